@@ -16,16 +16,20 @@ from dataclasses import replace
 from statistics import median
 from time import process_time
 
+import precedence
 import report
 from report import Row
 
 from corelane.app.limits import calibrate
-from corelane.kernel.cgroup import CgroupError, CgroupsUnavailable
+from corelane.kernel.cgroup import CgroupError, CgroupsUnavailable, Groups
+from corelane.limits.calibration import laboratory
+from corelane.limits.calibration.experiments import Experiment
 from corelane.limits.calibration.laboratory import CalibrationError
 from corelane.limits.calibration.workers import WorkerError
 from corelane.limits.model import builtin
 from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS, SECOND
+from corelane.limits.model.phases import phase_spread
 from corelane.limits.model.scenario import (
     ContainerResult,
     Scenario,
@@ -157,7 +161,7 @@ def speed() -> Iterator[Row]:
     scenario = builtin.nginx(96)
     begun = process_time()
     run(scenario)
-    yield Row("simulating 120 s of nginx on 96 CPUs, one core", process_time() - begun, "s", 20)
+    yield Row("simulating 120 s of nginx on 96 CPUs, one core", process_time() - begun, "s", 5)
     short, long = (peak(replace(scenario, seconds=seconds)) for seconds in (5.0, 20.0))
     yield Row("memory at its most, 20 s against 5 s", long / short, "times", 1.25)
 
@@ -176,9 +180,11 @@ def peak(scenario: Scenario) -> int:
 
 def kernel() -> Iterator[Row]:
     try:
-        found = calibrate.measure(
-            calibrate.chosen(""), 1, ATTEMPTS, lambda text: print(text, file=sys.stderr)
-        )
+        with precedence.groups() as groups:
+            found = calibrate.measure(
+                calibrate.chosen(""), 1, ATTEMPTS, lambda text: print(text, file=sys.stderr), groups
+            )
+            nested = list(nested_starts(groups))
     except (CgroupsUnavailable, CgroupError, CalibrationError, WorkerError, OSError) as reason:
         print(f"no rows of this kernel: {reason}")
         return
@@ -202,6 +208,34 @@ def kernel() -> Iterator[Row]:
             )
     counted = [row for row in found if row.run is not None and not row.note]
     yield Row("experiments that count", len(counted), f"of {len(found)}", None, "higher")
+    yield from nested
+
+
+STARTS = 40
+TICK_MS_PER_SECOND = 40.0
+"""A tick of 4 ms in each of ten periods: how far a released thread may be delayed where other load runs."""
+
+
+def nested_starts(groups: Groups) -> Iterator[Row]:
+    """Throttled time of a container and its pod, both limited to 200m, over starts on this kernel."""
+    experiment = Experiment(1, 20, pod_quota_ms=20, seconds=1.0)
+    cpus = sorted(os.sched_getaffinity(0))[-1:]
+    with laboratory.opened(groups, laboratory.instance()) as room:
+        starts = [room.start_nested(experiment, cpus) for _ in range(STARTS)]
+    container = ScenarioContainer("app", (Spin(1),), 200, CFSLimit(20 * MS), pinned=True)
+    pod = ScenarioPod("pod", (container,), CFSLimit(20 * MS))
+    spread = phase_spread(
+        Scenario("", "", SimulatedMachine(1, calibrate.kernel().tick_ns), (pod,), seconds=5)
+    )
+    assert spread is not None
+    for level, path in enumerate(("pod/app", "pod")):
+        seen = sorted(start[level].throttled_ms / experiment.seconds for start in starts)
+        low, high = spread.throttled_ms_per_second[path]
+        name = f"200m in 200m, {'pod' if level else 'container'}"
+        yield Row(f"{name}, least throttled of {STARTS} starts", seen[0], "ms/s", None, "lower", "model", low)
+        yield Row(f"{name}, most throttled", seen[-1], "ms/s", None, "lower", "model", high)
+        outside = max(seen[0] - TICK_MS_PER_SECOND - low, high - seen[-1] - TICK_MS_PER_SECOND, 0.0)
+        yield Row(f"{name}, model's range beyond the kernel's", outside, "ms/s", 0, "lower", KERNEL)
 
 
 def main() -> int:

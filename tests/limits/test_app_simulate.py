@@ -207,11 +207,11 @@ def test_a_limited_pod_has_its_own_counters_and_the_spread_over_phases(file, mon
     assert {*pod} == {*app_container} - {"requestsPerSecond", "latencyMs"}
     for one in (pod, app_container):
         assert {*one["phaseSpread"]} == {"phases", "seconds", "seed", "throttledMsPerSecond", "cpusUsed"}
-        assert one["phaseSpread"]["phases"] == 17
+        assert one["phaseSpread"]["phases"] == 41
     assert job["phaseSpread"] is None
     text = app.render(file, "table")
     assert [line for line in text.splitlines() if "shop (pod)" in line and " to " in line]
-    assert "least to greatest over 17 equally likely phases" in text
+    assert "least to greatest over 41 equally likely phases" in text
 
 
 def test_a_pod_without_a_limit_has_no_row(file):

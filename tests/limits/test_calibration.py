@@ -15,15 +15,16 @@ from corelane.limits.calibration.experiments import (
     Figures,
     Kernel,
     MeasuredRun,
-    claims,
     phase_of,
-    predict,
 )
-from corelane.limits.calibration.laboratory import CalibrationError, Noise, foreign
+from corelane.limits.calibration.laboratory import CalibrationError, CalibrationRun
+from corelane.limits.calibration.noise import Noise, delayed_ms, foreign
+from corelane.limits.calibration.predictions import Prediction, claims, predict
 from corelane.limits.measure.counters import Processor
 from corelane.limits.model.bandwidth import refusal
 from corelane.limits.model.clock import MS
 from corelane.limits.model.switches import LATEST
+from corelane.view import limits_calibration as view
 from support import real_cgroups
 
 HERE = Kernel(LATEST, 4 * MS)
@@ -67,7 +68,7 @@ def burst(quota: int, saved: int = 0) -> Experiment:
 def test_bursts_are_predicted_from_the_measured_phase_and_work(experiment, phase_ms, work_ms, seen):
     """Measured on Linux 6.18; phases and work follow from the latencies. When it ticked was not recorded."""
     said = predict(experiment, MeasuredRun(seen, int(phase_ms * MS), int(work_ms * MS), 1 * MS), HERE)
-    assert said.spread_ms is None
+    assert not said.by_phase
     assert said.figures.throttled_ms == pytest.approx(seen.throttled_ms, rel=0.05)
     assert said.figures.use_ms == pytest.approx(seen.use_ms, rel=0.02)
     assert (said.figures.periods, said.figures.throttled) == (seen.periods, seen.throttled)
@@ -87,6 +88,7 @@ def test_what_a_tick_more_lets_through_is_predicted_where_the_ticks_are_known():
 def test_without_a_phase_the_spread_over_phases_is_said():
     experiment = Experiment(1, 20, run_ms=70, every_ms=1000, seconds=4)
     said = predict(experiment, MeasuredRun(Figures(20, 12, 280, 800), None, None), HERE)
+    assert said.by_phase
     assert said.spread_ms is not None
     least, most = said.spread_ms
     assert least < said.figures.throttled_ms < most
@@ -113,20 +115,130 @@ def test_experiments_have_names_of_their_own():
     assert sum(one.saturated for one in EXPERIMENTS) >= 8
 
 
+def pauses(*ends, long=40 * MS):
+    return [(end - long, end) for end in ends]
+
+
 def test_the_phase_is_found_among_other_pauses():
     refills = [1_000_000_000 + k * 100 * MS + k * 10_000 for k in range(5)]
     others = [1_033_000_000, 1_071_500_000]
-    assert phase_of(sorted(refills + others), 100 * MS, 940_000_000) == 60 * MS
+    assert phase_of(pauses(*refills, *others), 100 * MS, 940_000_000) == 60 * MS
 
 
 def test_a_phase_near_the_begin_is_found_on_both_sides_of_it():
     moments = [1_000_000_000 + k * 100 * MS + (-80_000 if k % 2 else 80_000) for k in range(6)]
-    assert phase_of(moments, 100 * MS, 1_000_000_000) == 100 * MS - 80_000
+    assert phase_of(pauses(*moments), 100 * MS, 1_000_000_000) == 100 * MS - 80_000
+
+
+def test_the_earliest_release_is_the_refill_where_other_load_delays_the_rest_until_a_tick():
+    delays = (4 * MS, 3 * MS, 4 * MS, 100_000, 4 * MS)
+    moments = [1_060_000_000 + k * 100 * MS + delay for k, delay in enumerate(delays)]
+    assert phase_of(pauses(*moments), 100 * MS, 1_000_000_000) == 60 * MS + 100_000
+
+
+def test_pauses_as_short_as_another_threads_turn_show_no_phase():
+    assert phase_of(pauses(*(k * 100 * MS for k in range(9)), long=4 * MS), 100 * MS, 0) is None
 
 
 @pytest.mark.parametrize("moments", [[], [5 * MS, 105 * MS], [1 * MS, 30 * MS, 77 * MS]])
 def test_no_phase_is_made_up(moments):
-    assert phase_of(moments, 100 * MS, 0) is None
+    assert phase_of(pauses(*moments), 100 * MS, 0) is None
+
+
+def test_what_follows_the_last_refill_of_a_pause_is_delay():
+    """Refills at 0 and 30 of every 100 ms: one prompt, one 2 ms late, one pause that no limit explains."""
+    found = [(20, 100), (120, 132), (150, 153)]
+    assert delayed_ms([(a * MS, b * MS) for a, b in found], 100 * MS, (0, 30 * MS)) == 2 + 3
+
+
+CONTENDED = [one for one in EXPERIMENTS if one.beside_threads]
+
+
+@pytest.mark.parametrize("experiment", CONTENDED, ids=lambda one: one.name)
+def test_contended_experiments_are_predicted_as_arithmetic_has_them(experiment):
+    """The quota at the group's part of the CPUs lasts so long; for the rest of the period it is throttled."""
+    said = predict(experiment, MeasuredRun(Figures(0, 0, 0, 0), None, None, 1 * MS), HERE).figures
+    periods = experiment.seconds * 10
+    running = experiment.quota_ms / (experiment.width_ms / 100)
+    assert said.use_ms == pytest.approx(experiment.quota_ms * periods, rel=0.02)
+    assert said.throttled_ms == pytest.approx(experiment.cpus * (100 - running) * periods, rel=0.05)
+
+
+def test_contended_experiments_cover_weights_on_one_and_two_cpus():
+    found = {(one.cpus, one.weight / one.beside_weight) for one in CONTENDED}
+    assert found >= {(cpus, ratio) for cpus in (1, 2) for ratio in (3, 2, 1, 1 / 2, 1 / 3)}
+    assert any(one.threads > one.cpus for one in CONTENDED)
+    assert all(one.saturated for one in CONTENDED)
+
+
+@pytest.mark.parametrize(
+    ("phase_ms", "pod_phase_ms", "expected"),
+    [(30, 40, (700, 800)), (40, 30, (800, 700)), (30, 30, (800, 800))],
+)
+def test_nested_limits_are_predicted_from_both_phases(phase_ms, pod_phase_ms, expected):
+    """Both are empty after 20 ms, the later refill starts the thread; the last pause counts at its end."""
+    experiment = Experiment(1, 20, pod_quota_ms=20, seconds=4)
+    phases = phase_ms * MS, pod_phase_ms * MS
+    seen = MeasuredRun(Figures(0, 0, 0, 0), phases[0], None, 0, Figures(0, 0, 0, 0), phases[1])
+    said = predict(experiment, seen, Kernel(LATEST, 1 * MS))
+    assert said.pod is not None and not said.by_phase
+    found = said.figures.throttled_ms / 4, said.pod.throttled_ms / 4
+    assert found == pytest.approx(expected, abs=20)
+    good = MeasuredRun(said.figures, phases[0], None, 0, said.pod, phases[1])
+    assert all(claim.met for claim in claims(experiment, good, said))
+    worse = Figures(40, 40, 800, said.pod.throttled_ms + 250)
+    wrong = MeasuredRun(said.figures, phases[0], None, 0, worse, phases[1])
+    assert [one.name for one in claims(experiment, wrong, said) if not one.met] == [
+        "pod's throttled time of the CPUs'"
+    ]
+
+
+def test_bursts_that_read_their_cpu_clock_are_predicted_to_stop_when_the_quota_ends():
+    """As by Linux 6.18, which throttled a burst of 70 ms at 50 per 100 for 47.1 ms, first refill after 9."""
+    plain = Experiment(1, 50, run_ms=70, every_ms=1000, seconds=4)
+    clock = Experiment(1, 50, run_ms=70, every_ms=1000, seconds=4, reads_cpu_time=True)
+    seen = MeasuredRun(Figures(16, 4, 280, 188.3), 9_060_000, 70_020_000, 1_440_000)
+    said, waits_for_ticks = (predict(one, seen, HERE).figures.throttled_ms for one in (clock, plain))
+    assert said == pytest.approx(188.3, rel=0.03)
+    assert waits_for_ticks == pytest.approx(206.5, rel=0.01)
+
+
+def test_a_stop_that_may_fall_on_either_of_two_ticks_has_a_band():
+    """50 ms end within 0.3 ms of a tick: the band is 4 ms wide for each of the bursts."""
+    experiment = Experiment(1, 50, run_ms=70, every_ms=1000, seconds=4)
+    seen = MeasuredRun(Figures(12, 4, 280, 60), 70 * MS, 70 * MS, 3 * MS)
+    said = [
+        predict(experiment, MeasuredRun(seen.figures, 70 * MS, 70 * MS, tick), HERE)
+        for tick in (3 * MS, 1 * MS)
+    ]
+    widths = sorted(round(one.spread_ms[1] - one.spread_ms[0]) for one in said)
+    assert widths[0] < 4 and 12 <= widths[1] <= 18
+    assert all(one.figures.periods == 12 for one in said)
+
+
+def row(experiment, run=None, predicted=None, note=""):
+    found = tuple(claims(experiment, run.measured, predicted)) if run else ()
+    return view.CalibrationRow(experiment, run, predicted, found, note)
+
+
+def test_no_cell_of_the_table_is_blank():
+    nothing, some = Figures(0, 0, 0.0, 0.0), Figures(50, 50, 1000.0, 4000.0)
+    quiet = Noise(0, 0, 0, 5000)
+    rows = [row(Experiment(8, 20), note="needs 8 CPUs; this process may use 2")]
+    for experiment in EXPERIMENTS:
+        for figures in (nothing, some):
+            pod = figures if experiment.pod_quota_ms else None
+            run = CalibrationRun(MeasuredRun(figures, None, None, None, pod), quiet)
+            predicted = [
+                Prediction(figures, spread, pod, spread, by_phase=True) for spread in (None, (3900.0, 4100.0))
+            ]
+            rows += [row(experiment, run, one) for one in predicted]
+    cells = list(view.rows(rows))
+    assert {len(one) for one in cells} == {len(view.HEADINGS)}
+    assert all(cell.strip() for one in cells for cell in one)
+    assert sum(one[0].strip() == "its pod" for one in cells) == 4 * sum(
+        one.pod_quota_ms > 0 for one in EXPERIMENTS
+    )
 
 
 BEFORE = {0: Processor(100, 5), 1: Processor(100, 0)}
@@ -224,6 +336,23 @@ def test_groups_of_those_who_were_killed_are_swept_away_and_no_others(own_groups
         assert sleeper.returncode == -signal.SIGKILL
 
 
+def test_contended_and_nested_runs_count_each_group_and_leave_nothing(own_groups):
+    groups, name = own_groups
+    cpus = sorted(os.sched_getaffinity(0))[:1]
+    with laboratory.opened(groups, name) as room:
+        contended = room.run(Experiment(1, 20, weight=3, beside_threads=1, seconds=0.5), cpus)
+        nested = room.run(Experiment(1, 20, pod_quota_ms=20, seconds=0.5), cpus)
+        app, pod = room.start_nested(Experiment(1, 20, pod_quota_ms=20, seconds=0.5), cpus)
+        assert groups.children(cgroup.join(name)) == []
+    assert contended.measured.pod is None and contended.noise.waited_ms is None
+    assert 0 < contended.measured.figures.use_ms <= 6 * 20 + 10
+    for one, above in ((nested.measured.figures, nested.measured.pod), (app, pod)):
+        assert above is not None
+        assert one.use_ms == pytest.approx(above.use_ms, abs=5), "the pod has used what its container has"
+        assert max(one.throttled, above.throttled) <= 6
+    assert not groups.exists(cgroup.join(name))
+
+
 def test_too_few_cpus_are_said(own_groups):
     groups, name = own_groups
     with (
@@ -270,9 +399,10 @@ def _burst_writes(groups, group):
     return [one / name for one in groups.directories(group) for name in names if (one / name).exists()]
 
 
-def test_a_worker_uses_the_time_it_is_told_to():
+@pytest.mark.parametrize("clock", [0, 1], ids=["monotonic clock", "CPU clock"])
+def test_a_worker_uses_the_time_it_is_told_to(clock):
     cpu = min(os.sched_getaffinity(0))
-    (worker,) = workers.start([cpu], (3 * MS, 10 * MS, MS, 0))
+    (worker,) = workers.start([cpu], (3 * MS, 10 * MS, MS, 0, 0, clock))
     try:
         worker.begin(time.perf_counter_ns())
         deadline = time.monotonic() + 10

@@ -1,7 +1,7 @@
 """Limited groups beside others on the same CPUs: held to arithmetic, and to what this kernel did."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from corelane.limits.model.bandwidth import CFSLimit
@@ -61,16 +61,22 @@ def test_four_spinning_threads_on_two_cpus_beside_two_are_throttled_as_by_this_k
 
 def spinners(cpus):
     quotas = st.none() | st.integers(10, 80 * cpus).map(float)
-    counts = st.tuples(*[st.integers(1, 2)] * cpus)
-    return st.builds(Spinners, st.sampled_from([512, 1024, 2048, 3072]), quotas, counts)
+    counts = st.tuples(*[st.integers(0, 3)] * cpus).filter(any)
+    return st.builds(Spinners, st.integers(512, 3072), quotas, counts)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(1, 2).flatmap(lambda cpus: st.lists(spinners(cpus), min_size=2, max_size=3)))
-def test_weights_limits_cpus_and_threads_agree_with_arithmetic(groups):
+@settings(max_examples=80, deadline=None)
+@given(
+    st.integers(1, 4).flatmap(lambda cpus: st.lists(spinners(cpus), min_size=2, max_size=3)),
+    st.booleans(),
+)
+@example([Spinners(3072, 30.0, (1,)), Spinners(1024, 40.0, (1,)), Spinners(512, None, (2,))], True)
+@example([Spinners(512, 60.0, (3, 3, 1)), Spinners(3072, None, (1, 1, 1))], False)
+@example([Spinners(1024, 50.0, (2, 0)), Spinners(1024, None, (1, 1))], False)
+def test_weights_limits_cpus_and_threads_agree_with_arithmetic(groups, nested):
     """A turn, and a slice on each CPU, is how far a period may be off."""
     for (used, throttled), (want_used, want_throttled) in zip(
-        simulated(groups), one_period(groups), strict=True
+        simulated(groups, nested=nested), one_period(groups), strict=True
     ):
         assert used == pytest.approx(want_used, abs=4 * len(groups[0].threads))
         assert throttled == pytest.approx(want_throttled, abs=6 * len(groups[0].threads))

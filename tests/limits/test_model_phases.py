@@ -54,8 +54,8 @@ def test_the_spread_is_that_of_its_runs_and_the_same_every_time():
     scenario = nested()
     spread = phases.phase_spread(scenario)
     assert spread == phases.phase_spread(scenario)
-    assert (spread.phases, spread.seed, spread.seconds) == (17, 1, 2)
-    runs = [throttled(phases.at_phase(scenario, number)) for number in range(17)]
+    assert (spread.phases, spread.seed, spread.seconds) == (41, 1, 2)
+    runs = [throttled(phases.at_phase(scenario, number)) for number in range(phases.PHASES)]
     for path, values in zip(("p/c", "p"), zip(*runs, strict=True), strict=True):
         least, greatest = spread.throttled_ms_per_second[path]
         assert (round(least), round(greatest)) == (min(values), max(values))

@@ -9,7 +9,7 @@ from pathlib import Path
 _PARENT = """
 import os, time
 from corelane.limits.calibration.workers import Worker
-worker = Worker(min(os.sched_getaffinity(0)), (0, 0, 10**18, 0))
+worker = Worker(min(os.sched_getaffinity(0)), (0, 0, 10**18, 0, 0, 0))
 worker.wait_ready()
 worker.begin(0)
 print(worker.pid, flush=True)

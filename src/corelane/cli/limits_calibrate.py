@@ -22,7 +22,8 @@ from corelane.cli._errors import Command
 def calibrate(only: str, runs: int, attempts: int, output: str) -> None:
     """Measure throttling in new cgroups, and compare it with the model.
 
-    Takes 2 to 3 minutes for each of --runs, and up to --attempts times as long on a busy machine: runs
+    Threads spin, sleep and work in bursts, alone, beside others of another weight, and under nested limits.
+    Takes 4 to 5 minutes for each of --runs, and up to --attempts times as long on a busy machine: runs
     disturbed by other load or the hypervisor are discarded and repeated. Usually requires root. Exits with 1
     if the model's error exceeds a tolerance, with 3 if no run counts.
     """

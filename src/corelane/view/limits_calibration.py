@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from corelane.limits.calibration.experiments import Experiment, ModelCheck, Prediction
+from corelane.limits.calibration.experiments import Experiment, Figures
 from corelane.limits.calibration.laboratory import CalibrationRun
+from corelane.limits.calibration.predictions import ModelCheck, Prediction
 from corelane.node.explain.json_values import json_value
 
 HEADINGS = (
@@ -16,6 +17,7 @@ HEADINGS = (
     "throttled ms",
     "error: CPU",
     "throttled",
+    "tolerance",
     "verdict",
 )
 
@@ -32,21 +34,38 @@ class CalibrationRow:
 
 
 def rows(found: Sequence[CalibrationRow]) -> Iterator[tuple[str, ...]]:
+    """A row for each experiment, and below one with a nested limit another for the pod; no cell is empty."""
     for row in found:
         if row.run is None or row.predicted is None:
-            yield (row.experiment.name, "", "", "", "", "", "", row.note)
+            yield (row.experiment.name, *["-"] * (len(HEADINGS) - 2), row.note)
             continue
-        seen, said = row.run.measured.figures, row.predicted.figures
+        measured, predicted = row.run.measured, row.predicted
         yield (
             row.experiment.name,
-            f"{seen.periods} / {said.periods}",
-            f"{seen.throttled} / {said.throttled}",
-            f"{seen.use_ms:.0f} / {said.use_ms:.0f}",
-            f"{seen.throttled_ms:.0f} / {said.throttled_ms:.0f}{_spread(row.predicted)}",
-            _error(said.use_ms, seen.use_ms),
-            _error(said.throttled_ms, seen.throttled_ms),
+            *_cells(measured.figures, predicted.figures, predicted.spread_ms),
+            _tolerance(row.claims),
             verdict(row),
         )
+        if measured.pod is not None and predicted.pod is not None:
+            cells = _cells(measured.pod, predicted.pod, predicted.pod_spread_ms)
+            yield "  its pod", *cells, "as above", "as above"
+
+
+def _cells(seen: Figures, said: Figures, spread: tuple[float, float] | None) -> tuple[str, ...]:
+    return (
+        f"{seen.periods} / {said.periods}",
+        f"{seen.throttled} / {said.throttled}",
+        f"{seen.use_ms:.0f} / {said.use_ms:.0f}",
+        f"{seen.throttled_ms:.0f} / {said.throttled_ms:.0f}{_spread(spread)}",
+        _error(said.use_ms, seen.use_ms),
+        _error(said.throttled_ms, seen.throttled_ms),
+    )
+
+
+def _tolerance(claims: Sequence[ModelCheck]) -> str:
+    """What the errors may be; "by phase" where throttled time depends on phases that were not measured."""
+    shown = [f"{one.most:.3g} {one.unit}" for one in claims if one.unit]
+    return ", ".join(shown if len(shown) > 1 else [*shown, "by phase"])
 
 
 def verdict(row: CalibrationRow) -> str:
@@ -74,8 +93,12 @@ def as_json(found: Sequence[CalibrationRow]) -> list[dict[str, Any]]:
             **json_value(row.experiment, {"run_ms": "", "every_ms": ""}),
             "measured": asdict(row.run.measured.figures) if row.run else None,
             "model": asdict(row.predicted.figures) if row.predicted else None,
-            "phaseMs": _phase(row.run),
+            "phaseMs": _ms(row.run.measured.phase_ns) if row.run else None,
             "spreadMs": row.predicted.spread_ms if row.predicted else None,
+            "podMeasured": asdict(row.run.measured.pod) if row.run and row.run.measured.pod else None,
+            "podModel": asdict(row.predicted.pod) if row.predicted and row.predicted.pod else None,
+            "podPhaseMs": _ms(row.run.measured.pod_phase_ns) if row.run else None,
+            "podSpreadMs": row.predicted.pod_spread_ms if row.predicted else None,
             "foreignMs": round(row.run.noise.foreign_ms, 1) if row.run else None,
             "stealMs": row.run.noise.steal_ms if row.run else None,
             "waitedMs": row.run.noise.waited_ms if row.run else None,
@@ -87,17 +110,16 @@ def as_json(found: Sequence[CalibrationRow]) -> list[dict[str, Any]]:
     ]
 
 
-def _phase(run: CalibrationRun | None) -> float | None:
-    return None if run is None or run.measured.phase_ns is None else run.measured.phase_ns / 1e6
+def _ms(ns: int | None) -> float | None:
+    return None if ns is None else ns / 1e6
 
 
-def _spread(predicted: Prediction) -> str:
-    if predicted.spread_ms is None or predicted.spread_ms[1] - predicted.spread_ms[0] < 1:
+def _spread(bounds: tuple[float, float] | None) -> str:
+    if bounds is None or bounds[1] - bounds[0] < 1:
         return ""
-    return f" ({predicted.spread_ms[0]:.0f}-{predicted.spread_ms[1]:.0f})"
+    return f" ({bounds[0]:.0f}-{bounds[1]:.0f})"
 
 
 def _error(said: float, seen: float) -> str:
-    if max(said, seen) < 1:
-        return ""
-    return f"{100 * (said - seen) / seen:+.1f} %" if seen >= 1 else "-"
+    """The model's error in percent, or in ms of what is less than 1 ms."""
+    return f"{100 * (said - seen) / seen:+.1f} %" if seen >= 1 else f"{said - seen:+.1f} ms"

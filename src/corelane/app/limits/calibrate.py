@@ -14,8 +14,9 @@ from typing import Any
 
 from corelane.kernel import cgroup
 from corelane.limits.calibration import laboratory
-from corelane.limits.calibration.experiments import EXPERIMENTS, Experiment, Kernel, claims, predict
+from corelane.limits.calibration.experiments import EXPERIMENTS, Experiment, Kernel
 from corelane.limits.calibration.laboratory import CalibrationError, CalibrationRun, Laboratory
+from corelane.limits.calibration.predictions import claims, predict
 from corelane.limits.model.clock import SECOND
 from corelane.limits.model.switches import for_kernel
 from corelane.view import limits_calibration as view
@@ -52,19 +53,26 @@ def chosen(only: str) -> list[Experiment]:
 
 
 def measure(
-    experiments: Sequence[Experiment], runs: int, attempts: int, progress: Say = lambda _text: None
+    experiments: Sequence[Experiment],
+    runs: int,
+    attempts: int,
+    progress: Say = lambda _text: None,
+    groups: cgroup.Groups | None = None,
 ) -> list[CalibrationRow]:
-    """Each as often as asked; a disturbed run is tried again, and in the end shown as disturbed."""
+    """Each as often as asked; a disturbed run is tried again, and in the end shown as disturbed.
+
+    The experiments' cgroups are made in `groups`; by default in those found. Raises as `calibrate`.
+    """
     cpus = sorted(os.sched_getaffinity(0))
     here = kernel()
     rows = []
-    groups = cgroup.find()
+    groups = groups or cgroup.find()
     for name in laboratory.sweep(groups):
         progress(f"removed the cgroups of {name}, which was killed")
     with _terminable(), laboratory.opened(groups, laboratory.instance()) as room:
         for experiment in experiments:
-            if experiment.threads > len(cpus):
-                why = f"needs {experiment.threads} CPUs; this process may use {len(cpus)}"
+            if experiment.cpus > len(cpus):
+                why = f"needs {experiment.cpus} CPUs; this process may use {len(cpus)}"
                 rows.append(CalibrationRow(experiment, None, None, (), why))
                 continue
             for _ in range(runs):

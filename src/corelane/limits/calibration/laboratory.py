@@ -1,10 +1,11 @@
 """Run an experiment in a new cgroup, and measure what disturbed it."""
 
+import errno
 import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -14,23 +15,21 @@ from corelane.kernel.cgroup_tree import OWN, Groups, join
 from corelane.kernel.cgroupfs import CgroupError
 from corelane.limits.calibration import workers
 from corelane.limits.calibration.experiments import (
+    PROBED_PERIODS,
+    QUIET_PERIODS,
     WARMUP_SECONDS,
     Experiment,
     Figures,
     MeasuredRun,
+    earliest_on_grid,
     phase_of,
 )
+from corelane.limits.calibration.noise import Noise, delayed_ms, foreign, waited_ms
 from corelane.limits.calibration.workers import Worker
 from corelane.limits.measure import counters
 from corelane.limits.measure.counters import CPUCounters, Processor
 from corelane.limits.model.clock import MS, SECOND
 
-LOST_PART, FOREIGN_PART = 0.004, 0.01
-"""For how much of the time the threads may have been without a CPU that their limit let them have; where that
-is not known, how much of their CPUs others may have used."""
-TRUST = 0.03
-"""How large what was lost may be beside the throttled time of a saturated load, which it shortens."""
-_MS_PER_TICK = 10
 _INSTANCE = re.compile(r"calibrate-(\d+)-(\d+)")
 _COARSE = getattr(time, "CLOCK_MONOTONIC_COARSE", 6)
 """A clock that moves by ticks, so that its resolution is 1/HZ (time(7))."""
@@ -38,43 +37,6 @@ _COARSE = getattr(time, "CLOCK_MONOTONIC_COARSE", 6)
 
 class CalibrationError(Exception):
     """An experiment cannot be done here; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Noise:
-    """What happened beside the experiment on its CPUs, in ms; `cpu_ms` is all their time.
-
-    `waited_ms` is how long its threads could not run though their limit let them; None where the kernel does
-    not say. `shortened_ms` is the throttled time that a lost millisecond makes shorter by one; None where the
-    load is such that it does not.
-    """
-
-    foreign_ms: float
-    steal_ms: float
-    waited_ms: float | None
-    cpu_ms: float
-    shortened_ms: float | None = None
-
-    @property
-    def share(self) -> float:
-        """By how much it was disturbed, as a part of its CPUs' time."""
-        lost = self.foreign_ms if self.waited_ms is None else self.waited_ms
-        return (lost + self.steal_ms) / self.cpu_ms
-
-    @property
-    def reason(self) -> str | None:
-        """Why the run is to be discarded, None if it counts."""
-        most = FOREIGN_PART if self.waited_ms is None else LOST_PART
-        if self.shortened_ms:
-            most = min(most, TRUST * self.shortened_ms / self.cpu_ms)
-        return f"{self.text}, {100 * self.share:.1f} % of its CPUs" if self.share > most else None
-
-    @property
-    def text(self) -> str:
-        """What disturbed the run, in words."""
-        by = f"other processes used {self.foreign_ms:.0f} ms of its CPUs"
-        waited = "" if self.waited_ms is None else f"its threads waited {self.waited_ms:.0f} ms: "
-        return f"{waited}{by}, the hypervisor took {self.steal_ms:.0f} ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,32 +52,26 @@ class _Reading:
     """Everything that counts, at one moment."""
 
     moment_ns: int
-    group: CPUCounters
+    app: CPUCounters
+    pod: CPUCounters
+    run: CPUCounters
     processors: dict[int, Processor]
     per_cpu_ns: dict[int, int] | None
 
 
-def foreign(
-    before: dict[int, Processor],
-    after: dict[int, Processor],
-    own_ms: float,
-    cpus: Sequence[int],
-    wall_ms: float,
-    all_ns: tuple[dict[int, int], dict[int, int]] | None = None,
-    waited_ms: float | None = None,
-) -> Noise:
-    """What others used of `cpus` while a group used `own_ms` there.
+@dataclass(frozen=True, slots=True)
+class _RunGroups:
+    """Paths of a run's groups: all of it, the limited threads, a limited group above them, others beside."""
 
-    By cpuacct's counters of each CPU where there are (`all_ns`, before and after), which are exact; else by
-    /proc/stat, which counts in ticks.
-    """
-    shared = [cpu for cpu in cpus if cpu in before and cpu in after]
-    steal = sum(after[cpu].steal - before[cpu].steal for cpu in shared) * _MS_PER_TICK
-    if all_ns is not None:
-        busy = sum(all_ns[1][cpu] - all_ns[0][cpu] for cpu in cpus) / MS
-    else:
-        busy = sum(after[cpu].busy - before[cpu].busy for cpu in shared) * _MS_PER_TICK
-    return Noise(max(busy - own_ms, 0.0), max(steal, 0), waited_ms, wall_ms * len(cpus))
+    run: str
+    app: str
+    pod: str
+    beside: str
+
+    @classmethod
+    def at(cls, run: str, *, nested: bool) -> "_RunGroups":
+        app = f"{run}/pod/app" if nested else f"{run}/app"
+        return cls(run, app, f"{run}/pod" if nested else app, f"{run}/beside")
 
 
 class Laboratory:
@@ -127,70 +83,157 @@ class Laboratory:
 
     def run(self, experiment: Experiment, cpus: Sequence[int]) -> CalibrationRun:
         """Measure once. Raises CalibrationError, CgroupError and WorkerError; the group is gone then too."""
-        if len(cpus) < experiment.threads:
-            raise CalibrationError(
-                f"{experiment.name} needs {experiment.threads} CPUs, there are {len(cpus)}"
-            )
-        with self._group(experiment) as group, _started(experiment, cpus) as started:
+        if len(cpus) < experiment.cpus:
+            raise CalibrationError(f"{experiment.name} needs {experiment.cpus} CPUs, there are {len(cpus)}")
+        cpus = cpus[: experiment.cpus]
+        with self._group(experiment) as paths, ExitStack() as stack:
+            started = stack.enter_context(_started(experiment.threads, cpus, _arguments(experiment)))
             for worker in started:
-                self._groups.add(group, worker.pid)
-            return self._measure(experiment, group, started, cpus[: experiment.threads])
+                self._groups.add(paths.app, worker.pid)
+            spinning = (0, 0, 1 * MS, 0, 0, 0)
+            for worker in stack.enter_context(_started(experiment.beside_threads, cpus, spinning)):
+                self._groups.add(paths.beside, worker.pid)
+                worker.begin(0)
+            if experiment.pod_quota_ms:
+                return self._measure_nested(experiment, paths, started, cpus)
+            return self._measure(experiment, paths, started, cpus)
+
+    def start_nested(self, experiment: Experiment, cpus: Sequence[int]) -> tuple[Figures, Figures]:
+        """Start threads under two limits whose phases are left to chance; the counters of both levels.
+
+        Raises as `run`.
+        """
+        cpus = cpus[: experiment.cpus]
+        spinning = (0, 0, 1 * MS, 0, 0, 0)
+        with self._group(experiment) as paths, _started(experiment.threads, cpus, spinning) as started:
+            self._limit_pod(paths, experiment)
+            for worker in started:
+                self._groups.add(paths.app, worker.pid)
+                worker.begin(0)
+            _sleep_until(time.perf_counter_ns() + int(WARMUP_SECONDS * SECOND))
+            before = self._read(paths)
+            _sleep_until(before.moment_ns + int(experiment.seconds * SECOND))
+            after = self._read(paths)
+        return _gain(before.app, after.app), _gain(before.pod, after.pod)
 
     @contextmanager
-    def _group(self, experiment: Experiment) -> Iterator[str]:
-        group = join(self._instance, f"run-{next(self._numbers)}")
-        self._groups.create(group)
+    def _group(self, experiment: Experiment) -> Iterator[_RunGroups]:
+        name = f"run-{next(self._numbers)}"
+        paths = _RunGroups.at(join(self._instance, name), nested=experiment.pod_quota_ms > 0)
         try:
-            self._groups.set_quota(group, experiment.quota_ms * 1000, experiment.period_ms * 1000)
-            if experiment.burst_ms:
-                self._set_burst(group, experiment.burst_ms * 1000)
-            yield group
+            self._groups.create(paths.app)
+            self._limit_app(paths, experiment)
+            if experiment.beside_threads:
+                self._groups.create(paths.beside)
+                self._groups.set_request(paths.app, 1000 * experiment.weight, "pod")
+                self._groups.set_request(paths.beside, 1000 * experiment.beside_weight, "pod")
+            yield paths
         finally:
-            self._groups.empty(group)
-            self._groups.delete(group)
+            if self._groups.exists(paths.run):
+                self._groups.empty(paths.run)
+                self._groups.delete(paths.run)
 
-    def _set_burst(self, group: str, burst_us: int) -> None:
-        for directory in self._groups.directories(group):
-            for name in ("cpu.cfs_burst_us", "cpu.max.burst"):
-                if (directory / name).exists():
-                    self._groups.files.write(directory / name, str(burst_us))
-                    return
-        raise CalibrationError("this kernel has no burst (it came with 5.14)")
+    def _limit_app(self, paths: _RunGroups, experiment: Experiment) -> None:
+        amounts = (experiment.quota_ms, experiment.period_ms, experiment.burst_ms)
+        try:
+            self._groups.set_quota(paths.app, *(amount * 1000 for amount in amounts))
+        except CgroupError as error:
+            if experiment.burst_ms and error.errno == errno.ENOENT:
+                raise CalibrationError("this kernel has no burst (it came with 5.14)") from error
+            raise
+
+    def _limit_pod(self, paths: _RunGroups, experiment: Experiment) -> None:
+        self._groups.set_quota(paths.pod, experiment.pod_quota_ms * 1000, experiment.period_ms * 1000)
 
     def _measure(
-        self, experiment: Experiment, group: str, started: Sequence[Worker], cpus: Sequence[int]
+        self, experiment: Experiment, paths: _RunGroups, started: Sequence[Worker], cpus: Sequence[int]
     ) -> CalibrationRun:
-        spins = not experiment.run_ms
-        probe_ns = 0 if spins else _probe_ns(experiment)
-        begin = time.perf_counter_ns() + probe_ns + (0 if spins else 4 * experiment.period_ms * MS) + 50 * MS
+        spins, period_ns = not experiment.run_ms, experiment.period_ms * MS
+        begin = time.perf_counter_ns() + 50 * MS
+        if not spins:
+            begin += (PROBED_PERIODS + QUIET_PERIODS) * period_ns
         for worker in started:
             worker.begin(begin)
         start = begin + int(WARMUP_SECONDS * SECOND) if spins else begin
         _sleep_until(start if spins else start - 5 * MS)
-        before = self._read(group)
+        before = self._read(paths)
         _sleep_until(before.moment_ns + int(experiment.seconds * SECOND))
-        after = self._read(group)
+        after = self._read(paths)
         reports = [worker.report() for worker in started]
-        gaps = [moment for report in reports for moment in report.gaps]
+        pauses = [pause for report in reports for pause in report.pauses]
         works = [work for report in reports for work in report.bursts]
-        gain = _gain(before.group, after.group)
+        gain = _gain(before.app, after.app)
         zero = before.moment_ns if spins else begin
-        phase = phase_of(gaps, experiment.period_ms * MS, zero)
+        phase = None if experiment.beside_threads else phase_of(pauses, period_ns, zero)
         work = sum(works) // len(works) if works else None
-        noise = self._noise(before, after, gain.use_ms, cpus)
-        if experiment.saturated:
+        noise = self._noise(before, after, cpus)
+        if experiment.beside_threads:
+            noise = replace(noise, waited_ms=None)
+        if experiment.saturated or experiment.kind == "bursts":
             noise = replace(noise, shortened_ms=gain.throttled_ms)
         return CalibrationRun(MeasuredRun(gain, phase, work, _tick_after(zero)), noise)
 
-    def _noise(self, before: _Reading, after: _Reading, own_ms: float, cpus: Sequence[int]) -> Noise:
+    def _measure_nested(
+        self, experiment: Experiment, paths: _RunGroups, started: Sequence[Worker], cpus: Sequence[int]
+    ) -> CalibrationRun:
+        """First each limit alone, to see when its periods begin, then both from full pools on."""
+        period_ns = experiment.period_ms * MS
+        switch = time.perf_counter_ns() + 50 * MS + PROBED_PERIODS * period_ns
+        begin = switch + (PROBED_PERIODS + 2 * QUIET_PERIODS) * period_ns
+        for worker in started:
+            worker.begin(begin)
+        _sleep_until(switch)
+        self._groups.set_quota(paths.app, None, experiment.period_ms * 1000)
+        self._limit_pod(paths, experiment)
+        switched = time.perf_counter_ns()
+        _sleep_until(begin - QUIET_PERIODS * period_ns)
+        self._limit_pod(paths, experiment)
+        self._limit_app(paths, experiment)
+        _sleep_until(begin - 5 * MS)
+        before = self._read(paths)
+        _sleep_until(begin + int(experiment.seconds * SECOND))
+        after = self._read(paths)
+        pauses = sorted(pause for worker in started for pause in worker.report().pauses)
+        phase = phase_of([one for one in pauses if one[1] < switch], period_ns, begin)
+        later = [one for one in pauses if switched < one[0] < begin]
+        pod_phase = phase_of(later, period_ns, begin)
+        waited = None
+        if phase is not None and pod_phase is not None:
+            measured = [one for one in pauses if one[0] >= begin]
+            waited = delayed_ms(measured, period_ns, (begin + phase, begin + pod_phase))
+        return CalibrationRun(
+            MeasuredRun(
+                _gain(before.app, after.app),
+                phase,
+                None,
+                _tick_after(begin),
+                _gain(before.pod, after.pod),
+                pod_phase,
+            ),
+            replace(self._noise(before, after, cpus), waited_ms=waited),
+        )
+
+    def _noise(self, before: _Reading, after: _Reading, cpus: Sequence[int]) -> Noise:
         wall_ms = (after.moment_ns - before.moment_ns) / MS
         exact = None
         if before.per_cpu_ns is not None and after.per_cpu_ns is not None:
             exact = (before.per_cpu_ns, after.per_cpu_ns)
-        waited = _waited_ms(before.group, after.group)
+        waited = waited_ms(before.app, after.app)
+        own_ms = _gain(before.run, after.run).use_ms
         return foreign(before.processors, after.processors, own_ms, cpus, wall_ms, exact, waited)
 
-    def _read(self, group: str) -> _Reading:
+    def _read(self, paths: _RunGroups) -> _Reading:
+        app, pod, run = (self._count(path) for path in (paths.app, paths.pod, paths.run))
+        return _Reading(
+            time.perf_counter_ns(),
+            app,
+            pod,
+            run,
+            counters.processors((self._proc / "stat").read_text()),
+            self._all_usage(),
+        )
+
+    def _count(self, group: str) -> CPUCounters:
         found = counters.read(map(str, self._groups.directories(group)), 0.0, str(self._proc))
         if found is None:
             raise CalibrationError(f"the group {group} vanished while it was measured")
@@ -198,12 +241,7 @@ class Laboratory:
             raise CalibrationError(
                 f"cannot measure here: {'; '.join(found.lacks) or 'cpu.stat has no periods'}"
             )
-        return _Reading(
-            time.perf_counter_ns(),
-            found.counters,
-            counters.processors((self._proc / "stat").read_text()),
-            self._all_usage(),
-        )
+        return found.counters
 
     def _all_usage(self) -> dict[int, int] | None:
         """Time used on each CPU by all processes, in ns: version 1's root group knows."""
@@ -232,40 +270,32 @@ def _gain(before: CPUCounters, after: CPUCounters) -> Figures:
     )
 
 
-def _waited_ms(before: CPUCounters, after: CPUCounters) -> float | None:
-    """What the threads have waited for a CPU, without the time that their limit held them back.
-
-    The kernel counts that as waiting, too; every CPU has one thread only, so the two can be told apart.
-    """
-    if before.waits is None or after.waits is None or not after.waits:
-        return None
-    waits = sum(ns - before.waits.get(tid, 0) for tid, ns in after.waits.items()) / MS
-    throttled = ((after.throttled_us or 0) - (before.throttled_us or 0)) / 1000
-    return max(waits - throttled, 0.0)
-
-
 def _tick_after(moment_ns: int) -> int:
     """When a tick comes after a moment, in ns: the coarse clock is set at ticks, a little late at times."""
     tick_ns = round(time.clock_getres(_COARSE) * SECOND)
-    return min((time.clock_gettime_ns(_COARSE) - moment_ns) % tick_ns for _ in _spaced(5, tick_ns))
+    samples = []
+    for _ in range(8):
+        time.sleep(tick_ns / SECOND)
+        samples.append(time.clock_gettime_ns(_COARSE))
+    found = earliest_on_grid(samples, tick_ns, moment_ns, tick_ns // 4)
+    return 0 if found is None else found
 
 
-def _spaced(times: int, apart_ns: int) -> Iterator[None]:
-    for _ in range(times):
-        time.sleep(apart_ns / SECOND)
-        yield
-
-
-def _probe_ns(experiment: Experiment) -> int:
-    """Long enough to be throttled several times, which shows when periods begin."""
-    return 10 * experiment.period_ms * MS
+def _arguments(experiment: Experiment) -> tuple[int, ...]:
+    """What the limited workers are told: see `workers`."""
+    periods = PROBED_PERIODS * experiment.period_ms * MS
+    if experiment.pod_quota_ms:
+        probe, pauses = 2 * periods, 1000
+    else:
+        probe, pauses = (periods if experiment.run_ms else 0), 0 if experiment.beside_threads else 24
+    run_ns, every_ns = int(experiment.run_ms * MS), experiment.every_ms * MS
+    return run_ns, every_ns, 1 * MS, probe, pauses, int(experiment.reads_cpu_time)
 
 
 @contextmanager
-def _started(experiment: Experiment, cpus: Sequence[int]) -> Iterator[list[Worker]]:
-    probe = 0 if not experiment.run_ms else _probe_ns(experiment)
-    arguments = (int(experiment.run_ms * MS), experiment.every_ms * MS, 1 * MS, probe)
-    started = workers.start(cpus[: experiment.threads], arguments)
+def _started(threads: int, cpus: Sequence[int], arguments: Sequence[int]) -> Iterator[list[Worker]]:
+    """Workers, on the CPUs in turn."""
+    started = workers.start([cpus[i % len(cpus)] for i in range(threads)], arguments)
     try:
         yield started
     finally:

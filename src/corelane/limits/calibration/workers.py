@@ -1,8 +1,14 @@
 """Processes that use CPU time as told, each pinned to a CPU; nothing but Python, and nothing of corelane.
 
-A worker says `ready`, waits for a line with the moment to begin at, and tells on the way when a pause that it
-did not ask for has ended (`g NS`), and the CPU time of each burst (`b NS`), with what it took to tell, sleep
-and wake before it.
+A worker says `ready`, waits for a line with the moment to begin at, and reports pauses that it did not ask
+for (`p START END`, in ns of the monotonic clock) and the CPU time of each burst (`b NS`), with what it took
+to report, sleep and wake before it. Arguments, in ns: what a burst runs (0: spin for ever) and how often; the
+shortest pause to report; how long to spin at once, before the moment to begin; how many pauses to report;
+and whether a burst is measured by the thread's own CPU clock.
+
+That clock is a system call in which the kernel charges the group up to the nanosecond (task_sched_runtime),
+so whoever reads it in a loop is throttled when the quota ends, not at the tick after it. Bursts are therefore
+measured by the monotonic clock, which is read without the kernel, and pauses are left out.
 """
 
 import os
@@ -18,33 +24,39 @@ _PATIENCE_SECONDS = 20.0
 _SOURCE = r"""
 import ctypes, os, sys, time
 ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL: not even a killed parent leaves a busy loop behind
-cpu, run_ns, every_ns, gap_ns, probe_ns = map(int, sys.argv[1:6])
+cpu, run_ns, every_ns, pause_ns, probe_ns, pauses, cpu_clock = map(int, sys.argv[1:8])
 os.sched_setaffinity(0, {cpu})
 now, used = time.perf_counter_ns, time.thread_time_ns
 def tell(text):
     try: os.write(1, text.encode())
     except OSError: os._exit(1)  # nobody listens any more
-def spin(until, gaps):
-    last = now()
-    while last < until and gaps:
+def spin(until, run_ns):
+    global pauses
+    last, done = now(), 0
+    while last < until and done < run_ns:
         moment = now()
-        if moment - last > gap_ns:
-            tell("g %d\n" % moment)
-            gaps -= 1
+        if moment - last < 50_000: done += moment - last
+        elif moment - last > pause_ns and pauses:
+            tell("p %d %d\n" % (last, moment))
+            pauses -= 1
+            if not pauses and until == for_ever: return
         last = moment
+for_ever = 10**30
 tell("ready\n")
 begin = int(sys.stdin.readline() or os._exit(1))
 if probe_ns:
-    spin(now() + probe_ns, 10)
+    spin(now() + probe_ns, for_ever)
 time.sleep(max(begin - now(), 0) / 1e9)
 if not run_ns:
-    spin(begin + 10**15, 12)
+    if pauses: spin(for_ever, for_ever)
     while True: pass
 due = begin
 told = used()
 while True:
     start = used()
-    while used() - start < run_ns: pass
+    if cpu_clock:
+        while used() - start < run_ns: pass
+    else: spin(2 * for_ever, run_ns)
     last, told = told, used()
     tell("b %d\n" % (told - last))
     due = max(due + every_ns, now())
@@ -59,9 +71,9 @@ class WorkerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """A worker's output so far: moments and CPU times in ns."""
+    """A worker's output so far: pauses (start, end) and CPU times, in ns."""
 
-    gaps: tuple[int, ...]
+    pauses: tuple[tuple[int, int], ...]
     bursts: tuple[int, ...]
 
 
@@ -105,8 +117,8 @@ class Worker:
         whole = self._output[: self._output.rfind("\n") + 1]
         words = [line.split() for line in whole.splitlines() if " " in line]
         return WorkerReport(
-            tuple(int(number) for kind, number in words if kind == "g"),
-            tuple(int(number) for kind, number in words if kind == "b"),
+            tuple((int(numbers[0]), int(numbers[1])) for kind, *numbers in words if kind == "p"),
+            tuple(int(number) for kind, number, *_ in words if kind == "b"),
         )
 
     def end(self) -> None:

@@ -17,12 +17,12 @@ from corelane.limits.model.scenario import (
     run,
 )
 
-PHASES = 17
+PHASES = 41
 """Combinations of phases; a prime, so that each level and each difference of two takes every value once."""
 
-MAX_SECONDS, MAX_WARMUP_SECONDS = 5.0, 1.0
-_GENERATOR = 5
-"""A primitive root of `PHASES`: its powers are different multipliers for up to 16 levels of a pod."""
+MAX_SECONDS, MAX_WARMUP_SECONDS = 2.4, 0.5
+_GENERATOR = 7
+"""A primitive root of `PHASES`: its powers are different multipliers for up to 40 levels of a pod."""
 
 
 @dataclass(frozen=True, slots=True)

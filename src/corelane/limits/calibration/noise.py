@@ -1,0 +1,99 @@
+"""What disturbed an experiment: other processes, the hypervisor, time that threads waited for a CPU."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from corelane.limits.measure.counters import CPUCounters, Processor
+from corelane.limits.model.clock import MS
+
+LOST_PART, FOREIGN_PART = 0.004, 0.01
+"""For how much of the time the threads may have been without a CPU that their limit let them have; where that
+is not known, how much of their CPUs others may have used."""
+TRUST = 0.03
+"""How large what was lost may be beside the throttled time of a saturated load, which it shortens."""
+_MS_PER_TICK = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What happened beside the experiment on its CPUs, in ms; `cpu_ms` is all their time.
+
+    `waited_ms` is how long its threads could not run though their limit let them; None where the kernel does
+    not say. `shortened_ms` is the throttled time that a lost millisecond makes shorter by one; None where the
+    load is such that it does not.
+    """
+
+    foreign_ms: float
+    steal_ms: float
+    waited_ms: float | None
+    cpu_ms: float
+    shortened_ms: float | None = None
+
+    @property
+    def share(self) -> float:
+        """By how much it was disturbed, as a part of its CPUs' time."""
+        lost = self.foreign_ms if self.waited_ms is None else self.waited_ms
+        return (lost + self.steal_ms) / self.cpu_ms
+
+    @property
+    def reason(self) -> str | None:
+        """Why the run is to be discarded, None if it counts."""
+        most = FOREIGN_PART if self.waited_ms is None else LOST_PART
+        if self.shortened_ms:
+            most = min(most, TRUST * self.shortened_ms / self.cpu_ms)
+        return f"{self.text}, {100 * self.share:.1f} % of its CPUs" if self.share > most else None
+
+    @property
+    def text(self) -> str:
+        """What disturbed the run, in words."""
+        by = f"other processes used {self.foreign_ms:.0f} ms of its CPUs"
+        waited = "" if self.waited_ms is None else f"its threads waited {self.waited_ms:.0f} ms: "
+        return f"{waited}{by}, the hypervisor took {self.steal_ms:.0f} ms"
+
+
+def foreign(
+    before: dict[int, Processor],
+    after: dict[int, Processor],
+    own_ms: float,
+    cpus: Sequence[int],
+    wall_ms: float,
+    all_ns: tuple[dict[int, int], dict[int, int]] | None = None,
+    waited_ms: float | None = None,
+) -> Noise:
+    """What others used of `cpus` while a group used `own_ms` there.
+
+    By cpuacct's counters of each CPU where there are (`all_ns`, before and after), which are exact; else by
+    /proc/stat, which counts in ticks.
+    """
+    shared = [cpu for cpu in cpus if cpu in before and cpu in after]
+    steal = sum(after[cpu].steal - before[cpu].steal for cpu in shared) * _MS_PER_TICK
+    if all_ns is not None:
+        busy = sum(all_ns[1][cpu] - all_ns[0][cpu] for cpu in cpus) / MS
+    else:
+        busy = sum(after[cpu].busy - before[cpu].busy for cpu in shared) * _MS_PER_TICK
+    return Noise(max(busy - own_ms, 0.0), max(steal, 0), waited_ms, wall_ms * len(cpus))
+
+
+def waited_ms(before: CPUCounters, after: CPUCounters) -> float | None:
+    """What the threads have waited for a CPU, without the time that their limit held them back.
+
+    The kernel counts that as waiting, too; every CPU has one thread only, so the two can be told apart.
+    """
+    if before.waits is None or after.waits is None or not after.waits:
+        return None
+    waits = sum(ns - before.waits.get(tid, 0) for tid, ns in after.waits.items()) / MS
+    throttled = ((after.throttled_us or 0) - (before.throttled_us or 0)) / 1000
+    return max(waits - throttled, 0.0)
+
+
+def delayed_ms(pauses: Sequence[tuple[int, int]], period_ns: int, refills_ns: Sequence[int]) -> float:
+    """How long one thread paused although no limit held it back, in ms.
+
+    A pause (start, end) that is due to limits ends with a refill of one of them (`refills_ns` has a moment of
+    each grid), so what follows its last refill is delay; a pause without a refill is delay as a whole.
+    """
+    lost = 0
+    for start, end in pauses:
+        last = max(end - (end - refill) % period_ns for refill in refills_ns)
+        lost += end - max(last, start)
+    return lost / MS
