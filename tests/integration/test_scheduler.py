@@ -15,6 +15,7 @@ import pytest
 
 from corelane.kube import keys
 from corelane.kube.client import APIError, KubeClient
+from corelane.kube.meta import condition
 from corelane.kube.objects import Lease, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from support import scheduler_lab
@@ -152,6 +153,37 @@ def test_a_leader_that_was_paused_binds_nothing_after_another_took_over(server, 
         late = [pod for pod in pods if int(pod.metadata.name[1:]) >= 30]
         assert bound_by(late) == {other}
         assert not first.leads
+
+    run(server, tmp_path, story)
+
+
+def test_after_a_restart_the_cpus_of_a_bound_pod_without_a_readable_record_stay_blocked(server, tmp_path):
+    """The agent has not published the pod yet: which CPUs it has nobody can tell."""
+
+    async def story(lab: Lab) -> None:
+        client = lab.cluster.client
+        for number in range(1, NODES):
+            await client.patch(Node, f"n{number}", {"spec": {"unschedulable": True}})
+        first = await asyncio.to_thread(lab.replicas.start)
+        await lab.create(0, 1)
+        await lab.bound(1)
+        await asyncio.to_thread(first.program.stop)
+        record = (await client.get(Pod, "p0", "default")).metadata.annotations[keys.RESOURCE_STATUS]
+        damaged = {"metadata": {"annotations": {keys.RESOURCE_STATUS: "{"}}}
+        await client.patch(Pod, "p0", damaged, namespace="default")
+        await asyncio.to_thread(lab.replicas.start)
+        await lab.create(1, 1)
+
+        def blocked(pod: Pod) -> bool:
+            found = condition(pod.status.conditions, "PodScheduled")
+            return found is not None and "default/p0" in found.message
+
+        await lab.cluster.until("p1", blocked)
+        await asyncio.sleep(2)
+        assert not (await client.get(Pod, "p1", "default")).spec.node_name
+        whole = {"metadata": {"annotations": {keys.RESOURCE_STATUS: record}}}
+        await client.patch(Pod, "p0", whole, namespace="default")
+        await lab.bound(2)
 
     run(server, tmp_path, story)
 

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -15,6 +17,8 @@ from hypothesis import strategies as st
 
 from corelane.apiserver.http.auth import User
 from corelane.apiserver.http.server import APIServer
+from corelane.app.scheduler.options import SchedulerOptions, extender_tls
+from corelane.app.settings_file import SettingsError
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.client import KubeClient
@@ -29,9 +33,11 @@ from corelane.scheduler.daemon import extender_wire as wire
 from corelane.scheduler.daemon.extender import BindingOutcomes, ExtenderServer
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Wait
 from corelane.scheduler.plugins import default
+from support.certificates import Authority
 from support.scheduled_cluster import ScheduledCluster, assert_no_cpu_twice
 
 TOKEN = "token"
+NOT_LEADING = "this replica does not lead, or has not listed the cluster"
 KUBES = {"schedulerName": "default-scheduler"}
 
 
@@ -362,3 +368,50 @@ def test_permit_plugins_deny_hold_and_allow_what_kube_scheduler_binds(
         assert assert_no_cpu_twice(await it.bound(1)) == 2
 
     run(story, gate)
+
+
+def test_over_tls_only_clients_of_the_authority_are_answered(tmp_path: Path) -> None:
+    """Server certificate and client CA, as kube-scheduler's tlsConfig has them; real HTTP on loopback."""
+    ours, other = Authority.make("ours"), Authority.make("other")
+    ca = ours.write(tmp_path / "ca.crt")
+    serving = ours.issue(tmp_path / "serving.pem", "extender", "127.0.0.1")
+    options = SchedulerOptions(tls_cert_file=serving, tls_private_key_file=serving, client_ca_file=ca)
+    body = {"PodName": "a", "PodNamespace": "default", "PodUID": "u", "Node": "n1"}
+
+    def client(certificate: Path | None) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(ca))
+        if certificate:
+            context.load_cert_chain(certificate)
+        return context
+
+    async def main() -> None:
+        extender = ExtenderServer(
+            lambda: None, KubeClient.connect_to("http://127.0.0.1:1"), BindingOutcomes()
+        )
+        port = await extender.start("127.0.0.1", 0, extender_tls(options))
+        url = f"https://127.0.0.1:{port}/bind"
+        try:
+            async with asyncio.timeout(30), aiohttp.ClientSession() as session:
+                known = client(ours.issue(tmp_path / "known.pem", "kube-scheduler"))
+                async with session.post(url, json=body, ssl=known) as got:
+                    assert (got.status, await got.json()) == (503, {"Error": NOT_LEADING})
+                for unknown in (None, other.issue(tmp_path / "unknown.pem", "kube-scheduler")):
+                    with pytest.raises(aiohttp.ClientError):
+                        await session.post(url, json=body, ssl=client(unknown))
+                with pytest.raises(aiohttp.ClientConnectorCertificateError):
+                    await session.post(url, json=body, ssl=ssl.create_default_context())
+        finally:
+            await extender.stop()
+
+    asyncio.run(main())
+
+
+def test_files_for_tls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    pair = Authority.make().issue(tmp_path / "pair.pem", "extender")
+    (tmp_path / "empty").touch()
+    with pytest.raises(SettingsError, match=r"--client-ca-file .*empty: cannot be used: .*PEM certificates"):
+        extender_tls(SchedulerOptions(
+            tls_cert_file=pair, tls_private_key_file=pair, client_ca_file=tmp_path / "empty"
+        ))  # fmt: skip
+    with pytest.raises(SettingsError, match="--client-ca-file: needs --tls-cert-file"):
+        extender_tls(SchedulerOptions(client_ca_file=pair))

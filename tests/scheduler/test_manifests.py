@@ -79,3 +79,24 @@ def test_the_pods_command_has_valid_options_and_the_file_that_is_mounted() -> No
     config = documents("config.yaml")["ConfigMap"]
     assert volume["configMap"]["name"] == config["metadata"]["name"]
     assert [f"{mount['mountPath']}/{file}" for file in config["data"]] == [options[0].partition("=")[2]]
+
+
+def test_the_image_is_pinned_and_runs_as_the_pods_user_what_the_pod_starts() -> None:
+    """No builder is here: what can be checked of the Dockerfile without one."""
+    root, lines = DEPLOY.parents[1], (DEPLOY / "Dockerfile").read_text().splitlines()
+    stages = [line for line in lines if line.startswith("FROM")]
+    assert len(stages) == 2
+    last = lines[lines.index(stages[1]) :]
+    pod = documents("deployment.yaml")["Deployment"]["spec"]["template"]["spec"]
+    user, group = pod["securityContext"]["runAsUser"], pod["securityContext"]["runAsGroup"]
+    assert f"USER {user}:{group}" in last
+    (container,) = pod["containers"]
+    assert f"ENTRYPOINT {container['command']}".replace("'", '"') in last
+    assert container["args"][0] == "scheduler"
+    assert container["image"].partition(":")[0] == "corelane-scheduler"
+    assert f"EXPOSE {container['ports'][0]['containerPort']}" in last
+    copied = [line.split()[1:-1] for line in lines if line.startswith("COPY") and "--from" not in line]
+    assert all((root / name).exists() for names in copied for name in names)
+    (install,) = [line for line in lines if "pip install" in line]
+    assert "-c requirements.lock" in install
+    assert "'.[scheduler]'" in install

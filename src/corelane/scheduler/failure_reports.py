@@ -52,7 +52,8 @@ class FailureReports:
         since = now - waiting.event_at
         if since >= (NEW_EVENT_SECONDS if why != waiting.event else SAME_EVENT_SECONDS):
             waiting.event, waiting.event_at = why, now
-            nearest = _nearest(attempt.cycle) if attempt else None
+            # What another node lacks is no remedy while the nominated one is being made free.
+            nearest = _nearest(attempt.cycle) if attempt and not nominated else None
             text = self._help(attempt, now) if attempt and nearest is None else ""
             yield RecordPodEvent(pod, "Warning", "FailedScheduling", why, nearest, text)
 

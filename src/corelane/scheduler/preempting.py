@@ -16,7 +16,6 @@ from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
 from corelane.scheduler.framework.plugin import Nomination, NotNominated
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Evict, Instruction, RecordPodEvent, SetCondition
-from corelane.scheduler.plugins.cpus import admissions
 from corelane.scheduler.queue import SchedulingQueue, Waiting
 
 
@@ -37,15 +36,6 @@ class Preemption:
 
     def post_filter(self, profile: Profile, attempt: Attempt) -> Nomination | NotNominated:
         """Ask the PostFilter plugins until one nominates a node; messages of the others are joined."""
-        result = self._asked(profile, attempt)
-        if isinstance(result, Nomination) or (
-            result.keep and self._cluster.nominations.of(attempt.cycle.pod.uid)
-        ):
-            # What another node lacks is no remedy while the nominated one is being made free.
-            admissions(attempt.cycle).lacking.clear()
-        return result
-
-    def _asked(self, profile: Profile, attempt: Attempt) -> Nomination | NotNominated:
         messages, keep = [], False
         for plugin in profile.post_filters:
             result = plugin.post_filter(attempt.cycle, attempt.rejections)

@@ -136,7 +136,8 @@ def _show_scores(pod: PodDecision, to: Console) -> None:
     rows = [_score_row(one) for one in pod.terms]
     rows.append(("total, weighted", "", *map(_number, pod.totals)))
     chosen, *others = pod.candidates
-    title = f"Scores (0 to 100, higher is better) of the best of {pod.feasible} nodes"
+    scale = "0 to 100; indented: values behind a score" if any(map(_is_detail, pod.terms)) else "0 to 100"
+    title = f"Scores ({scale}) of the best of {pod.feasible} nodes"
     tables.show(title, ("TERM", "WEIGHT", f"{chosen} (chosen)", *others), rows, to)
     if line := _deciding(pod):
         _say(line, to)
@@ -146,9 +147,14 @@ def _show_scores(pod: PodDecision, to: Console) -> None:
 def _score_row(term: ScoreTerm) -> tuple[str, ...]:
     """A score, or a value that one is made of, under the score's own row: it has no weight."""
     _, _, name = term.plugin.partition(".")
-    if term.weight or not name:
+    if not _is_detail(term):
         return (term.plugin, f"{term.weight:g}", *map(_number, term.values))
     return (f"  {name}", "", *("-" if value < 0 else _number(value) for value in term.values))
+
+
+def _is_detail(term: ScoreTerm) -> bool:
+    """Whether it is a value that a score is made of, in a unit of its own: it has no weight."""
+    return "." in term.plugin and not term.weight
 
 
 def _deciding(pod: PodDecision) -> str:

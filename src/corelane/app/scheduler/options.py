@@ -41,6 +41,8 @@ class SchedulerOptions:
     """Address and port of the extender."""
     tls_cert_file: Path | None = None
     tls_private_key_file: Path | None = None
+    client_ca_file: Path | None = None
+    """Authorities of the clients that the extender answers; None for any client."""
 
 
 def with_file(options: SchedulerOptions) -> tuple[ConfigurationFile | None, SchedulerOptions]:
@@ -105,6 +107,8 @@ def extender_tls(options: SchedulerOptions) -> ssl.SSLContext | None:
     """Return the certificate of the extender, None to serve plain HTTP. Raises SettingsError."""
     certificate, key = options.tls_cert_file, options.tls_private_key_file
     if not certificate and not key:
+        if options.client_ca_file:
+            raise SettingsError("--client-ca-file: needs --tls-cert-file and --tls-private-key-file")
         return None
     if not certificate or not key:
         raise SettingsError("--tls-cert-file and --tls-private-key-file: give both, or neither")
@@ -113,6 +117,13 @@ def extender_tls(options: SchedulerOptions) -> ssl.SSLContext | None:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
         raise SettingsError(f"certificate {certificate}, key {key}: cannot be used: {error}") from error
+    if options.client_ca_file:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(options.client_ca_file)
+        except (OSError, ssl.SSLError) as error:
+            problem = f"cannot be used: {error}; give a file of PEM certificates"
+            raise SettingsError(f"--client-ca-file {options.client_ca_file}: {problem}") from error
     return context
 
 
