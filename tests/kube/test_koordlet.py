@@ -260,7 +260,7 @@ def test_a_koordlets_node_has_upstreams_pools():
         keys.RESERVATION: '{"resources":{"cpu":"2"},"reservedCPUs":"1,17,400"}',
         keys.SYSTEM_QOS: '{"cpuset":"2"}',
     }
-    obj = {"metadata": {"name": "n", "annotations": theirs}, "topologyPolicies": ["RestrictedPodLevel"]}
+    obj = {"metadata": {"name": "n", "annotations": theirs}, "topologyPolicies": ["Restricted"]}
     found = translate.state_from_topology(decoded(obj))
     assert str(found.shared_pool) == "0,3-16,18-31"
     assert str(found.free_exclusive) == "3-15,18-31"

@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from corelane.cpuset import CPUSet, format_list, lowest, named, verb
 from corelane.machine.model import Machine
+from corelane.node.koordinator_options import KoordinatorOptions
 from corelane.node.manager_options import MemoryOptions, NodeConfigError, StaticOptions, TopologyOptions
 from corelane.placement import families
 from corelane.placement.kubelet import picker
@@ -136,6 +137,8 @@ class NodeConfig:
     pools: PoolOptions = field(default_factory=PoolOptions)
     zones: frozenset[Level] = frozenset({"node", "socket", "l3"})
     """What the node publishes as zones; nothing is decided by it."""
+    koordinator: KoordinatorOptions | None = None
+    """Where Koordinator's scheduler decides, and no agent of corelane's."""
     exact: bool = False
     """Answer as the kubelet or Koordinator even where that empties the shared pool or, on hybrid machines,
     hands out a CPU twice; and leave the check of a node's capacity to others, as its CPU manager does."""

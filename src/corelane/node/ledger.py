@@ -22,7 +22,7 @@ from corelane.placement import topology as topologies
 from corelane.placement.memory_blocks import Nodes
 from corelane.placement.topology import Topology
 from corelane.reasons import Reason
-from corelane.workload import BindPolicy, ContainerKind
+from corelane.workload import Amounts, BindPolicy, ContainerKind
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -35,6 +35,7 @@ class LedgerError(ValueError):
 _NO_ENTRIES: Mapping[Key, Entry] = MappingProxyType({})
 _NO_CPUS: Mapping[str, CPUSet] = MappingProxyType({})
 _NO_AMOUNTS: Mapping[int, int] = MappingProxyType({})
+_NO_NUMA_AMOUNTS: Mapping[int, Amounts] = MappingProxyType({})
 _NO_PODS: Mapping[str, int] = MappingProxyType({})
 _NO_MEMORY: Nodes = MappingProxyType({})
 _NO_TENANTS: Mapping[str, PlacedPod] = MappingProxyType({})
@@ -183,6 +184,8 @@ class Decision:
     """NUMA nodes whose part of the shared pool the other containers run in; None is all of it."""
     zone_cpus: Mapping[int, int] = field(default_factory=lambda: _NO_AMOUNTS)
     """NUMA node to the pod's CPUs there, where these have no ids."""
+    numa_amounts: Mapping[int, Amounts] = field(default_factory=lambda: _NO_NUMA_AMOUNTS)
+    """As `PodRequest.numa_amounts`."""
     shared: CPUSet = field(default_factory=CPUSet)
     """The shared pool after the decision."""
     repicked: bool = False

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from corelane.workload import (
+    Amounts,
     ExclusivePolicy,
     Exclusivity,
     LabelRequirement,
@@ -15,6 +16,7 @@ from corelane.workload import (
     TopologyLevel,
 )
 
+_NO_AMOUNTS: Final[Mapping[int, Amounts]] = MappingProxyType({})
 _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -30,6 +32,8 @@ class PlacedPod:
     """Its affinities that keep other pods away, pods admitted later included."""
     burst: int = 0
     """MilliCPU up to which it may burst within its zone: ConstrainedBurst's limit."""
+    amounts: Mapping[int, Amounts] = field(default_factory=lambda: _NO_AMOUNTS)
+    """As `PodRequest.numa_amounts`; no ledger has them."""
 
 
 def plain(placed_pod: PlacedPod) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Claims:
             record = self._signature | translate.result_annotation(claimed.zone_cpus)
             return Bind(info.pod, node, record, work=work)
         record = self._signature | dict(_annotations(answer, claimed))
-        if claimed.proposal or claimed.zone:
+        if claimed.proposal or claimed.zone or claimed.numa_amounts:
             record |= self._decided_on(node)
         return Bind(info.pod, node, record, claimed.proposal, work)
 
@@ -90,8 +90,10 @@ def _annotations(answer: Answer, claimed: PodInfo) -> Mapping[str, str]:
 def _recorded(answer: Answer, claimed: PodInfo) -> Mapping[str, str]:
     decision, state = answer.decision, answer.state.state
     machine = state.machine if isinstance(state, NodeState) else None
-    record = translate.proposal_annotations(claimed.proposal, claimed.pod, machine, claimed.zone)
-    if claimed.proposal or claimed.zone:
+    counted = isinstance(state, NodeState) and state.config.koordinator is not None
+    amounts = claimed.numa_amounts if counted else None
+    record = translate.proposal_annotations(claimed.proposal, claimed.pod, machine, claimed.zone, amounts)
+    if claimed.proposal or claimed.zone or amounts:
         record |= translate.reasons_annotation(decision.reasons)
         record |= translate.resolved_spec(claimed.pod, decision.bind, required=decision.bind_required)
     return record

@@ -19,6 +19,7 @@ _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 _COUNTED: Final = ("cpu", "memory")
 _NO_ZONE_CPUS: Final[Mapping[int, int]] = MappingProxyType({})
 _NO_AMOUNTS: Final[Mapping[str, int]] = MappingProxyType({})
+_NO_NUMA_AMOUNTS: Final[Mapping[int, Mapping[str, int]]] = MappingProxyType({})
 
 
 class QOSClass(StrEnum):
@@ -150,6 +151,8 @@ class PodRequest:
     """NUMA nodes to whose part of the shared pool the scheduler holds the pod; None is all of it."""
     zone_cpus: Mapping[int, int] = field(default_factory=lambda: _NO_ZONE_CPUS)
     """NUMA node to the pod's CPUs there, as gocrane's scheduler recorded them."""
+    numa_amounts: Mapping[int, Amounts] = field(default_factory=lambda: _NO_NUMA_AMOUNTS)
+    """NUMA node to what Koordinator's scheduler recorded of the pod there: milliCPU, else units."""
     overhead: Amounts = field(default_factory=lambda: _NO_AMOUNTS)
     """What the pod takes beside its containers (`spec.overhead`), as `ContainerRequest.requests`."""
 

@@ -5,13 +5,16 @@ reserved CPUs, policy and scope tells what it will choose. The pods whose CPUs k
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, cast
 
+from corelane.cpuset import CPUSet
 from corelane.kube import keys
 from corelane.kube.objects import NodeResourceTopology
-from corelane.kube.translate import koordlet, node_labels
+from corelane.kube.translate import koordlet, koordlet_zones, node_labels
 from corelane.kube.translate.fields import TranslationError, annotation
+from corelane.kube.translate.node_labels import KubeletSettings, NodeLabels
 from corelane.machine.model import Machine
 from corelane.node import (
     Entry,
@@ -31,6 +34,12 @@ from corelane.workload import NUMAPolicy, PodQOS
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 _WHOLE_POD: Final = "*"
 """Container name of an entry that stands for a whole pod."""
+_KNOWN: Final[Mapping[str, str]] = {
+    "BestEffort": "best-effort",
+    "Restricted": "restricted",
+    "SingleNUMANodePodLevel": "single-numa-node",
+}
+"""Words of `topologyPolicies` that Koordinator's scheduler reads."""
 _UPSTREAM_OPTIONS: Final = PoolOptions(
     allocator="koordinator", guaranteed_default=PodQOS.LS, be_minimum=0, system_exclusive=True
 )
@@ -41,24 +50,41 @@ def pools_state(
     machine: Machine,
     labels: Mapping[str, str],
     node_annotations: Mapping[str, str] = _NO_ANNOTATIONS,
+    allocatable: int = 0,
 ) -> NodeState:
     """Return pools by upstream's rules, without the CPUs of kubelet, reservation and SYSTEM pods.
 
-    `labels` and `node_annotations` are the Node's; of these only the amplification ratio counts, which
-    Koordinator's scheduler reads there. Raises TranslationError.
+    `labels` and `node_annotations` are the Node's; of these only the amplification ratios count, which
+    Koordinator's scheduler reads there, beside `allocatable` milliCPU. Raises TranslationError.
     """
     annotations = dict(published.metadata.annotations)
-    if keys.AMPLIFICATION in node_annotations:
-        annotations[keys.AMPLIFICATION] = node_annotations[keys.AMPLIFICATION]
+    annotations[keys.AMPLIFICATION] = node_annotations.get(keys.AMPLIFICATION, "")
     settings = node_labels.node_labels(labels, annotations)
     if settings.faults:
         raise settings.faults[0]
-    kubelet, cpus = node_labels.published_kubelet(published), usable_topology(machine)
-    options = node_labels.pool_options(settings, kubelet, _UPSTREAM_OPTIONS, cpus)
+    kubelet, cpus = _as_upstream(published), usable_topology(machine)
+    options = _upstreams_cpus(node_labels.pool_options(settings, kubelet, _UPSTREAM_OPTIONS, cpus), settings)
     reserved = kubelet.reserved & machine.usable
     config = NodeConfig("pools", reserved or None, pools=options, exact=True)
-    state = NodeState(machine, config, cpus, reserved)
-    return with_kubelets_pods(state, published)
+    state = with_kubelets_pods(NodeState(machine, config, cpus, reserved), published)
+    zones = koordlet_zones.options(published, state, settings.amplification, allocatable)
+    return replace(state, config=replace(config, koordinator=zones))
+
+
+def _as_upstream(published: NodeResourceTopology) -> KubeletSettings:
+    """The kubelet's settings with the topology policy that Koordinator's scheduler knows, else none.
+
+    A kubelet without static CPU manager aligns no CPUs, so that no other word stands for a rejection.
+    """
+    policy = next((_KNOWN[word] for word in published.topology_policies if word in _KNOWN), "none")
+    return replace(node_labels.published_kubelet(published), topology_policy=policy, topology_scope="pod")
+
+
+def _upstreams_cpus(options: PoolOptions, settings: NodeLabels) -> PoolOptions:
+    """Only CPUs named by id are withheld, and those of SYSTEM pods only where they are exclusive."""
+    withheld = settings.reservation.cpus if settings.reservation else CPUSet()
+    system = options.system if options.system_exclusive else CPUSet()
+    return replace(options, withheld=withheld, system=system)
 
 
 def static_state(published: NodeResourceTopology, machine: Machine, reserved_count: int = 0) -> NodeState:

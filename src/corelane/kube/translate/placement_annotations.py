@@ -12,7 +12,7 @@ A proposal is Koordinator's `resource-status`, one CPU set for all containers, o
 in the shared pool.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -310,6 +310,23 @@ def proposed_zone(annotations: Mapping[str, str]) -> CPUSet | None:
     Raises TranslationError.
     """
     return resource_status(annotations).zone if annotations.get(RESOURCE_STATUS) else None
+
+
+def recorded_amounts(annotations: Mapping[str, str]) -> Mapping[int, Mapping[str, int]]:
+    """Return NUMA node to the pod's amounts there (`numaNodeResources`): milliCPU, others in units.
+
+    Raises TranslationError.
+    """
+    if not annotations.get(RESOURCE_STATUS):
+        return {}
+    return {
+        node: {name: _units(name)(text) for name, text in amounts.items()}
+        for node, amounts in resource_status(annotations).amounts.items()
+    }
+
+
+def _units(name: str) -> Callable[[str], int]:
+    return quantity.milli if name == "cpu" else quantity.value
 
 
 def _container_cpusets(text: str, containers: Collection[str]) -> dict[str, CPUSet]:

@@ -31,8 +31,9 @@ from corelane.kube.translate.placement_annotations import (
     unresolved_resource_spec,
 )
 from corelane.machine.model import Machine
+from corelane.quantity import Quantity
 from corelane.reasons import Reason, sentence
-from corelane.workload import BindPolicy, CPUPolicy
+from corelane.workload import Amounts, BindPolicy, CPUPolicy
 
 _ABSENT: Final = {RESOURCE_STATUS: "{}", CONTAINER_CPUSETS: ""}
 """Koordinator's reader rejects "" as invalid; of ours, an empty object gives no container CPUs."""
@@ -41,17 +42,39 @@ _LONGEST_REASONS: Final = 1024
 
 
 def proposal_annotations(
-    assignments: Mapping[str, CPUSet], pod: Pod, machine: Machine | None = None, zone: CPUSet | None = None
+    assignments: Mapping[str, CPUSet],
+    pod: Pod,
+    machine: Machine | None = None,
+    zone: CPUSet | None = None,
+    numa_amounts: Mapping[int, Amounts] | None = None,
 ) -> dict[str, str]:
     """Return the annotations that record `assignments` (container name to its exclusive CPUs) on a pod.
 
     The other containers run in the shared pool of the machine's NUMA nodes `zone`; None is the whole pool.
+    `numa_amounts` are all that is recorded by NUMA node where a scheduler counts so; None is not known.
     A record that is already on the pod, from a copied manifest for example, is overwritten by a value that
     counts as absent: a Binding can add annotations but not remove them.
     """
     exclusive = {name: cpus for name, cpus in assignments.items() if cpus}
     stale = {key: text for key, text in _ABSENT.items() if key in pod.metadata.annotations}
+    if numa_amounts is not None and len(set(exclusive.values())) <= 1:
+        common = next(iter(exclusive.values()), None)
+        return stale | _status_annotation(common, _in_words(numa_amounts))
     return stale | _record(exclusive, pod, machine, zone)
+
+
+def _in_words(amounts: Mapping[int, Amounts]) -> dict[int, dict[str, str]]:
+    return {
+        node: {name: str(_quantity(name, amount)) for name, amount in of_node.items()}
+        for node, of_node in amounts.items()
+    }
+
+
+def _quantity(name: str, amount: int) -> Quantity:
+    if name == "cpu":
+        return quantity.of_milli(amount)
+    binary = name == "memory" or name.startswith("hugepages-")
+    return quantity.of_value(amount, quantity.BINARY_SI if binary else quantity.DECIMAL_SI)
 
 
 def _record(

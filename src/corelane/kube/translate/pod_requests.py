@@ -48,6 +48,7 @@ def request(pod: Pod) -> PodRequest:
         level=_level(pod.spec.resources),
         zone=placement_annotations.proposed_zone(meta.annotations) if bound else None,
         zone_cpus=crane.result_cpus(meta.annotations) if bound else {},
+        numa_amounts=placement_annotations.recorded_amounts(meta.annotations) if bound else {},
         overhead=_amounts("spec.overhead", pod.spec.overhead),
     )
 

@@ -98,14 +98,20 @@ def _demand(
 
 
 def _limits(state: NodeState, request: PodRequest, decided: PodClass) -> Iterator[Limit]:
+    yield from core_kind_limits(state, request)
+    if decided.sharing is Sharing.POOL and state.config.pools.isolated_cpus != "ignore":
+        isolated = state.machine.isolated.mask
+        yield Limit("CPUs in the shared pool, which isolated ones are not", ~isolated)
+
+
+def core_kind_limits(state: NodeState, request: PodRequest) -> Iterator[Limit]:
+    """Yield the CPUs of the core kind that the pod names. Raises Refusal where the machine has none."""
     machine, kind = state.machine, request.placement_spec.core_kind
     if kind is not None:
         mask = sum(1 << cpu.id for cpu in machine.cpus if cpu.kind == kind) & state.topology.all
         if not mask:
             raise Refusal(Code.CORE_KIND_MISSING, kind, sorted({cpu.kind for cpu in machine.cpus} - {""}))
         yield Limit(f"core kind {kind}", mask)
-    if decided.sharing is Sharing.POOL and state.config.pools.isolated_cpus != "ignore":
-        yield Limit("CPUs in the shared pool, which isolated ones are not", ~machine.isolated.mask)
 
 
 class Binding:

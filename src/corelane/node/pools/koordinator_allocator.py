@@ -32,7 +32,7 @@ class Placed:
     values: tuple[Any, ...] = ()
 
 
-def _preferred(state: NodeState, free: int, demand: Demand, others: Occupancy) -> int:
+def preferred(state: NodeState, free: int, demand: Demand, others: Occupancy) -> int:
     """Return the free CPUs that violate no preference about other pods that Koordinator lacks."""
     touched = shapes.from_topology(state.topology).touched
     if demand.exclusive:
@@ -58,7 +58,7 @@ def by_koordinator(state: NodeState, available: int, demand: Demand, others: Occ
     )
     held = Held(others.same_core, others.same_numa)
     if demand.exclusive or demand.pod_affinity:
-        narrowed = _preferred(state, free, demand, others)
+        narrowed = preferred(state, free, demand, others)
         try:
             cpus = _taken(state, narrowed, demand, request, held, others)
             return _by_koordinator(state, cpus, request, met=True)

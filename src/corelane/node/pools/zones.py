@@ -171,7 +171,7 @@ def assign_zone(
 
     Raises Refusal where it must stay somewhere, but has no room.
     """
-    _check_wishes_need_cpus(request, decided)
+    check_rules_need_cpus(request, decided)
     strict = numa in STRICT
     if decided.sharing is not Sharing.POOL or not (decided.confined or decided.local or strict):
         return ZoneAssignment()
@@ -191,7 +191,8 @@ def assign_zone(
     return ZoneAssignment(zone, _why(request, zone, rooms, milli), burst, repicked=bool(request.zone))
 
 
-def _check_wishes_need_cpus(request: PodRequest, decided: PodClass) -> None:
+def check_rules_need_cpus(request: PodRequest, decided: PodClass) -> None:
+    """Raises Refusal for a pod without exclusive CPUs that requires something of them."""
     placement_spec = request.placement_spec
     if placement_spec.exclusive and placement_spec.exclusive.required:
         what = "exclusivity"

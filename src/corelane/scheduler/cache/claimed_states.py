@@ -20,9 +20,13 @@ def with_pod(
 ) -> tuple[CanonicalState, bool]:
     """Return the state with a pod that may have CPUs proposed, and whether it is admitted.
 
-    A `fact` is a pod whose annotations, or whose claim, tell its CPUs, and no agent's ledger does.
+    A `fact` is a pod whose annotations, or whose claim, tell its CPUs, and no agent's ledger does. Of
+    koordlet's nodes, pods without a record count by their requests only, as for Koordinator's scheduler.
     """
-    if fact or isinstance(before.state, ZonesState):
+    state = before.state
+    if isinstance(state, NodeState) and state.config.koordinator and not (info.proposal or info.numa_amounts):
+        return before, True
+    if fact or isinstance(state, ZonesState):
         return _recorded(states, before, info, fact=fact), True
     if not info.proposal and info.zone is None:
         answer = states.admit(before, info.shape)
@@ -33,9 +37,9 @@ def with_pod(
             return answer.state, answer.admitted
     request = info.request
     assert request is not None
-    state, decision = node_kinds.admit(before.state, replace(request, uid=f"@{next(_uids)}"))
-    config = before.config if isinstance(state, NodeState) else None
-    return states.intern(state, detailed=before.detailed, config=config), decision.admitted
+    after, decision = node_kinds.admit(state, replace(request, uid=f"@{next(_uids)}"))
+    config = before.config if isinstance(after, NodeState) else None
+    return states.intern(after, detailed=before.detailed, config=config), decision.admitted
 
 
 def _recorded(states: States, before: CanonicalState, info: PodInfo, *, fact: bool) -> CanonicalState:

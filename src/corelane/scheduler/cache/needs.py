@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from corelane.node import NodeState
 from corelane.node.entries import Sharing
+from corelane.node.koordinator.pod_demand import pod_demand
 from corelane.node.pools.classes import PodClass, pod_class
 from corelane.node.pools.pool_admission import binding_of
 from corelane.reasons import Refusal
@@ -16,7 +17,7 @@ from corelane.scheduler.cache.node_kinds import requests_exclusive_cpus
 from corelane.scheduler.cache.pods import Shape
 from corelane.scheduler.cache.states import CanonicalState, Fact
 from corelane.scheduler.cache.zone_amounts import UncountedState
-from corelane.workload import NUMAPolicy, PodRequest, peak
+from corelane.workload import BindPolicy, NUMAPolicy, PodRequest, peak
 
 MOST_SHAPES: Final = 4096
 _POOLS: Final = {Sharing.BEST_EFFORT: Fact.BEST_EFFORT, Sharing.SYSTEM: Fact.SYSTEM}
@@ -45,9 +46,25 @@ def needs_of(canonical: CanonicalState, shape: Shape) -> Needs:
         return Needs(least)
     if not isinstance(state, NodeState):
         return Needs(least)
+    if state.config.koordinator is not None:
+        return _of_koordinator(state, request, least)
     if state.config.policy == "pools":
         return _of_pools(state, request, least)
     return _of_static(state, request, least)
+
+
+def _of_koordinator(state: NodeState, request: PodRequest, least: NDArray[np.int64]) -> Needs:
+    """Gocrane's `cpu-policy` may have the pod judged by other rules."""
+    try:
+        demand = pod_demand(state, request)
+    except Refusal:
+        return Needs(least, pool=Fact.SHARED)  # `admit` says it in words.
+    if not demand.cpus or request.placement_spec.cpu_policy is not None:
+        return Needs(least, pool=Fact.SHARED)
+    least[Fact.FREE] = demand.cpus
+    if demand.numa is NUMAPolicy.SINGLE_NUMA_NODE:
+        least[Fact.FREE_ZONE] = demand.cpus
+    return Needs(least, demand.cpus, spread=demand.bind is BindPolicy.SPREAD_BY_PCPUS)
 
 
 def _of_pools(state: NodeState, request: PodRequest, least: NDArray[np.int64]) -> Needs:

@@ -96,7 +96,8 @@ class NodeInfo:
     def settings(self) -> tuple[object, ...]:
         """What of the Node is part of the reading of koordlet's object."""
         annotations = self.node.metadata.annotations if self.node else {}
-        return self.labels, annotations.get(keys.AMPLIFICATION), self._kubelets_own()
+        ratios = annotations.get(keys.AMPLIFICATION)
+        return self.labels, ratios, self._kubelets_own(), self._amplified_milli()
 
     @property
     def amplified(self) -> bool:
@@ -248,7 +249,8 @@ class NodeInfo:
         hardware = translate.hardware_key(topology) if topology else None
         machine = self._states.machine(hardware)
         annotations = self.node.metadata.annotations if self.node else {}
-        cpus = node_kinds.read(topology, self.labels, machine, self._kubelets_own(), annotations)
+        kubelets, allocatable = self._kubelets_own(), self._amplified_milli()
+        cpus = node_kinds.read(topology, self.labels, machine, kubelets, annotations, allocatable)
         if isinstance(cpus.state, NodeState):
             state = self._states.shared(cpus.state)
             self._states.learn(hardware, state)
@@ -269,6 +271,12 @@ class NodeInfo:
     def _is_zones(self) -> bool:
         return isinstance(self.cpus.state, ZonesState)
 
+    def _amplified_milli(self) -> int:
+        """MilliCPU allocatable on a Node that says that its CPUs are amplified, else 0."""
+        if self.node is None or keys.AMPLIFICATION not in self.node.metadata.annotations:
+            return 0
+        return _milli(self.node.status.allocatable)
+
     def _kubelets_own(self) -> int:
         """CPUs that the kubelet keeps from pods: capacity less allocatable."""
         if self.node is None:
@@ -277,10 +285,13 @@ class NodeInfo:
         return max(0, -(-(_milli(status.capacity) - _milli(status.allocatable)) // 1000))
 
     def _is_fact(self, info: PodInfo) -> bool:
-        """Whether a pod's annotations, or its claim, tell its CPUs, and no agent's ledger does."""
-        if self.cpus.kind is NodeKind.LEDGER or not info.proposal:
+        """Whether a pod's annotations, or its claim, tell its CPUs, and no agent's ledger does.
+
+        As Koordinator's scheduler, which counts by annotations only, all of koordlet's pods are.
+        """
+        if self.cpus.kind is NodeKind.LEDGER or info.request is None:
             return False
-        return info.request is not None
+        return bool(info.proposal) or self.cpus.kind is NodeKind.KOORDLET
 
     def without(self, uids: Collection[str]) -> "NodeInfo":
         """Return the node as it would be without these pods; this one is not changed."""
@@ -357,7 +368,7 @@ def _same_request(old: PodInfo, new: PodInfo) -> bool:
 
 
 def _decided(info: PodInfo) -> tuple[object, ...]:
-    return info.proposal, info.zone, info.zone_cpus, info.invalid
+    return info.proposal, info.zone, info.zone_cpus, info.numa_amounts, info.invalid
 
 
 def _milli(amounts: Mapping[str, object]) -> int:

@@ -24,6 +24,8 @@ from corelane.kube.translate import TranslationError, exported_zones, koordlet_s
 from corelane.kube.translate.crane import CraneTopology, crane_zones
 from corelane.machine.model import Machine
 from corelane.node import Decision, NodeState, PoolOptions
+from corelane.node.admission import capacity_refusal
+from corelane.node.koordinator import admission as koordinator_admission
 from corelane.node.pools.classes import pod_class
 from corelane.node.recovery.recorded import record
 from corelane.node.zones import alignment, crane
@@ -31,7 +33,7 @@ from corelane.node.zones.zone_state import ZonesState, assume
 from corelane.reasons import Code, Reason, Refusal
 from corelane.scheduler.cache import kubelet_replay
 from corelane.scheduler.cache.zone_amounts import CPUState, UncountedState, ZoneAmounts, zone_amounts
-from corelane.workload import PodQOS, PodRequest
+from corelane.workload import PodRequest
 
 __all__ = [
     "CPUState",
@@ -87,16 +89,18 @@ def read(
     machine: Machine | None = None,
     reserved_count: int = 0,
     annotations: Mapping[str, str] = _NO_ANNOTATIONS,
+    allocatable: int = 0,
 ) -> NodeCPUs:
     """Return the kind of a node and its state, from its NodeResourceTopology, and its Node's labels and more.
 
     `machine` is the object's where it is known already; `reserved_count` CPUs are the kubelet's own where
-    koordlet does not name them. What cannot be read makes the node `damaged`, with the fault as problem.
+    koordlet does not name them; `allocatable` is the Node's milliCPU where CPUs are amplified. What cannot be
+    read makes the node `damaged`, with the fault as problem.
     """
     if published is None:
         return NOTHING
     try:
-        return _read(published, labels, machine, reserved_count, annotations)
+        return _read(published, labels, machine, reserved_count, annotations, allocatable)
     except TranslationError as error:
         return NodeCPUs(NodeKind.DAMAGED, UncountedState(str(error)), str(error))
 
@@ -115,6 +119,7 @@ def _read(
     machine: Machine | None,
     reserved_count: int,
     annotations: Mapping[str, str],
+    allocatable: int,
 ) -> NodeCPUs:
     if not translate.names_cpus(published):
         problem = "; ".join(exported_zones.topology_manager(published).problems)
@@ -128,7 +133,8 @@ def _read(
     if static:
         state = koordlet_state.static_state(published, machine, reserved_count)
         return NodeCPUs(NodeKind.KUBELET_REPLAY, state)
-    return NodeCPUs(NodeKind.KOORDLET, koordlet_state.pools_state(published, machine, labels, annotations))
+    state = koordlet_state.pools_state(published, machine, labels, annotations, allocatable)
+    return NodeCPUs(NodeKind.KOORDLET, state)
 
 
 def with_settings(known: NodeCPUs, newer: NodeCPUs) -> NodeCPUs:
@@ -152,9 +158,9 @@ def running(state: CPUState, request: PodRequest, *, recorded: bool = False) -> 
         return assume(state, request.uid, alignment.effective(request))
     if not isinstance(state, NodeState):
         return state
-    if recorded:
+    if recorded or state.config.koordinator:
         state = record(state, request)
-    return nodes.admit(state, request)[0]
+    return state if state.config.koordinator else nodes.admit(state, request)[0]
 
 
 def admit(state: CPUState, request: PodRequest) -> tuple[CPUState, Decision]:
@@ -173,18 +179,19 @@ def admit(state: CPUState, request: PodRequest) -> tuple[CPUState, Decision]:
 
 def _judge(state: NodeState) -> Callable[[NodeState, PodRequest], tuple[NodeState, Decision]]:
     """Settings that answer exactly as another program does are not those of corelane's agent."""
-    if not state.config.exact:
-        return nodes.admit
-    return kubelet_replay.admit if state.config.policy == "static" else _admit_as_koordinator
+    if state.config.koordinator is not None:
+        return _admit_as_koordinator
+    replayed = state.config.exact and state.config.policy == "static"
+    return kubelet_replay.admit if replayed else nodes.admit
 
 
 def _admit_as_koordinator(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
-    """A bind policy of the node binds every pod with a CPU request, of any class but BE and SYSTEM."""
-    pools, spec = state.config.pools, request.placement_spec
-    if pools.node_bind and request.cpu_request and spec.qos in (None, PodQOS.LS):
-        spec = replace(spec, qos=PodQOS.LSR, band=None)
-        return nodes.admit(state, replace(request, placement_spec=spec))
-    return nodes.admit(state, request)
+    """Gocrane's `cpu-policy` has no word of Koordinator's: such pods are judged as by corelane's agent."""
+    if (reason := capacity_refusal(state, request)) is not None:
+        return state, Decision(False, reason, shared=state.shared_pool)
+    if request.placement_spec.cpu_policy is not None:
+        return nodes.admit(state, request)
+    return koordinator_admission.admit(state, request)
 
 
 def requests_exclusive_cpus(request: PodRequest) -> bool:

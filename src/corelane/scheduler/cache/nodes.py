@@ -160,7 +160,7 @@ class NodeCache:
             self.put_pod(name, info)
             return info
         decision = answer.decision
-        claimed = info.with_cpus(decision.assignments, decision.zone, decision.zone_cpus)
+        claimed = info.with_decision(decision)
         node = self._nodes[name]
         if claimed.uid in node.pods or node.canonical_for(info.shape) is not answer.before:
             self.put_pod(name, claimed)

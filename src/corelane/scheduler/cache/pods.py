@@ -13,15 +13,16 @@ from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.pod import Container, Pod
 from corelane.kube.translate import TranslationError
-from corelane.node import PoolOptions
+from corelane.node import Decision, PoolOptions
 from corelane.node.pools.classes import pod_class
 from corelane.reasons import Refusal
 from corelane.scheduler.cache.pod_facts import NO_FACTS, PodFacts, pod_facts
-from corelane.workload import NUMAPolicy, PlacementSpec, PodRequest, SchedulerDefaults
+from corelane.workload import Amounts, NUMAPolicy, PlacementSpec, PodRequest, SchedulerDefaults
 from corelane.workload.placement_spec import NO_DEFAULTS
 
 _NO_CPUS: Final[Mapping[str, CPUSet]] = MappingProxyType({})
 _NO_ZONE_CPUS: Final[Mapping[int, int]] = MappingProxyType({})
+_NO_NUMA_AMOUNTS: Final[Mapping[int, Amounts]] = MappingProxyType({})
 _LABELS: Final = (keys.QOS_CLASS, keys.PRIORITY_CLASS)
 _ANNOTATIONS: Final = (
     keys.RESOURCE_SPEC,
@@ -97,6 +98,8 @@ class PodInfo:
     zone: CPUSet | None = None
     zone_cpus: Mapping[int, int] = field(default_factory=lambda: _NO_ZONE_CPUS)
     """As `PodRequest.zone_cpus`."""
+    numa_amounts: Mapping[int, Amounts] = field(default_factory=lambda: _NO_NUMA_AMOUNTS)
+    """As `PodRequest.numa_amounts`."""
     invalid: str = ""
     """Why the proposal cannot be read."""
     facts: PodFacts = NO_FACTS
@@ -110,13 +113,13 @@ class PodInfo:
             request = translate.request(pod)
         except TranslationError as error:
             return cls(pod, shape, invalid=str(error), facts=facts)
-        return cls(pod, shape, request.proposal, request.zone, request.zone_cpus, facts=facts)
+        amounts = request.numa_amounts
+        return cls(pod, shape, request.proposal, request.zone, request.zone_cpus, amounts, facts=facts)
 
-    def with_cpus(
-        self, proposal: Mapping[str, CPUSet], zone: CPUSet | None, zone_cpus: Mapping[int, int]
-    ) -> "PodInfo":
-        """Return the pod with these CPUs and NUMA nodes; `replace` takes three times as long."""
-        return PodInfo(self.pod, self.shape, proposal, zone, zone_cpus, self.invalid, self.facts)
+    def with_decision(self, decided: Decision) -> "PodInfo":
+        """Return the pod with the CPUs and NUMA nodes decided; `replace` takes three times as long."""
+        cpus, zone_cpus, amounts = decided.assignments, decided.zone_cpus, decided.numa_amounts
+        return PodInfo(self.pod, self.shape, cpus, decided.zone, zone_cpus, amounts, self.invalid, self.facts)
 
     @property
     def uid(self) -> str:
@@ -157,6 +160,7 @@ class PodInfo:
             proposal=self.proposal,
             zone=self.zone,
             zone_cpus=self.zone_cpus,
+            numa_amounts=self.numa_amounts,
         )
 
     @property

@@ -287,6 +287,7 @@ def _others(state: NodeState) -> Iterator[Hashable]:
                 placed.exclusive_policy,
                 placed.exclusive,
                 repr(placed.avoids),
+                repr(dict(placed.amounts)) if placed.amounts else "",
             ),
         )
 

@@ -204,15 +204,17 @@ def _terms(state: NodeState, request: PodRequest, answer: Answer, shape: Shape) 
     if own is not None and own.values[1] == taken:
         values = dict(own.values[2])
     else:
-        values = dict(_evaluated(state, request, taken, shape))
+        values = dict(_evaluated(state, request, answer, shape))
     for name in TERMS:
         yield name, values[name]
 
 
 def _evaluated(
-    state: NodeState, request: PodRequest, taken: int, shape: Shape
+    state: NodeState, request: PodRequest, answer: Answer, shape: Shape
 ) -> tuple[tuple[str, int], ...]:
-    if state.config.policy == "pools" and (asked := binding_of(state, request)) is not None:
+    taken = _taken(answer)
+    pooled = state.config.policy == "pools" and state.config.koordinator is None
+    if pooled and (asked := binding_of(state, request)) is not None:
         return evaluate(shape, asked.demand, asked.available | taken, taken, asked.others)
-    demand = Demand(taken.bit_count(), sizes=state.config.pools.profile)
+    demand = Demand(taken.bit_count(), bind=answer.decision.bind, sizes=state.config.pools.profile)
     return evaluate(shape, demand, state.free_exclusive.mask | taken, taken)

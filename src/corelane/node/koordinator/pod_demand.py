@@ -1,0 +1,147 @@
+"""What a pod asks of a node by Koordinator's rules: amounts, CPUs to be bound, and policies.
+
+`PreFilter` and the first half of `Filter` in `plugin.go`; texts of refusals as upstream's.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from corelane.node import amplification
+from corelane.node.koordinator_options import KoordinatorOptions
+from corelane.node.ledger import NodeState
+from corelane.reasons import Code, Refusal
+from corelane.workload import (
+    Amounts,
+    Band,
+    BindPolicy,
+    ExclusivePolicy,
+    NUMAPolicy,
+    NUMAStrategy,
+    PlacementSpec,
+    PodQOS,
+    PodRequest,
+    peak,
+)
+
+_BINDING: Final = (BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS)
+
+
+@dataclass(frozen=True, slots=True)
+class PodDemand:
+    """What the plugin keeps of a pod for one node. CPU in milliCPU, others in units."""
+
+    amounts: Amounts
+    """Requests of the pod by resource, those of 0 included."""
+    scored: Amounts
+    """The same, with bound CPUs amplified: what scores look at."""
+    cpus: int
+    """CPUs to be bound; 0 where the pod is bound to none."""
+    bind: BindPolicy
+    bind_required: bool
+    exclusive: ExclusivePolicy
+    strategy: NUMAStrategy
+    numa: NUMAPolicy
+    apart: bool
+    """Pods on one NUMA node and pods across several must not meet (`singleNUMANodeExclusive: Required`)."""
+
+
+def options_of(state: NodeState) -> KoordinatorOptions:
+    """Return what Koordinator's scheduler knows of the node."""
+    assert state.config.koordinator is not None
+    return state.config.koordinator
+
+
+def pod_demand(state: NodeState, request: PodRequest) -> PodDemand:
+    """Return what a pod asks of this node. Raises Refusal where pod and node contradict."""
+    spec, node = request.placement_spec, state.config.pools
+    amounts = pod_amounts(request)
+    numa = _numa_policy(spec, node.numa)
+    own = uses_cpuset(spec)
+    if own:
+        _check_integer(amounts)
+    bind, required = _bind_policy(state, spec, own=own)
+    cpus = _bound_cpus(state, amounts, own=own)
+    if cpus:
+        _check_bind(state, spec, cpus, own=own)
+    ratio = options_of(state).amplification
+    milli = amounts.get("cpu", 0)
+    return PodDemand(
+        amounts,
+        {**amounts, "cpu": amplification.amplify(milli, ratio)} if cpus else amounts,
+        cpus,
+        bind,
+        required,
+        (spec.exclusive_policy or spec.defaults.exclusive_policy or ExclusivePolicy.NONE)
+        if own
+        else ExclusivePolicy.NONE,
+        spec.strategy or node.strategy or spec.defaults.strategy or NUMAStrategy.LEAST_ALLOCATED,
+        numa,
+        bool(spec.numa) if spec.numa_exclusive is None else spec.numa_exclusive,
+    )
+
+
+def pod_amounts(request: PodRequest) -> Amounts:
+    """Return what the pod requests at once, by resource (upstream `resourcehelper.PodRequests`)."""
+    names = dict.fromkeys(name for one in request.containers for name in one.requests)
+    each = request.containers
+    total = {name: peak((one.kind, one.requests.get(name, 0)) for one in each) for name in names}
+    if level := request.level:
+        of_pod = {"cpu": level.cpu_request, "memory": level.memory_request}
+        total |= {name: amount for name, amount in of_pod.items() if amount}
+        total |= {f"hugepages-{_size(kib)}": amount for kib, amount in level.hugepages.items()}
+    overhead = request.overhead
+    return {name: total.get(name, 0) + overhead.get(name, 0) for name in {**total, **overhead}}
+
+
+def _size(kib: int) -> str:
+    """A page size as in the resource's name: 2Mi."""
+    return f"{kib >> 20}Gi" if not kib % (1 << 20) else f"{kib >> 10}Mi" if not kib % 1024 else f"{kib}Ki"
+
+
+def uses_cpuset(spec: PlacementSpec) -> bool:
+    """Return whether labels bind the pod, as upstream's `AllowUseCPUSet`, and no policy is against it."""
+    if spec.qos not in (PodQOS.LSE, PodQOS.LSR) or spec.band not in (None, Band.PROD):
+        return False
+    return (spec.bind or spec.defaults.bind or BindPolicy.FULL_PCPUS) in _BINDING
+
+
+def _check_integer(amounts: Amounts) -> None:
+    if (milli := amounts.get("cpu", 0)) % 1000:
+        raise Refusal(Code.POD_CPU_REQUEST_NOT_INTEGER, milli)
+
+
+def _bound_cpus(state: NodeState, amounts: Amounts, *, own: bool) -> int:
+    """A bind policy of the node binds every pod that requests CPU."""
+    if not own and state.config.pools.node_bind is None:
+        return 0
+    if not own:
+        _check_integer(amounts)
+    return amounts.get("cpu", 0) // 1000
+
+
+def _bind_policy(state: NodeState, spec: PlacementSpec, *, own: bool) -> tuple[BindPolicy, bool]:
+    """The pod's required policy, else the node's, else the pod's preferred one."""
+    default = spec.defaults.bind or state.config.pools.bind or BindPolicy.FULL_PCPUS
+    preferred = spec.bind or default
+    if own and spec.bind_required:
+        return preferred, True
+    node = state.config.pools.node_bind
+    return (node, True) if node else (preferred, False)
+
+
+def _check_bind(state: NodeState, spec: PlacementSpec, cpus: int, *, own: bool) -> None:
+    node, threads = state.config.pools.node_bind, state.topology.cpus_per_core
+    bind, required = _bind_policy(state, spec, own=own)
+    if node and own and spec.bind_required and bind is not node:
+        raise Refusal(Code.BIND_POLICY_CONFLICT, True, bind, node)
+    if required and bind is BindPolicy.FULL_PCPUS and cpus % threads:
+        raise Refusal(Code.POD_NOT_MULTIPLE_OF_CORE, cpus, threads)
+
+
+def _numa_policy(spec: PlacementSpec, node: NUMAPolicy) -> NUMAPolicy:
+    own = spec.numa or NUMAPolicy.NONE
+    if own and node and own is not node:
+        raise Refusal(Code.NUMA_POLICY_CONFLICT, own, node)
+    if not own and spec.topology_aware is not None:
+        return NUMAPolicy.SINGLE_NUMA_NODE if spec.topology_aware else NUMAPolicy.NONE
+    return own or node or spec.defaults.numa or NUMAPolicy.NONE
