@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -280,6 +281,14 @@ def test_what_is_lost_must_be_small_beside_the_throttled_time_that_it_shortens()
     assert Noise(0, 10, 0, 5000).reason is None
     assert Noise(0, 10, 0, 5000, shortened_ms=2500).reason is None
     assert Noise(0, 10, 0, 5000, shortened_ms=300).reason is not None
+
+
+def test_beside_neighbours_only_what_is_lost_while_the_quota_lasts_shortens_the_throttled_time():
+    """60 of 100 ms at 3:1 on two CPUs last 40 ms: of 400 lost ms 160 count, of 6,000 throttled."""
+    one = Noise(400, 0, None, 10_000, shortened_ms=6000, running=0.4)
+    assert one.reason is None
+    assert replace(one, foreign_ms=460).reason is not None
+    assert replace(one, running=0.8, shortened_ms=2000).reason is not None
 
 
 @pytest.fixture

@@ -110,11 +110,11 @@ EXPERIMENTS = (
     ),
     *(
         Experiment(2, quota, weight=weight, beside_threads=2, beside_weight=beside)
-        for weight, beside, quota in ((3, 1, 60), (2, 1, 60), (1, 1, 60), (1, 2, 40), (1, 3, 30))
+        for weight, beside, quota in ((3, 1, 60), (2, 1, 60), (1, 1, 40), (1, 2, 30), (1, 3, 20))
     ),
     *(
         Experiment(4, quota, on_cpus=2, weight=weight, beside_threads=2, beside_weight=beside)
-        for weight, beside, quota in ((3, 1, 50), (1, 1, 50), (1, 3, 30))
+        for weight, beside, quota in ((3, 1, 50), (1, 1, 50), (1, 3, 20))
     ),
     Experiment(1, 20, run_ms=5, every_ms=20),
     Experiment(1, 50, run_ms=5, every_ms=20),

@@ -168,7 +168,7 @@ class Laboratory:
         work = sum(works) // len(works) if works else None
         noise = self._noise(before, after, cpus)
         if experiment.beside_threads:
-            noise = replace(noise, waited_ms=None)
+            noise = replace(noise, waited_ms=None, running=experiment.quota_ms / experiment.width_ms)
         if experiment.saturated or experiment.kind == "bursts":
             noise = replace(noise, shortened_ms=gain.throttled_ms)
         return CalibrationRun(MeasuredRun(gain, phase, work, _tick_after(zero)), noise)

@@ -19,8 +19,9 @@ class Noise:
     """What happened beside the experiment on its CPUs, in ms; `cpu_ms` is all their time.
 
     `waited_ms` is how long its threads could not run though their limit let them; None where the kernel does
-    not say. `shortened_ms` is the throttled time that a lost millisecond makes shorter by one; None where the
-    load is such that it does not.
+    not say. `shortened_ms` is the throttled time that lost time makes shorter, None where the load is such
+    that it does not; `running` is by which part of a lost millisecond: beside neighbours only what is lost
+    while the quota lasts counts, and as their CPUs are never idle, all that other processes use is lost.
     """
 
     foreign_ms: float
@@ -28,6 +29,7 @@ class Noise:
     waited_ms: float | None
     cpu_ms: float
     shortened_ms: float | None = None
+    running: float = 1.0
 
     @property
     def share(self) -> float:
@@ -40,7 +42,8 @@ class Noise:
         """Why the run is to be discarded, None if it counts."""
         most = FOREIGN_PART if self.waited_ms is None else LOST_PART
         if self.shortened_ms:
-            most = min(most, TRUST * self.shortened_ms / self.cpu_ms)
+            borne = TRUST * self.shortened_ms / (self.cpu_ms * self.running)
+            most = min(most, borne) if self.running == 1 else borne
         return f"{self.text}, {100 * self.share:.1f} % of its CPUs" if self.share > most else None
 
     @property
