@@ -10,6 +10,7 @@ from corelane.cli import (
     allocate,
     completion,
     demo,
+    down,
     explain,
     limits,
     scheduler,
@@ -46,6 +47,7 @@ def version() -> None:
 for command in (
     demo.demo,
     up.up,
+    down.down,
     agent.agent,
     scheduler.scheduler,
     status.status,

@@ -222,6 +222,12 @@ class Cluster:
     def runtime(self, node: str) -> LifecycleRuntime:
         return self._runtimes[node]
 
+    def still_running(self) -> list[str]:
+        """Return `namespace/pod/container` of every container of this machine that has a process."""
+        runtime = self._runtimes.get(self.node_name)
+        specs = runtime.recorded() if isinstance(runtime, LocalRuntime) else []
+        return sorted(f"{spec.namespace}/{spec.pod}/{spec.name}" for spec, runs in specs if runs)
+
     async def stop(self, *, stop_pods: bool) -> None:
         """Stop all parts; with `stop_pods` end pods' processes, else leave them to the next start."""
         await asyncio.gather(*(agent.shutdown(stop_pods=stop_pods) for agent in self.agents.values()))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
+from typing import Final
 
-from corelane.app.up import logging
+from corelane.app.up import down, logging
 from corelane.app.up.cluster import Cluster
 from corelane.app.up.options import UpOptions
 from corelane.app.up.supervise import completes, until_signal
 
 __all__ = ["UpOptions"]
+
+_MOST_TITLES: Final = 10
 
 
 def main(options: UpOptions, *, stop_pods: bool, say: Callable[[str], None]) -> int:
@@ -25,17 +29,56 @@ async def _run(options: UpOptions, *, stop_pods: bool, say: Callable[[str], None
         if not await completes(cluster.start(), unless=stop):
             say("stopped before it was ready")
             return 0
+        lost, interrupted = "", False
         try:
             say(_welcome(cluster, stop_pods=stop_pods))
-            await cluster.parts.first_of(stop.wait())
+            lost = await _until_stopped(cluster, stop)
+            if lost:
+                say(lost)
         finally:
-            say(
-                "stopping; the pods' processes end too"
-                if stop_pods
-                else "stopping; the pods' processes keep running"
-            )
-            await cluster.stop(stop_pods=stop_pods)
-    return 0
+            say("stopping; the pods' processes end too" if stop_pods else "stopping")
+            interrupted = await _stop(cluster, stop_pods=stop_pods)
+            say(_farewell(cluster, interrupted=interrupted))
+        return 130 if interrupted else 1 if lost else 0
+
+
+async def _until_stopped(cluster: Cluster, stop: asyncio.Event) -> str:
+    """Wait for the signal to stop, or until the data directory is lost; return a sentence about that."""
+    loss = asyncio.ensure_future(cluster.directory.lost())
+    signalled = asyncio.ensure_future(stop.wait())
+    try:
+        await cluster.parts.first_of(asyncio.wait({loss, signalled}, return_when=asyncio.FIRST_COMPLETED))
+        return loss.result() if loss.done() else ""
+    finally:
+        loss.cancel()
+        signalled.cancel()
+
+
+async def _stop(cluster: Cluster, *, stop_pods: bool) -> bool:
+    """Stop all parts; return whether a second Ctrl-C ended the wait for the pods."""
+    again, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, again.set)
+    try:
+        if stop_pods and not await completes(cluster.stop(stop_pods=True), unless=again):
+            await cluster.stop(stop_pods=False)
+            return True
+        if not stop_pods:
+            await cluster.stop(stop_pods=False)
+        return False
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+def _farewell(cluster: Cluster, *, interrupted: bool) -> str:
+    """Return what still runs, and how to end it."""
+    titles = cluster.still_running()
+    ending = "interrupted before all pods had ended" if interrupted else "stopped"
+    if not titles:
+        return f"{ending}; no process of a pod is left"
+    shown = ", ".join(titles[:_MOST_TITLES])
+    more = f" and {len(titles) - _MOST_TITLES} more" if len(titles) > _MOST_TITLES else ""
+    command = down.command_for(cluster.directory.root)
+    return f"{ending}; {down.containers(len(titles))} still running: {shown}{more}; to end: {command}"
 
 
 def _welcome(cluster: Cluster, *, stop_pods: bool) -> str:

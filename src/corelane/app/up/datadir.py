@@ -10,6 +10,7 @@ nodes/NAME/   an agent's ledger, and the records and logs of its containers
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import fcntl
 import os
@@ -24,6 +25,7 @@ import yaml
 from corelane.kernel import files
 
 _LOCK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 
 
 class DataDirError(Exception):
@@ -36,6 +38,29 @@ def default() -> Path:
         return Path("/var/lib/corelane")
     state = os.environ.get("XDG_STATE_HOME")
     return (Path(state) if state else Path.home() / ".local" / "state") / "corelane"
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def holder(root: Path) -> int | None:
+    """Return the process that uses a data directory; None if none does. Raises DataDirError."""
+    try:
+        with (root / "lock").open("r+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(lock.read().strip() or 0) or None
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise DataDirError(f"{root / 'lock'}: {error}") from error
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +111,19 @@ class DataDir:
 
     def close(self) -> None:
         self._lock.close()
+
+    async def lost(self) -> str:
+        """Wait until the directory, its lock or the API server's file is deleted or replaced; say so."""
+        watched = [self.root / "lock", self.root / "apiserver.db"]
+        identities = [_identity(path) for path in watched]
+        while True:
+            await asyncio.sleep(_CHECK_SECONDS)
+            for path, identity in zip(watched, identities, strict=True):
+                if _identity(path) != identity:
+                    return (
+                        f"{path}: deleted or replaced while corelane runs; no write is accepted any more, "
+                        "and corelane stops"
+                    )
 
     @property
     def kubeconfig(self) -> Path:
