@@ -16,8 +16,16 @@ from corelane.apiserver.schema.notation import (
 
 _HOST = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
 _NOT_INTERNAL = {"PodSpec": {*_HOST, "serviceAccount"}, "PodStatus": {"podIP"}, "NodeSpec": {"podCIDR"}}
+_HTML = str.maketrans(
+    {"&": "\\u0026", "<": "\\u003c", ">": "\\u003e", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+)
 _CONTEXT = 3
 _COMPARED = 4000  # lines; in more, looking for what is alike takes too long
+
+
+def html_escaped(text: str) -> str:
+    """JSON with HTML's own characters as escapes, as Go writes it."""
+    return text.translate(_HTML)
 
 
 def rendered(record: ObjectType, obj: dict[str, Any]) -> dict[str, Any]:
@@ -62,7 +70,7 @@ def _alike(one: list[str], other: list[str]) -> int:
 
 
 def _lines(record: ObjectType, obj: dict[str, Any]) -> list[str]:
-    text = json.dumps(rendered(record, obj), indent=1, ensure_ascii=False)
+    text = html_escaped(json.dumps(rendered(record, obj), indent=1, ensure_ascii=False))
     return [f"{line}\n" for line in text.split("\n")]
 
 

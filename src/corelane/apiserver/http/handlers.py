@@ -96,7 +96,7 @@ async def answer(context: Context, request: web.BaseRequest, target: Target) -> 
     try:
         return await handler(call)
     except StatusError as error:
-        error.warnings = tuple(call.warnings)
+        error.warnings = (*call.warnings, *error.warnings)
         raise
 
 
@@ -239,8 +239,7 @@ async def patch(call: Call) -> web.Response:
     body = await _body(call)
     if negotiation.PATCHES[media] == "apply":
         options = _write_options(call, "PatchOptions", apply=True)
-        written, warnings = server_side_apply.apply_object(call.backend, call.target, body, options)
-        call.warnings.extend(warnings)
+        written = server_side_apply.apply_object(call.backend, call.target, body, options, call.warnings)
     else:
         options = _write_options(call, "PatchOptions")
         written = pipeline.patch_object(call.backend, call.target, media, body, options, call.warnings)

@@ -153,7 +153,7 @@ def _extras(row: FieldRow) -> Schema:
         "pattern": row.pattern or None,
         "x-kubernetes-list-type": row.list or None,
         "x-kubernetes-list-map-keys": list(row.keys) if row.list == "map" else None,
-        "x-kubernetes-map-type": "atomic" if row.atomic else None,
+        "x-kubernetes-map-type": None if row.atomic is None else "atomic" if row.atomic else "granular",
         "x-kubernetes-patch-merge-key": row.merge or None,
         "x-kubernetes-patch-strategy": ",".join(row.strategy) or None,
     }

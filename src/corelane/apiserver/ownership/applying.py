@@ -10,7 +10,7 @@ from corelane.apiserver.ownership import comparison, field_sets, managers, mergi
 from corelane.apiserver.ownership.comparison import same
 from corelane.apiserver.ownership.conflicts import ApplyConflictError
 from corelane.apiserver.ownership.field_sets import FieldSet
-from corelane.apiserver.ownership.kinds import Object, Resource
+from corelane.apiserver.ownership.kinds import ConversionError, Object, Resource
 from corelane.apiserver.ownership.managers import APPLY, Manager, Managers, Owned
 from corelane.apiserver.ownership.typed_values import ListItemError, TypedValueError
 from corelane.apiserver.ownership.updating import STRIPPED, Changes
@@ -46,11 +46,15 @@ def apply(resource: Resource, live: Object, config: Object, applier: Applier) ->
     """
     _check(resource, config)
     found = managers.stored(live.get("metadata", {}).get("managedFields"))
-    live = _without_managers(live)
+    live = updating.without_managers(live)
     if not found:
         empty = resource.empty()
         found = updating.update(resource, empty, live, {}, _BEFORE, applier.now)
-    return _apply(resource, live, config, updating.reconcile(resource, found), applier)
+    try:
+        found = updating.reconcile(resource, found, live)
+        return _apply(resource, live, config, found, applier)
+    except ConversionError as error:
+        raise status_errors.internal(str(error)) from None
 
 
 def _check(resource: Resource, config: Object) -> None:
@@ -79,11 +83,6 @@ def gvk(obj: Object) -> str:
         return "/, Kind="
     group, _, number = str(version).rpartition("/")
     return f"{group}/{number}, Kind={kind}"
-
-
-def _without_managers(live: Object) -> Object:
-    meta = {name: value for name, value in live.get("metadata", {}).items() if name != "managedFields"}
-    return {**live, "metadata": meta} if "metadata" in live else dict(live)
 
 
 def _apply(resource: Resource, live: Object, config: Object, found: Managers, applier: Applier) -> Applied:
@@ -125,11 +124,20 @@ def _prune(resource: Resource, merged: Object, found: Managers, last: Owned) -> 
     at = resource.at(last.version)
     if at is None:
         return merged
-    whole = at.view(merged)
-    pruned = merging.remove(at.type, whole, merging.with_named_fields(at.type, last.fields))
-    pruned = _with_owned(at, whole, pruned, found)
-    pruned = _with_dangling(at, whole, pruned, last)
-    return resource.view(pruned)
+    try:
+        whole = _converted(at, merged, "failed to convert merged object to last applied version")
+        pruned = merging.remove(at.type, whole, merging.with_named_fields(at.type, last.fields))
+        pruned = _with_owned(at, whole, pruned, found)
+        return resource.converted(_with_dangling(at, whole, pruned, last))
+    except ConversionError as error:
+        raise ConversionError(f"failed to prune fields: {error}") from None
+
+
+def _converted(at: Resource, obj: Object, fault: str) -> Object:
+    try:
+        return at.converted(obj)
+    except ConversionError as error:
+        raise ConversionError(f"{fault}: {error}") from None
 
 
 def _with_owned(at: Resource, whole: Object, pruned: Object, found: Managers) -> Object:
@@ -137,18 +145,21 @@ def _with_owned(at: Resource, whole: Object, pruned: Object, found: Managers) ->
     owned: dict[str, FieldSet] = {}
     for entry in found.values():
         owned[entry.version] = field_sets.union(owned.get(entry.version, {}), entry.fields)
+    fault = "failed add back owned items: failed to convert"
     for version in sorted(owned, key=lambda version: version != at.api_version):
         other = at.at(version)
         if other is None:
             continue
-        kind, mine = other.type, other.view(whole)
+        kind = other.type
+        whole = _converted(other, whole, f"{fault} merged object at version {version}")
+        pruned = _converted(other, pruned, f"{fault} pruned object at version {version}")
         kept = field_sets.union(
-            merging.with_named_fields(kind, typed_values.fields_of(kind, other.view(pruned))),
+            merging.with_named_fields(kind, typed_values.fields_of(kind, pruned)),
             merging.with_named_fields(kind, owned[version]),
         )
-        all_fields = merging.with_named_fields(kind, typed_values.fields_of(kind, mine))
-        pruned = at.view(merging.remove(kind, mine, field_sets.difference(all_fields, kept)))
-    return pruned
+        all_fields = merging.with_named_fields(kind, typed_values.fields_of(kind, whole))
+        pruned = merging.remove(kind, whole, field_sets.difference(all_fields, kept))
+    return _converted(at, pruned, "failed to convert pruned object to last applied version")
 
 
 def _with_dangling(at: Resource, whole: Object, pruned: Object, last: Owned) -> Object:

@@ -4,11 +4,11 @@ from collections.abc import Mapping as AnyMapping
 from dataclasses import dataclass
 from typing import Any
 
-from corelane.apiserver import served_kinds
 from corelane.apiserver.codec import conversion, decoding, wire
-from corelane.apiserver.ownership import merge_types
+from corelane.apiserver.ownership import merge_types, typed_values
 from corelane.apiserver.ownership.field_sets import LEAF, FieldSet
 from corelane.apiserver.ownership.merge_types import Mapping
+from corelane.apiserver.ownership.typed_values import TypedValueError
 from corelane.apiserver.served_kinds import ServedKind
 
 Object = dict[str, Any]
@@ -19,6 +19,10 @@ _POD_STATUS: FieldSet = {
     "f:spec": LEAF,
     "f:metadata": {"f:deletionTimestamp": LEAF, "f:ownerReferences": LEAF},
 }
+
+
+class ConversionError(ValueError):
+    """An object cannot be written in another version; the message is upstream's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +56,31 @@ class Resource:
         return made if self.kind.custom else {**decoding.zero(self.kind.schema[self.version]), **made}
 
     def at(self, api_version: str) -> "Resource | None":
-        """Return the same resource in another apiVersion, None where it is not served there."""
-        if api_version == self.api_version:
-            return self
+        """Return the same resource in another version of its group, None where it is not served there.
+
+        Raises ConversionError for a custom resource, whose converter refuses such a version.
+        """
         group, _, version = api_version.rpartition("/")
-        for kind in served_kinds.KINDS:
-            if kind.stored == self.kind.stored and kind.group == group and version in kind.versions:
-                return Resource(kind, version, self.subresource)
-        return None
+        if group != self.kind.group or version not in self.kind.versions:
+            if self.kind.custom:
+                raise ConversionError(f"request to convert CR to an invalid group/version: {api_version}")
+            return None
+        return self if version == self.version else Resource(self.kind, version, self.subresource)
 
     def view(self, obj: AnyMapping[str, Any]) -> Object:
-        """Return an object of any of the resource's versions in this one."""
-        if obj.get("apiVersion") == self.api_version:
-            return dict(obj)
+        """Return a stored object in the resource's group and version."""
         return wire.typed(self.kind, self.version, conversion.convert(self.kind, dict(obj), self.version))
+
+    def converted(self, obj: Object) -> Object:
+        """Return an object of another version in this one, with all its fields.
+
+        Raises ConversionError for a field that this version does not have.
+        """
+        if obj.get("apiVersion") == self.api_version:
+            return obj
+        made = {**obj, "apiVersion": self.api_version}
+        try:
+            typed_values.check(self.type, made)
+        except TypedValueError as error:
+            raise ConversionError(str(error)) from None
+        return made

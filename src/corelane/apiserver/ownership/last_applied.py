@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from corelane.apiserver.ownership import applying, field_sets, path_elements, typed_values
+from corelane.apiserver.codec.go_rendering import html_escaped
+from corelane.apiserver.ownership import applying, field_sets, typed_values
 from corelane.apiserver.ownership.applying import Applied, Applier
 from corelane.apiserver.ownership.conflicts import ApplyConflictError
 from corelane.apiserver.ownership.field_sets import FieldSet
@@ -80,4 +81,4 @@ def _written(config: Object) -> str:
     if isinstance(meta.get("annotations"), dict):
         meta["annotations"] = {name: text for name, text in meta["annotations"].items() if name != ANNOTATION}
     text = msgspec.json.encode({**config, "metadata": meta}, order="sorted").decode()
-    return path_elements.escaped(text) + "\n"
+    return html_escaped(text) + "\n"

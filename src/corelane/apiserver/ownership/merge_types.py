@@ -61,9 +61,9 @@ UNTYPED = Scalar("untyped")
 
 
 @cache
-def of(record: ObjectType, *, atomic: bool = False) -> Mapping:
-    """Return the merge type of a record."""
-    made = Mapping(atomic=atomic or record.atomic)
+def of(record: ObjectType, atomic: bool | None = None) -> Mapping:
+    """Return the merge type of a record; a field that holds it may say whether it is `atomic`."""
+    made = Mapping(atomic=record.atomic if atomic is None else atomic)
     made.fields.update((row.name, _row(row)) for row in record)
     return made
 
@@ -73,10 +73,8 @@ def _row(row: FieldRow) -> MergeType:
     if isinstance(shape, ListType):
         return Listing(_shape(shape.item), atomic=row.list == "atomic", keys=_keys(row, shape.item))
     if isinstance(shape, MapType):
-        return Mapping(values=_shape(shape.value), atomic=row.atomic)
-    if isinstance(shape, ObjectType) and row.atomic:
-        return of(shape, atomic=True)
-    return _shape(shape)
+        return Mapping(values=_shape(shape.value), atomic=bool(row.atomic))
+    return of(shape, row.atomic) if isinstance(shape, ObjectType) else _shape(shape)
 
 
 def _keys(row: FieldRow, shape: Shape) -> tuple[tuple[str, Any], ...]:

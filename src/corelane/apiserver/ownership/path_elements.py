@@ -10,12 +10,10 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+from corelane.apiserver.codec.go_rendering import html_escaped
 from corelane.apiserver.codec.json_reading import Float
 from corelane.apiserver.validation.causes import quoted
 
-_HTML = str.maketrans(
-    {"&": "\\u0026", "<": "\\u003c", ">": "\\u003e", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-)
 _KEPT = 20_000
 
 Order = tuple[Any, ...]
@@ -45,12 +43,7 @@ def _json(value: Any) -> str:
         value = float(value)
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
         value = int(value)
-    return escaped(json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True))
-
-
-def escaped(text: str) -> str:
-    """Return JSON with HTML's own characters as escapes, as Go writes it."""
-    return text.translate(_HTML)
+    return html_escaped(json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True))
 
 
 @lru_cache(_KEPT)

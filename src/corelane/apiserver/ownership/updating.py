@@ -10,7 +10,7 @@ from typing import Any
 from corelane.apiserver.ownership import comparison, field_sets, managers, merging
 from corelane.apiserver.ownership.comparison import Comparison
 from corelane.apiserver.ownership.field_sets import LEAF, FieldSet
-from corelane.apiserver.ownership.kinds import Object, Resource
+from corelane.apiserver.ownership.kinds import ConversionError, Object, Resource
 from corelane.apiserver.ownership.managers import UPDATE, ManagedFieldsError, Manager, Managers, Owned
 from corelane.apiserver.ownership.typed_values import ListItemError
 
@@ -30,7 +30,10 @@ STRIPPED: FieldSet = {
 
 def created(resource: Resource, obj: Object, writer: str, now: str) -> Entries:
     """Return the entries of a new object; `obj` has its defaults, in the resource's version."""
-    return _updated(resource, resource.empty(), obj, {}, writer, now)
+    try:
+        return managers.written(update(resource, resource.empty(), obj, {}, writer, now))
+    except ListItemError:
+        return []
 
 
 def updated(resource: Resource, live: Object, obj: Object, writer: str, now: str) -> Entries:
@@ -42,11 +45,15 @@ def updated(resource: Resource, live: Object, obj: Object, writer: str, now: str
     given = None if resource.subresource else obj["metadata"].get("managedFields")
     if given is not None and (not given or given == [{}]):
         return []
-    found = _given(resource, given) if given and given != known else managers.stored(known)
-    found = found or managers.stored(known)
+    found = _given(given) if given and given != known else {}
+    foreign, found = bool(found), found or managers.stored(known)
     if not found:
         return []
-    return _updated(resource, live, obj, found, writer, now)
+    try:
+        found = reconcile(resource, found) if foreign else found
+        return managers.written(update(resource, live, obj, found, writer, now))
+    except (ListItemError, ConversionError):
+        return []
 
 
 def keep_times(obj: Object, old: Object) -> None:
@@ -66,36 +73,36 @@ def _equal(some: Entries, others: Entries, but: str) -> bool:
     return all({**one, but: None} == {**other, but: None} for one, other in pairs)
 
 
-def _given(resource: Resource, entries: Iterable[dict[str, Any]]) -> Managers:
+def _given(entries: Iterable[dict[str, Any]]) -> Managers:
     """Return the managers that a client wrote; none where they cannot be read."""
     try:
-        found = managers.read(entries)
+        return managers.read(entries)
     except ManagedFieldsError:
         return {}
-    return reconcile(resource, found)
 
 
-def reconcile(resource: Resource, found: Managers) -> Managers:
-    """Return managers whose fields fit today's types."""
+def reconcile(resource: Resource, found: Managers, live: Object | None = None) -> Managers:
+    """Return the managers of versions that are served, their fields as today's types own them.
+
+    Raises ConversionError where `live` cannot be written in one of the versions.
+    """
     made: Managers = {}
     for who, owned in found.items():
         at = resource.at(owned.version)
         if at is not None:
+            if live:
+                at.converted(live)
             made[who] = replace(owned, fields=merging.reconciled(at.type, owned.fields))
     return made
 
 
-def _updated(
-    resource: Resource, live: Object, obj: Object, found: Managers, writer: str, now: str
-) -> Entries:
-    try:
-        return managers.written(update(resource, live, obj, found, writer, now))
-    except ListItemError:
-        return []
-
-
 def update(resource: Resource, live: Object, obj: Object, found: Managers, writer: str, now: str) -> Managers:
-    """Return the managers after an update. Raises ListItemError for values that do not fit their types."""
+    """Return the managers after an update.
+
+    Raises ListItemError for values that do not fit their types, ConversionError for an object that cannot
+    be written in the version of one of the managers.
+    """
+    found = {who: owned for who, owned in found.items() if resource.at(owned.version)}
     changes = Changes(resource, live, obj)
     own = changes.own
     if own:
@@ -110,11 +117,18 @@ def update(resource: Resource, live: Object, obj: Object, found: Managers, write
     return managers.capped(found)
 
 
+def without_managers(obj: Object) -> Object:
+    """Return the object as its managers own it: without the managed fields themselves."""
+    if "managedFields" not in obj.get("metadata", {}):
+        return obj
+    return {**obj, "metadata": {n: part for n, part in obj["metadata"].items() if n != "managedFields"}}
+
+
 class Changes:
     """The difference of two states of an object, in each apiVersion that a manager uses."""
 
     def __init__(self, resource: Resource, live: Object, obj: Object) -> None:
-        self._resource, self._live, self._obj = resource, live, obj
+        self._resource, self._live, self._obj = resource, without_managers(live), without_managers(obj)
         self._found: dict[str, Comparison | None] = {}
         own = self.at(resource.api_version)
         assert own is not None
@@ -129,7 +143,13 @@ class Changes:
     def _compared(self, at: Resource | None) -> Comparison | None:
         if at is None:
             return None
-        return comparison.compare(at.type, at.view(self._live), at.view(self._obj)).less(at.reset)
+        return comparison.compare(at.type, self._written(at, "old"), self._written(at, "new")).less(at.reset)
+
+    def _written(self, at: Resource, which: str) -> Object:
+        try:
+            return at.converted(self._live if which == "old" else self._obj)
+        except ConversionError as error:
+            raise ConversionError(f"failed to convert {which} object: {error}") from None
 
     def conflicts(self, found: Managers, but: Manager | None = None) -> dict[Manager, FieldSet]:
         """Return the fields of managers, other than `but`, that change or come anew."""

@@ -67,7 +67,7 @@ class FieldRow:
     strategy: tuple[str, ...] = ()
     list: str = ""
     keys: tuple[str, ...] = ()
-    atomic: bool = False
+    atomic: bool | None = None
     gated: bool = False
     pattern: str = ""
 
@@ -157,7 +157,7 @@ class Columns(TypedDict, total=False):
     strategy  a strategic merge patch's way with the field: "merge", "merge,retainKeys", "replace"
     list      OpenAPI's list type: "map", "set"; for a list with `merge` it is "map", otherwise "atomic"
     keys      the keys of a list of type "map", separated by blanks, where they are not just `merge`
-    atomic    a map or object that server-side apply replaces whole
+    atomic    a map or object that server-side apply replaces whole; False for one whose type says so
     gated     belongs to a feature that is off by default: the field is read and then dropped
     pattern   a regular expression that a text value must match
     go        upstream's internal name, where it is not the field's own with a capital letter
@@ -233,7 +233,7 @@ def _row(member: str, package: str, columns: Mapping[str, Columns]) -> FieldRow:
         strategy=tuple(strategy.split(",")) if strategy else (),
         list=kind,
         keys=tuple(more.get("keys", merge if kind == "map" else "").split()),
-        atomic=more.get("atomic", False),
+        atomic=more.get("atomic"),
         gated=more.get("gated", False),
         pattern=more.get("pattern", ""),
     )

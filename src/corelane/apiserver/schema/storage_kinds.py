@@ -29,6 +29,7 @@ record(
     "currentVolumeAttributesClassName?=8 modifyVolumeStatus?:ModifyVolumeStatus=9",
     phase=Columns(default="Pending", enum="Bound Lost Pending"),
     conditions=Columns(merge="type"),
+    allocatedResourceStatuses=Columns(atomic=False),
 )
 
 PERSISTENT_VOLUME_CLAIM = kind(
@@ -130,6 +131,7 @@ VOLUME_SPEC = record(
     "claimRef?:ObjectReference=4 persistentVolumeReclaimPolicy=5 storageClassName=6 "
     "mountOptions:[]string=7 volumeMode?=8 nodeAffinity?:VolumeNodeAffinity=9 volumeAttributesClassName?=10",
     order="@volume-spec",
+    claimRef=Columns(atomic=False),
     persistentVolumeReclaimPolicy=Columns(default="Retain", enum="Delete Recycle Retain"),
     volumeMode=Columns(default="Filesystem", enum="Block Filesystem"),
 )

@@ -14,7 +14,7 @@ from corelane.apiserver.ownership import updating
 from corelane.apiserver.ownership.kinds import Resource
 from corelane.apiserver.ownership.updating import Entries
 from corelane.apiserver.served_kinds import ServedKind
-from corelane.apiserver.status_errors import StatusCause
+from corelane.apiserver.status_errors import StatusCause, StatusError
 from corelane.apiserver.store import server_backend
 from corelane.apiserver.store.server_backend import Backend
 from corelane.apiserver.stored_objects import Object
@@ -54,7 +54,7 @@ def create(backend: Backend, target: Target, obj: Object, options: WriteOptions)
     for attempt in range(_ATTEMPTS):
         try:
             return create_new(backend, target, deepcopy(obj), options)
-        except status_errors.StatusError as error:
+        except StatusError as error:
             if error.reason != "AlreadyExists" or attempt == _ATTEMPTS - 1:
                 raise
     raise AssertionError("unreachable")
@@ -81,7 +81,11 @@ def create_new(
     strategy.prepare_create(stored, obj, completed=True)
     _raise_invalid(stored, name, validation.create(stored, obj, version=_rules(kind, target)))
     target = replace(target, name=name)
-    _check_absent(backend, target, generated=bool(obj["metadata"].get("generateName")))
+    try:
+        _check_absent(backend, target, generated=bool(obj["metadata"].get("generateName")))
+    except StatusError as error:
+        error.warnings = tuple(object_warnings.on_create(stored, obj))
+        raise
     if obj["metadata"].get("resourceVersion", "") not in {"", "0"}:
         raise status_errors.internal("resourceVersion should not be set on objects to be created")
     obj["metadata"].pop("resourceVersion", None)

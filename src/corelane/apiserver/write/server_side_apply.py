@@ -22,9 +22,9 @@ from corelane.apiserver.write.pipeline import WriteResult
 
 
 def apply_object(
-    backend: Backend, target: Target, body: bytes, options: WriteOptions
-) -> tuple[WriteResult, list[str]]:
-    """Apply a configuration to an object, which is created if there is none. Returns also the warnings.
+    backend: Backend, target: Target, body: bytes, options: WriteOptions, warnings: list[str]
+) -> WriteResult:
+    """Apply a configuration to an object, which is created if there is none; adds to `warnings`.
 
     Raises StatusError: 400 for a body that is not of the kind, 409 where others own what would change.
     """
@@ -42,10 +42,10 @@ def apply_object(
         applied = last_applied.apply(resource, live, config, applier)
     except ApplyConflictError as error:
         raise error.status() from None
-    warnings = _repeated_keys(body, options)
+    warnings += _repeated_keys(body, options)
     obj = _shaped(resource, live if applied.obj is None else applied.obj, config)
     _check_place(target, obj, exists=old is not None)
-    return _written(backend, target, old, obj, applied, options), warnings
+    return _written(backend, target, old, obj, applied, options)
 
 
 def _read(body: bytes) -> Object:
