@@ -8,6 +8,7 @@ from corelane.conformance import replay
 
 FILE = Path(__file__).parents[1] / "data" / "kube_api.jsonl.gz"
 STORAGE = FILE.with_name("kube_api_storage.jsonl.gz")
+APPLY = FILE.with_name("kube_api_apply.jsonl.gz")
 CATEGORIES = {
     "create": 132,
     "validate": 134,
@@ -45,3 +46,9 @@ def test_every_recorded_answer_on_budgets_and_volumes_is_given():
     report = replay.replay(STORAGE, limit=10_000)
     assert report.differences == ()
     assert report.passed == report.total == 582
+
+
+def test_random_writes_by_several_managers_are_answered_as_recorded():
+    report = replay.replay(APPLY, limit=10_000)
+    assert report.differences == ()
+    assert report.passed == report.total == 958
