@@ -53,7 +53,10 @@ def test_others_are_told_what_they_may_not_do():
 
 
 def test_discovery_is_for_those_who_have_a_token():
-    for path in ("/api", "/apis/events.k8s.io", "/version", "/openapi/v3", "/readyz"):
+    for path in ("/version", "/readyz", "/healthz", "/livez"):
+        authorize(VIEWER, parse(path, "GET", {}))
+        authorize(ANONYMOUS, parse(path, "GET", {}))
+    for path in ("/api", "/apis/events.k8s.io", "/openapi/v3"):
         authorize(VIEWER, parse(path, "GET", {}))
         assert "cannot get path" in refusal(ANONYMOUS, "GET", path)
     assert refusal(VIEWER, "GET", "/apinonsense") == 'forbidden: User "viewer" cannot get path "/apinonsense"'

@@ -136,21 +136,6 @@ REFUSED = [
         "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0",
     ),
     (
-        LEASES,
-        merged(D, spec(strategy="A", preferredHolder="")),
-        'spec.strategy.strategy: Unsupported value: "A": supported values: "OldestEmulationVersion"',
-    ),
-    (
-        LEASES,
-        merged(D, spec(preferredHolder="x")),
-        "spec.preferredHolder: Forbidden: may only be specified if `strategy` is defined",
-    ),
-    (
-        LEASES,
-        merged(D, spec(strategy="a b/c")),
-        'spec.strategy.strategy: Invalid value: "a b/c": prefix part a lowercase RFC 1123 subdomain…',
-    ),
-    (
         PRIORITY_CLASSES,
         merged(M, {"value": 1000000001}),
         "value: Forbidden: maximum allowed value of a user defined priority is 1000000000",

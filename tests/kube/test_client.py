@@ -332,8 +332,8 @@ def test_gocranes_objects_are_read_and_never_written() -> None:
 
 def test_a_kind_we_do_not_write_is_refused() -> None:
     async def story(fake: Fake, client: KubeClient) -> None:
-        with pytest.raises(ValueError, match="kind 'Secret': not a kind that corelane writes"):
-            await client.create({"apiVersion": "v1", "kind": "Secret"})
+        with pytest.raises(ValueError, match="kind 'Pancake': not a kind that corelane writes"):
+            await client.create({"apiVersion": "v1", "kind": "Pancake"})
 
     run(story)
 

@@ -535,3 +535,251 @@ def events(rng: Random) -> Steps:
         steps.append(step("GET", f"{rng.choice(_EVENTS)[0]}/{name}"))
     steps.append(step("GET", rng.choice(_EVENTS)[0], headers=accept(rng)))
     return steps
+
+
+# --- pods: gates, deletion with grace, eviction
+
+
+def pod(name: str, **spec: Json) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "img:1"}], **spec},
+    }
+
+
+def binding(name: str) -> Json:
+    target = {"apiVersion": "v1", "kind": "Node", "name": "n"}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+
+
+@scenario("gates", "create")
+def gates(rng: Random) -> Steps:
+    names = ("example.com/a", "b", "example.com/c", "", "Bad Name", "a/b/c")
+    steps = []
+    for number in range(4):
+        name = f"p{number}"
+        wanted = [{"name": one} for one in rng.sample(names[:3], k=rng.choice((1, 2, 3)))]
+        if rng.random() < 0.2:
+            wanted.append({"name": rng.choice(names)})
+        steps.append(step("POST", PODS, pod(name, schedulingGates=wanted)))
+        steps.append(step("GET", f"{PODS}/{name}", headers=accept(rng)))
+        steps.append(step("POST", f"{PODS}/{name}/binding", binding(name)))
+        fewer = wanted[: rng.choice((0, 0, 1))]
+        patch = {"spec": {"schedulingGates": fewer}}
+        steps.append(step("PATCH", f"{PODS}/{name}", patch, rng.choice((MERGE, STRATEGIC))))
+        condition = {"type": "PodScheduled", "status": rng.choice(("False", "True")), "reason": "Because"}
+        if rng.random() < 0.5:
+            condition["lastTransitionTime"] = rng.choice(_TIMES[:4])
+        if rng.random() < 0.5:
+            condition["observedGeneration"] = rng.choice((0, 1, 2))
+        body = {"status": {"conditions": [condition]}}
+        steps.append(step("PATCH", f"{PODS}/{name}/status", body, STRATEGIC))
+        steps.append(step("POST", f"{PODS}/{name}/binding", binding(name)))
+        steps.append(step("GET", f"{PODS}/{name}", headers=accept(rng)))
+    steps.append(step("GET", PODS, headers=accept(rng)))
+    return steps
+
+
+def delete_options(rng: Random) -> Json:
+    made: Json = {}
+    if rng.random() < 0.7:
+        made["gracePeriodSeconds"] = rng.choice((0, 1, 5, 10, 30, 60, -1))
+    if rng.random() < 0.2:
+        made["propagationPolicy"] = rng.choice(("Foreground", "Background", "Orphan", "Nonsense"))
+    if rng.random() < 0.15:
+        made["orphanDependents"] = rng.choice((True, False))
+    if rng.random() < 0.15:
+        made["dryRun"] = rng.choice((["All"], ["None"], []))
+    if rng.random() < 0.15:
+        made["preconditions"] = rng.choice(({"uid": "no"}, {"resourceVersion": "1"}, {"uid": "${uid}"}, {}))
+    if rng.random() < 0.1:
+        made |= {"kind": rng.choice(("DeleteOptions", "Pod")), "apiVersion": rng.choice(("v1", "policy/v1"))}
+    return made
+
+
+@scenario("grace", "delete")
+def grace(rng: Random) -> Steps:
+    """One pod after another is deleted several times, each time with other options."""
+    steps = []
+    for number in range(4):
+        name = f"p{number}"
+        obj = pod(name, terminationGracePeriodSeconds=rng.choice((0, 1, 30, 45)))
+        if rng.random() < 0.3:
+            obj["metadata"]["finalizers"] = ["example.com/hold"]
+        steps.append(step("POST", PODS, obj, capture={"uid": "metadata.uid"}))
+        if rng.random() < 0.8:
+            steps.append(step("POST", f"{PODS}/{name}/binding", binding(name)))
+        if rng.random() < 0.2:
+            phase = {"status": {"phase": rng.choice(("Running", "Succeeded", "Failed"))}}
+            steps.append(step("PATCH", f"{PODS}/{name}/status", phase, MERGE))
+        for _ in range(rng.choice((2, 3, 4))):
+            if rng.random() < 0.3:
+                seconds = rng.choice(("0", "1", "5", "60", "-1", "x"))
+                more = rng.choice(
+                    ("", "&propagationPolicy=Background", "&dryRun=All", "&orphanDependents=true")
+                )
+                steps.append(step("DELETE", f"{PODS}/{name}?gracePeriodSeconds={seconds}{more}"))
+            else:
+                body = delete_options(rng)
+                steps.append(step("DELETE", f"{PODS}/{name}", body or None))
+            steps.append(step("GET", f"{PODS}/{name}"))
+    steps.append(step("DELETE", PODS, delete_options(rng) or None))
+    steps.append(step("GET", PODS))
+    return steps
+
+
+@scenario("eviction-options", "eviction")
+def eviction_options(rng: Random) -> Steps:
+    steps = []
+    for number in range(5):
+        name = f"p{number}"
+        made = step("POST", PODS, pod(name), capture={"uid": "metadata.uid"})
+        steps.append(made)
+        if rng.random() < 0.7:
+            steps.append(step("POST", f"{PODS}/{name}/binding", binding(name)))
+        for _ in range(rng.choice((1, 2, 3))):
+            body: Json = {
+                "apiVersion": rng.choice(("policy/v1", "policy/v1", "policy/v1", "policy/v1beta1")),
+                "kind": "Eviction",
+                "metadata": {"name": name, "namespace": "default"},
+            }
+            if rng.random() < 0.8:
+                body["deleteOptions"] = delete_options(rng)
+            if rng.random() < 0.2:
+                body["metadata"]["name"] = rng.choice(("other", "", None))
+            if rng.random() < 0.1:
+                body["metadata"]["namespace"] = "other"
+            if rng.random() < 0.15:
+                body = mutated(rng, body, 1)
+            more = query(field_validation(rng), rng.choice(("", "", "dryRun=All", "dryRun=None")))
+            steps.append(step("POST", f"{PODS}/{name}/eviction{more}", body))
+            steps.append(step("GET", f"{PODS}/{name}"))
+    steps.append(step("POST", f"{PODS}/none/eviction", {"metadata": {"name": "none"}}))
+    return steps
+
+
+# --- callers
+
+
+_NOBODY = {"Authorization": None}
+_VIEWER = {"Authorization": "Bearer viewtoken"}
+
+
+@scenario("callers", "auth")
+def callers(rng: Random) -> Steps:
+    paths = (
+        "/healthz", "/livez", "/readyz", "/version", "/version/", "/healthz/", "/healthz/ping", "/livez/ping",
+        "/readyz/ping", "/readyz/nosuch", "/api", "/api/", "/apis", "/api/v1", "/apis/", "/openapi/v2",
+        "/metrics", "/", "/nosuch", "/apis/coordination.k8s.io", "/apis/coordination.k8s.io/v1", "/healthzz",
+        "/livez/nosuch", "/apis/nosuch.example.com", "/api/v2", NRT, f"{NRT}/v1alpha1", "//version",
+        "/version//",
+    )  # fmt: skip
+    steps = []
+    for _ in range(25):
+        path, method = rng.choice(paths), rng.choice(("GET", "GET", "GET", "GET", "HEAD", "POST", "DELETE"))
+        headers = rng.choice((_NOBODY, _NOBODY, _VIEWER))
+        found = step(method, path, {} if method == "POST" else None, headers, ignore=["body"])
+        steps.append(found)
+    for _ in range(6):
+        place = rng.choice(
+            (PODS, f"{PODS}/p", f"{PODS}/p/status", topologies("v1alpha1"), LEASES, "/api/v1/nodes/n")
+        )
+        method = rng.choice(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+        body = {} if method in {"POST", "PUT", "PATCH"} else None
+        steps.append(step(method, place + rng.choice(("", "?watch=1", "?fieldSelector=metadata.name%3Dx")),
+                          body, rng.choice((_NOBODY, _VIEWER))))  # fmt: skip
+    return steps
+
+
+REVIEWS = (
+    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+    "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+    "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+)
+
+
+@scenario("reviews", "auth")
+def reviews(rng: Random) -> Steps:
+    steps = []
+    for _ in range(16):
+        path = rng.choice(REVIEWS)
+        body: Json = {}
+        if "access" in path:
+            verb = rng.choice(("get", "*", "create", "list", ""))
+            resource = {"verb": verb, "resource": rng.choice(("pods", "*", "selfsubjectreviews", ""))}
+            resource |= {"group": rng.choice(("", "*", "authentication.k8s.io")), "namespace": "default"}
+            plain = {
+                "verb": verb,
+                "path": rng.choice(("/healthz", "/api", "/api/v1", "/metrics", "/version/")),
+            }
+            both = {"resourceAttributes": resource, "nonResourceAttributes": plain}
+            one = rng.choice(tuple(both))
+            body = {"spec": rng.choice(({one: both[one]}, {one: both[one]}, {}, both))}
+        elif "rules" in path:
+            body = {"spec": rng.choice(({"namespace": "default"}, {"namespace": "none"}, {}))}
+        method = rng.choice(("POST", "POST", "POST", "POST", "GET", "PUT", "DELETE"))
+        suffix = rng.choice(("", "", "", "", "/x"))
+        headers = rng.choice(({}, {}, _VIEWER, _NOBODY))
+        ignore = ["body.metadata.managedFields", "body.status.userInfo.uid"]
+        rules = ["body.status.nonResourceRules", "body.status.resourceRules"] if "rules" in path else []
+        steps.append(step(method, path + suffix, body if method in {"POST", "PUT"} else None, headers,
+                          ignore=ignore + rules))  # fmt: skip
+    return steps
+
+
+# --- secrets
+
+SECRETS = "/api/v1/namespaces/default/secrets"
+_SECRET_TYPES = (
+    "", "Opaque", "kubernetes.io/tls", "kubernetes.io/dockercfg", "kubernetes.io/dockerconfigjson",
+    "kubernetes.io/basic-auth", "kubernetes.io/ssh-auth", "kubernetes.io/service-account-token",
+    "helm.sh/release.v1", "example.com/own", "bootstrap.kubernetes.io/token",
+)  # fmt: skip
+_SECRET_KEYS = (
+    "k", "tls.crt", "tls.key", ".dockercfg", ".dockerconfigjson", "username", "password", "ssh-privatekey",
+    "Bad Key", "a.b-c_d",
+)  # fmt: skip
+_SECRET_VALUES = ("", "dg==", "e30=", "W10=", "bm8=", "e30=\n", "no base64!", None, 5, "IiI=")
+
+
+def secret(rng: Random, name: str) -> Json:
+    made: Json = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}}
+    if rng.random() < 0.8:
+        made["type"] = rng.choice(_SECRET_TYPES)
+    if rng.random() < 0.8:
+        keys = rng.sample(_SECRET_KEYS, k=rng.choice((1, 2, 3)))
+        made["data"] = {
+            one: rng.choice(_SECRET_VALUES[:6] if rng.random() < 0.9 else _SECRET_VALUES) for one in keys
+        }
+    if rng.random() < 0.4:
+        keys = rng.sample(_SECRET_KEYS[:8], k=rng.choice((1, 2)))
+        made["stringData"] = {one: rng.choice(("", "text", "{}", "é")) for one in keys}
+    if rng.random() < 0.2:
+        made["immutable"] = rng.choice((True, False))
+    if rng.random() < 0.2:
+        made["metadata"]["annotations"] = {"kubernetes.io/service-account.name": rng.choice(("a", ""))}
+    return made
+
+
+@scenario("secrets", "validate")
+def secrets(rng: Random) -> Steps:
+    steps = []
+    for number in range(10):
+        name = f"s{number}"
+        obj = mutated(rng, secret(rng, name), rng.choice((0, 0, 0, 1)))
+        steps.append(step("POST", SECRETS + field_validation(rng), obj))
+        steps.append(step("GET", f"{SECRETS}/{name}", headers=accept(rng)))
+        if rng.random() < 0.6:
+            steps.append(step("PUT", f"{SECRETS}/{name}", secret(rng, name)))
+        if rng.random() < 0.6:
+            changed = {key: value for key, value in secret(rng, name).items() if rng.random() < 0.7}
+            changed.pop("metadata", None)
+            steps.append(step("PATCH", f"{SECRETS}/{name}", changed, rng.choice((MERGE, STRATEGIC))))
+    steps.append(step("GET", f"{SECRETS}?fieldSelector=type%3DOpaque"))
+    steps.append(step("GET", f"{SECRETS}?fieldSelector=data%3Dx"))
+    steps.append(step("GET", SECRETS, headers=accept(rng)))
+    steps.append(step("DELETE", f"{SECRETS}/s0"))
+    steps.append(step("DELETE", SECRETS))
+    return steps

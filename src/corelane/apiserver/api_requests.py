@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from corelane.apiserver import selector_syntax, status_errors
-from corelane.apiserver.served_kinds import BINDINGS, KINDS, ServedKind, by_path
+from corelane.apiserver.served_kinds import BINDINGS, KINDS, REVIEWS, ServedKind, by_path
 from corelane.apiserver.status_errors import StatusCause
 
 Query = Mapping[str, str]
@@ -110,12 +110,12 @@ def _resource(path: str, verb: str, group: str, version: str, parts: list[str], 
 
 
 def _collection_verb(verb: str, query: Query) -> tuple[str, str]:
-    """A get or delete without a name is about the collection; a selector may still name one object."""
+    """A get or delete without a name is about the collection; a list's selector may still name one object."""
     if verb == "get":
         verb = "watch" if flag(query, "watch") else "list"
     if verb == "delete":
         verb = "deletecollection"
-    return verb, _selected_name(query) if verb in {"list", "watch", "deletecollection"} else ""
+    return verb, _selected_name(query) if verb in {"list", "watch"} else ""
 
 
 def _selected_name(query: Query) -> str:
@@ -129,7 +129,7 @@ def _selected_name(query: Query) -> str:
 
 def is_built_in(group: str) -> bool:
     """Whether a group is upstream's own, and not from a custom resource."""
-    return bool(group) and any(kind.group == group and not kind.custom for kind in KINDS)
+    return bool(group) and any(kind.group == group and not kind.custom for kind in (*KINDS, *REVIEWS))
 
 
 def routed(path: str) -> bool:
@@ -145,6 +145,8 @@ def methods(target: Target) -> tuple[str, ...]:
     kind, named = target.kind, target.named
     if kind is None or not target.resource:
         return ()
+    if kind in REVIEWS:
+        return ("POST",) if not (target.namespace or named) else ()
     if kind is BINDINGS:
         return ("POST",) if target.namespace and not named else ()
     if target.watch_path:

@@ -13,11 +13,13 @@ from corelane.apiserver.schema.core_kinds import (
     NAMESPACE,
     NEW_EVENT,
     PRIORITY_CLASS,
+    SECRET,
 )
 from corelane.apiserver.schema.disruption_kind import POD_DISRUPTION_BUDGET
 from corelane.apiserver.schema.node_kind import NODE
 from corelane.apiserver.schema.notation import ObjectType
 from corelane.apiserver.schema.pod_kind import POD
+from corelane.apiserver.schema.review_kinds import ACCESS_REVIEW, RULES_REVIEW, SELF_SUBJECT_REVIEW
 from corelane.apiserver.schema.storage_kinds import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
 
 
@@ -95,6 +97,7 @@ VOLUMES = _kind(
     PERSISTENT_VOLUME, "persistentvolumes", short="pv", namespaced=False, subresources=("status",)
 )
 CONFIG_MAPS = _kind(CONFIG_MAP, "configmaps", short="cm")
+SECRETS = _kind(SECRET, "secrets")
 EVENTS = _kind(EVENT, "events", short="ev")
 NEW_EVENTS = _kind(NEW_EVENT, "events", group="events.k8s.io", short="ev", stored="events")
 LEASES = _kind(LEASE, "leases", group="coordination.k8s.io")
@@ -122,6 +125,7 @@ KINDS: tuple[ServedKind, ...] = (
     CLAIMS,
     VOLUMES,
     CONFIG_MAPS,
+    SECRETS,
     EVENTS,
     NEW_EVENTS,
     LEASES,
@@ -135,7 +139,16 @@ KINDS: tuple[ServedKind, ...] = (
 BINDINGS = _kind(BINDING, "bindings")
 EVICTIONS = _kind(EVICTION, "evictions", group="policy")
 
-_BY_PATH = {(kind.group, version, kind.plural): kind for kind in KINDS for version in kind.versions}
+# What is answered at once and not stored.
+REVIEWS: tuple[ServedKind, ...] = (
+    _kind(SELF_SUBJECT_REVIEW, "selfsubjectreviews", group="authentication.k8s.io", namespaced=False),
+    _kind(ACCESS_REVIEW, "selfsubjectaccessreviews", group="authorization.k8s.io", namespaced=False),
+    _kind(RULES_REVIEW, "selfsubjectrulesreviews", group="authorization.k8s.io", namespaced=False),
+)
+
+_BY_PATH = {
+    (kind.group, version, kind.plural): kind for kind in (*KINDS, *REVIEWS) for version in kind.versions
+}
 
 
 def by_path(group: str, version: str, plural: str) -> ServedKind | None:

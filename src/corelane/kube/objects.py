@@ -173,6 +173,12 @@ class ConfigMap(Object, frozen=True):
     data: dict[str, str] = field(default_factory=dict)
 
 
+class Secret(Object, frozen=True):
+    """The data is left out: only the API server holds it."""
+
+    api: ClassVar[API] = API("", "v1", "Secret", "secrets", namespaced=True)
+
+
 class PriorityClass(Object, frozen=True):
     api: ClassVar[API] = API("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False)
     value: int = 0
@@ -192,6 +198,7 @@ KINDS: Final[tuple[type[Object], ...]] = (
     Pod,
     PodDisruptionBudget,
     PriorityClass,
+    Secret,
     Service,
     StorageClass,
 )

@@ -74,6 +74,8 @@ def selectable_fields(kind: ServedKind, obj: Mapping[str, Any]) -> dict[str, str
         return labels | (_new_event_fields(obj) if kind.group else _event_fields(obj))
     if kind.plural == "pods":
         return labels | {path: _at(obj, path) for path in _POD_FIELDS}
+    if kind.plural == "secrets":
+        return labels | {"type": obj.get("type", "")}
     if kind.plural == "nodes":
         return labels | {"spec.unschedulable": _at(obj, "spec.unschedulable")}
     if kind.plural == "namespaces":

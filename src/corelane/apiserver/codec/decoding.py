@@ -230,6 +230,8 @@ def _int_or_string(shape: ScalarType, tree: Any, at: _At) -> int | str:
 def _bytes(shape: ScalarType, tree: Any, at: _At) -> str:
     if tree is None:
         return ""
+    if isinstance(tree, list):
+        return _bytes_of(tree, at)
     if not isinstance(tree, str):
         raise _mismatch(shape, tree, at)
     try:
@@ -239,9 +241,40 @@ def _bytes(shape: ScalarType, tree: Any, at: _At) -> str:
     return base64.b64encode(raw).decode()
 
 
+def _bytes_of(tree: list[Any], at: _At) -> str:
+    """Go also takes the numbers of the bytes."""
+    for item in tree:
+        if not isinstance(item, int) or isinstance(item, bool) or not 0 <= item < 256:
+            raise _mismatch(ScalarType("uint8", 0), item, at)
+    return base64.b64encode(bytes(tree)).decode()
+
+
 def _first_bad(text: str) -> int:
-    bad = re.search(r"[^A-Za-z0-9+/=]", text)
-    return bad.start() if bad else len(text)
+    """The position that Go's decoder names: a letter's, or the beginning of groups that are too short."""
+    group: list[int] = []
+    for position, letter in enumerate(text):
+        if letter in "\r\n":
+            continue
+        if letter == "=":
+            return _bad_padding(text, position, len(group))
+        if not (letter.isascii() and (letter.isalnum() or letter in "+/")):
+            return position
+        group = [*group, position] if len(group) < 4 else [position]
+    return group[0] if group else len(text)
+
+
+def _bad_padding(text: str, position: int, before: int) -> int:
+    """As `_first_bad`, for what follows `before` letters of the last group."""
+    if before % 4 < 2:
+        return position
+    rest = [at for at in range(position + 1, len(text)) if text[at] not in "\r\n"]
+    if before == 2:
+        if not rest:
+            return len(text)
+        if text[rest[0]] != "=":
+            return rest[0] - 1
+        rest = rest[1:]
+    return rest[0] if rest else len(text)
 
 
 def _raw(_shape: ScalarType, tree: Any, _at: _At) -> Any:

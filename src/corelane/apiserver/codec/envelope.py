@@ -101,7 +101,7 @@ def check(kind: ServedKind, version: str, tree: Object) -> None:
         _check_known(kind, version, tree, said_version, said_kind or kind.kind)
     if kind.custom and said_version == expected and said_kind != kind.kind:
         raise wrong_type(kind, version, tree)
-    if said_version != expected:
+    if said_version != expected and kind is not served_kinds.EVICTIONS:
         mismatch = f"({said_version}) does not match the expected API version ({expected})"
         raise status_errors.bad_request(f"the API version in the data {mismatch}")
 
@@ -129,10 +129,15 @@ def _check_known(kind: ServedKind, version: str, tree: Object, said_version: str
         said_kind == one.kind and group == one.group and said in one.versions for one in served_kinds.KINDS
     )
     if registered:
-        why = f"converting ({said}.{said_kind}) to (core.{kind.kind}): unknown conversion"
+        why = f"converting ({said}.{said_kind}) to ({_internal(kind)}.{kind.kind}): unknown conversion"
     else:
         why = f'no kind "{said_kind}" is registered for version "{said_version}" in scheme "{_SCHEME}"'
     raise status_errors.bad_request(unusable(kind, version, tree, why))
+
+
+def _internal(kind: ServedKind) -> str:
+    """Upstream's package of the kind's internal type."""
+    return "core" if kind.stored == "events" else kind.group.partition(".")[0] or "core"
 
 
 def _versions(kind: ServedKind, group: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 from corelane.apiserver.codec.json_reading import ReadError
 from corelane.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, ScalarType, Shape
 from corelane.apiserver.schema.object_meta import DELETE_OPTIONS
-from corelane.apiserver.served_kinds import BINDINGS, EVICTIONS, KINDS
+from corelane.apiserver.served_kinds import BINDINGS, EVICTIONS, KINDS, REVIEWS
 
 MAGIC = b"k8s\x00"
 
@@ -75,7 +75,7 @@ def _varint(raw: bytes, at: int) -> tuple[int, int]:
 @cache
 def _records() -> dict[tuple[str, str], ObjectType]:
     """Return the types of bodies by apiVersion and kind; delete options come under any version."""
-    kinds = [kind for kind in (*KINDS, BINDINGS, EVICTIONS) if not kind.custom]
+    kinds = [kind for kind in (*KINDS, *REVIEWS, BINDINGS, EVICTIONS) if not kind.custom]
     found = {(kind.api_version(v), kind.kind): kind.schema[v] for kind in kinds for v in kind.versions}
     return found | {("", DELETE_OPTIONS.name): DELETE_OPTIONS}
 

@@ -1,4 +1,4 @@
-"""Authentication by bearer token, and authorization: administrators everything, others only discovery."""
+"""Authentication by bearer token, and authorization by upstream's default roles."""
 
 import hmac
 from collections.abc import Mapping
@@ -8,7 +8,64 @@ from corelane.apiserver import status_errors
 from corelane.apiserver.api_requests import Target
 
 MASTERS = "system:masters"
-_DISCOVERY = ("/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz")
+AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRule:
+    """Verbs on resources of API groups; `*` is any."""
+
+    verbs: tuple[str, ...]
+    groups: tuple[str, ...]
+    resources: tuple[str, ...]
+
+    def allows(self, verb: str, group: str, resource: str) -> bool:
+        return all(
+            "*" in known or asked in known
+            for known, asked in ((self.verbs, verb), (self.groups, group), (self.resources, resource))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PathRule:
+    """Verbs on paths; a path may end in `*`."""
+
+    verbs: tuple[str, ...]
+    paths: tuple[str, ...]
+
+    def allows(self, verb: str, path: str) -> bool:
+        return ("*" in self.verbs or verb in self.verbs) and any(_covers(one, path) for one in self.paths)
+
+
+def _covers(pattern: str, path: str) -> bool:
+    return path.startswith(pattern[:-1]) if pattern.endswith("*") else path == pattern
+
+
+# Upstream's default roles: system:basic-user, system:public-info-viewer, system:discovery, cluster-admin.
+_BASIC = (
+    ResourceRule(
+        ("create",), ("authorization.k8s.io",), ("selfsubjectaccessreviews", "selfsubjectrulesreviews")
+    ),
+    ResourceRule(("create",), ("authentication.k8s.io",), ("selfsubjectreviews",)),
+)
+_PUBLIC = PathRule(("get",), ("/healthz", "/livez", "/readyz", "/version", "/version/"))
+_DISCOVERY = PathRule(
+    ("get",),
+    (
+        "/api",
+        "/api/*",
+        "/apis",
+        "/apis/*",
+        "/healthz",
+        "/livez",
+        "/openapi",
+        "/openapi/*",
+        "/readyz",
+        "/version",
+        "/version/",
+    ),
+)
+_ALL_RESOURCES, _ALL_PATHS = ResourceRule(("*",), ("*",), ("*",)), PathRule(("*",), ("*",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +76,7 @@ class User:
     groups: tuple[str, ...] = ()
 
 
-ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
+ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
 
 
 def authenticate(header: str | None, tokens: Mapping[str, User]) -> User:
@@ -38,12 +95,37 @@ def authenticate(header: str | None, tokens: Mapping[str, User]) -> User:
     return found[0]
 
 
+def groups_of(user: User) -> tuple[str, ...]:
+    """The user's groups, with the one that every authenticated user is in."""
+    return user.groups if user == ANONYMOUS else (*user.groups, AUTHENTICATED)
+
+
+def rules_of(user: User) -> tuple[list[ResourceRule], list[PathRule]]:
+    """Everything that the user may do."""
+    if user == ANONYMOUS:
+        return [], [_PUBLIC]
+    resources, paths = [*_BASIC], [_PUBLIC, _DISCOVERY]
+    if MASTERS in user.groups:
+        resources.append(_ALL_RESOURCES)
+        paths.append(_ALL_PATHS)
+    return resources, paths
+
+
+def resource_allowed(user: User, verb: str, group: str, resource: str, subresource: str = "") -> bool:
+    name = "/".join(filter(None, (resource, subresource)))
+    return MASTERS in user.groups or any(one.allows(verb, group, name) for one in rules_of(user)[0])
+
+
+def path_allowed(user: User, verb: str, path: str) -> bool:
+    return MASTERS in user.groups or any(one.allows(verb, path) for one in rules_of(user)[1])
+
+
 def authorize(user: User, target: Target) -> None:
     """Raises StatusError 403 when `user` may not do what `target` says."""
-    if MASTERS in user.groups:
-        return
     if not target.is_resource:
         _authorize_path(user, target)
+        return
+    if resource_allowed(user, target.verb, target.group, target.resource, target.subresource):
         return
     resource = "/".join(filter(None, (target.resource, target.subresource)))
     where = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
@@ -54,8 +136,7 @@ def authorize(user: User, target: Target) -> None:
 
 
 def _authorize_path(user: User, target: Target) -> None:
-    known = user != ANONYMOUS and target.verb == "get"
-    if known and any(target.path == p or target.path.startswith(f"{p}/") for p in _DISCOVERY):
+    if path_allowed(user, target.verb, target.path):
         return
     message = f'forbidden: User "{user.name}" cannot {target.verb} path "{target.path}"'
     raise status_errors.StatusError(403, "Forbidden", message, {})

@@ -15,10 +15,11 @@ from corelane.apiserver import api_requests, status_errors
 from corelane.apiserver.api_requests import Query, Target, WriteOptions
 from corelane.apiserver.codec import envelope, protobuf_reading, wire
 from corelane.apiserver.codec.json_reading import ReadError
-from corelane.apiserver.http import negotiation, pod_logs, responses
+from corelane.apiserver.http import negotiation, pod_logs, responses, reviews
+from corelane.apiserver.http.auth import ANONYMOUS, User
 from corelane.apiserver.print import server_tables
 from corelane.apiserver.schema.object_meta import DELETE_OPTIONS
-from corelane.apiserver.served_kinds import BINDINGS, EVICTIONS, PODS, ServedKind
+from corelane.apiserver.served_kinds import BINDINGS, EVICTIONS, PODS, REVIEWS, ServedKind
 from corelane.apiserver.status_errors import StatusError
 from corelane.apiserver.store import listing, server_backend
 from corelane.apiserver.store.server_backend import Backend
@@ -50,6 +51,7 @@ class Call:
     request: web.BaseRequest
     target: Target
     kind: ServedKind
+    user: User = ANONYMOUS
     warnings: list[str] = field(default_factory=list)
     """Warnings so far, sent with the answer whether the request succeeds or not."""
 
@@ -87,12 +89,14 @@ class Call:
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 
-async def answer(context: Context, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+async def answer(
+    context: Context, request: web.BaseRequest, target: Target, user: User
+) -> web.StreamResponse:
     """Serve a request for a resource. Raises StatusError."""
     handler = _route(request.method, target)
     if handler is None or target.kind is None:
         return _no_route(context, request, target)
-    call = Call(context, request, target, target.kind)
+    call = Call(context, request, target, target.kind, user)
     try:
         return await handler(call)
     except StatusError as error:
@@ -151,6 +155,8 @@ def _no_definitions(context: Context) -> web.Response:
 def _handler(target: Target, method: str) -> Handler:
     if target.kind is BINDINGS:
         return bind
+    if target.kind in REVIEWS:
+        return review
     if target.subresource in _SUBRESOURCES:
         return _SUBRESOURCES[target.subresource]
     if method == "GET":
@@ -294,6 +300,14 @@ async def evict(call: Call) -> web.Response:
     options, obj = await _decoded(call, "CreateOptions", EVICTIONS)
     eviction.evict(call.backend, call.target, obj, options)
     return _done(call)
+
+
+async def review(call: Call) -> web.Response:
+    view = call.view()
+    _, obj = await _decoded(call, "CreateOptions", call.kind)
+    found = reviews.answer(call.user, obj, call.backend.timestamp())
+    body = wire.body(view.representation, found)
+    return responses.data(body, view.representation.media, 201, warnings=call.warnings)
 
 
 def _done(call: Call) -> web.Response:

@@ -155,7 +155,7 @@ class APIServer:
         if self._context is None:
             raise StatusError(503, "ServiceUnavailable", "the server is stopping")
         if target.is_resource:
-            return await handlers.answer(self._context, request, target)
+            return await handlers.answer(self._context, request, target, user)
         return plain(request, target)
 
 

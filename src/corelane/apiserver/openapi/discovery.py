@@ -6,7 +6,7 @@ import platform
 from typing import Any
 
 from corelane import __version__
-from corelane.apiserver.served_kinds import KINDS, ServedKind
+from corelane.apiserver.served_kinds import KINDS, REVIEWS, ServedKind
 
 Document = dict[str, Any]
 
@@ -124,7 +124,7 @@ def aggregated(path: str, version: str = "v2") -> Document:
 
 def groups() -> list[str]:
     """Names of the groups served beside core."""
-    return list(dict.fromkeys(kind.group for kind in KINDS if kind.group))
+    return list(dict.fromkeys(kind.group for kind in (*KINDS, *REVIEWS) if kind.group))
 
 
 def group_versions() -> list[tuple[str, str]]:
@@ -133,17 +133,19 @@ def group_versions() -> list[tuple[str, str]]:
 
 
 def kinds_of(group: str, version: str) -> list[ServedKind]:
-    return [kind for kind in KINDS if kind.group == group and version in kind.versions]
+    return [kind for kind in (*KINDS, *REVIEWS) if kind.group == group and version in kind.versions]
 
 
 def verbs(kind: ServedKind) -> list[str]:
     """Return the verbs of a resource; namespaces are deleted one by one only, as upstream."""
+    if kind in REVIEWS:
+        return ["create"]
     offered = _CUSTOM_VERBS if kind.custom else _VERBS
     return [verb for verb in offered if verb != "deletecollection" or kind.kind != "Namespace"]
 
 
 def _versions(group: str) -> list[str]:
-    return list(dict.fromkeys(v for kind in KINDS if kind.group == group for v in kind.versions))
+    return list(dict.fromkeys(v for kind in (*KINDS, *REVIEWS) if kind.group == group for v in kind.versions))
 
 
 def _group_version(group: str, version: str) -> str:
@@ -164,7 +166,7 @@ def _resources(kind: ServedKind) -> list[Document]:
         "kind": kind.kind,
         "verbs": verbs(kind),
     }
-    own |= _aliases(kind) | {"storageVersionHash": _storage_hash(kind)}
+    own |= _aliases(kind) | ({} if kind in REVIEWS else {"storageVersionHash": _storage_hash(kind)})
     return [own, *(_subresource(kind, name) for name in sorted(kind.subresources))]
 
 

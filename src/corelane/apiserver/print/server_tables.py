@@ -188,6 +188,11 @@ def _config_map(config_map: Object, now: datetime) -> list[Any]:
     return [_meta(config_map, "name"), count, _created(config_map, now)]
 
 
+def _secret(secret: Object, now: datetime) -> list[Any]:
+    count = len(secret.get("data") or ())
+    return [_meta(secret, "name"), secret.get("type") or "", count, _created(secret, now)]
+
+
 def _lease(lease: Object, now: datetime) -> list[Any]:
     holder = (lease.get("spec") or {}).get("holderIdentity") or ""
     return [_meta(lease, "name"), holder, _created(lease, now)]
@@ -300,6 +305,15 @@ LAYOUTS: dict[tuple[str, str], TableLayout] = {
         _namespace,
     ),
     ("", "ConfigMap"): TableLayout((_named(), TableColumn("Data", "Number of entries."), _AGE), _config_map),
+    ("", "Secret"): TableLayout(
+        (
+            _named(),
+            TableColumn("Type", "What the data is for."),
+            TableColumn("Data", "Number of entries."),
+            _AGE,
+        ),
+        _secret,
+    ),
     ("coordination.k8s.io", "Lease"): TableLayout(
         (_named(), TableColumn("Holder", "Identity of the holder."), _AGE), _lease
     ),

@@ -26,11 +26,18 @@ NAMESPACE = kind(
 
 CONFIG_MAP = kind("ConfigMap", "immutable?:bool=4 data:{}string=2 binaryData:{}bytes=3", order="@config-data")
 
+SECRET = kind(
+    "Secret",
+    "immutable?:bool=5 data:{}bytes=2 stringData:{}string=4 type=3",
+    order="@secret-data",
+    type=Columns(default="Opaque"),
+)
+
 record(
     "LeaseSpec",
     "holderIdentity?=1 leaseDurationSeconds?:int32=2|above-0 acquireTime?:microtime=3 "
     "renewTime?:microtime=4 leaseTransitions?:int32=5|not-negative strategy?=6 preferredHolder?=7",
-    order="leaseDurationSeconds leaseTransitions @lease-strategy",
+    order="leaseDurationSeconds leaseTransitions",
     package=COORDINATION,
 )
 

@@ -20,6 +20,7 @@ from corelane.apiserver.validation import (  # noqa: F401 - most only for the ru
     pod_status_rules,
     resource_rules,
     scheduling_rules,
+    secret_rules,
     security_rules,
     storage_rules,
     storage_update_rules,
@@ -38,6 +39,7 @@ _CORE = frozenset(
         "nodes",
         "namespaces",
         "configmaps",
+        "secrets",
         "persistentvolumeclaims",
         "persistentvolumes",
         "priorityclasses",
@@ -159,6 +161,11 @@ def _update_config_map(kind: ServedKind, obj: Object, old: Object, version: str)
     return chain(_changed(kind, obj, old), update_rules.config_map(obj, old), whole)
 
 
+def _update_secret(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
+    whole = chain(_metadata(kind, obj), _own_rules(kind, obj, old, version))
+    return chain(_changed(kind, obj, old), secret_rules.update(obj, old), whole)
+
+
 def _update_priority_class(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
     return chain(_changed(kind, obj, old), update_rules.priority_class(obj, old))
 
@@ -227,6 +234,7 @@ _UPDATES = {
     ("namespaces", "status"): _update_namespace_status,
     ("namespaces", "finalize"): _finalize_namespace,
     ("configmaps", ""): _update_config_map,
+    ("secrets", ""): _update_secret,
     ("priorityclasses", ""): _update_priority_class,
     ("events", ""): _update_event,
     ("poddisruptionbudgets", ""): _update_budget,

@@ -22,7 +22,6 @@ _SYSTEM_CLASSES = {
 }
 _EVENT_LIMITS = {"reportingInstance": 128, "action": 128, "reason": 128}
 _LONGEST_NOTE = 1024
-_STRATEGIES = ("OldestEmulationVersion",)
 
 
 @rule("taints")
@@ -113,18 +112,6 @@ def _config_data(config: Object, _path: str, _scope: Scope) -> Iterator[StatusCa
     size += sum(len(base64.b64decode(text)) for text in binary.values())
     if size > _LARGEST_CONFIG:
         yield causes.too_long("", _LARGEST_CONFIG)
-
-
-@rule("lease-strategy")
-def _lease_strategy(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
-    strategy, where = spec.get("strategy"), child(path, "strategy", "strategy")
-    if strategy is not None and "/" in strategy:
-        yield from causes.all_invalid(where, strategy, formats.qualified_name(strategy))
-    elif strategy is not None and strategy not in _STRATEGIES:
-        yield causes.not_supported(where, strategy, _STRATEGIES)
-    if spec.get("preferredHolder") and not strategy:
-        where = child(path, "preferredHolder")
-        yield causes.forbidden(where, "may only be specified if `strategy` is defined")
 
 
 @rule("priority-value")

@@ -114,14 +114,12 @@ def _delete(backend: Backend, target: Target, obj: Object, options: DeleteOption
     kind = wire.stored_kind(server_backend.kind_of(target))
     check_preconditions(kind, obj, options)
     before = {**obj, "metadata": dict(obj["metadata"])}
-    grace = _grace(kind, obj, options)
-    if _pending(kind, obj, grace):
+    grace = _begin(obj, options, backend.now()) if kind.kind == "Pod" else None
+    if grace is not None and grace < 0:
         return DeleteResult(obj, gone=False)
     _set_finalizers(obj["metadata"], options)
     held = bool(obj["metadata"].get("finalizers"))
-    if grace is not None:
-        _mark(obj["metadata"], backend.now(), grace)
-    elif held:
+    if grace is None and held:
         _mark_now(obj["metadata"], backend.now())
     gone = not held and not grace
     if not options.dry_run:
@@ -156,37 +154,46 @@ def check_preconditions(kind: ServedKind, obj: Object, options: DeleteOptions) -
             raise status_errors.conflict(kind.kind, kind.group, meta["name"], why)
 
 
-def _grace(kind: ServedKind, obj: Object, options: DeleteOptions) -> int | None:
-    """Seconds until a pod goes; None for kinds that know no grace."""
-    if kind.kind != "Pod":
-        return None
-    spec, phase = obj.get("spec") or {}, (obj.get("status") or {}).get("phase")
-    if obj["metadata"].get("deletionTimestamp") and options.grace is None:
-        return int(obj["metadata"].get("deletionGracePeriodSeconds") or 0)
+_PENDING = -1
+
+
+def _begin(pod: Object, options: DeleteOptions, now: datetime) -> int:
+    """Begin the deletion of a pod, or shorten its grace period; return the seconds that are left to it.
+
+    `_PENDING` stands for a deletion that is under way and asks for no longer. After `rest.BeforeDelete`.
+    """
+    meta = pod["metadata"]
+    if "deletionTimestamp" not in meta:
+        grace = _grace(pod, options)
+        if meta.get("generation"):
+            meta["generation"] += 1
+        meta["deletionTimestamp"] = rfc3339(now + timedelta(seconds=grace))
+        meta["deletionGracePeriodSeconds"] = grace
+        return grace
+    running = meta.get("deletionGracePeriodSeconds") or 0
+    if not running:
+        return 0
+    if options.grace is None or options.grace >= running:
+        return _PENDING
+    _shorten(meta, running, options.grace, now)
+    return int(meta["deletionGracePeriodSeconds"])
+
+
+def _grace(pod: Object, options: DeleteOptions) -> int:
+    """Seconds that a new deletion gives a pod; one that does not run gets none."""
+    spec, phase = pod.get("spec") or {}, (pod.get("status") or {}).get("phase")
     grace = options.grace if options.grace is not None else spec.get("terminationGracePeriodSeconds", 0)
     if not spec.get("nodeName") or phase in {"Succeeded", "Failed"}:
         return 0
     return 1 if grace < 0 else int(grace)
 
 
-def _pending(kind: ServedKind, obj: Object, grace: int | None) -> bool:
-    """Whether an earlier deletion already asks for as short a grace period."""
-    running = obj["metadata"].get("deletionGracePeriodSeconds")
-    if grace is None or running is None or "deletionTimestamp" not in obj["metadata"]:
-        return False
-    held = bool(obj["metadata"].get("finalizers"))
-    return grace >= running and (running > 0 or held)
-
-
-def _mark(meta: Object, now: datetime, grace: int) -> None:
-    """Set or shorten a grace period; the time it began with stays."""
-    earlier = meta.get("deletionTimestamp")
-    start = now
-    if earlier:
-        start = _parse(earlier) - timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0)
-    elif meta.get("generation"):
-        meta["generation"] += 1
-    meta["deletionTimestamp"] = rfc3339(start + timedelta(seconds=grace))
+def _shorten(meta: Object, running: int, grace: int, now: datetime) -> None:
+    """Count `grace` from the time the deletion began; a graceful end is never due in the past."""
+    due = _parse(meta["deletionTimestamp"]) + timedelta(seconds=grace - running)
+    if due < now:
+        due, grace = now, min(grace, 1)
+    meta["deletionTimestamp"] = rfc3339(due)
     meta["deletionGracePeriodSeconds"] = grace
 
 

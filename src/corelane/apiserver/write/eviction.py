@@ -41,13 +41,21 @@ def evict(backend: Backend, target: Target, eviction: Object, options: WriteOpti
     asked = eviction.get("deleteOptions") or {}
     if asked.get(_UNREAD):
         raise _unreadable(target.name)
-    how = deletion.read_options(asked)
+    how, fault = _options(asked)
     how = replace(how, dry_run=how.dry_run or options.dry_run)
     pods = replace(target, subresource="")
     pod = backend.find(pods).object()
     if not _ignores_budgets(pod):
         _take_disruption(backend, target.namespace, pod, dry_run=how.dry_run)
-    _delete(backend, pods, pod, how)
+    _delete(backend, pods, pod, how, fault)
+
+
+def _options(asked: Object) -> tuple[DeleteOptions, StatusError | None]:
+    """The options of the deletion; what is wrong with them counts only once the pod is marked."""
+    try:
+        return deletion.read_options(asked), None
+    except StatusError as fault:
+        return DeleteOptions(dry_run=bool(asked.get("dryRun"))), fault
 
 
 def _unreadable(name: str) -> StatusError:
@@ -172,7 +180,9 @@ def _set_condition(status: Object, condition: Object, now: str) -> bool:
     return True
 
 
-def _delete(backend: Backend, target: Target, pod: Object, how: DeleteOptions) -> None:
+def _delete(
+    backend: Backend, target: Target, pod: Object, how: DeleteOptions, fault: StatusError | None
+) -> None:
     """Delete the pod, marked as disrupted. Raises StatusError 409 where it is not the one asked for."""
     deletion.check_preconditions(PODS, pod, how)
     if not how.dry_run:
@@ -180,6 +190,8 @@ def _delete(backend: Backend, target: Target, pod: Object, how: DeleteOptions) -
             backend.store.put(PODS.stored, target.key, pod)
         # The mark, which is part of the eviction, gave the pod another version.
         how = replace(how, resource_version="")
+    if fault:
+        raise fault
     deletion.delete(backend, target, how)
 
 

@@ -78,7 +78,7 @@ def create_new(
         obj["metadata"]["managedFields"] = entries
     name = obj["metadata"].get("name", "")
     stored = wire.stored_kind(kind)
-    strategy.prepare_create(stored, obj, completed=True)
+    strategy.prepare_create(stored, obj, completed=True, now=backend.timestamp())
     _raise_invalid(stored, name, validation.create(stored, obj, version=_rules(kind, target)))
     target = replace(target, name=name)
     try:

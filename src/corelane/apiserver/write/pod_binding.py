@@ -67,6 +67,17 @@ def _assign(pod: Object, node: str, meta: Object, now: str) -> None:
             pod["metadata"][part] = {**(pod["metadata"].get(part) or {}), **meta[part]}
     state = pod.setdefault("status", {})
     state.pop("nominatedNodeName", None)
-    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
-    others = [c for c in state.get("conditions") or () if c.get("type") != "PodScheduled"]
-    state["conditions"] = [*others, scheduled]
+    conditions = state.get("conditions") or []
+    before = next((c for c in conditions if c.get("type") == "PodScheduled"), None)
+    same = before is not None and before.get("status") == "True"
+    changed = before.get("lastTransitionTime") if before and same else now
+    scheduled = {
+        "type": "PodScheduled",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": changed,
+    }
+    if before is None:
+        state["conditions"] = [*conditions, scheduled]
+    else:
+        state["conditions"] = [scheduled if one is before else one for one in conditions]

@@ -5,6 +5,7 @@ Objects are plain dicts. The order of a create is decode, admission that looks a
 Upstream: `pkg/registry/*/strategy.go`.
 """
 
+import base64
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -32,10 +33,10 @@ _GATED = {
     "type": "PodScheduled",
     "status": "False",
     "lastProbeTime": None,
-    "lastTransitionTime": None,
     "reason": "SchedulingGated",
     "message": "Scheduling is blocked due to non-empty scheduling gates",
 }
+_COORDINATED = ("strategy", "preferredHolder")
 _TERMS = ("preferredDuringSchedulingIgnoredDuringExecution", "requiredDuringSchedulingIgnoredDuringExecution")
 
 
@@ -47,14 +48,27 @@ def complete(
         scheduler = (old or {}).get("spec", {}).get("schedulerName") or default_scheduler
         if scheduler:
             obj["spec"].setdefault("schedulerName", scheduler)
+    if kind.plural == "secrets":
+        _take_string_data(obj)
     if not kind.custom:
         fill_defaults(kind.schema[_version(obj)], obj)
 
 
+def _take_string_data(secret: Object) -> None:
+    """`stringData` is for writing only: it goes into `data`, over what is there."""
+    given = secret.pop("stringData", None)
+    if given:
+        encoded = {name: base64.b64encode((text or "").encode()).decode() for name, text in given.items()}
+        secret["data"] = {**(secret.get("data") or {}), **encoded}
+
+
 def prepare_create(
-    kind: ServedKind, obj: Object, *, default_scheduler: str = "", completed: bool = False
+    kind: ServedKind, obj: Object, *, default_scheduler: str = "", completed: bool = False, now: str = ""
 ) -> None:
-    """Fill in what the server sets, reset what a client cannot set; defaults too unless `completed`."""
+    """Fill in what the server sets, reset what a client cannot set; defaults too unless `completed`.
+
+    `now` is the time of a condition that a new object has.
+    """
     if not completed:
         complete(kind, obj, default_scheduler=default_scheduler)
     obj["metadata"].pop("generation", None)
@@ -63,6 +77,8 @@ def prepare_create(
     preparing = _ON_CREATE.get(kind.plural)
     if preparing:
         preparing(obj)
+    if kind.plural == "pods" and obj["spec"].get("schedulingGates"):
+        obj["status"]["conditions"] = [{**_GATED, "lastTransitionTime": now or None}]
 
 
 def prepare_update(
@@ -141,6 +157,18 @@ def _update_namespace(namespace: Object, old: Object) -> None:
     namespace["status"] = old["status"]
 
 
+def _create_lease(lease: Object) -> None:
+    """Upstream's gate CoordinatedLeaderElection is off: its fields are dropped."""
+    for name in _COORDINATED:
+        (lease.get("spec") or {}).pop(name, None)
+
+
+def _update_lease(lease: Object, old: Object) -> None:
+    for name in _COORDINATED:
+        if (old.get("spec") or {}).get(name) is None:
+            (lease.get("spec") or {}).pop(name, None)
+
+
 def _create_budget(budget: Object) -> None:
     budget["status"] = dict.fromkeys(
         ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"), 0
@@ -194,8 +222,6 @@ def _create_pod(pod: Object) -> None:
     tolerate_bad_nodes(pod)
     qos = pod.get("status", {}).get("qosClass") or _qos_class(pod["spec"])
     pod["status"] = {"phase": "Pending", "qosClass": qos}
-    if pod["spec"].get("schedulingGates"):
-        pod["status"]["conditions"] = [dict(_GATED)]
     _merge_label_keys(pod)
     _take_app_armor_from_annotations(pod)
 
@@ -296,6 +322,7 @@ _ON_CREATE: dict[str, Callable[[Object], None]] = {
     "pods": _create_pod,
     "nodes": _create_node,
     "namespaces": _create_namespace,
+    "leases": _create_lease,
     "poddisruptionbudgets": _create_budget,
     "persistentvolumeclaims": storage_strategy.create_claim,
     "persistentvolumes": storage_strategy.create_volume,
@@ -306,6 +333,7 @@ _ON_UPDATE: dict[tuple[str, str], Callable[[Object, Object], None]] = {
     ("nodes", ""): _keep_status,
     ("nodes", "status"): _keep_spec,
     ("namespaces", ""): _update_namespace,
+    ("leases", ""): _update_lease,
     ("namespaces", "status"): _keep_spec,
     ("namespaces", "finalize"): _keep_status,
     ("poddisruptionbudgets", ""): _keep_status,

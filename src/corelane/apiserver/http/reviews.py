@@ -1,0 +1,66 @@
+"""Answers to reviews: who the caller is, and what the caller may do."""
+
+from collections.abc import Callable
+
+from corelane.apiserver import status_errors
+from corelane.apiserver.http import auth
+from corelane.apiserver.http.auth import User
+from corelane.apiserver.status_errors import StatusError
+from corelane.apiserver.stored_objects import Object
+from corelane.apiserver.validation import causes
+
+_ONE_OF = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+_NOT_BOTH = "cannot be specified in combination with resourceAttributes"
+
+
+def answer(user: User, review: Object, now: str) -> Object:
+    """Fill in a review's status. Raises StatusError."""
+    return _ANSWERS[review["kind"]](user, review, now)
+
+
+def _who(user: User, review: Object, now: str) -> Object:
+    info = {"username": user.name, "groups": list(auth.groups_of(user))}
+    return {**review, "metadata": {"creationTimestamp": now}, "status": {"userInfo": info}}
+
+
+def _access(user: User, review: Object, _now: str) -> Object:
+    resource = review["spec"].get("resourceAttributes")
+    path = review["spec"].get("nonResourceAttributes")
+    if (resource is None) == (path is None):
+        raise _invalid(path)
+    if path is not None:
+        allowed = auth.path_allowed(user, path.get("verb", ""), path.get("path", ""))
+    else:
+        names = (resource.get(name, "") for name in ("verb", "group", "resource", "subresource"))
+        allowed = auth.resource_allowed(user, *names)
+    return {**review, "status": {"allowed": allowed}}
+
+
+def _invalid(path: Object | None) -> StatusError:
+    cause = causes.invalid("spec.resourceAttributes", None, _ONE_OF)
+    if path is not None:
+        shown = {"Path": path.get("path", ""), "Verb": path.get("verb", "")}
+        cause = causes.invalid("spec.nonResourceAttributes", shown, _NOT_BOTH)
+    return status_errors.invalid("", "authorization.k8s.io", "", [cause])
+
+
+def _rules(user: User, review: Object, _now: str) -> Object:
+    if not review["spec"].get("namespace"):
+        raise status_errors.bad_request("no namespace on request")
+    resources, paths = auth.rules_of(user)
+    status = {
+        "resourceRules": [
+            {"verbs": list(one.verbs), "apiGroups": list(one.groups), "resources": list(one.resources)}
+            for one in resources
+        ],
+        "nonResourceRules": [{"verbs": list(one.verbs), "nonResourceURLs": list(one.paths)} for one in paths],
+        "incomplete": False,
+    }
+    return {**review, "spec": {}, "status": status}
+
+
+_ANSWERS: dict[str, Callable[[User, Object, str], Object]] = {
+    "SelfSubjectReview": _who,
+    "SelfSubjectAccessReview": _access,
+    "SelfSubjectRulesReview": _rules,
+}

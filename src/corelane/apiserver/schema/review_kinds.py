@@ -1,0 +1,52 @@
+"""Reviews: questions about the caller that are answered at once and not stored."""
+
+from corelane.apiserver.schema.notation import record
+from corelane.apiserver.schema.object_meta import kind
+
+AUTHENTICATION = "io.k8s.api.authentication.v1."
+AUTHORIZATION = "io.k8s.api.authorization.v1."
+
+record("UserInfo", "username=1 uid=2 groups:[]string=3", package=AUTHENTICATION)
+record("SelfSubjectReviewStatus", "userInfo+:UserInfo=1", package=AUTHENTICATION)
+SELF_SUBJECT_REVIEW = kind("SelfSubjectReview", "status+:SelfSubjectReviewStatus=2", package=AUTHENTICATION)
+
+record(
+    "ResourceAttributes",
+    "namespace=1 verb=2 group=3 version=4 resource=5 subresource=6 name=7",
+    package=AUTHORIZATION,
+)
+record("NonResourceAttributes", "path=1 verb=2", package=AUTHORIZATION)
+record(
+    "SelfSubjectAccessReviewSpec",
+    "resourceAttributes?:ResourceAttributes=1 nonResourceAttributes?:NonResourceAttributes=2",
+    package=AUTHORIZATION,
+)
+record(
+    "SubjectAccessReviewStatus",
+    "allowed!:bool=1 denied:bool=4 reason=2 evaluationError=3",
+    package=AUTHORIZATION,
+)
+ACCESS_REVIEW = kind(
+    "SelfSubjectAccessReview",
+    "spec+:SelfSubjectAccessReviewSpec=2 status+:SubjectAccessReviewStatus=3",
+    package=AUTHORIZATION,
+)
+
+record("SelfSubjectRulesReviewSpec", "namespace=1", package=AUTHORIZATION)
+record(
+    "ResourceRule",
+    "verbs!:[]string=1 apiGroups:[]string=2 resources:[]string=3 resourceNames:[]string=4",
+    package=AUTHORIZATION,
+)
+record("NonResourceRule", "verbs!:[]string=1 nonResourceURLs:[]string=2", package=AUTHORIZATION)
+record(
+    "SubjectRulesReviewStatus",
+    "resourceRules!:[]ResourceRule=1 nonResourceRules!:[]NonResourceRule=2 incomplete!:bool=3 "
+    "evaluationError=4",
+    package=AUTHORIZATION,
+)
+RULES_REVIEW = kind(
+    "SelfSubjectRulesReview",
+    "spec+:SelfSubjectRulesReviewSpec=2 status+:SubjectRulesReviewStatus=3",
+    package=AUTHORIZATION,
+)

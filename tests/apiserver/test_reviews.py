@@ -1,0 +1,83 @@
+"""Reviews: who calls, and what the caller may do; the answers agree with what the server then allows."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corelane.apiserver.api_requests import parse
+from corelane.apiserver.http import auth
+from corelane.apiserver.http.auth import ANONYMOUS, User
+from corelane.apiserver.status_errors import StatusError
+from support.apiserver import VIEWER, served
+
+WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+USERS = (User("admin", ("system:masters",)), User("viewer"), ANONYMOUS)
+
+
+@served
+async def test_callers_learn_who_they_are(api):
+    mine = await api("POST", WHO, {})
+    assert mine.status == 201
+    assert mine.body["status"]["userInfo"] == {
+        "username": "admin",
+        "groups": ["system:masters", "system:authenticated"],
+    }
+    theirs = await api("POST", WHO, {}, token=VIEWER)
+    assert theirs.body["status"]["userInfo"]["groups"] == ["system:authenticated"]
+    assert (await api("POST", WHO, {}, token=None)).status == 403
+
+
+@served
+async def test_callers_learn_what_they_may_do(api):
+    pods = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "default"}}}
+    assert (await api("POST", ACCESS, pods)).body["status"] == {"allowed": True}
+    assert (await api("POST", ACCESS, pods, token=VIEWER)).body["status"] == {"allowed": False}
+    health = {"spec": {"nonResourceAttributes": {"verb": "get", "path": "/healthz"}}}
+    assert (await api("POST", ACCESS, health, token=VIEWER)).body["status"] == {"allowed": True}
+    for spec in ({}, pods["spec"] | health["spec"]):
+        assert (await api("POST", ACCESS, {"spec": spec})).status == 422
+    rules = (await api("POST", RULES, {"spec": {"namespace": "default"}})).body["status"]
+    assert {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]} in rules["resourceRules"]
+    assert (await api("POST", RULES, {})).body["message"] == "no namespace on request"
+
+
+@served
+async def test_reviews_are_created_only(api):
+    for path in (WHO, ACCESS, RULES):
+        for method in ("GET", "PUT", "PATCH", "DELETE"):
+            assert (await api(method, path)).status == 405
+        assert (await api.get(f"{path}/x")).status == 404
+
+
+@given(
+    user=st.sampled_from(USERS),
+    method=st.sampled_from(("GET", "POST", "DELETE")),
+    path=st.sampled_from(
+        (
+            "/healthz",
+            "/healthz/ping",
+            "/version/",
+            "/api",
+            "/api/v1",
+            "/apisx",
+            "/metrics",
+            "/api/v1/pods",
+            "/api/v1/namespaces/x/pods/y/log",
+            WHO,
+            ACCESS,
+        )
+    ),
+)
+def test_what_a_review_says_is_what_is_then_allowed(user, method, path):
+    target = parse(path, method, {})
+    if target.is_resource:
+        said = auth.resource_allowed(user, target.verb, target.group, target.resource, target.subresource)
+    else:
+        said = auth.path_allowed(user, target.verb, target.path)
+    if said:
+        auth.authorize(user, target)
+    else:
+        with pytest.raises(StatusError):
+            auth.authorize(user, target)
