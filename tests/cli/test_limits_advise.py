@@ -306,16 +306,16 @@ def test_a_latency_file_bounds_or_carries_the_p99(tmp_path, shop):
         ({"periods": 2, "throttledPeriods": 2}, "at least 5"),
     ],
 )
-def test_a_record_that_cannot_carry_advice_is_refused_with_exit_1(tmp_path, change, words):
+def test_a_record_that_cannot_carry_advice_is_refused_with_exit_3(tmp_path, change, words):
     rec = record(tmp_path / "rec.json", row("web-5d-x1", **change))
-    (found,) = advised(run(rec, "-o", "json"), code=1).values()
+    (found,) = advised(run(rec, "-o", "json"), code=3).values()
     assert found["answer"] == "refused"
     assert words in found["why"]
 
 
 def test_a_short_record_is_refused(tmp_path):
     rec = record(tmp_path / "rec.json", row("web-5d-x1", periods=20, throttledPeriods=20), seconds=2.0)
-    (found,) = advised(run(rec, "-o", "json"), code=1).values()
+    (found,) = advised(run(rec, "-o", "json"), code=3).values()
     assert "at least 50 periods (5 s) are required" in found["why"]
 
 
@@ -341,7 +341,7 @@ def test_a_ratio_of_throttled_periods_alone_alarms_nobody(tmp_path, shop):
 def test_counters_beyond_the_cpus_of_the_pods_node_are_refused(tmp_path):
     listed = objects(tmp_path / "o.json", pod("web-5d-x1"), node("2"))
     rec = record(tmp_path / "rec.json", row("web-5d-x1"))
-    (found,) = advised(run(rec, "--pods", listed, "-o", "json"), code=1).values()
+    (found,) = advised(run(rec, "--pods", listed, "-o", "json"), code=3).values()
     assert "more than its 2 CPUs" in found["why"]
 
 
@@ -484,7 +484,7 @@ def test_prometheus_carries_advice_for_a_cluster(tmp_path, shop, prometheus):
 
 def test_a_gap_in_prometheus_is_a_reason_to_refuse(tmp_path, prometheus):
     scraped(prometheus, gap=range(20, 50))
-    (found,) = advised(run("--prometheus", prometheus.url, "-o", "json"), code=1).values()
+    (found,) = advised(run("--prometheus", prometheus.url, "-o", "json"), code=3).values()
     assert "no samples for" in found["why"]
 
 
@@ -555,10 +555,10 @@ def test_bad_input_is_one_line(tmp_path, args, words):
     assert words in result.stderr.strip().splitlines()[-1]
 
 
-def test_nobody_to_advise_is_said_and_exits_with_1(tmp_path):
+def test_nobody_to_advise_is_said_and_exits_with_3(tmp_path):
     rec = record(tmp_path / "rec.json", row("web"))
     result = run(rec, "-n", "nowhere", "-o", "json")
-    assert result.exit_code == 1
+    assert result.exit_code == 3
     assert any("matches the selection" in note for note in json.loads(result.stdout)["notes"])
 
 

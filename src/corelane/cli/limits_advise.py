@@ -67,9 +67,9 @@ def advise(
 ) -> None:
     """Advise on throttled containers: drop or raise the limit, burst, fewer threads, exclusive CPUs.
 
-    Measures this node's containers, or reads FILE, written by `limits watch -o json`, or Prometheus. Every
-    option has the effect that the fitted model forecasts, the risk to other pods, and a patch. Exits with 0
-    if there is an answer, 1 if no measurement can carry one, 2 for bad input.
+    Measures what `limits watch` finds on this node, or reads FILE, written by `limits watch -o json`, or
+    Prometheus. Every option has the effect that the fitted model forecasts, the risk to other pods, and a
+    patch. Exits with 0 if there is an answer, 2 for bad input, 3 if no measurement can carry one.
 
     \b
     corelane limits advise --pods objects.json

@@ -45,8 +45,10 @@ def watch(
 ) -> None:
     """Show the cost of throttling for running containers, and whether other processes delay them, too.
 
-    Reads this node's cgroups: the kubelet's pods, and those of `corelane up`. Cost is the time lost per
-    second of work and how long a stop lasts, not how many periods count as throttled.
+    Reads this node's cgroups: the kubelet's pods and those of `corelane up`; containers of Docker, Podman and
+    containerd (-n docker); systemd units with a CPU limit (-n systemd). Cost is the time lost per second of
+    work and how long a stop lasts, not how many periods count as throttled. Exits with 3 if nothing was
+    measured.
 
     \b
     corelane limits watch

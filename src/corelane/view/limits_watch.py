@@ -158,6 +158,7 @@ def _plain(measured: Measurement) -> dict[str, Any]:
         "cpuLimitMillis": None if cpus is None else round(cpus * 1000),
         "periodMs": rates.quota.period_us / 1000,
         "burstLimitMs": rates.quota.burst_us / 1000,
+        "threads": measured.threads or None,
         "usedMsPerSecond": _rounded(rates.used),
         "throttledMsPerSecond": _rounded(rates.throttled),
         "throttledAboveMsPerSecond": _rounded(rates.above),

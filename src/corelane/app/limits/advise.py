@@ -49,14 +49,15 @@ class AdviseOptions:
 
 
 def main(source: MeasurementSource, options: AdviseOptions, say: Say) -> int:
-    """Measure, advise, print. Return 0 with an answer for a container, 1 where no data can carry one."""
+    """Measure, advise, print. Return 0 with an answer for a container, 3 where no data can carry one."""
     snapshot, notes = _snapshot(source, options)
     measured, more = source.measure(options.selected)
     notes += more
     selected = [
         each
         for each in _named(measured, dict(snapshot.names()))
-        if options.selected(each.namespace, each.pod) and options.container in ("", each.container)
+        if options.selected(each.namespace, each.pod or each.container)
+        and options.container in ("", each.container)
     ]
     if not selected:
         notes.append("no measured container matches the selection")
@@ -64,7 +65,7 @@ def main(source: MeasurementSource, options: AdviseOptions, say: Say) -> int:
     latency = _latency(source, options, groups)
     advised = [judgement.advise_workload(group, snapshot, latency, source.weight) for group in groups]
     _print(view.sort(advised), notes, options, say)
-    return int(all(each.answer is Answer.REFUSED for each in advised))
+    return 3 if all(each.answer is Answer.REFUSED for each in advised) else 0
 
 
 def _print(advised: Sequence[Advice], notes: Sequence[str], options: AdviseOptions, say: Say) -> None:
@@ -158,11 +159,7 @@ class NodeSource(MeasurementSource):
 
     def measure(self, selected: Selection) -> tuple[list[Measurement], list[str]]:
         found, root = sites.find(self._source), self._source.root
-        chosen = [
-            site
-            for site in found.sites
-            if self._source.groups or selected(site.namespace, site.pod) or site.id
-        ]
+        chosen = [site for site in found.sites if self._source.groups or selected.takes(site) or site.id]
         rounds = [sites.snapshot(chosen, root)]
         pause = _shortest_period(rounds[0]) if self._every_period else self._seconds
         count = max(1, round(self._seconds / pause))

@@ -32,6 +32,7 @@ class _Row(msgspec.Struct, frozen=True):
     used: float | None = msgspec.field(name="usedMsPerSecond", default=None)
     throttled: float | None = msgspec.field(name="throttledMsPerSecond", default=None)
     above: float | None = msgspec.field(name="throttledAboveMsPerSecond", default=None)
+    threads: int | None = None
     periods: float | None = None
     throttled_periods: float | None = msgspec.field(name="throttledPeriods", default=None)
     bursts: float | None = None
@@ -106,7 +107,7 @@ def _check(path: Path, number: int, one: _Round) -> None:
     for row in one.containers:
         if not 1 <= row.period <= 1000:
             raise AdviseError(f"{path}: round {number}: periodMs: {row.period} is not between 1 and 1000")
-        for name in ("limit", "burst_limit", "waited", *_TIMES, *_COUNTS):
+        for name in ("limit", "burst_limit", "threads", "waited", *_TIMES, *_COUNTS):
             value = getattr(row, name)
             if value is not None and not 0 <= value < _LARGEST:
                 raise AdviseError(
@@ -124,7 +125,8 @@ def _measurement(key: tuple[str, str, str, str], rows: list[tuple[float, _Row]],
         for seconds, row in rows
     )
     waited = _mean("waited", rows, rates.seconds) or 0.0
-    return Measurement(rates, namespace, pod, container, node, slots=slots, waited=waited)
+    threads = max(row.threads or 0 for _, row in rows)
+    return Measurement(rates, namespace, pod, container, node, threads=threads, slots=slots, waited=waited)
 
 
 def _together(rows: list[tuple[float, _Row]], rounds: int) -> Rates | Unusable:

@@ -1,6 +1,7 @@
 """The containers of this node as cgroups with names, and readings of their counters.
 
-They are the kubelet's, corelane's own, and any cgroup given by its path.
+They are the kubelet's, corelane's own, those of Docker, Podman and other engines, systemd's units with a CPU
+limit, and any cgroup given by its path.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Final
 
 import msgspec
 
+from corelane.app.limits import service_groups
+from corelane.app.limits.service_groups import ServiceGroups
 from corelane.app.state import cgroups, pod_lists
 from corelane.app.state.files import StateFileError
 from corelane.app.up import datadir
@@ -38,6 +41,10 @@ class Selection:
     def __call__(self, namespace: str, pod: str) -> bool:
         return self.namespace in ("", namespace) and (not self.pod or fnmatch.fnmatchcase(pod, self.pod))
 
+    def takes(self, site: Site) -> bool:
+        """Whether a site is selected; what is in no pod goes by its own name."""
+        return self(site.namespace, site.pod or site.container)
+
 
 ALL: Final = Selection()
 
@@ -57,7 +64,10 @@ class CgroupSource:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A container, or a pod as a whole (`container` empty), with its directory in every hierarchy."""
+    """A container, or a pod as a whole (`container` empty), with its directory in every hierarchy.
+
+    What is in no pod has its engine (docker, podman, systemd, …) as its namespace, and no pod.
+    """
 
     namespace: str
     pod: str
@@ -135,6 +145,7 @@ def measurement(site: Site, before: Snapshot, after: Snapshot) -> Measurement | 
         site.container,
         id=site.id,
         cpus=len(cpus) if cpus else os.cpu_count() or 0,
+        threads=max(before.readings[site.directories].threads or 0, last.threads or 0),
         notes=last.lacks,
         load=before.load_until(after, site),
     )
@@ -166,9 +177,30 @@ def find(where: CgroupSource) -> Sites:
         return Sites(tuple(_named(path, where.root) for path in where.groups))
     pods, notes = _kubelets(where)
     own = tuple(_own(where.data_dir or datadir.default()))
-    if not pods and not own:
-        notes = (*notes, "no containers found: neither the kubelet's cgroups nor those of corelane up")
-    return Sites((*pods, *own), notes)
+    services = service_groups.find(where.root)
+    found = (*pods, *own, *_services(services, where.root))
+    return Sites(found, notes if found else (*notes, *_nothing(services)))
+
+
+def _services(services: ServiceGroups, root: Path) -> Iterator[Site]:
+    trees = _hierarchies(root / "sys/fs/cgroup") if services.groups else []
+    for group in services.groups:
+        yield Site(group.engine, "", group.name, group.id, _below(trees, group.path))
+
+
+def _nothing(services: ServiceGroups) -> Iterator[str]:
+    """Why nothing was found, and what to do."""
+    yield (
+        "no containers found: no cgroups of a kubelet, Docker, Podman, containerd, LXC or corelane up, and "
+        "no systemd unit with a CPU limit. Run on the node itself as root; inside a container, mount the "
+        "node's root directory and name it with --root; name any cgroup with --cgroup DIRECTORY; or measure "
+        "a cluster with --prometheus URL"
+    )
+    if services.unlimited:
+        yield (
+            f"systemd units without a CPU limit, which nothing throttles: {len(services.unlimited)}; measure "
+            f"one with --cgroup, such as {services.unlimited[0]} in /sys/fs/cgroup"
+        )
 
 
 def _kubelets(where: CgroupSource) -> tuple[tuple[Site, ...], tuple[str, ...]]:

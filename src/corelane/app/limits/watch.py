@@ -51,15 +51,20 @@ class Watched(Protocol):
 
 
 def main(watched: Watched, options: WatchOptions, say: Say, *, live: bool) -> int:
-    """Show rounds until there are enough, or Ctrl-C. `live` clears the screen before each."""
-    done = 0
+    """Show rounds until there are enough, or Ctrl-C. `live` clears the screen before each.
+
+    Return 3 if all rounds were measured and none had a container, else 0.
+    """
+    done, measured = 0, 0
     try:
         while not options.rounds or done < options.rounds:
-            _show(watched.round(options), options, say, live=live)
+            each = watched.round(options)
+            _show(each, options, say, live=live)
+            measured += len(each.measured)
             done += 1
     except KeyboardInterrupt:
         return 0
-    return 0
+    return 0 if measured else 3
 
 
 def _show(each: WatchRound, options: WatchOptions, say: Say, *, live: bool) -> None:
@@ -101,7 +106,7 @@ class NodeWatch:
         found = self.named or sites.find(self.source)
         if self.source.groups:
             self.named = found
-        chosen = tuple(site for site in found.sites if options.selected(site.namespace, site.pod))
+        chosen = tuple(site for site in found.sites if options.selected.takes(site))
         notes = found.notes
         if found.sites and not chosen:
             notes = (*notes, f"none of {len(found.sites)} cgroups matches the namespace and pod")

@@ -39,6 +39,11 @@ def read(root: str) -> list[RunningContainer]:
     return sorted((one for top in tops for one in _pods(tree, top, "")), key=lambda one: one.path)
 
 
+def is_kubelets(name: str) -> bool:
+    """Whether a directory of this name is one in which the kubelet's pods begin."""
+    return _TOP.fullmatch(name) is not None
+
+
 def has_pods(root: str) -> bool:
     """Whether a kubelet's cgroups are in view, with or without pods. Raises StateFileError, as `read`."""
     return any(True for _ in _tops(_hierarchy(Directory(root), root).directory, "", _MAX_DEPTH))
@@ -91,14 +96,18 @@ def _containers(tree: _Hierarchy, path: str, uid: str, qos: str) -> Iterator[Run
     pod_cpus = _cpus(tree, f"{path}/{tree.effective}") or _cpus(tree, f"{path}/{tree.cpus}")
     for name in tree.directory.names(path):
         below = f"{path}/{name}"
-        if name.startswith(_MONITORS) or not tree.directory.names(below) or not _runs(tree.directory, below):
+        if (
+            name.startswith(_MONITORS)
+            or not tree.directory.names(below)
+            or not has_processes(tree.directory, below)
+        ):
             continue
         match = _ID.fullmatch(name)
         ident = match[1] if match else name
         yield RunningContainer(uid, ident, _cpus(tree, f"{below}/{tree.cpus}"), qos, pod_cpus, below)
 
 
-def _runs(directory: Directory, path: str) -> bool:
+def has_processes(directory: Directory, path: str) -> bool:
     """Whether the cgroup has processes; one without either file counts as running."""
     events = directory.read(f"{path}/cgroup.events")
     if events is not None:

@@ -264,6 +264,8 @@ def _threads(case: AdviceCase) -> Option | None:
     """Run as many threads as whole CPUs in the limit: these do not use it up before the period ends."""
     count, fit = max(int(case.limit), 1), case.fit
     running = case.subject.threads or (max(fit.cpus, fit.wants) if math.isfinite(fit.cpus) else None)
+    if running is not None and case.measured.threads:
+        running = min(running, case.measured.threads)
     if running is None or count >= running - _MARGIN:
         return None
     effect = _effect(case, LimitChange(case.limit, fit.burst, count))

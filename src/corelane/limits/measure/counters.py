@@ -68,10 +68,11 @@ class CPUCounters:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Counters, and what could not be counted and why."""
+    """Counters, and what could not be counted and why. `threads` is None where it is unknown."""
 
     counters: CPUCounters
     lacks: tuple[str, ...] = ()
+    threads: int | None = None
 
 
 # Reading the files of a cgroup, in whichever hierarchies it is.
@@ -95,7 +96,7 @@ def read(directories: Iterable[str], at: float, proc: str = "/proc") -> Reading 
     values |= _pressure(first)
     if "some_us" not in values:
         values["waits"] = _waits(first, Directory(proc))
-    return Reading(CPUCounters(at, **values), lacks)
+    return Reading(CPUCounters(at, **values), lacks, _threads(first))
 
 
 def _first(trees: list[Directory]) -> ReadFile:
@@ -149,6 +150,13 @@ def _pressure(first: ReadFile) -> dict[str, int]:
         return {}
     some, full = pressure(text)
     return {"some_us": some} if full is None else {"some_us": some, "full_us": full}
+
+
+def _threads(first: ReadFile) -> int | None:
+    """Threads in the group and below it (pids controller), else those in the group itself."""
+    if (counted := (first("pids.current") or "").strip()).isdecimal() and len(counted) <= _DIGITS:
+        return int(counted) or None
+    return len((first("tasks") or first("cgroup.threads") or "").split()) or None
 
 
 def _waits(first: ReadFile, proc: Directory) -> Waits | None:

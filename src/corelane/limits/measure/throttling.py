@@ -112,9 +112,9 @@ class Latency:
 class Measurement:
     """One container's rates, or why there are none. `container` is empty for a pod as a whole.
 
-    `cpus` is how many it may run on, 0 where unknown; `slots` its use in every period; `load` that of its
-    CPUs where it was measured; `waited` for how long other processes or the hypervisor delayed it, in ms a
-    second, where a record has it. One replica may stand for several.
+    `cpus` is how many it may run on, `threads` how many it has, 0 where unknown; `slots` its use in every
+    period; `load` that of its CPUs where it was measured; `waited` for how long other processes or the
+    hypervisor delayed it, in ms a second, where a record has it. One replica may stand for several.
     """
 
     rates: Rates | Unusable
@@ -125,6 +125,7 @@ class Measurement:
     id: str = ""
     """The runtime's id of the container, or the pod's UID, where only that is known."""
     cpus: int = 0
+    threads: int = 0
     slots: tuple[PeriodUse, ...] = ()
     notes: tuple[str, ...] = ()
     load: CPULoad | None = None

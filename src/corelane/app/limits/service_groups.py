@@ -1,0 +1,184 @@
+"""Containers without a kubelet (Docker, Podman, containerd, LXC) and systemd's units, as cgroups with names.
+
+Both drivers and both versions: `docker/ID` and `libpod_parent/libpod-ID` (cgroupfs), `docker-ID.scope` and
+`libpod-ID.scope` in any slice (systemd), rootless ones below `user@UID.service`. Layouts as documented by
+Docker (`--cgroup-parent`), Podman (`--cgroup-manager`) and systemd (Control Group APIs and Delegation).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from corelane.app.state import cgroups
+from corelane.kernel.files import Directory
+from corelane.limits.measure import counters
+from corelane.limits.measure.counters import CounterError
+
+SYSTEMD: Final = "systemd"
+_MAX_DEPTH: Final = 8
+_SCOPES: Final = {
+    "docker": "docker",
+    "libpod": "podman",
+    "libpod-payload": "podman",
+    "nerdctl": "containerd",
+    "cri-containerd": "containerd",
+    "crio": "cri-o",
+}
+_PARENTS: Final = {
+    "docker": "docker",
+    "libpod_parent": "podman",
+    "k8s.io": "containerd",
+    "default": "containerd",
+}
+_CONTAINER: Final = re.compile(rf"(?:({'|'.join(_SCOPES)})-)?([0-9a-f]{{64}})(?:\.scope)?")
+_LXC: Final = re.compile(r"lxc(?:\.payload)?\.(.+)")
+_UNIT: Final = re.compile(r".+\.(?:service|scope|slice)")
+_ESCAPED: Final = re.compile(r"\\x([0-9a-f]{2})")
+_DOCKER_NAMES: Final = (
+    "var/lib/docker/containers/{}/config.v2.json",
+    "home/*/.local/share/docker/containers/{}/config.v2.json",
+)
+_PODMAN_NAMES: Final = (
+    "var/lib/containers/storage/*-containers/containers.json",
+    "home/*/.local/share/containers/storage/*-containers/containers.json",
+    "root/.local/share/containers/storage/*-containers/containers.json",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceGroup:
+    """A running container or unit: its engine, its name, its id ("" for a unit), its path below the mount."""
+
+    engine: str
+    name: str
+    id: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceGroups:
+    """What was found. `unlimited` units have processes but no CPU limit, so nothing throttles them."""
+
+    groups: tuple[ServiceGroup, ...] = ()
+    unlimited: tuple[str, ...] = ()
+
+
+def find(root: Path) -> ServiceGroups:
+    """Find every container, and every unit with a CPU limit, outside of the kubelet's cgroups.
+
+    `root` is the node's root directory.
+    """
+    directory = _hierarchy(root / "sys/fs/cgroup")
+    if directory is None:
+        return ServiceGroups()
+    named = _Names(root)
+    groups, unlimited = list[ServiceGroup](), list[str]()
+    for engine, ident, path in _walk(directory, "", _MAX_DEPTH):
+        if not cgroups.has_processes(directory, path):
+            continue
+        if engine != SYSTEMD:
+            groups.append(ServiceGroup(engine, named.name(engine, ident), ident, path))
+        elif _limited(directory, path):
+            groups.append(ServiceGroup(engine, _unit(path), "", path))
+        elif not path.endswith(".slice"):
+            unlimited.append(path)
+    return ServiceGroups(tuple(groups), tuple(unlimited))
+
+
+def _hierarchy(top: Path) -> Directory | None:
+    """The version 2 hierarchy, else the cpu controller's: a limit on CPU time needs its directory there."""
+    if (top / "cgroup.controllers").exists():
+        return Directory(str(top))
+    names = [name for name in Directory(str(top)).names("") if "cpu" in name.split(",")]
+    return Directory(str(top / names[0])) if names else None
+
+
+def _walk(directory: Directory, path: str, depth: int) -> Iterator[tuple[str, str, str]]:
+    """Engine, id and path of each group. Containers' own groups, and the kubelet's, are not entered."""
+    for name in directory.names(path or ".") if depth else ():
+        below = f"{path}/{name}" if path else name
+        if not directory.names(below) or cgroups.is_kubelets(name):
+            continue
+        if container := _container(name, path.rpartition("/")[2]):
+            yield *container, below
+            continue
+        if _UNIT.fullmatch(name):
+            yield SYSTEMD, "", below
+        yield from _walk(directory, below, depth - 1)
+
+
+def _container(name: str, parent: str) -> tuple[str, str] | None:
+    if match := _CONTAINER.fullmatch(name):
+        prefix = match[1]
+        return (_SCOPES[prefix] if prefix else _PARENTS.get(parent, "container")), match[2]
+    if match := _LXC.fullmatch(name):
+        return ("lxc", match[1]) if not match[1].startswith("monitor") else None
+    return None
+
+
+def _limited(directory: Directory, path: str) -> bool:
+    """Whether the group has a quota of its own."""
+    try:
+        if (version2 := directory.read(f"{path}/cpu.max")) is not None:
+            return counters.quota_v2(version2, None).quota_us is not None
+        version1 = directory.read(f"{path}/cpu.cfs_quota_us")
+        period = directory.read(f"{path}/cpu.cfs_period_us") or ""
+        return version1 is not None and counters.quota_v1(version1, period, None).quota_us is not None
+    except CounterError:
+        return True  # so that reading it reports the file
+
+
+def _unit(path: str) -> str:
+    """A unit's name without systemd's escapes; a user's own has the user manager before it."""
+    *above, name = path.split("/")
+    manager = next((part.removesuffix(".service") for part in above if part.startswith("user@")), "")
+    plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), name)
+    return f"{manager}/{plain}" if manager else plain
+
+
+class _Names:
+    """Containers' names, from the files in which Docker and Podman keep them; short ids elsewhere."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._podman: Mapping[str, str] | None = None
+
+    def name(self, engine: str, ident: str) -> str:
+        if engine == "lxc":
+            return ident
+        name = self._docker(ident) if engine == "docker" else ""
+        if engine == "podman":
+            if self._podman is None:
+                self._podman = dict(self._podmans())
+            name = self._podman.get(ident, "")
+        return name or ident[:12]
+
+    def _docker(self, ident: str) -> str:
+        for pattern in _DOCKER_NAMES:
+            for path in self._root.glob(pattern.format(ident)):
+                config = _json(path)
+                name = config.get("Name") if isinstance(config, dict) else None
+                if isinstance(name, str) and name:
+                    return name.removeprefix("/")
+        return ""
+
+    def _podmans(self) -> Iterator[tuple[str, str]]:
+        for pattern in _PODMAN_NAMES:
+            for path in self._root.glob(pattern):
+                listed = _json(path)
+                for one in listed if isinstance(listed, list) else ():
+                    match one:
+                        case {"id": str(ident), "names": [str(name), *_]}:
+                            yield ident, name
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
