@@ -82,6 +82,10 @@ class ActiveQueue:
         elif self._failing_since is None:
             self._failing_since = now
 
+    def put_off(self) -> None:
+        """Let other pods come before the one that is being tried, though its attempt has not ended."""
+        self._attempts += 1
+
     def _long_in_vain(self, now: float) -> bool:
         return self._failing_since is not None and now - self._failing_since >= FAILING_SECONDS
 

@@ -22,7 +22,7 @@ from corelane.scheduler.queue.gated import GatedPods
 from corelane.scheduler.queue.groups import Group, Grouping
 from corelane.scheduler.queue.questions import Questions
 from corelane.scheduler.queue.unschedulable import LONGEST_PARKED, UnschedulablePods
-from corelane.scheduler.queue.waiting import QueuePlace, SortKey, Verdict, Waiting
+from corelane.scheduler.queue.waiting import MOST_PORTIONS, QueuePlace, SortKey, Verdict, Waiting
 
 __all__ = ["LONGEST_PARKED", "SchedulingQueue"]
 
@@ -135,17 +135,22 @@ class SchedulingQueue:
         if waiting.alone:
             waiting.alone, waiting.group = False, None
         if not waiting.continued:
-            waiting.started = self.sequence
+            waiting.started, waiting.portions = self.sequence, 0
         waiting.continued = False
         waiting.attempts += 1
         return waiting
 
     def again(self, waiting: Waiting, *, doubtful: bool = False) -> None:
-        """Put back a pod whose attempt is to be continued: at once, or after other pods."""
+        """Put back a pod whose attempt is to be continued: at once, or if it takes long after other pods."""
         self._pods[waiting.uid] = waiting
         waiting.continued, self._event = True, ""
         waiting.attempts -= 1
-        self._make_ready(waiting, Line.DOUBTFUL if doubtful else self._active.popped, first=not doubtful)
+        waiting.portions += 1
+        if not doubtful and waiting.portions < MOST_PORTIONS:
+            self._make_ready(waiting, self._active.popped, first=True)
+            return
+        self._active.put_off()
+        self._make_ready(waiting, Line.DOUBTFUL)
 
     def _next(self, now: float) -> tuple[Line, Waiting] | None:
         """The next ready pod; while attempts fail, new pods that certainly fail too are put off."""

@@ -11,6 +11,8 @@ from corelane.scheduler.framework.plugin import Rejection
 
 SortKey: TypeAlias = tuple[Any, ...]
 _SPARE: Final = 64
+MOST_PORTIONS: Final = 16
+"""Of one attempt, 150 to 400 ms; then other pods come before its next one."""
 
 
 class QueuePlace(Enum):
@@ -61,6 +63,8 @@ class Waiting:
     """Number of changes in the cluster before its attempt."""
     continued: bool = False
     """Its attempt is not finished; changes count from when it was started."""
+    portions: int = 0
+    """Of its attempt, so far."""
     gate: Rejection | None = None
     """Of the PreEnqueue plugin that keeps it from being tried."""
     nominated: str = ""
