@@ -5,7 +5,7 @@ is on disk. The other tasks watch the API server, the runtime, the clock and /pr
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,6 +46,7 @@ from corelane.runtime.base import (
     RuntimeStatus,
     UnknownContainer,
 )
+from corelane.runtime.other_containers import OtherContainer
 
 _TICK: Final = 1.0
 _LAST_WRITES: Final = 2.0
@@ -83,15 +84,17 @@ class Agent:
         machine_watch: MachineWatch | None = None,
         notices: Iterable[PublishEvent] = (),
         left_running: Collection[str] = (),
+        others: Callable[[], Awaitable[tuple[OtherContainer, ...]]] | None = None,
     ) -> None:
         """Read ledger and settings; labels and annotations of the Node override `config`.
 
         CPUs pinned by a `kubelet` on this machine stay allocated until its pods end; `machine_watch` reports
         CPUs that go off-line and come back. `notices` become events of the Node. `left_running` are UIDs of
-        pods whose containers are left as they run although the API server does not have the pods. Raises
-        OSError, NodeConfigError.
+        pods whose containers are left as they run although the API server does not have the pods. `others`
+        looks for containers of other instances on this machine. Raises OSError, NodeConfigError.
         """
         self.node_name = node_name
+        self._others = others
         self._notices, self._left_running = tuple(notices), tuple(left_running)
         self.reporter = reporter or LogReporter(node_name)
         self._client = client
@@ -181,6 +184,7 @@ class Agent:
         changes = self._runtime.wait_events()
         await self._read_kubelet_state()
         self._put(events.ContainersListed(runs=await self._execution.inventory(), **self._clocks.times()))
+        await self._look_for_others()
         try:
             async with asyncio.TaskGroup() as group:
                 for part in (
@@ -291,7 +295,12 @@ class Agent:
         """Compare periodically all containers with the runtime and the kernel."""
         while True:
             await asyncio.sleep(self._reconcile_seconds)
-            for step in (self._look_at_machine, self._read_kubelet_state, self._compare):
+            for step in (
+                self._look_at_machine,
+                self._read_kubelet_state,
+                self._look_for_others,
+                self._compare,
+            ):
                 try:
                     await step()
                 except Exception as error:  # noqa: BLE001 - reported; the next period tries again
@@ -302,6 +311,10 @@ class Agent:
             machine = await asyncio.to_thread(self._machine_watch.changed)
             if machine is not None:
                 self.machine_changed(machine)
+
+    async def _look_for_others(self) -> None:
+        if self._others is not None:
+            self._put(events.OthersSeen(containers=await self._others(), **self._clocks.times()))
 
     async def _compare(self) -> None:
         await self._execution.compare(self._state_machine.index.live())

@@ -55,6 +55,12 @@ from corelane.cli._errors import Command
     "How to confine containers: cgroups where they are writable, or CPU affinity alone.",
     "auto",
 )
+@_options.choice(
+    "--other-instances",
+    "block ignore",
+    "CPUs on which containers of other instances on this machine run: kept from exclusive use, or not.",
+    "block",
+)
 @_options.reconcile_seconds
 @click.option(
     "--restore-backup",

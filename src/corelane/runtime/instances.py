@@ -6,7 +6,7 @@ directory, by the cgroups `corelane/INSTANCE/UID/NAME`, and by the mark of proce
 
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -66,24 +66,38 @@ def groups_here() -> cgroup.Groups | None:
         return None
 
 
-def running(groups: cgroup.Groups | None) -> list[InstanceContainer]:
-    """Return the running containers of all instances on this machine."""
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What belongs to the asking instance: state directory, name, ids and cgroups of its containers."""
+
+    state: Path | None = None
+    instance: str = ""
+    ids: Collection[str] = ()
+    groups: Collection[str | None] = ()
+
+
+_NOTHING: Final = Own()
+
+
+def running(groups: cgroup.Groups | None, own: Own = _NOTHING) -> list[InstanceContainer]:
+    """Return the running containers of all instances on this machine but `own`."""
     found: dict[str, InstanceContainer] = {}
     for shim in container_search.shims():
-        if main := container_search.main_process(shim):
+        if shim.directory.parent.parent != own.state and (main := container_search.main_process(shim)):
             found[shim.id] = _of_shim(shim, main)
     for container_id, processes in container_search.marked().items():
-        if container_id not in found:
+        if container_id not in found and container_id not in own.ids:
             found[container_id] = _of_group(
                 container_id, processes[0], container_search.group_of(processes[0].pid)
             )
-    taken = {container.group for container in found.values()}
-    for group in _container_groups(groups) if groups else ():
+    taken = {container.group for container in found.values()} | {group for group in own.groups if group}
+    for group in _container_groups(groups, own.instance) if groups else ():
         if group not in taken and groups and (first := _oldest(groups.pids(group))):
             found[group] = _of_group(group.replace("/", "-"), first, group)
     states = {one.instance: one.state for one in found.values() if one.instance and one.state}
     placed = (replace(one, state=one.state or states.get(one.instance)) for one in found.values())
-    return sorted(placed, key=lambda one: (one.owner, one.title))
+    others = (one for one in placed if not own.instance or one.instance != own.instance)
+    return sorted(others, key=lambda one: (one.owner, one.title))
 
 
 def _of_shim(shim: Shim, main: Identity) -> InstanceContainer:
@@ -109,10 +123,11 @@ def _of_group(container_id: str, main: Identity, group: str) -> InstanceContaine
     return InstanceContainer(container_id, main, instance=instance, uid=uid, name=name, group=group)
 
 
-def _container_groups(groups: cgroup.Groups) -> list[str]:
+def _container_groups(groups: cgroup.Groups, excluded: str) -> list[str]:
     return [
         f"{cgroup.OWN}/{instance}/{uid}/{name}"
         for instance in groups.children(cgroup.OWN)
+        if instance != excluded
         for uid in groups.children(f"{cgroup.OWN}/{instance}")
         for name in groups.children(f"{cgroup.OWN}/{instance}/{uid}")
     ]

@@ -35,6 +35,7 @@ from corelane.runtime.base import (
 )
 from corelane.runtime.launch import launch
 from corelane.runtime.local_ends import REFUSED, ContainerEnds, released, within
+from corelane.runtime.other_containers import OtherContainer, OtherContainers
 from corelane.runtime.process_watch import Tasks
 from corelane.runtime.records import ContainerRecord, RecordStore, ShimOutcome
 from corelane.runtime.registry import LocalContainer
@@ -59,6 +60,8 @@ class LocalRuntime:
         self.log_bytes, self.log_files = LOG_BYTES, LOG_FILES
         self._state = state
         self._enforcements = enforce.Enforcements(enforcement)
+        groups = enforcement.groups if isinstance(enforcement, enforce.ByCgroup) else None
+        self._others = OtherContainers(state.root, state.instance, groups)
         self._tasks = Tasks()
         self._ends = ContainerEnds(state, self._enforcements, self._tasks)
         self._known = self._ends.known
@@ -171,6 +174,12 @@ class LocalRuntime:
             await self.remove(container.stored.id)
         for directory in await asyncio.to_thread(self._state.pod_logs, pod_uid):
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+
+    async def others(self) -> tuple[OtherContainer, ...]:
+        """Return the running containers of other instances on this machine."""
+        known = [one.stored for one in self._known.all()]
+        ids, groups = {one.id for one in known}, {one.group for one in known}
+        return await asyncio.to_thread(self._others.find, ids, groups)
 
     def recorded(self) -> list[tuple[ContainerSpec, bool]]:
         """Return what was ordered for every container that has a record, and whether a process may run."""

@@ -24,6 +24,7 @@ from corelane.agent.allocation.reporting import AllocationReporter
 from corelane.agent.allocation.resources import ResourcePolicy
 from corelane.cpuset import CPUSet
 from corelane.node import Decision, NodeState, Phase, Sharing, mark, release, started
+from corelane.node.recovery.other_instances import OTHERS
 from corelane.node.recovery.takeover import pinned
 from corelane.node.recovery.unplaced import keep_in_pool, keep_where_it_runs, left_in_place
 from corelane.runtime.base import KEEP, ObservedResources, ResourceUpdate
@@ -63,6 +64,7 @@ class Allocation:
             events.MachineChanged: self._machine_changed,
             events.ConfigChanged: self._config_changed,
             events.ModeChanged: self._mode_changed,
+            events.OthersSeen: self._others_seen,
         }
 
     def note(self, event: AgentEvent) -> None:
@@ -81,6 +83,8 @@ class Allocation:
 
     def is_routine(self, event: AgentEvent) -> bool:
         """Whether an event is a reading that shows unchanged CPUs."""
+        if isinstance(event, events.OthersSeen):
+            return self._rules.others_unchanged(self.ledger, event)
         if not isinstance(event, events.Observed):
             return False
         run = self._runs.get(event.id)
@@ -151,7 +155,7 @@ class Allocation:
     def release_unlisted(self, remaining: frozenset[str] = frozenset()) -> None:
         """Release all pods without a record, but for `remaining` and those of a kubelet beside the agent."""
         of_kubelet = {entry.uid for entry in pinned(self.ledger)} if self._follows_kubelet else set()
-        for uid in self.ledger.pods.keys() - self.pods.keys() - of_kubelet - remaining:
+        for uid in self.ledger.pods.keys() - self.pods.keys() - of_kubelet - remaining - {OTHERS}:
             self.ledger = release(self.ledger, uid)
 
     # -- runs of containers
@@ -170,7 +174,11 @@ class Allocation:
 
     def occupied(self) -> OccupiedCPUs:
         """Return the CPUs that runs may be using."""
-        return cpu_moves.occupied_cpus(all_runs(self.pods.values()), self.ledger)
+        occupied = cpu_moves.occupied_cpus(all_runs(self.pods.values()), self.ledger)
+        for one in self._rules.others:
+            alone = one.cpus.isdisjoint(self.ledger.reserved) and not one.cpus >= self.ledger.shared_pool
+            occupied.add(one.cpus, Sharing.ALONE if alone else Sharing.POOL, OTHERS)
+        return occupied
 
     def ordered(self) -> OccupiedCPUs:
         """Return the CPUs that are ordered for runs."""
@@ -290,7 +298,8 @@ class Allocation:
         """Compare the kernel's allowed CPUs with the applied ones, and record what changed."""
         pod, before = self.pods[run.uid], run.confirmed
         result = confirmation.confirm(run)
-        run.overlapped = run.confirmed and cpu_moves.overlaps(run, self._runs.values(), self.ledger)
+        overlaps = cpu_moves.overlaps(run, self._runs.values(), self.ledger) or self._meets_others(run)
+        run.overlapped = run.confirmed and overlaps
         run.confirmed &= not run.overlapped
         if not (run.confirmed and before):
             self.outbox.touch(run.uid)
@@ -300,6 +309,18 @@ class Allocation:
         elif run.confirmed and not before:
             target = self.target(run.uid, run.container)
             self.recorder.confirmed(pod, run, target.sharing if target else None)
+
+    def _meets_others(self, run: RunCPUs) -> bool:
+        """Whether a container of another instance may use the exclusive CPUs of a run."""
+        target = self.target(run.uid, run.container)
+        exclusive = target is not None and target.sharing.exclusive
+        return exclusive and target is not None and not target.cpus.isdisjoint(self._rules.others_cpus)
+
+    def _others_seen(self, event: events.OthersSeen) -> None:
+        self.ledger = self._rules.follow_others(self.ledger, event)
+        for run in self._runs.values():
+            if run.seen and run.pending is None:
+                self._confirm(run, event.now)
 
     # -- what the node's owner changes
 

@@ -17,6 +17,7 @@ from corelane.machine.model import Machine
 from corelane.node import NodeConfig
 from corelane.node.kubelet import checkpoint
 from corelane.runtime.base import ObservedResources
+from corelane.runtime.other_containers import OtherContainer
 
 
 class EventTimes(TypedDict):
@@ -196,6 +197,13 @@ class ModeChanged(AgentEvent):
 
     mode: Mode
     quotas: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OthersSeen(AgentEvent):
+    """Every running container of other corelane instances on this machine."""
+
+    containers: tuple[OtherContainer, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ Each change is fitted into the ledger; what the ledger could not keep becomes an
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final
 
 from corelane.agent.allocation import events
 from corelane.agent.allocation.instructions import PublishEvent
@@ -14,10 +15,15 @@ from corelane.agent.allocation.pods import NO_POD_OBJECT
 from corelane.agent.allocation.records import PodCPUs
 from corelane.agent.allocation.resources import ResourcePolicy
 from corelane.agent.allocation.takeover_events import takeover_events
+from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.node import NodeConfig, NodeState, rebase
+from corelane.node.recovery.other_instances import hold_others
 from corelane.node.recovery.takeover import follow
+from corelane.runtime.other_containers import OtherContainer
 from corelane.workload import PodRequest
+
+_MOST_TITLES: Final = 8
 
 
 class NodeRules:
@@ -29,6 +35,25 @@ class NodeRules:
         self._config = config
         self._outbox = outbox
         self._kubelet: events.KubeletStateRead | None = None
+        self.others: tuple[OtherContainer, ...] = ()
+        """Running containers of other instances on this machine."""
+
+    def follow_others(self, ledger: NodeState, seen: events.OthersSeen) -> NodeState:
+        """Hold the CPUs of other instances' containers; what changed becomes an event of the Node."""
+        before, self.others = self.others, seen.containers
+        if {(one.owner, one.cpus) for one in before} != {(one.owner, one.cpus) for one in self.others}:
+            self._outbox.put(_others_event(self.others))
+        return hold_others(ledger, [one.cpus for one in self.others])
+
+    @property
+    def others_cpus(self) -> CPUSet:
+        """CPUs that containers of other instances may use."""
+        return CPUSet(cpu for one in self.others for cpu in one.cpus)
+
+    def others_unchanged(self, ledger: NodeState, seen: events.OthersSeen) -> bool:
+        """Whether nothing follows from what was seen of other instances."""
+        same = seen.containers == self.others
+        return same and hold_others(ledger, [one.cpus for one in self.others]) is ledger
 
     def may_write(self, pod: PodCPUs) -> bool:
         """Whether the mode lets corelane write the cpusets of a pod's containers.
@@ -85,3 +110,21 @@ class NodeRules:
         """Return the settings, with policy none where the mode allocates nothing."""
         policy = self.mode.policy(self._config.policy) if self.mode else self._config.policy
         return replace(self._config, policy=policy)
+
+
+def _others_event(others: tuple[OtherContainer, ...]) -> PublishEvent:
+    if not others:
+        text = "no container of another corelane instance runs on this machine any more"
+        return PublishEvent("", "OtherInstancesGone", text)
+    return PublishEvent("", "OtherInstances", others_text(others), warning=True)
+
+
+def others_text(others: Iterable[OtherContainer]) -> str:
+    """Return which containers of other instances run, on which CPUs, and what follows."""
+    titles = [f"{one.title} of {one.owner} on CPUs {one.cpus}" for one in others]
+    more = f" and {len(titles) - _MOST_TITLES} more" if len(titles) > _MOST_TITLES else ""
+    listed = "; ".join(titles[:_MOST_TITLES]) + more
+    return (
+        f"containers of other corelane instances run on this machine: {listed}. Their CPUs are not allocated "
+        "exclusively here, and exclusive CPUs that they may use are not confirmed"
+    )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import datetime
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final
 
 from corelane.agent.agent import Agent
 from corelane.agent.allocation.instructions import PublishEvent
+from corelane.agent.allocation.node_rules import others_text
 from corelane.agent.kubelet_state import KubeletStateFile
 from corelane.agent.publication.node_status import SIMULATED
 from corelane.agent.reporting import LogReporter
@@ -37,6 +38,7 @@ from corelane.machine.watch import MachineWatch
 from corelane.node import NodeConfig
 from corelane.runtime.base import LifecycleRuntime
 from corelane.runtime.local import LocalRuntime
+from corelane.runtime.other_containers import OtherContainer
 from corelane.runtime.simulated import SimulatedRuntime
 from corelane.scheduler import Scheduler
 from corelane.scheduler.explain.ring import DecisionRing
@@ -115,6 +117,8 @@ class Cluster:
         runtime = await LocalRuntime.open(state, cgroups=self.options.cgroups)
         self._runtimes[self.node_name] = runtime
         self.notes += runtime.problems
+        if self.options.other_instances == "block" and (others := await runtime.others()):
+            self.notes.append(others_text(others))
         return runtime
 
     def _records(self, runtime: LocalRuntime, machine: Machine) -> NodeRecords:
@@ -174,6 +178,7 @@ class Cluster:
             machine_watch=watch,
             notices=[*_rebuilt(runtime), *self.recovery.events()],
             left_running=self.recovery.unlisted,
+            others=runtime.others if self.options.other_instances == "block" else None,
         )
 
     async def _add_simulated(self, machine: Machine) -> None:
@@ -201,6 +206,7 @@ class Cluster:
         machine_watch: MachineWatch | None = None,
         notices: Iterable[PublishEvent] = (),
         left_running: Collection[str] = (),
+        others: Callable[[], Awaitable[tuple[OtherContainer, ...]]] | None = None,
     ) -> None:
         agent = Agent(
             client,
@@ -215,6 +221,7 @@ class Cluster:
             reconcile_seconds=checks.reconcile_seconds(self.options),
             notices=notices,
             left_running=left_running,
+            others=others,
         )
         self.agents[name] = agent
         self.parts.start(f"the agent of {name}", agent.run())

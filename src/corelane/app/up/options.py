@@ -6,6 +6,7 @@ import platform
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from corelane.apiserver import formats
 from corelane.app import nodefile
@@ -33,6 +34,8 @@ class UpOptions:
     simulated: int = 0
     machine: str = ""
     cgroups: Mode = "auto"
+    other_instances: Literal["block", "ignore"] = "ignore"
+    """Whether CPUs of containers of other instances on this machine are blocked."""
     restore_backup: Path | None = None
     """Backup that replaces the API server's file before the start."""
     forget_pods: bool = False

@@ -1,0 +1,48 @@
+"""CPUs on which containers of other corelane instances of this machine run: held in the ledger as theirs.
+
+They are never exclusive here while those containers run. CPUs of sets without a reserved CPU, as exclusive
+containers have, leave the shared pool, too; others stay in it, as a shared pool does.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from corelane.cpuset import CPUSet
+from corelane.node.entries import Entry, Origin, Sharing
+from corelane.node.ledger import NodeState, with_entries
+
+OTHERS: Final = "other-instances"
+"""UID under which the ledger holds these CPUs."""
+_POD: Final = "other-instances/containers"
+
+
+def hold_others(state: NodeState, sets: Iterable[CPUSet]) -> NodeState:
+    """Return the ledger with the CPUs of other instances' containers held, each given by its allowed CPUs.
+
+    CPUs that containers of this node are bound to, and reserved ones, are left out. Where the shared pool
+    would lose its last CPU, it keeps them all.
+    """
+    entries = {key: entry for key, entry in state.entries.items() if entry.uid != OTHERS}
+    pods = {uid: milli for uid, milli in state.pods.items() if uid != OTHERS}
+    own = with_entries(state, entries, pods)
+    free = own.usable.mask & ~own.bound.mask & ~own.reserved.mask if state.config.policy != "none" else 0
+    alone = shared = 0
+    for cpus in sets:
+        if cpus.mask & own.reserved.mask:
+            shared |= cpus.mask
+        else:
+            alone |= cpus.mask
+    if not own.shared_pool.mask & ~(alone & free):
+        alone, shared = 0, shared | alone
+    for name, mask, sharing in (
+        ("exclusive", alone & free, Sharing.ALONE),
+        ("shared", shared & free & ~alone, Sharing.POOL),
+    ):
+        if mask:
+            entry = Entry(
+                OTHERS, name, _POD, CPUSet.from_mask(mask), sharing, origin=Origin.ADOPTED, allocator="other"
+            )
+            entries[entry.key] = entry
+            pods[OTHERS] = 1000 * (alone & free).bit_count()
+    unchanged = entries == dict(state.entries) and pods == dict(state.pods)
+    return state if unchanged else with_entries(state, entries, pods)

@@ -1,0 +1,61 @@
+"""Containers of other instances: their CPUs are blocked, said once, and prevent a confirmation."""
+
+from corelane.agent.allocation import events
+from corelane.cpuset import CPUSet
+from corelane.node import Phase
+from corelane.runtime.other_containers import OtherContainer
+from support.agent_world import APP, World, plan
+
+
+def seen(world, *cpus):
+    found = tuple(OtherContainer("/other", f"ns/p{n}/c", CPUSet.parse(one)) for n, one in enumerate(cpus))
+    world.feed(events.OthersSeen(containers=found, **world.times()))
+    world.settle()
+
+
+def told(world):
+    return [one.reason for one in world.told if one.reason.startswith("OtherInstances")]
+
+
+def test_new_pods_avoid_their_cpus_until_they_are_gone():
+    world = World(cpus=4)
+    seen(world, "1-2")
+    world.add(plan("x", ("a", APP, 1000)))
+    world.add(plan("y", ("a", APP, 1000)))
+    world.settle()
+    assert world.container("x", "a").cpus == CPUSet.parse("3")
+    assert world.container("y", "a") is None  # refused: the only other CPU is reserved
+    seen(world)
+    world.add(plan("z", ("a", APP, 2000)))
+    world.settle()
+    assert world.container("z", "a").cpus == CPUSet.parse("1-2")
+    assert told(world) == ["OtherInstances", "OtherInstancesGone"]
+
+
+def test_exclusive_cpus_that_others_may_use_are_not_confirmed_and_not_moved():
+    world = World(cpus=4)
+    world.add(plan("x", ("a", APP, 1000)))
+    world.settle()
+    cpus = world.container("x", "a").cpus
+    assert world.core.ledger.entries["x", "a"].phase == Phase.CONFIRMED
+    seen(world, "0-3")
+    assert world.core.ledger.entries["x", "a"].phase == Phase.APPLIED
+    assert world.container("x", "a").cpus == cpus
+    seen(world, "0-3")
+    assert told(world) == ["OtherInstances"]
+    seen(world)
+    assert world.core.ledger.entries["x", "a"].phase == Phase.CONFIRMED
+
+
+def test_a_restart_keeps_what_is_held_and_the_pods():
+    world = World(cpus=4)
+    seen(world, "2")
+    world.add(plan("x", ("a", APP, 1000)))
+    world.settle()
+    before = world.core.ledger.entries
+    world.boot()
+    seen(world, "2")
+    assert world.core.ledger.entries.keys() == before.keys()
+    world.boot()
+    seen(world)
+    assert {uid for uid, _ in world.core.ledger.entries} == {"x"}

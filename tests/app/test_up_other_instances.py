@@ -1,0 +1,70 @@
+"""Two `corelane up` on one machine: the second sees the containers of the first, and keeps off their CPUs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from corelane.kube.client import KubeClient
+from corelane.kube.pod import Pod
+from support.up import FOREVER, Up, clear, container, pod
+from support.up_pods import ready
+
+OWN = pod("lane", container("server", FOREVER, "1"))
+
+needs_two = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: nothing can be exclusive")
+
+
+@needs_two
+@pytest.mark.parametrize("mode", ["auto", "off"])
+@pytest.mark.parametrize("first", ["running", "deleted"])
+def test_cpus_of_another_instance_are_not_promised_again(tmp_path: Path, mode: str, first: str) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    usable = len(os.sched_getaffinity(0))
+    ours = [pod(f"lane-{n}", container("server", FOREVER, "1")) for n in range(usable)]
+    one = Up(a, "--node-name", "here", "--cgroups", mode)
+    try:
+        one.call(lambda client: client.create(OWN))
+        ready(one, "lane")
+        if first == "deleted":
+            one.kill()
+            shutil.rmtree(a)
+        two = Up(b, "--node-name", "here", "--cgroups", mode, "--other-instances", "block")
+        try:
+            assert f"default/lane/server of {a}" in two.output
+            two.call(lambda client: _create(client, ours))
+            two.until(
+                lambda client: _pending(client, 2), "one CPU is reserved, and one is of the other instance"
+            )
+            shown = subprocess.run(
+                [sys.executable, "-m", "corelane", "status", "--kubeconfig", str(two.kubeconfig)],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=True,
+            )
+            assert "other-instances" in shown.stdout
+        finally:
+            two.kill()
+            clear(b)
+    finally:
+        one.kill()
+        command = [sys.executable, "-m", "corelane", "down", "--data-dir", str(a), "--grace-seconds", "0"]
+        subprocess.run(command, capture_output=True, timeout=60, check=True)
+
+
+async def _create(client: KubeClient, manifests: list[dict[str, object]]) -> None:
+    for manifest in manifests:
+        await client.create(manifest)
+
+
+async def _pending(client: KubeClient, least: int) -> bool:
+    """Whether at least so many pods were refused by the scheduler."""
+    pods = (await client.list(Pod)).items
+    refused = [p for p in pods if any(c.reason == "Unschedulable" for c in p.status.conditions)]
+    return len(refused) >= least
