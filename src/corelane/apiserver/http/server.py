@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import ipaddress
 import ssl
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from aiohttp import web
 from corelane.apiserver import api_requests, openapi, status_errors
 from corelane.apiserver.api_requests import Query, Target
 from corelane.apiserver.codec import wire
-from corelane.apiserver.http import auth, connections, handlers, negotiation, responses
+from corelane.apiserver.http import auth, connections, handlers, metrics, negotiation, responses
 from corelane.apiserver.http.auth import User
 from corelane.apiserver.http.pod_logs import LogSource
 from corelane.apiserver.openapi import discovery
@@ -63,6 +64,7 @@ class APIServer:
         self._default_scheduler = default_scheduler
         self._log_source = log_source
         self._prepare = prepare
+        self._metrics = metrics.RequestMetrics()
         self._store: Store | None = None
         self._context: handlers.Context | None = None
         self._runner: web.ServerRunner | None = None
@@ -133,10 +135,23 @@ class APIServer:
             self._store = None
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer any request and count it."""
+        target = api_requests.parse(request.path, request.method, request.query)
+        begun, code = time.monotonic(), 499  # as where the client left before the answer
+        self._metrics.begin(target)
+        try:
+            response = await self._answer_or_status(request, target)
+            code = response.status
+            return response
+        finally:
+            media = request.headers.get("Content-Type", "")
+            self._metrics.end(target, request.query, media, code, time.monotonic() - begun)
+
+    async def _answer_or_status(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         """Answer any request; on any error the client gets a Status."""
         accept = request.headers.get("Accept")
         try:
-            return await self._answer(request)
+            return await self._answer(request, target)
         except StatusError as error:
             return responses.error(error, accept)
         except StoreError as error:
@@ -148,15 +163,21 @@ class APIServer:
             _log.error("request failed", method=request.method, path=request.path, **_trace(error))
             return responses.error(_unexpected(), accept)
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _answer(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         user = auth.authenticate(request.headers.get("Authorization"), self._tokens)
-        target = api_requests.parse(request.path, request.method, request.query)
         auth.authorize(user, target)
         if self._context is None:
             raise StatusError(503, "ServiceUnavailable", "the server is stopping")
         if target.is_resource:
             return await handlers.answer(self._context, request, target, user)
+        if target.path == "/metrics":
+            return self._scraped(self._context)
         return plain(request, target)
+
+    def _scraped(self, context: handlers.Context) -> web.StreamResponse:
+        stored = context.backend.store.counts()
+        body = metrics.text(self._metrics, len(context.watches), stored)
+        return responses.data(body.encode(), metrics.MEDIA)
 
 
 def plain(request: web.BaseRequest, target: Target) -> web.StreamResponse:

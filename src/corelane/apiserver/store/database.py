@@ -149,6 +149,10 @@ class Store:
     def get(self, resource: str, key: str) -> StoredObject | None:
         return self._shelf(resource).records.get(key)
 
+    def counts(self) -> dict[str, int]:
+        """Number of objects by resource."""
+        return {resource: len(shelf.records) for resource, shelf in self._shelves.items()}
+
     def find(self, resource: str, prefix: str = "", at: int | None = None) -> list[StoredObject]:
         """Records whose key starts with `prefix` ("" or "namespace/"), in key order, as of revision `at`.
 
