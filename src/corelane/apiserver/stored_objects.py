@@ -16,6 +16,13 @@ EventKind = Literal["ADDED", "MODIFIED", "DELETED"]
 _decode = msgspec.json.Decoder(Object).decode
 
 
+def copied(value: Any) -> Any:
+    """Copy a JSON value; much faster than `copy.deepcopy`."""
+    if isinstance(value, dict):
+        return {name: copied(part) for name, part in value.items()}
+    return [copied(part) for part in value] if isinstance(value, list) else value
+
+
 class StoreError(Exception):
     """The state file cannot be used; the message names it and says what to do."""
 

@@ -3,7 +3,7 @@
 Upstream: structured-merge-diff `merge` (Apply), apimachinery `pkg/util/managedfields`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from corelane.apiserver import status_errors
 from corelane.apiserver.ownership import comparison, field_sets, managers, merging, typed_values, updating
@@ -112,7 +112,7 @@ def _settled(found: Managers, who: Manager, obj: Object | None, now: str) -> App
     fields = field_sets.difference(own.fields, STRIPPED)
     rest = {manager: owned for manager, owned in found.items() if manager != who}
     if fields:
-        rest[who] = replace(own, fields=fields, time=own.time if obj is None else now)
+        rest[who] = Owned(fields, own.version, own.time if obj is None else now)
     return Applied(obj, rest)
 
 

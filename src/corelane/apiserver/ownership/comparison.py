@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from corelane.apiserver.ownership import field_sets
-from corelane.apiserver.ownership.field_sets import FieldSet, Path
+from corelane.apiserver.ownership.field_sets import LEAF, SELF, FieldSet, Path
 from corelane.apiserver.ownership.merge_types import Listing, Mapping, MergeType, Scalar
 from corelane.apiserver.ownership.typed_values import indexed
 
@@ -59,38 +59,46 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _compare(made: Comparison, kind: MergeType, old: Any, new: Any, path: Path) -> None:
-    if isinstance(kind, Scalar) or kind.atomic:
+    if old is ABSENT:
+        field_sets.put(made.added, path, _whole(kind, new))
+    elif new is ABSENT:
+        field_sets.put(made.removed, path, _whole(kind, old))
+    elif isinstance(kind, Scalar) or kind.atomic:
         _leaf(made, old, new, path)
     elif isinstance(kind, Mapping):
         before, after = (value if isinstance(value, dict) else {} for value in (old, new))
-        if not before and not after:
+        if before or after:
+            _members(made, kind, before, after, path)
+        else:
             _leaf(made, old, new, path)
-            return
-        _members(made, kind, before, after, path)
-        _own(made, old, new, path)
     else:
         items, others = (value if isinstance(value, list) else [] for value in (old, new))
-        if not items and not others:
+        if items or others:
+            _items(made, kind, items, others, path)
+        else:
             _leaf(made, old, new, path)
-            return
-        _items(made, kind, items, others, path)
-        _own(made, old, new, path)
 
 
 def _leaf(made: Comparison, old: Any, new: Any, path: Path) -> None:
-    if old is ABSENT:
-        field_sets.add(made.added, path)
-    elif new is ABSENT:
-        field_sets.add(made.removed, path)
-    elif not same(old, new):
+    if not same(old, new):
         field_sets.add(made.modified, path)
 
 
-def _own(made: Comparison, old: Any, new: Any, path: Path) -> None:
-    if old is ABSENT:
-        field_sets.add(made.added, path)
-    elif new is ABSENT:
-        field_sets.add(made.removed, path)
+def _whole(kind: MergeType, value: Any) -> FieldSet:
+    """Return what is below the path of a value that is there on one side only: all that it consists of."""
+    made: FieldSet = {}
+    if not value or isinstance(kind, Scalar) or kind.atomic:
+        return made
+    if isinstance(kind, Mapping):
+        fields, values = kind.fields, kind.values
+        for name, part in value.items() if isinstance(value, dict) else ():
+            inner = fields.get(name, values)
+            if inner is not None:
+                made[f"f:{name}"] = _whole(inner, part)
+    elif isinstance(value, list):
+        for element, parts in indexed(kind, value).items():
+            made[element] = _whole(kind.item, parts[0]) if len(parts) == 1 else LEAF
+    return {SELF: LEAF, **made} if made else made
 
 
 def _members(made: Comparison, kind: Mapping, old: dict[str, Any], new: dict[str, Any], path: Path) -> None:

@@ -85,7 +85,7 @@ def difference(one: FieldSet, other: FieldSet) -> FieldSet:
             found = _node(difference(below(node), below(match)), holds(node) and not holds(match))
             if found is not None:
                 made[element] = found
-    return made
+    return one if made == one else made
 
 
 def without(one: FieldSet, other: FieldSet) -> FieldSet:
@@ -101,7 +101,7 @@ def without(one: FieldSet, other: FieldSet) -> FieldSet:
             found = _node(without(below(node), below(match)), holds(node))
             if found is not None:
                 made[element] = found
-    return made
+    return one if made == one else made
 
 
 def add(fields: FieldSet, path: Path) -> None:
@@ -121,6 +121,16 @@ def add(fields: FieldSet, path: Path) -> None:
         fields[last] = {}
     elif node:
         node[SELF] = LEAF
+
+
+def put(fields: FieldSet, path: Path, node: FieldSet) -> None:
+    """Add a path, and what `node` has below it, to a set that is being made and has nothing there yet."""
+    for element in path[:-1]:
+        inner = fields.get(element)
+        if not inner:
+            inner = fields[element] = {} if inner is None else {SELF: LEAF}
+        fields = inner
+    fields[path[-1]] = node
 
 
 def paths(fields: FieldSet, above: Path = ()) -> Iterator[Path]:

@@ -4,7 +4,7 @@ Upstream: apimachinery `pkg/util/managedfields` (managedfields, capmanagers).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from corelane.apiserver.ownership import field_sets, path_elements
@@ -50,11 +50,18 @@ class Manager:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """The fields of a manager: in which apiVersion they are named, and when they were last written."""
+    """The fields of a manager: in which apiVersion they are named, and when they were last written.
+
+    `entry` is the entry of the stored object that says so, where there is one.
+    """
 
     fields: FieldSet
     version: str
     time: str | None = None
+    entry: dict[str, Any] | None = field(default=None, compare=False)
+
+    def with_fields(self, fields: FieldSet) -> "Owned":
+        return self if fields is self.fields else Owned(fields, self.version, self.time)
 
 
 Managers: TypeAlias = dict[Manager, Owned]
@@ -75,7 +82,7 @@ def stored(entries: Iterable[dict[str, Any]] | None) -> Managers:
             version if entry["operation"] == UPDATE else "",
             entry.get("subresource", ""),
         )
-        found[who] = Owned(entry.get("fieldsV1") or {}, version, entry.get("time"))
+        found[who] = Owned(entry.get("fieldsV1") or {}, version, entry.get("time"), entry)
     return found
 
 
@@ -118,6 +125,8 @@ def _place(pair: tuple[Manager, Owned]) -> tuple[str, ...]:
 
 
 def _entry(who: Manager, owned: Owned) -> dict[str, Any]:
+    if owned.entry:
+        return owned.entry
     entry: dict[str, Any] = {"manager": who.name, "operation": who.operation, "apiVersion": owned.version}
     if owned.time:
         entry["time"] = owned.time
@@ -147,7 +156,7 @@ def capped(found: Managers) -> Managers:
         if bucket not in made:
             made[bucket] = made.pop(first[version])
         merged = field_sets.union(made[who].fields, made[bucket].fields)
-        made[bucket] = replace(made[bucket], fields=merged, time=found[who].time)
+        made[bucket] = Owned(merged, version, found[who].time)
         del made[who]  # upstream too: a bucket that is not the oldest entry of its version goes
         length -= 1
     return made

@@ -29,7 +29,7 @@ def field(name: str) -> str:
 
 def item(keys: Iterable[tuple[str, Any]]) -> str:
     """Return the element of a list item; `keys` are sorted by name."""
-    return "k:{" + ",".join(f"{_json(name)}:{_json(value)}" for name, value in keys) + "}"
+    return "k:{" + ",".join(f"{_text(name)}:{_json(value)}" for name, value in keys) + "}"
 
 
 def member(value: Any) -> str:
@@ -39,11 +39,18 @@ def member(value: Any) -> str:
 
 def _json(value: Any) -> str:
     """Write a value as Go does, which also escapes HTML's own characters."""
+    if isinstance(value, str):
+        return _text(value)
     if isinstance(value, Float):
         value = float(value)
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
         value = int(value)
     return html_escaped(json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True))
+
+
+@lru_cache(_KEPT)
+def _text(value: str) -> str:
+    return html_escaped(json.dumps(value, ensure_ascii=False))
 
 
 @lru_cache(_KEPT)

@@ -4,7 +4,6 @@ Upstream: structured-merge-diff `merge` (Update), apimachinery `pkg/util/managed
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from corelane.apiserver.ownership import comparison, field_sets, managers, merging
@@ -92,7 +91,8 @@ def reconcile(resource: Resource, found: Managers, live: Object | None = None) -
         if at is not None:
             if live:
                 at.converted(live)
-            made[who] = replace(owned, fields=merging.reconciled(at.type, owned.fields))
+            fields = merging.reconciled(at.type, owned.fields)
+            made[who] = owned if fields == owned.fields else owned.with_fields(fields)
     return made
 
 
@@ -174,5 +174,5 @@ class Changes:
                 fields = field_sets.difference(fields, clashes.get(who, {}))
                 fields = field_sets.difference(fields, change.removed)
             if fields:
-                made[who] = owned if fields is owned.fields else replace(owned, fields=fields)
+                made[who] = owned.with_fields(fields)
         return made

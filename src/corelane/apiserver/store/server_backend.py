@@ -48,7 +48,7 @@ class Backend:
 
 def rfc3339(moment: datetime) -> str:
     """A time as Kubernetes writes it: UTC, whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat()}Z"
 
 
 def describe(stored: str, obj: Object) -> dict[str, str]:

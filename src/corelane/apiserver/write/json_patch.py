@@ -5,8 +5,9 @@ Absent and null members read the same, `replace` may set a new member, and index
 
 import json
 from collections.abc import Callable
-from copy import deepcopy
 from typing import Any
+
+from corelane.apiserver.stored_objects import copied
 
 MAX_COPIED = 3 * 1024 * 1024  # bytes that `copy` may add up to, lest a small patch makes a huge object
 
@@ -17,13 +18,13 @@ class PatchError(ValueError):
 
 def apply(document: Any, operations: list[dict[str, Any]]) -> Any:
     """The document after the operations, one after the other; the one given stays. Raises PatchError."""
-    holder = {"": deepcopy(document)}
-    copied = 0
+    holder = {"": copied(document)}
+    bytes_copied = 0
     for operation in operations:
         kind = operation.get("op")
         if kind == "copy":
-            copied += _copy(holder, operation)
-            if copied > MAX_COPIED:
+            bytes_copied += _copy(holder, operation)
+            if bytes_copied > MAX_COPIED:
                 raise PatchError(f"copied values are larger than {MAX_COPIED} bytes")
         elif kind in _OPERATIONS:
             _OPERATIONS[kind](holder, operation)
@@ -33,7 +34,7 @@ def apply(document: Any, operations: list[dict[str, Any]]) -> Any:
 
 
 def _add(holder: dict[str, Any], operation: dict[str, Any]) -> None:
-    _insert(*_place(holder, _pointer(operation, "path")), deepcopy(operation.get("value")))
+    _insert(*_place(holder, _pointer(operation, "path")), copied(operation.get("value")))
 
 
 def _remove(holder: dict[str, Any], operation: dict[str, Any]) -> None:
@@ -41,7 +42,7 @@ def _remove(holder: dict[str, Any], operation: dict[str, Any]) -> None:
 
 
 def _replace(holder: dict[str, Any], operation: dict[str, Any]) -> None:
-    path, value = _pointer(operation, "path"), deepcopy(operation.get("value"))
+    path, value = _pointer(operation, "path"), copied(operation.get("value"))
     if path == "":
         if not isinstance(value, dict | list):
             raise PatchError("a whole document is replaced by an object or an array only")
@@ -61,7 +62,7 @@ def _move(holder: dict[str, Any], operation: dict[str, Any]) -> None:
 
 
 def _copy(holder: dict[str, Any], operation: dict[str, Any]) -> int:
-    value = deepcopy(_get(*_place(holder, _pointer(operation, "from"))))
+    value = copied(_get(*_place(holder, _pointer(operation, "from"))))
     _insert(*_place(holder, _pointer(operation, "path")), value)
     return len(json.dumps(value))
 

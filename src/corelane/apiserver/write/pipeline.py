@@ -4,7 +4,6 @@ create, update and patch are synchronous from reading to writing, so that no oth
 Errors and their order are those of apiserver's `pkg/endpoints/handlers` and `pkg/registry/generic/registry`.
 """
 
-from copy import deepcopy
 from dataclasses import dataclass, replace
 
 from corelane.apiserver import served_kinds, status_errors, validation
@@ -17,7 +16,7 @@ from corelane.apiserver.served_kinds import ServedKind
 from corelane.apiserver.status_errors import StatusCause, StatusError
 from corelane.apiserver.store import server_backend
 from corelane.apiserver.store.server_backend import Backend
-from corelane.apiserver.stored_objects import Object
+from corelane.apiserver.stored_objects import Object, copied
 from corelane.apiserver.validation import object_warnings
 from corelane.apiserver.write import admission_plugins, patching, strategy
 
@@ -53,7 +52,7 @@ def create(backend: Backend, target: Target, obj: Object, options: WriteOptions)
         return create_new(backend, target, obj, options)
     for attempt in range(_ATTEMPTS):
         try:
-            return create_new(backend, target, deepcopy(obj), options)
+            return create_new(backend, target, copied(obj), options)
         except StatusError as error:
             if error.reason != "AlreadyExists" or attempt == _ATTEMPTS - 1:
                 raise
@@ -170,10 +169,15 @@ def patch_object(
 ) -> WriteResult:
     """Change an object by a patch; what is wrong with its fields goes to `warnings`. Raises StatusError."""
     kind = server_backend.kind_of(target)
-    old = backend.find(target).object()
+    record = backend.find(target)
+    old = record.object()
     view = wire.View(kind, target.version)
     new, found = patching.apply(
-        kind, content_type, wire.to_wire(view, deepcopy(old)), body, field_validation=options.field_validation
+        kind,
+        content_type,
+        wire.to_wire(view, record.object()),
+        body,
+        field_validation=options.field_validation,
     )
     warnings += found
     check_name(target, new["metadata"])

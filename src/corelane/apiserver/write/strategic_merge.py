@@ -7,10 +7,10 @@ The merge, and above all the order of merged lists, is that of apimachinery's `p
 import json
 from collections import deque
 from collections.abc import Callable, Hashable
-from copy import deepcopy
 from typing import Any
 
 from corelane.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, Shape
+from corelane.apiserver.stored_objects import copied
 
 PATCH = "$patch"
 RETAIN = "$retainKeys"
@@ -28,7 +28,7 @@ class StrategicError(ValueError):
 
 def merge(record: ObjectType, original: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     """The object after the patch; both arguments stay as they are. Raises StrategicError."""
-    return _merge_map(deepcopy(original), deepcopy(patch), record)
+    return _merge_map(copied(original), copied(patch), record)
 
 
 def _merge_map(original: dict[str, Any], patch: dict[str, Any], shape: Shape | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import msgspec
 from corelane.apiserver.codec import conversion
 from corelane.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, Shape
 from corelane.apiserver.served_kinds import ServedKind
-from corelane.apiserver.stored_objects import Object
+from corelane.apiserver.stored_objects import Object, copied
 from corelane.apiserver.validation.annotation_rules import APP_ARMOR, app_armor_profile
 from corelane.apiserver.validation.pod_rules import each_container
 from corelane.apiserver.write import storage_strategy
@@ -101,7 +101,7 @@ def prepare_update(
     _keep_metadata(obj["metadata"], old["metadata"])
     preparing = _ON_UPDATE.get((kind.plural, subresource))
     if preparing:
-        preparing(obj, copy.deepcopy(old))
+        preparing(obj, copied(old))
     if (kind.plural, subresource) == ("persistentvolumes", "status"):
         storage_strategy.stamp_phase(obj["status"], old["status"], now)
     if _counts_generation(kind, obj, old, version or _version(obj)):
