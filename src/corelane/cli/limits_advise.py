@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("record", required=False, type=FILE, metavar="[FILE]")
-@output("table json")
+@output("table json html")
 @click.option(
     "--all", "everything", is_flag=True, help="Print the patches of all options, not only of the best."
 )
@@ -74,6 +74,7 @@ def advise(
     \b
     corelane limits advise --pods objects.json
     corelane limits watch --interval 0.1 --count 600 -o json > web.json; corelane limits advise web.json
+    corelane limits advise --pods objects.json -o html > advice.html
     corelane limits advise --prometheus http://prometheus:9090 --window 1h --kubeconfig ~/.kube/config
     """  # noqa: D301 - click wants the character itself
     from corelane.app.limits import advise as app

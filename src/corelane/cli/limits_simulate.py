@@ -29,14 +29,15 @@ from corelane.cli._errors import Command
     help="Runs; the table shows medians.",
 )
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="The first run's seed.")
-@_options.output("table json svg")
+@_options.output("table json svg html")
 def simulate(
     scenario: str | None, changes: tuple[str, ...], seconds: float | None, seeds: int, seed: int, output: str
 ) -> None:
     """Simulate CPU limits: latency, throughput and the counters of cpu.stat.
 
     SCENARIO is built in (nginx, neighbours, pytorch) or a YAML file; without it the built-in ones are
-    listed. SVG shows the slices and goes to standard output: corelane limits simulate nginx -o svg > a.svg
+    listed. SVG shows the slices, HTML is one self-contained file with tables, delays and slices; both go to
+    standard output: corelane limits simulate nginx -o html > nginx.html
     """
     from corelane.app.limits import simulate as app
 

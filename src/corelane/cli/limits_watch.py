@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--count", type=click.IntRange(min=1), help="Stop after this number of rounds.  [default: on Ctrl-C]"
 )
-@output("table json")
+@output("table json html")
 @choice("--sort", "cost throttled lost used name", "The order of rows.", "cost")
 @_limits.selection
 @file("--pods", "Names of the node's pods: output of `kubectl get pods -A -o json`.")
@@ -53,10 +53,13 @@ def watch(
     \b
     corelane limits watch
     corelane limits watch --once -o json --sort lost
+    corelane limits watch --interval 0.5 --count 60 -o html > throttling.html
     corelane limits watch --prometheus http://prometheus:9090 --window 15m -n shop --once
     """  # noqa: D301 - click wants the character itself
     from corelane.app.limits import watch as app
 
+    if output == "html" and not once and count is None:
+        raise Fault("-o html is one file: give --once, or --count for several rounds")
     if source.prometheus and source.cgroups:
         raise Fault("--prometheus and --cgroup are different sources: give one of them")
     rounds = 1 if once else count or 0

@@ -51,7 +51,7 @@ def sort(measured: Iterable[Measurement], by: str) -> list[Measurement]:
     return sorted(measured, key=lambda each: (-SORTS[by](each), -_throttled(each), _title(each), each.node))
 
 
-_HEADINGS: Final = (
+HEADINGS: Final = (
     "CONTAINER",
     "LIMIT",
     "USED CPUs",
@@ -77,12 +77,17 @@ _CAUSES: Final = {
 def show(measured: Sequence[Measurement], notes: Iterable[str], seconds: float, to: Console) -> None:
     """Print the table, then the causes in words, then what could not be measured."""
     title = f"CPU time lost to throttling, over {seconds:.3g} s"
-    tables.show(title, _HEADINGS, [_cells(each) for each in measured], to)
+    tables.show(title, HEADINGS, rows(measured), to)
     whys = [(_title(each), why) for each in measured if (why := _why(each))]
     if whys:
         tables.show("Why", ("CONTAINER", "WHY"), whys, to)
     for note in notes:
         to.print(f"note: {tables.printable(note)}", markup=False)
+
+
+def rows(measured: Iterable[Measurement]) -> list[tuple[str, ...]]:
+    """The cells of the table."""
+    return [_cells(each) for each in measured]
 
 
 def _why(measured: Measurement) -> str:
@@ -102,7 +107,7 @@ def _notes(measured: Measurement) -> list[str]:
 def _cells(measured: Measurement) -> tuple[str, ...]:
     rates, verdict = measured.rates, measured.verdict
     if verdict is None or not isinstance(rates, Rates):
-        return (_title(measured), *("-" for _ in _HEADINGS[1:]))
+        return (_title(measured), *("-" for _ in HEADINGS[1:]))
     return (
         _title(measured),
         _limit(rates),

@@ -24,7 +24,7 @@ from corelane.limits.lint.policy import STATIC, Policy
 from corelane.limits.measure import throttling
 from corelane.limits.measure.throttling import Latency, Measurement, PeriodUse, Rates
 from corelane.view import limits_advice as view
-from corelane.view import tables
+from corelane.view import limits_html, tables
 
 __all__ = ["STATIC", "AdviseError"]
 
@@ -71,6 +71,8 @@ def main(source: MeasurementSource, options: AdviseOptions, say: Say) -> int:
 def _print(advised: Sequence[Advice], notes: Sequence[str], options: AdviseOptions, say: Say) -> None:
     if options.form == "json":
         say(json.dumps(view.plain(advised, notes), indent=2))
+    elif options.form == "html":
+        say(limits_html.advice(view.plain(advised, notes)))
     else:
         view.show(advised, notes, tables.console(), everything=options.everything)
 

@@ -17,7 +17,7 @@ from corelane.limits.model.phases import phase_spread
 from corelane.limits.model.scenario import Scenario, run
 from corelane.limits.model.scenario_file import ScenarioError
 from corelane.view import limits as view
-from corelane.view import limits_svg, tables
+from corelane.view import limits_html, limits_svg, tables
 
 
 def names() -> list[tuple[str, str]]:
@@ -96,7 +96,7 @@ def _run(case: StudyCase, seconds: float | None, seeds: range, form: str) -> vie
     outcomes = []
     for seed in seeds:
         try:
-            outcomes.append(run(scenario, seed, traced=form == "svg"))
+            outcomes.append(run(scenario, seed, traced=form in _DRAWN))
         except ValueError as error:
             raise ScenarioError(f"{case.label}: {error}") from None
     spread = phase_spread(scenario, seeds[0]) if form != "svg" else None
@@ -121,16 +121,27 @@ def _json(study: Study, columns: Sequence[view.StudyColumn]) -> str:
 
 
 def _svg(study: Study, columns: Sequence[view.StudyColumn]) -> str:
-    panels = [
+    return limits_svg.svg(study.title, _panels(columns))
+
+
+def _html(study: Study, columns: Sequence[view.StudyColumn]) -> str:
+    notes = (view.spread_note(columns), *study.notes)
+    return limits_html.simulation(study.title, columns, _panels(columns), notes)
+
+
+def _panels(columns: Sequence[view.StudyColumn]) -> list[limits_svg.Panel]:
+    return [
         limits_svg.Panel(column.label, column.outcomes[0].scenario.machine.cpus, timeline)
         for column in columns
         if (timeline := column.outcomes[0].timeline) is not None
     ]
-    return limits_svg.svg(study.title, panels)
 
 
 _FORMS: dict[str, Callable[[Study, Sequence[view.StudyColumn]], str]] = {
     "table": _table,
     "json": _json,
     "svg": _svg,
+    "html": _html,
 }
+_DRAWN = ("svg", "html")
+"""Forms that show slices."""

@@ -6,16 +6,16 @@ import datetime
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from corelane.app.limits import prometheus, sites
 from corelane.app.limits.prometheus import PrometheusError, PrometheusServer
 from corelane.app.limits.sites import ALL, CgroupSource, Selection, Sites, Snapshot
 from corelane.limits.measure.throttling import Measurement, Rates
+from corelane.view import limits_html, tables
 from corelane.view import limits_watch as view
-from corelane.view import tables
 
 _PERIODS: Final = 5
 """A rate over fewer periods than this is not reliable."""
@@ -34,6 +34,10 @@ class WatchOptions:
     selected: Selection = ALL
 
 
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
 @dataclass(frozen=True, slots=True)
 class WatchRound:
     """One round: measurements and notes, and over how many seconds."""
@@ -41,6 +45,9 @@ class WatchRound:
     measured: list[Measurement]
     notes: tuple[str, ...]
     seconds: float
+    at: str = field(
+        default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    )
 
 
 class Watched(Protocol):
@@ -55,24 +62,40 @@ def main(watched: Watched, options: WatchOptions, say: Say, *, live: bool) -> in
 
     Return 3 if all rounds were measured and none had a container, else 0.
     """
-    done, measured = 0, 0
+    done = list[WatchRound]()
+    counted, measured = 0, 0
     try:
-        while not options.rounds or done < options.rounds:
+        while not options.rounds or counted < options.rounds:
             each = watched.round(options)
-            _show(each, options, say, live=live)
+            if options.form == "html":
+                done.append(each)
+            else:
+                _show(each, options, say, live=live)
             measured += len(each.measured)
-            done += 1
+            counted += 1
     except KeyboardInterrupt:
+        _page(done, options, say)
         return 0
+    _page(done, options, say)
     return 0 if measured else 3
+
+
+def _page(done: Sequence[WatchRound], options: WatchOptions, say: Say) -> None:
+    """All rounds as one file of HTML."""
+    if done:
+        last = view.sort(done[-1].measured, options.sort)
+        trees = [_tree(each, view.sort(each.measured, options.sort)) for each in done]
+        say(limits_html.watched(trees, view.HEADINGS, view.rows(last)))
+
+
+def _tree(each: WatchRound, measured: Sequence[Measurement]) -> dict[str, Any]:
+    return view.plain(measured, each.notes, each.seconds, each.at)
 
 
 def _show(each: WatchRound, options: WatchOptions, say: Say, *, live: bool) -> None:
     measured = view.sort(each.measured, options.sort)
     if options.form == "json":
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        tree = view.plain(measured, each.notes, each.seconds, now)
-        say(json.dumps(tree, indent=2 if options.rounds == 1 else None))
+        say(json.dumps(_tree(each, measured), indent=2 if options.rounds == 1 else None))
         return
     if live:
         say(_CLEAR)

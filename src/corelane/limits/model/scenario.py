@@ -122,13 +122,17 @@ class ContainerResult:
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """The result of a run. `pods` are the counters of the pods' own groups."""
+    """The result of a run. `pods` are the counters of the pods' own groups.
+
+    `delays`, of a traced run, are a container's latencies in ns at ascending percentiles.
+    """
 
     scenario: Scenario
     seed: int
     results: tuple[ContainerResult, ...]
     pods: dict[str, CPUStat]
     timeline: Timeline | None
+    delays: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
 
     def of(self, path: str) -> ContainerResult:
         return next(one for one in self.results if one.path == path)
@@ -223,6 +227,7 @@ def run(scenario: Scenario, seed: int = 1, *, traced: bool = False) -> Simulatio
         tuple(_result(one, stat, scenario.seconds) for one, stat in zip(live, before, strict=True)),
         {name: group.stat() - pods_before[name] for name, group in pods.items()},
         window.timeline() if window else None,
+        {one.path: delays for one in live if (delays := _delays(one))} if traced else {},
     )
 
 
@@ -276,6 +281,15 @@ def _begin(
         random = _chance(seed, f"{group.name}/{i}")
         start(workload, WorkloadContext(system, group, cpus, random, latencies[-1].add, container.pinned))
     return _Live(group.name, group, latencies)
+
+
+def _delays(live: _Live) -> list[tuple[float, int]]:
+    """Of the first workload with requests, as far up as there are requests to tell percentiles apart."""
+    first = next((one for one in live.latencies if one.count), Histogram())
+    most = 100 * (1 - 1 / first.count) if first.count else 0.0
+    percents = [*range(100), 99.2, 99.4, 99.6, 99.8, 99.9]
+    found = [(percent, first.percentile(percent)) for percent in percents if percent <= max(most, 50)]
+    return [(percent, value) for percent, value in found if value is not None]
 
 
 def _result(live: _Live, before: CPUStat, seconds: float) -> ContainerResult:

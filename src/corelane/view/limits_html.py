@@ -1,0 +1,186 @@
+"""The limits commands' results as one HTML file each, to attach to a ticket: `-o html`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import corelane
+from corelane.view import delay_charts, html_page, limits, limits_svg
+from corelane.view.delay_charts import DelayCurve, RangeBar, RoundSample
+from corelane.view.html_page import element, items, picture, table
+from corelane.view.limits import StudyColumn
+from corelane.view.limits_svg import Panel
+
+_MS: Final = 1e6
+_CHARTS: Final = 12
+"""At most so many containers with a chart of their own."""
+_NONE: Final = "-"
+
+
+def simulation(
+    title: str, columns: Sequence[StudyColumn], panels: Sequence[Panel], notes: Sequence[str]
+) -> str:
+    """Cases side by side: their table, delays by percentile, and slices."""
+    parts = [element("h2", "Figures"), table(limits.HEADINGS, limits.rows(columns), texts=2)]
+    if curves := list(_curves(columns)):
+        parts += [element("h2", "Delay before and after" if len(columns) > 1 else "Delay")]
+        parts += [picture(delay_charts.delays(curves))]
+    if panels:
+        parts += [element("h2", "Slices"), picture(limits_svg.svg("What ran when", panels))]
+    parts += [element("h2", "Notes"), items(notes)] if any(notes) else []
+    seeds = ", ".join(dict.fromkeys(str(one.seed) for column in columns for one in column.outcomes))
+    seconds = columns[0].outcomes[0].scenario.seconds
+    return _page(title, f"corelane limits simulate: {seconds:g} s simulated, seed {seeds}", parts)
+
+
+def _curves(columns: Sequence[StudyColumn]) -> Iterator[DelayCurve]:
+    """Of the first seed; one a case and container that has requests."""
+    for column in columns:
+        first = column.outcomes[0]
+        for path, durations in first.delays.items():
+            points = [(percent, duration / _MS) for percent, duration in durations]
+            yield DelayCurve(f"{column.label}: {path}", points)
+
+
+def watched(
+    rounds: Sequence[Mapping[str, Any]], headings: Sequence[str], rows: Sequence[Sequence[str]]
+) -> str:
+    """Rounds as `limits watch -o json` has them, and the last one's rows of the table."""
+    last = rounds[-1]
+    whys = [(_name(each), why) for each in last["containers"] if (why := _why(each))]
+    parts = [element("h2", "Containers"), table(headings, rows)]
+    if whys:
+        parts += [element("h2", "Why"), table(("CONTAINER", "WHY"), whys, texts=2)]
+    if len(rounds) > 1 and (charts := list(_rounds(rounds))):
+        parts += [element("h2", "Round by round"), *charts]
+    notes = dict.fromkeys(note for each in rounds for note in each["notes"])
+    parts += [element("h2", "Notes"), items(notes)] if notes else []
+    total = sum(each["seconds"] for each in rounds)
+    subtitle = f"corelane limits watch: {total:.3g} s until {last['at']}, rounds: {len(rounds)}"
+    return _page("CPU time lost to throttling", subtitle, parts)
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    container = row["container"] or "(the pod)"
+    return "/".join(filter(None, (row.get("namespace"), row.get("pod"), container)))
+
+
+def _why(row: Mapping[str, Any]) -> str:
+    return "; ".join(filter(None, [row["why"], *row["notes"], *row["remarks"]]))
+
+
+def _rounds(rounds: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Containers in the order of the last round's table, throttled ones first of all."""
+    samples: dict[str, list[RoundSample]] = {_name(row): [] for row in rounds[-1]["containers"]}
+    for each in rounds:
+        for row in each["containers"]:
+            one = RoundSample(each["seconds"], row["usedMsPerSecond"], row["throttledMsPerSecond"])
+            samples.setdefault(_name(row), []).append(one)
+    charted = [name for name, of in samples.items() if any(one.throttled for one in of)]
+    for name in charted[:_CHARTS]:
+        yield picture(delay_charts.rounds(name, samples[name]))
+    if len(charted) > _CHARTS:
+        yield element("p", f"{len(charted) - _CHARTS} more throttled containers are in the table only.")
+
+
+_ADVICE: Final = ("CONTAINER", "ADVICE", "LIMIT", "USED CPUs", "THROTTLED ms/s", "LOST", "COST")
+_OPTIONS: Final = ("OPTION", "RISK", "THROTTLED ms/s", "USED CPUs", "STOP ms", "p99 ms")
+
+
+def advice(tree: Mapping[str, Any]) -> str:
+    """What `limits advise -o json` has: all containers, then each with its options before and after."""
+    advised = tree["advice"]
+    parts = [element("h2", "Containers"), table(_ADVICE, [_advised(each) for each in advised], texts=2)]
+    for each in advised:
+        if each["options"]:
+            parts += [element("h2", _subject(each)), element("p", each["why"]), *_options(each)]
+    rest = [f"{_subject(each)}: {each['answer']}: {each['why']}" for each in advised if not each["options"]]
+    parts += [element("h2", "Without a change"), items(rest)] if rest else []
+    parts += [element("h2", "Notes"), items(tree["notes"])] if tree["notes"] else []
+    changes = sum(each["answer"] == "change" for each in advised)
+    subtitle = f"corelane limits advise: containers: {len(advised)}, to change: {changes}"
+    return _page("Advice on CPU limits", subtitle, parts)
+
+
+def _subject(each: Mapping[str, Any]) -> str:
+    where = "/".join(filter(None, (each["namespace"], each["name"], each["container"])))
+    return f"{each['kind']} {where}" if each["kind"] else where
+
+
+def _advised(each: Mapping[str, Any]) -> tuple[str, ...]:
+    best = next((option["title"] for option in each["options"] if option["recommended"]), each["answer"])
+    limit, used, lost = each["cpuLimitMillis"], each["usedMsPerSecond"], each["lostShare"]
+    return (
+        _subject(each),
+        best,
+        "none" if limit is None else f"{limit / 1000:g}",
+        _NONE if used is None else f"{used / 1000:.2f}",
+        _number(each["throttledMsPerSecond"]),
+        _NONE if lost is None else f"{lost:.1%}",
+        each["cost"] or _NONE,
+    )
+
+
+def _options(each: Mapping[str, Any]) -> Iterator[str]:
+    options = each["options"]
+    best = next((i for i, option in enumerate(options) if option["recommended"]), -1)
+    yield table(_OPTIONS, [_option(option) for option in options], texts=2, best=best)
+    if each["throttledMsPerSecond"]:
+        bars = [_bar(option, option["effect"]["throttledMsPerSecond"]) for option in options]
+        yield picture(
+            delay_charts.ranges("Throttled time, now and after", each["throttledMsPerSecond"], bars, "ms/s")
+        )
+    tails = [tail for option in options if (tail := option["effect"]["p99"])]
+    if tails and tails[0]["nowMs"]:
+        bars = [_bar(option, (option["effect"]["p99"] or {}).get("afterMs")) for option in options]
+        yield picture(delay_charts.ranges("p99 of the delay, now and after", tails[0]["nowMs"], bars, "ms"))
+    for option in options:
+        yield element("h3", option["title"])
+        deviation, risk = option["deviation"], option["risk"]
+        effect = option["effect"]
+        yield items(
+            [
+                f"deviation from the policy: {deviation}" if deviation else "",
+                f"risk {risk['level']}: {risk['why']}",
+                f"throttled time: {effect['noThrottled']}" if effect.get("noThrottled") else "",
+                f"p99: {effect['noP99']}" if effect.get("noP99") else "",
+                *option["consequences"],
+                option["patchNote"] or "",
+            ]
+        )
+        if option["command"]:
+            yield element("pre", option["command"])
+    yield items(each["remarks"])
+
+
+def _option(option: Mapping[str, Any]) -> tuple[str, ...]:
+    effect = option["effect"]
+    tail = effect["p99"]
+    return (
+        option["title"],
+        option["risk"]["level"],
+        _range(effect["throttledMsPerSecond"]),
+        _range(effect["usedMsPerSecond"], 1000, 2),
+        _range(effect["stopMs"]),
+        f"{_number(tail['nowMs'])} → {_range(tail['afterMs'])}" if tail else "unknown",
+    )
+
+
+def _bar(option: Mapping[str, Any], values: Mapping[str, Any] | None) -> RangeBar:
+    low, high = (values["low"], values["high"]) if values else (None, None)
+    return RangeBar(option["title"], low, high, option["recommended"])
+
+
+def _range(values: Mapping[str, Any] | None, scale: float = 1.0, digits: int = 0) -> str:
+    if not values or values["low"] is None or values["high"] is None:
+        return "unknown"
+    low, high = (f"{values[key] / scale:,.{digits}f}" for key in ("low", "high"))
+    return low if low == high else f"{low} to {high}"
+
+
+def _number(value: float | None) -> str:
+    return _NONE if value is None else f"{value:,.1f}"
+
+
+def _page(title: str, subtitle: str, parts: Sequence[str]) -> str:
+    footer = f"corelane {corelane.__version__}. This file has no script and loads nothing."
+    return html_page.page(title, subtitle, parts, footer)
