@@ -204,6 +204,53 @@ def test_lease_and_topology_go_with_their_node(tmp_path):
     asyncio.run(scenario())
 
 
+def test_of_100_nodes_that_appear_at_once_every_lease_and_topology_stays(tmp_path):
+    """The check awaits a request for each new node; objects that appear meanwhile have live nodes."""
+
+    async def add(client, name, turn):
+        async with turn:
+            uid = await add_node(client, name)
+            await client.create(topology(name, uid))
+
+    async def scenario():
+        async with controlled(tmp_path) as (client, heard, _):
+            names = {f"n{number}" for number in range(100)}
+            turn = asyncio.Semaphore(4)
+            await asyncio.gather(*(add(client, name, turn) for name in names))
+            await asyncio.sleep(1)
+            assert heard.orphans == []
+            for kind, namespace in ((Lease, "kube-node-lease"), (NodeResourceTopology, "")):
+                listing = await client.list(kind, namespace=namespace)
+                assert {item.metadata.name for item in listing.items} == names
+
+    asyncio.run(scenario())
+
+
+def test_lease_and_topology_of_a_node_created_again_under_its_name_go(tmp_path):
+    async def scenario():
+        async with controlled(tmp_path) as (client, heard, _):
+            await add_node(client, "n1")
+            await client.create(topology("n1", "00000000-0000-0000-0000-000000000001"))
+
+            async def gone():
+                return not (await client.list(NodeResourceTopology)).items
+
+            await until(gone)
+            assert heard.orphans == ["NodeResourceTopology n1"]
+
+    asyncio.run(scenario())
+
+
+def topology(name, uid):
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+    return {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": name, "ownerReferences": [owner]},
+        "zones": [],
+    }
+
+
 def test_a_deleted_namespace_is_emptied_and_ends(tmp_path):
     async def scenario():
         async with controlled(tmp_path) as (client, _, _):

@@ -7,7 +7,7 @@ of disruption budgets, and bind claims to volumes.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -19,7 +19,7 @@ from corelane.controller.volume_controller import VolumeController
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.informer import Informer, ObjectChange
-from corelane.kube.meta import Object
+from corelane.kube.meta import Object, OwnerReference
 from corelane.kube.objects import KINDS, Lease, Namespace, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 
@@ -161,7 +161,7 @@ class Controller:
             await self._attempt(f"node {name}", self._check_node(node, now))
         for pod in self._missing.orphans(self._pods.objects.values(), nodes, now):
             await self._attempt(f"orphaned pod {pod.title}", self._delete_orphan(pod))
-        await self._delete_outlived(nodes)
+        await self._delete_outlived()
 
     async def _check_node(self, node: Node, now: float) -> None:
         name = node.metadata.name
@@ -181,30 +181,42 @@ class Controller:
 
     async def _delete_orphan(self, pod: Pod) -> None:
         """Delete a pod whose node the API server, and not only the cache, no longer has."""
-        try:
-            await self._client.get(Node, pod.spec.node_name)
-        except APIError as error:
-            if error.code != 404:
-                raise
-        else:
+        if await self._node_uid(pod.spec.node_name) is not None:
             return
         meta = pod.metadata
         await self._client.delete(Pod, meta.name, namespace=meta.namespace, grace_seconds=0, uid=meta.uid)
         self._reporter.orphan_deleted(f"pod {pod.title} of node {pod.spec.node_name}")
 
-    async def _delete_outlived(self, nodes: dict[str, Node]) -> None:
-        """Delete the leases and topologies of deleted nodes."""
+    async def _delete_outlived(self) -> None:
+        """Delete the leases and topologies of deleted nodes, judged by the nodes known now.
+
+        Nodes may have been added while earlier parts of the check awaited answers.
+        """
         for informer in (self._leases, self._topologies):
+            uids = {node.metadata.name: node.metadata.uid for node in self._nodes.objects.values()}
             for obj in list(informer.objects.values()):
-                if _outlived(obj, nodes):
+                if _outlived(obj, uids):
                     await self._attempt(
                         f"{informer.kind.api.kind} {obj.title}", self._delete(informer.kind, obj)
                     )
 
     async def _delete(self, kind: type[Object], obj: Object) -> None:
+        """Delete an object whose nodes the API server, and not only the cache, no longer has."""
+        names = {owner.name for owner in _owning_nodes(obj)}
+        if not _outlived(obj, {name: await self._node_uid(name) for name in names}):
+            return
         meta = obj.metadata
         await self._client.delete(kind, meta.name, namespace=meta.namespace or None, uid=meta.uid)
         self._reporter.orphan_deleted(f"{kind.api.kind} {obj.title}")
+
+    async def _node_uid(self, name: str) -> str | None:
+        """Return the UID of the API server's node of that name, None without one. Raises APIError."""
+        try:
+            return (await self._client.get(Node, name)).metadata.uid
+        except APIError as error:
+            if error.code != 404:
+                raise
+            return None
 
     async def _attempt(self, what: str, work: Awaitable[None]) -> None:
         """Report a failed request, which the next check repeats. A conflict or a 404 is no failure."""
@@ -215,12 +227,14 @@ class Controller:
                 self._reporter.api_failed(what, error)
 
 
-def _outlived(obj: Object, nodes: dict[str, Node]) -> bool:
-    """Whether the object belongs to a Node that no longer exists."""
-    owners = [owner for owner in obj.metadata.owner_references if owner.kind == "Node"]
-    return bool(owners) and not any(
-        owner.name in nodes and nodes[owner.name].metadata.uid == owner.uid for owner in owners
-    )
+def _outlived(obj: Object, uids: Mapping[str, str | None]) -> bool:
+    """Whether the object belongs to Nodes of which none is left; `uids` of the nodes by name."""
+    owners = _owning_nodes(obj)
+    return bool(owners) and all(uids.get(owner.name) != owner.uid for owner in owners)
+
+
+def _owning_nodes(obj: Object) -> list[OwnerReference]:
+    return [owner for owner in obj.metadata.owner_references if owner.kind == "Node"]
 
 
 # Namespaces.
