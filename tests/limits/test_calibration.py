@@ -351,8 +351,9 @@ def test_contended_and_nested_runs_count_each_group_and_leave_nothing(own_groups
     with laboratory.opened(groups, name) as room:
         contended = room.run(Experiment(1, 20, weight=3, beside_threads=1, seconds=0.5), cpus)
         nested = room.run(Experiment(1, 20, pod_quota_ms=20, seconds=0.5), cpus)
-        app, pod = room.start_nested(Experiment(1, 20, pod_quota_ms=20, seconds=0.5), cpus)
+        app, pod, seconds = room.start_nested(Experiment(1, 20, pod_quota_ms=20, seconds=0.5), cpus)
         assert groups.children(cgroup.join(name)) == []
+    assert seconds >= 0.5
     assert contended.measured.pod is None and contended.noise.waited_ms is None
     assert 0 < contended.measured.figures.use_ms <= 6 * 20 + 10
     for one, above in ((nested.measured.figures, nested.measured.pod), (app, pod)):

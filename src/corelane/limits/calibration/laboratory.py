@@ -98,8 +98,8 @@ class Laboratory:
                 return self._measure_nested(experiment, paths, started, cpus)
             return self._measure(experiment, paths, started, cpus)
 
-    def start_nested(self, experiment: Experiment, cpus: Sequence[int]) -> tuple[Figures, Figures]:
-        """Start threads under two limits whose phases are left to chance; the counters of both levels.
+    def start_nested(self, experiment: Experiment, cpus: Sequence[int]) -> tuple[Figures, Figures, float]:
+        """Start threads under two limits whose phases are left to chance; both levels' counters, and seconds.
 
         Raises as `run`.
         """
@@ -114,7 +114,8 @@ class Laboratory:
             before = self._read(paths)
             _sleep_until(before.moment_ns + int(experiment.seconds * SECOND))
             after = self._read(paths)
-        return _gain(before.app, after.app), _gain(before.pod, after.pod)
+        seconds = (after.moment_ns - before.moment_ns) / SECOND
+        return _gain(before.app, after.app), _gain(before.pod, after.pod), seconds
 
     @contextmanager
     def _group(self, experiment: Experiment) -> Iterator[_RunGroups]:
