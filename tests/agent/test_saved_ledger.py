@@ -10,6 +10,7 @@ from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, admit, new
+from corelane.workload import QOSClass
 from support.agent_world import APP, plan
 
 MACHINE = parse_spec("core:4 smt:1")
@@ -83,3 +84,17 @@ def test_an_unreadable_file_raises_permission_error(tmp_path):
         pytest.skip("this user may read everything")
     with pytest.raises(PermissionError):
         saved_state.load_ledger(path, MACHINE, CONFIG)
+
+
+def test_requests_beyond_a_smaller_machine_are_reported_and_kept(tmp_path):
+    whole = parse_spec("socket:1 core:4 smt:1")
+    state = new(whole, NodeConfig())
+    for number in range(3):
+        shared = plan(f"u{number}", ("app", APP, 900), qos=QOSClass.BURSTABLE)
+        state, decision = admit(state, shared.request)
+        assert decision.admitted
+    saved_state.save_ledger(tmp_path / saved_state.LEDGER_FILE, state)
+    files = saved_state.StateFiles(tmp_path, NodeConfig(), whole.restricted(0b11), AgentReporter())
+    assert files.ledger.pods == state.pods
+    (event,) = [one for one in files.startup_events() if "2700m" in one.message]
+    assert "2000m are allocatable" in event.message

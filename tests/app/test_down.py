@@ -33,9 +33,7 @@ def down(*args: str) -> subprocess.CompletedProcess[str]:
 
 def started(data: Path, mode: str, *args: str, manifest: dict[str, Any] | None = None) -> Up:
     running = Up(data, "--node-name", "here", "--cgroups", mode, *args)
-    manifest = manifest or pod(
-        "web", container("a", FOREVER), container("b", "trap '' TERM; sleep 1000 & wait")
-    )
+    manifest = manifest or pod("web", container("a", FOREVER), container("b", DEAF))
 
     async def create(client: Any) -> None:
         await client.create(manifest)

@@ -462,3 +462,16 @@ def test_a_runtime_whose_opening_is_cancelled_leaves_nothing_and_can_be_opened_a
         assert mode == "off" or not cgroup.find().exists(cgroup.join(instance))
 
     run(main())
+
+
+def test_sweep_removes_logs_of_unknown_pods_only(tmp_path, mode):
+    async def main():
+        async with opened(tmp_path, mode) as runtime:
+            await runtime.start(shell("sleep 1000", uid="runs"))
+            for name in ("default_gone_u-1", "default_listed_u-2", "not-a-pod"):
+                (tmp_path / "logs" / name / "main").mkdir(parents=True)
+            await runtime.sweep({"u-2"})
+            left = {path.name for path in (tmp_path / "logs").iterdir()}
+            assert left == {"default_listed_u-2", "default_web-0_runs", "not-a-pod"}
+
+    run(main())

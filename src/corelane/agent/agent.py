@@ -245,6 +245,7 @@ class Agent:
                 self._put(events.PodUndecodable(uid=uid, **self._clocks.times()))
             self._put(events.PodsListed(**self._clocks.times()))
             self._ready.set()
+            await self._runtime.sweep(self._pods)
 
     def _registered(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
         self._node.owner_uid = self._heartbeat.uid

@@ -232,6 +232,13 @@ class StateFiles:
         for problem in self._loaded.problems:
             self._reporter.ledger_changed(problem)
             yield PublishEvent("", "LedgerChanged", problem, True)
+        if self.ledger.requested > self.ledger.allocatable:
+            text = (
+                f"pods of the ledger request {self.ledger.requested}m CPU, {self.ledger.allocatable}m are "
+                "allocatable: these pods are kept, and new pods are rejected until requests fit again"
+            )
+            self._reporter.ledger_changed(text)
+            yield PublishEvent("", "LedgerChanged", text, True)
         before, now = self._policy_before, self.settings.config.policy
         if before not in ("", now):
             text = f"CPU policy changed from {before} to {now}; running containers keep their CPUs"

@@ -5,7 +5,7 @@ adds starting and ending them. Nothing here depends on how containers are run. T
 """
 
 import enum
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, Protocol
@@ -241,6 +241,9 @@ class LifecycleRuntime(Runtime, Protocol):
 
     async def remove_pod(self, pod_uid: str) -> None:
         """Remove every ended container of a pod, and its logs. Raises RuntimeFailure if one still runs."""
+
+    async def sweep(self, pods: Collection[str]) -> None:
+        """Remove what crashes left of pods that have neither a container nor one of these UIDs."""
 
     def logs(
         self, container_id: str, choice: LogSelection = WHOLE_LOG, *, follow: bool = False

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -173,6 +173,12 @@ class LocalRuntime:
         for container in self._known.of_pod(pod_uid):
             await self.remove(container.stored.id)
         for directory in await asyncio.to_thread(self._state.pod_logs, pod_uid):
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+
+    async def sweep(self, pods: Collection[str]) -> None:
+        known = {one.stored.spec.pod_uid for one in self._known.all()}
+        directories = await asyncio.to_thread(self._state.logs_but, known.union(pods))
+        for directory in directories:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
     async def others(self) -> tuple[OtherContainer, ...]:

@@ -18,7 +18,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -117,6 +117,11 @@ class RecordStore:
     def pod_logs(self, pod_uid: str) -> list[Path]:
         """The log directories of a pod."""
         return [path for path in self.logs.iterdir() if path.name.rpartition("_")[2] == pod_uid]
+
+    def logs_but(self, pods: Collection[str]) -> list[Path]:
+        """The log directories of pods with other UIDs than these."""
+        named = (path for path in self.logs.iterdir() if path.name.count("_") == 2 and path.is_dir())
+        return [path for path in named if path.name.rpartition("_")[2] not in pods]
 
     def save(self, stored: ContainerRecord) -> None:
         data = msgspec.json.encode(stored, enc_hook=_encode)

@@ -8,7 +8,7 @@ import asyncio
 import secrets
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -105,6 +105,9 @@ class SimulatedRuntime:
     async def remove_pod(self, pod_uid: str) -> None:
         for container_id in [id_ for id_, one in self._containers.items() if one.status.pod_uid == pod_uid]:
             await self.remove(container_id)
+
+    async def sweep(self, pods: Collection[str]) -> None:
+        """Nothing: there are no files of pods."""
 
     async def containers(self) -> list[RuntimeStatus]:
         return [container.status for container in self._containers.values()]

@@ -82,6 +82,8 @@ class DataDir:
         except OSError as error:
             raise DataDirError(f"{root}: {error.strerror}; give another directory with --data-dir") from error
         self._take_lock()
+        for name in ("kubeconfig", "scheduler.json", "server.pem", "ca.crt"):
+            files.remove_temporary(self.root / name)  # of killed processes
 
     def _take_lock(self) -> None:
         if not self._try_lock():
