@@ -78,7 +78,7 @@ def create_new(
     name = obj["metadata"].get("name", "")
     stored = wire.stored_kind(kind)
     strategy.prepare_create(stored, obj, completed=True, now=backend.timestamp())
-    _raise_invalid(stored, name, validation.create(stored, obj, version=_rules(kind, target)))
+    _raise_invalid(stored, name, validation.create(_ruled(kind), obj, version=_rules(kind, target)))
     target = replace(target, name=name)
     try:
         _check_absent(backend, target, generated=bool(obj["metadata"].get("generateName")))
@@ -211,7 +211,8 @@ def replace_old(
     strategy.prepare_update(kind, obj, old, target.subresource, now=now, completed=True, version=version)
     updating.keep_times(obj, old)
     rules = _rules(kind, target)
-    _raise_invalid(kind, target.name, validation.update(kind, obj, old, target.subresource, version=rules))
+    faults = validation.update(_ruled(given), obj, old, target.subresource, version=rules)
+    _raise_invalid(kind, target.name, faults)
     admission_plugins.validate_update(backend, target, obj, old)
     if ends(kind, obj, old):
         if not options.dry_run:
@@ -255,6 +256,11 @@ def ends(kind: ServedKind, obj: Object, old: Object) -> bool:
     if kind.kind == "Namespace" and (obj.get("spec") or {}).get("finalizers"):
         return False
     return not old["metadata"].get("deletionGracePeriodSeconds")
+
+
+def _ruled(kind: ServedKind) -> ServedKind:
+    """The kind whose rules count: an event's are those of the request's group, else of what is stored."""
+    return kind if kind.stored == "events" else wire.stored_kind(kind)
 
 
 def _rules(kind: ServedKind, target: Target) -> str:
