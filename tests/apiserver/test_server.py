@@ -185,6 +185,21 @@ async def test_what_is_left_out_says_so(api):
         assert f"pods/{part} is not served" in answer.body["message"]
 
 
+APPLIED = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata:\n  a: '1'\n  a: '2'\n"
+REPEATED = 'line 6: key "a" already set in map'
+
+
+@served
+async def test_an_applied_configuration_is_yaml_whose_repeated_keys_are_told(api):
+    path, yaml = f"{CONFIG_MAPS}/c?fieldManager=me", {"Content-Type": "application/apply-patch+yaml"}
+    warned = await api("PATCH", path, data=APPLIED, headers=yaml)
+    assert (warned.status, warned.body["data"]) == (201, {"a": "2"})
+    strict = await api("PATCH", f"{path}&fieldValidation=Strict", data=APPLIED, headers=yaml)
+    assert (strict.status, strict.body["message"].endswith(REPEATED)) == (400, True)
+    binary = {"Content-Type": "application/apply-patch+cbor"}
+    assert (await api("PATCH", path, data=b"\xa0", headers=binary)).status == 415
+
+
 def test_stopping_ends_watches_cleanly_and_at_once():
     async def run():
         async with serving() as api, api.watching(CONFIG_MAPS) as first, api.watching(NAMESPACES) as second:

@@ -17,7 +17,6 @@ PATCHES = {
     "application/merge-patch+json": "merge",
     "application/strategic-merge-patch+json": "strategic",
     "application/apply-patch+yaml": "apply",
-    "application/apply-patch+cbor": "apply",
 }
 _CUSTOM_PATCHES = (
     "application/json-patch+json",

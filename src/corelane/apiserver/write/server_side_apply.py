@@ -78,17 +78,14 @@ def _check(resource: Resource, config: Object) -> None:
 
 
 def _repeated_keys(body: bytes, options: WriteOptions) -> list[str]:
-    """Return the warning about keys that a body repeats. Raises StatusError 400 if they are not allowed."""
+    """Return the warnings about keys that a body repeats. Raises StatusError 400 if they are not allowed."""
     if options.field_validation == "Ignore":
         return []
-    repeated = yaml_reading.repeated_keys(body)
-    if not repeated:
-        return []
-    lines = [f'  line {line}: key "{key}" already set in map' for line, key in repeated]
-    text = "\n".join(["error converting YAML to JSON: yaml: unmarshal errors:", *lines])
-    if options.field_validation == "Strict":
+    lines = [f'line {n}: key "{key}" already set in map' for n, key in yaml_reading.repeated_keys(body)]
+    if lines and options.field_validation == "Strict":
+        text = "\n  ".join(["error converting YAML to JSON: yaml: unmarshal errors:", *lines])
         raise status_errors.bad_request(f"error strict decoding YAML: {text}")
-    return [text]
+    return lines
 
 
 def _shaped(resource: Resource, merged: Object, config: Object) -> Object:
