@@ -105,15 +105,16 @@ class ShapeVectors:
         filters: Sequence[tuple[int, FilterPlugin]],
         weighted: Sequence[tuple[ScorePlugin, float]],
     ) -> None:
+        parts = [(part, weight) for plugin, weight in weighted for part in _parts(plugin)]
         self._nodes, self._cpus, self._pods = (
             (
                 [one for one in filters if _part(one[1]) is part],
-                [one for one in weighted if _part(one[0]) is part],
+                [one for one in parts if _part(one[0]) is part],
             )
             for part in _PARTS
         )
         self.weighted = weighted
-        self.estimated = [one for one in weighted if is_estimate(one[0])]
+        self.estimated = [one for one in parts if is_estimate(one[0])]
         """Scores that are upper bounds, and their weights."""
         self.normalized = [one for one in weighted if normalizes(one[0])]
         self._rooms = [one for one in self._cpus[0] if hasattr(one[1], "room")]
@@ -267,6 +268,12 @@ def _united(some: Rows, others: Rows) -> Rows:
     if not len(some):
         return others
     return np.union1d(some, others) if len(others) else some
+
+
+def _parts(plugin: ScorePlugin) -> Sequence[ScorePlugin]:
+    """The summands of a score that depend on different things; most have one, the score itself."""
+    parts: Sequence[ScorePlugin] = getattr(plugin, "parts", (plugin,))
+    return parts
 
 
 def _part(plugin: Any) -> Depends:

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from corelane.node import NodeState
 from corelane.node.entries import Sharing
-from corelane.node.koordinator.pod_demand import pod_demand
+from corelane.node.koordinator.pod_demand import PodDemand, pod_demand
 from corelane.node.pools.classes import PodClass, pod_class
 from corelane.node.pools.pool_admission import binding_of
 from corelane.reasons import Refusal
-from corelane.scheduler.cache.columns import Columns
+from corelane.scheduler.cache.columns import Columns, Scores
 from corelane.scheduler.cache.node_kinds import requests_exclusive_cpus
 from corelane.scheduler.cache.pods import Shape
 from corelane.scheduler.cache.states import CanonicalState, Fact
@@ -34,6 +34,8 @@ class Needs:
     """The size of its pool; None for a bound pod, or where pools are not known."""
     spread: bool = False
     """Whether its CPUs are to lie on cores of their own."""
+    demand: PodDemand | None = None
+    """What it asks of a node that is judged by Koordinator's rules."""
 
 
 def needs_of(canonical: CanonicalState, shape: Shape) -> Needs:
@@ -47,24 +49,29 @@ def needs_of(canonical: CanonicalState, shape: Shape) -> Needs:
     if not isinstance(state, NodeState):
         return Needs(least)
     if state.config.koordinator is not None:
-        return _of_koordinator(state, request, least)
+        return _of_koordinator(canonical, shape, least)
     if state.config.policy == "pools":
         return _of_pools(state, request, least)
     return _of_static(state, request, least)
 
 
-def _of_koordinator(state: NodeState, request: PodRequest, least: NDArray[np.int64]) -> Needs:
+def _of_koordinator(canonical: CanonicalState, shape: Shape, least: NDArray[np.int64]) -> Needs:
     """Gocrane's `cpu-policy` may have the pod judged by other rules."""
+    state, request = canonical.state, shape.request
+    assert isinstance(state, NodeState)
+    assert request is not None
     try:
         demand = pod_demand(state, request)
     except Refusal:
         return Needs(least, pool=Fact.SHARED)  # `admit` says it in words.
-    if not demand.cpus or request.placement_spec.cpu_policy is not None:
+    if not by_koordinator(canonical, shape):
         return Needs(least, pool=Fact.SHARED)
+    if not demand.cpus:
+        return Needs(least, pool=Fact.SHARED, demand=demand)
     least[Fact.FREE] = demand.cpus
     if demand.numa is NUMAPolicy.SINGLE_NUMA_NODE:
         least[Fact.FREE_ZONE] = demand.cpus
-    return Needs(least, demand.cpus, spread=demand.bind is BindPolicy.SPREAD_BY_PCPUS)
+    return Needs(least, demand.cpus, spread=demand.bind is BindPolicy.SPREAD_BY_PCPUS, demand=demand)
 
 
 def _of_pools(state: NodeState, request: PodRequest, least: NDArray[np.int64]) -> Needs:
@@ -118,6 +125,16 @@ class NeedsTable:
     """What must be left of each resource, in the order of the columns; see `NodeResourcesFit`."""
     always_bound: bool = False
     """Whether it is bound to CPUs with all settings."""
+    koordinator: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    """Whether it is judged by Koordinator's rules."""
+    any_koordinator: bool = False
+    """Whether it is so with some settings."""
+
+    def with_koordinators(self, found: Scores, config: NDArray[np.int32], score: float) -> Scores:
+        """Return the scores of rows (by their `config`) with this one where Koordinator's rules judge."""
+        if self.any_koordinator:
+            found[self.koordinator[config]] = score
+        return found
 
     def complete(self, columns: Columns, shape: Shape) -> None:
         """Add what new configurations need."""
@@ -126,7 +143,17 @@ class NeedsTable:
         self.table = np.array([one.least for one in self.by_config], dtype=np.int64)
         self.cpus = np.array([one.cpus for one in self.by_config], dtype=np.int64)
         self.always_bound = bool(self.cpus.all())
+        self.koordinator = np.array([one.demand is not None for one in self.by_config], dtype=np.bool_)
+        self.any_koordinator = bool(self.koordinator.any())
         self.pool = np.array([one.pool or Fact.SHARED for one in self.by_config], dtype=np.int64)
+
+
+def by_koordinator(canonical: CanonicalState, shape: Shape) -> bool:
+    """Return whether Koordinator's rules judge pods of a shape on this state, and score the node."""
+    state, request = canonical.state, shape.request
+    if not isinstance(state, NodeState) or state.config.koordinator is None or request is None:
+        return False
+    return request.placement_spec.cpu_policy is None
 
 
 def needs(columns: Columns, shape: Shape) -> NeedsTable:

@@ -11,7 +11,8 @@ kept per shape, and computed again for changed rows only. Its `depends` says whi
 A vectorised form may be an estimate (attribute `exact` is false, the default for filters): a filter's then
 states a necessary condition, a score's (that `depends` on CPUS only) an upper bound, and the finalists are
 asked again by `filter` and `score`. What a finalist answers holds for its row, or where the filter says so
-(`for_state`), for all rows in the same canonical state.
+(`for_state`), for all rows in the same canonical state. A score may be the sum of `parts`, which differ in
+what they depend on.
 """
 
 # ruff: noqa: D101 - the methods say what a protocol is for

@@ -1,7 +1,8 @@
 """How well a pod's CPUs lie: fewest NUMA nodes, best fit, and pressure on the shared pool.
 
 They are separate plugins, so that a profile can weigh them. Over columns the first two are upper bounds,
-which the ledger's answer replaces for finalists and all nodes in the same canonical state.
+which the ledger's answer replaces for finalists and all nodes in the same canonical state. Nodes that
+Koordinator's rules judge have the best score: NodeNUMAResource alone puts them in order, as upstream.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from corelane.node.pools.classes import pod_class
 from corelane.node.zones import scoring
 from corelane.node.zones.zone_state import ZonesState
 from corelane.scheduler.cache.columns import Columns, Rows, Scores
-from corelane.scheduler.cache.needs import needs
+from corelane.scheduler.cache.needs import by_koordinator, needs
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.states import Answer, CanonicalState, Fact
 from corelane.scheduler.framework.plugin import BEST, Cycle, Depends, Scope
@@ -40,7 +41,7 @@ class NUMALocality:
 
     def score(self, cycle: Cycle, node: NodeInfo) -> float:
         answer = admissions(cycle).admitted.get(node.name)
-        if answer is None:
+        if answer is None or by_koordinator(answer.before, cycle.shape):
             return BEST
         spans: tuple[int, ...] = answer.spans
         if isinstance(answer.before.state, ZonesState):
@@ -60,9 +61,9 @@ class NUMALocality:
         shape, found = cycle.shape, np.full(len(rows), BEST)
         if shape.request is None or len(shape.request.containers) > 1:
             return found
-        cpus = needs(columns, shape).cpus[columns.config[rows]]
-        found[columns.facts[rows, Fact.FREE_ZONE] < cpus] = _HALF
-        return found
+        table, config = needs(columns, shape), columns.config[rows]
+        found[columns.facts[rows, Fact.FREE_ZONE] < table.cpus[config]] = _HALF
+        return table.with_koordinators(found, config, BEST)
 
 
 class SnugFit:
@@ -75,7 +76,7 @@ class SnugFit:
 
     def score(self, cycle: Cycle, node: NodeInfo) -> float:
         answer = admissions(cycle).admitted.get(node.name)
-        if answer is None or not answer.assignments:
+        if answer is None or not answer.assignments or by_koordinator(answer.before, cycle.shape):
             return BEST
         return _derived(answer, self.name, _snugness)
 
@@ -84,13 +85,14 @@ class SnugFit:
         shape = cycle.shape
         if shape.request is None or len(shape.request.containers) > 1:
             return np.full(len(rows), BEST)
-        cpus = needs(columns, shape).cpus[columns.config[rows]]
+        table, config = needs(columns, shape), columns.config[rows]
+        cpus = table.cpus[config]
         free = columns.zones("free CPUs", _free).take(rows, 0)
         size = columns.zones("CPUs", _sizes).take(rows, 0)
         fits = (free >= cpus[:, None]) & (size > 0)
         left = np.where(fits, (free - cpus[:, None]) / np.maximum(size, 1), 1.0).min(axis=1)
         found: Scores = BEST * (1 - np.where(fits.any(axis=1) & (cpus > 0), left, 0.0))
-        return found
+        return table.with_koordinators(found, config, BEST)
 
 
 class PoolPressure:
@@ -106,7 +108,7 @@ class PoolPressure:
         answer = admissions(cycle).admitted.get(node.name)
         if answer is None or not isinstance(answer.before.state, NodeState):
             return 0.0
-        if answer.assignments:
+        if answer.assignments or by_koordinator(answer.before, cycle.shape):
             return BEST
         state = answer.state.state
         assert isinstance(state, NodeState)
@@ -122,7 +124,7 @@ class PoolPressure:
         shared = columns.admitted[rows] + cycle.shape.milli - 1000 * facts[:, _EXCLUSIVE]
         share = np.minimum(np.maximum(1 - shared / np.maximum(size, 1.0), 0.0), 1.0)
         share[size <= 0] = 0.0
-        return BEST * np.where(table.cpus[config] > 0, 1.0, share)
+        return table.with_koordinators(BEST * np.where(table.cpus[config] > 0, 1.0, share), config, BEST)
 
 
 def _free(canonical: CanonicalState) -> list[int]:

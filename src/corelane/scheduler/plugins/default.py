@@ -13,6 +13,7 @@ from corelane.scheduler.plugins.image_locality import ImageLocality
 from corelane.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from corelane.scheduler.plugins.node_affinity import NodeAffinity
 from corelane.scheduler.plugins.node_name import NodeName
+from corelane.scheduler.plugins.node_numa_resource import NodeNUMAResource
 from corelane.scheduler.plugins.node_ports import NodePorts
 from corelane.scheduler.plugins.node_resource_topology import NodeResourceTopologyMatch
 from corelane.scheduler.plugins.node_resources import NodeResourcesFit, Strategy
@@ -29,6 +30,7 @@ from corelane.scheduler.plugins.volume_restrictions import VolumeRestrictions
 from corelane.scheduler.plugins.volume_zone import VolumeZone
 
 WEIGHTS: Final = {
+    "NodeNUMAResource": 11.0,
     "NUMALocality": 4.0,
     "TaintToleration": 3.0,
     "PlacementQuality": 3.0,
@@ -66,6 +68,7 @@ FACTORIES: Final[Mapping[str, Factory]] = {
     "PlacementQuality": PlacementQuality,
     "PoolPressure": PoolPressure,
     "NodeResourceTopologyMatch": NodeResourceTopologyMatch.of,
+    "NodeNUMAResource": NodeNUMAResource.of,
     "ImageLocality": ImageLocality,
 }
 """Plugin by name, made with its `args`; in kube-scheduler's order, CPUs last."""
@@ -74,7 +77,10 @@ ORDER: Final = tuple(FACTORIES)
 
 def plugins(strategy: Strategy = "LeastAllocated") -> tuple[Plugin, ...]:
     """Return the default plugins in their order."""
-    made = {"NodeResourcesFit": NodeResourcesFit(strategy)}
+    made: dict[str, Plugin] = {
+        "NodeResourcesFit": NodeResourcesFit(strategy),
+        "NodeNUMAResource": NodeNUMAResource(strategy),
+    }
     return tuple(made.get(name) or factory() for name, factory in FACTORIES.items())
 
 

@@ -23,7 +23,7 @@ from corelane.placement.optimal import Demand, Shape, evaluate
 from corelane.placement.optimal.shape import from_topology
 from corelane.reasons import Code
 from corelane.scheduler.cache.columns import Columns, Rows, Scores
-from corelane.scheduler.cache.needs import Needs, needs
+from corelane.scheduler.cache.needs import Needs, by_koordinator, needs
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.pods import Shape as PodShape
 from corelane.scheduler.cache.states import Answer, CanonicalState
@@ -61,7 +61,7 @@ class PlacementQuality:
 
     def score(self, cycle: Cycle, node: NodeInfo) -> float:
         answer = admissions(cycle).admitted.get(node.name)
-        if answer is None:
+        if answer is None or by_koordinator(answer.before, cycle.shape):
             return BEST
         if answer.assignments and isinstance(answer.before.state, NodeState):
             return self._quality(cycle, answer).score
@@ -71,6 +71,8 @@ class PlacementQuality:
         """Return the terms of the node's answer by their names; {} where it names no CPUs."""
         answer = admissions(cycle).admitted.get(node.name)
         if answer is None or not answer.assignments or not isinstance(answer.before.state, NodeState):
+            return {}
+        if by_koordinator(answer.before, cycle.shape):
             return {}
         return self._quality(cycle, answer).terms
 
@@ -87,6 +89,8 @@ class PlacementQuality:
         return found
 
     def _most(self, canonical: CanonicalState, need: Needs, shape: PodShape) -> float:
+        if need.demand is not None:
+            return BEST
         if not need.cpus or not isinstance(canonical.state, NodeState):
             return _without_cpus(canonical, shape)
         free = self._free.get(canonical)
