@@ -298,6 +298,11 @@ UNDETECTED = "{name: ENVOY_CGROUP_CPU_DETECTION, value: 'False'}"
         ("istio/proxyv2:1.18.0-distroless", "", False),
         ("gcr.io/istio-release/proxyv2@sha256:ab", "", False),
         ("istio/proxyv2:1.9.9", "args: [proxy, --concurrency, '1']", False),
+        ("istio/proxyv2:1.26.2", "env: [{name: PROXY_CONFIG, value: '{\"concurrency\":0}'}]", True),
+        ("istio/proxyv2:1.26.2", "env: [{name: PROXY_CONFIG, value: '{\"concurrency\":10}'}]", False),
+        ("istio/proxyv2:1.9.9", "env: [{name: PROXY_CONFIG, value: '{\"concurrency\":2}'}]", False),
+        ("istio/proxyv2:1.9.9", "env: [{name: PROXY_CONFIG, value: 'concurrency: 2'}]", False),
+        ("istio/proxyv2:1.9.9", "env: [{name: PROXY_CONFIG, value: '{}'}]", True),
         ("envoyproxy/envoy:v1.36.2", "", True),
         ("envoyproxy/envoy:v1.36.2", "args: [--concurrency=1]", False),
         ("envoyproxy/envoy:v1.37.0", "", False),
@@ -320,8 +325,9 @@ def test_software_that_reads_its_limit_does_not_count_the_nodes_cpus(image, more
     [
         ("the JVM", "eclipse-temurin", "8", "10-jre"),
         ("the JVM", "amazoncorretto", "8", "21"),
+        ("the JVM", "openjdk", "8u181-jre", "8u191-jre"),
         ("Go", "docker.io/library/golang", "1.24", "1.25rc1"),
-        (".NET", "mcr.microsoft.com/dotnet/aspnet", "2.1", "8.0-alpine"),
+        (".NET", "mcr.microsoft.com/dotnet/aspnet", "3.1", "8.0-alpine"),
     ],
 )
 def test_runtimes_read_the_limit_from_a_version_on(what, image, old, new):

@@ -328,3 +328,76 @@ def test_policy_can_change_severities_and_switch_rules_off():
     policy = Policy(severities={"cpu-limit": Severity.INFO})
     assert {one.severity for one in findings(LONG, policy=policy)} == {Severity.INFO}
     assert findings(LONG, policy=Policy(severities={"cpu-limit": None})) == []
+
+
+@pytest.mark.parametrize(
+    ("range_at", "workload_at", "paired"),
+    [
+        ("a/ns.yaml", "a/app.yaml", True),
+        ("a/ns.yaml", "a/web/app.yaml", True),
+        ("ns.yaml", "a/app.yaml", True),
+        ("a/ns.yaml", "b/app.yaml", False),
+        ("a/ns.yaml", "ab/app.yaml", False),
+        ("a/b/ns.yaml", "a/app.yaml", False),
+    ],
+)
+def test_without_a_namespace_a_limit_range_or_quota_is_of_its_directory(range_at, workload_at, paired):
+    texts = {
+        range_at: limit_range("default: {cpu: 500m}") + "---\n" + quota("limits.cpu: 1"),
+        workload_at: NOTHING,
+    }
+    found = lint(texts, Policy()).findings
+    own = {one.rule for one in found if one.file == workload_at}
+    assert ("limit-from-range" in own) is paired
+    (adds,) = [one for one in found if one.rule == "limitrange-adds-limit"]
+    assert ("here:" in adds.message) is paired
+
+
+def test_with_a_namespace_a_limit_range_is_of_it_in_any_file():
+    texts = {
+        "a/ns.yaml": limit_range("default: {cpu: 500m}", namespace="shop"),
+        "b/app.yaml": NOTHING.replace("name: web", "name: web, namespace: shop", 1),
+        "b/other.yaml": NOTHING,
+    }
+    found = [one.file for one in lint(texts, Policy()).findings if one.rule == "limit-from-range"]
+    assert found == ["b/app.yaml"]
+
+
+WINDOWS = (
+    "os: {name: windows}",
+    "nodeSelector: {kubernetes.io/os: windows}",
+    "nodeSelector: {beta.kubernetes.io/os: windows}",
+    "securityContext: {windowsOptions: {hostProcess: true}}",
+)
+
+
+@pytest.mark.parametrize("spec", [*WINDOWS, "os: {name: linux}"])
+def test_windows_pods_are_counted_but_not_judged(spec):
+    text = (
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  %s\n"
+        "  containers: [{name: app, image: x, resources: {limits: {cpu: 100m}}}]\n"
+    )
+    made = lint({"f.yaml": text % spec}, Policy())
+    assert (not made.findings) is (spec in WINDOWS)
+    assert made.unjudged == ({"Windows pods": 1} if spec in WINDOWS else {})
+
+
+@pytest.mark.parametrize(
+    ("hook", "judged"),
+    [
+        ("test", False),
+        ("test-success", False),
+        ("post-install, test", False),
+        ("post-install", True),
+        ("", True),
+    ],
+)
+def test_pods_of_helm_test_are_not_judged_but_their_errors_are(hook, judged):
+    text = (
+        f"apiVersion: v1\nkind: Pod\nmetadata: {{name: p, annotations: {{helm.sh/hook: '{hook}'}}}}\nspec:\n"
+        "  containers: [{name: app, image: x}, {name: b, image: x, resources: {limits: {cpu: many}}}]\n"
+    )
+    made = lint({"f.yaml": text}, Policy())
+    found = {one.rule for one in made.findings}
+    assert ("no-cpu-request" in found) is judged
+    assert "bad-quantity" in found

@@ -55,8 +55,9 @@ def summary(report: LintReport) -> str:
     )
     ignored = f"; {len(report.ignored)} ignored" if report.ignored else ""
     patches = f"; patches, judged by what they set: {report.patches}" if report.patches else ""
+    unjudged = "".join(f"; {why}, not judged: {count}" for why, count in report.unjudged.items())
     known = f"; {report.known} in the baseline" if report.known else ""
-    rest = f"{ignored}{known}{patches}{_skipped(report)}"
+    rest = f"{ignored}{known}{patches}{unjudged}{_skipped(report)}"
     return f"{plural(report.workloads, 'workload')}: {found or 'nothing found'}{rest}"
 
 

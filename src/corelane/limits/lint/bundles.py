@@ -87,6 +87,25 @@ def deployed_with(one: ManifestObject, others: Sequence[ManifestObject]) -> list
     return next(filter(None, nearest), [])
 
 
+def governs(rule: ManifestObject, one: ManifestObject) -> bool:
+    """Whether a LimitRange or ResourceQuota is of the namespace of another object in the same namespace.
+
+    Where both give it, in any file. Else, as the namespace is then chosen at deployment, only beside it: in
+    the same file, kustomization or Helm release, or in a file of the same directory or one below.
+    """
+    if rule.namespace and one.namespace:
+        return rule.namespace == one.namespace
+    if _apart(rule, one):
+        return False
+    together = bool(rule.kustomization) and rule.kustomization == one.kustomization
+    return rule.file == one.file or together or _same_release(rule, one) or _below(rule.file, one.file)
+
+
+def _below(file: str, other: str) -> bool:
+    folder, inside = (posixpath.dirname(each.replace("\\", "/")) for each in (file, other))
+    return not folder or inside == folder or inside.startswith(f"{folder}/")
+
+
 def _apart(one: ManifestObject, other: ManifestObject) -> bool:
     """Whether the objects are of different charts or releases."""
     return any(a and b and a != b for a, b in ((chart(one), chart(other)), (_release(one), _release(other))))

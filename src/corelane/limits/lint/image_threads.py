@@ -13,6 +13,7 @@ from typing import Final
 
 from corelane.limits.lint.located import Located, items, place, text
 
+_JAVA_8: Final = re.compile(r"\b8u(\d{2,3})\b")
 _VERSION: Final = re.compile(r"\bv?(\d{1,4})(?:\.(\d{1,4}))?")
 
 
@@ -61,7 +62,7 @@ class ReadsLimit:
     variable: str = ""
     """An environment variable that has it read the limit, in any version."""
     off: tuple[str, str] = ("", "")
-    """A variable and the value with which it does not."""
+    """A variable, and the values (a pattern) with which it does not."""
     entrypoint: bool = False
     """Whether the image's own entrypoint reads it, so that `command` turns that off."""
 
@@ -73,6 +74,7 @@ READERS: Final = (
         "Istio 1.18 upgrade notes, proxy concurrency",
         (1, 18),
         "ISTIO_CPU_LIMIT",
+        off=("PROXY_CONFIG", r".*\bconcurrency\"?\s*:\s*0\b.*"),
     ),
     ReadsLimit(
         "Envoy",
@@ -100,8 +102,8 @@ READERS: Final = (
     ReadsLimit(
         ".NET",
         re.compile(r"(^|/)dotnet/(aspnet|runtime|sdk|nightly)|(^|[/-])dotnet([-_]|$)"),
-        ".NET Core 3.0, Environment.ProcessorCount rounds the limit up",
-        (3, 0),
+        "Environment.ProcessorCount, rounded up; not in .NET Core 3.1 (dotnet/runtime issue 622)",
+        (5, 0),
     ),
     ReadsLimit("automaxprocs", re.compile(r"automaxprocs"), "go.uber.org/automaxprocs, all versions", (0, 0)),
 )
@@ -136,7 +138,7 @@ def _own(node: Located) -> bool:
 def reads_limit(one: ReadsLimit, tag: str, variables: Mapping[str, Located], *, own: bool) -> bool:
     """Whether a version of it reads the limit, with these variables; `own`: under its image's entrypoint."""
     name, value = one.off
-    if name in variables and text(variables[name], "value").lower() == value:
+    if name in variables and re.fullmatch(value, text(variables[name], "value"), re.DOTALL | re.IGNORECASE):
         return False
     if one.variable in variables and _set(variables[one.variable]):
         return own or not one.entrypoint
@@ -149,6 +151,8 @@ def _set(entry: Located) -> bool:
 
 
 def _version(tag: str) -> tuple[int, int]:
-    """Major and minor version in a tag; very high where there is none."""
+    """Major and minor version in a tag; very high where there is none. Java 8u191 has what Java 10 has."""
+    if (java8 := _JAVA_8.search(tag)) and int(java8[1]) >= 191:
+        return (10, 0)
     found = _VERSION.search(tag)
     return (int(found[1]), int(found[2] or 0)) if found else (9999, 0)

@@ -15,7 +15,7 @@ from corelane.limits.lint.located import Located, Position
 from corelane.limits.lint.manifests import ManifestObject
 from corelane.limits.lint.pod_context import PodContext, range_default
 from corelane.limits.lint.policy import Exemption, Policy, Severity
-from corelane.limits.lint.rules import BY_ID, RULES
+from corelane.limits.lint.rules import BY_ID, RULES, amounts
 from corelane.limits.lint.yaml_documents import YAMLFault
 
 _ANY: Final = "all"
@@ -23,6 +23,7 @@ _COMMENT: Final = re.compile(r"(?:^|\s)#\s*corelane:\s*ignore\b[ \t]*([^\s#]*)[ 
 _ALONE: Final = re.compile(r"^\s*#")
 BAD_IGNORE: Final = "bad-ignore"
 _BESIDE: Final = frozenset({"LimitRange", "ResourceQuota", "HorizontalPodAutoscaler", "KubeletConfiguration"})
+_GOVERNING: Final = frozenset({"LimitRange", "ResourceQuota"})
 _LACKING: Final = frozenset(
     {
         "exclusive-cpus-lost",
@@ -35,6 +36,8 @@ _LACKING: Final = frozenset(
     }
 )
 """Rules about what is missing, which a patch cannot answer."""
+_ALWAYS: Final = frozenset({*(rule.id for rule in amounts.RULES), "quota-refuses-pod"})
+"""Rules about what the API server rejects, on any node and for any time."""
 _KNOWN: Final = frozenset({*BY_ID, BAD_IGNORE})
 
 
@@ -64,6 +67,8 @@ class LintReport:
     """Workloads, of these, that are patches: judged by what they set."""
     skipped: Mapping[str, int] = field(default_factory=dict)
     """Kinds without containers, and documents that are not manifests (""), with their number."""
+    unjudged: Mapping[str, int] = field(default_factory=dict)
+    """Workloads, of these, judged by what the API server rejects only: why, and how many."""
     known: int = 0
     """Findings left out, as they are in a baseline."""
 
@@ -116,6 +121,7 @@ def _report(
         sum(one.pod is not None for one in objects),
         sum(one.pod is not None and one.partial for one in objects),
         dict(sorted(skipped.items())),
+        dict(sorted(Counter(one.unjudged for one in objects if one.unjudged).items())),
     )
 
 
@@ -129,15 +135,34 @@ def _contexts(objects: list[ManifestObject], policy: Policy) -> Iterator[PodCont
         for one in together:
             if one.pod or one.kind in _BESIDE:
                 beside.setdefault(one.kind, []).append(one)
-        ranges = [one for one in together if one.kind == "LimitRange"]
-        defaults = {resource: range_default(ranges, resource) for resource in ("cpu", "memory")}
+        if not _GOVERNING & beside.keys():
+            yield from (PodContext(one, policy, {}, beside) for one in together)
+            continue
         for one in together:
-            yield PodContext(one, policy, defaults, beside)
+            around = _governed(one, beside)
+            ranges = around.get("LimitRange", ())
+            defaults = {resource: range_default(ranges, resource) for resource in ("cpu", "memory")}
+            yield PodContext(one, policy, defaults, around)
+
+
+def _governed(
+    one: ManifestObject, beside: Mapping[str, list[ManifestObject]]
+) -> dict[str, list[ManifestObject]]:
+    """The objects beside one, without the LimitRanges and ResourceQuotas of other deployments."""
+    if one.kind in _GOVERNING:
+        return {kind: [each for each in of if bundles.governs(one, each)] for kind, of in beside.items()}
+    mine = {
+        kind: [each for each in beside[kind] if bundles.governs(each, one)]
+        for kind in _GOVERNING & beside.keys()
+    }
+    return {**beside, **mine}
 
 
 def _findings(context: PodContext) -> Iterator[Finding]:
     for rule in RULES:
         if context.object.partial and rule.id in _LACKING:
+            continue
+        if context.object.unjudged and rule.id not in _ALWAYS:
             continue
         if context.policy.severities.get(rule.id, rule.severity) is not None:
             for remark in rule.check(context):

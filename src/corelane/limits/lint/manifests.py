@@ -95,13 +95,41 @@ class ManifestObject:
     @property
     def batch(self) -> bool:
         """Whether it is batch work, without requests that wait for milliseconds."""
-        return self.kind in _BATCH or self.koordinator_class == PodQOS.BE
+        hook = self.kind == "Pod" and bool(self._hooks)
+        return self.kind in _BATCH or hook or self.koordinator_class == PodQOS.BE
+
+    @property
+    def unjudged(self) -> str:
+        """What makes cost and share of no interest; empty for most.
+
+        Windows caps CPU time by job objects and has neither CFS quotas nor weights in cgroups; a test of a
+        Helm release only runs when `helm test` does.
+        """
+        if self.pod and _is_windows(at(self.pod.node, "spec")):
+            return "Windows pods"
+        return "Helm tests" if self.pod and any(hook.startswith("test") for hook in self._hooks) else ""
+
+    @property
+    def _hooks(self) -> tuple[str, ...]:
+        """The events of Helm at which it is created, instead of with the release."""
+        written = dict(pairs(self.node, "metadata", "annotations")).get("helm.sh/hook")
+        return tuple(event.strip() for event in text(written.value).split(",")) if written else ()
 
     @property
     def koordinator_class(self) -> str:
         """Koordinator's QoS class by the pod's label; empty where there is none."""
         label = self.pod.labels.get("koordinator.sh/qosClass") if self.pod else None
         return text(label.value) if label else ""
+
+
+def _is_windows(spec: Located | None) -> bool:
+    """Whether a pod's spec can only run on Windows."""
+    labels = ("kubernetes.io/os", "beta.kubernetes.io/os")
+    return (
+        text(spec, "os", "name") == "windows"
+        or any(text(spec, "nodeSelector", label) == "windows" for label in labels)
+        or at(spec, "securityContext", "windowsOptions") is not None
+    )
 
 
 def objects(

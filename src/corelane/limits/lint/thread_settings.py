@@ -33,6 +33,7 @@ _NGINX: Final = re.compile(r"\bworker_processes\s+(\d{1,6})\s*;")
 _WORKERS: Final = re.compile(r"(?:--workers[= ]+|(?:^| )-w ?)(\d{1,6})\b")
 _WORKER_THREADS: Final = re.compile(r"--threads[= ]+(\d{1,6})\b")
 _CONCURRENCY: Final = re.compile(r"--concurrency[= ]+(\d{1,6})\b")
+_PROXY_CONFIG: Final = re.compile(r"(?:^|[{,\s])\"?concurrency\"?\s*:\s*([1-9]\d{0,5})\b")
 _PROXIES: Final = frozenset({"envoy", "proxyv2"})
 _DIGITS: Final = 6
 _SERVERS: Final = re.compile(r"\b(gunicorn|uvicorn|hypercorn|granian)\b")
@@ -84,6 +85,9 @@ def _environment(node: Located, resources: ManifestResources) -> Iterator[Thread
         if name in _JAVA:
             for found in _ACTIVE.finditer(text(entry, "value")):
                 yield _counted("-XX:ActiveProcessorCount", found[1], here)
+        elif name == "PROXY_CONFIG":
+            for found in _PROXY_CONFIG.finditer(text(entry, "value")):
+                yield _counted("concurrency in PROXY_CONFIG", found[1], here)
         elif name in _THREADS or name in _PROCESSES:
             yield from _entry(entry, name, text(node, "name"), resources)
 

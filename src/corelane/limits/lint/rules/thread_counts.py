@@ -80,7 +80,7 @@ def _from_node(context: PodContext) -> Iterator[Remark]:
     nginx, PyTorch, TensorFlow and others count the node's CPUs, not the quota. The same pod is then fine on a
     small node and loses two thirds of its throughput on a large one. Not reported is what reads its limit:
     Istio's proxy from 1.18, or with ISTIO_CPU_LIMIT; Envoy from 1.37; nginx's official image with its
-    autotune variable; the JVM from 10, Go from 1.25 or with automaxprocs, .NET from 3.0.
+    autotune variable; the JVM from 10, Go from 1.25 or with automaxprocs, .NET from 5.
     """
     for container, limit in _limited(context):
         known = counts_node_cpus(container.image, container.node)
