@@ -367,7 +367,10 @@ def replayed(case: Mapping[str, Any]) -> Nomination | NotNominated:
     new = replay._pod(case["pod"], core.name)
     core.handle(PodChanged(0.0, None, new))
     attempt = cycles.attempt(core.profile, core.cluster, PodInfo.of(new))
-    result = DefaultPreemption().post_filter(attempt.cycle, attempt.rejections)
+    plugin = DefaultPreemption()
+    result = plugin.post_filter(attempt.cycle, attempt.rejections)
+    while isinstance(result, NotNominated) and result.unfinished:
+        result = plugin.post_filter(attempt.cycle, attempt.rejections)
     if isinstance(result, NotNominated):
         return result
     found = [core.cluster.pod(uid) for uid in result.victims]

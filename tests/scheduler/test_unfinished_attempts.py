@@ -1,5 +1,6 @@
 """An attempt in portions, between which the cluster changes, ends like one attempt on its last state."""
 
+import dataclasses
 import random
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -8,16 +9,24 @@ import pytest
 from msgspec.structs import replace
 
 from corelane.kube.pod import Pod
+from corelane.reasons import Code, Reason
 from corelane.scheduler import cycle as cycles
-from corelane.scheduler import scheduling
+from corelane.scheduler import scheduling, vectors
 from corelane.scheduler.attempts import Attempt
-from corelane.scheduler.cache.nodes import NodeCache
+from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
 from corelane.scheduler.cache.pods import PodInfo
-from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
-from corelane.scheduler.framework.plugin import Cycle
+from corelane.scheduler.events import (
+    BindRequested,
+    BindSucceeded,
+    CycleDue,
+    NodeChanged,
+    PodChanged,
+    TopologyChanged,
+)
+from corelane.scheduler.framework.plugin import Cycle, Rejection, Scope
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind, Evict, Instruction, SetCondition
-from corelane.scheduler.plugins import preemption
+from corelane.scheduler.plugins import default, preemption
 from corelane.scheduler.queue.waiting import MOST_PORTIONS
 from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
@@ -30,12 +39,32 @@ PORTIONS = 60
 Outcome: TypeAlias = Sequence[tuple[object, ...]]
 
 
+class ByRow:
+    """A third party's plugin without a vectorised form: rejects some nodes, and likes others."""
+
+    name = "ByRow"
+    scope = Scope.ROW
+
+    def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+        if node.allocatable.get("cpu", 0) % 5000 or not node.pods:
+            return None
+        return Rejection.of(self.name, Reason(Code.POD_INVALID, ("five CPUs, and pods",)))
+
+    def score(self, cycle: Cycle, node: NodeInfo) -> float:
+        return 10.0 * (len(node.pods) % 4)
+
+
+def core() -> SchedulerCore:
+    usual = default.profile(OURS)
+    return SchedulerCore(OURS, dataclasses.replace(usual, plugins=(*usual.plugins, ByRow())))
+
+
 class Story:
     """A cluster that changes at random, and its scheduler."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.core = SchedulerCore(OURS)
+        self.core = core()
         self.nodes: dict[str, NodeChanged] = {}
         self.topologies: dict[str, TopologyChanged] = {}
         self.count = 0
@@ -84,6 +113,18 @@ class Story:
         name = self.random.choice(sorted(self.nodes))
         self.core.handle(NodeChanged(0, self.nodes.pop(name).new, None))
 
+    def extender_binds(self) -> None:
+        """Another scheduler has this one bind a pod that is alike, to a node of its choice."""
+        self.count += 1
+        one = guaranteed(f"e{self.count}", self.size, labels=self.labels)
+        event = BindRequested(0, one, f"n{self.random.randrange(NODES)}", self.core.profile)
+        for bind in self.core.handle(event):
+            if isinstance(bind, Bind):
+                meta = replace(one.metadata, annotations=dict(bind.annotations))
+                placed = replace(one, metadata=meta, spec=replace(one.spec, node_name=bind.node))
+                self.core.handle(BindSucceeded(0, one.metadata.uid))
+                self.core.handle(PodChanged(0, None, placed))
+
     def change_pod(self) -> None:
         """The pending pod is changed: its request and its labels."""
         self.size = self.random.choice(("2", "3", "4", "5", "8"))
@@ -95,22 +136,22 @@ class Story:
         """Change something, at random."""
         changes: list[Callable[[], None]] = [self.change_pod, self.delete_node]
         changes += 2 * [self.end_pod, lambda: self.put_node(f"n{self.random.randrange(NODES)}")]
-        changes += 4 * [self.run_pod]
+        changes += 4 * [self.run_pod] + 2 * [self.extender_binds]
         self.random.choice(changes)()
 
     def fresh(self) -> SchedulerCore:
         """Return a scheduler that meets the cluster as it is now."""
-        core = SchedulerCore(OURS)
+        fresh = core()
         for kept in (self.nodes, self.topologies):
             for event in kept.values():
-                core.handle(type(event)(0, None, event.new))  # type: ignore[arg-type]
+                fresh.handle(type(event)(0, None, event.new))  # type: ignore[arg-type]
         named = {f"n{number}" for number in range(NODES)}
         for name in sorted(named):
             node = self.core.cluster.get(name)
             for info in node.pods.values() if node else ():
-                core.handle(PodChanged(0, None, info.pod))
-        core.handle(PodChanged(0, None, self.pod))
-        return core
+                fresh.handle(PodChanged(0, None, info.pod))
+        fresh.handle(PodChanged(0, None, self.pod))
+        return fresh
 
 
 def decided(done: Sequence[Instruction]) -> Outcome:
@@ -141,12 +182,13 @@ def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cycles, "MOST_ADMISSIONS", 1)
     monkeypatch.setattr(cycles, "COUNTED_AT_ONCE", 2)
     monkeypatch.setattr(scheduling, "JUDGED_AT_ONCE", 1)
+    monkeypatch.setattr(vectors, "ROWS_AT_ONCE", 2)
     monkeypatch.setattr(scheduling, "SETTLED_AT_ONCE", 4)
     monkeypatch.setattr(preemption, "DRY_RUNS_AT_ONCE", 1)
 
 
 @pytest.mark.usefixtures("one_at_a_time")
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(16), 60, 113, 124, 219])
 def test_an_attempt_that_changes_interrupt_ends_as_a_fresh_one(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,3 +224,17 @@ def test_an_attempt_that_never_ends_lets_other_pods_through(monkeypatch: pytest.
     assert portions <= MOST_PORTIONS + 2
     assert story.core.ready(0)
     assert story.core.pending()["uid-asked"] == "queued"
+
+
+def test_a_binding_for_another_scheduler_judges_its_node_only() -> None:
+    story = Story(2)
+    while story.core.ready(0):
+        story.core.handle(CycleDue(0))
+    story.size, before = "3", judged(story.core)
+    story.extender_binds()
+    assert judged(story.core) == before + 1
+
+
+def judged(core: SchedulerCore) -> int:
+    """Number of canonical states judged for pods of some shape."""
+    return sum(len(one.states) for one in core.cluster.columns.vectors.values())

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from corelane.reasons import Reason, sentence
 from corelane.scheduler.cache.columns import Rows
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.framework.plugin import Cycle, NodeReason, Rejection
@@ -120,13 +121,25 @@ def message(result: Attempt, count: int) -> str:
 
 def _counted(rejections: Mapping[str, Rejection]) -> Iterator[tuple[Rejection, int]]:
     if isinstance(rejections, Rejections):
-        yield from ((rejection, len(rows)) for rejection, rows in rejections.groups)
+        # Equal rejections are mostly one object, and hashing one takes some µs.
+        counts: dict[int, int] = {}
+        for rejection, rows in rejections.groups:
+            counts[id(rejection)] = counts.get(id(rejection), 0) + len(rows)
+        distinct = {id(rejection): rejection for rejection, _ in rejections.groups}
+        yield from ((distinct[number], count) for number, count in counts.items())
     else:
         yield from ((rejection, 1) for rejection in rejections.values())
 
 
 def _joined(reasons: Mapping[NodeReason, int]) -> str:
     texts: Counter[str] = Counter()
-    for reason, count in reasons.items():
-        texts[reason.short if len(reasons) > MOST_REASONS else str(reason)] += count
+    if len(reasons) > MOST_REASONS:
+        short: Counter[Reason] = Counter()
+        for reason, count in reasons.items():
+            short[reason.reason] += count
+        for one, count in short.items():
+            texts[sentence(one)] += count
+    else:
+        for reason, count in reasons.items():
+            texts[str(reason)] += count
     return ", ".join(sorted(f"{count} {text}" for text, count in texts.items()))

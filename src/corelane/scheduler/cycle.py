@@ -37,6 +37,8 @@ MOST_ADMISSIONS: Final = 64
 """Admissions that one attempt computes, 10 to 25 ms; then the pod is tried again at once."""
 COUNTED_AT_ONCE: Final = 2048
 """Pods that one attempt sorts by a label that is looked at for the first time, 5 to 15 ms."""
+FEW_NODES: Final = 8
+"""Of an attempt on these nodes only, no others are judged."""
 MOST_BETTER: Final = 8
 """Admissions computed to find a better node than the first that fits; then the best known one is taken."""
 _ROUNDING: Final = 1e-9
@@ -71,7 +73,9 @@ def _attempt(
     if rejected:
         return Attempt(cycle, rejected=rejected)
     search = _Search(profile, cycle, skipped)
-    if not search.vectors.update(cycle, most_judged):
+    if cycle.only is not None and len(cycle.only) <= FEW_NODES:
+        search.vectors.update_only(cycle, search.rows_of(cycle.only))
+    elif not search.vectors.update(cycle, most_judged):
         return Attempt(cycle, unfinished=True)
     return search.run()
 

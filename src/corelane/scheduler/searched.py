@@ -32,12 +32,16 @@ class Searched:
     def _nodes(self, rows: Rows | None) -> "_Nodes":
         return _Nodes(self.cycle.cluster, rows, self.vectors.total)
 
+    def rows_of(self, names: Iterable[str]) -> Rows:
+        """Return the rows of these nodes, those that exist, in ascending order."""
+        found = sorted(info.row for name in names if (info := self.cycle.cluster.get(name)))
+        return np.array(found, dtype=np.intp)
+
     def _only(self, rows: Rows) -> Rows:
         only = self.cycle.only
         if only is None:
             return rows
-        found = sorted(info.row for name in only if (info := self.cycle.cluster.get(name)))
-        chosen = np.array(found, dtype=np.intp)
+        chosen = self.rows_of(only)
         outside = np.ones(len(self.blame), dtype=np.bool_)
         outside[chosen] = False
         self.blame[outside] = 0

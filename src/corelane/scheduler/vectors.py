@@ -19,6 +19,8 @@ NEVER: Final = -np.inf
 """Score of a row that a filter rejects."""
 _PARTS: Final = (Depends.NODE, Depends.CPUS, Depends.PODS)
 _MANY: Final = 256
+ROWS_AT_ONCE: Final = 1024
+"""Rows computed in one attempt where a plugin is asked row by row."""
 _MOST_STATES: Final = 16_384
 
 
@@ -80,6 +82,7 @@ class ShapeVectors:
 
     __slots__ = (
         "_blame_of_node",
+        "_by_row",
         "_cpus",
         "_differs",
         "_estimates",
@@ -88,6 +91,8 @@ class ShapeVectors:
         "_nodes_at",
         "_pods",
         "_pods_at",
+        "_rest_of_nodes",
+        "_rest_of_pods",
         "_rooms",
         "_total_of_node",
         "blame",
@@ -117,6 +122,10 @@ class ShapeVectors:
         self.estimated = [one for one in parts if is_estimate(one[0])]
         """Scores that are upper bounds, and their weights."""
         self.normalized = [one for one in weighted if normalizes(one[0])]
+        self._by_row = not all(hasattr(one, "feasible") for _, one in filters) or not all(
+            hasattr(one, "scores") for one, _ in weighted
+        )
+        """Whether a plugin is asked row by row: then only so many rows are computed in one attempt."""
         self._rooms = [one for one in self._cpus[0] if hasattr(one[1], "room")]
         self._estimates = [one for one in self._cpus[1] if is_estimate(one[0])]
         self._exact = [one for one in self._cpus[1] if not is_estimate(one[0])]
@@ -127,6 +136,7 @@ class ShapeVectors:
         self._allocate(columns.capacity)
 
     def _allocate(self, capacity: int) -> None:
+        self._rest_of_nodes = self._rest_of_pods = np.zeros(0, dtype=np.intp)
         self.total = np.full(capacity, NEVER)
         self.blame = np.zeros(capacity, dtype=np.int16)
         self.raw = {plugin.name: np.zeros(capacity) for plugin, _ in self.normalized}
@@ -149,15 +159,29 @@ class ShapeVectors:
             self._allocate(columns.capacity)
             self._nodes_at = self._pods_at = -1
             of_nodes = of_pods = np.arange(len(columns.names))
-        of_pods = _united(of_nodes, of_pods)
+        of_nodes = _united(of_nodes, self._rest_of_nodes)
+        of_pods = _united(_united(of_nodes, of_pods), self._rest_of_pods)
         if most is not None and not self._judged(cycle, of_pods, most):
             return False
         self._nodes_at, self._pods_at = columns.nodes_log.position, columns.pods_log.position
+        end = len(of_pods) if most is None or not self._by_row else ROWS_AT_ONCE
+        of_pods, self._rest_of_pods = of_pods[:end], of_pods[end:]
+        left = np.isin(of_nodes, self._rest_of_pods)
+        of_nodes, self._rest_of_nodes = of_nodes[~left], of_nodes[left]
         if len(of_nodes):
             self._compute_nodes(cycle, of_nodes)
         if len(of_pods):
             self._compute(cycle, of_pods)
-        return True
+        return not len(self._rest_of_pods)
+
+    def update_only(self, cycle: Cycle, rows: Rows) -> None:
+        """Compute a few rows, whatever the others are: these stay to be computed."""
+        if len(self.total) != cycle.cluster.columns.capacity:
+            self._allocate(cycle.cluster.columns.capacity)
+            self._nodes_at = self._pods_at = -1
+        if len(rows):
+            self._compute_nodes(cycle, rows)
+            self._compute(cycle, rows)
 
     def _judged(self, cycle: Cycle, rows: Rows, most: int) -> bool:
         """Judge `most` of the states that are new here; return whether few are left to be judged."""

@@ -238,7 +238,7 @@ class PodIndex:
             self._remove_query(key)  # Pods may leave a class that it has not counted for one that it has.
         new = tuple(self._pending_keys - self._told_apart)
         while self._pending:
-            self._step()
+            self.spend()
             uid = self._pending.pop()
             counted = self._pods.get(uid)
             if counted is not None:
@@ -247,11 +247,12 @@ class PodIndex:
                     self._reclassify(uid, counted)
         self._told_apart = self._pending_keys
 
-    def _step(self) -> None:
+    def spend(self, steps: int = 1) -> None:
+        """Take steps of the attempt's budget, of about 5 µs each. Raises Unfinished."""
         if self.steps is not None:
             if self.steps <= 0:
                 raise Unfinished
-            self.steps -= 1
+            self.steps -= steps
 
     def _reclassify(self, uid: str, counted: _Counted) -> None:
         row, old, of = counted.row, counted.of, self._class_of(counted.info)
@@ -327,7 +328,7 @@ class PodIndex:
         else:
             self._queries.move_to_end(key)
         while query.rest:
-            self._step()
+            self.spend()
             self._count(query, query.rest.pop())
         return query.counts
 

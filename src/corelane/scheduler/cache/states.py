@@ -128,8 +128,11 @@ class States:
         """Shared machines by what was published of them: reading one takes 1 ms."""
         self._young: dict[tuple[int, int], Answer] = {}
         self._old: dict[tuple[int, int], Answer] = {}
+        self._words: dict[Hashable, Hashable] = {}
         self.misses = 0
         """Admissions that were computed."""
+        self.worded = 0
+        """Refusals of these that were put into words."""
 
     def machine(self, hardware: Hashable) -> Machine | None:
         """Return the shared machine of a node that published this before."""
@@ -168,6 +171,16 @@ class States:
                 self._old, self._young = self._young, {}
             self._young[key] = answer
         return answer
+
+    def recent(self, canonical: CanonicalState, shape: Shape) -> Answer | None:
+        """Return what `admit` answered, if that was lately."""
+        return self._young.get((canonical.id, shape.id))
+
+    def shared_words(self, rejection: Hashable) -> Any:
+        """Return an equal value that was given before: most nodes reject a pod for the same reasons."""
+        if len(self._words) >= MOST_ANSWERS:
+            self._words.clear()
+        return self._words.setdefault(rejection, rejection)
 
     def known(self, canonical: CanonicalState, shape: Shape) -> bool:
         """Return whether `admit` has the answer already."""

@@ -90,6 +90,8 @@ class Effort:
     """Nodes of those that one plugin rejected."""
     names: int = 100_000
     """Nodes compared of those with one rejection."""
+    groups: int = 100_000
+    """Groups of nodes with one rejection, the largest first, of which nodes are compared."""
     fewer: int = 1024
     """Smaller numbers of CPUs."""
     moves: bool = True
@@ -125,7 +127,7 @@ def _candidates(trial: Trying, tried: Attempt, effort: Effort) -> Iterator[NodeI
     """Yield nodes that failed at the last filters first, and of these the ones with most left."""
     order = {plugin.name: i for i, plugin in enumerate(trial.profile.filters)}
     groups: dict[str, list[NodeInfo]] = {}
-    for rejection, _, names in tried.groups(effort.names):
+    for rejection, _, names in islice(tried.groups(effort.names), effort.groups):
         known = (trial.cluster.get(name) for name in names)
         groups.setdefault(rejection.plugin, []).extend(info for info in known if info and info.node)
     for plugin in sorted(groups, key=lambda one: -order.get(one, -1)):

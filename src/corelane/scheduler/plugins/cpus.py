@@ -8,7 +8,7 @@ canonical state.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from corelane.scheduler.cache.columns import Columns, Mask, Rows
 from corelane.scheduler.cache.needs import needs
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.pods import PodInfo
-from corelane.scheduler.cache.states import Answer, looks_at_others
+from corelane.scheduler.cache.states import MOST_ANSWERS, Answer, looks_at_others
 from corelane.scheduler.framework.changes import ChangeKind, Hint, always
 from corelane.scheduler.framework.plugin import Cycle, Depends, NodeReason, Rejection, Scope
 from corelane.scheduler.plugins.node_hints import cpus_may_fit
@@ -33,6 +33,10 @@ _SAME_EVERYWHERE: Final = frozenset(
 _OF_KOORDINATOR: Final = frozenset(
     {Code.KOORDINATOR_NOT_ENOUGH, Code.KOORDINATOR_BIND_POLICY, Code.KOORDINATOR_NUMA}
 )
+_OF_NODE: Final = frozenset({Code.CPUS_UNKNOWN, Code.OUT_OF_CPU, Code.OUT_OF_AMPLIFIED_CPU})
+"""Refusals that follow from a node, and are found out again each time."""
+_STEPS_OF_ADMISSION: Final = 64
+_STEPS_OF_REASON: Final = 4
 _OF_CAPACITY: Final = (
     Reason(Code.INSUFFICIENT_RESOURCE, ("cpu",)),
     Reason(Code.INSUFFICIENT_RESOURCE, ("amplified cpu",)),
@@ -107,7 +111,14 @@ class CPUPlacement:
         assert answer.refusal is not None
         if answer.refusal.code is Code.INSUFFICIENT_CPUS:
             admissions(cycle).lacking[node.name] = node
-        return Rejection(self.name, (_refusal(answer.refusal, cycle.pod),))
+        key = _key_of_words(cycle)
+        rejection: Rejection | None = answer.derived.get(key)
+        if rejection is None:
+            states = cycle.cluster.states
+            rejection = states.shared_words(Rejection(self.name, (_refusal(answer.refusal, cycle.pod),)))
+            answer.derived[key] = rejection
+            states.worded += answer.refusal.code not in _OF_NODE
+        return rejection
 
     def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
         """Enough of every fact that the shape needs with the node's settings."""
@@ -131,20 +142,52 @@ class CPUPlacement:
     def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
         """One node is asked for all in the same canonical state with, or without, capacity for the pod."""
         short = ~self.room(cycle, columns, rows)
-        if looks_at_others(cycle.shape) or columns.unknown[rows].any():
-            kinds, kind = np.arange(len(rows)), np.arange(len(rows))
+        if alone := looks_at_others(cycle.shape) or bool(columns.unknown[rows].any()):
+            kinds: Any = np.arange(len(rows))
         else:
-            kinds, kind = np.unique(2 * columns.state[rows] + short, return_inverse=True)
-        for number in range(len(kinds)):
-            group = rows[kind == number]
-            node = cycle.cluster.by_row[group[0]]
-            rejection = self.filter(cycle, node) if node else None
+            kinds = 2 * columns.state[rows] + short
+        order = np.argsort(kinds, kind="stable")
+        groups = np.split(rows[order], np.flatnonzero(np.diff(kinds[order])) + 1)
+        in_portions = len(groups) <= MOST_ANSWERS // 2  # The answers so far stay known.
+        by_state = set() if alone or columns.amplified[rows].any() else set(rows[~short].tolist())
+        for group in groups:
+            row = int(group[0])
+            node = cycle.cluster.by_row[row]
+            if node is None:
+                continue
+            rejection = self._known_words(cycle, node) if row in by_state else None
+            rejection = rejection or self._worded(cycle, node, in_portions=in_portions)
             if rejection is not None:
                 yield rejection, group
+
+    def _known_words(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+        """The rejection of a node by its canonical state alone, if it was asked for before."""
+        answer = cycle.cluster.states.recent(node.canonical, cycle.shape)
+        if answer is None or answer.admitted:
+            return None
+        rejection: Rejection | None = answer.derived.get(_key_of_words(cycle))
+        if rejection is not None and answer.refusal and answer.refusal.code is Code.INSUFFICIENT_CPUS:
+            admissions(cycle).lacking[node.name] = node
+        return rejection
+
+    def _worded(self, cycle: Cycle, node: NodeInfo, *, in_portions: bool) -> Rejection | None:
+        """The rejection of a node; what was not known counts as steps of the attempt. Raises Unfinished."""
+        states = cycle.cluster.states
+        misses, worded = states.misses, states.worded
+        rejection = self.filter(cycle, node)
+        steps = _STEPS_OF_ADMISSION * (states.misses - misses) + _STEPS_OF_REASON * (states.worded - worded)
+        if in_portions and steps:
+            cycle.cluster.index.spend(steps)
+        return rejection
 
     def hints(self) -> dict[ChangeKind, Hint]:
         kinds = ChangeKind.NODE_ADDED | ChangeKind.TOPOLOGY | ChangeKind.POD_REMOVED | ChangeKind.POD_CHANGED
         return {kinds: cpus_may_fit, ChangeKind.POD_ITSELF: always}
+
+
+def _key_of_words(cycle: Cycle) -> str:
+    """Where an answer has its rejection: the text names what the pod requests itself, without defaults."""
+    return f"{NAME} {cycle.pod.shape.id}"
 
 
 def _one_of(kind: type[E], name: str, text: str) -> E | None:

@@ -32,6 +32,8 @@ MOST_DRY_RUNS: Final = 32
 """Then the best candidate so far is taken; without any, the search goes on after other pods."""
 DRY_RUNS_AT_ONCE: Final = 11
 """In one attempt; then the pod is tried again at once, and the search goes on."""
+PODS_AT_ONCE: Final = 24
+"""Pods of lower priority on the nodes of these: each is thought away and back, about 1 ms."""
 _MOST_SEARCHES: Final = 256
 _ANY_AMOUNT: Final = 2**62
 
@@ -123,7 +125,7 @@ class _Search:
         self.key = key
         self.dry_runs = 0
         """Of `MOST_DRY_RUNS`, over some attempts."""
-        self._begun_at = 0
+        self._begun_at = self._pods = 0
         self.helpless: Counter[str] = Counter()
         """Nodes by why they are no candidates."""
         self._known: dict[int, Candidate | tuple[str, ...]] = {}
@@ -146,13 +148,14 @@ class _Search:
         self._positions = (columns.nodes_log.position, columns.pods_log.position)
         if self.dry_runs >= MOST_DRY_RUNS:
             self.dry_runs = 0
-        self._begun_at, self.helpless = self.dry_runs, Counter()
+        self._begun_at, self._pods, self.helpless = self.dry_runs, 0, Counter()
         self._fresh.clear()
 
     @property
     def spent(self) -> bool:
         """Whether this attempt may make no more dry runs."""
-        return self.dry_runs >= min(MOST_DRY_RUNS, self._begun_at + DRY_RUNS_AT_ONCE)
+        most = min(MOST_DRY_RUNS, self._begun_at + DRY_RUNS_AT_ONCE)
+        return self.dry_runs >= most or self._pods >= PODS_AT_ONCE
 
     def select(self, cycle: Cycle, node: NodeInfo) -> Candidate | None:
         """Return the victims on a node; None for a node that is refused, or not asked in this attempt."""
@@ -161,6 +164,7 @@ class _Search:
             if self.spent:
                 return None
             self.dry_runs += 1
+            self._pods += victims.count_lower(cycle.pod, node)
             self._fresh.add(node.name)
             tried = victims.select(cycle, node)
             known = tried if isinstance(tried, Candidate) else tuple(map(str, tried.reasons))

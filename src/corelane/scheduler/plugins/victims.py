@@ -84,6 +84,11 @@ def certainly_refused(pod: PodInfo, node: NodeInfo) -> bool:
     return free.bit_count() < total or most < together
 
 
+def count_lower(pod: PodInfo, node: NodeInfo) -> int:
+    """Return the number of pods of lower priority on a node."""
+    return sum(priority(info) < priority(pod) for info in node.pods.values())
+
+
 def select(cycle: Cycle, node: NodeInfo) -> Candidate | Rejection:
     """Return the victims on a node, or why the pod does not fit even without any pod of lower priority."""
     lower = [info for info in node.pods.values() if priority(info) < priority(cycle.pod)]
