@@ -271,6 +271,7 @@ def test_a_field_of_another_type_is_named_with_its_value_and_the_remedy(text: st
     "text",
     [
         "profiles:\n",
+        "profiles: [null]\n",
         "profiles: [{schedulerName: null, plugins: null, pluginConfig: null}]\n",
         "profiles: [{plugins: {filter: null, score: {enabled: null, disabled: null}}}]\n",
         "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: null}]}]\n",
@@ -325,6 +326,46 @@ def test_a_file_without_fields_is_refused_with_its_first_lines(text: str, what: 
         f's.yaml: the file {what}: begin it with "apiVersion: kubescheduler.config.k8s.io/v1"'
         ' and "kind: KubeSchedulerConfiguration"'
     )
+
+
+WEIGHT = "profiles[0].plugins.score.enabled[0].weight"
+
+
+def weighted(weight: str) -> str:
+    return f"profiles: [{{plugins: {{score: {{enabled: [{{name: NUMALocality, weight: {weight}}}]}}}}}}]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("profiles: [null, {schedulerName: b}]\n", "profiles[0]: null is invalid"),
+        ("leaderElection: {leaseDuration: null}\n", "leaderElection.leaseDuration: null is invalid"),
+        ("leaderElection: {renewDeadline: null}\n", "leaderElection.renewDeadline: null is invalid"),
+        *(
+            (weighted(weight), f"{WEIGHT}: {weight} is invalid")
+            for weight in ("1.5", "1000000000000", "2147483648", "-2")
+        ),
+        (
+            "profiles: [{plugins: {bind: {disabled: [{name: '*'}]}}}]\n",
+            "profiles[0].plugins.bind.disabled: '*' is invalid",
+        ),
+    ],
+)
+def test_what_kube_scheduler_refuses_is_refused(text: str, problem: str) -> None:
+    """kube-scheduler 1.36.2 refused files like each of these."""
+    with pytest.raises(ConfigurationError) as error:
+        parsed(text)
+    assert str(error.value).startswith(f"s.yaml: {problem}")
+
+
+@pytest.mark.parametrize("weight", ["2.0", "2147483647"])
+def test_weights_that_kube_scheduler_accepts_are_accepted(weight: str) -> None:
+    scores = {one.name: value for one, value in only(weighted(weight)).scores}
+    assert scores["NUMALocality"] == float(weight)
+
+
+def test_a_scheduler_name_with_a_space_is_accepted_as_in_kube_scheduler() -> None:
+    assert only("profiles: [{schedulerName: a b}]\n").name == "a b"
 
 
 @pytest.mark.parametrize("weight", ["", ", weight: 0"])

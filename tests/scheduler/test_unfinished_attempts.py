@@ -188,7 +188,7 @@ def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("one_at_a_time")
-@pytest.mark.parametrize("seed", [*range(16), 60, 113, 124, 219])
+@pytest.mark.parametrize("seed", [*range(16), 57, 58, 97])
 def test_an_attempt_that_changes_interrupt_ends_as_a_fresh_one(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import ssl
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -126,16 +127,18 @@ def _cut(request: web.Request) -> None:
 
 
 @asynccontextmanager
-async def proxy(target: str, seed: int, rate: float = 0.0) -> AsyncIterator[FaultyProxy]:
+async def proxy(
+    target: str, seed: int, rate: float = 0.0, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[FaultyProxy]:
     """A proxy on a free loopback port."""
     made = FaultyProxy(target, random.Random(seed), rate)
     app = web.Application(client_max_size=1 << 26)
     app.router.add_route("*", "/{path:.*}", made.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    made.url = f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
     connector = aiohttp.TCPConnector(limit=0)
     made.session = aiohttp.ClientSession(
         connector=connector, timeout=aiohttp.ClientTimeout(), read_bufsize=1 << 20

@@ -53,6 +53,8 @@ POINTS: Final[Mapping[str, Any]] = {
 """Extension point to what a plugin has that is asked there."""
 _BEGINNING: Final = f'begin it with "apiVersion: {API_VERSION}" and "kind: {KIND}"'
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_DURATIONS: Final = ("leaseDuration", "renewDeadline", "retryPeriod")
+_MOST_WEIGHT: Final = 2**31 - 1
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -193,7 +195,11 @@ def _decoded(text: str, source: str) -> _File:
 def _tree(text: str, source: str) -> Any:
     """The file as plain values; a field with null counts as absent, as in kube-scheduler."""
     try:
-        return _without_nulls(yaml.load(text, UniqueKeyLoader))  # noqa: S506 - a SafeLoader
+        tree = yaml.load(text, UniqueKeyLoader)  # noqa: S506 - a SafeLoader
+        _check_nulls(tree, source)
+        return _without_nulls(tree)
+    except ConfigurationError:
+        raise
     except DuplicateKeyError as error:
         raise ConfigurationError(f"{source}: {error}") from None
     except yaml.MarkedYAMLError as error:
@@ -205,6 +211,21 @@ def _tree(text: str, source: str) -> Any:
     except RecursionError:
         why = "nested too deeply, or an alias within its own anchor"
         raise ConfigurationError(f"{source}: not YAML: {why}") from None
+
+
+def _check_nulls(tree: Any, source: str) -> None:
+    """As upstream: the only profile may be null, a duration may not."""
+    if not isinstance(tree, dict):
+        return
+    if tree.get("profiles") == [None]:
+        tree["profiles"] = [{}]
+    election = tree.get("leaderElection")
+    if not isinstance(election, dict):
+        return
+    for name in _DURATIONS:
+        if election.get(name, "") is None:
+            remedy = 'use a duration such as "15s", or remove the field'
+            raise ConfigurationError(f"{source}: leaderElection.{name}: null is invalid: {remedy}")
 
 
 def _without_nulls(value: Any) -> Any:
@@ -309,6 +330,9 @@ def _check_known(listed: Sequence[_Named], where: str, source: str, offer: Offer
             raise _invalid(
                 source, f"{where}[{i}].weight", named.weight, "use 1 or more, or name it in disabled"
             )
+        if named.weight != int(named.weight) or named.weight > _MOST_WEIGHT:
+            remedy = f"use a whole number from 1 to {_MOST_WEIGHT}"
+            raise _invalid(source, f"{where}[{i}].weight", named.weight, remedy)
 
 
 def _unknown(source: str, place: str, name: str, offer: Offer) -> ConfigurationError:
@@ -363,6 +387,10 @@ def _check_points(
                 there = [name for name, kind in POINTS.items() if isinstance(made[named.name], kind)]
                 remedy = f"the plugin has nothing to do at {point}; use {' or '.join(there)}"
                 raise _invalid(source, place, named.name, remedy)
+    bind = one.plugins.get("bind", _Set())
+    if not points["bind"] and any(named.name == "*" for named in bind.disabled):
+        remedy = "enable a plugin that binds, or remove the field: the scheduler binds by itself"
+        raise _invalid(source, f"{where}.plugins.bind.disabled", "*", remedy)
     if len(points["queueSort"]) != 1:
         found = [plugin.name for plugin in points["queueSort"]]
         raise _invalid(
