@@ -1,6 +1,7 @@
 """The controller against the embedded API server."""
 
 import asyncio
+import math
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -38,10 +39,10 @@ class Clock:
 
 
 @asynccontextmanager
-async def controlled(directory):
+async def controlled(directory, **options):
     heard, clock = Heard(), Clock()
     async with cluster(directory) as client:
-        controller = Controller(client, reporter=heard, period=0.05, clock=clock)
+        controller = Controller(client, reporter=heard, period=0.05, clock=clock, **options)
         task = asyncio.create_task(controller.run())
         try:
             yield client, heard, clock
@@ -95,7 +96,7 @@ UNREACHABLE = [
 
 def test_a_node_whose_lease_is_stale_is_marked_and_comes_back(tmp_path):
     async def scenario():
-        async with controlled(tmp_path) as (client, heard, clock):
+        async with controlled(tmp_path, longest_gap=math.inf) as (client, heard, clock):
             uid = await add_node(client)
             foreign = {"key": "team", "value": "a", "effect": "NoSchedule"}
             await client.patch(Node, "n1", {"spec": {"taints": [foreign]}})
@@ -127,6 +128,33 @@ def test_a_node_whose_lease_is_stale_is_marked_and_comes_back(tmp_path):
     asyncio.run(scenario())
 
 
+def test_after_a_suspension_nodes_get_their_time_to_send_a_heartbeat(tmp_path):
+    async def scenario():
+        async with controlled(tmp_path) as (client, heard, clock):
+            uid = await add_node(client)
+
+            async def ready_for_pods():
+                return await taints(client) == []
+
+            await until(ready_for_pods)
+            clock.now += 3600
+            await asyncio.sleep(0.5)
+            assert (await taints(client), heard.lost) == ([], [])
+            await renew(client, "n1", uid)
+            await asyncio.sleep(0.3)
+            for _ in range(12):  # without suspension the node is lost after 40 s
+                clock.now += 4
+                await asyncio.sleep(0.2)
+
+            async def lost():
+                return [name for name, _ in heard.lost] == ["n1"]
+
+            await until(lost)
+            assert await taints(client) == UNREACHABLE
+
+    asyncio.run(scenario())
+
+
 def test_a_node_that_says_it_is_not_ready_is_tainted(tmp_path):
     async def scenario():
         async with controlled(tmp_path) as (client, _, _):
@@ -152,7 +180,7 @@ def bound_pod(name="web", node="n1", namespace="default"):
 
 def test_pods_of_a_silent_node_stay_and_those_of_a_deleted_one_go_after_a_while(tmp_path):
     async def scenario():
-        async with controlled(tmp_path) as (client, heard, clock):
+        async with controlled(tmp_path, longest_gap=math.inf) as (client, heard, clock):
             await add_node(client)
             await client.create(bound_pod())
             await asyncio.sleep(0.3)

@@ -37,6 +37,18 @@ def test_a_node_forgotten_starts_anew():
     assert signs.age("n", 2000.0) == 0.0
 
 
+def test_awake_time_leaves_out_suspensions_and_steps_back():
+    awake = node_health.AwakeTime(10.0)
+    assert [awake.advance(at) for at in (1000.0, 1005.0, 1012.0, 4612.0, 1000.0, 1005.0)] == [
+        0.0,
+        5.0,
+        12.0,
+        22.0,
+        22.0,
+        27.0,
+    ]
+
+
 def test_a_healthy_node_is_left_alone():
     assert node_health.taints(node("True", Taint("own", "x", "NoSchedule")), "True", 0.0) is None
 

@@ -68,12 +68,17 @@ class Controller:
         reporter: ControllerReporter | None = None,
         period: float = 5.0,
         clock: Callable[[], float] = time.time,
+        longest_gap: float = node_health.LONGEST_GAP,
     ) -> None:
-        """`period` is the time between two checks of all nodes, in seconds; `clock` gives Unix seconds."""
+        """`period` is the time between two checks of all nodes, in seconds; `clock` gives Unix seconds.
+
+        `longest_gap`: seconds between two checks that count at most as absence of a node.
+        """
         self._client = client
         self._reporter = reporter or ControllerReporter()
         self._period = period
         self._clock = clock
+        self._awake = node_health.AwakeTime(longest_gap)
         self._renewals = node_health.LeaseRenewals()
         self._missing = node_health.MissingNodes()
         self._terminating = asyncio.Event()
@@ -154,18 +159,19 @@ class Controller:
     async def check(self) -> None:
         """Check every node, and the objects of deleted nodes."""
         now = self._clock()
+        awake = self._awake.advance(now)
         nodes = {node.metadata.name: node for node in self._nodes.objects.values()}
         self._renewals.retain(nodes)
         for name, node in nodes.items():
-            self._renewals.update(name, self._leases.objects.get((LEASES, name)), now)
-            await self._attempt(f"node {name}", self._check_node(node, now))
-        for pod in self._missing.orphans(self._pods.objects.values(), nodes, now):
+            self._renewals.update(name, self._leases.objects.get((LEASES, name)), awake)
+            await self._attempt(f"node {name}", self._check_node(node, now, self._renewals.age(name, awake)))
+        for pod in self._missing.orphans(self._pods.objects.values(), nodes, awake):
             await self._attempt(f"orphaned pod {pod.title}", self._delete_orphan(pod))
         await self._delete_outlived()
 
-    async def _check_node(self, node: Node, now: float) -> None:
+    async def _check_node(self, node: Node, now: float, silent: float) -> None:
+        """Set taints and conditions of a node without heartbeat for `silent` seconds; `now` is Unix time."""
         name = node.metadata.name
-        silent = self._renewals.age(name, now)
         lost = silent > node_health.GRACE_SECONDS
         taints = node_health.taints(node, "Unknown" if lost else node_health.ready_status(node), now)
         if taints is not None:

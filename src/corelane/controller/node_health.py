@@ -3,8 +3,9 @@
 The rules are those of upstream's node lifecycle controller: a node whose lease does not change for 40 s gets
 its conditions set to Unknown and the unreachable taints; once its agent reports it ready, the taints are
 removed. Time counts from when a change was seen here, so that clocks need not agree, and a restart of the
-controller starts it anew. Pods of a deleted node are deleted after 40 s, as by upstream's pod garbage
-collector: the node may return.
+controller starts it anew. Time during which the controller itself did not run counts for 10 s at most: while
+the machine was suspended, the agents did not run either. Pods of a deleted node are deleted after 40 s, as by
+upstream's pod garbage collector: the node may return.
 """
 
 from collections.abc import Collection, Iterable
@@ -18,11 +19,33 @@ from corelane.kube.pod import Pod
 
 GRACE_SECONDS: Final = 40.0
 QUARANTINE_SECONDS: Final = 40.0
+LONGEST_GAP: Final = 10.0
+"""Seconds that count at most between two checks; more is a suspension or a clock that was set."""
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 NOT_READY: Final = "node.kubernetes.io/not-ready"
 _OURS: Final = (UNREACHABLE, NOT_READY)
 _EFFECTS: Final = ("NoSchedule", "NoExecute")
 _CONDITIONS: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+
+
+class AwakeTime:
+    """Seconds of a clock during which this process ran, from checks at short intervals.
+
+    After a suspension of the machine, a stopped process or a clock that was set, the clock jumps: of each gap
+    at most `longest_gap` seconds count, and of a step back none.
+    """
+
+    def __init__(self, longest_gap: float = LONGEST_GAP) -> None:
+        self._longest_gap = longest_gap
+        self._last: float | None = None
+        self._awake = 0.0
+
+    def advance(self, at: float) -> float:
+        """Return the awake seconds up to this reading of the clock, counted from the first one."""
+        gap = 0.0 if self._last is None else at - self._last
+        self._last = at
+        self._awake += min(max(gap, 0.0), self._longest_gap)
+        return self._awake
 
 
 @dataclass(frozen=True, slots=True)
