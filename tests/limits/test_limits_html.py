@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from corelane.cli import main
-from corelane.view import delay_charts, html_page
+from corelane.view import delay_charts, html_page, limits_html
 from corelane.view.delay_charts import DelayCurve, RangeBar, RoundSample
 from support.cpu_groups import Clock, counters, quiet, use_clock
 from support.kubepods import Kubepods
@@ -97,10 +97,27 @@ def watch(tmp_path, monkeypatch):
 
 def test_watch_has_one_file_for_all_rounds(watch):
     root = parsed(watch("--count", 6).stdout)
-    assert headings(root) == ["Containers", "Why", "Round by round"]
+    assert headings(root) == ["Containers, last round", "Why", "Round by round"]
     assert "default/u1/app" in cells(root)
     hints = [one.text or "" for one in root.iter("title") if "throttled" in (one.text or "")]
     assert [hint.rpartition("throttled ")[2] for hint in hints] == ["0 ms/s", "400 ms/s"] * 3
+
+
+def test_a_container_that_starts_late_stands_at_its_own_time():
+    def one(name: str, throttled: float) -> dict:
+        row = {"namespace": "", "pod": "", "container": name, "why": "", "notes": [], "remarks": []}
+        return row | {"usedMsPerSecond": 1.0, "throttledMsPerSecond": throttled}
+
+    seen = [{"a": 1.0}, {}, {"a": 0.0, "late": 7.0}]
+    rounds = [
+        {"at": "", "seconds": 2.0, "notes": [], "containers": [one(*each) for each in of.items()]}
+        for of in seen
+    ]
+    root = parsed(limits_html.watched(rounds, ("CONTAINER",), [("a",)]))
+    hints = [one.text for one in root.iter("title") if "throttled" in (one.text or "") and "s:" in one.text]
+    assert "4 s: used 1, throttled 7 ms/s" in hints
+    assert "0 s: used 1, throttled 1 ms/s" in hints
+    assert "4 s: used 1, throttled 0 ms/s" in hints
 
 
 def test_watch_once_has_no_rounds_to_compare(watch):

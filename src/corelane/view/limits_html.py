@@ -47,7 +47,10 @@ def watched(
     """Rounds as `limits watch -o json` has them, and the last one's rows of the table."""
     last = rounds[-1]
     whys = [(_name(each), why) for each in last["containers"] if (why := _why(each))]
-    parts = [element("h2", "Containers"), table(headings, rows)]
+    parts = [
+        element("h2", "Containers, last round" if len(rounds) > 1 else "Containers"),
+        table(headings, rows),
+    ]
     if whys:
         parts += [element("h2", "Why"), table(("CONTAINER", "WHY"), whys, texts=2)]
     if len(rounds) > 1 and (charts := list(_rounds(rounds))):
@@ -71,10 +74,12 @@ def _why(row: Mapping[str, Any]) -> str:
 def _rounds(rounds: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Containers in the order of the last round's table, throttled ones first of all."""
     samples: dict[str, list[RoundSample]] = {_name(row): [] for row in rounds[-1]["containers"]}
-    for each in rounds:
+    for number, each in enumerate(rounds):
         for row in each["containers"]:
             one = RoundSample(each["seconds"], row["usedMsPerSecond"], row["throttledMsPerSecond"])
-            samples.setdefault(_name(row), []).append(one)
+            missed = [RoundSample(before["seconds"], None, None) for before in rounds[:number]]
+            of = samples.setdefault(_name(row), [])
+            of += [*missed[len(of) :], one]
     charted = [name for name, of in samples.items() if any(one.throttled for one in of)]
     for name in charted[:_CHARTS]:
         yield picture(delay_charts.rounds(name, samples[name]))
