@@ -8,7 +8,7 @@ CONSTRAINTS ?= $(if $(CI),-c requirements.lock)
 # More than cores: tests of real processes wait more than they compute.
 WORKERS ?= 3
 
-.PHONY: bench-agent bench-limits bench-paths bench-placement bench-quality bench-scheduler demo test test-integration test-system test-vm lint \
+.PHONY: bench-advice bench-agent bench-limits bench-paths bench-placement bench-quality bench-scheduler demo test test-integration test-system test-vm lint \
     format lock clean help
 
 help: ## what there is to make
@@ -49,6 +49,9 @@ bench-quality: $(STAMP) ## how well CPUs are placed, by allocator
 
 bench-limits: $(STAMP) ## how well the model of CPU limits agrees with this kernel, and with published tables
 	$(BIN)/python bench/limits.py
+
+bench-advice: $(STAMP) ## whether the predictions of limits advise hold in real cgroups: 40 loads, 12 minutes, root
+	$(BIN)/python bench/advice.py
 
 bench-agent: $(STAMP) ## what the agent beside a kubelet costs, and how soon containers are on their CPUs
 	$(BIN)/python bench/agent.py

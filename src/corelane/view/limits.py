@@ -86,7 +86,7 @@ def numbers(results: Sequence[ContainerResult]) -> dict[str, Any]:
     latency = {
         "max" if key == 100 else f"p{key}": middle([one.latency[key] / _MS for one in results])
         for key in results[0].latency
-        if all(key in one.latency for one in results)
+        if key in (*PERCENTILES, 100) and all(key in one.latency for one in results)
     }
     return {
         "requestsPerSecond": middle([one.per_second for one in results]),

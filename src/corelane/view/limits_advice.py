@@ -9,6 +9,7 @@ from corelane.limits.advice.consequences import Risk
 from corelane.limits.advice.effects import Fit, LoadShape, Range
 from corelane.limits.advice.judgement import Advice, Answer
 from corelane.limits.advice.options import Effect, Option
+from corelane.limits.advice.shapes import Shape
 from corelane.limits.advice.subjects import Subject
 from corelane.limits.advice.tails import Tail
 from corelane.limits.measure.throttling import CostLevel, Rates
@@ -32,10 +33,12 @@ _HEADINGS: Final = (
 )
 _OPTIONS: Final = ("", "OPTION", "THROTTLED ms/s", "USED CPUs", "STOP ms", "p99 ms", "RISK")
 _SHAPES: Final = {
-    LoadShape.BUSY: "threads that keep {cpus:.3g} CPUs busy without a pause",
-    LoadShape.BURSTS: "bursts of {work:.0f} ms of CPU time on {cpus:.3g} CPU{s} at once",
-    LoadShape.REQUESTS: "random requests of {work:.3g} ms of CPU time for {cpus:.3g} thread{s}",
-    LoadShape.UNFITTED: "no load shape of the model",
+    LoadShape.REQUESTS: "requests of {work:.3g} ms of CPU time for {threads} thread{s}{batch}",
+    LoadShape.CLIENTS: "{clients} client{cs} that wait for answers of {work:.3g} ms of CPU time from "
+    "{threads} thread{s}",
+    LoadShape.SHARED: "requests of {work:.3g} ms of CPU time, each shared by {threads} thread{s}{batch}",
+    LoadShape.SHARED_CLIENTS: "{clients} client{cs} that wait for answers of {work:.3g} ms of CPU time, each "
+    "shared by {threads} thread{s}",
 }
 
 
@@ -95,7 +98,7 @@ def _cells(one: Advice) -> tuple[str, ...]:
         "-" if rates.lost is None else f"{rates.lost:.1%}",
         str(one.level) if one.answer is not Answer.REFUSED else "-",
         str(one.answer) if best is None else best.title,
-        "-" if best is None else _range(best.effect.throttled),
+        "-" if best is None else _known(best.effect.throttled),
         "-" if best is None else str(best.risk.level),
     )
 
@@ -103,6 +106,10 @@ def _cells(one: Advice) -> tuple[str, ...]:
 def _range(one: Range, digits: int = 0, scale: float = 1.0) -> str:
     low, high = (f"{value / scale:.{digits}f}" for value in (one.low, one.high))
     return low if low == high else f"{low}-{high}"
+
+
+def _known(one: Range | None) -> str:
+    return "unknown" if one is None else _range(one)
 
 
 def _details(one: Advice, to: Console, *, everything: bool) -> None:
@@ -123,19 +130,35 @@ def _details(one: Advice, to: Console, *, everything: bool) -> None:
 
 
 def _fitted(fit: Fit) -> str:
-    what = _SHAPES[fit.shape].format(cpus=fit.cpus, work=fit.work, s="s" * (fit.cpus != 1))
     if fit.shape is LoadShape.UNFITTED:
-        return f"load: {what}: {fit.why}; bounds only"
-    if fit.wants > fit.cpus + 0.1:
+        return f"load: no load shape of the model: {fit.why}"
+    what = f"threads that keep {fit.cpus:.3g} CPUs busy without a pause"
+    if fit.likeliest:
+        what = _shape(fit.likeliest)
+    elif fit.wants > fit.cpus + 0.1:
         what += f" (up to {fit.wants:.3g}: threads waited for each other or for other processes)"
     shown, measured = f"{fit.modelled:.0f}", f"{fit.throttled:.0f}"
     fits = f"load: {what}; throttled {shown} ms/s in the model, {measured} measured"
-    return f"{fits}; {_rivals(len(fit.rivals))}" if fit.rivals else fits
+    return f"{fits}; {_rivals(fit.rivals)}" if fit.rivals else fits
+
+
+def _shape(shape: Shape) -> str:
+    what = _SHAPES[shape.kind].format(
+        work=shape.work,
+        threads=shape.threads,
+        s="s" * (shape.threads != 1),
+        batch=f" in batches of {shape.batch}" if shape.batch > 1 else "",
+        clients=shape.clients,
+        cs="s" * (shape.clients != 1),
+    )
+    if shape.background:
+        what += f"; {shape.background:.3g} ms of other work every {shape.background_every:.0f} ms"
+    return f"{what}; busy neighbours" if shape.weight else what
 
 
 def _rivals(count: int) -> str:
-    what = "another load fits" if count == 1 else f"{count} other loads fit"
-    return f"{what} the counters as well, so effects are ranges"
+    what = "another load explains" if count == 1 else f"{count} other loads explain"
+    return f"{what} the measurement as well, so effects are ranges"
 
 
 def _replicas(one: Advice) -> str:
@@ -150,7 +173,7 @@ def _option(one: Option) -> tuple[str, ...]:
     return (
         "->" if one.recommended else "",
         one.title,
-        _range(one.effect.throttled),
+        _known(one.effect.throttled),
         _range(one.effect.used, 2, 1000),
         f"at most {one.effect.stop.high:.0f}" if one.effect.stop.high else "none",
         _tail(one.effect.tail),
@@ -161,8 +184,7 @@ def _option(one: Option) -> tuple[str, ...]:
 def _tail(one: Tail | None) -> str:
     if one is None:
         return "unknown"
-    what = "" if one.of == "latency" else " delay"
-    return f"{one.now:.0f} to {_range(one.after)}{what}{' (bounds)' if one.how == 'bounds' else ''}"
+    return f"{one.now:.0f} to {_range(one.after)}"
 
 
 def _short(one: Option) -> str:
@@ -174,6 +196,8 @@ def _lines(one: Option) -> Iterator[str]:
     if one.deviation:
         yield f"    deviation: {one.deviation}"
     yield f"    risk {one.risk.level}: {one.risk.why}"
+    if one.effect.no_throttled:
+        yield f"    throttled: {one.effect.no_throttled}"
     if one.effect.no_tail:
         yield f"    p99: {one.effect.no_tail}"
     for consequence in one.consequences:
@@ -224,13 +248,17 @@ _ANSWER_KEYS: Final = {Answer.CHANGE: "change", Answer.LEAVE: "leave", Answer.RE
 
 
 def _fit(fit: Fit) -> dict[str, Any]:
+    shape = fit.likeliest
     return {
         "shape": str(fit.shape),
         "cpus": _rounded(fit.cpus) if fit.cpus != float("inf") else None,
         "wantsCpus": _rounded(fit.wants) if fit.wants else None,
-        "burstWorkMs": _rounded(fit.work) if fit.shape is LoadShape.BURSTS else None,
-        "requestWorkMs": _rounded(fit.work) if fit.shape is LoadShape.REQUESTS else None,
-        "rivals": len(fit.rivals),
+        "requestWorkMs": _rounded(shape.work) if shape else None,
+        "threads": shape.threads if shape else None,
+        "clients": shape.clients or None if shape else None,
+        "backgroundMs": _rounded(shape.background) if shape and shape.background else None,
+        "neighbours": bool(shape.weight) if shape else None,
+        "rivals": fit.rivals,
         "modelledThrottledMsPerSecond": _rounded(fit.modelled)
         if fit.shape is not LoadShape.UNFITTED
         else None,
@@ -255,7 +283,8 @@ def _plain_option(one: Option) -> dict[str, Any]:
 
 def _effect(one: Effect) -> dict[str, Any]:
     return {
-        "throttledMsPerSecond": _two(one.throttled),
+        "throttledMsPerSecond": _two(one.throttled) if one.throttled else None,
+        "noThrottled": one.no_throttled or None,
         "usedMsPerSecond": _two(one.used),
         "stopMs": _two(one.stop),
         "p99": _p99(one.tail) if one.tail else None,
@@ -264,7 +293,7 @@ def _effect(one: Effect) -> dict[str, Any]:
 
 
 def _p99(one: Tail) -> dict[str, Any]:
-    return {"of": one.of, "nowMs": _rounded(one.now), "afterMs": _two(one.after), "from": one.how}
+    return {"nowMs": _rounded(one.now), "afterMs": _two(one.after)}
 
 
 def _two(one: Range) -> dict[str, float | None]:

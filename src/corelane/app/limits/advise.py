@@ -7,9 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
-from typing import Final
 
 from corelane.app.limits import advise_inputs, advise_record, prometheus, sites
 from corelane.app.limits.advise_inputs import AdviseError
@@ -21,17 +19,13 @@ from corelane.limits.advice import judgement
 from corelane.limits.advice.judgement import Advice, Answer, Replicas
 from corelane.limits.advice.subjects import ClusterSnapshot
 from corelane.limits.lint.policy import STATIC, Policy
-from corelane.limits.measure import throttling
-from corelane.limits.measure.throttling import Latency, Measurement, PeriodUse, Rates
+from corelane.limits.measure.throttling import Latency, Measurement, Rates
 from corelane.view import limits_advice as view
 from corelane.view import limits_html, tables
 
 __all__ = ["STATIC", "AdviseError"]
 
 Say = Callable[[str], None]
-_PERIOD: Final = 0.1
-_FASTEST: Final = 0.02
-"""Seconds between readings: more readings would cost what is being measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +142,10 @@ class MeasurementSource:
 
 
 class NodeSource(MeasurementSource):
-    """This node's cgroups, read twice, or once in every period."""
+    """This node's cgroups, read twice."""
 
-    def __init__(self, source: CgroupSource, seconds: float, *, every_period: bool = False) -> None:
-        self._source, self._seconds, self._every_period = source, seconds, every_period
+    def __init__(self, source: CgroupSource, seconds: float) -> None:
+        self._source, self._seconds = source, seconds
         self.cluster = None if source.groups else (source.data_dir or datadir.default()) / "kubeconfig"
         self.local_milli = 1000 * (os.cpu_count() or 0)
 
@@ -162,40 +156,24 @@ class NodeSource(MeasurementSource):
     def measure(self, selected: Selection) -> tuple[list[Measurement], list[str]]:
         found, root = sites.find(self._source), self._source.root
         chosen = [site for site in found.sites if self._source.groups or selected.takes(site) or site.id]
-        rounds = [sites.snapshot(chosen, root)]
-        pause = _shortest_period(rounds[0]) if self._every_period else self._seconds
-        count = max(1, round(self._seconds / pause))
-        for number in range(1, count + 1):
-            time.sleep(pause)
-            rounds.append(sites.snapshot(chosen, root, with_cpus=number == count))
-        notes = [*found.notes, *(note for each in rounds for note in each.notes)]
-        if gone := sum(site.directories not in rounds[-1].readings for site in chosen):
+        before = sites.snapshot(chosen, root)
+        time.sleep(self._seconds)
+        after = sites.snapshot(chosen, root)
+        notes = [*found.notes, *before.notes, *after.notes]
+        if gone := sum(site.directories not in after.readings for site in chosen):
             notes.append(f"{gone} ended during the measurement")
-        measured = [each for site in chosen if (each := _measured(site, rounds))]
+        measured = [each for site in chosen if (each := _measured(site, before, after))]
         return measured, list(dict.fromkeys(notes))
 
 
-def _shortest_period(snapshot: Snapshot) -> float:
-    """The shortest period of the containers with a limit, in seconds; at most the usual one."""
-    return max(min([_PERIOD, *snapshot.periods]), _FASTEST)
-
-
-def _measured(site: Site, rounds: Sequence[Snapshot]) -> Measurement | None:
-    """Between the first reading and the last; a container that is missing in either is left out."""
-    first, last = rounds[0], rounds[-1]
-    if site.directories not in first.readings or site.directories not in last.readings:
+def _measured(site: Site, before: Snapshot, after: Snapshot) -> Measurement | None:
+    """Between two readings; a container that is missing in either is left out."""
+    if site.directories not in before.readings or site.directories not in after.readings:
         return None
-    measured = sites.measurement(site, first, last)
+    measured = sites.measurement(site, before, after)
     if measured is None or not (site.container or isinstance(measured.rates, Rates)):
         return None
-    return replace(measured, slots=_slots(site, rounds)) if len(rounds) > 2 else measured
-
-
-def _slots(site: Site, rounds: Sequence[Snapshot]) -> tuple[PeriodUse, ...]:
-    readings = [each.readings[site.directories] for each in rounds if site.directories in each.readings]
-    rates = [throttling.between(before.counters, after.counters) for before, after in pairwise(readings)]
-    usable = [each for each in rates if isinstance(each, Rates)]
-    return tuple(map(PeriodUse.of, usable)) if len(usable) == len(rates) else ()
+    return measured
 
 
 class PrometheusSource(MeasurementSource):

@@ -18,6 +18,7 @@ from corelane.limits.lint.located import Located, located
 from corelane.limits.lint.manifests import ManifestObject
 from corelane.limits.lint.yaml_documents import YAMLDocument
 from corelane.limits.measure import series
+from corelane.limits.measure.requests import RequestLog
 from corelane.limits.measure.throttling import Latency, LatencySource
 
 _SERVED: Final = (
@@ -111,14 +112,74 @@ async def _get(kubeconfig: Path | None) -> tuple[list[tuple[str, Any]], list[str
 
 
 def read_latency(path: Path) -> Latency:
-    """Read a mapping of percentiles (99, p99 or 0.99) to milliseconds, YAML or JSON. Raises AdviseError."""
+    """Read a service's latency. Raises AdviseError.
+
+    Either a line for each request, when it was sent in seconds and how long it took in milliseconds; or a
+    mapping, YAML or JSON, of percentiles (99, p99 or 0.99) to milliseconds, and of `requestsPerSecond`.
+    """
     try:
-        tree = yaml.safe_load(path.read_text())
+        text = path.read_text()
+        first = next((line for line in text.splitlines() if _is_content(line)), "")
+        if len(first.split()) == 2 and ":" not in first:
+            return Latency.of_log(_request_log(path, text))
+        tree = yaml.safe_load(text)
+    except AdviseError:
+        raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise AdviseError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(tree, dict) or not tree:
-        raise AdviseError(f"{path}: is not a mapping of percentiles to milliseconds, such as p99: 340")
-    return Latency({_percentile(path, key): _milliseconds(path, key, value) for key, value in tree.items()})
+        raise AdviseError(
+            f"{path}: is neither a mapping of percentiles to milliseconds, such as p99: 340, nor a line for "
+            "each request, such as 1732374000.25 34.5 (seconds when sent, milliseconds)"
+        )
+    rate = tree.pop(_RATE, None)
+    if rate is not None and not (_is_amount(rate) and rate > 0):
+        raise AdviseError(f"{path}: {_RATE}: {rate!r} is not a number of requests a second")
+    quantiles = {_percentile(path, key): _milliseconds(path, key, value) for key, value in tree.items()}
+    return Latency(quantiles, per_second=rate)
+
+
+_RATE: Final = "requestsPerSecond"
+_FEWEST_REQUESTS: Final = 100
+"""A 99th percentile of fewer is the largest value, which says little."""
+
+
+def _is_content(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def _request_log(path: Path, text: str) -> RequestLog:
+    requests = sorted(
+        _request(path, number, line) for number, line in enumerate(text.splitlines(), 1) if _is_content(line)
+    )
+    if len(requests) < _FEWEST_REQUESTS:
+        raise AdviseError(
+            f"{path}: {len(requests)} requests; a 99th percentile requires at least {_FEWEST_REQUESTS}"
+        )
+    begin, end = requests[0][0], requests[-1][0]
+    if end <= begin:
+        raise AdviseError(f"{path}: all requests were sent at {begin:g}: give the time of each, in seconds")
+    # The time after the last request is on average that between two.
+    seconds = (end - begin) * len(requests) / (len(requests) - 1)
+    moments = tuple(int((at - begin) * 1e9) for at, _ in requests)
+    return RequestLog(seconds, moments, tuple(took for _, took in requests))
+
+
+def _request(path: Path, number: int, line: str) -> tuple[float, float]:
+    try:
+        at, took = map(float, line.split())
+    except ValueError:
+        at = took = math.nan
+    if not (math.isfinite(at) and 0 <= took < _LARGEST_MS):
+        raise AdviseError(
+            f"{path}:{number}: {line.strip()[:60]!r} is not the time of a request in seconds and its latency "
+            "in milliseconds, such as 1732374000.25 34.5"
+        )
+    return at, took
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _percentile(path: Path, key: Any) -> float:
@@ -133,8 +194,7 @@ def _percentile(path: Path, key: Any) -> float:
 
 
 def _milliseconds(path: Path, key: Any, value: Any) -> float:
-    good = isinstance(value, int | float) and not isinstance(value, bool)
-    if not good or not 0 <= value < _LARGEST_MS:
+    if not _is_amount(value) or not 0 <= value < _LARGEST_MS:
         raise AdviseError(f"{path}: {key}: {value!r} is not a number of milliseconds")
     return float(value)
 
@@ -154,8 +214,9 @@ def latency_of_buckets(vector: Iterable[tuple[Mapping[str, str], float]], query:
             raise AdviseError(f"--latency {query!r}: several series per bucket: put sum by (le) around it")
         buckets[bound] = value
     try:
-        quantiles = series.histogram_quantiles(buckets, (50.0, 99.0))
+        quantiles = series.histogram_quantiles(buckets, (10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0))
     except ValueError as error:
         raise AdviseError(f"--latency {query!r}: {error}: is the window long enough?") from None
     milliseconds = {percent: 1000 * seconds for percent, seconds in quantiles.items()}
-    return Latency(milliseconds, LatencySource.PROMETHEUS)
+    rate = buckets[math.inf] if "rate(" in query else None
+    return Latency(milliseconds, LatencySource.PROMETHEUS, rate)

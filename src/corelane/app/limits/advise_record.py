@@ -12,7 +12,7 @@ import msgspec
 from corelane.app.limits.advise_inputs import AdviseError
 from corelane.app.state import files
 from corelane.limits.measure.counters import Quota
-from corelane.limits.measure.throttling import Measurement, PeriodUse, Rates, Unusable
+from corelane.limits.measure.throttling import Measurement, Rates, Unusable
 
 _TIMES: Final = ("used", "throttled", "above", "burst", "waiting", "stalled", "queued")
 _COUNTS: Final = ("periods", "throttled_periods", "bursts")
@@ -120,13 +120,9 @@ def _measurement(key: tuple[str, str, str, str], rows: list[tuple[float, _Row]],
     rates = _together(rows, rounds)
     if isinstance(rates, Unusable):
         return Measurement(rates, namespace, pod, container, node)
-    slots = tuple(
-        PeriodUse(seconds, (row.used or 0.0) * seconds, (row.throttled or 0.0) * seconds)
-        for seconds, row in rows
-    )
     waited = _mean("waited", rows, rates.seconds) or 0.0
     threads = max(row.threads or 0 for _, row in rows)
-    return Measurement(rates, namespace, pod, container, node, threads=threads, slots=slots, waited=waited)
+    return Measurement(rates, namespace, pod, container, node, threads=threads, waited=waited)
 
 
 def _together(rows: list[tuple[float, _Row]], rounds: int) -> Rates | Unusable:

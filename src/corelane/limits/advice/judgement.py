@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from corelane.kernel import cfs
-from corelane.limits.advice import fitting, tails
+from corelane.limits.advice import fitting
 from corelane.limits.advice.consequences import Weight
 from corelane.limits.advice.effects import Fit
 from corelane.limits.advice.options import AdviceCase, Option, options
@@ -131,8 +131,7 @@ def advise(
         return answer(Answer.LEAVE, _little(rates, verdict))
     if not subject.container:
         return answer(Answer.CHANGE, f"{_lost(rates)}; {_OF_POD}")
-    fit = fitting.fit(rates, subject.threads, measured.cpus, waited)
-    fit = tails.agreeing(fit, measured.latency)
+    fit = fitting.fit(measured, rates, subject.threads)
     found = options(AdviceCase(subject, measured, fit, nodes, settings, weight))
     if not found:
         return answer(Answer.LEAVE, f"{_lost(rates)}, but no available change is known to help", fit)

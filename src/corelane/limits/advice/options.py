@@ -21,6 +21,8 @@ from corelane.limits.measure.throttling import Measurement
 
 _GOOD, _FAIR = 0.001, 0.01
 """Parts of CPU demand: a smaller loss is not noticeable, or costs little (see measure.throttling)."""
+_MOST, _NEARLY_ALL = 0.75, 0.95
+"""Parts of the shapes that explain a measurement."""
 _MARGIN: Final = 0.05
 """CPUs by which a measured width may be off before it counts as one more."""
 _HOW_TO_BURST: Final = (
@@ -47,19 +49,23 @@ class OptionKind(StrEnum):
 class Effect:
     """What is forecast: throttled and used ms a second, how long a stop may last in ms, and the p99.
 
-    Without a `tail`, `no_tail` is the reason and what to collect.
+    Without `throttled`, or a `tail`, `no_throttled` and `no_tail` are the reason and what to collect.
     """
 
-    throttled: Range
+    throttled: Range | None
     used: Range
     stop: Range
     tail: Tail | None = None
     no_tail: str = ""
+    no_throttled: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One change. `deviation` is how it violates the policy; `recommended` marks the best one."""
+    """One change. `deviation` is how it violates the policy; `recommended` marks the best one.
+
+    `limit` is the new one in CPUs, where that is the change.
+    """
 
     kind: OptionKind
     title: str
@@ -69,6 +75,7 @@ class Option:
     patch: Patch | None = None
     deviation: str = ""
     recommended: bool = False
+    limit: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +123,10 @@ def _best(case: AdviceCase, made: Sequence[Option]) -> Option | None:
 
 def _effect(case: AdviceCase, change: LimitChange) -> Effect:
     forecast = effects.forecast(case.fit, change)
-    tail, no_tail = tails.tail(case.fit, change, case.measured)
+    tail, no_tail = tails.tail(case.fit, forecast, case.measured.latency)
     stop = tails.longest_stop(case.fit, change)
-    return Effect(forecast.throttled, forecast.used, stop, tail, no_tail)
+    no_throttled = "" if forecast.throttled else effects.COLLECT
+    return Effect(forecast.throttled, forecast.used, stop, tail, no_tail, no_throttled)
 
 
 def _drop(case: AdviceCase) -> Option | None:
@@ -179,6 +187,7 @@ def _raise(case: AdviceCase) -> Option | None:
         (*_does(case, new, effect), *_exclusive_too(subject, milli)),
         patches.container(subject, {"resources": amounts}, resize=same),
         _against_limit(case),
+        limit=limit,
     )
 
 
@@ -231,11 +240,14 @@ def _enough(case: AdviceCase) -> float | None:
 
 
 def _is_enough(fit: Fit, limit: float) -> bool:
-    """Not noticeable by the fit that explains the counters best, and little by any other that does."""
-    change = LimitChange(limit, fit.burst)
-    if effects.forecast(replace(fit, rivals=()), change).throttled.high > _GOOD * fit.used:
-        return False
-    return effects.forecast(fit, change).throttled.high <= _FAIR * fit.used
+    """Not noticeable by most of the shapes that explain the measurement, and little by nearly all."""
+    runs = effects.reruns(fit, LimitChange(limit, fit.burst))
+    losses = sorted(run.throttled for run in runs)
+    return _at(losses, _MOST) <= _GOOD * fit.used and _at(losses, _NEARLY_ALL) <= _FAIR * fit.used
+
+
+def _at(ordered: Sequence[float], part: float) -> float:
+    return ordered[round(part * (len(ordered) - 1))]
 
 
 def _burst(case: AdviceCase) -> Option | None:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from corelane.limits.measure.counters import WRAP, CPUCounters, CPULoad, Quota, Waits
+from corelane.limits.measure.requests import RequestLog
 
 _COUNTED: Final = (
     "usage_us",
@@ -79,20 +80,6 @@ class Rates:
         return self.throttled * self.seconds / self.throttled_periods
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodUse:
-    """What a container did between two readings about a period apart. Times in ms, of the CPU."""
-
-    seconds: float
-    used: float
-    throttled: float
-
-    @staticmethod
-    def of(rates: Rates) -> PeriodUse:
-        seconds = rates.seconds
-        return PeriodUse(seconds, (rates.used or 0.0) * seconds, (rates.throttled or 0.0) * seconds)
-
-
 class LatencySource(StrEnum):
     """Where a latency comes from."""
 
@@ -102,19 +89,32 @@ class LatencySource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """A service's measured latency: percentile (50, 99) to milliseconds."""
+    """A service's measured latency: percentile (50, 99) to milliseconds.
+
+    `per_second` is how many requests it answers, `log` all of them, where these are known.
+    """
 
     quantiles: Mapping[float, float]
     source: LatencySource = LatencySource.FILE
+    per_second: float | None = None
+    log: RequestLog | None = None
+
+    @staticmethod
+    def of_log(log: RequestLog) -> Latency:
+        """The latency of recorded requests."""
+        quantiles = {
+            percent: log.percentile(percent) for percent in (10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0)
+        }
+        return Latency(quantiles, per_second=len(log.took) / log.seconds, log=log)
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """One container's rates, or why there are none. `container` is empty for a pod as a whole.
 
-    `cpus` is how many it may run on, `threads` how many it has, 0 where unknown; `slots` its use in every
-    period; `load` that of its CPUs where it was measured; `waited` for how long other processes or the
-    hypervisor delayed it, in ms a second, where a record has it. One replica may stand for several.
+    `cpus` is how many it may run on, `threads` how many it has, 0 where unknown; `load` that of its CPUs
+    where it was measured; `waited` for how long other processes or the hypervisor delayed it, in ms a
+    second, where a record has it. One replica may stand for several.
     """
 
     rates: Rates | Unusable
@@ -126,7 +126,6 @@ class Measurement:
     """The runtime's id of the container, or the pod's UID, where only that is known."""
     cpus: int = 0
     threads: int = 0
-    slots: tuple[PeriodUse, ...] = ()
     notes: tuple[str, ...] = ()
     load: CPULoad | None = None
     waited: float = 0.0

@@ -1,5 +1,7 @@
 """Scenarios as values: a machine, its kernel, the pods on it; and what comes out when one is run."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -102,7 +104,10 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class ContainerResult:
-    """What a container did after the warm-up. Times in ns; `latency` maps percentiles, 100 is the maximum."""
+    """What a container did after the warm-up. Times in ns; `latency` maps percentiles, 100 is the maximum.
+
+    `runnable` is how many threads ran or waited for a CPU, throttled ones included, on average.
+    """
 
     path: str
     stat: CPUStat
@@ -110,6 +115,7 @@ class ContainerResult:
     requests: int
     latency: dict[int, int]
     mean_ns: float | None
+    runnable: float = 0.0
 
     @property
     def per_second(self) -> float:
@@ -199,6 +205,29 @@ class _Live:
     path: str
     group: CPUGroup
     latencies: Sequence[Histogram]
+    runnable: RunnableSamples
+
+
+class RunnableSamples:
+    """How many threads of a group run or wait, read again and again, out of step with ticks."""
+
+    _EVERY_NS = 1_730_000
+
+    def __init__(self, system: Simulator, group: CPUGroup) -> None:
+        self._system, self._group = system, group
+        self.clear()
+        self._read(None, 0)
+
+    def clear(self) -> None:
+        self._sum = self._count = 0
+
+    def mean(self) -> float:
+        return self._sum / max(self._count, 1)
+
+    def _read(self, _argument: object, _stamp: int) -> None:
+        self._sum += self._group.runnable
+        self._count += 1
+        self._system.after(self._EVERY_NS, self._read)
 
 
 def run(scenario: Scenario, seed: int = 1, *, traced: bool = False) -> SimulationResult:
@@ -217,6 +246,7 @@ def run(scenario: Scenario, seed: int = 1, *, traced: bool = False) -> Simulatio
     before = [one.group.stat() for one in live]
     pods_before = {name: group.stat() for name, group in pods.items()}
     for one in live:
+        one.runnable.clear()
         for histogram in one.latencies:
             histogram.clear()
     system.run(end)
@@ -280,7 +310,7 @@ def _begin(
         latencies.append(Histogram())
         random = _chance(seed, f"{group.name}/{i}")
         start(workload, WorkloadContext(system, group, cpus, random, latencies[-1].add, container.pinned))
-    return _Live(group.name, group, latencies)
+    return _Live(group.name, group, latencies, RunnableSamples(system, group))
 
 
 def _delays(live: _Live) -> list[tuple[float, int]]:
@@ -295,7 +325,19 @@ def _delays(live: _Live) -> list[tuple[float, int]]:
 def _result(live: _Live, before: CPUStat, seconds: float) -> ContainerResult:
     """Of several workloads in a container the first's latencies are shown."""
     first = next((one for one in live.latencies if one.count), Histogram())
-    latency = {percent: value for percent in PERCENTILES if (value := first.percentile(percent)) is not None}
+    latency = {
+        percent: value
+        for percent in (10, 25, 75, *PERCENTILES)
+        if (value := first.percentile(percent)) is not None
+    }
     if first.count:
         latency[100] = first.largest
-    return ContainerResult(live.path, live.group.stat() - before, seconds, first.count, latency, first.mean())
+    return ContainerResult(
+        live.path,
+        live.group.stat() - before,
+        seconds,
+        first.count,
+        latency,
+        first.mean(),
+        live.runnable.mean(),
+    )

@@ -229,7 +229,7 @@ def _parallel(one: Fields) -> Workload:
     )
 
 
-_ARRIVALS = "rate clients think threads"
+_ARRIVALS = "rate batch clients think variation threads"
 _KINDS: Final[dict[str, tuple[Callable[[Fields], Workload], str]]] = {
     "spin": (_spin, "threads"),
     "bursts": (_bursts, "run every pause start threads"),
@@ -254,7 +254,13 @@ def _arrivals(one: Fields) -> Open | Closed:
         raise ScenarioError(
             f"{one.path}: give either rate (requests per second) or clients (each waits for its answer)"
         )
-    return Closed(clients, think) if clients is not None else Open(rate or 0.0)
+    batch = one.take("batch", fields.count, 1)
+    variation = one.take("variation", _variation, 0.0 if rate is None else 1.0)
+    if clients is not None:
+        if batch != 1:
+            raise ScenarioError(f"{one.path}: batch is for rate; clients send one request each")
+        return Closed(clients, think, variation)
+    return Open(rate or 0.0, batch, variation)
 
 
 def _duration(value: Any) -> Duration:
@@ -275,6 +281,14 @@ def _sigma(value: Any) -> float:
     found = fields.number(value)
     if found > 4:
         raise ValueError(f"{fields.shown(value)} is not between 0 and 4")
+    return found
+
+
+def _variation(value: Any) -> float:
+    """Beyond 10 hardly any interval is near the mean."""
+    found = fields.number(value)
+    if found > 10:
+        raise ValueError(f"{fields.shown(value)} is not between 0 and 10")
     return found
 
 

@@ -27,17 +27,38 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Requests come whether or not earlier ones were answered, at random (Poisson)."""
+    """Requests come whether or not earlier ones were answered, `batch` at once.
+
+    `variation` is that of the intervals, standard deviation over mean: 1 is at random (Poisson), 0 regular;
+    intervals are drawn from a gamma distribution.
+    """
 
     per_second: float
+    batch: int = 1
+    variation: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Clients, each of which sends its next request after the last answer and a think time."""
+    """Clients, each of which sends its next request after the last answer and a think time.
+
+    `variation` is that of the think time, as in `Open`.
+    """
 
     clients: int
     think_ns: int = 0
+    variation: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Requests come at recorded moments, in ns from the start and in order, and again every `every_ns`."""
+
+    moments_ns: tuple[int, ...]
+    every_ns: int
+
+
+Arrivals = Open | Closed | Recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +88,7 @@ class ThreadPoolServer:
     """A pool of threads that takes requests from one queue."""
 
     service: Duration
-    arrivals: Open | Closed
+    arrivals: Arrivals
     threads: int | None = None
     network_ns: int = 0
 
@@ -85,7 +106,7 @@ class EventServer:
     wake: Duration
     accept: Duration
     handle: Duration
-    arrivals: Open | Closed
+    arrivals: Arrivals
     threads: int | None = None
     network_ns: int = 100 * US
     send_ns: int = 100 * US
@@ -106,12 +127,15 @@ class Parallel:
     serial: Duration
     work: Duration
     regions: int
-    arrivals: Open | Closed
+    arrivals: Arrivals
     threads: int | None = None
     spin_ns: int = 1 * MS
     imbalance: float = 0.1
     overhead_ns: int = 5 * US
 
+
+_REGULAR = 0.01
+"""Intervals that vary by less are equal."""
 
 Workload = Spin | Bursts | ThreadPoolServer | EventServer | Parallel
 
@@ -144,6 +168,16 @@ class WorkloadContext:
             return lambda: mean
         location = math.log(mean) - sigma * sigma / 2
         return lambda: max(int(draw(location, sigma)), 1000)
+
+    def intervals(self, mean_ns: float, variation: float) -> Callable[[], int]:
+        """A function that draws times in ns, gamma distributed: deviation over mean is `variation`."""
+        if variation < _REGULAR or not mean_ns:
+            return lambda: int(mean_ns)
+        if variation == 1.0:
+            rate, draw = 1 / mean_ns, self.random.expovariate
+            return lambda: int(draw(rate))
+        shape, gamma = 1 / variation**2, self.random.gammavariate
+        return lambda: int(gamma(shape, mean_ns / shape))
 
 
 def start(workload: Workload, context: WorkloadContext) -> None:
@@ -184,34 +218,51 @@ def _bursts(workload: Bursts, context: WorkloadContext) -> None:
     context.start([burst() for _ in range(context.threads(workload.threads))])
 
 
-def _ask(
-    context: WorkloadContext, arrivals: Open | Closed, send: Callable[[int], None]
-) -> Callable[[int], None]:
+def _ask(context: WorkloadContext, arrivals: Arrivals, send: Callable[[int], None]) -> Callable[[int], None]:
     """Start clients, which send requests by the moment they began; call the result with it when done."""
     system, add = context.system, context.record_latency
+    if isinstance(arrivals, Recorded):
+        _replay(system, arrivals, send)
+        return lambda began: add(system.now - began)
     if isinstance(arrivals, Open):
-        rate, draw = arrivals.per_second / SECOND, context.random.expovariate
+        if arrivals.per_second <= 0:
+            return lambda began: add(system.now - began)
+        interval = context.intervals(SECOND * arrivals.batch / arrivals.per_second, arrivals.variation)
+        sizes = range(arrivals.batch)
 
         def come(_argument: Any, _stamp: int) -> None:
-            send(system.now)
-            system.after(int(draw(rate)), come)
+            for _ in sizes:
+                send(system.now)
+            system.after(interval(), come)
 
-        if rate > 0:
-            system.after(int(draw(rate)), come)
+        system.after(interval(), come)
         return lambda began: add(system.now - began)
 
-    think = arrivals.think_ns
+    think = context.intervals(arrivals.think_ns, arrivals.variation)
 
     def again(_argument: Any, _stamp: int) -> None:
         send(system.now)
 
     def done(began: int) -> None:
         add(system.now - began)
-        system.after(think, again)
+        system.after(think(), again)
 
     for client in range(arrivals.clients):
         system.after(client * _APART_NS, again)
     return done
+
+
+def _replay(system: Simulator, arrivals: Recorded, send: Callable[[int], None]) -> None:
+    moments, count = arrivals.moments_ns, len(arrivals.moments_ns)
+
+    def come(number: int, _stamp: int) -> None:
+        send(system.now)
+        after = number + 1
+        turn, place = divmod(after, count)
+        system.after(max(turn * arrivals.every_ns + moments[place] - system.now, 0), come, after)
+
+    if count:
+        system.after(moments[0], come, 0)
 
 
 _APART_NS = 20_000

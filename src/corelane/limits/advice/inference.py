@@ -1,0 +1,231 @@
+"""Which shapes of load explain what was measured: drawn at random, simulated, the likeliest varied further.
+
+Population Monte Carlo: many draws are simulated once, the nearest several times; those that are likely are
+varied and simulated in turn. All draws come from a fixed seed, so the same measurement has the same answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from random import Random
+from typing import Final
+
+from corelane.limits.advice.likelihood import Match, Observed, match, rough_distance
+from corelane.limits.advice.shapes import LoadShape, Shape
+from corelane.limits.measure.requests import RequestLog
+
+_KINDS: Final = (LoadShape.REQUESTS, LoadShape.CLIENTS, LoadShape.SHARED, LoadShape.SHARED_CLIENTS)
+_MOST_THREADS: Final = 64
+_MOST_AT_ONCE: Final = 100
+_MOST_CPUS: Final = {False: 16, True: 4}
+"""CPUs that are simulated, without and with neighbours on each."""
+_SEEDS: Final = (1, 2, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What is known beside the counters: `cpus` 0 and `threads` None where unknown.
+
+    `waiters` is how many threads waited for a CPU, `contended` whether other processes used CPU time there.
+    """
+
+    cpus: int = 0
+    threads: int | None = None
+    waiters: int = 0
+    contended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How many shapes are drawn, how many of them are looked at closely, and how many in each later round."""
+
+    drawn: int = 160
+    close: int = 40
+    varied: int = 40
+    rounds: int = 2
+
+
+FULL: Final = Effort()
+QUICK: Final = Effort(120, 24, 20, 1)
+"""For totals without a latency, of which a cluster may have hundreds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A shape, and how well it matches what was measured."""
+
+    shape: Shape
+    match: Match
+
+    @property
+    def score(self) -> float:
+        return self.match.score
+
+
+def candidates(observed: Observed, hints: Hints, effort: Effort = FULL) -> list[Candidate]:
+    """Return the shapes that were looked at closely, the likeliest first."""
+    chance = Random("shapes")  # noqa: S311 - has to be reproducible
+    prior = Prior(observed, hints, chance)
+    drawn = [
+        (rough_distance(shape, observed), number, shape) for number, shape in enumerate(prior.draws(effort))
+    ]
+    drawn.sort(key=lambda each: each[:2])
+    found = [_scored(shape, observed) for _, _, shape in drawn[: effort.close]]
+    for _ in range(effort.rounds):
+        found.sort(key=lambda each: -each.score)
+        parents = _resampled(found, effort.varied, chance)
+        found += [_scored(prior.varied(parent.shape), observed) for parent in parents]
+    return sorted(found, key=lambda each: -each.score)
+
+
+def _scored(shape: Shape, observed: Observed) -> Candidate:
+    return Candidate(shape, match(shape, observed, _SEEDS))
+
+
+_TEMPERATURE: Final = 4.0
+"""Flattens the likelihood where parents are chosen, so that more than one kind of load goes on."""
+
+
+def _resampled(found: Sequence[Candidate], count: int, chance: Random) -> list[Candidate]:
+    best = found[0].score
+    weights = [math.exp(max((each.score - best) / _TEMPERATURE, -700)) for each in found]
+    return chance.choices(found, weights, k=count)
+
+
+def sample(found: Sequence[Candidate], count: int) -> tuple[Shape, ...]:
+    """Return shapes of sorted candidates as often as they are likely; the likeliest comes first."""
+    chance, best = Random("sample"), found[0].score  # noqa: S311 - has to be reproducible
+    weights = [math.exp(max(each.score - best, -700)) for each in found]
+    chosen = chance.choices(found, weights, k=count - 1)
+    return (found[0].shape, *(each.shape for each in chosen))
+
+
+class Prior:
+    """Draws shapes that use as much CPU time, and answer as many requests, as was measured."""
+
+    def __init__(self, observed: Observed, hints: Hints, chance: Random) -> None:
+        self._observed, self._hints, self._chance = observed, hints, chance
+        self._cpus = min(hints.cpus or min(hints.threads or 8, 8), _MOST_CPUS[hints.contended])
+        log = observed.log
+        self._mean = log.mean if log else _mean(observed.latency)
+        self._clients = log.in_flight if log else 0
+        self._kinds = kinds(log)
+
+    def draws(self, effort: Effort) -> list[Shape]:
+        """Return shapes of all kinds in turn, every second one with background work."""
+        kinds = self._kinds
+        return [
+            self._draw(kinds[number % len(kinds)], background=number // len(kinds) % 2 == 1)
+            for number in range(effort.drawn)
+        ]
+
+    def _log(self, low: float, high: float) -> float:
+        return math.exp(self._chance.uniform(math.log(low), math.log(max(high, low))))
+
+    def _draw(self, kind: LoadShape, *, background: bool) -> Shape:
+        chance, used = self._chance, self._observed.used
+        part = chance.uniform(0.1, 0.75) if background else 0.0
+        rate = self._rate(used * (1 - part)) * self._log(0.95, 1.05)
+        work = used * (1 - part) / rate * self._log(0.95, 1.05)
+        shape = Shape(kind, self._cpus, self._threads(kind), work, chance.uniform(0.05, 1.1), rate)
+        if kind.closed:
+            clients = self._clients or round(self._log(1, 32))
+            shape = replace(shape, per_second=0.0, clients=clients, think=self._think(clients, rate))
+        elif log := self._observed.log:
+            shape = replace(shape, moments=log.moments, every=log.seconds * 1000)
+        else:
+            batch = 1 if chance.random() < 0.5 else round(self._log(2, min(max(rate, 2.0), _MOST_AT_ONCE)))
+            variation = 1.0 if chance.random() < 0.6 else chance.uniform(0.05, 1.0)
+            shape = replace(shape, batch=batch, variation=variation)
+        if part:
+            every = self._log(80, 2000)
+            shape = replace(shape, background=used * part * every / 1000, background_every=every)
+        if self._hints.contended and chance.random() < 0.5:
+            shape = replace(shape, weight=self._log(0.05, 5))
+        return shape
+
+    def _rate(self, used: float) -> float:
+        """Requests a second: counted, or by sizes from small to several quotas."""
+        if self._observed.requests:
+            return self._observed.requests
+        quota = (self._observed.now.limit or 1.0) * self._observed.period
+        smallest = max(quota / 64, used * self._observed.period / 1000 / 32)
+        largest = max(min(16 * quota, used * self._observed.seconds / 3), smallest)
+        return max(used, 0.01) / self._log(smallest, largest)
+
+    def _threads(self, kind: LoadShape) -> int:
+        chance, hints = self._chance, self._hints
+        if hints.threads:
+            return min(hints.threads, _MOST_THREADS)
+        most = min(max(hints.waiters or 2 * self._cpus, 1), _MOST_THREADS)
+        if kind.shared:
+            return chance.choice((min(self._cpus, max(most, 2)), max(2, round(self._log(2, max(most, 2))))))
+        return chance.choice((1, min(self._cpus, most), most, max(round(self._log(1, most)), 1)))
+
+    def _think(self, clients: int, rate: float) -> float:
+        """By Little's law: clients are waiting for an answer, or thinking."""
+        mean = self._mean if self._mean is not None else self._log(1, 1000)
+        doubt = 1.05 if self._observed.log else 1.2
+        return max(1000 * clients / rate - mean * self._log(1 / doubt, doubt), 0.0)
+
+    def varied(self, shape: Shape) -> Shape:
+        """Return a shape near another one."""
+        chance = self._chance
+
+        def near(value: float, by: float) -> float:
+            return value * math.exp(chance.gauss(0, by))
+
+        shape = replace(
+            shape,
+            work=near(shape.work, 0.05),
+            sigma=min(max(shape.sigma + chance.gauss(0, 0.12), 0.0), 1.5),
+            per_second=near(shape.per_second, 0.05),
+            think=near(shape.think, 0.12),
+            background=near(shape.background, 0.12),
+            background_every=near(shape.background_every, 0.2),
+            weight=near(shape.weight, 0.4),
+        )
+        if chance.random() < 0.3 and not self._hints.threads:
+            shape = replace(shape, threads=self._threads(shape.kind))
+        if shape.kind.closed and not self._clients and chance.random() < 0.4:
+            clients = max(round(near(shape.clients, 0.4)), 1)
+            rate = 1000 * shape.clients / (shape.think + (self._mean or shape.work))
+            shape = replace(shape, clients=clients, think=self._think(clients, rate))
+        if not shape.kind.closed and not shape.moments and chance.random() < 0.5:
+            batch = min(max(round(near(shape.batch, 0.25)), 1), _MOST_AT_ONCE)
+            variation = min(max(near(shape.variation, 0.3), 0.05), 1.0)
+            shape = replace(shape, batch=batch, variation=variation)
+        return shape
+
+
+_LEAST_OPEN: Final = 0.75
+_DOUBT: Final = 0.1
+
+
+def kinds(log: RequestLog | None) -> tuple[LoadShape, ...]:
+    """Leave out open or closed loads where recorded requests rule them out.
+
+    One of n clients meets at most the n - 1 others; a request at random meets the average of all times.
+    """
+    if log is None:
+        return _KINDS
+    crowding, clients = log.crowding, log.in_flight
+    if crowding < _LEAST_OPEN:
+        return tuple(kind for kind in _KINDS if kind.closed)
+    if crowding > (clients - 1) / clients + _DOUBT:
+        return tuple(kind for kind in _KINDS if not kind.closed)
+    return _KINDS
+
+
+def _mean(latency: Mapping[int, float]) -> float | None:
+    """The mean of a distribution known at a few percentiles, between which it is taken as linear."""
+    known = sorted(latency.items())
+    if not known:
+        return None
+    points = [(0.0, 0.7 * known[0][1]), *((float(percent), value) for percent, value in known)]
+    points.append((100.0, points[-1][1] * 1.2))
+    areas = ((b - a) * (x + y) / 2 for (a, x), (b, y) in pairwise(points))
+    return sum(areas) / 100
