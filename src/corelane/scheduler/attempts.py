@@ -1,7 +1,7 @@
 """What came of one attempt to place a pod, and the message about it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -112,10 +112,9 @@ def message(result: Attempt, count: int) -> str:
     prefix = f"0/{count} nodes are available: "
     if result.rejected:
         return f"{prefix}{'; '.join(map(str, result.rejected.reasons))}."
-    reasons: Counter[NodeReason] = Counter()
-    for rejection, number in _counted(result.rejections):
-        for reason in rejection.reasons:
-            reasons[reason] += number
+    reasons = [
+        (reason, number) for rejection, number in _counted(result.rejections) for reason in rejection.reasons
+    ]
     return f"{prefix}{_joined(reasons)}." if reasons else "no nodes available to schedule pods"
 
 
@@ -131,15 +130,25 @@ def _counted(rejections: Mapping[str, Rejection]) -> Iterator[tuple[Rejection, i
         yield from ((rejection, 1) for rejection in rejections.values())
 
 
-def _joined(reasons: Mapping[NodeReason, int]) -> str:
-    texts: Counter[str] = Counter()
-    if len(reasons) > MOST_REASONS:
-        short: Counter[Reason] = Counter()
-        for reason, count in reasons.items():
-            short[reason.reason] += count
-        for one, count in short.items():
-            texts[sentence(one)] += count
+def _joined(reasons: Sequence[tuple[NodeReason, int]]) -> str:
+    """The texts with their counts; each is made once, and details are looked at only if they are printed."""
+    counts: Counter[NodeReason | Reason] = Counter()
+    if _are_many(reason for reason, _ in reasons):
+        for reason, count in reasons:
+            counts[reason.reason] += count
     else:
-        for reason, count in reasons.items():
-            texts[str(reason)] += count
+        for reason, count in reasons:
+            counts[reason] += count
+    texts: Counter[str] = Counter()
+    for one, count in counts.items():
+        texts[sentence(one) if isinstance(one, Reason) else str(one)] += count
     return ", ".join(sorted(f"{count} {text}" for text, count in texts.items()))
+
+
+def _are_many(reasons: Iterable[NodeReason]) -> bool:
+    distinct: set[NodeReason] = set()
+    for reason in reasons:
+        distinct.add(reason)
+        if len(distinct) > MOST_REASONS:
+            return True
+    return False
