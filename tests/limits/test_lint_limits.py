@@ -338,6 +338,20 @@ def test_runtimes_read_the_limit_from_a_version_on(what, image, old, new):
     assert not image_threads.reads_limit(found, old, {}, own=True)
 
 
+@pytest.mark.parametrize(
+    ("device", "severity"),
+    [
+        ("nvidia.com/gpu", Severity.INFO),
+        ("google.com/tpu", Severity.INFO),
+        ("acme.com/nic", Severity.WARNING),
+    ],
+)
+def test_threads_beside_an_accelerator_are_information(device, severity):
+    own = f"{{requests: {{cpu: 2}}, limits: {{cpu: 2, memory: 1Gi, {device}: 1}}}}"
+    text = workload(container(own).replace("image: app", "image: 'vllm/vllm-openai:v0.11.0'"))
+    assert only("threads-from-node", text).severity is severity
+
+
 def test_the_articles_case_fails_by_default():
     """PyTorch with limit = request = 4 on 16 CPUs: stopped for 75 ms of every 100 ms."""
     torch = workload(container(amounts("4", limit="4"))).replace("image: app", "image: pytorch/pytorch:2.5")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
 from corelane.limits.lint.findings import Remark, cpus, many, rule, stall
 from corelane.limits.lint.image_threads import counts_node_cpus
+from corelane.limits.lint.located import pairs
 from corelane.limits.lint.manifests import ManifestContainer
 from corelane.limits.lint.pod_context import (
     PodContext,
@@ -20,8 +22,15 @@ from corelane.limits.lint.policy import Severity
 from corelane.limits.lint.thread_settings import ThreadSetting, at_once
 from corelane.workload import ContainerKind
 
+_ACCELERATOR: Final = re.compile(r"gpu|tpu|nvidia|gaudi|neuron")
 _HALF_LOST_MS: Final = 50.0
 _NODE_CPUS: Final = 16
+
+
+def _on_accelerator(container: ManifestContainer) -> bool:
+    """Whether a device (nvidia.com/gpu, google.com/tpu) does the work, so that CPU pools are hardly busy."""
+    limits = pairs(container.node, "resources", "limits")
+    return any("/" in name and _ACCELERATOR.search(name) for name, _ in limits)
 
 
 def _limited(context: PodContext) -> Iterator[tuple[ManifestContainer, int]]:
@@ -97,7 +106,7 @@ def _from_node(context: PodContext) -> Iterator[Remark]:
             f"{known.what}, whatever the limit of {cpus(limit)}: on a node of {node_cpus} CPUs "
             f"{stall(cost)}; the larger the node, the worse",
             f"{known.remedy}; and drop the limit",
-            Severity.INFO if context.object.batch else None,
+            Severity.INFO if context.object.batch or _on_accelerator(container) else None,
             container.name,
             cost,
         )
