@@ -15,8 +15,11 @@ from corelane.kube.pod import Pod
 from corelane.kube.translate import exported_zones
 from corelane.node.zones import alignment, scoring
 from corelane.node.zones.zone_state import ZonesState, assume
+from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
+from corelane.scheduler.framework.plugin import Cycle
 from corelane.scheduler.instructions import Bind, SetCondition
+from corelane.scheduler.plugins.node_resources import NodeResourcesFit
 from corelane.scheduler.scheduling import SchedulerCore
 from corelane.workload import PodRequest
 
@@ -57,6 +60,46 @@ def test_scores_are_upstreams() -> None:
         for strategy in get_args(scoring.Strategy):
             ours = scoring.score(known, pod, strategy, case["weights"])
             assert ours == case["answer"]["scores"][strategy], (strategy, case)
+
+
+def test_pods_go_to_the_node_with_upstreams_best_score() -> None:
+    """Of four nodes; those whose totals are too small do not count."""
+    differing = best = 0
+    for group in zip(*[iter(cases())] * 4, strict=False):
+        core, request_of = SchedulerCore(), request(group[0]["pod"])
+        scores: dict[str, int] = {}
+        for number, case in enumerate(group):
+            name, known = str(number), state(case)
+            add_node(core, case, name)
+            if alignment.admit(known, request_of)[1].admitted:
+                scores[name] = scoring.score(known, request_of, "LeastAllocated")
+        pod = msgspec.convert(group[0]["pod"], Pod)
+        fitting = [name for name in scores if has_totals(core, name, PodInfo.of(pod))]
+        core.handle(PodChanged(0, None, replace(pod, spec=replace(pod.spec, scheduler_name=core.name))))
+        bound = [one.node for one in core.handle(CycleDue(0)) if isinstance(one, Bind)]
+        assert bool(bound) == bool(fitting), group
+        if len({scores[name] for name in fitting}) > 1:
+            differing += 1
+            best += scores[bound[0]] == max(scores[name] for name in fitting)
+    assert differing > 50
+    assert best >= 0.97 * differing
+
+
+def add_node(core: SchedulerCore, case: dict[str, Any], name: str) -> None:
+    node, nrt = msgspec.convert(case["node"], Node), msgspec.convert(case["nrt"], NodeResourceTopology)
+    core.handle(NodeChanged(0, None, replace(node, metadata=replace(node.metadata, name=name))))
+    core.handle(TopologyChanged(0, None, replace(nrt, metadata=replace(nrt.metadata, name=name))))
+    for other in case["assumed"]:
+        pod = msgspec.convert(other, Pod)
+        unique = f"{name}-{pod.metadata.uid}"
+        meta = replace(pod.metadata, name=unique, uid=unique)
+        core.handle(PodChanged(0, None, replace(pod, metadata=meta, spec=replace(pod.spec, node_name=name))))
+
+
+def has_totals(core: SchedulerCore, name: str, pod: PodInfo) -> bool:
+    node = core.cluster.get(name)
+    assert node is not None
+    return NodeResourcesFit().filter(Cycle(pod, cluster=core.cluster), node) is None
 
 
 def test_the_whole_scheduler_gives_upstreams_verdicts() -> None:

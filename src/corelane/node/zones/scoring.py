@@ -112,8 +112,8 @@ def spans(state: ZonesState, request: PodRequest) -> tuple[int, ...]:
     if state.crane:
         zones = len(crane.admit(state, request)[1].zone_cpus)
         return (zones,) if zones else ()
-    if request.qos is not QOSClass.GUARANTEED:
-        return ()
+    if request.qos is not QOSClass.GUARANTEED or state.policy == "single-numa-node":
+        return ()  # Under that policy nothing is admitted but what has one NUMA node.
     return tuple(len(zones) for zones, _ in _needs(state, request) or ())
 
 
