@@ -80,6 +80,7 @@ def plain(report: LintReport, notes: Sequence[str] = ()) -> dict[str, Any]:
             "workloads": report.workloads,
             **{str(level): counts[str(level)] for level in Severity},
             "skipped": dict(report.skipped),
+            "unjudged": dict(report.unjudged),
         },
     }
 
