@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _NAMES: Final = 16
 """Node names of one row at most."""
+_COLUMN_GAP: Final = 3
 WIDTH: Final = 110
 """Columns to which sentences are wrapped at most."""
 _VERDICTS: Final = {
@@ -135,10 +136,16 @@ def _show_scores(pod: PodDecision, to: Console) -> None:
         return
     rows = [_score_row(one) for one in pod.terms]
     rows.append(("total, weighted", "", *map(_number, pod.totals)))
-    chosen, *others = pod.candidates
     scale = "0 to 100; indented: values behind a score" if any(map(_is_detail, pod.terms)) else "0 to 100"
     title = f"Scores ({scale}) of the best of {pod.feasible} nodes"
-    tables.show(title, ("TERM", "WEIGHT", f"{chosen} (chosen)", *others), rows, to)
+    chosen, *others = pod.candidates
+    names = [f"{chosen} (chosen)", *others]
+    widths = max(len(row[0]) for row in rows), len("WEIGHT"), *map(len, names)
+    if sum(widths) + _COLUMN_GAP * len(widths) > to.width:  # Numbers instead of long node names.
+        names = ["1 (chosen)", *map(str, range(2, len(names) + 1))]
+        tables.pairs(title, list(zip(names, pod.candidates, strict=True)), to)
+        title = ""
+    tables.show(title, ("TERM", "WEIGHT", *names), rows, to)
     if line := _deciding(pod):
         _say(line, to)
         to.print()
