@@ -106,3 +106,14 @@ def test_of_a_set_up_step_only_the_status_counts():
     step = {"setup": True, "expect": {"status": 201, "contentType": "application/json"}}
     assert not compare(step, {"status": 201, "contentType": "x", "body": {}}, Normaliser())
     assert compare(step, {"status": 200, "contentType": "application/json", "body": {}}, Normaliser())
+
+
+def test_a_subset_may_identify_elements_by_a_nested_member():
+    expected = {"items": [{"metadata": {"name": "b"}, "x": 1}]}
+    actual = {"items": [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}, "x": 1}]}
+    assert align(expected, actual, {"items": "metadata.name"}) == expected
+
+
+def test_an_expected_element_without_the_identifying_member_is_a_difference():
+    expected, actual = {"items": [{"x": 1}]}, {"items": [{"name": "a"}]}
+    assert list(differences(expected, align(expected, actual, {"items": "name"})))

@@ -110,7 +110,8 @@ def _at(value: Any, path: list[str]) -> Iterator[Any]:
 def align(expected: Answer, actual: Answer, subsets: Mapping[str, str]) -> Answer:
     """`actual`, its containers at the paths of `subsets` cut down to what `expected` lists, in that order.
 
-    `subsets` gives for each path the member that identifies an element of the list, or `key` for a dict.
+    `subsets` gives for each path the member that identifies an element of the list, with dots where it is
+    nested (`metadata.name`), or `key` for a dict. An expected element without it is compared as missing.
     """
     actual = deepcopy(actual)
     for path in sorted(subsets, key=lambda path: path.count(".")):
@@ -138,8 +139,14 @@ def _listed(expected: Any, actual: Any, key: str) -> Any:
         return {name: actual[name] for name in expected if name in actual}
     if not (isinstance(expected, list) and isinstance(actual, list)):
         return actual
-    found = {item.get(key): item for item in actual if isinstance(item, dict)}
-    return [found[item[key]] for item in expected if item[key] in found]
+    found = {_identity(item, key): item for item in actual}
+    return [found[identity] for item in expected if (identity := _identity(item, key)) in found]
+
+
+def _identity(item: Any, key: str) -> str:
+    """Return the member that identifies an element, as text, for comparison; its whole text without one."""
+    values = list(_at(item, [key])) or list(_at(item, key.split(".")))
+    return repr(values[0] if values else item)
 
 
 def differences(expected: Any, actual: Any, path: str = "") -> Iterator[str]:
