@@ -1,4 +1,5 @@
 import os
+import resource
 import stat
 
 import pytest
@@ -85,3 +86,16 @@ def test_files_larger_than_one_read_come_whole(tmp_path):
     (tmp_path / "big").write_text("x" * 200_000)
     assert Directory(str(tmp_path)).read("big") == "x" * 200_000
     assert len(Directory("/proc").read("self/status").splitlines()) > 10
+
+
+def test_a_failed_write_names_the_file(tmp_path):
+    """The kernel's EFBIG stands for a full disk: both come from write(2), which names no file."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as failed:
+            write_atomic(tmp_path / "state", "x" * 100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert failed.value.filename == str(tmp_path / "state")
+    assert list(tmp_path.iterdir()) == []

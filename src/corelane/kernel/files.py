@@ -80,7 +80,8 @@ def _read_all(fd: int) -> bytes:
 def write_atomic(path: str | Path, data: str | bytes, *, mode: int = 0o644) -> None:
     """Replace a file whole: readers, also after a crash, see the old content or the new one.
 
-    Content and directory entry are fsynced before this returns. Raises OSError, with `path` untouched.
+    Content and directory entry are fsynced before this returns. Raises OSError that names `path`, which is
+    untouched then.
     """
     path = Path(path)
     content = data.encode() if isinstance(data, str) else data
@@ -92,9 +93,11 @@ def write_atomic(path: str | Path, data: str | bytes, *, mode: int = 0o644) -> N
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
         Path(temporary).replace(path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             Path(temporary).unlink()
+        if isinstance(error, OSError) and not error.filename:
+            error.filename = str(path)
         raise
     _fsync_directory(path.parent)
 
