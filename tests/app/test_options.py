@@ -72,6 +72,13 @@ def test_an_unreadable_kubeconfig_is_an_error_of_one_line(tmp_path: Path) -> Non
     assert str(tmp_path / "kubeconfig") in str(refused.value)
 
 
+@pytest.mark.parametrize("text", ["0-1", "0,1", "0-7"])
+def test_reserving_all_cpus_is_an_error_of_one_line(text: str) -> None:
+    said = given(reserved_cpus=text)
+    with pytest.raises(SettingsError, match=r"^--reserved-cpus .* reserves all CPUs of this machine \(0-1\)"):
+        options.check_settings(said, options.settings(said), parse_spec("core:2"))
+
+
 def test_missing_reserved_cpus_are_an_error_that_names_the_option() -> None:
     said = given(reserved_cpus="1,99")
     with pytest.raises(SettingsError) as refused:

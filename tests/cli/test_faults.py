@@ -23,6 +23,8 @@ def corelane(*args: str) -> subprocess.CompletedProcess[str]:
         (("status", "--kubeconfig", "/nowhere/kubeconfig"), ["/nowhere/kubeconfig", "`corelane up`"]),
         (("vectors", "/nowhere/file"), ["/nowhere/file"]),
         (("up", "--nodes", "-1"), ["--nodes"]),
+        (("up", "--data-dir", ""), ["--data-dir"]),
+        (("down", "--data-dir", ""), ["--data-dir"]),
         (("up", "--port", "70000"), ["--port"]),
         (("nonsense",), ["nonsense"]),
     ],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from corelane.cli._errors import Fault
-from corelane.cli._options import choice, file, gathered, text, together
+from corelane.cli._options import DIRECTORY, choice, file, gathered, text, together
 
 if TYPE_CHECKING:
     from corelane.app.limits.prometheus import PrometheusServer
@@ -67,7 +67,7 @@ source = gathered(
     ),
     click.option(
         "--data-dir",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=DIRECTORY,
         help="Where `corelane up` keeps its state.  [default: /var/lib/corelane, or the user's own]",
     ),
     click.option(

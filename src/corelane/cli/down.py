@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.option(
     "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=_options.DIRECTORY,
     help="Data directory of the `corelane up`; it may be deleted.  "
     "[default: /var/lib/corelane for root, else ~/.local/state/corelane]",
 )

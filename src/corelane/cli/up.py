@@ -14,7 +14,7 @@ from corelane.cli._errors import Command
 @click.command(cls=Command)
 @click.option(
     "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=_options.DIRECTORY,
     help="Where state is kept.  [default: /var/lib/corelane for root, else ~/.local/state/corelane]",
 )
 @click.option(

@@ -104,6 +104,12 @@ def settings(options: UpOptions) -> NodeConfig:
 
 def check_settings(options: UpOptions, config: NodeConfig, machine: Machine, within: str = "") -> None:
     """Raise SettingsError for a setting that this machine cannot satisfy, naming field or option."""
+    named = None if within else reserved(options)
+    if named and not machine.usable - named:
+        raise SettingsError(
+            f"--reserved-cpus {named} reserves all CPUs of this machine ({machine.usable}), "
+            "none is left for exclusive use; leave out at least one"
+        )
     try:
         check(config, usable_topology(machine), machine)
     except NodeConfigError as error:
