@@ -96,6 +96,18 @@ def test_the_confirmation_event_comes_once_with_the_cpus():
     assert world.core.ledger.entries["x", "a"].phase == "confirmed"
 
 
+def test_a_container_whose_end_is_noticed_before_its_start_has_its_started_event():
+    world = World(cpus=4)
+    world.add(plan("s", ("a", APP, 100), **SHARED, policy=RestartPolicy.NEVER))
+    while not world.processes:
+        world.deliver(0) if world.inbox else world.carry_out(0)
+    world.exit(world.container("s", "a"), 0)
+    world.deliver(len(world.inbox) - 1)
+    world.settle()
+    assert told(world, "Started") == ["Container a started on CPUs 0-3"]
+    assert world.statuses["s"]["phase"] == "Succeeded"
+
+
 def test_drift_is_corrected_and_the_event_comes_once_in_ten_minutes():
     world = running(plan("x", ("a", APP, 1000)))
     for seconds, count in ((5, 1), (5, 1), (5, 1), (600, 2)):

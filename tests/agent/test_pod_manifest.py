@@ -32,6 +32,10 @@ def planned(*args, processes=True, **more):
     return pod_manifest.pod_plan(pod(*args, **more), processes=processes)
 
 
+def test_args_alone_are_a_command():
+    assert planned({"command": [], "args": ["sleep", "1"]}).refusal is None
+
+
 def test_containers_in_order_with_their_kinds():
     inits = [{"name": "i", **COMMAND}, {"name": "s", "restartPolicy": "Always", **COMMAND}]
     found = planned(initContainers=inits, terminationGracePeriodSeconds=7, restartPolicy="OnFailure")
@@ -47,7 +51,7 @@ def test_containers_in_order_with_their_kinds():
     ("container", "spec", "reason", "words"),
     [
         ({"command": []}, {}, "CommandMissing", "container c: command is not set"),
-        ({"command": [], "args": ["x"]}, {}, "CommandMissing", "container c: command is not set"),
+        ({"command": [], "args": []}, {}, "CommandMissing", "container c: command is not set"),
         (
             {"volumeMounts": [{"name": "v", "mountPath": "/data"}]},
             {},

@@ -1,6 +1,7 @@
 """Containers without processes: honest about it, and otherwise like real ones."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -47,6 +48,18 @@ def test_a_container_runs_until_it_is_stopped_and_there_is_nothing_to_confirm(tm
         await runtime.remove(started.id)
         assert await runtime.containers() == []
         await runtime.remove(started.id)
+
+    asyncio.run(scenario())
+
+
+def test_an_init_container_completes_at_once(tmp_path):
+    async def scenario():
+        runtime = SimulatedRuntime(tmp_path)
+        changes = runtime.wait_events()
+        await runtime.start(replace(spec(), completes=True))
+        assert [(await anext(changes)).state for _ in range(2)] == ["running", "exited"]
+        (status,) = await runtime.containers()
+        assert (status.state, status.exit_code, status.signal) == ("exited", 0, None)
 
     asyncio.run(scenario())
 

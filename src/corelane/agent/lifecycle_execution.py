@@ -21,6 +21,7 @@ from corelane.kube.client import APIError, KubeClient
 from corelane.kube.objects import ConfigMap
 from corelane.node import NodeState
 from corelane.runtime.base import ContainerSpec, LifecycleRuntime, RuntimeFailure, UnknownContainer
+from corelane.workload import ContainerKind
 
 _STARTS_AT_ONCE: Final = 8
 
@@ -124,6 +125,10 @@ class LifecycleExecution:
             quota_us=self._quota_us(order, request.cpu_limit),
             attempt=order.attempt,
             manifest=recorded_manifest.encode(pod) if self._records_manifests else "",
+            completes=any(
+                one.name == order.container and one.kind is ContainerKind.INIT
+                for one in order.plan.containers
+            ),
         )
 
     def _quota_us(self, order: instructions.Start, limit: int) -> int | None:

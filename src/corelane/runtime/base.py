@@ -36,7 +36,7 @@ class ContainerSpec:
     `/`. `cpu_shares_milli` is the CPU request in milliCPU. `quota_us` of CPU time per `period_us` is the CFS
     quota, None for no quota. `mems` None means every memory node. `log_path` None lets the runtime choose.
     `attempt` counts the runs of this container in its pod. `manifest` is the pod's, kept with the record and
-    opaque to the runtime.
+    opaque to the runtime. `completes`: an init container, which has to end before others of its pod start.
     """
 
     pod_uid: str
@@ -55,6 +55,7 @@ class ContainerSpec:
     log_path: Path | None = None
     attempt: int = 0
     manifest: str = field(default="", repr=False)
+    completes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """A runtime for nodes that exist only as a description: containers "run" there without any process.
 
-Nothing is pinned, so the kernel confirms nothing, and `allowed` is empty.
+Nothing is pinned, so the kernel confirms nothing, and `allowed` is empty. Init containers complete at once,
+because nothing would ever end them; all others run until they are stopped.
 Everything else is as with real containers: they outlive the agent, and a restarted one adopts them.
 """
 
@@ -78,6 +79,8 @@ class SimulatedRuntime:
         self._containers[status.id] = _Container(status, spec.cpus)
         self._save()
         self._events.publish(status)
+        if spec.completes:
+            self._end(self._containers[status.id], 0)
         return status
 
     async def update(self, container_id: str, change: ResourceUpdate) -> None:
@@ -154,14 +157,15 @@ class SimulatedRuntime:
             raise UnknownContainer(container_id) from None
 
     def _end(self, container: _Container, number: int) -> None:
+        """End a container by a signal, or with exit code 0 for none (0)."""
         if container.ended.is_set():
             return
         container.status = replace(
             container.status,
             state="exited",
             finished_at=self._clock(),
-            exit_code=128 + number,
-            signal=number,
+            exit_code=128 + number if number else 0,
+            signal=number or None,
         )
         container.ended.set()
         self._save()

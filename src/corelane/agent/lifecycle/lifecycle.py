@@ -152,9 +152,7 @@ class Lifecycle:
     def _started(self, event: pod_events.Started) -> None:
         if starting := self.index.starting(event.uid, event.container, event.attempt):
             pod, container = starting
-            self._note_started(pod, container, event.id, event.started_at, event.now)
-            if container.cpus:
-                self._recorder.started(pod, container, container.cpus.applied)
+            self._note_running(pod, container, event.id, event.started_at, event.now)
 
     def _start_failed(self, event: pod_events.StartFailed) -> None:
         starting = self.index.starting(event.uid, event.container, event.attempt)
@@ -179,7 +177,7 @@ class Lifecycle:
             return
         pod, container = records
         if container.stage is ContainerStage.STARTING:
-            self._note_started(pod, container, run.id, run.started_at or event.at, event.now)
+            self._note_running(pod, container, run.id, run.started_at or event.at, event.now)
         self._note_exit(pod, container, pod_steps.exit_of(run, event.at), event.now)
 
     def _stop_failed(self, event: pod_events.StopFailed) -> None:
@@ -321,6 +319,14 @@ class Lifecycle:
         return True
 
     # -- used by several of the above
+
+    def _note_running(
+        self, pod: PodRecord, container: ContainerProgress, run_id: str, started_at: float, now: float
+    ) -> None:
+        """Record that a process runs, or ran so briefly that its end was noticed before its start."""
+        self._note_started(pod, container, run_id, started_at, now)
+        if container.cpus:
+            self._recorder.started(pod, container, container.cpus.applied)
 
     def _note_started(
         self, pod: PodRecord, container: ContainerProgress, run_id: str, started_at: float, now: float

@@ -215,10 +215,10 @@ def _refusals(pod: RunPod) -> Iterator[StatusReason]:
 
 def _refusals_of(pod: RunPod, container: RunContainer) -> Iterator[StatusReason]:
     subject = f"container {container.name}"
-    if not container.command:
+    if not (*container.command, *container.args):
         yield StatusReason(
             "CommandMissing",
-            f"{subject}: command is not set; containers run as local processes without images, "
+            f"{subject}: command is not set, nor args; containers run as local processes without images, "
             f"so set `command` to a program of this machine",
         )
     for mount in container.volume_mounts:

@@ -41,7 +41,21 @@ class PodLogs:
                 choice=choice,
             )
         except LogNotFound as error:
-            raise status_errors.bad_request(str(error)) from error
+            raise status_errors.bad_request(_never_ran(pod, options) or str(error)) from error
+
+
+def _never_ran(pod: Mapping[str, Any], options: LogOptions) -> str:
+    """Return why the pod's container has not run, by the pod's status; empty without a reason there."""
+    status = pod.get("status", {})
+    subject = f'container "{options.container}" in pod "{pod["metadata"]["name"]}"'
+    statuses = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+    waiting = [one["state"].get("waiting") for one in statuses if one["name"] == options.container]
+    if options.previous:
+        return ""
+    if status.get("phase") == "Failed" and not statuses and status.get("reason"):
+        return f"{subject} did not start: {status['reason']}: {status.get('message', '')}"
+    reasons = [(one.get("reason", ""), one.get("message", "")) for one in waiting if one]
+    return next((f"{subject} is waiting to start: {': '.join(filter(None, one))}" for one in reasons), "")
 
 
 def _since(options: LogOptions) -> float | None:
