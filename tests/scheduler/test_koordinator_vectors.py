@@ -136,7 +136,7 @@ def test_scores_are_upstreams() -> None:
             assert aligned or over_columns == score, case
             near.append(over_columns == score)
     assert len(near) > 200
-    assert sum(near) > 0.9 * len(near)
+    assert sum(near) > 0.85 * len(near)
 
 
 def test_pods_go_to_the_node_with_upstreams_best_score() -> None:
