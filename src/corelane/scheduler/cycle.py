@@ -17,6 +17,7 @@ from corelane.scheduler.cache.columns import Rows, Scores
 from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
 from corelane.scheduler.cache.pod_index import Unfinished
 from corelane.scheduler.cache.pods import PodInfo, with_defaults
+from corelane.scheduler.cache.points import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE
 from corelane.scheduler.cache.states import looks_at_others
 from corelane.scheduler.framework import filtering
 from corelane.scheduler.framework.plugin import Cycle, FilterPlugin, Rejection, Scope, Skip
@@ -69,7 +70,9 @@ def attempt(
 def _attempt(
     profile: Profile, nodes: NodeCache, pod: PodInfo, only: frozenset[str] | None, most_judged: int | None
 ) -> Attempt:
+    nodes.points.begin("PreFilter")
     cycle, skipped, rejected = begin(profile, nodes, pod, only)
+    nodes.points.end(_status(rejected))
     if rejected:
         return Attempt(cycle, rejected=rejected)
     search = _Search(profile, cycle, skipped)
@@ -78,6 +81,12 @@ def _attempt(
     elif not search.vectors.update(cycle, most_judged):
         return Attempt(cycle, unfinished=True)
     return search.run()
+
+
+def _status(rejection: Rejection | None) -> str:
+    if rejection is None:
+        return SUCCESS
+    return UNSCHEDULABLE if rejection.resolvable else UNRESOLVABLE
 
 
 def begin(
@@ -148,10 +157,13 @@ class _Search(Searched):
         rows = np.flatnonzero(total > NEVER) if rows is None else rows
         values, self.blame = np.full(len(total), NEVER), self.vectors.blame.copy()
         rows = self._only(rows)
+        points = self.cycle.cluster.points
+        points.begin("Filter")
         for number, plugin in cluster:
             passed = feasible(plugin, self.cycle, rows)
             self.blame[rows[~passed]] = number
             rows = rows[passed]
+        points.end()
         values[rows] = total[rows] + self._late_scores(self._late(rows) if cluster else late, rows)
         return values
 
@@ -161,16 +173,23 @@ class _Search(Searched):
         differing = [
             one for one in self.vectors.normalized if self.vectors.differs(one[0].name, self.columns)
         ]
-        return differing + [one for one in self.plan.cluster_scores if has_a_say(one, self.cycle, nodes)]
+        points = self.cycle.cluster.points
+        points.begin("PreScore")
+        late = differing + [one for one in self.plan.cluster_scores if has_a_say(one, self.cycle, nodes)]
+        points.end()
+        return late
 
     def _late_scores(self, late: Iterable[Weighted], rows: Rows) -> Scores:
         total = np.zeros(len(rows))
+        points = self.cycle.cluster.points
+        points.begin("Score")
         for plugin, weight in late:
             raw = self.vectors.raw.get(plugin.name)
             found = scores(plugin, self.cycle, rows) if raw is None else raw[rows]
             if normalizes(plugin) and len(rows):
                 found = plugin.normalize(self.cycle, found)  # type: ignore[attr-defined]
             total += weight * found
+        points.end()
         return total
 
     # Finalists.
@@ -221,8 +240,11 @@ class _Search(Searched):
         """Whether the node is the best by what it answers itself; else the values are corrected."""
         node = self.cycle.cluster.by_row[row]
         assert node is not None
+        points = self.cycle.cluster.points
         for number, plugin in self.inexact:
+            points.begin("Filter")
             rejection = plugin.filter(self.cycle, node)
+            points.end()
             if rejection is not None:
                 self._reject(row, number, plugin, rejection, values)
                 return False
@@ -261,7 +283,10 @@ class _Search(Searched):
         detailed = looks_at_others(self.cycle.shape)
         if verdict.verified or (detailed and row in self.asked):
             return True
+        points = self.cycle.cluster.points
+        points.begin("Score")
         exact = sum(weight * plugin.score(self.cycle, node) for plugin, weight in self.estimated)
+        points.end()
         change = exact - verdict.estimate
         if detailed:
             rows = np.array([row])

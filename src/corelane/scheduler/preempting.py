@@ -12,6 +12,7 @@ from corelane.scheduler.attempts import Attempt
 from corelane.scheduler.cache import summaries
 from corelane.scheduler.cache.nodes import NodeCache
 from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cache.points import SUCCESS, UNSCHEDULABLE
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
 from corelane.scheduler.framework.plugin import Nomination, NotNominated
 from corelane.scheduler.framework.profile import Profile
@@ -36,6 +37,14 @@ class Preemption:
 
     def post_filter(self, profile: Profile, attempt: Attempt) -> Nomination | NotNominated:
         """Ask the PostFilter plugins until one nominates a node; messages of the others are joined."""
+        points = self._cluster.points
+        points.begin("PostFilter")
+        result = self._asked(profile, attempt)
+        points.end(SUCCESS if isinstance(result, Nomination) else UNSCHEDULABLE)
+        return result
+
+    @staticmethod
+    def _asked(profile: Profile, attempt: Attempt) -> Nomination | NotNominated:
         messages, keep = [], False
         for plugin in profile.post_filters:
             result = plugin.post_filter(attempt.cycle, attempt.rejections)

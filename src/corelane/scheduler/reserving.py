@@ -4,6 +4,7 @@ from typing import Final
 
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cache.points import SUCCESS, UNSCHEDULABLE, WAIT
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Wait
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import PreBindWork
@@ -14,10 +15,14 @@ LONGEST_WAIT: Final = 15 * 60.0
 
 def reserve(profile: Profile, cycle: Cycle, node: NodeInfo) -> Rejection | None:
     """Let each plugin book what it keeps for the pod; if one rejects, undo all."""
+    points = cycle.cluster.points
+    points.begin("Reserve")
     for plugin in profile.reserves:
         if rejection := plugin.reserve(cycle, node):
+            points.end(UNSCHEDULABLE)
             unreserve(profile, cycle.pod, node.name)
             return rejection
+    points.end()
     return None
 
 
@@ -30,12 +35,16 @@ def unreserve(profile: Profile, pod: PodInfo, node: str) -> None:
 def permit(profile: Profile, cycle: Cycle, node: NodeInfo) -> Rejection | dict[str, float]:
     """Ask all Permit plugins: the first rejection, or the plugins that hold the binding, for how long (s)."""
     waits: dict[str, float] = {}
+    points = cycle.cluster.points
+    points.begin("Permit")
     for plugin in profile.permits:
         match plugin.permit(cycle, node):
             case Rejection() as rejection:
+                points.end(UNSCHEDULABLE)
                 return rejection
             case Wait(seconds):
                 waits[plugin.name] = min(max(seconds, 0.0), LONGEST_WAIT)
+    points.end(WAIT if waits else SUCCESS)
     return waits
 
 

@@ -290,6 +290,11 @@ class SchedulerCore:
             yield from self._reports.explain(waiting, now, "Unschedulable", verdict.message)
 
     def _attempt(self, waiting: Waiting, now: float) -> Iterator[Instruction]:
+        self.cluster.points.start()
+        yield from self._attempt_once(waiting, now)
+        self.cluster.points.finish(waiting.info.pod.spec.scheduler_name)
+
+    def _attempt_once(self, waiting: Waiting, now: float) -> Iterator[Instruction]:
         attempt = self._tried(waiting)
         self.decisions.attempted(now, waiting, attempt)
         if attempt.node is not None:

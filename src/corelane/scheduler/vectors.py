@@ -255,17 +255,21 @@ class ShapeVectors:
     def _put_blame(
         self, cycle: Cycle, rows: Rows, filters: Sequence[tuple[int, FilterPlugin]], blame: Any
     ) -> None:
+        cycle.cluster.points.begin("Filter")
         for number, plugin in filters:
             _put(blame, feasible(plugin, cycle, rows), number)
+        cycle.cluster.points.end()
 
     def _sum(self, cycle: Cycle, rows: Rows, weighted: Sequence[tuple[ScorePlugin, float]]) -> Scores:
         total = np.zeros(len(rows))
+        cycle.cluster.points.begin("Score")
         for plugin, weight in weighted:
             if plugin.name in self.raw:
                 self.raw[plugin.name][rows] = scores(plugin, cycle, rows)
                 self._differs.pop(plugin.name, None)
             else:
                 total += weight * scores(plugin, cycle, rows)
+        cycle.cluster.points.end()
         return total
 
     def differs(self, name: str, columns: Columns) -> bool:

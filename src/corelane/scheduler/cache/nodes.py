@@ -23,6 +23,7 @@ from corelane.scheduler.cache.nominations import Nominations
 from corelane.scheduler.cache.objects import ClusterObjects
 from corelane.scheduler.cache.pod_index import PodIndex
 from corelane.scheduler.cache.pods import PodInfo, Shape, with_labels
+from corelane.scheduler.cache.points import ExtensionPoints
 from corelane.scheduler.cache.priorities import Priorities
 from corelane.scheduler.cache.row_masks import RowMasks
 from corelane.scheduler.cache.states import Answer, States
@@ -40,6 +41,8 @@ class NodeCache:
     """All nodes, by name and by row."""
 
     def __init__(self) -> None:
+        self.points = ExtensionPoints()
+        """Told when plugins are asked about these nodes."""
         self.topology = Topology()
         self.objects = ClusterObjects()
         self.nominations = Nominations()

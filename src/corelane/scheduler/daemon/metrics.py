@@ -17,6 +17,7 @@ from corelane.scheduler.binder import outcome as proven
 from corelane.scheduler.cycle import Attempt
 from corelane.scheduler.daemon import exposition, families
 from corelane.scheduler.daemon.exposition import Gauge, Labels, Metric, ReadCounter
+from corelane.scheduler.daemon.extension_points import TimedPoints
 from corelane.scheduler.daemon.leader_election import ElectionReporter
 from corelane.scheduler.decisions import DecisionReporter, Outcome
 from corelane.scheduler.framework.plugin import Nomination
@@ -64,6 +65,8 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
         """Read from this scheduler from now on; None while there is none."""
         self._scheduler = scheduler
         self._pods.clear()
+        if scheduler is not None:
+            scheduler.core.cluster.points = TimedPoints(self.families.extension_points.observe)
 
     # Decisions.
 

@@ -1,0 +1,151 @@
+"""What the extension points of attempts take: measured for one attempt of ten, by the daemon's clock."""
+
+import asyncio
+import dataclasses
+
+import pytest
+from msgspec.structs import replace
+
+from corelane.kube.client import KubeClient
+from corelane.kube.pod import Pod
+from corelane.reasons import Code, Reason
+from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.daemon.extension_points import SAMPLED, TimedPoints
+from corelane.scheduler.daemon.metrics import SchedulerMetrics
+from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
+from corelane.scheduler.framework.plugin import Cycle, Rejection, Scope, Wait
+from corelane.scheduler.plugins import default
+from corelane.scheduler.scheduler import Scheduler
+from corelane.scheduler.scheduling import SchedulerCore
+from support import objects
+from support.pods import guaranteed
+
+OURS = "corelane"
+
+
+class Clock:
+    """Moves only while a plugin of the test is asked."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Slow:
+    """Takes so many seconds at each of its extension points, for each node that it is asked about."""
+
+    name = "Slow"
+    scope = Scope.ROW
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.refuses = self.waits = False
+
+    def pre_filter(self, cycle: Cycle) -> Rejection | None:
+        self.clock.now += 1
+        refused = Rejection.of(self.name, Reason(Code.POD_INVALID, ("",)), resolvable=False)
+        return refused if self.refuses else None
+
+    def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+        self.clock.now += 10
+        return None
+
+    def score(self, cycle: Cycle, node: NodeInfo) -> float:
+        self.clock.now += 100
+        return 1.0
+
+    def reserve(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+        self.clock.now += 1000
+        return None
+
+    def unreserve(self, pod: PodInfo, node: str) -> None:
+        pass
+
+    def permit(self, cycle: Cycle, node: NodeInfo) -> Rejection | Wait | None:
+        self.clock.now += 10_000
+        return Wait(60) if self.waits else None
+
+
+class Lab:
+    """Three nodes of 4 CPUs, and what was observed."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.slow = Slow(self.clock)
+        usual = default.profile(OURS)
+        self.core = SchedulerCore(OURS, dataclasses.replace(usual, plugins=(*usual.plugins, self.slow)))
+        self.seen: list[tuple[float, str, str, str]] = []
+        self.core.cluster.points = TimedPoints(lambda *what: self.seen.append(what), self.clock)
+        for name in ("a", "b", "c"):
+            self.core.handle(NodeChanged(0, None, objects.node(name, 4)))
+            state = objects.state("core:4", name)
+            self.core.handle(TopologyChanged(0, None, objects.topology(name, state)))
+
+    def attempt(self, name: str, cpus: str = "1") -> None:
+        one = guaranteed(name, cpus)
+        placed: Pod = replace(one, spec=replace(one.spec, scheduler_name=OURS))
+        self.core.handle(PodChanged(0, None, placed))
+        self.core.handle(CycleDue(0))
+
+    def taken(self) -> dict[str, tuple[float, str]]:
+        assert {profile for *_, profile in self.seen} == {OURS}
+        return {point: (seconds, status) for seconds, point, status, _ in self.seen}
+
+
+def test_each_point_has_what_its_plugins_took() -> None:
+    lab = Lab()
+    lab.attempt("p")
+    assert {point: one for point, one in lab.taken().items() if one[0]} == {
+        "PreFilter": (1, "Success"),
+        "Filter": (30, "Success"),
+        "Score": (300, "Success"),
+        "Reserve": (1000, "Success"),
+        "Permit": (10_000, "Success"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("cpus", "refuses", "waits", "point", "status"),
+    [
+        ("1", True, False, "PreFilter", "UnschedulableAndUnresolvable"),
+        ("9", False, False, "PostFilter", "Unschedulable"),
+        ("1", False, True, "Permit", "Wait"),
+    ],
+)
+def test_a_point_has_the_status_of_its_plugins(
+    cpus: str, refuses: bool, waits: bool, point: str, status: str
+) -> None:
+    lab = Lab()
+    lab.slow.refuses, lab.slow.waits = refuses, waits
+    lab.attempt("p", cpus)
+    assert lab.taken()[point][1] == status
+    assert ("Reserve" in lab.taken()) == waits
+
+
+def test_one_attempt_of_ten_is_measured() -> None:
+    lab = Lab()
+    for number in range(2 * SAMPLED + 1):
+        lab.attempt(f"p{number}", "100m" if number else "1")
+    assert sum(point == "PreFilter" for _, point, *_ in lab.seen) == 3
+
+
+def test_the_daemon_measures_its_scheduler() -> None:
+    async def main() -> str:
+        client = KubeClient.connect_to("http://127.0.0.1:1")
+        metrics, made = SchedulerMetrics(), Scheduler(client, name=OURS)
+        metrics.attach(made)
+        made.core.handle(NodeChanged(0, None, objects.node("a", 4)))
+        one = guaranteed("p", "9")
+        made.core.handle(PodChanged(0, None, replace(one, spec=replace(one.spec, scheduler_name=OURS))))
+        made.core.handle(CycleDue(0))
+        await client.close()
+        return metrics.text()
+
+    text = asyncio.run(main())
+    name = "scheduler_framework_extension_point_duration_seconds_count"
+    for point, status in (("PreFilter", "Success"), ("Filter", "Success"), ("PostFilter", "Unschedulable")):
+        line = f'{name}{{extension_point="{point}",status="{status}",profile="{OURS}"}} 1'
+        assert line in text.splitlines()
