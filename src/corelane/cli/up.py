@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -73,8 +74,22 @@ from corelane.cli._errors import Command
     is_flag=True,
     help="End running pods that the API server's data lacks, instead of recreating them from their records.",
 )
+@_options.choice(
+    "--log-format", "auto text json", "Format of the log; auto: JSON if stderr is not a terminal.", "auto"
+)
+@click.option(
+    "--detach", is_flag=True, help="Run in the background: return when ready, with process id and log file."
+)
 @click.option("--stop-pods", is_flag=True, help="End the pods' processes too when corelane stops.")
-def up(data_dir: Path | None, nodes: int, *, stop_pods: bool, **options: Any) -> None:
+def up(
+    data_dir: Path | None,
+    nodes: int,
+    *,
+    stop_pods: bool,
+    detach: bool,
+    log_format: Literal["auto", "text", "json"],
+    **options: Any,
+) -> None:
     """Run corelane on this machine: pods run as local processes, pinned to their CPUs.
 
     Starts a Kubernetes API server on 127.0.0.1, the scheduler, and an agent for this machine. Prints the
@@ -82,7 +97,7 @@ def up(data_dir: Path | None, nodes: int, *, stop_pods: bool, **options: Any) ->
     start adopts them, unless --stop-pods is given.
 
     \b
-    corelane up &
+    corelane up --detach
     export KUBECONFIG=/var/lib/corelane/kubeconfig
     kubectl apply -f examples/latency-critical.yaml
     kubectl get pods -o wide
@@ -91,5 +106,11 @@ def up(data_dir: Path | None, nodes: int, *, stop_pods: bool, **options: Any) ->
     from corelane.app.up import command as app
     from corelane.app.up import datadir
 
-    started = app.UpOptions(data_dir=data_dir or datadir.default(), simulated=nodes, **options)
-    raise SystemExit(app.main(started, stop_pods=stop_pods, say=click.echo))
+    directory = data_dir or datadir.default()
+    if detach:
+        from corelane.app.up import detach as background
+
+        arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
+        raise SystemExit(background.main(arguments, directory, click.echo))
+    started = app.UpOptions(data_dir=directory, simulated=nodes, **options)
+    raise SystemExit(app.main(started, stop_pods=stop_pods, say=click.echo, log_format=log_format))

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from corelane.agent.kubelet_state import KubeletStateFile
 from corelane.agent.node_agent import NodeAgent
@@ -36,12 +36,10 @@ from corelane.machine.watch import MachineWatch
 from corelane.runtime.cri.runtime import CRIRuntime
 from corelane.runtime.podresources import PodResourcesClient
 
-_AS_JSON: Final = {"auto": None, "text": False, "json": True}
-
 
 def main(options: AgentOptions, *, log_format: Literal["auto", "text", "json"] = "auto") -> int:
     """Run until SIGINT or SIGTERM. Raises the error that prevented the start."""
-    logging.configure(as_json=_AS_JSON[log_format])
+    logging.configure(as_json=logging.AS_JSON[log_format])
     return asyncio.run(_run(options))
 
 

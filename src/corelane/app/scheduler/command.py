@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Literal
 
 from corelane.app.scheduler.options import (
     SchedulerOptions,
@@ -37,8 +37,6 @@ from corelane.scheduler.plugins import default
 from corelane.scheduler.profiles import ConfigurationFile
 from corelane.scheduler.queue.backoff import Backoff
 
-_AS_JSON: Final = {"auto": None, "text": False, "json": True}
-
 
 def main(options: SchedulerOptions, *, log_format: Literal["auto", "text", "json"] = "auto") -> int:
     """Run until SIGINT or SIGTERM. Raises the error that prevented the start."""
@@ -47,7 +45,7 @@ def main(options: SchedulerOptions, *, log_format: Literal["auto", "text", "json
     if options.extender:
         extender_address(options)
         extender_tls(options)
-    logging.configure(as_json=_AS_JSON[log_format])
+    logging.configure(as_json=logging.AS_JSON[log_format])
     return asyncio.run(_run(options, file, lease))
 
 

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from typing import Final
 
-from corelane.app.up import down, logging
+from corelane.app.up import detach, down, logging
 from corelane.app.up.cluster import Cluster
 from corelane.app.up.options import UpOptions
 from corelane.app.up.supervise import completes, until_signal
@@ -17,9 +17,11 @@ __all__ = ["UpOptions"]
 _MOST_TITLES: Final = 10
 
 
-def main(options: UpOptions, *, stop_pods: bool, say: Callable[[str], None]) -> int:
+def main(
+    options: UpOptions, *, stop_pods: bool, say: Callable[[str], None], log_format: logging.Format = "auto"
+) -> int:
     """Run until SIGINT or SIGTERM. Raises the error that prevented the start, or PartEnded."""
-    logging.configure()
+    logging.configure(as_json=logging.AS_JSON[log_format])
     return asyncio.run(_run(options, stop_pods=stop_pods, say=say))
 
 
@@ -31,7 +33,9 @@ async def _run(options: UpOptions, *, stop_pods: bool, say: Callable[[str], None
             return 0
         lost, interrupted = "", False
         try:
-            say(_welcome(cluster, stop_pods=stop_pods))
+            welcome = _welcome(cluster, stop_pods=stop_pods)
+            say(welcome)
+            detach.report_ready(welcome)
             lost = await _until_stopped(cluster, stop)
             if lost:
                 say(lost)
@@ -103,5 +107,6 @@ def _welcome(cluster: Cluster, *, stop_pods: bool) -> str:
             "(pods must tolerate the taint corelane.io/simulated)"
         )
     ending = "ends the pods too" if stop_pods else "leaves the pods' processes running"
-    lines += [f"  export KUBECONFIG={cluster.directory.kubeconfig}", f"  Ctrl-C stops corelane and {ending}"]
+    lines += [f"  Ctrl-C stops corelane and {ending}"]
+    lines += [f"ready: export KUBECONFIG={cluster.directory.kubeconfig}"]
     return "\n".join(lines)

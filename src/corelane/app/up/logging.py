@@ -1,11 +1,18 @@
-"""Destination and format of the log: lines on stderr, JSON if stderr is not a terminal."""
+"""Destination and format of the log on stderr: lines for people on a terminal, else JSON."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import MutableMapping
+from datetime import datetime
+from typing import Any, Final, Literal
 
 import structlog
+
+Format = Literal["auto", "text", "json"]
+AS_JSON: Final[dict[Format, bool | None]] = {"auto": None, "text": False, "json": True}
+_HIDDEN: Final = ("timestamp", "level", "event", "pod", "node", "identity", "logger", "exception")
 
 
 def configure(level: int = logging.INFO, *, as_json: bool | None = None) -> None:
@@ -16,9 +23,7 @@ def configure(level: int = logging.INFO, *, as_json: bool | None = None) -> None
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
     ]
-    renderer = (
-        structlog.processors.JSONRenderer() if structured else structlog.dev.ConsoleRenderer(pad_event_to=0)
-    )
+    renderer: structlog.typing.Processor = structlog.processors.JSONRenderer() if structured else plain
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -37,3 +42,25 @@ def configure(level: int = logging.INFO, *, as_json: bool | None = None) -> None
     root.setLevel(level)
     for chatty in ("aiohttp", "asyncio"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def plain(_: object, __: str, event: MutableMapping[str, Any]) -> str:
+    """Return a line for people: local time, level from warning up, node, pod, event, other values."""
+    stamp = event.get("timestamp")
+    at = datetime.fromisoformat(stamp) if stamp else datetime.now().astimezone()
+    level = str(event.get("level", "info"))
+    subject = [str(event[key]) for key in ("node", "pod") if event.get(key)]
+    values = [f"{key}={_shown(value)}" for key, value in event.items() if key not in _HIDDEN and value != []]
+    words = [
+        at.astimezone().strftime("%H:%M:%S"),
+        *([level.upper()] if level not in ("info", "debug") else []),
+        *([" ".join(subject) + ":"] if subject else []),
+        str(event.get("event", "")),
+        *([f"({', '.join(values)})"] if values else []),
+    ]
+    trace = event.get("exception")
+    return " ".join(words) + (f"\n{trace}" if trace else "")
+
+
+def _shown(value: object) -> str:
+    return "; ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

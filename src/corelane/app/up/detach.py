@@ -1,0 +1,56 @@
+"""`corelane up --detach`: start corelane in the background, and return once it is ready."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+LOG_NAME: Final = "corelane.log"
+_READY_FD: Final = "CORELANE_READY_FD"
+"""Environment variable with the descriptor on which the background process reports that it is ready."""
+
+
+def main(arguments: Sequence[str], data_dir: Path, say: Callable[[str], None]) -> int:
+    """Start `corelane` with these arguments in a session of its own; return 0 once it serves.
+
+    If it ends before, print what it printed, and return its exit status. Raises OSError.
+    """
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = (data_dir / LOG_NAME).resolve()
+    reader, writer = os.pipe()
+    with path.open("ab") as log, os.fdopen(reader) as ready:
+        offset = log.tell()
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "corelane", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(writer,),
+                env={**os.environ, _READY_FD: str(writer)},
+                start_new_session=True,
+            )
+        finally:
+            os.close(writer)
+        try:
+            welcome = ready.read()
+        except KeyboardInterrupt:
+            process.terminate()
+            raise
+    if not welcome:
+        status = process.wait()
+        say(path.read_bytes()[offset:].decode(errors="replace").rstrip())
+        return status or 1
+    say(f"{welcome}\n  pid {process.pid}, log {path}; to stop it: kill {process.pid}")
+    return 0
+
+
+def report_ready(welcome: str) -> None:
+    """Report to `main`, if this process was started by it, that it serves."""
+    if descriptor := os.environ.pop(_READY_FD, ""):
+        with os.fdopen(int(descriptor), "w") as ready:
+            ready.write(welcome)
