@@ -21,6 +21,7 @@ _PARTS: Final = (Depends.NODE, Depends.CPUS, Depends.PODS)
 _MANY: Final = 256
 ROWS_AT_ONCE: Final = 1024
 """Rows computed in one attempt where a plugin is asked row by row."""
+_NO_ROWS: Final = np.zeros(0, dtype=np.intp)
 _MOST_STATES: Final = 16_384
 
 
@@ -136,7 +137,7 @@ class ShapeVectors:
         self._allocate(columns.capacity)
 
     def _allocate(self, capacity: int) -> None:
-        self._rest_of_nodes = self._rest_of_pods = np.zeros(0, dtype=np.intp)
+        self._rest_of_nodes = self._rest_of_pods = _NO_ROWS
         self.total = np.full(capacity, NEVER)
         self.blame = np.zeros(capacity, dtype=np.int16)
         self.raw = {plugin.name: np.zeros(capacity) for plugin, _ in self.normalized}
@@ -164,10 +165,11 @@ class ShapeVectors:
         if most is not None and not self._judged(cycle, of_pods, most):
             return False
         self._nodes_at, self._pods_at = columns.nodes_log.position, columns.pods_log.position
-        end = len(of_pods) if most is None or not self._by_row else ROWS_AT_ONCE
-        of_pods, self._rest_of_pods = of_pods[:end], of_pods[end:]
-        left = np.isin(of_nodes, self._rest_of_pods)
-        of_nodes, self._rest_of_nodes = of_nodes[~left], of_nodes[left]
+        self._rest_of_nodes = self._rest_of_pods = _NO_ROWS
+        if most is not None and self._by_row and len(of_pods) > ROWS_AT_ONCE:
+            of_pods, self._rest_of_pods = of_pods[:ROWS_AT_ONCE], of_pods[ROWS_AT_ONCE:]
+            left = np.isin(of_nodes, self._rest_of_pods)
+            of_nodes, self._rest_of_nodes = of_nodes[~left], of_nodes[left]
         if len(of_nodes):
             self._compute_nodes(cycle, of_nodes)
         if len(of_pods):
