@@ -55,7 +55,7 @@ def _plan(profile: Profile, skipped: frozenset[str]) -> Plan:
 def vectors_of(profile: Profile, plan: Plan, skipped: frozenset[str], cycle: Cycle) -> ShapeVectors:
     """Return the vectors of the pod's shape, not updated yet."""
     cache = cycle.cluster.columns.vectors
-    key = profile.name, cycle.shape.id, skipped
+    key = profile.name, cycle.shape.id, skipped, cycle.cluster.columns.any_koordinator
     vectors: ShapeVectors | None = cache.pop(key, None)
     if vectors is None:
         weighted = [one for one in plan.row_scores if has_a_say(one, cycle, ())]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corelane.kube.objects import Taint
+from corelane.node import NodeState
 from corelane.node.zones.zone_state import ZonesState
 from corelane.scheduler.cache.states import CanonicalState, Fact
 
@@ -124,6 +125,8 @@ class Columns:
         """Number of the machine with its settings, in `configs`."""
         self.configs: list[CanonicalState] = []
         """A state of each machine with its settings."""
+        self.any_koordinator = False
+        """Whether some row ever was judged by Koordinator's rules."""
         self._config_numbers: dict[int, int] = {}
         self.derived: dict[Any, Any] = {}
         """What others keep beside the columns."""
@@ -316,6 +319,8 @@ class Columns:
         number = self._config_numbers.setdefault(state.config, len(self.configs))
         if number == len(self.configs):
             self.configs.append(state)
+            ledger = state.state if isinstance(state.state, NodeState) else None
+            self.any_koordinator |= ledger is not None and ledger.config.koordinator is not None
         return number
 
     def state_of(self, row: int) -> CanonicalState | None:

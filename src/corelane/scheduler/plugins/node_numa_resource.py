@@ -5,7 +5,7 @@ score here. Two parts make up the score of a node, of which one is 0: the NUMA n
 follow from the canonical state, and the totals of a node where upstream chooses no NUMA nodes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
 
 import numpy as np
@@ -18,7 +18,7 @@ from corelane.scheduler.cache.columns import CPU, MEMORY, Columns, Integers, Mas
 from corelane.scheduler.cache.needs import by_koordinator, needs, needs_of
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.states import CanonicalState
-from corelane.scheduler.framework.plugin import BEST, Cycle, Depends, Scope
+from corelane.scheduler.framework.plugin import BEST, SKIP, Cycle, Depends, Scope, Skip
 from corelane.scheduler.plugins.cpus import admissions
 from corelane.workload import ExclusivePolicy, NUMAPolicy
 
@@ -53,6 +53,10 @@ class NodeNUMAResource:
             words = ", ".join(get_args(zone_scoring.Strategy))
             raise ValueError(f"{NAME}: scoringStrategy.type {kind!r} is unknown: use one of {words}")
         return cls(kind, _weights(strategy.get("resources")))
+
+    def pre_score(self, cycle: Cycle, nodes: Sequence[NodeInfo]) -> Skip | None:
+        """Skip where no node is koordlet's: all scores are equal."""
+        return None if cycle.cluster.columns.any_koordinator else SKIP
 
     def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
         by_zone, by_totals = self.parts
