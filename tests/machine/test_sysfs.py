@@ -155,7 +155,7 @@ def test_a_missing_node_directory_sends_its_cpus_to_their_sockets_other_node():
     seen = found(files)
     assert seen.cpu(3).numa == 2
     assert [node.id for node in seen.nodes] == [0, 1, 2]
-    assert seen.notes == ("CPU 3 is listed in no NUMA node: put into node 2",)
+    assert "CPU 3 is listed in no NUMA node: put into node 2" in seen.notes
     assert seen.node(0).distances == {0: 10, 1: 20, 2: 20}, "a row of four cannot be told apart"
 
 
@@ -334,3 +334,16 @@ def test_a_machine_of_256_cpus_is_read_from_a_directory(tmp_path):
     root = sysfs.write(tmp_path, sysfs.files(machine))
     seen = discover(Directory(f"{root}/sys"), Directory(f"{root}/proc"), name="m", source="here")
     assert same_but_names(seen, machine)
+
+
+@pytest.mark.parametrize(("spec", "memory"), [("core:2", [24 << 30]), ("numa:2 core:2", [3 << 30, 3 << 30])])
+def test_memory_that_no_numa_node_counts_is_noted_and_a_single_node_has_it(spec, memory):
+    machine = parse_spec(spec)
+    share = (6 << 30) // len(machine.nodes)
+    nodes = tuple(replace(node, memory=share) for node in machine.nodes)
+    files = sysfs.files(replace(machine, nodes=nodes)) | {"proc/meminfo": f"MemTotal: {24 << 20} kB\n"}
+    seen = found(files)
+    assert [node.memory for node in seen.nodes] == memory
+    assert "/proc/meminfo reports 24576 MiB of memory, the NUMA nodes 6144 MiB" in seen.notes[0]
+    smaller = found(files | {"proc/meminfo": f"MemTotal: {1 << 20} kB\n"})
+    assert ([node.memory for node in smaller.nodes], smaller.notes) == ([share] * len(nodes), ())

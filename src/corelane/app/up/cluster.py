@@ -81,6 +81,7 @@ class Cluster:
 
     async def _start(self) -> None:
         here = await asyncio.to_thread(machines.load, None)
+        self.notes += here.notes
         checks.check_settings(self.options, self.settings, here)
         simulated = await self._simulated_machine()
         if simulated:

@@ -30,7 +30,7 @@ def discover(sys: Tree, proc: Tree, *, name: str, source: str, allowed: int | No
     """
     notes: list[str] = []
     state = states.read(sys, proc, source, notes)
-    raw_nodes = numa.read(sys, proc)
+    raw_nodes = numa.read(sys, proc, notes)
     cpus = cores.read(sys, state.online, raw_nodes, notes)
     return Machine(
         name=name,

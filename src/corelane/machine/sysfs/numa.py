@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from corelane.cpuset import CPUSet
 from corelane.kernel.files import Tree
@@ -11,6 +11,8 @@ from corelane.machine.sysfs.states import numbered, read_int, read_list, read_ma
 
 _NODE_DIR = "devices/system/node"
 _MEM_TOTAL = re.compile(r"MemTotal:\s*([0-9]{1,18})\s*kB", re.ASCII)
+_TOLERANCE = 64
+"""Differences up to this part of the machine's memory are no contradiction."""
 _PAGE_DIR = re.compile(r"hugepages-([0-9]{1,12})kB", re.ASCII)
 
 
@@ -25,13 +27,33 @@ class RawNode:
     distances: tuple[int, ...]
 
 
-def read(sys: Tree, proc: Tree) -> list[RawNode]:
+def read(sys: Tree, proc: Tree, notes: list[str]) -> list[RawNode]:
     """The nodes in order of id; a kernel without NUMA has one node, 0, with all CPUs and all memory."""
     ids = numbered(sys.names(_NODE_DIR), "node")
+    total = _memory(proc.read("meminfo"))
     if ids:
-        return [_read_node(sys, node) for node in ids]
-    memory = _memory(proc.read("meminfo"))
-    return [RawNode(0, -1, memory, _hugepages(sys, "kernel/mm/hugepages"), ())]
+        return _reconciled([_read_node(sys, node) for node in ids], total, notes)
+    return [RawNode(0, -1, total, _hugepages(sys, "kernel/mm/hugepages"), ())]
+
+
+def _reconciled(nodes: list[RawNode], total: int, notes: list[str]) -> list[RawNode]:
+    """Give a single node all memory of the machine, in bytes, where it reports less.
+
+    A virtual machine may get memory after its start that its node never counts. Of several nodes none can
+    be told to have it, so they stay.
+    """
+    reported = sum(node.memory for node in nodes)
+    if not reported or total - reported <= total // _TOLERANCE:
+        return nodes
+    differs = (
+        f"/proc/meminfo reports {total >> 20} MiB of memory, the NUMA nodes {reported >> 20} MiB "
+        "(memory added to a running virtual machine, or a hypervisor that hides it)"
+    )
+    if len(nodes) > 1:
+        notes.append(f"{differs}: the nodes' values are used")
+        return nodes
+    notes.append(f"{differs}: all of it taken for NUMA node {nodes[0].id}")
+    return [replace(nodes[0], memory=total)]
 
 
 def _read_node(sys: Tree, node: int) -> RawNode:
