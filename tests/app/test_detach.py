@@ -25,8 +25,10 @@ def test_up_detached_returns_when_it_is_ready_and_goes_on(tmp_path: Path) -> Non
     *_, ready, last = result.stdout.splitlines()
     assert ready == f"ready: export KUBECONFIG={tmp_path / 'data' / 'kubeconfig'}"
     pid = int(last.split("pid ")[1].split(",")[0])
+    stopping = f"  kill {pid} stops corelane and leaves the pods' processes running"
     try:
         assert str(tmp_path / "data" / "corelane.log") in last
+        assert stopping in result.stdout.splitlines()
         again = detached(tmp_path / "data", "--cgroups", "off")
         assert again.returncode != 0
         assert str(pid) in again.stdout or "in use" in again.stdout

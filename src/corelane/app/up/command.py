@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable
 from typing import Final
@@ -107,6 +108,7 @@ def _welcome(cluster: Cluster, *, stop_pods: bool) -> str:
             "(pods must tolerate the taint corelane.io/simulated)"
         )
     ending = "ends the pods too" if stop_pods else "leaves the pods' processes running"
-    lines += [f"  Ctrl-C stops corelane and {ending}"]
+    stop = f"kill {os.getpid()}" if detach.in_background() else "Ctrl-C"
+    lines += [f"  {stop} stops corelane and {ending}"]
     lines += [f"ready: export KUBECONFIG={cluster.directory.kubeconfig}"]
     return "\n".join(lines)

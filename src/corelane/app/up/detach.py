@@ -45,8 +45,13 @@ def main(arguments: Sequence[str], data_dir: Path, say: Callable[[str], None]) -
         status = process.wait()
         say(path.read_bytes()[offset:].decode(errors="replace").rstrip())
         return status or 1
-    say(f"{welcome}\n  pid {process.pid}, log {path}; to stop it: kill {process.pid}")
+    say(f"{welcome}\n  pid {process.pid}, log {path}")
     return 0
+
+
+def in_background() -> bool:
+    """Whether `main` started this process, which did not report yet."""
+    return _READY_FD in os.environ
 
 
 def report_ready(welcome: str) -> None:
