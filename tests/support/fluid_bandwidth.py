@@ -4,7 +4,7 @@ In every period each group runs on each CPU at its part of the weights there, un
 all CPUs together; then it is throttled up to the period's end, on every CPU where it has threads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 PERIOD = 100.0
@@ -25,7 +25,7 @@ def one_period(groups: Sequence[Spinners]) -> list[tuple[float, float]]:
     used, throttled, now = [0.0] * len(groups), [0.0] * len(groups), 0.0
     active = set(range(len(groups)))
     while active and now < PERIOD - 1e-9:
-        rates = [sum(_rates(groups, active, index)) for index in range(len(groups))]
+        rates = [sum(parts(groups, index, active)) if index in active else 0 for index in range(len(groups))]
         limited = [index for index in active if groups[index].quota is not None and rates[index] > 0]
         left = {index: (groups[index].quota - used[index]) / rates[index] for index in limited}
         step = min([PERIOD - now, *left.values()])
@@ -39,12 +39,11 @@ def one_period(groups: Sequence[Spinners]) -> list[tuple[float, float]]:
     return list(zip(used, throttled, strict=True))
 
 
-def _rates(groups: Sequence[Spinners], active: set[int], index: int) -> list[float]:
-    """The part of each CPU that a group gets."""
-    if index not in active:
-        return [0.0]
+def parts(groups: Sequence[Spinners], index: int, active: Collection[int] | None = None) -> list[float]:
+    """The part of each of its CPUs that a group gets beside the `active` groups (None: beside all)."""
+    beside = range(len(groups)) if active is None else active
     return [
-        weight / sum(_weight(groups[other], cpu) for other in active)
+        weight / sum(_weight(groups[other], cpu) for other in beside)
         for cpu in range(len(groups[index].threads))
         if (weight := _weight(groups[index], cpu))
     ]

@@ -81,6 +81,9 @@ class StateFile:
         except (sqlite3.Error, OSError) as error:
             self._unlock()
             raise failure(path, "use", error) from error
+        except UnicodeDecodeError as error:  # the sqlite3 module's, of SQLite's own message
+            self._unlock()
+            raise damaged(path, "its schema is not text") if path else error from error
         except BaseException:
             self._unlock()
             raise
