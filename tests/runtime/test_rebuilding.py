@@ -19,6 +19,7 @@ from support.containers import (
     both_ways,
     ended,
     eventually,
+    have_cgroups,
     needs_two_cpus,
     opened,
     shell,
@@ -127,6 +128,7 @@ def test_container_with_a_deleted_record_directory_goes_on(tmp_path, mode):
     run(main())
 
 
+@pytest.mark.skipif(not have_cgroups(), reason="needs cgroups that can be written")
 def test_process_without_shim_record_and_mark_is_kept_by_its_cgroup(tmp_path):
     async def main():
         runtime = await LocalRuntime.open(tmp_path, cgroups="required")
