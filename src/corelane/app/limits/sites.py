@@ -10,7 +10,7 @@ import fnmatch
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,8 @@ from corelane.app.state.files import StateFileError
 from corelane.app.up import datadir
 from corelane.kernel import cgroup
 from corelane.kernel.files import Directory
-from corelane.limits.measure import counters, throttling
+from corelane.limits.measure import competitors, counters, throttling
+from corelane.limits.measure.competitors import GroupReader, Level
 from corelane.limits.measure.counters import CounterError, CPULoad, Processor, Reading
 from corelane.limits.measure.throttling import Measurement, Rates
 from corelane.node.recovery.cpu_owners import ContainerName, ListedPod, RunningContainer
@@ -98,6 +99,8 @@ class Snapshot:
     gone: frozenset[tuple[str, ...]]
     """Containers without counters: they ended between the search and the reading."""
     notes: tuple[str, ...]
+    levels: Mapping[tuple[str, ...], tuple[Level, ...]] = field(default_factory=dict)
+    """The weights on the path of each site, by its directories."""
 
     @property
     def periods(self) -> list[float]:
@@ -107,7 +110,7 @@ class Snapshot:
 
     def load_until(self, after: Snapshot, site: Site) -> CPULoad | None:
         """Load of the CPUs that the site may use, from here to a later reading."""
-        cpus, ticks = counters.allowed_cpus(site.directories), os.sysconf("SC_CLK_TCK")
+        cpus, ticks = competitors.allowed_cpus(site.directories), os.sysconf("SC_CLK_TCK")
         return counters.cpu_load(self.processors, after.processors, cpus, after.at - self.at, ticks)
 
 
@@ -116,6 +119,7 @@ def snapshot(sites: Iterable[Site], root: Path, *, with_cpus: bool = True) -> Sn
     proc = str(root / "proc")
     stat = Directory(proc).read("stat") if with_cpus else None
     readings: dict[tuple[str, ...], Reading] = {}
+    levels, groups = dict[tuple[str, ...], tuple[Level, ...]](), GroupReader()
     gone, notes = set(), []
     for site in sites:
         try:
@@ -125,10 +129,13 @@ def snapshot(sites: Iterable[Site], root: Path, *, with_cpus: bool = True) -> Sn
             continue
         if reading is not None:
             readings[site.directories] = reading
+            levels[site.directories] = groups.levels(
+                site.directories, competitors.allowed_cpus(site.directories)
+            )
         elif site.container:
             gone.add(site.directories)
     cpus = counters.processors(stat or "")
-    return Snapshot(time.monotonic(), readings, cpus, frozenset(gone), tuple(notes))
+    return Snapshot(time.monotonic(), readings, cpus, frozenset(gone), tuple(notes), levels)
 
 
 def measurement(site: Site, before: Snapshot, after: Snapshot) -> Measurement | None:
@@ -137,7 +144,7 @@ def measurement(site: Site, before: Snapshot, after: Snapshot) -> Measurement | 
     rates = throttling.between(before.readings[site.directories].counters, last.counters)
     if not site.container and isinstance(rates, Rates) and not rates.throttled:
         return None
-    cpus = counters.allowed_cpus(site.directories)
+    cpus = competitors.allowed_cpus(site.directories)
     return Measurement(
         rates,
         site.namespace,
@@ -148,6 +155,11 @@ def measurement(site: Site, before: Snapshot, after: Snapshot) -> Measurement | 
         threads=max(before.readings[site.directories].threads or 0, last.threads or 0),
         notes=last.lacks,
         load=before.load_until(after, site),
+        competition=competitors.competition(
+            before.levels.get(site.directories, ()),
+            after.levels.get(site.directories, ()),
+            after.at - before.at,
+        ),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from corelane.cpuset import CPUSet, CPUSetError
+from corelane.cpuset import CPUSet
 from corelane.kernel.files import Directory
 
 _NS: Final = 1000
@@ -170,19 +170,6 @@ def _waits(first: ReadFile, proc: Directory) -> Waits | None:
         if len(fields) >= 2:
             waits[int(tid)] = int(fields[1])
     return waits if waits or not threads.split() else None
-
-
-def allowed_cpus(directories: Iterable[str]) -> CPUSet | None:
-    """The CPUs that the cgroup may use now; None without a cpuset controller."""
-    for path in directories:
-        for name in ("cpuset.cpus.effective", "cpuset.effective_cpus"):
-            try:
-                cpus = CPUSet.parse((Directory(path).read(name) or "").strip())
-            except CPUSetError:
-                continue
-            if cpus:
-                return cpus
-    return None
 
 
 # Parsing their texts.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from corelane.limits.measure.competitors import Competition
 from corelane.limits.measure.counters import WRAP, CPUCounters, CPULoad, Quota, Waits
 from corelane.limits.measure.requests import RequestLog
 
@@ -130,6 +131,8 @@ class Measurement:
     load: CPULoad | None = None
     waited: float = 0.0
     latency: Latency | None = None
+    competition: Competition | None = None
+    """The cgroups that compete for its CPUs, with their weights; None where they were not read."""
     replicas: int = 1
     throttled_replicas: tuple[float, ...] = ()
     """Throttled milliseconds a second of every replica, the worst first."""

@@ -1,0 +1,258 @@
+"""Cgroups that compete with a container for its CPUs: its siblings, and those of every group above it.
+
+At each level the kernel divides a busy CPU among the groups that are runnable there, by weight (kernel
+documentation, scheduler/sched-design-CFS and admin-guide/cgroup-v2, "Weights"). So a pod's sibling competes
+with the pod, not with its container. Weights are in cpu.shares: 1024 for one CPU of request in version 1;
+version 2's cpu.weight times 10.24, as the kernel converts it (sched_weight_from_cgroup).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from corelane.cpuset import CPUSet, CPUSetError
+from corelane.kernel.files import Directory
+
+_NICE_0: Final = 1024
+_IDLE: Final = 3
+"""The kernel's WEIGHT_IDLEPRIO: of groups with cpu.idle."""
+_MAX_DEPTH: Final = 6
+_MAX_GROUPS: Final = 512
+_ACTIVE: Final = 10.0
+"""Milliseconds a second (1 % of a CPU): what used less claims no share."""
+
+Paths = tuple[str, ...]
+"""The directories of one cgroup, one in each hierarchy."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWeight:
+    """One cgroup: its directory, its weight in cpu.shares, and the CPU time that it has used in microseconds.
+
+    `used_us` is None where it is not counted; in version 1 it is that of the container's CPUs only.
+    """
+
+    path: str
+    weight: int
+    idle: bool = False
+    used_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A group on the container's path, and the groups beside it that may use some of the container's CPUs.
+
+    `loose_us` is the CPU time of processes that are in the group above itself, beside these groups.
+    """
+
+    own: GroupWeight
+    siblings: tuple[GroupWeight, ...] = ()
+    loose_us: int | None = None
+
+
+class GroupReader:
+    """Reads the levels of many containers at one moment: groups that these share are read once."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[Paths, str], GroupWeight | None] = {}
+        self._allowed: dict[Paths, CPUSet | None] = {}
+        self._names: dict[Paths, list[str]] = {}
+
+    def levels(self, directories: Iterable[str], cpus: CPUSet | None = None) -> tuple[Level, ...]:
+        """Return the levels of the cgroup with these directories, the lowest first.
+
+        `cpus` are those that it may use (None: all). Empty where no weights can be read.
+        """
+        paths, levels = tuple(directories), list[Level]()
+        while above := _parents(paths):
+            if own := self._group(paths, cpus):
+                levels.append(self._level(own, paths, above, cpus))
+            paths = above
+        return tuple(levels)
+
+    def _level(self, own: GroupWeight, paths: Paths, above: Paths, cpus: CPUSet | None) -> Level:
+        groups, siblings = [own], list[GroupWeight]()
+        for name in self._below(above):
+            beside = _child(above, name)
+            if beside == paths or not (group := self._group(beside, cpus)):
+                continue
+            groups.append(group)
+            if cpus is None or (allowed := self._cpus(beside)) is None or allowed & cpus:
+                siblings.append(group)
+        total, used = _used_us(above, cpus), [group.used_us for group in groups]
+        known = [each for each in used if each is not None]
+        loose = None if total is None or len(known) < len(used) else max(0, total - sum(known))
+        return Level(own, tuple(siblings), loose)
+
+    def _group(self, paths: Paths, cpus: CPUSet | None) -> GroupWeight | None:
+        key = paths, "" if cpus is None else str(cpus)
+        if key not in self._groups:
+            self._groups[key] = _group(paths, cpus)
+        return self._groups[key]
+
+    def _below(self, paths: Paths) -> list[str]:
+        """Names of the groups below, from the hierarchy that has weights."""
+        if paths not in self._names:
+            own = next((path for path in paths if _has_weights(path)), paths[0])
+            names = Directory(own).names("")
+            self._names[paths] = [name for name in names if _is_group(f"{own}/{name}")]
+        return self._names[paths]
+
+    def _cpus(self, paths: Paths) -> CPUSet | None:
+        """CPUs of a group, or of the groups below that have the processes; None where that is unknown."""
+        if paths not in self._allowed:
+            self._allowed[paths] = self._union(paths)
+        return self._allowed[paths]
+
+    def _union(self, paths: Paths) -> CPUSet | None:
+        union, seen, stack = CPUSet(), 0, [(paths, _MAX_DEPTH)]
+        while stack:
+            group, depth = stack.pop()
+            below, seen = self._below(group), seen + 1
+            if seen > _MAX_GROUPS or (below and not depth):
+                return None
+            if not below or (_first(group, "cgroup.procs") or "").strip():
+                if (own := allowed_cpus(group)) is None:
+                    return None
+                union |= own
+            stack += [(_child(group, name), depth - 1) for name in below]
+        return union
+
+
+def _parents(paths: Paths) -> Paths:
+    """The group above in every hierarchy; empty above the topmost one."""
+    above = (str(PurePosixPath(path).parent) for path in paths)
+    return tuple(path for path in above if _is_group(path))
+
+
+def _child(paths: Paths, name: str) -> Paths:
+    return tuple(f"{path}/{name}" for path in paths)
+
+
+def _is_group(path: str) -> bool:
+    return Directory(path).read("cgroup.procs") is not None
+
+
+def _first(paths: Paths, name: str) -> str | None:
+    return next((text for path in paths if (text := Directory(path).read(name)) is not None), None)
+
+
+def _has_weights(path: str) -> bool:
+    tree = Directory(path)
+    return any(tree.read(name) is not None for name in ("cpu.shares", "cpu.weight"))
+
+
+def allowed_cpus(directories: Iterable[str]) -> CPUSet | None:
+    """The CPUs that the cgroup may use now; None without a cpuset controller."""
+    for path in directories:
+        for name in ("cpuset.cpus.effective", "cpuset.effective_cpus"):
+            try:
+                cpus = CPUSet.parse((Directory(path).read(name) or "").strip())
+            except CPUSetError:
+                continue
+            if cpus:
+                return cpus
+    return None
+
+
+def _group(paths: Paths, cpus: CPUSet | None) -> GroupWeight | None:
+    """None where the group has no weight that can be read, or has gone."""
+    idle = (_first(paths, "cpu.idle") or "0").strip() == "1"
+    shares, weight = (_number(_first(paths, name)) for name in ("cpu.shares", "cpu.weight"))
+    if shares is None and weight is None:
+        return None
+    amount = shares if shares is not None else math.floor((weight or 0) * _NICE_0 / 100 + 0.5)
+    return GroupWeight(paths[0], _IDLE if idle else max(amount, 1), idle, _used_us(paths, cpus))
+
+
+def _used_us(paths: Paths, cpus: CPUSet | None) -> int | None:
+    """CPU time used, on these CPUs only where the kernel counts it by CPU (cpuacct)."""
+    if cpus is not None and (by_cpu := (_first(paths, "cpuacct.usage_percpu") or "").split()):
+        counted = [int(each) for cpu, each in enumerate(by_cpu) if cpu in cpus and each.isdecimal()]
+        return sum(counted) // 1000
+    if (ns := _number(_first(paths, "cpuacct.usage"))) is not None:
+        return ns // 1000
+    lines = (line.split() for line in (_first(paths, "cpu.stat") or "").splitlines())
+    return next((_number(line[1]) for line in lines if line[:1] == ["usage_usec"] and line[1:]), None)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.strip().isdecimal() else None
+
+
+# What they did between two readings.
+
+
+@dataclass(frozen=True, slots=True)
+class Competitor:
+    """What used CPU time beside the container: `used` in milliseconds a second.
+
+    `relative` is its weight as a multiple of the container's: of a CPU that both keep busy it gets relative
+    ÷ (1 + relative). `loose`: processes in a group above itself, beside the groups in it.
+    """
+
+    path: str
+    weight: int
+    relative: float
+    used: float
+    idle: bool = False
+    loose: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Competition:
+    """All competitors, those that used most first.
+
+    `share` is the part of its CPUs that the container gets at least while all of them that used 1 % of a CPU
+    or more are busy, 0 to 1.
+    """
+
+    weight: int
+    share: float
+    competitors: tuple[Competitor, ...] = ()
+
+    @property
+    def used(self) -> float:
+        """CPU time of all competitors in milliseconds a second."""
+        return sum(one.used for one in self.competitors)
+
+    @property
+    def relative(self) -> float:
+        """The weight of all active competitors together, as a multiple of the container's."""
+        return (1 - self.share) / self.share
+
+
+def competition(before: Sequence[Level], after: Sequence[Level], seconds: float) -> Competition | None:
+    """Return what competed with the container between two readings of its levels; None without any.
+
+    A group that began in between has used its time since then.
+    """
+    if not after or seconds <= 0:
+        return None
+    share, found = 1.0, list[Competitor]()
+    for number, level in enumerate(after):
+        earlier = before[number] if number < len(before) else Level(level.own)
+        own = level.own.weight * share
+        beside = list(_beside(level, earlier, own, seconds))
+        active = sum(one.weight for one in beside if one.used >= _ACTIVE)
+        found += beside
+        share *= level.own.weight / (level.own.weight + active)
+    ordered = sorted((one for one in found if one.used > 0), key=lambda one: -one.used)
+    return Competition(after[0].own.weight, share, tuple(ordered))
+
+
+def _beside(level: Level, earlier: Level, own: float, seconds: float) -> Iterator[Competitor]:
+    """`own` is the weight that the container has at this level while its active siblings are busy."""
+    past = {group.path: group.used_us or 0 for group in earlier.siblings}
+    for group in level.siblings:
+        used = max(0, (group.used_us or 0) - past.get(group.path, 0)) / 1000 / seconds
+        yield Competitor(group.path, group.weight, group.weight / own, used, group.idle)
+    if level.loose_us is not None and earlier.loose_us is not None:
+        used = max(0, level.loose_us - earlier.loose_us) / 1000 / seconds
+        weight = _NICE_0 * max(1, round(used / 1000))
+        above = str(PurePosixPath(level.own.path).parent)
+        yield Competitor(above, weight, weight / own, used, loose=True)
