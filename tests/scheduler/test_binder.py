@@ -22,7 +22,9 @@ from corelane.scheduler.events import (
     SchedulerEvent,
 )
 from corelane.scheduler.framework.binding import BindContext, PreBindError
+from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind, LookUpPod, RecordPodEvent, SetCondition, SetNominatedNode
+from corelane.scheduler.plugins.default_binder import DefaultBinder
 from corelane.scheduler.pod_status_writer import PodStatusWriter
 from support.fake_api import Answer, Fake, answer, failure, serving, watching
 from support.fake_api import pod as served_pod
@@ -81,14 +83,14 @@ class Log(BinderReporter):
 class Lab:
     """A binder before a server that misbehaves."""
 
-    def __init__(self, fake: Fake, client: KubeClient, plugin: Plugin | None, why: str, workers: int) -> None:
+    def __init__(self, fake: Fake, client: KubeClient, profile: Profile, why: str, workers: int) -> None:
         self.fake, self.client, self.log = fake, client, Log()
         self.events: asyncio.Queue[SchedulerEvent] = asyncio.Queue()
         self.binder = Binder(
             client,
             self.events.put_nowait,
             lambda _: why,
-            plugins=lambda _: [plugin] if plugin else [],
+            lambda _: profile,
             reporter=self.log,
             workers=workers,
         )
@@ -104,12 +106,14 @@ class Lab:
 def run(
     story: Callable[[Lab], Awaitable[None]],
     plugin: Plugin | None = None,
+    others: tuple[Any, ...] = (DefaultBinder(),),
     unsendable: str = "",
     workers: int = 4,
 ) -> None:
     async def main() -> None:
         async with asyncio.timeout(60), serving() as (fake, client):
-            lab = Lab(fake, client, plugin, unsendable, workers)
+            profile = Profile(plugins=(*((plugin,) if plugin else ()), *others))
+            lab = Lab(fake, client, profile, unsendable, workers)
             task = asyncio.create_task(lab.binder.run())
             try:
                 await story(lab)
@@ -240,6 +244,36 @@ def test_a_plugin_may_bind_in_place_of_the_scheduler() -> None:
         assert lab.fake.seen == []
 
     run(story, plugin)
+
+
+def test_a_pod_that_no_plugin_binds_is_rejected_for_certain() -> None:
+    async def story(lab: Lab) -> None:
+        event = await lab.answered(bind())
+        assert isinstance(event, BindFailed)
+        assert event.outcome == "rejected"
+        assert event.message == "no Bind plugin of profile corelane-scheduler took the pod: Volumes"
+        assert lab.fake.seen == []
+
+    run(story, Plugin(), others=())
+
+
+@pytest.mark.parametrize("point", ["bind", "postBind"])
+def test_a_plugin_disabled_at_a_point_is_not_asked_there(point: str) -> None:
+    plugin, binder = Plugin(), DefaultBinder()
+    points = {"bind": (plugin, binder), "postBind": (plugin,)} | {point: (binder,)}
+
+    async def main() -> None:
+        async with asyncio.timeout(60), serving() as (fake, client):
+            fake.script[BINDING] = [SUCCESS]
+            lab = Lab(fake, client, Profile(plugins=(plugin, binder), points=points), "", 1)
+            task = asyncio.create_task(lab.binder.run())
+            assert isinstance(await lab.answered(bind()), BindSucceeded)
+            await lab.binder.wait_idle()
+            task.cancel()
+            await asyncio.wait([task])
+
+    asyncio.run(main())
+    assert plugin.calls == (["post_bind"] if point == "bind" else ["bind"])
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ from corelane.app.scheduler.options import SchedulerOptions, lease_settings, wit
 from corelane.app.settings_file import SettingsError
 from corelane.scheduler import profiles
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged
-from corelane.scheduler.framework import configuration, registry
-from corelane.scheduler.framework.configuration import Configuration, ConfigurationError
+from corelane.scheduler.framework import configuration, configuration_file, registry
+from corelane.scheduler.framework.configuration import Configuration
+from corelane.scheduler.framework.configuration_file import ConfigurationError
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind
 from corelane.scheduler.plugins import default
@@ -99,7 +100,7 @@ def test_back_off_and_leader_election_are_read_and_parallelism_accepted() -> Non
     assert (found.initial_backoff, found.max_backoff) == (2, 20)
     assert found.leader_election.leader_elect is True
     assert found.leader_election.lease_duration is not None
-    assert configuration.duration(found.leader_election.lease_duration, "s.yaml", "x") == 90
+    assert configuration_file.duration(found.leader_election.lease_duration, "s.yaml", "x") == 90
 
 
 _ENABLED = "profiles:\n- plugins: {score: {enabled: [%s]}}\n"
@@ -331,6 +332,27 @@ def test_a_file_without_fields_is_refused_with_its_first_lines(text: str, what: 
 WEIGHT = "profiles[0].plugins.score.enabled[0].weight"
 
 
+def test_the_order_at_a_point_is_upstreams() -> None:
+    """Those of multiPoint that the point names, too, the others of multiPoint, the point's own."""
+    profile = only(
+        "profiles:\n- plugins:\n"
+        "    multiPoint: {disabled: [{name: NodePorts}, {name: NodeName}]}\n"
+        "    filter: {enabled: [{name: NodePorts}, {name: CPUPlacement}, {name: NodeAffinity}]}\n"
+    )
+    found, usual = names(profile.filters), names(default.profile().filters)
+    others = [one for one in usual if one not in {"NodePorts", "NodeName", "CPUPlacement", "NodeAffinity"}]
+    assert found == ["CPUPlacement", "NodeAffinity", *others, "NodePorts"]
+
+
+_WITHOUT_BINDER = """
+profiles:
+- plugins:
+    multiPoint:
+      disabled: [{name: '*'}]
+      enabled: [{name: PrioritySort}, {name: PodValidity}, {name: CPUPlacement}, {name: NodeResourcesFit}]
+"""
+
+
 def weighted(weight: str) -> str:
     return f"profiles: [{{plugins: {{score: {{enabled: [{{name: NUMALocality, weight: {weight}}}]}}}}}}]\n"
 
@@ -347,7 +369,11 @@ def weighted(weight: str) -> str:
         ),
         (
             "profiles: [{plugins: {bind: {disabled: [{name: '*'}]}}}]\n",
-            "profiles[0].plugins.bind.disabled: '*' is invalid",
+            "profiles[0].plugins.bind: [] is invalid",
+        ),
+        (
+            _WITHOUT_BINDER,
+            "profiles[0].plugins.bind: [] is invalid: enable at least one, such as DefaultBinder",
         ),
     ],
 )

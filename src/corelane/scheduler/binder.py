@@ -6,8 +6,7 @@ provisioned) takes minutes; it takes a worker only once that is done. Answers go
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from typing import Final, Literal, NoReturn, TypeAlias, TypeVar
 
 from corelane.kube.apierrors import APIError
@@ -26,9 +25,8 @@ from corelane.scheduler.framework.binding import (
     BindPlugin,
     PostBindPlugin,
     PreBindError,
-    PreBindPlugin,
 )
-from corelane.scheduler.framework.plugin import Plugin
+from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind, LookUpPod
 
 T = TypeVar("T")
@@ -37,6 +35,10 @@ _PROOFS: Final = frozenset({400, 401, 403, 404, 405, 413, 415, 422})
 """Answers of the API server that prove that a binding was not carried out, now or later."""
 
 Outcome: TypeAlias = Literal["rejected", "throttled", "conflict", "unknown"]
+
+
+class UnboundError(Exception):
+    """Every Bind plugin left the pod to the next: nothing was sent."""
 
 
 class BinderReporter:
@@ -72,17 +74,16 @@ class Binder:
         client: KubeClient,
         handle: Callable[[SchedulerEvent], None],
         unsendable: Callable[[Bind], str],
+        profile: Callable[[str], Profile],
         *,
-        plugins: Callable[[str], Iterable[Plugin]] = lambda _: (),
         reporter: BinderReporter | None = None,
         workers: int = WORKERS,
     ) -> None:
-        """`unsendable` says why a binding must not be sent any more; `plugins` returns those of a profile."""
+        """`unsendable` says why a binding must not be sent any more; `profile` goes by schedulerName."""
         self._client = client
         self._handle = handle
         self._unsendable = unsendable
-        self._plugins_of = plugins
-        self._by_profile: dict[str, _Plugins] = {}
+        self._profile = profile
         self._reporter = reporter or BinderReporter()
         self._workers = workers
         self._waiting: deque[Bind | LookUpPod] = deque()
@@ -176,7 +177,7 @@ class Binder:
     # Bindings.
 
     async def _prepare(self, bind: Bind) -> None:
-        plugins = self._plugins(bind).pre_bind
+        plugins = {plugin.name: plugin for plugin in self._profile_of(bind).pre_binds}
         context = BindContext(self._client, bind)
         for work in bind.work:
             try:
@@ -210,27 +211,30 @@ class Binder:
             return
         try:
             await self._send(bind)
+        except UnboundError as error:
+            self._reporter.bind_dropped(bind.pod, bind.node, str(error))
+            self._handle(BindFailed(_now(), pod.uid, "rejected", str(error)))
+            return
         except APIError as error:
             self._reporter.bind_failed(bind.pod, bind.node, error)
             self._handle(BindFailed(_now(), pod.uid, outcome(error), str(error), error.retry_after))
             return
         self._reporter.bound(bind.pod, bind.node, _now() - begun)
         self._handle(BindSucceeded(_now(), pod.uid))
-        for plugin in self._plugins(bind).post_bind:
+        for plugin in self._profile_of(bind).post_binds:
             await self._post_bind(plugin, bind)
 
-    def _plugins(self, bind: Bind) -> "_Plugins":
-        name = bind.pod.spec.scheduler_name
-        if name not in self._by_profile:
-            self._by_profile[name] = _Plugins.of(tuple(self._plugins_of(name)))
-        return self._by_profile[name]
+    def _profile_of(self, bind: Bind) -> Profile:
+        return self._profile(bind.pod.spec.scheduler_name)
 
     async def _send(self, bind: Bind) -> None:
-        for plugin in self._plugins(bind).bind:
+        """Let the first Bind plugin that takes the pod bind it. Raises APIError, UnboundError."""
+        profile = self._profile_of(bind)
+        for plugin in profile.binds:
             if await self._bound_by(plugin, bind):
                 return
-        pod = bind.pod.metadata
-        await self._client.bind(pod.namespace, pod.name, pod.uid, bind.node, bind.annotations)
+        names = ", ".join(plugin.name for plugin in profile.binds) or "none is enabled"
+        raise UnboundError(f"no Bind plugin of profile {profile.name} took the pod: {names}")
 
     async def _bound_by(self, plugin: BindPlugin, bind: Bind) -> bool:
         try:
@@ -282,23 +286,6 @@ class Binder:
                 return None
             raise
         return found if found.metadata.uid == pod.metadata.uid else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Plugins:
-    """Those of a profile that have a part in bindings: looked up once, for a protocol's check is slow."""
-
-    pre_bind: dict[str, PreBindPlugin]
-    bind: tuple[BindPlugin, ...]
-    post_bind: tuple[PostBindPlugin, ...]
-
-    @classmethod
-    def of(cls, plugins: tuple[Plugin, ...]) -> "_Plugins":
-        return cls(
-            {one.name: one for one in plugins if isinstance(one, PreBindPlugin)},
-            tuple(one for one in plugins if isinstance(one, BindPlugin)),
-            tuple(one for one in plugins if isinstance(one, PostBindPlugin)),
-        )
 
 
 def outcome(error: APIError) -> Outcome:

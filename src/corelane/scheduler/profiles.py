@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from corelane.scheduler.framework import configuration, registry
-from corelane.scheduler.framework.configuration import Configuration, ConfigurationError, Offer
+from corelane.scheduler.framework.configuration import Configuration, Offer
+from corelane.scheduler.framework.configuration_file import ConfigurationError
 from corelane.scheduler.framework.registry import Factory, RegistryError
 from corelane.scheduler.plugins import default
 

@@ -116,7 +116,7 @@ class Scheduler:
             client,
             self._handle,
             self._unsendable,
-            plugins=lambda name: self.core.profiles.get(name, self.core.profile).plugins,
+            lambda name: self.core.profiles.get(name, self.core.profile),
             reporter=self._reporter,
             workers=workers,
         )

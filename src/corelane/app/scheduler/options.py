@@ -12,7 +12,7 @@ from typing import Any, Final
 from corelane.app.settings_file import SettingsError
 from corelane.scheduler import profiles
 from corelane.scheduler.daemon.leader_election import ElectionSettingsError, LeaseSettings
-from corelane.scheduler.framework.configuration import ConfigurationError, LeaderElection, duration
+from corelane.scheduler.framework.configuration_file import ConfigurationError, LeaderElection, duration
 from corelane.scheduler.framework.registry import RegistryError
 from corelane.scheduler.profiles import ConfigurationFile
 

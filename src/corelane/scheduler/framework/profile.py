@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from corelane.scheduler.framework.binding import PreBindPlugin
+from corelane.scheduler.framework.binding import BindPlugin, PostBindPlugin, PreBindPlugin
 from corelane.scheduler.framework.changes import ChangeKind, Hint, always
 from corelane.scheduler.framework.plugin import (
     EnqueueExtensions,
@@ -90,6 +90,14 @@ class Profile:
     def pre_binds(self) -> tuple[PreBindPlugin, ...]:
         """Looked up once: the check of a protocol takes 20 µs."""
         return self._having("preBind", PreBindPlugin)
+
+    @cached_property
+    def binds(self) -> tuple[BindPlugin, ...]:
+        return self._having("bind", BindPlugin)
+
+    @cached_property
+    def post_binds(self) -> tuple[PostBindPlugin, ...]:
+        return self._having("postBind", PostBindPlugin)
 
     def hints(self, name: str) -> Mapping[ChangeKind, Hint]:
         """Return which changes can help pods that the plugin of this name rejected."""

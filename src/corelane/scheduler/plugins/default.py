@@ -8,6 +8,7 @@ from corelane.scheduler.framework.profile import DEFAULT_NAME, Profile
 from corelane.scheduler.framework.registry import Factory
 from corelane.scheduler.plugins.cpu_scores import NUMALocality, PoolPressure, SnugFit
 from corelane.scheduler.plugins.cpus import CPUPlacement
+from corelane.scheduler.plugins.default_binder import DefaultBinder
 from corelane.scheduler.plugins.dynamic_resources import DynamicResources
 from corelane.scheduler.plugins.image_locality import ImageLocality
 from corelane.scheduler.plugins.inter_pod_affinity import InterPodAffinity
@@ -70,6 +71,7 @@ FACTORIES: Final[Mapping[str, Factory]] = {
     "NodeResourceTopologyMatch": NodeResourceTopologyMatch.of,
     "NodeNUMAResource": NodeNUMAResource.of,
     "ImageLocality": ImageLocality,
+    "DefaultBinder": DefaultBinder,
 }
 """Plugin by name, made with its `args`; in kube-scheduler's order, CPUs last."""
 ORDER: Final = tuple(FACTORIES)

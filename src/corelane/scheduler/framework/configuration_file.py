@@ -1,0 +1,199 @@
+"""The file of a configuration: its fields, and what makes it unusable whichever plugins there are."""
+
+import re
+from typing import Any, Final
+
+import msgspec
+import yaml
+from msgspec import Struct
+
+from corelane.kube.yaml_keys import DuplicateKeyError, UniqueKeyLoader
+from corelane.scheduler.framework.field_faults import first_fault, shown
+
+API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
+KIND: Final = "KubeSchedulerConfiguration"
+_BEGINNING: Final = f'begin it with "apiVersion: {API_VERSION}" and "kind: {KIND}"'
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_DURATIONS: Final = ("leaseDuration", "renewDeadline", "retryPeriod")
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class ConfigurationError(ValueError):
+    """A configuration that cannot be used: names the file, the field, its value and what to do."""
+
+
+class _Strict(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    pass
+
+
+class PluginEntry(_Strict, frozen=True):
+    """A plugin that is enabled or disabled."""
+
+    name: str
+    weight: int | float = 0
+    """0 as without one, as upstream: Go does not tell them apart."""
+
+
+class PluginSet(_Strict, frozen=True):
+    """What is enabled and disabled at an extension point; `*` is disabled for all."""
+
+    enabled: tuple[PluginEntry, ...] = ()
+    disabled: tuple[PluginEntry, ...] = ()
+
+
+class PluginConfig(_Strict, frozen=True):
+    """Arguments of a plugin, by their names."""
+
+    name: str
+    args: dict[str, Any] = {}
+
+
+class ProfileEntry(_Strict, frozen=True):
+    """A profile; `plugins` has extension points as keys."""
+
+    scheduler_name: str = "corelane-scheduler"
+    plugins: dict[str, PluginSet] = {}
+    plugin_config: tuple[PluginConfig, ...] = ()
+    percentage_of_nodes_to_score: int | None = None
+
+
+class LeaderElection(_Strict, frozen=True):
+    """Settings of leader election, None where the file says nothing; durations as text, such as `15s`."""
+
+    leader_elect: bool | None = None
+    lease_duration: str | None = None
+    renew_deadline: str | None = None
+    retry_period: str | None = None
+    resource_lock: str | None = None
+    resource_name: str | None = None
+    resource_namespace: str | None = None
+
+
+class ClientConnection(_Strict, frozen=True):
+    """Of these only `kubeconfig` has an effect; requests are not limited in their rate."""
+
+    kubeconfig: str | None = None
+    accept_content_types: str | None = None
+    content_type: str | None = None
+    qps: float | None = None
+    burst: int | None = None
+
+
+class File(_Strict, frozen=True):
+    """The whole file."""
+
+    api_version: str
+    kind: str
+    profiles: tuple[ProfileEntry, ...] = ()
+    leader_election: LeaderElection = LeaderElection()
+    pod_initial_backoff_seconds: float = 1
+    pod_max_backoff_seconds: float = 10
+    parallelism: int | None = None
+    percentage_of_nodes_to_score: int | None = None
+    client_connection: ClientConnection = ClientConnection()
+    healthz_bind_address: str | None = None
+    metrics_bind_address: str | None = None
+    enable_profiling: bool = False
+    enable_contention_profiling: bool = False
+    delay_cache_until_active: bool = False
+    extenders: tuple[Any, ...] = ()
+
+
+def read(text: str, source: str) -> File:
+    """Return what the file says, with valid values. Raises ConfigurationError."""
+    file = _decoded(text, source)
+    _check(file, source)
+    return file
+
+
+def duration(text: str, source: str, name: str) -> float:
+    """Return seconds of a duration such as `15s` or `1m30s`. Raises ConfigurationError."""
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise invalid(source, name, text, 'use a duration such as "15s"')
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def _decoded(text: str, source: str) -> File:
+    tree = _tree(text, source)
+    if tree is None:
+        raise ConfigurationError(f"{source}: the file is empty: {_BEGINNING}")
+    if not isinstance(tree, dict):
+        raise ConfigurationError(f"{source}: the file is {shown(tree)}, not a mapping: {_BEGINNING}")
+    if fault := first_fault(tree, File):
+        raise ConfigurationError(f"{source}: {fault.path}: {fault.problem}: {fault.remedy}")
+    return msgspec.convert(tree, File)
+
+
+def _tree(text: str, source: str) -> Any:
+    """The file as plain values; a field with null counts as absent, as in kube-scheduler."""
+    try:
+        tree = yaml.load(text, UniqueKeyLoader)  # noqa: S506 - a SafeLoader
+        _check_nulls(tree, source)
+        return _without_nulls(tree)
+    except ConfigurationError:
+        raise
+    except DuplicateKeyError as error:
+        raise ConfigurationError(f"{source}: {error}") from None
+    except yaml.MarkedYAMLError as error:
+        mark, problem = error.problem_mark, error.problem or error.context
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ConfigurationError(f"{source}: {where}not YAML: {problem}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigurationError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        why = "nested too deeply, or an alias within its own anchor"
+        raise ConfigurationError(f"{source}: not YAML: {why}") from None
+
+
+def _check_nulls(tree: Any, source: str) -> None:
+    """As upstream: the only profile may be null, a duration may not."""
+    if not isinstance(tree, dict):
+        return
+    if tree.get("profiles") == [None]:
+        tree["profiles"] = [{}]
+    election = tree.get("leaderElection")
+    if not isinstance(election, dict):
+        return
+    for name in _DURATIONS:
+        if election.get(name, "") is None:
+            remedy = 'use a duration such as "15s", or remove the field'
+            raise ConfigurationError(f"{source}: leaderElection.{name}: null is invalid: {remedy}")
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
+    if isinstance(value, list):
+        return [_without_nulls(one) for one in value]
+    return value
+
+
+def _check(file: File, source: str) -> None:
+    if file.api_version != API_VERSION:
+        raise invalid(source, "apiVersion", file.api_version, f"use {API_VERSION}")
+    if file.kind != KIND:
+        raise invalid(source, "kind", file.kind, f"use {KIND}")
+    if file.extenders:
+        found = shown(list(file.extenders))
+        raise ConfigurationError(f"{source}: extenders: {found}: no extender is called: remove the field")
+    if file.leader_election.resource_lock not in {None, "leases"}:
+        raise invalid(source, "leaderElection.resourceLock", file.leader_election.resource_lock, "use leases")
+    if file.parallelism is not None and file.parallelism <= 0:
+        raise invalid(source, "parallelism", file.parallelism, "use more than 0, or remove the field")
+    shares = {f"profiles[{i}].": one.percentage_of_nodes_to_score for i, one in enumerate(file.profiles)}
+    for where, share in {"": file.percentage_of_nodes_to_score, **shares}.items():
+        if share is not None and not 0 <= share <= 100:
+            raise invalid(
+                source, f"{where}percentageOfNodesToScore", share, "use 0 to 100, or remove the field"
+            )
+    if file.pod_initial_backoff_seconds <= 0:
+        value = file.pod_initial_backoff_seconds
+        raise invalid(source, "podInitialBackoffSeconds", value, "use more than 0")
+    if file.pod_max_backoff_seconds < file.pod_initial_backoff_seconds:
+        value = file.pod_max_backoff_seconds
+        raise invalid(source, "podMaxBackoffSeconds", value, "use at least podInitialBackoffSeconds")
+
+
+def invalid(source: str, name: str, value: object, remedy: str) -> ConfigurationError:
+    return ConfigurationError(f"{source}: {name}: {value!r} is invalid: {remedy}")
