@@ -282,6 +282,30 @@ def test_the_file_is_for_its_owner_only_and_can_be_checkpointed(tmp_path):
     store.close()
 
 
+def test_a_checkpoint_empties_the_log_and_loses_nothing(tmp_path):
+    store = on_disk(tmp_path)
+    for number in range(40):
+        store.put("things", f"{number}", thing("x" * 100_000))
+    assert store.log_bytes > 4_000_000
+    store.checkpoint()
+    assert store.log_bytes == 0
+    store.put("things", "late", thing(1))
+    store.checkpoint()
+    rows = sqlite3.connect(tmp_path / FILE_NAME).execute("SELECT count(*) FROM revision").fetchone()
+    assert rows == (41,)
+    store.close()
+
+
+def test_the_log_is_bounded_without_any_housekeeping(tmp_path):
+    store = on_disk(tmp_path)
+    longest = 0
+    for number in range(80):
+        store.put("things", f"{number}", thing("x" * 1_000_000))
+        longest = max(longest, store.log_bytes)
+    assert longest < 36 << 20
+    store.close()
+
+
 def filled(directory, count=400):
     store = on_disk(directory)
     for number in range(count):

@@ -63,3 +63,21 @@ def test_the_chores_go_on_after_a_failure(tmp_path):
         store.close()
 
     asyncio.run(run())
+
+
+def test_a_long_log_is_folded_before_its_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(server_backend, "_LOOK", 0.001)
+    monkeypatch.setattr(server_backend, "_LONGEST_LOG", 1 << 20)
+
+    async def run():
+        backend = Backend(Store(tmp_path / "apiserver.db", describe), "s", now=lambda: NOW)
+        task = asyncio.create_task(server_backend.keep_house(backend, period=3600))
+        for number in range(3):
+            backend.store.put("events", f"default/{number}", event(0, note="x" * 2_000_000))
+            while backend.store.log_bytes:
+                await asyncio.sleep(0.001)
+        task.cancel()
+        assert len(backend.store.find("events")) == 3
+        backend.store.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))

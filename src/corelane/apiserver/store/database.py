@@ -228,8 +228,13 @@ class Store:
         finally:
             wakers.discard(wake)
 
+    @property
+    def log_bytes(self) -> int:
+        """Size of the write-ahead log."""
+        return self._file.log_bytes()
+
     def checkpoint(self) -> None:
-        """Fold the write-ahead log into the file; any thread may do it. Raises StoreError."""
+        """Fold the write-ahead log into the file and empty it; any thread may do it. Raises StoreError."""
         self._file.checkpoint()
 
     def check_in_place(self) -> None:

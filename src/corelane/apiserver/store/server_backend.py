@@ -113,6 +113,9 @@ EVENT_LIFE = timedelta(hours=1)
 """Time to keep an event after it was last seen, as upstream's `--event-ttl`."""
 
 _PERIOD = 20.0  # seconds
+_LOOK = 0.5  # seconds between two looks at the write-ahead log
+_LONGEST_LOG = 8 << 20
+"""Bytes of the write-ahead log beyond which it is folded before its time."""
 _AT_ONCE = 100
 _BACKUP_PERIODS, _FIRST_BACKUP = 30, 3  # every ten minutes, the first after one
 
@@ -125,14 +128,25 @@ async def keep_house(backend: Backend, period: float = _PERIOD) -> None:
     Every `_BACKUP_PERIODS` periods the file is backed up. A failure is logged and tried again the next time.
     """
     for number in count(1):
-        await asyncio.sleep(period)
         try:
+            await _pause(backend, period)
             await expire_events(backend)
             await asyncio.to_thread(backend.store.checkpoint)
             if number % _BACKUP_PERIODS == _FIRST_BACKUP:
                 await asyncio.to_thread(backend.store.back_up)
         except (StoreError, OSError, ValueError) as error:
             _log.warning("housekeeping failed", error=str(error))
+            await asyncio.sleep(period)
+
+
+async def _pause(backend: Backend, seconds: float) -> None:
+    """Sleep; fold the log meanwhile whenever it is long. Raises StoreError."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while (left := end - loop.time()) > 0:
+        await asyncio.sleep(min(left, _LOOK))
+        if backend.store.log_bytes > _LONGEST_LOG:
+            await asyncio.to_thread(backend.store.checkpoint)
 
 
 async def expire_events(backend: Backend) -> None:

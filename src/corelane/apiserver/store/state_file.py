@@ -18,6 +18,8 @@ from corelane.apiserver.stored_objects import StoreError
 _APPLICATION = 0x636F726C  # "corl", so that a foreign SQLite file is recognised
 _LAYOUT = 1
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_LOG_PAGES = 8_000
+"""Length of the write-ahead log, in pages of 4 KiB, at which a write folds it itself, and others wait."""
 
 
 def failure(path: Path | None, action: str, error: sqlite3.Error | OSError) -> StoreError:
@@ -109,12 +111,24 @@ class StateFile:
                 "stop corelane and start it again: running pods are kept"
             )
 
+    def log_bytes(self) -> int:
+        """Size of the write-ahead log, 0 where there is none."""
+        try:
+            return self.path.with_name(f"{self.path.name}-wal").stat().st_size if self.path else 0
+        except OSError:
+            return 0
+
     def checkpoint(self) -> None:
-        """Fold the write-ahead log into the file, on a connection of its own. Raises StoreError."""
+        """Fold the write-ahead log into the file and empty it, on a connection of its own. Raises StoreError.
+
+        Writes go on while most of it is folded, and wait for the few pages that they added meanwhile: under
+        steady writes no log is ever folded whole without that, and it would grow.
+        """
         self.check_in_place()
         if self.path:
             with _second(self.path) as db:
                 db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def back_up(self) -> None:
         """Replace the backup by a copy whose structure was checked on the way. Raises StoreError."""
@@ -172,7 +186,7 @@ def _prepare(db: sqlite3.Connection, path: Path | None, *, new: bool) -> None:
         _check(db, path)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
-    db.execute("PRAGMA wal_autocheckpoint = 20000")  # the server checkpoints off the loop long before
+    db.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")  # the server checkpoints off the loop long before
     if new:
         with transaction(db):
             db.execute(f"PRAGMA application_id = {_APPLICATION}")
