@@ -136,7 +136,7 @@ def test_deleted_data_directory_ends_corelane_in_order(tmp_path: Path) -> None:
     running = started(data, "auto")
     before = pids(data)
     try:
-        shutil.rmtree(data)
+        shutil.rmtree(data, ignore_errors=True)  # the agent still writes there
         assert running.process.wait(30) == 1
         assert "Traceback" not in running.output
         assert "deleted or replaced while corelane runs" in running.output

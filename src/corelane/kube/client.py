@@ -10,20 +10,19 @@ from ssl import SSLError
 from typing import Any, Final, Literal, Self, TypeVar
 
 import msgspec
-from aiohttp import ClientResponse
 
 from corelane.kube import apierrors, decode
 from corelane.kube.apierrors import APIError, Gone, MalformedObject, NoCluster, Unreachable
 from corelane.kube.connection import (
     CONFIGURATION_ERRORS,
     NETWORK_ERRORS,
-    Answer,
     Connection,
     CredentialsError,
 )
 from corelane.kube.decode import Listing, Malformed, WatchEvent
 from corelane.kube.meta import Object
 from corelane.kube.objects import api_of, written
+from corelane.kube.transport import Answer, Response, Transport
 
 __all__ = ["APIError", "Gone", "Listing", "MalformedObject", "NoCluster", "Unreachable", "WatchEvent"]
 
@@ -44,9 +43,9 @@ _PATCH_TYPES: Final = {
 
 
 class KubeClient:
-    """A connection pool to one cluster. Every method raises APIError; Unreachable without an answer."""
+    """Requests to one cluster. Every method raises APIError; Unreachable without an answer."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Transport) -> None:
         self._connection = connection
 
     @classmethod
@@ -326,7 +325,7 @@ def _failure(method: str, path: str, answer: Answer) -> APIError:
     return apierrors.of_status(answer.status, decode.plain_json(answer.body), fallback, answer.retry_after)
 
 
-async def _whole(response: ClientResponse) -> Answer:
+async def _whole(response: Response) -> Answer:
     body, retry_after = await response.read(), response.headers.get("Retry-After", "")
     return Answer(response.status, response.reason or "", body, retry_after)
 

@@ -7,7 +7,6 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
@@ -21,6 +20,7 @@ from corelane import __version__
 from corelane.kube import kubeconfig
 from corelane.kube.credentials import Authorization, tls_context
 from corelane.kube.kubeconfig import ClusterForm, ConfigError, ServerConfig, UserForm
+from corelane.kube.transport import Answer
 
 CONFIGURATION_ERRORS: Final = (ConfigError, OSError, ValueError)
 """Errors of configurations and of the files that they name."""
@@ -42,17 +42,6 @@ _TIMEOUT: Final = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read
 
 class CredentialsError(Exception):
     """The token file cannot be read, or the credential plugin fails."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A whole answer."""
-
-    status: int
-    reason: str
-    body: bytes
-    retry_after: str = ""
-    """Text of the header."""
 
 
 class _Pool:

@@ -4,8 +4,8 @@ Checks come in upstream's order: route, method, content type, Accept, options, b
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -17,6 +17,8 @@ from corelane.apiserver.codec import envelope, protobuf_reading, wire
 from corelane.apiserver.codec.json_reading import ReadError
 from corelane.apiserver.http import negotiation, pod_logs, responses, reviews
 from corelane.apiserver.http.auth import ANONYMOUS, User
+from corelane.apiserver.http.requests import Request
+from corelane.apiserver.http.responses import Reply, Stream
 from corelane.apiserver.print import server_tables
 from corelane.apiserver.schema.object_meta import DELETE_OPTIONS
 from corelane.apiserver.served_kinds import BINDINGS, EVICTIONS, PODS, REVIEWS, ServedKind
@@ -48,7 +50,7 @@ class Call:
     """One request for a resource."""
 
     context: Context
-    request: web.BaseRequest
+    request: Request
     target: Target
     kind: ServedKind
     user: User = ANONYMOUS
@@ -86,12 +88,10 @@ class Call:
         return wire.View(self.kind, self.target.version, wanted, include)
 
 
-Handler = Callable[[Call], Awaitable[web.StreamResponse]]
+Handler = Callable[[Call], Awaitable[Reply]]
 
 
-async def answer(
-    context: Context, request: web.BaseRequest, target: Target, user: User
-) -> web.StreamResponse:
+async def answer(context: Context, request: Request, target: Target, user: User) -> Reply:
     """Serve a request for a resource. Raises StatusError."""
     handler = _route(request.method, target)
     if handler is None or target.kind is None:
@@ -128,7 +128,7 @@ def _custom_route(target: Target) -> Handler | None:
     return _VERBS[target.verb]
 
 
-def _no_route(context: Context, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+def _no_route(context: Context, request: Request, target: Target) -> web.Response:
     if _asks_for_definitions(target) and request.method == "GET":
         return _no_definitions(context)
     if api_requests.routed(target.path):
@@ -160,7 +160,7 @@ def _handler(target: Target, method: str) -> Handler:
     if target.subresource in _SUBRESOURCES:
         return _SUBRESOURCES[target.subresource]
     if method == "GET":
-        return {"list": list_, "watch": watch}.get(target.verb, get)
+        return _VERBS.get(target.verb, get)
     if method == "DELETE":
         return delete if target.named else delete_collection
     return {"POST": create, "PUT": update, "PATCH": patch}[method]
@@ -198,7 +198,7 @@ async def _many(view: wire.View, page: listing.ListPage) -> bytes:
     return await asyncio.to_thread(wire.many, view, page.records, page.meta)
 
 
-async def watch(call: Call) -> web.StreamResponse:
+async def watch(call: Call) -> Stream:
     view = call.view(negotiation.WATCHABLE)
     if view.representation.media == wire.YAML:
         raise status_errors.not_acceptable(negotiation.WATCHABLE[3:])
@@ -206,15 +206,16 @@ async def watch(call: Call) -> web.StreamResponse:
     if call.target.named:
         options = replace(options, selection=options.selection.named(call.target.name))
     found = WatchStream(call.backend, call.target, view, options)
-    with _kept(call.context, found):
-        return await responses.stream(call.request, found.frames(), view.representation.media)
+    return Stream(_frames(call.context, found), view.representation.media)
 
 
-@contextmanager
-def _kept(context: Context, found: WatchStream) -> Iterator[None]:
+async def _frames(context: Context, found: WatchStream) -> AsyncIterator[bytes]:
+    """The frames of a watch that the server ends when it stops."""
     context.watches.add(found)
     try:
-        yield
+        async with aclosing(found.frames()) as frames:
+            async for chunk in frames:
+                yield chunk
     finally:
         context.watches.discard(found)
 
@@ -316,7 +317,7 @@ def _done(call: Call) -> web.Response:
     return responses.data(body, wanted.media, 201, warnings=call.warnings)
 
 
-async def log(call: Call) -> web.StreamResponse:
+async def log(call: Call) -> Reply:
     pod = call.backend.find(call.target).object()
     options = pod_logs.options(call.query, pod)
     if not pod["spec"].get("nodeName"):
@@ -327,10 +328,11 @@ async def log(call: Call) -> web.StreamResponse:
         found = await call.context.log_source.open(pod, options)
     except pod_logs.LogUnavailableError as error:
         raise StatusError(500, "InternalError", f"Internal error occurred: {error}") from error
-    return await responses.stream(call.request, found, "text/plain", options.limit_bytes)
+    limit = options.limit_bytes
+    return Stream(found if limit is None else pod_logs.limited(found, limit), "text/plain")
 
 
-async def not_served(call: Call) -> web.StreamResponse:
+async def not_served(call: Call) -> Reply:
     part = f"{call.target.resource}/{call.target.subresource}"
     raise status_errors.not_served(f"{part} is not served by corelane's embedded API server")
 

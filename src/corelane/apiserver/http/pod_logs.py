@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from corelane.apiserver import api_requests, status_errors
 from corelane.apiserver.api_requests import Query
+from corelane.apiserver.http import responses
 from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.stored_objects import Object
 
@@ -60,6 +61,19 @@ def options(query: Query, pod: Object) -> LogOptions:
     if faults:
         raise status_errors.invalid("PodLogOptions", "", pod["metadata"]["name"], faults)
     return found
+
+
+async def limited(chunks: AsyncIterator[bytes], limit: int) -> AsyncIterator[bytes]:
+    """Yield at most `limit` bytes, and close `chunks`."""
+    left = limit
+    try:
+        async for chunk in chunks:
+            yield chunk[:left]
+            left -= len(chunk)
+            if left <= 0:
+                return
+    finally:
+        await responses.close(chunks)
 
 
 def _faults(found: LogOptions) -> list[StatusCause]:

@@ -1,9 +1,10 @@
-"""Answers as aiohttp sends them: bodies, Status errors, warnings, and streams with a write timeout."""
+"""Answers: bodies, Status errors, warnings; and streams, which aiohttp sends with a write timeout."""
 
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 import structlog
 from aiohttp import web
@@ -50,15 +51,29 @@ def error(fault: StatusError, accept: str | None) -> web.Response:
     return data(found, media, fault.code, fault.headers, fault.warnings)
 
 
-async def stream(
-    request: web.BaseRequest, chunks: AsyncIterator[bytes], media: str, limit: int | None = None
-) -> web.StreamResponse:
-    """Send chunks as they come, at most `limit` bytes. A client that has gone ends it quietly."""
-    response = web.StreamResponse(headers={"Content-Type": media, "Cache-Control": "no-cache, private"})
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer that is sent as its chunks come."""
+
+    chunks: AsyncIterator[bytes]
+    media: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Content-Type": self.media, "Cache-Control": "no-cache, private"}
+
+
+Reply = web.Response | Stream
+"""What handlers return, whatever the request came by."""
+
+
+async def send(request: web.BaseRequest, stream: Stream) -> web.StreamResponse:
+    """Send a stream. A client that has gone ends it quietly."""
+    response = web.StreamResponse(headers=stream.headers)
     try:
         with _cancelled_with(request):
             await response.prepare(request)
-            await _send(response, chunks, limit)
+            await _send(response, stream.chunks)
             await response.write_eof()
     except TimeoutError:
         if request.transport:
@@ -71,10 +86,15 @@ async def stream(
         _log.error("stream failed", path=request.path, error=repr(error))
         raise ConnectionError("the answer had begun") from error
     finally:
-        close = getattr(chunks, "aclose", None)
-        if close:
-            await close()
+        await close(stream.chunks)
     return response
+
+
+async def close(chunks: AsyncIterator[bytes]) -> None:
+    """End a stream early."""
+    closing = getattr(chunks, "aclose", None)
+    if closing:
+        await closing()
 
 
 def _cancelled_with(request: web.BaseRequest) -> AbstractContextManager[None]:
@@ -83,14 +103,8 @@ def _cancelled_with(request: web.BaseRequest) -> AbstractContextManager[None]:
     return streaming() if streaming else nullcontext()
 
 
-async def _send(response: web.StreamResponse, chunks: AsyncIterator[bytes], limit: int | None) -> None:
-    left = limit
+async def _send(response: web.StreamResponse, chunks: AsyncIterator[bytes]) -> None:
     async for chunk in chunks:
-        piece = chunk if left is None else chunk[:left]
         async with asyncio.timeout(_WRITE_TIMEOUT):
-            await response.write(piece)
+            await response.write(chunk)
         await asyncio.sleep(0)  # a fast stream must not keep the loop
-        if left is not None:
-            left -= len(piece)
-            if left <= 0:
-                return

@@ -6,8 +6,11 @@ import ipaddress
 import ssl
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -19,6 +22,8 @@ from corelane.apiserver.codec import wire
 from corelane.apiserver.http import auth, connections, handlers, metrics, negotiation, responses
 from corelane.apiserver.http.auth import User
 from corelane.apiserver.http.pod_logs import LogSource
+from corelane.apiserver.http.requests import Request
+from corelane.apiserver.http.responses import Reply, Stream
 from corelane.apiserver.openapi import discovery
 from corelane.apiserver.status_errors import StatusError
 from corelane.apiserver.store import server_backend
@@ -32,6 +37,8 @@ _CHECKS = ("ping", "log", "etcd")
 _SHUTDOWN = 1.0  # seconds for what is being answered
 
 _log = structlog.get_logger("corelane.apiserver")
+
+R = TypeVar("R")
 
 
 class APIServer:
@@ -134,24 +141,38 @@ class APIServer:
             self._store.close()
             self._store = None
 
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer any request and count it."""
+    async def answer(self, request: Request, user: User) -> Reply:
+        """Answer a request that `user` makes in this process. A stream is counted when it begins."""
         target = api_requests.parse(request.path, request.method, request.query)
-        begun, code = time.monotonic(), 499  # as where the client left before the answer
+        with self._counted(request, target) as count:
+            reply = await self._or_status(request, self._answer(request, target, user))
+            count.code = 200 if isinstance(reply, Stream) else reply.status
+            return reply
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer any request that came over HTTP."""
+        target = api_requests.parse(request.path, request.method, request.query)
+        with self._counted(request, target) as count:
+            response = await self._or_status(request, self._sent(request, target))
+            count.code = response.status
+            return response
+
+    @contextmanager
+    def _counted(self, request: Request, target: Target) -> Iterator["_Count"]:
+        """Count a request, by the code that is set meanwhile."""
+        begun, count = time.monotonic(), _Count()
         self._metrics.begin(target)
         try:
-            response = await self._answer_or_status(request, target)
-            code = response.status
-            return response
+            yield count
         finally:
             media = request.headers.get("Content-Type", "")
-            self._metrics.end(target, request.query, media, code, time.monotonic() - begun)
+            self._metrics.end(target, request.query, media, count.code, time.monotonic() - begun)
 
-    async def _answer_or_status(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
-        """Answer any request; on any error the client gets a Status."""
+    async def _or_status(self, request: Request, answer: Awaitable[R]) -> R | web.Response:
+        """Return an answer; on any error the client gets a Status."""
         accept = request.headers.get("Accept")
         try:
-            return await self._answer(request, target)
+            return await answer
         except StatusError as error:
             return responses.error(error, accept)
         except StoreError as error:
@@ -163,8 +184,13 @@ class APIServer:
             _log.error("request failed", method=request.method, path=request.path, **_trace(error))
             return responses.error(_unexpected(), accept)
 
-    async def _answer(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    async def _sent(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+        """Answer a request by the user of its token, and send a stream."""
         user = auth.authenticate(request.headers.get("Authorization"), self._tokens)
+        reply = await self._answer(request, target, user)
+        return await responses.send(request, reply) if isinstance(reply, Stream) else reply
+
+    async def _answer(self, request: Request, target: Target, user: User) -> Reply:
         auth.authorize(user, target)
         if self._context is None:
             raise StatusError(503, "ServiceUnavailable", "the server is stopping")
@@ -174,13 +200,19 @@ class APIServer:
             return self._scraped(self._context)
         return plain(request, target)
 
-    def _scraped(self, context: handlers.Context) -> web.StreamResponse:
+    def _scraped(self, context: handlers.Context) -> web.Response:
         stored = context.backend.store.counts()
         body = metrics.text(self._metrics, len(context.watches), stored)
         return responses.data(body.encode(), metrics.MEDIA)
 
 
-def plain(request: web.BaseRequest, target: Target) -> web.StreamResponse:
+@dataclass(slots=True)
+class _Count:
+    code: int = 499
+    """As where the client left before the answer."""
+
+
+def plain(request: Request, target: Target) -> web.Response:
     """Answer a request that is not for a resource: discovery, OpenAPI, health. Raises StatusError."""
     found = _document(request)
     if found is None:
@@ -196,7 +228,7 @@ def _knows_methods(path: str) -> bool:
     return api_requests.routed(path) and not group_only
 
 
-def _document(request: web.BaseRequest) -> web.StreamResponse | None:
+def _document(request: Request) -> web.Response | None:
     path, accept = request.path, request.headers.get("Accept", "")
     if path.startswith(("//", "/apis//")):
         return None
@@ -227,7 +259,7 @@ def _health(path: str, query: Query) -> str:
     return "\n".join([*lines, f"{root} check passed", ""])
 
 
-def _openapi(request: web.BaseRequest) -> web.StreamResponse | None:
+def _openapi(request: Request) -> web.Response | None:
     """An OpenAPI document, or 304 for a client that has it already."""
     found = _openapi_document(request.path, request.headers.get("Accept", ""))
     if found is None:
@@ -251,7 +283,7 @@ def _openapi_document(path: str, accept: str) -> tuple[str, bytes] | None:
     return (wire.JSON, msgspec.json.encode(found)) if found else None
 
 
-def _nowhere(target: Target) -> web.StreamResponse:
+def _nowhere(target: Target) -> web.Response:
     """Below the roots of built-in groups a Status, elsewhere the plain text of Go's router."""
     if api_requests.routed(target.path):
         raise status_errors.no_such_resource()

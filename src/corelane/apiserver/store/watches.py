@@ -7,7 +7,7 @@ Frames are encoded once per form and shared among watchers.
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 
 from corelane.apiserver import api_requests, status_errors
 from corelane.apiserver.api_requests import ListOptions, Target
@@ -80,7 +80,7 @@ class WatchStream:
         self._ended = True
         self._wake.set()
 
-    async def frames(self) -> AsyncIterator[bytes]:
+    async def frames(self) -> AsyncGenerator[bytes, None]:
         """Lines of JSON, several at a time."""
         seconds = self._options.timeout or random.randint(_SHORTEST, _LONGEST)  # noqa: S311 - spreads load
         timer = WatchTimer(time.monotonic(), seconds, self._period if self._options.bookmarks else None)

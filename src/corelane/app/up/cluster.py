@@ -17,6 +17,7 @@ from corelane.agent.publication.node_status import SIMULATED
 from corelane.agent.reporting import LogReporter
 from corelane.agent.watching import SharedWatch
 from corelane.apiserver.http.auth import MASTERS, User
+from corelane.apiserver.http.in_process import InProcess
 from corelane.apiserver.http.server import APIServer
 from corelane.apiserver.store import backups
 from corelane.apiserver.store.database import FILE_NAME
@@ -45,6 +46,7 @@ from corelane.scheduler.explain.ring import DecisionRing
 
 __all__ = ["UpOptions"]
 
+_ADMIN: Final = User("admin", (MASTERS,))
 _AT_ONCE: Final = 16
 """Simulated nodes started at the same time; with hundreds, some would wait too long for a connection."""
 
@@ -135,7 +137,7 @@ class Cluster:
         context, authority = await asyncio.to_thread(tls.server_context, self.directory.root, now)
         self._server = APIServer(
             data_dir=self.directory.root,
-            tokens={access.token: User("admin", (MASTERS,))},
+            tokens={access.token: _ADMIN},
             port=port,
             log_source=PodLogs(self.agents),
             tls=context,
@@ -161,8 +163,12 @@ class Cluster:
         self.notes.append(f"API server's objects restored from {backup}{was}")
 
     def client(self) -> KubeClient:
-        """Return a client of the embedded server, closed with the cluster."""
-        client = KubeClient.connect(self.directory.kubeconfig)
+        """Return an administrator's client of the embedded server, closed with the cluster.
+
+        It reaches the server within this process: HTTPS to itself would take most of the CPU time of a pod.
+        """
+        assert self._server is not None
+        client = KubeClient(InProcess(self._server, _ADMIN))
         self._clients.append(client)
         return client
 
