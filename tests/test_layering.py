@@ -22,6 +22,7 @@ _DAEMON = f"{_CORE} kube"
 ALLOWED = {
     "cpuset": "",
     "quantity": "",
+    "prometheus": "",
     "reasons": "cpuset quantity",
     "kernel": "cpuset",
     "machine": "cpuset kernel",
@@ -31,9 +32,9 @@ ALLOWED = {
     "limits": "cpuset quantity reasons machine workload kernel",
     "runtime": "cpuset kernel",
     "kube": "cpuset quantity reasons machine workload placement node",
-    "apiserver": "kube quantity",
+    "apiserver": "kube prometheus quantity",
     "agent": f"{_DAEMON} kernel runtime",
-    "scheduler": _DAEMON,
+    "scheduler": f"{_DAEMON} prometheus",
     "controller": _DAEMON,
     "view": f"{_CORE} limits",
     "conformance": f"{_DAEMON} kernel limits runtime apiserver agent scheduler controller view",
@@ -81,7 +82,8 @@ SHARED_BELOW = {"placement": "", "node": "admission __init__", "apiserver": "ser
 """Files of a room beside its sub-rooms import none of these, but for those that are named here."""
 
 STDLIB_ONLY = {"cpuset", "quantity", "reasons", "kernel", "machine", "workload", "placement", "node"}
-THIRD_PARTY_ONLY_IN = {"grpc": ("runtime/",), "numpy": ("scheduler/",)}
+_METRICS = ("prometheus.py", "scheduler/daemon/", "apiserver/http/metrics.py")
+THIRD_PARTY_ONLY_IN = {"grpc": ("runtime/",), "numpy": ("scheduler/",), "prometheus_client": _METRICS}
 
 
 def module(path: Path) -> str:

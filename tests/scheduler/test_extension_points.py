@@ -147,5 +147,5 @@ def test_the_daemon_measures_its_scheduler() -> None:
     text = asyncio.run(main())
     name = "scheduler_framework_extension_point_duration_seconds_count"
     for point, status in (("PreFilter", "Success"), ("Filter", "Success"), ("PostFilter", "Unschedulable")):
-        line = f'{name}{{extension_point="{point}",status="{status}",profile="{OURS}"}} 1'
+        line = f'{name}{{extension_point="{point}",profile="{OURS}",status="{status}"}} 1.0'
         assert line in text.splitlines()

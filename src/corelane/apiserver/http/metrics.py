@@ -3,80 +3,52 @@
 Counted as requests end; what is read from elsewhere is read when metrics are scraped.
 """
 
-import os
-import resource
-import time
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from typing import Final
 
+from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+
+from corelane import prometheus
 from corelane.apiserver.api_requests import Query, Target
 from corelane.apiserver.openapi.discovery import KUBERNETES_VERSION
 
-MEDIA = "text/plain; version=0.0.4; charset=utf-8"
-BUCKETS = (
-    0.005,
-    0.025,
-    0.05,
-    0.1,
-    0.2,
-    0.4,
-    0.6,
-    0.8,
-    1,
-    1.25,
-    1.5,
-    2,
-    3,
-    4,
-    5,
-    6,
-    8,
-    10,
-    15,
-    20,
-    30,
-    45,
-    60,
+BUCKETS: Final = (
+    *(0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5),
+    *(2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0),
 )
 """Upper bounds of durations in seconds, upstream's."""
+_LABELS: Final = ("component", "dry_run", "group", "resource", "scope", "subresource", "verb", "version")
 _VERBS = {"create": "POST", "update": "PUT"}
 _MUTATING = {"POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"}
 _DOCUMENTS = {"api", "apis", "openapi", "version", "healthz", "livez", "readyz", "metrics"}
-
-Labels = tuple[tuple[str, str], ...]
-Sample = tuple[str, Labels, float]
-
-
-@dataclass(slots=True)
-class _Durations:
-    """A histogram; `counts` has one more than `BUCKETS`, for what took longer."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
-    total: float = 0.0
-
-    def add(self, seconds: float) -> None:
-        self.counts[bisect_left(BUCKETS, seconds)] += 1
-        self.total += seconds
-
-    def samples(self, name: str, labels: Labels) -> Iterator[Sample]:
-        passed = 0
-        for bound, count in zip((*BUCKETS, None), self.counts, strict=True):
-            passed += count
-            shown = "+Inf" if bound is None else f"{bound:g}"
-            yield f"{name}_bucket", (*labels, ("le", shown)), passed
-        yield f"{name}_sum", labels, self.total
-        yield f"{name}_count", labels, passed
 
 
 class RequestMetrics:
     """Requests that ended, and those under way."""
 
     def __init__(self) -> None:
-        self._totals: dict[Labels, int] = {}
-        self._durations: dict[Labels, _Durations] = {}
-        self._inflight = {"mutating": 0, "readOnly": 0}
+        self._watches, self._stored = 0, dict[str, int]()
+        self._registry = prometheus.registry(self._gauges)
+        self._totals = Counter(
+            "apiserver_request_total",
+            "Requests by verb, resource and code.",
+            (*_LABELS, "code"),
+            registry=self._registry,
+        )
+        self._durations = Histogram(
+            "apiserver_request_duration_seconds",
+            "Time from a request's head to the end of its answer.",
+            _LABELS,
+            buckets=BUCKETS,
+            registry=self._registry,
+        )
+        self._inflight = Gauge(
+            "apiserver_current_inflight_requests",
+            "Requests that are being answered, watches aside.",
+            ("request_kind",),
+            registry=self._registry,
+        )
 
     def begin(self, target: Target) -> None:
         self._count(target, 1)
@@ -86,31 +58,27 @@ class RequestMetrics:
         self._count(target, -1)
         labels = request_labels(target, query, content_type)
         if labels:
-            counted = (*labels, ("code", str(code)))
-            self._totals[counted] = self._totals.get(counted, 0) + 1
-            self._durations.setdefault(labels, _Durations()).add(seconds)
+            self._totals.labels(*labels, code).inc()
+            self._durations.labels(*labels).observe(seconds)
+
+    def text(self, watches: int, objects: Mapping[str, int]) -> bytes:
+        """All metrics in Prometheus' text format; `objects` counts what is stored by resource."""
+        self._watches, self._stored = watches, dict(objects)
+        return prometheus.text(self._registry)
 
     def _count(self, target: Target, change: int) -> None:
         if target.verb != "watch":
             kind = "mutating" if verb_of(target, "") in _MUTATING else "readOnly"
-            self._inflight[kind] += change
+            self._inflight.labels(kind).inc(change)
 
-    def samples(self) -> Iterator[tuple[str, str, str, Iterable[Sample]]]:
-        """Name, type, help and samples of each family."""
-        name = "apiserver_request_total"
-        totals = [(name, labels, float(count)) for labels, count in self._totals.items()]
-        yield name, "counter", "Requests by verb, resource and code.", totals
-        name = "apiserver_request_duration_seconds"
-        pairs = self._durations.items()
-        yield (
-            name,
-            "histogram",
-            "Time from a request's head to the end of its answer.",
-            [sample for labels, found in pairs for sample in found.samples(name, labels)],
-        )
-        name = "apiserver_current_inflight_requests"
-        running = [(name, (("request_kind", kind),), float(n)) for kind, n in self._inflight.items()]
-        yield name, "gauge", "Requests that are being answered, watches aside.", running
+    def _gauges(self) -> Iterator[GaugeMetricFamily]:
+        name = "apiserver_longrunning_requests"
+        yield prometheus.gauge(name, "Open watches.", ("verb",), {("WATCH",): self._watches})
+        stored = {(resource,): count for resource, count in sorted(self._stored.items())}
+        name = "apiserver_storage_objects"
+        yield prometheus.gauge(name, "Stored objects by resource.", ("resource",), stored)
+        name, version = "kubernetes_build_info", {(f"v{KUBERNETES_VERSION}",): 1}
+        yield prometheus.gauge(name, "The Kubernetes version whose API is served.", ("git_version",), version)
 
 
 def verb_of(target: Target, content_type: str) -> str:
@@ -120,7 +88,7 @@ def verb_of(target: Target, content_type: str) -> str:
     return _VERBS.get(target.verb, target.verb.upper())
 
 
-def request_labels(target: Target, query: Query, content_type: str) -> Labels:
+def request_labels(target: Target, query: Query, content_type: str) -> tuple[str, ...]:
     """A request's labels; none for paths that are not served, whose number has no bound."""
     part = target.subresource
     if target.kind is None:
@@ -130,70 +98,12 @@ def request_labels(target: Target, query: Query, content_type: str) -> Labels:
         part = f"/{root[0]}"
     scope = "resource" if target.name else "namespace" if target.namespace else "cluster"
     return (
-        ("component", "apiserver"),
-        ("dry_run", "All" if query.get("dryRun") == "All" else ""),
-        ("group", target.group),
-        ("resource", target.resource),
-        ("scope", scope if target.kind else ""),
-        ("subresource", part),
-        ("verb", verb_of(target, content_type)),
-        ("version", target.version),
+        "apiserver",
+        "All" if query.get("dryRun") == "All" else "",
+        target.group,
+        target.resource,
+        scope if target.kind else "",
+        part,
+        verb_of(target, content_type),
+        target.version,
     )
-
-
-def text(requests: RequestMetrics, watches: int, objects: Mapping[str, int]) -> str:
-    """All metrics in Prometheus' text format; `objects` counts what is stored by resource."""
-    families = [*requests.samples(), *_server(watches, objects), *_process()]
-    return "".join(line for family in families for line in _lines(*family))
-
-
-def _server(watches: int, objects: Mapping[str, int]) -> Iterator[tuple[str, str, str, Iterable[Sample]]]:
-    name = "apiserver_longrunning_requests"
-    yield name, "gauge", "Open watches.", [(name, (("verb", "WATCH"),), watches)]
-    name = "apiserver_storage_objects"
-    stored = [(name, (("resource", one),), float(count)) for one, count in sorted(objects.items())]
-    yield name, "gauge", "Stored objects by resource.", stored
-    name = "kubernetes_build_info"
-    version = (("git_version", f"v{KUBERNETES_VERSION}"),)
-    yield name, "gauge", "The Kubernetes version whose API is served.", [(name, version, 1)]
-
-
-def _process() -> Iterator[tuple[str, str, str, Iterable[Sample]]]:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    yield _one(
-        "process_cpu_seconds_total", "counter", "CPU time of the process.", usage.ru_utime + usage.ru_stime
-    )
-    size, resident, *_ = map(int, Path("/proc/self/statm").read_text().split())
-    page = os.sysconf("SC_PAGE_SIZE")
-    yield _one("process_virtual_memory_bytes", "gauge", "Virtual memory of the process.", size * page)
-    yield _one("process_resident_memory_bytes", "gauge", "Resident memory of the process.", resident * page)
-    opened = sum(1 for _ in Path("/proc/self/fd").iterdir())
-    yield _one("process_open_fds", "gauge", "Open file descriptors.", opened)
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    yield _one("process_max_fds", "gauge", "Limit of open file descriptors.", limit)
-    yield _one("process_start_time_seconds", "gauge", "Start of the process, in Unix time.", _started())
-
-
-def _started() -> float:
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    since_boot = int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    return round(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + since_boot, 2)
-
-
-def _one(name: str, kind: str, described: str, value: float) -> tuple[str, str, str, Iterable[Sample]]:
-    return name, kind, described, [(name, (), value)]
-
-
-def _lines(name: str, kind: str, described: str, samples: Iterable[Sample]) -> Iterator[str]:
-    yield f"# HELP {name} {described}\n# TYPE {name} {kind}\n"
-    for sample, labels, value in samples:
-        shown = ",".join(f'{key}="{_escaped(part)}"' for key, part in labels)
-        yield f"{sample}{{{shown}}} {_number(value)}\n" if shown else f"{sample} {_number(value)}\n"
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(float(value))
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from corelane import prometheus
 from corelane.apiserver import api_requests, openapi, status_errors
 from corelane.apiserver.api_requests import Query, Target
 from corelane.apiserver.codec import wire
@@ -202,8 +203,7 @@ class APIServer:
 
     def _scraped(self, context: handlers.Context) -> web.Response:
         stored = context.backend.store.counts()
-        body = metrics.text(self._metrics, len(context.watches), stored)
-        return responses.data(body.encode(), metrics.MEDIA)
+        return responses.data(self._metrics.text(len(context.watches), stored), prometheus.MEDIA_TYPE)
 
 
 @dataclass(slots=True)

@@ -3,10 +3,15 @@
 What corelane adds without a counterpart upstream begins with `corelane_scheduler_`. Gauges are in `metrics`.
 """
 
-from collections.abc import Iterator
 from typing import Final
 
-from corelane.scheduler.daemon.exposition import Counter, Histogram, Metric, exponential
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+
+def exponential(first: float, factor: float, count: int) -> tuple[float, ...]:
+    """Return the upper bounds of buckets, as client_golang's ExponentialBuckets."""
+    return tuple(first * factor**number for number in range(count))
+
 
 ATTEMPT_BUCKETS: Final = exponential(0.001, 2, 15)
 PENDING_HELP: Final = (
@@ -26,96 +31,118 @@ LEADER_HELP: Final = (
 
 
 class Families:
-    """Counters and histograms."""
+    """Counters and histograms of a registry."""
 
-    def __init__(self) -> None:
+    def __init__(self, registry: CollectorRegistry) -> None:
         result = ("result", "profile")
         self.schedule_attempts = Counter(
             "scheduler_schedule_attempts_total",
             "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be "
             "scheduled, while 'error' means an internal scheduler problem.",
             result,
+            registry=registry,
         )
         self.attempt_duration = Histogram(
             "scheduler_scheduling_attempt_duration_seconds",
             "Scheduling attempt latency in seconds (scheduling algorithm + binding)",
-            ATTEMPT_BUCKETS,
             result,
+            buckets=ATTEMPT_BUCKETS,
+            registry=registry,
         )
         self.algorithm_duration = Histogram(
             "scheduler_scheduling_algorithm_duration_seconds",
             "Scheduling algorithm latency in seconds",
-            ATTEMPT_BUCKETS,
+            buckets=ATTEMPT_BUCKETS,
+            registry=registry,
         )
         self.sli_duration = Histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
             "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and "
             "might involve multiple scheduling attempts.",
-            exponential(0.01, 2, 20),
             ("attempts",),
+            buckets=exponential(0.01, 2, 20),
+            registry=registry,
         )
         self.pod_attempts = Histogram(
             "scheduler_pod_scheduling_attempts",
             "Number of attempts to successfully schedule a pod.",
-            exponential(1, 2, 5),
+            buckets=exponential(1, 2, 5),
+            registry=registry,
         )
         self.extension_points = Histogram(
             "scheduler_framework_extension_point_duration_seconds",
             "Latency for running all plugins of a specific extension point.",
-            exponential(0.0001, 2, 12),
             ("extension_point", "status", "profile"),
+            buckets=exponential(0.0001, 2, 12),
+            registry=registry,
         )
         self.plugins = Histogram(
             "scheduler_plugin_execution_duration_seconds",
             "Duration for running a plugin at a specific extension point.",
-            exponential(0.00001, 1.5, 20),
             ("plugin", "extension_point", "status"),
+            buckets=exponential(0.00001, 1.5, 20),
+            registry=registry,
         )
         self.preemption_attempts = Counter(
-            "scheduler_preemption_attempts_total", "Total preemption attempts in the cluster till now"
+            "scheduler_preemption_attempts_total",
+            "Total preemption attempts in the cluster till now",
+            registry=registry,
         )
         self.preemption_victims = Histogram(
-            "scheduler_preemption_victims", "Number of selected preemption victims", exponential(1, 2, 7)
+            "scheduler_preemption_victims",
+            "Number of selected preemption victims",
+            buckets=exponential(1, 2, 7),
+            registry=registry,
         )
         self.queue_incoming = Counter(
             "scheduler_queue_incoming_pods_total",
             "Number of pods added to scheduling queues by event and queue type.",
             ("queue", "event"),
+            registry=registry,
         )
         self.bindings = Counter(
             "corelane_scheduler_bindings_total",
             "Answers to bindings: bound, rejected, throttled, conflict or unknown.",
             ("outcome",),
+            registry=registry,
         )
         self.evictions = Counter(
             "corelane_scheduler_evictions_total",
             "Victims of preemption by what the API server answered: evicted or failed.",
             ("outcome",),
+            registry=registry,
         )
         self.refused = Counter(
             "corelane_scheduler_refused_after_binding_total",
             "Pods that their node refused after they were bound, by the node's reason.",
             ("reason",),
+            registry=registry,
         )
         self.reallocated = Counter(
             "corelane_scheduler_reallocated_pods_total",
             "Pods to which their node allocated other CPUs than the scheduler proposed.",
+            registry=registry,
         )
         self.lost_writes = Counter(
             "corelane_scheduler_lost_writes_total",
             "Conditions and events of pods that were not written: too many (dropped), or an error (failed).",
             ("why",),
+            registry=registry,
         )
         self.lists = Counter(
-            "corelane_scheduler_lists_total", "Lists of all objects, at start and after 410 Gone.", ("kind",)
+            "corelane_scheduler_lists_total",
+            "Lists of all objects, at start and after 410 Gone.",
+            ("kind",),
+            registry=registry,
         )
         self.watch_failures = Counter(
-            "corelane_scheduler_watch_failures_total", "Lists and watches that failed.", ("kind",)
+            "corelane_scheduler_watch_failures_total",
+            "Lists and watches that failed.",
+            ("kind",),
+            registry=registry,
         )
         self.problems = Counter(
             "corelane_scheduler_unusable_topologies_total",
             "NodeResourceTopologies that were read and could not be used.",
+            registry=registry,
         )
-
-    def __iter__(self) -> Iterator[Metric]:
-        return iter(vars(self).values())

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from aiohttp import web
 
-from corelane.scheduler.daemon.exposition import CONTENT_TYPE
+from corelane import prometheus
 
 Check: TypeAlias = Callable[[], str]
 """Returns what is wrong, "" if nothing is."""
@@ -59,7 +59,7 @@ class DaemonServer:
         return web.Response(text="\n".join(["[+]ping ok", *lines, end, ""]), status=500 if failed else 200)
 
     async def _scrape(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._metrics().encode(), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=self._metrics().encode(), headers={"Content-Type": prometheus.MEDIA_TYPE})
 
 
 def _json(page: Page) -> Callable[[web.Request], Any]:

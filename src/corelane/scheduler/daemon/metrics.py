@@ -1,22 +1,22 @@
 """The scheduler's metrics: hooks of the core and the shell count; state is read when metrics are scraped."""
 
-import resource
-import sys
 import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
+from prometheus_client.core import GaugeMetricFamily
+
+from corelane import prometheus
 from corelane.kube.apierrors import APIError
 from corelane.kube.decode import Malformed
 from corelane.kube.meta import Object
 from corelane.kube.pod import Pod
+from corelane.prometheus import LabelValues
 from corelane.scheduler.binder import outcome as proven
 from corelane.scheduler.cycle import Attempt
-from corelane.scheduler.daemon import exposition, families
-from corelane.scheduler.daemon.exposition import Gauge, Labels, Metric, ReadCounter
+from corelane.scheduler.daemon import families
 from corelane.scheduler.daemon.extension_points import TimedPoints
 from corelane.scheduler.daemon.leader_election import ElectionReporter
 from corelane.scheduler.decisions import DecisionReporter, Outcome
@@ -46,32 +46,29 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
 
     def __init__(self, lease: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         """`lease` is its name, "" without leader election; `clock` is the one of the core's events."""
-        self.families = families.Families()
+        self.registry = prometheus.registry(self._gauges)
+        self.families = families.Families(self.registry)
         self._clock = clock
         self._scheduler: Scheduler | None = None
         self._pods: dict[str, _PendingPod] = {}
         self._leads = False
-        self._read = (*self._gauges(lease), *process_metrics())
-
-    def __iter__(self) -> Iterator[Metric]:
-        yield from self.families
-        yield from self._read
+        self._lease = lease
 
     def text(self) -> str:
         """Return all in Prometheus' format."""
-        return exposition.text(self)
+        return prometheus.text(self.registry).decode()
 
     def attach(self, scheduler: Scheduler | None) -> None:
         """Read from this scheduler from now on; None while there is none."""
         self._scheduler = scheduler
         self._pods.clear()
         if scheduler is not None:
-            scheduler.core.cluster.points = TimedPoints(self.families.extension_points.observe)
+            scheduler.core.cluster.points = TimedPoints(self._extension_point_of_attempt)
 
     # Decisions.
 
     def queued(self, queue: str, event: str) -> None:
-        self.families.queue_incoming.inc(queue, event)
+        self.families.queue_incoming.labels(queue, event).inc()
 
     def attempted(self, now: float, waiting: Waiting, attempt: Attempt) -> None:
         seconds = self._clock() - now
@@ -100,7 +97,7 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
         if outcome == "bound":
             self._count("scheduled", pod, now - pod.begun)
             attempts = str(pod.tries) if pod.tries < _MOST_TRIES else f"{_MOST_TRIES}+"
-            self.families.sli_duration.observe(now - pod.first, attempts)
+            self.families.sli_duration.labels(attempts).observe(now - pod.first)
             self.families.pod_attempts.observe(pod.tries)
 
     def denied(self, now: float, uid: str, plugin: str, message: str) -> None:
@@ -118,44 +115,47 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
         self._pods.pop(uid, None)
 
     def _count(self, result: str, pod: _PendingPod, seconds: float) -> None:
-        self.families.schedule_attempts.inc(result, pod.profile)
-        self.families.attempt_duration.observe(seconds, result, pod.profile)
+        self.families.schedule_attempts.labels(result, pod.profile).inc()
+        self.families.attempt_duration.labels(result, pod.profile).observe(seconds)
+
+    def _extension_point_of_attempt(self, seconds: float, point: str, status: str, profile: str) -> None:
+        self.families.extension_points.labels(point, status, profile).observe(seconds)
 
     # Answers and requests.
 
     def bound(self, pod: Pod, node: str, seconds: float) -> None:
-        self.families.bindings.inc("bound")
-        self.families.extension_points.observe(seconds, "Bind", "Success", pod.spec.scheduler_name)
+        self.families.bindings.labels("bound").inc()
+        self._extension_point_of_attempt(seconds, "Bind", "Success", pod.spec.scheduler_name)
 
     def bind_failed(self, pod: Pod, node: str, error: APIError) -> None:
-        self.families.bindings.inc(proven(error))
+        self.families.bindings.labels(proven(error)).inc()
 
     def extension_point(self, name: str, plugin: str, seconds: float, *, ok: bool) -> None:
-        self.families.plugins.observe(seconds, plugin, name, "Success" if ok else "Error")
+        self.families.plugins.labels(plugin, name, "Success" if ok else "Error").observe(seconds)
 
     def reallocated(self, pod: Pod, proposed: str, allocated: str) -> None:
         self.families.reallocated.inc()
 
     def refused(self, pod: Pod, node: str, reason: str, message: str) -> None:
-        self.families.refused.inc(reason)
+        self.families.refused.labels(reason).inc()
 
     def preempted(self, victim: Pod, preemptor: Pod, node: str) -> None:
-        self.families.evictions.inc("evicted")
+        self.families.evictions.labels("evicted").inc()
 
     def evict_failed(self, victim: Pod, error: APIError) -> None:
-        self.families.evictions.inc("failed")
+        self.families.evictions.labels("failed").inc()
 
     def write_failed(self, what: str, error: APIError) -> None:
-        self.families.lost_writes.inc("failed")
+        self.families.lost_writes.labels("failed").inc()
 
     def dropped(self, what: str) -> None:
-        self.families.lost_writes.inc("dropped")
+        self.families.lost_writes.labels("dropped").inc()
 
     def listed(self, kind: type[Object], objects: int) -> None:
-        self.families.lists.inc(kind.api.plural)
+        self.families.lists.labels(kind.api.plural).inc()
 
     def retrying(self, kind: type[Object], error: APIError, seconds: float) -> None:
-        self.families.watch_failures.inc(kind.api.plural)
+        self.families.watch_failures.labels(kind.api.plural).inc()
 
     def malformed(self, bad: Malformed) -> None:
         """Counted nowhere: the log names the object."""
@@ -166,85 +166,52 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
     def leading(self, *, leads: bool) -> None:
         self._leads = leads
 
-    # What is read when it is scraped.
-
-    def _gauges(self, lease: str) -> Iterator[Metric]:
-        yield Gauge("scheduler_pending_pods", families.PENDING_HELP, self._pending, ("queue",))
-        yield Gauge(
+    def _gauges(self) -> Iterator[GaugeMetricFamily]:
+        yield prometheus.gauge("scheduler_pending_pods", families.PENDING_HELP, ("queue",), self._pending())
+        yield prometheus.gauge(
             "scheduler_unschedulable_pods",
             families.UNSCHEDULABLE_HELP,
-            self._unschedulable,
             ("plugin", "profile"),
+            self._unschedulable(),
         )
-        yield Gauge(
+        yield prometheus.gauge(
             "scheduler_cache_size",
             "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.",
-            self._cache_size,
             ("type",),
+            self._cache_size(),
         )
-        yield Gauge(
+        yield prometheus.gauge(
             "scheduler_goroutines",
             "Number of running goroutines split by the work they do such as binding.",
-            lambda: {("binding",): self._scheduler.unfinished_bindings if self._scheduler else 0},
             ("operation",),
+            {("binding",): self._scheduler.unfinished_bindings if self._scheduler else 0},
         )
-        yield Gauge(
+        yield prometheus.gauge(
             "corelane_scheduler_claims",
             "Pods with claimed CPUs that are not seen bound yet, by phase of the binding.",
-            self._claims,
             ("phase",),
+            self._claims(),
         )
-        if lease:
-            master = "leader_election_master_status"
-            yield Gauge(master, families.LEADER_HELP, lambda: {(lease,): self._leads}, ("name",))
+        if self._lease:
+            master = {(self._lease,): float(self._leads)}
+            yield prometheus.gauge("leader_election_master_status", families.LEADER_HELP, ("name",), master)
 
-    def _pending(self) -> Mapping[Labels, float]:
+    def _pending(self) -> Mapping[LabelValues, float]:
         counts = self._scheduler.pending_counts() if self._scheduler else {}
         return {(queue,): counts.get(queue, 0) for queue in _QUEUES}
 
-    def _unschedulable(self) -> Mapping[Labels, float]:
-        tally: Tally[Labels] = Tally()
+    def _unschedulable(self) -> Mapping[LabelValues, float]:
+        tally: Tally[LabelValues] = Tally()
         for pod in self._pods.values():
             tally.update((plugin, pod.profile) for plugin in pod.plugins)
         return tally
 
-    def _cache_size(self) -> Mapping[Labels, float]:
+    def _cache_size(self) -> Mapping[LabelValues, float]:
         if self._scheduler is None:
             return {}
         nodes, pods = self._scheduler.cache_size()
         return {("nodes",): nodes, ("pods",): pods, ("assumed_pods",): self._scheduler.claims().total()}
 
-    def _claims(self) -> Mapping[Labels, float]:
+    def _claims(self) -> Mapping[LabelValues, float]:
         claims = self._scheduler.claims() if self._scheduler else {}
         return {(phase,): count for phase, count in claims.items()}
-
-
-def process_metrics() -> Iterator[Metric]:
-    """Yield the process' standard metrics, as client_golang's process collector names them."""
-    started = time.time()
-    yield ReadCounter(
-        "process_cpu_seconds_total",
-        "Total user and system CPU time spent in seconds.",
-        lambda: {(): time.process_time()},
-    )
-    yield Gauge(
-        "process_resident_memory_bytes", "Resident memory size in bytes.", lambda: {(): _resident_bytes()}
-    )
-    yield Gauge(
-        "process_start_time_seconds",
-        "Start time of the process since unix epoch in seconds.",
-        lambda: {(): started},
-    )
-    if Path("/proc/self/fd").is_dir():
-        yield Gauge(
-            "process_open_fds",
-            "Number of open file descriptors.",
-            lambda: {(): sum(1 for _ in Path("/proc/self/fd").iterdir())},
-        )
-
-
-def _resident_bytes() -> int:
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    except (OSError, ValueError, IndexError):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
