@@ -25,7 +25,7 @@ def pod(**fields):
 
 
 def merge(original, change):
-    return strategic_merge.merge(POD, original, change)
+    return strategic_merge.merge(POD, original, copy.deepcopy(change))
 
 
 def difference(shape, old, new):
@@ -103,7 +103,7 @@ def test_whatever_the_patch_it_merges_or_is_refused(data):
     change = spoiled(data.draw, data.draw(objects(record, likely=likely)))
     before = copy.deepcopy(original)
     try:
-        result = strategic_merge.merge(record, original, change)
+        result = strategic_merge.merge(record, original, copy.deepcopy(change))
     except StrategicError as error:
         assert error.code in {400, 422, 500}
         assert str(error)

@@ -16,7 +16,10 @@ Answer = dict[str, Any]
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _AGE = re.compile(r"(\d+[ydhms])+")
-_QUOTED_VERSION = re.compile(r"(?<=current: )\d+|(?<=object meta: )\d+|(?<=in record \()\d+")
+_QUOTED_VERSION = re.compile(
+    r"(?<=current: )\d+|(?<=object meta: )\d+|(?<=in record \()\d+"
+    r'|(?<=resourceVersion\\":\\")\d+|(?<=resourceVersion":")\d+|(?<=resourceVersion:)\d+'
+)
 _DEFAULT_SCHEDULERS = {"default-scheduler", "corelane-scheduler"}
 _MANAGED_BY = ("operation", "manager", "subresource", "apiVersion")
 _RANDOM = "[a-z0-9]{5}(?![a-z0-9])"

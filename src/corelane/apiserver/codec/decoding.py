@@ -6,28 +6,20 @@ writes are filled in, quantities and times get their canonical text. Unknown and
 
 import base64
 import binascii
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from corelane import quantity
+from corelane.apiserver.codec import go_time, go_types
+from corelane.apiserver.codec.go_time import TimeError
 from corelane.apiserver.codec.json_reading import Float, pairs
 from corelane.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, ScalarType, Shape
 
 MAX_STRICT_ERRORS = 100  # upstream stops counting there
 _INT_BOUNDS = {"int32": 2**31, "int64": 2**63}
-_TIME = re.compile(r"(\d{4}-\d{2}-\d{2})T(\d{2}:\d{2}:\d{2})(?:[.,](\d+))?(Z|[+-]\d{2}:\d{2})", re.ASCII)
-# What Go has read before its own types get to see a value.
-_GO_TYPES = {
-    "bytes": "[]uint8",
-    "int-or-string": "int32",
-    "microtime": "string",
-    "text-or-null": "string",
-    "time": "string",
-}
-_LAYOUT = {"time": "2006-01-02T15:04:05Z07:00", "microtime": "2006-01-02T15:04:05.000000Z07:00"}
+_SELF_READING = frozenset({"amount", "int-or-string", "microtime", "quantity", "time"})
+_LAYOUTS = {"time": go_time.SECONDS, "microtime": go_time.MICROSECONDS}
 
 
 class DecodeError(ValueError):
@@ -64,6 +56,14 @@ def _path(at: _At) -> str:
     return "".join(reversed(steps)).removeprefix(".")
 
 
+def _type(shape: Shape, at: _At) -> str:
+    """Return the Go type of what stands there."""
+    depth = 0
+    while at and not at[1]:
+        at, depth = at[0], depth + 1
+    return go_types.name(shape, at[1] if at else "", str(at[2]) if at else "", depth)
+
+
 def _place(at: _At) -> str:
     """Return the place as in Go's messages: the innermost type, and the names without positions and keys."""
     owner, names = "", []
@@ -77,7 +77,49 @@ def _place(at: _At) -> str:
 
 def decode(record: ObjectType, tree: Any, notes: StrictNotes) -> dict[str, Any]:
     """Read one object of a type. Raises DecodeError; what is unknown or repeated goes into `notes`."""
-    return _record(record, tree, None, notes)
+    try:
+        return _record(record, tree, None, notes)
+    except DecodeError:
+        raise _reported(record, tree) from None
+
+
+def _reported(record: ObjectType, tree: Any) -> DecodeError:
+    """Return the fault that Go's decoder reports: the first that ends its reading, else the first of all."""
+    first = None
+    for fault, final in _faults(record, tree, None):
+        if final:
+            return fault
+        first = first or fault
+    assert first
+    return first
+
+
+def _faults(shape: Shape, tree: Any, at: _At) -> Iterator[tuple[DecodeError, bool]]:
+    """Every fault in the order of reading, and whether it ends that: those of types with their own reader."""
+    if isinstance(shape, ScalarType):
+        try:
+            _SCALARS[shape.name](shape, tree, at)
+        except DecodeError as error:
+            yield error, shape.name in _SELF_READING
+    elif tree is None:
+        return
+    elif isinstance(shape, ListType) and isinstance(tree, list):
+        for position, item in enumerate(tree):
+            yield from _faults(shape.item, item, (at, "", position))
+    elif isinstance(shape, ListType) or not isinstance(tree, dict):
+        yield _mismatch(shape, tree, at), False
+    elif isinstance(shape, MapType):
+        for name, value in pairs(tree):
+            yield from _faults(shape.value, value, (at, "", name))
+    else:
+        for name, value in pairs(tree):
+            if row := shape.fields.get(name):
+                yield from _faults(row.shape, value, (at, shape.name, name))
+
+
+def leaf(shape: ScalarType, tree: Any) -> Any:
+    """Read one value by itself, which belongs to no field. Raises DecodeError."""
+    return _SCALARS[shape.name](shape, tree, None)
 
 
 def zero(shape: Shape) -> Any:
@@ -203,20 +245,10 @@ def _time(shape: ScalarType, tree: Any, at: _At) -> str | None:
         return None
     if not isinstance(tree, str):
         raise _mismatch(shape, tree, at)
-    parts = _TIME.fullmatch(tree)
-    if parts and (shape.name == "time" or len(parts[3] or "") == 6):
-        try:
-            return _written(shape, parts)
-        except (ValueError, OverflowError):
-            pass
-    layout = _LAYOUT[shape.name]
-    raise DecodeError(f'parsing time "{tree}" as "{layout}": cannot parse "{tree}" as "2006"')
-
-
-def _written(shape: ScalarType, parts: re.Match[str]) -> str:
-    moment = datetime.fromisoformat(f"{parts[1]}T{parts[2]}{parts[4]}").astimezone(UTC)
-    fraction = f".{parts[3]}" if shape.name == "microtime" else ""
-    return f"{moment.replace(tzinfo=None).isoformat()}{fraction}Z"
+    try:
+        return go_time.canonical(tree, _LAYOUTS[shape.name])
+    except TimeError as error:
+        raise DecodeError(str(error)) from None
 
 
 def _int_or_string(shape: ScalarType, tree: Any, at: _At) -> int | str:
@@ -301,7 +333,7 @@ def _mismatch(shape: Shape, tree: Any, at: _At) -> DecodeError:
     found = json_type(tree)
     if found == "number" and isinstance(shape, ScalarType) and shape.name in _INT_BOUNDS:
         found = f"number {_number_text(tree)}"
-    return DecodeError(f"json: cannot unmarshal {found} into {_place(at)} of type {_go_type(shape)}")
+    return DecodeError(f"json: cannot unmarshal {found} into {_place(at)} of type {_type(shape, at)}")
 
 
 def json_type(tree: Any) -> str:
@@ -311,13 +343,3 @@ def json_type(tree: Any) -> str:
     if isinstance(tree, int | float):
         return "number"
     return {str: "string", list: "array", type(None): "null"}.get(type(tree), "object")
-
-
-def _go_type(shape: Shape) -> str:
-    if isinstance(shape, ListType):
-        return f"[]{_go_type(shape.item)}"
-    if isinstance(shape, MapType):
-        return f"map[string]{_go_type(shape.value)}"
-    if isinstance(shape, ObjectType):
-        return f"v1.{shape.name}"
-    return _GO_TYPES.get(shape.name, shape.name)

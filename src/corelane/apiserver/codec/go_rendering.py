@@ -2,8 +2,10 @@
 
 import difflib
 import json
+from decimal import Decimal
 from typing import Any
 
+from corelane.apiserver.codec.json_reading import Float
 from corelane.apiserver.schema.notation import (
     META,
     FieldRow,
@@ -28,12 +30,49 @@ def html_escaped(text: str) -> str:
     return text.translate(_HTML)
 
 
+def printed(value: Any) -> str:
+    """Return a JSON value as `%+v` prints what Go has read it into."""
+    if isinstance(value, dict):
+        members = " ".join(f"{name}:{printed(value[name])}" for name in sorted(value))
+        return f"map[{members}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(printed, value))}]"
+    if value is None:
+        return "<nil>"
+    if isinstance(value, bool):
+        return str(value).lower()
+    whole = isinstance(value, int) and -(2**63) <= value < 2**63
+    return value if isinstance(value, str) else str(value) if whole else _float(float(value))
+
+
+def _float(number: float) -> str:
+    """As few digits as tell the number apart, with an exponent below -4 and from 6 on."""
+    sign, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    first = exponent + len(digits) - 1
+    if -4 <= first < 6:
+        return f"{Decimal((sign, digits, exponent)):f}"
+    text = "".join(map(str, digits))
+    fraction = f".{text[1:]}" if len(text) > 1 else ""
+    return f"{'-' * sign}{text[0]}{fraction}e{'-' if first < 0 else '+'}{abs(first):02d}"
+
+
+def compact(value: Any) -> str:
+    """Return a JSON value as Go writes what it has taken over from a text: numbers as they stood there."""
+    if isinstance(value, dict):
+        members = (f"{compact(name)}:{compact(item)}" for name, item in value.items())
+        return f"{{{','.join(members)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(compact, value))}]"
+    return value.text if isinstance(value, Float) else html_escaped(json.dumps(value, ensure_ascii=False))
+
+
 def rendered(record: ObjectType, obj: dict[str, Any]) -> dict[str, Any]:
     """The object as its internal type marshals; metadata types, which have JSON names there, as they are."""
     if record.model.startswith(META):
         return {row.name: _shape(row.shape, obj[row.name]) for row in record if row.name in obj}
     skipped = _NOT_INTERNAL.get(record.name, set())
-    shown = {row.go: _field(row, obj.get(row.name)) for row in record if row.name not in skipped}
+    shown = {row.go: field(row, obj.get(row.name)) for row in record if row.name not in skipped}
     if record.name == "PodSpec" and shown["SecurityContext"] is not None:
         shown["SecurityContext"] = {**_host_fields(record, obj), **shown["SecurityContext"]}
     return shown
@@ -76,10 +115,11 @@ def _lines(record: ObjectType, obj: dict[str, Any]) -> list[str]:
 
 def _host_fields(record: ObjectType, obj: dict[str, Any]) -> dict[str, Any]:
     rows = (record.fields[name] for name in _HOST)
-    return {row.go: _field(row, obj.get(row.name)) for row in rows}
+    return {row.go: field(row, obj.get(row.name)) for row in rows}
 
 
-def _field(row: FieldRow, value: Any) -> Any:
+def field(row: FieldRow, value: Any) -> Any:
+    """Return a field's value as its internal type marshals, zero values too."""
     if value is None and row.presence != "opt" and isinstance(row.shape, ScalarType):
         return row.shape.zero
     if value is None and row.presence == "req" and isinstance(row.shape, ObjectType):

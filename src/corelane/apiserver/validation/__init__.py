@@ -57,7 +57,7 @@ def create(kind: ServedKind, obj: Object, *, version: str = "") -> list[StatusCa
     """
     version = version or _version(obj)
     if kind.stored == "events":
-        return limited(_event(kind, obj))
+        return _event(kind, obj)
     if kind.kind == "PodDisruptionBudget":
         return _budget(kind, obj, version)
     more = (
@@ -170,14 +170,12 @@ def _update_priority_class(kind: ServedKind, obj: Object, old: Object, version: 
     return chain(_changed(kind, obj, old), update_rules.priority_class(obj, old))
 
 
-def _event(kind: ServedKind, obj: Object) -> Iterable[StatusCause]:
-    """Events of the core group have no rules on metadata but those that all kinds have."""
+def _event(kind: ServedKind, obj: Object) -> list[StatusCause]:
+    """Events of the core group have no rules on metadata but those that all kinds have, which come last."""
     if not kind.group:
-        names = metadata_rules.create(
-            obj["metadata"], namespaced=True, name_format=formats.path_segment, core=False
-        )
-        return chain(kind_rules.event(obj, new_group=False), names)
-    return chain(kind_rules.event(obj, new_group=True), _metadata(kind, obj))
+        return limited(kind_rules.event(obj, new_group=False)) or limited(_any_metadata(kind, obj))
+    rules = kind_rules.event(obj, new_group=True), _metadata(kind, obj), kind_rules.new_event(obj)
+    return limited(chain(*rules))
 
 
 def _budget(kind: ServedKind, obj: Object, version: str) -> list[StatusCause]:
@@ -221,7 +219,7 @@ def _update_event(kind: ServedKind, obj: Object, old: Object, version: str) -> I
     if not kind.group:
         return kind_rules.event(obj, new_group=False)
     return chain(
-        kind_rules.event(obj, new_group=False), _changed(kind, obj, old), update_rules.event(obj, old)
+        kind_rules.event(obj, new_group=True), _changed(kind, obj, old), update_rules.event(obj, old)
     )
 
 

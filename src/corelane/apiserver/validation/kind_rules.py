@@ -138,8 +138,7 @@ def _not_a_system_class(name: str, value: int, default: bool) -> str:
 
 
 def event(obj: Object, *, new_group: bool) -> Iterator[StatusCause]:
-    """An event in stored form; through events.k8s.io it is held to more."""
-    reporter = "reportingController" if new_group else "reportingComponent"
+    """Rules on every write of an event (stored form); groups name the reporter differently."""
     where, space = obj.get("involvedObject", {}).get("namespace", ""), obj["metadata"].get("namespace", "")
     mismatch = causes.invalid("involvedObject.namespace", where, "does not match event.namespace")
     if not obj.get("eventTime"):
@@ -148,10 +147,8 @@ def event(obj: Object, *, new_group: bool) -> Iterator[StatusCause]:
     else:
         if not where and space not in {"default", "kube-system"}:
             yield mismatch
-        yield from _reported(obj, reporter)
+        yield from _reported(obj, "reportingController" if new_group else "reportingComponent")
     yield from causes.all_invalid("namespace", space, formats.dns_subdomain(space))
-    if new_group:
-        yield from _new_event(obj)
 
 
 def _reported(obj: Object, reporter: str) -> Iterator[StatusCause]:
@@ -168,7 +165,8 @@ def _reported(obj: Object, reporter: str) -> Iterator[StatusCause]:
         yield causes.invalid("message", "", f"can have at most {_LONGEST_NOTE} characters")
 
 
-def _new_event(obj: Object) -> Iterator[StatusCause]:
+def new_event(obj: Object) -> Iterator[StatusCause]:
+    """Further rules on creation through events.k8s.io."""
     yield from event_series(obj)
     if not obj.get("eventTime"):
         yield causes.required("eventTime")

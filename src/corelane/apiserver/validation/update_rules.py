@@ -6,12 +6,13 @@ from typing import Any
 
 from corelane.apiserver.codec import go_rendering
 from corelane.apiserver.formats import MAX_INT32, between
+from corelane.apiserver.schema.core_kinds import EVENT
 from corelane.apiserver.schema.node_kind import NODE_ADDRESS
 from corelane.apiserver.schema.pod_spec import POD_SPEC
 from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes, kind_rules
 from corelane.apiserver.validation.annotation_rules import APP_ARMOR
-from corelane.apiserver.validation.causes import child, item, unless_equal
+from corelane.apiserver.validation.causes import IMMUTABLE, child, item, unless_equal
 from corelane.apiserver.validation.table_rules import Object, Scope
 
 _POD_MAY_CHANGE = ",".join(
@@ -258,5 +259,6 @@ def event(new: Object, old: Object) -> Iterator[StatusCause]:
     if new.get("series") != old.get("series"):
         yield from kind_rules.event_series(new)
     for name in _EVENT_FIXED:
-        stored = "reportingComponent" if name == "reportingController" else name
-        yield from unless_equal(name, new.get(stored), old.get(stored))
+        row = EVENT.fields["reportingComponent" if name == "reportingController" else name]
+        if new.get(row.name) != old.get(row.name):
+            yield causes.invalid(name, go_rendering.field(row, new.get(row.name)), IMMUTABLE)

@@ -5,8 +5,10 @@ Absent and null members read the same, `replace` may set a new member, and index
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
+from corelane.apiserver.codec.json_reading import Float
 from corelane.apiserver.stored_objects import copied
 
 MAX_COPIED = 3 * 1024 * 1024  # bytes that `copy` may add up to, lest a small patch makes a huge object
@@ -16,9 +18,37 @@ class PatchError(ValueError):
     """An operation cannot be carried out."""
 
 
+@dataclass(slots=True)
+class _Document:
+    """A document under way, and the objects in it that operations have gone into, by their ids."""
+
+    root: Any
+    opened: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def open(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            self.opened[id(value)] = value
+        return value
+
+    def open_all(self, value: Any) -> None:
+        self.open(value)
+        if isinstance(value, dict | list):
+            for part in value.values() if isinstance(value, dict) else value:
+                self.open_all(part)
+
+    def written(self, value: Any) -> Any:
+        """Copy a value; objects that were gone into come out in alphabetical order, as upstream's do."""
+        if isinstance(value, list):
+            return [self.written(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        members = sorted(value.items()) if id(value) in self.opened else value.items()
+        return {name: self.written(item) for name, item in members}
+
+
 def apply(document: Any, operations: list[dict[str, Any]]) -> Any:
     """The document after the operations, one after the other; the one given stays. Raises PatchError."""
-    holder = {"": copied(document)}
+    holder = _Document(copied(document))
     bytes_copied = 0
     for operation in operations:
         kind = operation.get("op")
@@ -30,23 +60,24 @@ def apply(document: Any, operations: list[dict[str, Any]]) -> Any:
             _OPERATIONS[kind](holder, operation)
         else:
             raise PatchError(f"unexpected operation {kind!r}")
-    return holder[""]
+    holder.open(holder.root)
+    return holder.written(holder.root)
 
 
-def _add(holder: dict[str, Any], operation: dict[str, Any]) -> None:
+def _add(holder: _Document, operation: dict[str, Any]) -> None:
     _insert(*_place(holder, _pointer(operation, "path")), copied(operation.get("value")))
 
 
-def _remove(holder: dict[str, Any], operation: dict[str, Any]) -> None:
+def _remove(holder: _Document, operation: dict[str, Any]) -> None:
     _take(*_place(holder, _pointer(operation, "path")))
 
 
-def _replace(holder: dict[str, Any], operation: dict[str, Any]) -> None:
+def _replace(holder: _Document, operation: dict[str, Any]) -> None:
     path, value = _pointer(operation, "path"), copied(operation.get("value"))
     if path == "":
         if not isinstance(value, dict | list):
             raise PatchError("a whole document is replaced by an object or an array only")
-        holder[""] = value
+        holder.root = value
         return
     parent, key = _place(holder, path)
     _get(parent, key)
@@ -56,25 +87,26 @@ def _replace(holder: dict[str, Any], operation: dict[str, Any]) -> None:
         parent[key] = value
 
 
-def _move(holder: dict[str, Any], operation: dict[str, Any]) -> None:
+def _move(holder: _Document, operation: dict[str, Any]) -> None:
     value = _take(*_place(holder, _pointer(operation, "from")))
     _insert(*_place(holder, _pointer(operation, "path")), value)
 
 
-def _copy(holder: dict[str, Any], operation: dict[str, Any]) -> int:
-    value = copied(_get(*_place(holder, _pointer(operation, "from"))))
+def _copy(holder: _Document, operation: dict[str, Any]) -> int:
+    value = holder.written(_get(*_place(holder, _pointer(operation, "from"))))
     _insert(*_place(holder, _pointer(operation, "path")), value)
     return len(json.dumps(value))
 
 
-def _test(holder: dict[str, Any], operation: dict[str, Any]) -> None:
+def _test(holder: _Document, operation: dict[str, Any]) -> None:
     path = _pointer(operation, "path")
-    found = holder[""] if path == "" else _get(*_place(holder, path))
+    found = holder.root if path == "" else _get(*_place(holder, path))
     if not same(found, operation.get("value")):
         raise PatchError(f"testing value {path} failed")
+    holder.open_all(found)
 
 
-_OPERATIONS: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
+_OPERATIONS: dict[str, Callable[[_Document, dict[str, Any]], None]] = {
     "add": _add,
     "remove": _remove,
     "replace": _replace,
@@ -84,11 +116,13 @@ _OPERATIONS: dict[str, Callable[[dict[str, Any], dict[str, Any]], None]] = {
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are equal; unlike in Python, true is not 1."""
+    """Whether two JSON values are equal; unlike in Python, true is not 1, and 1.0 is not either."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, Float) or isinstance(other, Float):
+        return getattr(one, "text", None) == getattr(other, "text", None)
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 
@@ -99,14 +133,14 @@ def _pointer(operation: dict[str, Any], name: str) -> str:
     return path
 
 
-def _place(holder: dict[str, Any], path: str) -> tuple[Any, str]:
+def _place(holder: _Document, path: str) -> tuple[Any, str]:
     """Return the container of the value that a pointer names, and the value's key in it."""
     parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")]
     if len(parts) < 2:
         raise PatchError(f'the document has no path "{path}"')
-    parent = holder[""]
+    parent = holder.open(holder.root)
     for part in parts[1:-1]:
-        parent = _get(parent, part)
+        parent = holder.open(_get(parent, part))
         if not isinstance(parent, dict | list):
             raise PatchError(f'the document has no path "{path}"')
     return parent, parts[-1]

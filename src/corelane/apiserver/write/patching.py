@@ -1,12 +1,19 @@
 """Patches of stored objects: JSON Patch, JSON merge patch (RFC 7386), Kubernetes' strategic merge patch."""
 
-import json
 from typing import Any
 
 from corelane.apiserver import status_errors
-from corelane.apiserver.codec import custom_resources, decoding, envelope, json_reading
-from corelane.apiserver.codec.decoding import StrictNotes
+from corelane.apiserver.codec import (
+    custom_resources,
+    decoding,
+    envelope,
+    go_rendering,
+    json_reading,
+    unstructured,
+)
+from corelane.apiserver.codec.decoding import DecodeError, StrictNotes
 from corelane.apiserver.codec.json_reading import ReadError, pairs
+from corelane.apiserver.schema.object_meta import OBJECT_META
 from corelane.apiserver.served_kinds import ServedKind
 from corelane.apiserver.status_errors import StatusError
 from corelane.apiserver.validation import causes
@@ -37,16 +44,22 @@ def apply(
     """
     media_type = content_type.partition(";")[0].strip()
     notes = StrictNotes()
+    current = {**current, "metadata": _in_order(current["metadata"])}
+    if media_type == STRATEGIC_PATCH and not kind.custom:
+        return _strategic(kind, current, body, notes, field_validation)
     if media_type == JSON_PATCH:
         patched = _json_patch(current, body, notes)
     elif media_type == MERGE_PATCH:
         patched = _merge_patch(current, body, notes)
-    elif media_type == STRATEGIC_PATCH and not kind.custom:
-        patched = _strategic(kind, current, body, notes)
     else:
         known = (JSON_PATCH, MERGE_PATCH, *(() if kind.custom else (STRATEGIC_PATCH,)), APPLY_PATCH)
         raise status_errors.unsupported_media_type(known)
     return _read_back(kind, current, patched, notes, field_validation)
+
+
+def _in_order(meta: Object) -> Object:
+    """Metadata in the order in which upstream writes it: messages may quote it."""
+    return {row.name: meta[row.name] for row in OBJECT_META if row.name in meta}
 
 
 def _json_patch(current: Object, body: bytes, notes: StrictNotes) -> Any:
@@ -55,7 +68,7 @@ def _json_patch(current: Object, body: bytes, notes: StrictNotes) -> Any:
         raise _unmarshallable(operations, "Go value of type []handlers.jsonPatchOp", "error decoding patch: ")
     _check_operations(operations, notes)
     try:
-        patched = json_patch.apply(current, custom_resources.plain(operations))
+        patched = json_patch.apply(current, operations)
     except (PatchError, RecursionError):
         raise status_errors.unprocessable() from None
     if json_reading.too_deep(patched):
@@ -89,30 +102,58 @@ def _merge_patch(current: Object, body: bytes, notes: StrictNotes) -> Any:
         raise status_errors.bad_request("Invalid JSON Patch")
     _check_map(patch, "error decoding patch: ")
     custom_resources.note_repeats(patch, "", notes)
-    return merged(current, custom_resources.plain(patch))
+    return merged(current, patch)
 
 
 def merged(original: Any, patch: Any) -> Any:
-    """RFC 7386: members of `patch` replace those of `original`, null removes them."""
+    """RFC 7386: members of `patch` replace those of `original`, null removes them.
+
+    What is merged comes in alphabetical order and what is only taken over in its own, as from upstream's
+    library; nulls in objects of lists stay only where the list replaces an object.
+    """
     if not isinstance(patch, dict):
-        return patch
+        return patch if isinstance(original, dict) else _without_nulls(patch)
     result = dict(original) if isinstance(original, dict) else {}
     for name, value in patch.items():
         if value is None:
             result.pop(name, None)
         else:
             result[name] = merged(result.get(name), value)
-    return result
+    return dict(sorted(result.items()))
 
 
-def _strategic(kind: ServedKind, current: Object, body: bytes, notes: StrictNotes) -> Any:
+def _without_nulls(value: Any) -> Any:
+    """A value without the null members of objects; nulls in lists stay."""
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in sorted(value.items()) if item is not None}
+    return value
+
+
+def _strategic(
+    kind: ServedKind, current: Object, body: bytes, notes: StrictNotes, field_validation: str
+) -> tuple[Object, list[str]]:
+    """Upstream reads the result field by field, and looks at the kind that it says to be of no more."""
     patch = _parsed(body, "")
     _check_map(patch, "")
     custom_resources.note_repeats(patch, "", notes)
+    patch = custom_resources.plain(patch)
+    version = _version(current)
+    record = kind.schema[version]
     try:
-        return strategic_merge.merge(kind.schema[_version(current)], current, custom_resources.plain(patch))
+        patched = strategic_merge.merge(record, current, patch)
+        patched = unstructured.restore(record, patched)
     except StrategicError as error:
         raise _refused(error) from None
+    except DecodeError as error:
+        raise _bad_patch(go_rendering.printed(patch), str(error)) from None
+    patched |= {name: current[name] for name in ("kind", "apiVersion")}
+    obj, unknown = envelope.shaped(kind, version, patched, field_validation="Warn")
+    strict = [*notes.strict, *sorted(unknown)]
+    if field_validation == "Strict" and strict:
+        raise _bad_patch(go_rendering.printed(patch), f"strict decoding error: {', '.join(strict)}")
+    return obj, strict if field_validation == "Warn" else []
 
 
 def _refused(error: StrategicError) -> StatusError:
@@ -159,11 +200,18 @@ def _read_back(
     except StatusError as error:
         if error.reason == "Invalid":
             raise
-        raise _bad_result(kind, patched, error.message) from None
+        raise _bad_result(kind, patched, _reason(kind, version, patched, error.message)) from None
     strict = list(dict.fromkeys([*notes.strict, *found_strict]))
     if field_validation == "Strict" and strict:
         raise _bad_result(kind, patched, f"strict decoding error: {', '.join(strict)}")
     return obj, strict if field_validation == "Warn" else []
+
+
+def _reason(kind: ServedKind, version: str, patched: Any, why: str) -> str:
+    """The fault by itself: only a body that is no patch is called unusable as a whole."""
+    if kind.custom or not isinstance(patched, dict):
+        return why
+    return why.removeprefix(envelope.unusable(kind, version, patched, ""))
 
 
 def _check_type(kind: ServedKind, version: str, patched: Object) -> None:
@@ -177,5 +225,14 @@ def _check_type(kind: ServedKind, version: str, patched: Object) -> None:
 
 
 def _bad_result(kind: ServedKind, patched: Any, why: str) -> StatusError:
-    text = json.dumps(patched, separators=(",", ":"), ensure_ascii=False, sort_keys=kind.custom)
+    return _bad_patch(go_rendering.compact(_sorted(patched) if kind.custom else patched), why)
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_sorted(item) for item in value]
+    return {name: _sorted(value[name]) for name in sorted(value)} if isinstance(value, dict) else value
+
+
+def _bad_patch(text: str, why: str) -> StatusError:
     return status_errors.invalid("", "", "", [causes.invalid("patch", text, why)])

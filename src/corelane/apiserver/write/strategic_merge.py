@@ -27,8 +27,8 @@ class StrategicError(ValueError):
 
 
 def merge(record: ObjectType, original: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
-    """The object after the patch; both arguments stay as they are. Raises StrategicError."""
-    return _merge_map(copied(original), copied(patch), record)
+    """The object after the patch; `original` stays as it is, `patch` is used up. Raises StrategicError."""
+    return _merge_map(copied(original), patch, record)
 
 
 def _merge_map(original: dict[str, Any], patch: dict[str, Any], shape: Shape | None) -> dict[str, Any]:
