@@ -1,42 +1,13 @@
 """Pods that come and go leave nothing behind in the agent's memory: every collection is as long as before."""
 
 import gc
-from collections import Counter, deque
-from types import MethodType
 
+from support import reachable
 from support.node_lab import with_lab
 
 PODS, WARM_UP, ROUNDS = 12, 2, 6
-COLLECTIONS = (dict, set, frozenset, list, tuple, deque)
 BOUNDED = {"Overlap._recent"}
 """Grow with every start, to a fixed length."""
-
-
-def lengths(root):
-    """Count the entries of all collections that are reachable from an object, by class and field."""
-    found, seen, waiting = Counter(), set(), [(root, type(root).__name__)]
-    while waiting:
-        value, name = waiting.pop()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        if isinstance(value, COLLECTIONS):
-            found[name] += len(value)
-            entries = [*value.values(), *value] if isinstance(value, dict) else value
-            waiting += [(entry, name) for entry in entries]
-        elif isinstance(value, MethodType):
-            waiting.append((value.__self__, name))
-        elif type(value).__module__.startswith(("corelane.", "asyncio.queues")):
-            waiting += [(part, f"{type(value).__name__}.{field}") for field, part in fields(value)]
-    return found
-
-
-def fields(value):
-    yield from getattr(value, "__dict__", {}).items()
-    for kind in type(value).__mro__:
-        for slot in getattr(kind, "__slots__", ()):
-            if slot != "__weakref__" and hasattr(value, slot):
-                yield slot, getattr(value, slot)
 
 
 async def come_and_go(lab, agent, number):
@@ -59,12 +30,12 @@ def test_no_collection_of_the_agent_grows_with_the_pods_that_came_and_went(tmp_p
             for number in range(WARM_UP):
                 await come_and_go(lab, agent, number)
             gc.collect()
-            before = lengths(agent)
+            before = reachable.lengths(agent, ("corelane.", "asyncio.queues"))
             for number in range(ROUNDS):
                 await come_and_go(lab, agent, WARM_UP + number)
             grown = {
                 name: (before[name], length)
-                for name, length in lengths(agent).items()
+                for name, length in reachable.lengths(agent, ("corelane.", "asyncio.queues")).items()
                 if length > before[name] + PODS and name not in BOUNDED
             }
             assert not grown

@@ -2,22 +2,18 @@
 
 import asyncio
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from corelane.kube.client import KubeClient
 from corelane.kube.objects import Lease
 from corelane.kube.pod import Pod
-from support import scheduler_lab
+from support import scheduler_account
 from support.scheduled_cluster import ScheduledCluster
 from support.scheduler_account import (
     NAMESPACE,
-    POLICY,
     account_kubeconfig,
     apply,
     define_gocranes_topologies,
@@ -33,27 +29,13 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RealServer]:
-    home = Path(tempfile.mkdtemp(prefix="corelane-kr-"))
-    (home / "audit.yaml").write_text(yaml.safe_dump(POLICY))
-    audit = (
-        f"--audit-policy-file={home}/audit.yaml",
-        f"--audit-log-path={home}/audit.log",
-        "--audit-log-mode=blocking",
-    )
-    try:
-        with scheduler_lab.real(home, *audit) as made:
-            yield made
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
-
-
-def audited(home: Path) -> list[dict]:
-    return [json.loads(line) for line in (home / "audit.log").read_text().splitlines()]
+    with scheduler_account.audited() as made:
+        yield made
 
 
 def used(home: Path) -> set[tuple[str, str, str]]:
     permissions = set()
-    for entry in audited(home):
+    for entry in scheduler_account.audit_log(home):
         of = entry["objectRef"]
         resource = "/".join(filter(None, [of["resource"], of.get("subresource", "")]))
         permissions.add((of.get("apiGroup", ""), resource, entry["verb"]))
@@ -117,7 +99,9 @@ def test_the_shipped_account_suffices_and_each_of_its_permissions_is_used(server
             await client.close()
 
     asyncio.run(main())
-    refused = [entry for entry in audited(home) if entry["responseStatus"]["code"] in {401, 403}]
+    refused = [
+        entry for entry in scheduler_account.audit_log(home) if entry["responseStatus"]["code"] in {401, 403}
+    ]
     assert refused == []
     assert used(home) == granted()
 

@@ -7,22 +7,18 @@ must have the refusal, of that verb alone; the scheduler must live on. Needs $KU
 import asyncio
 import copy
 import json
-import shutil
-import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from corelane.kube.client import KubeClient
 from corelane.kube.objects import Lease
 from corelane.kube.pod import Pod
-from support import scheduler_lab
+from support import scheduler_account
 from support.scheduled_cluster import ScheduledCluster
 from support.scheduler_account import (
     NAMESPACE,
-    POLICY,
     USER,
     account_kubeconfig,
     apply,
@@ -42,19 +38,9 @@ Permission = tuple[str, str, str]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RealServer]:
-    home = Path(tempfile.mkdtemp(prefix="corelane-kv-"))
-    (home / "audit.yaml").write_text(yaml.safe_dump(POLICY))
-    audit = (
-        f"--audit-policy-file={home}/audit.yaml",
-        f"--audit-log-path={home}/audit.log",
-        "--audit-log-mode=blocking",
-    )
-    try:
-        with scheduler_lab.real(home, *audit) as made:
-            asyncio.run(prepare(made, home))
-            yield made
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
+    with scheduler_account.audited() as made:
+        asyncio.run(prepare(made, made.plane.home))
+        yield made
 
 
 async def prepare(server: RealServer, home: Path) -> None:

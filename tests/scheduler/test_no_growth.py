@@ -1,12 +1,11 @@
 """Pods that come and go leave nothing behind in the core's memory: every collection is as long as before."""
 
 import gc
-from collections import Counter, deque
 
+from support import reachable
 from support.pods import container, guaranteed, pod
 from support.scheduler_faults import FaultyWorld
 
-COLLECTIONS = (dict, set, frozenset, list, tuple, deque)
 PODS, WARM_UP, ROUNDS = 12, 3, 6
 SLACK = 4
 BOUNDED = (
@@ -20,31 +19,6 @@ BOUNDED = (
     "CanonicalState.",
 )
 """Void entries of heaps, changed rows and answers of the table of states are dropped beyond limits."""
-
-
-def lengths(root):
-    """Count the entries of all collections that are reachable from an object, by class and field."""
-    found, seen, waiting = Counter(), set(), [(root, type(root).__name__)]
-    while waiting:
-        value, name = waiting.pop()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        if isinstance(value, COLLECTIONS):
-            found[name] += len(value)
-            entries = [*value.values(), *value] if isinstance(value, dict) else value
-            waiting += [(entry, name) for entry in entries]
-        elif type(value).__module__.startswith("corelane.scheduler"):
-            waiting += [(part, f"{type(value).__name__}.{field}") for field, part in fields(value)]
-    return found
-
-
-def fields(value):
-    yield from getattr(value, "__dict__", {}).items()
-    for kind in type(value).__mro__:
-        for slot in getattr(kind, "__slots__", ()):
-            if slot != "__weakref__" and hasattr(value, slot):
-                yield slot, getattr(value, slot)
 
 
 def come_and_go(world, number):
@@ -73,11 +47,11 @@ def test_no_collection_of_the_core_grows_with_the_pods_that_came_and_went():
     for number in range(WARM_UP):
         come_and_go(world, number)
     gc.collect()
-    before = lengths(world.core)
+    before = reachable.lengths(world.core, ("corelane.scheduler",))
     for number in range(ROUNDS):
         come_and_go(world, WARM_UP + number)
     gc.collect()
-    after = lengths(world.core)
+    after = reachable.lengths(world.core, ("corelane.scheduler",))
     assert not world.core.pending()
     grown = {
         name: (before[name], length)

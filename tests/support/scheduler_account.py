@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
@@ -11,7 +14,7 @@ from corelane.kube.client import KubeClient
 from corelane.kube.objects import Event
 from corelane.kube.storage import PersistentVolume
 from corelane.kube.translate.crane import CraneTopology
-from support import kubectl
+from support import kubectl, scheduler_lab
 from support.scheduled_cluster import ScheduledCluster
 from support.scheduler_lab import RealServer
 
@@ -25,6 +28,25 @@ POLICY = {
     "omitStages": ["RequestReceived"],
     "rules": [{"level": "Metadata", "users": [USER]}, {"level": "None"}],
 }
+
+
+@contextmanager
+def audited() -> Iterator[RealServer]:
+    """A real server that logs what the account asks, to `audit.log` in its home; skips without one."""
+    with tempfile.TemporaryDirectory(prefix="corelane-audit-", ignore_cleanup_errors=True) as directory:
+        home = Path(directory)
+        (home / "audit.yaml").write_text(yaml.safe_dump(POLICY))
+        options = (
+            f"--audit-policy-file={home}/audit.yaml",
+            f"--audit-log-path={home}/audit.log",
+            "--audit-log-mode=blocking",
+        )
+        with scheduler_lab.real(home, *options) as made:
+            yield made
+
+
+def audit_log(home: Path) -> list[dict]:
+    return [json.loads(line) for line in (home / "audit.log").read_text().splitlines()]
 
 
 def manifests(name: str) -> list[dict]:
