@@ -8,7 +8,7 @@ CONSTRAINTS ?= $(if $(CI),-c requirements.lock)
 # More than cores: tests of real processes wait more than they compute.
 WORKERS ?= 3
 
-.PHONY: bench-advice bench-agent bench-limits bench-paths bench-placement bench-quality bench-scheduler bench-up demo test test-integration test-system test-vm lint \
+.PHONY: bench-advice bench-agent bench-limits bench-paths bench-placement bench-quality bench-scheduler bench-up demo soak test test-integration test-system test-vm lint \
     format lock clean help
 
 help: ## what there is to make
@@ -61,6 +61,9 @@ bench-scheduler: $(STAMP) ## how fast pods are placed, and how many nodes refuse
 
 bench-up: $(STAMP) ## what corelane up costs with 10, 100 and 1,000 simulated nodes: start, idle, 500 pods at once
 	$(BIN)/python bench/up.py
+
+soak: $(STAMP) ## an hour of corelane up: churn, 60 kill -9, broken files, idle times; SOAK="--seed N" for more
+	$(BIN)/python bench/soak.py $(SOAK)
 
 bench-paths: $(STAMP) ## how many source files four everyday paths run through
 	$(BIN)/python bench/paths.py

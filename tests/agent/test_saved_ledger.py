@@ -54,6 +54,18 @@ def test_a_corrupt_file_is_renamed_each_time_to_another_name(tmp_path, content):
         assert not path.exists()
 
 
+def test_a_directory_in_place_of_the_ledger_is_renamed(tmp_path):
+    path = tmp_path / "ledger.json"
+    path.mkdir()
+    (path / "kept").write_text("x")
+    loaded = saved_state.load_ledger(path, MACHINE, CONFIG)
+    assert "is a directory" in loaded.damage
+    assert loaded.backup is not None
+    assert (loaded.backup / "kept").read_text() == "x"
+    saved_state.save_ledger(path, filled())
+    assert saved_state.load_ledger(path, MACHINE, CONFIG).ledger.entries == filled().entries
+
+
 def test_a_file_of_another_version_stays_and_is_not_replaced(tmp_path):
     path = tmp_path / "ledger.json"
     saved_state.save_ledger(path, filled())

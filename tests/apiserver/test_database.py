@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -230,9 +231,39 @@ def test_a_foreign_database_is_left_alone(tmp_path):
     with sqlite3.connect(tmp_path / FILE_NAME) as db:
         db.execute("CREATE TABLE mine (x)")
     before = (tmp_path / FILE_NAME).read_bytes()
-    with pytest.raises(StoreError, match="is not a corelane state file"):
+    with pytest.raises(StoreError, match=r"is not a corelane state file; .*move the file to another name"):
         on_disk(tmp_path)
     assert (tmp_path / FILE_NAME).read_bytes() == before
+
+
+def test_a_directory_in_place_of_the_file_is_named(tmp_path):
+    (tmp_path / FILE_NAME).mkdir()
+    with pytest.raises(StoreError, match=r"apiserver\.db: damaged .it is a directory.*move the file to"):
+        on_disk(tmp_path)
+    backup = tmp_path / f"{FILE_NAME}.backup"
+    good = on_disk(tmp_path / "other")
+    good.put("things", "a", thing(1))
+    good.back_up()
+    backups.path_of(tmp_path / "other" / FILE_NAME).rename(backup)
+    with pytest.raises(StoreError, match="--restore-backup"):
+        on_disk(tmp_path)
+    backups.restore(tmp_path / FILE_NAME, backup)
+    restored = on_disk(tmp_path)
+    assert values(restored.find("things")) == {"a": 1}
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff" * 5000, None], ids=["empty", "garbage", "missing"])
+def test_a_new_file_without_its_log_is_a_state_file(tmp_path, damage):
+    """The log has what was written last; the file alone is an older state, not a foreign database."""
+    store = on_disk(tmp_path)
+    store.put("things", "a", thing(1))
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    shutil.copy(tmp_path / FILE_NAME, copy / FILE_NAME)
+    if damage is not None:
+        (copy / f"{FILE_NAME}-wal").write_bytes(damage)
+    assert values(on_disk(copy).find("things")) == {}
+    store.close()
 
 
 def test_a_newer_layout_is_refused(tmp_path):

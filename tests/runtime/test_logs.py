@@ -24,6 +24,13 @@ async def read(path, **choice):
     return b"".join([piece async for piece in logs.stream(path, lambda: True, logs.LogSelection(**choice))])
 
 
+@pytest.mark.parametrize("lines", [None, 3])
+def test_a_log_that_is_missing_or_a_directory_is_empty(tmp_path, lines):
+    (tmp_path / "0.log").mkdir()
+    for name in ("0.log", "1.log"):
+        assert run(read(tmp_path / name, tail_lines=lines)) == b""
+
+
 def writer(path, max_bytes=1 << 20, max_files=5):
     return shim_log.Log(str(path), max_bytes, max_files)
 

@@ -126,7 +126,8 @@ def _effective(
 def load_settings(path: Path) -> tuple[SavedSettings, str]:
     """Read the settings file; return what is wrong with one that is damaged or of another version.
 
-    Such a file counts as empty, but for its version. Raises OSError for a file that cannot be read.
+    Such a file counts as empty, but for its version; a directory is renamed. Raises OSError for a file that
+    cannot be read.
     """
     try:
         saved = msgspec.json.decode(path.read_bytes(), type=SavedSettings)
@@ -139,6 +140,9 @@ def load_settings(path: Path) -> tuple[SavedSettings, str]:
         return NOTHING_SAVED, ""
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return NOTHING_SAVED, f"{path}: invalid settings file ({error}), read again from the Node"
+    except IsADirectoryError:
+        renamed = _rename_damaged(path)
+        return NOTHING_SAVED, f"{path}: a directory, renamed to {renamed}, settings read again from the Node"
 
 
 def save_settings(path: Path, settings: SavedSettings) -> None:
@@ -165,14 +169,17 @@ class LoadedLedger:
 def load_ledger(path: Path, machine: Machine, config: NodeConfig) -> LoadedLedger:
     """Read the ledger and fit it to machine and settings; without a file it is empty.
 
-    A corrupt file is renamed, and the ledger is empty: it is rebuilt from the running containers. It is empty
-    for a file of another version, too, which is never renamed. Raises
+    A corrupt file, or a directory in its place, is renamed, and the ledger is empty: it is rebuilt from the
+    running containers. It is empty for a file of another version, too, which is never renamed. Raises
     OSError for a file that cannot be read, NodeConfigError for settings that are invalid on the machine.
     """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return LoadedLedger(new(machine, config))
+    except IsADirectoryError:
+        damage = f"ledger {path} is a directory"
+        return LoadedLedger(new(machine, config), damage=damage, backup=_rename_damaged(path))
     try:
         ledger = codec.decode(data, machine, config)
     except codec.LedgerVersionError as error:

@@ -70,7 +70,7 @@ class _Reader:
     def _open(self, path: Path) -> bool:
         try:
             file = path.open("rb")
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             return False
         self.close()
         self.file, self.rest = file, b""

@@ -45,15 +45,20 @@ def _remedy(error: sqlite3.Error | OSError) -> str:
 
 def damaged(path: Path, why: str) -> StoreError:
     """Return the error for a file with damaged content."""
+    return StoreError(f"{path}: damaged ({why}); {_offer(path)}")
+
+
+def _offer(path: Path) -> str:
+    """Return what remains as it is, and what to do about a file that cannot be used."""
     backup = backups.path_of(path)
-    offer = (
+    remedy = (
         f"to use the backup of {backups.age(backup)}: "
         f"corelane up --data-dir {path.parent} --restore-backup {backup}"
         if backup.exists()
         else "without a backup, move the file to another name: running pods are kept, and recreated from the "
         "records of their containers"
     )
-    return StoreError(f"{path}: damaged ({why}); the file is left as it is, and pods go on running; {offer}")
+    return f"the file is left as it is, and pods go on running; {remedy}"
 
 
 @contextlib.contextmanager
@@ -77,6 +82,8 @@ class StateFile:
         self.path = path
         self._lock = _locked(path) if path else None
         try:
+            if path and path.is_dir():
+                raise damaged(path, "it is a directory")
             self.is_new = path is None or not path.exists() or path.stat().st_size == 0
             self.db = self._open()
             self._identity = _identity(path)
@@ -182,7 +189,7 @@ def _locked(path: Path) -> int:
 
 def _prepare(db: sqlite3.Connection, path: Path | None, *, new: bool) -> None:
     """Make the table of a new file; check an existing one before anything is written to it."""
-    if not new:
+    if path and not new:
         _check(db, path)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
@@ -195,16 +202,17 @@ def _prepare(db: sqlite3.Connection, path: Path | None, *, new: bool) -> None:
                 "CREATE TABLE revision (number INTEGER PRIMARY KEY, resource TEXT NOT NULL, "
                 "key TEXT NOT NULL, deleted INTEGER NOT NULL, value BLOB NOT NULL)"
             )
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # without its log, too, it is a state file of ours
 
 
-def _check(db: sqlite3.Connection, path: Path | None) -> None:
+def _check(db: sqlite3.Connection, path: Path) -> None:
     if db.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION:
-        raise StoreError(f"{path} is not a corelane state file; use another data directory")
+        raise StoreError(f"{path} is not a corelane state file; {_offer(path)}")
     layout = db.execute("PRAGMA user_version").fetchone()[0]
     if layout != _LAYOUT:
         raise StoreError(
             f"{path} has layout {layout}, this corelane reads layout {_LAYOUT}; "
             "use the corelane that wrote it, or another data directory"
         )
-    if path and not db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'revision'").fetchone()[0]:
+    if not db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'revision'").fetchone()[0]:
         raise damaged(path, "its table is missing")
