@@ -1,0 +1,120 @@
+"""Nodes, leases and topologies of many agents that run in the server's process: created, read, renewed.
+
+What is written is what the same requests to the API would leave, `managedFields` included. A renewal of many
+leases, or of many nodes' heartbeats, is one commit.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+from corelane.apiserver.api_requests import Target, WriteOptions
+from corelane.apiserver.ownership import field_sets, managers, updating
+from corelane.apiserver.ownership.kinds import Resource
+from corelane.apiserver.served_kinds import LEASES, NODES, ServedKind, by_path
+from corelane.apiserver.store import server_backend
+from corelane.apiserver.store.server_backend import Backend
+from corelane.apiserver.stored_objects import Object, StoreChange, StoredObject
+from corelane.apiserver.write.similar_objects import SimilarObjects
+from corelane.kube.meta import API
+from corelane.kube.objects import api_of
+
+_LEASE_NAMESPACE: Final = "kube-node-lease"
+_MANAGER: Final = "corelane"
+"""Field manager of corelane's requests that name none."""
+_LEASE: Final = Resource(LEASES, LEASES.version)
+_NODE_STATUS: Final = Resource(NODES, NODES.version, "status")
+_OWN_RENEWALS: Final = [managers.manager(_MANAGER, managers.UPDATE, _LEASE.api_version)]
+_RENEW_TIME: Final = ("f:spec", "f:renewTime")
+
+_Change: TypeAlias = Callable[[Object], None]
+
+
+class NodeObjects:
+    """Objects of the nodes whose agents run in this process."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._creations = SimilarObjects(backend)
+
+    def get(self, api: API, name: str) -> StoredObject | None:
+        """Return an object of a kind without namespaces, None where there is none."""
+        return self._backend.store.get(_kind(api).stored, name)
+
+    def ensure(self, body: Mapping[str, Any], manager: str = _MANAGER) -> tuple[StoredObject, bool]:
+        """Create an object unless there is one of its name; return it as stored, and whether it is new.
+
+        Raises StatusError, StoreError.
+        """
+        api, metadata = api_of(str(body["apiVersion"]), str(body["kind"])), body["metadata"]
+        kind, namespace = _kind(api), metadata.get("namespace", "")
+        target = Target(
+            api.path(namespace), "create", api.group, api.version, api.plural, "", namespace,
+            metadata["name"], kind=kind,
+        )  # fmt: skip
+        record = self._backend.store.get(kind.stored, target.key)
+        if record is not None:
+            return record, False
+        return self._creations.create(target, dict(body), WriteOptions(manager=manager)), True
+
+    def renew_leases(self, names: Iterable[str], at: float) -> list[str]:
+        """Set `renewTime` of the nodes' leases to Unix seconds; return the nodes without a lease.
+
+        Raises StoreError.
+        """
+        text = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+        def renew(lease: Object) -> None:
+            lease["spec"]["renewTime"] = text
+
+        return self._change(_LEASE, [f"{_LEASE_NAMESPACE}/{name}" for name in names], renew)
+
+    def refresh_heartbeats(self, names: Iterable[str], conditions: Collection[str], at: float) -> list[str]:
+        """Set `lastHeartbeatTime` of these conditions of the nodes to Unix seconds; return missing nodes.
+
+        Raises StoreError.
+        """
+        text = server_backend.rfc3339(datetime.fromtimestamp(at, UTC))
+
+        def refresh(node: Object) -> None:
+            for condition in node["status"].get("conditions") or ():
+                if condition["type"] in conditions:
+                    condition["lastHeartbeatTime"] = text
+
+        return self._change(_NODE_STATUS, names, refresh)
+
+    def _change(self, written: Resource, keys: Iterable[str], change: _Change) -> list[str]:
+        """Change times of the objects of these keys, in one commit; return the names that are missing."""
+        resource, now = written.kind.stored, self._backend.timestamp()
+        changes: list[StoreChange] = []
+        missing: list[str] = []
+        for key in keys:
+            record = self._backend.store.get(resource, key)
+            if record is None:
+                missing.append(key.rpartition("/")[2])
+                continue
+            obj = record.object()
+            change(obj)
+            _note_writer(written, record, obj, now)
+            changes.append(StoreChange(resource, key, obj))
+        if changes:
+            self._backend.store.write(changes)
+        return missing
+
+
+def _note_writer(written: Resource, record: StoredObject, obj: Object, now: str) -> None:
+    """Have the managed fields name corelane as the last writer of what changed."""
+    entries = obj["metadata"].pop("managedFields", None)
+    known = managers.stored(entries)
+    if list(known) == _OWN_RENEWALS and field_sets.has(next(iter(known.values())).fields, _RENEW_TIME):
+        entries = [{**entries[0], "time": now}]  # as below, in a tenth of the time
+    else:
+        entries = updating.updated(written, written.view(record.object()), obj, _MANAGER, now)
+    if entries:
+        obj["metadata"]["managedFields"] = entries
+
+
+def _kind(api: API) -> ServedKind:
+    kind = by_path(api.group, api.version, api.plural)
+    assert kind is not None, api
+    return kind

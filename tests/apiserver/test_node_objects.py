@@ -1,0 +1,255 @@
+"""What agents in the server's process write is what the same requests would leave."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corelane.agent.publication.node_status import LedgerDisk, NodeIdentity, node_status
+from corelane.apiserver.api_requests import Target, WriteOptions
+from corelane.apiserver.codec import envelope
+from corelane.apiserver.served_kinds import LEASES, NODES, TOPOLOGIES
+from corelane.apiserver.status_errors import StatusError
+from corelane.apiserver.store.database import Store
+from corelane.apiserver.store.server_backend import Backend, describe
+from corelane.apiserver.write import patching, pipeline
+from corelane.apiserver.write.node_objects import NodeObjects
+from corelane.kube import translate
+from corelane.kube.objects import Node, NodeResourceTopology
+from corelane.machine.spec import parse_spec
+from corelane.node import NodeConfig, ledger
+from corelane.runtime.simulated import SimulatedRuntime
+
+START = datetime(2026, 6, 1, 12, tzinfo=UTC)
+OPTIONS = WriteOptions(manager="corelane")
+CONDITIONS = ("DiskPressure", "MemoryPressure", "PIDPressure", "Ready")
+MACHINE = parse_spec("socket:2 numa:2 core:4 smt:2")
+LEDGER = ledger.new(MACHINE, NodeConfig())
+
+
+class Server:
+    """A store with a clock of its own."""
+
+    def __init__(self):
+        self.now = START
+        self.backend = Backend(Store(None, describe), "s", now=lambda: self.now)
+        pipeline.make_default_objects(self.backend)
+        self.nodes = NodeObjects(self.backend)
+
+    def pass_time(self, seconds=7):
+        self.now += timedelta(seconds=seconds)
+
+    def create(self, kind, body, options=OPTIONS):
+        meta = body["metadata"]
+        target = Target(
+            "", "create", kind.group, kind.version, kind.plural, "", meta.get("namespace", ""), kind=kind
+        )
+        return pipeline.create(
+            self.backend, target, envelope.shaped(kind, kind.version, body)[0], options
+        ).obj
+
+    def patch(self, kind, name, body, subresource="", media=patching.MERGE_PATCH, manager="corelane"):
+        namespace = "kube-node-lease" if kind is LEASES else ""
+        target = Target(
+            "",
+            "patch",
+            kind.group,
+            kind.version,
+            kind.plural,
+            subresource,
+            namespace,
+            name,
+            kind=kind,
+            named=True,
+        )
+        options = WriteOptions(manager=manager)
+        pipeline.patch_object(self.backend, target, media, json.dumps(body).encode(), options, [])
+
+    def objects(self, kind):
+        return {record.key: record.object() for record in self.backend.store.find(kind.stored)}
+
+
+def node(name):
+    at = START.timestamp()
+    identity = NodeIdentity(name, SimulatedRuntime.capabilities, "simulated", "simulated", labels={"a": "b"})
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": identity.all_labels(), "annotations": identity.annotations()},
+        "spec": {"taints": identity.taints()},
+        "status": node_status(identity, LEDGER, at, at, LedgerDisk()),
+    }
+
+
+def lease(name, uid):
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": "kube-node-lease", "ownerReferences": [owner]},
+        "spec": {
+            "holderIdentity": name,
+            "leaseDurationSeconds": 40,
+            "renewTime": "2026-06-01T12:00:00.000000Z",
+        },
+    }
+
+
+def topology(name, uid):
+    return translate.topology(MACHINE, name, LEDGER, owner_uid=uid)
+
+
+def without_uids(obj):
+    """The object as text with its UIDs numbered, and without its revision: those of two servers differ."""
+    meta = obj["metadata"]
+    owners = [owner["uid"] for owner in meta.get("ownerReferences", ())]
+    meta.pop("resourceVersion")
+    text = json.dumps(obj)
+    for number, uid in enumerate([meta["uid"], *owners]):
+        text = text.replace(uid, f"uid-{number}")
+    return text
+
+
+NAMES = st.lists(
+    st.sampled_from(
+        ["sim-1", "sim-2", "sim-10", "v1", "corelane", "simulated", "linux", "core-1", "node-0", "a.b"]
+    ),
+    min_size=1,
+    max_size=6,
+    unique=True,
+)
+
+
+@given(NAMES, st.lists(st.sampled_from([0, 0, 0, 1]), min_size=6, max_size=6))
+@settings(max_examples=40, deadline=None)
+def test_objects_that_resemble_each_other_are_created_as_by_requests(names, pauses):
+    one, other = Server(), Server()
+    for name, pause in zip(names, pauses, strict=False):
+        created, new = one.nodes.ensure(node(name))
+        assert new
+        uid = created.object()["metadata"]["uid"]
+        one.nodes.ensure(lease(name, uid))
+        one.nodes.ensure(topology(name, uid), manager="corelane-agent")
+        uid = other.create(NODES, node(name))["metadata"]["uid"]
+        other.create(LEASES, lease(name, uid))
+        other.create(TOPOLOGIES, topology(name, uid), WriteOptions(manager="corelane-agent"))
+        one.pass_time(pause)
+        other.pass_time(pause)
+    for kind in (NODES, LEASES, TOPOLOGIES):
+        made, expected = one.objects(kind), other.objects(kind)
+        assert made.keys() == expected.keys() and len(made) == len(names)
+        for key, obj in made.items():
+            assert without_uids(obj) == without_uids(expected[key])
+    uids = {
+        obj["metadata"]["uid"] for kind in (NODES, LEASES, TOPOLOGIES) for obj in one.objects(kind).values()
+    }
+    assert len(uids) == 3 * len(names)
+
+
+def test_of_many_equal_nodes_the_first_alone_is_checked():
+    server = Server()
+    for number in range(20):
+        record, _ = server.nodes.ensure(node(f"sim-{number}"))
+        uid = record.object()["metadata"]["uid"]
+        server.nodes.ensure(topology(f"sim-{number}", uid))
+    assert server.nodes._creations.reused == 38
+    assert (
+        server.nodes.get(Node.api, "sim-7").object()["metadata"]["labels"]["kubernetes.io/hostname"]
+        == "sim-7"
+    )
+    assert server.nodes.get(NodeResourceTopology.api, "sim-20") is None
+
+
+def test_an_object_that_is_there_stays_as_it_is():
+    server = Server()
+    server.create(NODES, {"metadata": {"name": "sim-1", "labels": {"mine": "x"}}})
+    record, new = server.nodes.ensure(node("sim-1"))
+    assert not new
+    assert record.object()["metadata"]["labels"] == {"mine": "x"}
+    assert server.nodes.ensure(node("sim-1"))[0] is record
+
+
+def test_an_invalid_name_is_refused_after_a_valid_one():
+    server = Server()
+    server.nodes.ensure(node("sim-1"))
+    with pytest.raises(StatusError, match=r"metadata\.name"):
+        server.nodes.ensure(node("Sim 2"))
+
+
+OTHER_WRITES = (
+    lambda server: None,
+    lambda server: server.patch(LEASES, "a", {"spec": {"renewTime": "2026-06-01T12:00:01.000000Z"}}),
+    lambda server: server.patch(
+        LEASES, "a", {"spec": {"renewTime": "2026-06-01T12:00:01.000000Z"}}, manager="kubectl-edit"
+    ),
+    lambda server: server.patch(LEASES, "a", {"spec": {"leaseDurationSeconds": 50}}, manager="kubectl-edit"),
+    lambda server: server.patch(LEASES, "a", {"metadata": {"managedFields": [{}]}}),
+    lambda server: server.patch(NODES, "a", {"metadata": {"managedFields": [{}]}}),
+    lambda server: server.patch(NODES, "a", {"metadata": {"labels": {"x": "y"}}}, manager="kubectl-label"),
+    lambda server: server.patch(
+        NODES,
+        "a",
+        {"status": {"conditions": [{"type": "Mine", "status": "True", "lastHeartbeatTime": None}]}},
+        "status",
+        patching.STRATEGIC_PATCH,
+        "detector",
+    ),
+    lambda server: server.patch(
+        NODES,
+        "a",
+        {"status": {"conditions": [{"type": "Ready", "lastHeartbeatTime": "2026-06-01T12:00:03Z"}]}},
+        "status",
+        patching.STRATEGIC_PATCH,
+        "detector",
+    ),
+)
+
+
+@given(st.lists(st.sampled_from([*OTHER_WRITES, "renew", "renew", "refresh", "refresh"]), max_size=8))
+@settings(max_examples=60, deadline=None)
+def test_renewals_in_one_commit_leave_what_patches_leave(steps):
+    one, other = Server(), Server()
+    for server in (one, other):
+        for name in ("a", "b"):
+            uid = server.create(NODES, node(name))["metadata"]["uid"]
+            server.create(LEASES, lease(name, uid))
+    for step in steps:
+        for server in (one, other):
+            server.pass_time()
+        at = one.now.timestamp() + 0.25
+        if step == "renew":
+            assert one.nodes.renew_leases(["a", "b"], at) == []
+            text = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            for name in ("a", "b"):
+                other.patch(LEASES, name, {"spec": {"renewTime": text}})
+        elif step == "refresh":
+            assert one.nodes.refresh_heartbeats(["a", "b"], CONDITIONS, at) == []
+            stamp = other.backend.timestamp()
+            body = {
+                "status": {"conditions": [{"type": one, "lastHeartbeatTime": stamp} for one in CONDITIONS]}
+            }
+            for name in ("a", "b"):
+                other.patch(NODES, name, body, "status", patching.STRATEGIC_PATCH)
+        else:
+            step(one)
+            step(other)
+        for kind in (LEASES, NODES):
+            made, expected = one.objects(kind), other.objects(kind)
+            for key, obj in made.items():
+                assert json.loads(without_uids(obj)) == json.loads(without_uids(expected[key]))
+
+
+def test_a_renewal_is_one_commit_and_names_what_is_missing():
+    server = Server()
+    for name in ("a", "b"):
+        server.create(LEASES, lease(name, "u"))
+    woken = []
+    with server.backend.store.woken(LEASES.stored, lambda: woken.append(server.backend.store.revision)):
+        assert server.nodes.renew_leases(["a", "gone", "b"], START.timestamp() + 1) == ["gone"]
+    assert len(woken) == 1
+    assert {obj["spec"]["renewTime"] for obj in server.objects(LEASES).values()} == {
+        "2026-06-01T12:00:01.000000Z"
+    }
+    assert server.nodes.refresh_heartbeats(["gone"], CONDITIONS, 0.0) == ["gone"]
