@@ -27,6 +27,7 @@ from corelane.agent.lifecycle.reported_status import PodHost
 from corelane.agent.lifecycle_execution import LifecycleExecution
 from corelane.agent.node_upkeep import NodeUpkeep
 from corelane.agent.publication import node_status
+from corelane.agent.publication.heartbeats import SharedHeartbeats
 from corelane.agent.publication.node_status import NodeIdentity
 from corelane.agent.publication.registration import Heartbeat
 from corelane.agent.reporting import AgentReporter, LogReporter
@@ -85,13 +86,15 @@ class Agent:
         notices: Iterable[PublishEvent] = (),
         left_running: Collection[str] = (),
         others: Callable[[], Awaitable[tuple[OtherContainer, ...]]] | None = None,
+        heartbeats: SharedHeartbeats | None = None,
     ) -> None:
         """Read ledger and settings; labels and annotations of the Node override `config`.
 
         CPUs pinned by a `kubelet` on this machine stay allocated until its pods end; `machine_watch` reports
         CPUs that go off-line and come back. `notices` become events of the Node. `left_running` are UIDs of
         pods whose containers are left as they run although the API server does not have the pods. `others`
-        looks for containers of other instances on this machine. Raises OSError, NodeConfigError.
+        looks for containers of other instances on this machine. `heartbeats` renews lease and status, with
+        those of other nodes. Raises OSError, NodeConfigError.
         """
         self.node_name = node_name
         self._others = others
@@ -115,6 +118,7 @@ class Agent:
             reporter=self.reporter,
             clocks=clocks,
             on_this_machine=capabilities.on_this_machine,
+            objects=heartbeats.objects if heartbeats else None,
         )
         local = node_status.own_addresses() if capabilities.on_this_machine else ()
         self._identity = NodeIdentity(
@@ -152,6 +156,7 @@ class Agent:
         self._runner: asyncio.Task[Any] | None = None
         self._ready = asyncio.Event()
         self._drained = asyncio.Event()
+        self._ticks_needed = asyncio.Event()
         self._heartbeat = Heartbeat(
             client,
             self._identity,
@@ -160,7 +165,9 @@ class Agent:
             lambda: self.ledger,
             registered=self._registered,
             reposted=lambda: self._node.publish_topology(if_damaged=True),
+            objects=heartbeats.objects if heartbeats else None,
         )
+        self._heartbeats = heartbeats
         self._watch = watch or OwnWatch(client, self.reporter)
 
     @property
@@ -197,6 +204,8 @@ class Agent:
                 ):
                     group.create_task(part)
         finally:
+            if self._heartbeats is not None:
+                self._heartbeats.discard(self._heartbeat)
             self._execution.cancel()
             self._lifecycle.cancel()
             self._runner = None
@@ -239,7 +248,10 @@ class Agent:
         for notice in self._notices:
             self._node.event(notice)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._heartbeat.run())
+            if self._heartbeats is not None:
+                self._heartbeats.add(self._heartbeat)
+            else:
+                group.create_task(self._heartbeat.run())
             await self._watch.follow(self.node_name, self, group)
             for uid in self._left_running:
                 self._put(events.PodUndecodable(uid=uid, **self._clocks.times()))
@@ -288,7 +300,9 @@ class Agent:
                 self._execution.ended(status)
 
     async def _tick(self) -> None:
+        """Report that time passes, for as long as something waits for it."""
         while True:
+            await self._ticks_needed.wait()
             await asyncio.sleep(_TICK)
             self._put(events.TimePassed(**self._clocks.times()))
 
@@ -352,6 +366,10 @@ class Agent:
     async def batch_done(self) -> None:
         """Save changed settings, and note that the node is drained."""
         await self._node.files.save_settings()
+        if self._state_machine.needs_ticks or not self._node.files.settings.is_saved:
+            self._ticks_needed.set()
+        else:
+            self._ticks_needed.clear()
         if self._state_machine.drained:
             self._drained.set()
 

@@ -10,6 +10,7 @@ from corelane.agent.allocation import events
 from corelane.agent.allocation.events import AgentEvent
 from corelane.agent.allocation.instructions import PublishEvent
 from corelane.agent.clocks import Clocks
+from corelane.agent.publication.node_objects import NodeObjects
 from corelane.agent.publication.publisher import Publisher
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.saved_state import StateFiles
@@ -41,11 +42,12 @@ class NodeUpkeep:
         reporter: AgentReporter,
         clocks: Clocks,
         on_this_machine: bool = True,
+        objects: NodeObjects | None = None,
     ) -> None:
         """Read ledger and settings. Raises OSError, NodeConfigError."""
         self._read_files = partial(StateFiles, state_dir, config, machine, reporter)
         self.read_files()
-        self.publisher = Publisher(client, name, reporter, clocks.wall)
+        self.publisher = Publisher(client, name, reporter, clocks.wall, objects)
         self.annotations: Mapping[str, str] = {}
         self.owner_uid = ""
         """UID of the Node, once known: the topology goes when it goes."""

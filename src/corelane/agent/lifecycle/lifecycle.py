@@ -57,7 +57,8 @@ class Lifecycle:
         self._host = host or PodHost()
         self._capacity = capacity or NodeCapacity()
         self._pods_listed = False
-        self._needs_ticks = False
+        self.needs_ticks = False
+        """Whether passing time alone may lead to an instruction."""
         self._outbox = allocation.outbox
         self._reporter = reporter or LifecycleReporter()
         self._recorder = LifecycleEvents(self._outbox, self._reporter)
@@ -87,7 +88,7 @@ class Lifecycle:
     def _is_routine(self, event: AgentEvent) -> bool:
         """Whether an event changes nothing: time that no pod waits for, or unchanged CPUs."""
         if isinstance(event, events.TimePassed):
-            return not self._needs_ticks
+            return not self.needs_ticks
         return self.allocation.is_routine(event)
 
     @property
@@ -203,7 +204,7 @@ class Lifecycle:
         for uid in self._outbox.take_touched():
             if uid in self.pods:
                 self._publish(self.pods[uid], at, now)
-        self._needs_ticks = self.allocation.needs_ticks(now) or any(
+        self.needs_ticks = self.allocation.needs_ticks(now) or any(
             pod_steps.needs_ticks(pod, now) for pod in self.pods.values()
         )
 

@@ -22,11 +22,13 @@ from corelane.runtime.base import Capabilities
 SIMULATED: Final = "corelane.io/simulated"
 RUNTIME: Final = "corelane.io/runtime"
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386", "armv7l": "arm"}
-_CONDITIONS: Final = (
+_FIXED: Final = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "corelane does not monitor memory pressure"),
     ("PIDPressure", "False", "KubeletHasSufficientPID", "corelane does not monitor process ids"),
     ("Ready", "True", "KubeletReady", "the corelane agent is posting ready status"),
 )
+CONDITIONS: Final = ("DiskPressure", *(members[0] for members in _FIXED))
+"""Types of the conditions that the status has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ def node_status(
         "allocatable": allocatable(identity, ledger),
         "conditions": [
             disk.condition(since, at),
-            *(_condition(*members, since, at) for members in _CONDITIONS),
+            *(_condition(*members, since, at) for members in _FIXED),
         ],
         "addresses": [
             *({"type": "InternalIP", "address": ip} for ip in identity.ips),

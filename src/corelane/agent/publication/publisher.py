@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from corelane.agent.allocation.instructions import Annotate, PodWrite, PublishCondition, PublishEvent
 from corelane.agent.lifecycle.instructions import DeletePod, PublishStatus
+from corelane.agent.publication.node_objects import NodeObjects
 from corelane.agent.publication.reporting import PublicationReporter
 from corelane.agent.publication.topology_writer import TopologyWriter
 from corelane.agent.publication.write_queue import QueueState, Write, WriteQueue
@@ -31,7 +32,12 @@ class Publisher:
     """Writes of one agent about its pods and its node."""
 
     def __init__(
-        self, client: KubeClient, node_name: str, reporter: PublicationReporter, clock: Callable[[], float]
+        self,
+        client: KubeClient,
+        node_name: str,
+        reporter: PublicationReporter,
+        clock: Callable[[], float],
+        objects: NodeObjects | None = None,
     ) -> None:
         self._client = client
         self._node = node_name
@@ -44,7 +50,9 @@ class Publisher:
         self.queues = (*self._pods, self._topology, self._events)
         self._reporter = reporter
         self._mirrors: dict[str, dict[str, str]] = {}
-        self.topology_writer = TopologyWriter(client, node_name, self._topology, self._zones_owned_by)
+        self.topology_writer = TopologyWriter(
+            client, node_name, self._topology, self._zones_owned_by, objects=objects
+        )
 
     def states(self) -> list[QueueState]:
         """Return the state of every queue, for people."""

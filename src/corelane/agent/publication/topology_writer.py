@@ -5,9 +5,11 @@ There is one writer of zones. Where another exporter owns them, only annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from corelane.agent.publication import stored_values
+from corelane.agent.publication.node_objects import NodeObjects
 from corelane.agent.publication.publish_schedule import PublishSchedule
 from corelane.agent.publication.write_queue import WriteQueue
 from corelane.kube import translate
@@ -28,7 +30,9 @@ class TopologyWriter:
         queue: WriteQueue,
         owner_changed: Callable[[str], None],
         schedule: PublishSchedule | None = None,
+        objects: NodeObjects | None = None,
     ) -> None:
+        """With `objects` the object is created and looked at without requests."""
         self.owner = ""
         """The program beside corelane that owns the zones, "" where corelane does."""
         self.written = asyncio.Event()
@@ -40,7 +44,9 @@ class TopologyWriter:
         self._schedule = schedule or PublishSchedule()
         self._timer: asyncio.TimerHandle | None = None
         self._make: Make | None = None
-        self._owner_read = False
+        self._objects = objects
+        self._version = ""
+        """`resourceVersion` of the object as this writer left it, "" before."""
 
     def write(self, make: Make) -> None:
         """Write what `make` returns then, once for all calls until the write is due."""
@@ -60,20 +66,48 @@ class TopologyWriter:
         """Write what `make` returns if the object lacks parts of it."""
 
         async def write() -> None:
+            if self._is_untouched():
+                return
             body = make()
             stored = await self._stored()
             expected = without_zones(body) | {"zones": []} if self.owner else body
             if stored is None or translate.is_damaged(stored, expected):
                 await self._put(body)
+            else:
+                self._version = _version(stored)
 
         self._queue.put("topology check", write, "topology")
 
+    def _is_untouched(self) -> bool:
+        """Whether the object is known to be as this writer left it."""
+        record = self._objects.get(NodeResourceTopology.api, self._node) if self._objects else None
+        return record is not None and str(record.revision) == self._version
+
     async def _write(self) -> None:
         assert self._make is not None
-        if not self._owner_read:
-            self._note(await self._stored())
-        await self._put(self._make())
+        body = self._make()
+        if self._version or not await self._begin(body):
+            await self._put(body)
         self.written.set()
+
+    async def _begin(self, body: dict[str, Any]) -> bool:
+        """Create the object, or look at the one that is there; return whether nothing is left to write.
+
+        Raises APIError.
+        """
+        if self._objects is not None:
+            record, is_new = self._objects.ensure(body, FIELD_MANAGER)
+            if is_new:
+                self._version = str(record.revision)
+                return True
+            stored: dict[str, Any] | None = record.object()
+        else:
+            stored = await self._stored()
+        if stored is None:
+            self._note(await self._client.create(body, field_manager=FIELD_MANAGER))
+            return True
+        self._note(stored)
+        return not self.owner and stored_values.agrees(stored, translate.as_patch(body))
 
     async def _stored(self) -> dict[str, Any] | None:
         """Return the object at the API server. Raises APIError."""
@@ -103,8 +137,12 @@ class TopologyWriter:
         if foreign and not self.owner:
             await self._put(body)
 
-    def _note(self, stored: dict[str, Any] | None) -> None:
-        before, self.owner = self.owner, zone_owner(stored) if stored else ""
-        self._owner_read = True
+    def _note(self, stored: dict[str, Any]) -> None:
+        before, self.owner = self.owner, zone_owner(stored)
+        self._version = _version(stored)
         if self.owner != before:
             self._owner_changed(self.owner)
+
+
+def _version(stored: Mapping[str, Any]) -> str:
+    return str(stored.get("metadata", {}).get("resourceVersion") or "unknown")

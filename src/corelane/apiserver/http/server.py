@@ -32,6 +32,7 @@ from corelane.apiserver.store.database import FILE_NAME, Store
 from corelane.apiserver.store.server_backend import Backend, describe
 from corelane.apiserver.stored_objects import StoreError
 from corelane.apiserver.write import pipeline
+from corelane.apiserver.write.node_objects import NodeObjects
 
 _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _CHECKS = ("ping", "log", "etcd")
@@ -99,6 +100,11 @@ class APIServer:
         self._log_source = source
         if self._context:
             self._context.log_source = source
+
+    def node_objects(self) -> NodeObjects:
+        """Return the objects of nodes whose agents run in this process; only of a started server."""
+        assert self._context is not None
+        return NodeObjects(self._context.backend)
 
     async def start(self) -> None:
         """Open the store, make the default objects, and listen. Raises StoreError or OSError."""

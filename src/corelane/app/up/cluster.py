@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import os
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,7 @@ from corelane.agent.agent import Agent
 from corelane.agent.allocation.instructions import PublishEvent
 from corelane.agent.allocation.node_rules import others_text
 from corelane.agent.kubelet_state import KubeletStateFile
+from corelane.agent.publication.heartbeats import SharedHeartbeats
 from corelane.agent.publication.node_status import SIMULATED
 from corelane.agent.reporting import LogReporter
 from corelane.agent.watching import SharedWatch
@@ -29,6 +31,7 @@ from corelane.app.up import options as checks
 from corelane.app.up.datadir import DataDir
 from corelane.app.up.debug import DebugEndpoint
 from corelane.app.up.lost_pods import NodeRecords, Recovery
+from corelane.app.up.node_objects import InProcessNodes
 from corelane.app.up.options import UpOptions
 from corelane.app.up.podlogs import PodLogs
 from corelane.app.up.supervise import Parts
@@ -191,13 +194,16 @@ class Cluster:
     async def _add_simulated(self, machine: Machine) -> None:
         """Start agents that share a client and a watch, `_AT_ONCE` at a time."""
         client, config = self.client(), checks.simulated_settings(self.settings, self.options)
+        assert self._server is not None
+        heartbeats = SharedHeartbeats(InProcessNodes(self._server.node_objects()), time.time)
+        self.parts.start("the heartbeats of simulated nodes", heartbeats.run())
         watch = SharedWatch(client, LogReporter("all simulated nodes"), nodes=f"{SIMULATED}=true")
         self.parts.start("the watch of simulated nodes", watch.run())
         names = [checks.simulated_name(number) for number in range(1, self.options.simulated + 1)]
         for first in range(0, len(names), _AT_ONCE):
             for name in (together := names[first : first + _AT_ONCE]):
                 self._runtimes[name] = runtime = SimulatedRuntime(self.directory.node(name))
-                self._add(name, machine, runtime, config, client, watch)
+                self._add(name, machine, runtime, config, client, watch, heartbeats)
             await self._ready(*together)
 
     def _add(
@@ -208,6 +214,7 @@ class Cluster:
         config: NodeConfig,
         client: KubeClient,
         watch: SharedWatch | None = None,
+        heartbeats: SharedHeartbeats | None = None,
         *,
         kubelet: KubeletStateFile | None = None,
         machine_watch: MachineWatch | None = None,
@@ -223,6 +230,7 @@ class Cluster:
             config=config,
             state_dir=self.directory.node(name),
             watch=watch,
+            heartbeats=heartbeats,
             kubelet=kubelet,
             machine_watch=machine_watch,
             reconcile_seconds=checks.reconcile_seconds(self.options),
