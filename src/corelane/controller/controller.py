@@ -7,28 +7,26 @@ of disruption budgets, and bind claims to volumes.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from corelane.controller import node_health
 from corelane.controller.disruption_controller import DisruptionController
+from corelane.controller.node_controller import NodeController
 from corelane.controller.volume_controller import VolumeController
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.informer import Informer, ObjectChange
-from corelane.kube.meta import Object, OwnerReference
-from corelane.kube.objects import KINDS, Lease, Namespace, Node, NodeResourceTopology
+from corelane.kube.meta import Object
+from corelane.kube.objects import KINDS, Namespace
 from corelane.kube.pod import Pod
 
-LEASES: Final = "kube-node-lease"
 _FINALIZER: Final = "kubernetes"
 _CONTENTS: Final[tuple[type[Object], ...]] = tuple(kind for kind in KINDS if kind.api.namespaced)
 """Kinds of which a namespace is emptied."""
 _RETRY_SECONDS: Final = 0.5
-_DEBOUNCE: Final = 0.1
 
 T = TypeVar("T", bound=Object)
 
@@ -52,12 +50,6 @@ class ControllerReporter:
         """A request failed; it is repeated later."""
 
 
-class _Topology(Object, frozen=True):
-    """The metadata of a NodeResourceTopology."""
-
-    api = NodeResourceTopology.api
-
-
 class Controller:
     """Housekeeping of the embedded server's cluster. `run` it until cancelled."""
 
@@ -76,17 +68,8 @@ class Controller:
         """
         self._client = client
         self._reporter = reporter or ControllerReporter()
-        self._period = period
-        self._clock = clock
-        self._awake = node_health.AwakeTime(longest_gap)
-        self._renewals = node_health.LeaseRenewals()
-        self._missing = node_health.MissingNodes()
         self._terminating = asyncio.Event()
-        self._changed = asyncio.Event()
         self._namespaces = Informer(client, Namespace, handler=self._namespace_changed)
-        self._nodes = Informer(client, Node, handler=lambda _: self._changed.set())
-        self._leases = Informer(client, Lease, namespace=LEASES)
-        self._topologies = Informer(client, _Topology)
         self._pods = Informer(client, Pod, handler=self._pod_changed)
         self._budgets = Informer(client, PodDisruptionBudget, handler=self._budget_changed)
         self._disruptions = DisruptionController(
@@ -96,14 +79,21 @@ class Controller:
             failed=self._reporter.api_failed,
             clock=clock,
         )
+        self._nodes = NodeController(
+            client,
+            lambda: self._pods.objects,
+            self._reporter,
+            attempt=self._attempt,
+            period=period,
+            clock=clock,
+            longest_gap=longest_gap,
+        )
         self._storage = VolumeController(
-            client, lambda: self._nodes.objects, failed=self._reporter.api_failed, clock=clock
+            client, lambda: self._nodes.nodes, failed=self._reporter.api_failed, clock=clock
         )
         self._informers: tuple[Informer[Any], ...] = (
             self._namespaces,
-            self._nodes,
-            self._leases,
-            self._topologies,
+            *self._nodes.informers,
             self._pods,
             self._budgets,
         )
@@ -116,7 +106,7 @@ class Controller:
             for informer in self._informers:
                 await informer.synced()
             group.create_task(self._end_namespaces())
-            group.create_task(self._watch_nodes())
+            group.create_task(self._nodes.run())
             group.create_task(self._disruptions.run())
             group.create_task(self._storage.run())
 
@@ -146,84 +136,6 @@ class Controller:
         if await _empty(self._client, namespace):
             self._reporter.namespace_ended(namespace.metadata.name)
 
-    async def _watch_nodes(self) -> None:
-        """Every `period`, and after a change of a node; changes in short succession count as one."""
-        while True:
-            self._changed.clear()
-            await self.check()
-            await asyncio.sleep(min(_DEBOUNCE, self._period))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._period):
-                    await self._changed.wait()
-
-    async def check(self) -> None:
-        """Check every node, and the objects of deleted nodes."""
-        now = self._clock()
-        awake = self._awake.advance(now)
-        nodes = {node.metadata.name: node for node in self._nodes.objects.values()}
-        self._renewals.retain(nodes)
-        for name, node in nodes.items():
-            self._renewals.update(name, self._leases.objects.get((LEASES, name)), awake)
-            await self._attempt(f"node {name}", self._check_node(node, now, self._renewals.age(name, awake)))
-        for pod in self._missing.orphans(self._pods.objects.values(), nodes, awake):
-            await self._attempt(f"orphaned pod {pod.title}", self._delete_orphan(pod))
-        await self._delete_outlived()
-
-    async def _check_node(self, node: Node, now: float, silent: float) -> None:
-        """Set taints and conditions of a node without heartbeat for `silent` seconds; `now` is Unix time."""
-        name = node.metadata.name
-        lost = silent > node_health.GRACE_SECONDS
-        taints = node_health.taints(node, "Unknown" if lost else node_health.ready_status(node), now)
-        if taints is not None:
-            version = {"resourceVersion": node.metadata.resource_version}
-            await self._client.patch(Node, name, {"metadata": version, "spec": {"taints": taints}})
-            if not lost and node_health.ready_status(node) == "True":
-                self._reporter.node_back(name)
-        conditions = node_health.unknown_conditions(node, now) if lost else None
-        if conditions:
-            body = {"status": {"conditions": conditions}}
-            await self._client.patch(Node, name, body, kind_of_patch="strategic", subresource="status")
-            self._reporter.node_lost(name, silent)
-
-    async def _delete_orphan(self, pod: Pod) -> None:
-        """Delete a pod whose node the API server, and not only the cache, no longer has."""
-        if await self._node_uid(pod.spec.node_name) is not None:
-            return
-        meta = pod.metadata
-        await self._client.delete(Pod, meta.name, namespace=meta.namespace, grace_seconds=0, uid=meta.uid)
-        self._reporter.orphan_deleted(f"pod {pod.title} of node {pod.spec.node_name}")
-
-    async def _delete_outlived(self) -> None:
-        """Delete the leases and topologies of deleted nodes, judged by the nodes known now.
-
-        Nodes may have been added while earlier parts of the check awaited answers.
-        """
-        for informer in (self._leases, self._topologies):
-            uids = {node.metadata.name: node.metadata.uid for node in self._nodes.objects.values()}
-            for obj in list(informer.objects.values()):
-                if _outlived(obj, uids):
-                    await self._attempt(
-                        f"{informer.kind.api.kind} {obj.title}", self._delete(informer.kind, obj)
-                    )
-
-    async def _delete(self, kind: type[Object], obj: Object) -> None:
-        """Delete an object whose nodes the API server, and not only the cache, no longer has."""
-        names = {owner.name for owner in _owning_nodes(obj)}
-        if not _outlived(obj, {name: await self._node_uid(name) for name in names}):
-            return
-        meta = obj.metadata
-        await self._client.delete(kind, meta.name, namespace=meta.namespace or None, uid=meta.uid)
-        self._reporter.orphan_deleted(f"{kind.api.kind} {obj.title}")
-
-    async def _node_uid(self, name: str) -> str | None:
-        """Return the UID of the API server's node of that name, None without one. Raises APIError."""
-        try:
-            return (await self._client.get(Node, name)).metadata.uid
-        except APIError as error:
-            if error.code != 404:
-                raise
-            return None
-
     async def _attempt(self, what: str, work: Awaitable[None]) -> None:
         """Report a failed request, which the next check repeats. A conflict or a 404 is no failure."""
         try:
@@ -231,16 +143,6 @@ class Controller:
         except APIError as error:
             if error.code not in (404, 409):
                 self._reporter.api_failed(what, error)
-
-
-def _outlived(obj: Object, uids: Mapping[str, str | None]) -> bool:
-    """Whether the object belongs to Nodes of which none is left; `uids` of the nodes by name."""
-    owners = _owning_nodes(obj)
-    return bool(owners) and all(uids.get(owner.name) != owner.uid for owner in owners)
-
-
-def _owning_nodes(obj: Object) -> list[OwnerReference]:
-    return [owner for owner in obj.metadata.owner_references if owner.kind == "Node"]
 
 
 # Namespaces.

@@ -9,6 +9,7 @@ upstream's pod garbage collector: the node may return.
 """
 
 from collections.abc import Collection, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -69,9 +70,14 @@ class LeaseRenewals:
         if last is None or last.text != text:
             self._by_node[node] = LeaseRenewal(text, at)
 
-    def retain(self, nodes: Collection[str]) -> None:
+    def retain(self, nodes: AbstractSet[str]) -> None:
         """Drop all other nodes."""
-        self._by_node = {node: renewal for node, renewal in self._by_node.items() if node in nodes}
+        if len(self._by_node) != len(nodes) or self._by_node.keys() != nodes:
+            self._by_node = {node: renewal for node, renewal in self._by_node.items() if node in nodes}
+
+    def older(self, at: float) -> set[str]:
+        """Return the nodes whose last renewal was before."""
+        return {node for node, renewal in self._by_node.items() if renewal.at < at}
 
     def age(self, node: str, at: float) -> float:
         """Return the seconds since the last renewal; 0 for an unknown node."""
@@ -97,6 +103,11 @@ def ready_status(node: Node) -> str:
     """Return the status of the node's Ready condition; Unknown without one."""
     ready = condition(node.status.conditions, "Ready")
     return ready.status if ready else "Unknown"
+
+
+def same_health(one: Node, other: Node) -> bool:
+    """Whether taints and conditions are equal, so that what holds of one node holds of the other."""
+    return one.spec.taints == other.spec.taints and one.status.conditions == other.status.conditions
 
 
 def unknown_conditions(node: Node, at: float) -> list[dict[str, Any]] | None:

@@ -203,10 +203,9 @@ def decode_event(kind: type[T], line: bytes) -> WatchEvent[T]:
         raise Unreachable(f"watch of {kind.api.plural}: a line is not an event: {error}") from error
     if read.type == "ERROR":
         raise apierrors.of_status(0, plain_json(read.object), f"watch of {kind.api.plural} failed")
-    resource_version = resource_version_of(read.object)
     if read.type == "BOOKMARK":
-        return WatchEvent(read.type, resource_version)
+        return WatchEvent(read.type, resource_version_of(read.object))
     obj = decode_object(kind, read.object)
     if isinstance(obj, Malformed):
-        return WatchEvent(read.type, resource_version, malformed=obj)
-    return WatchEvent(read.type, resource_version, obj)
+        return WatchEvent(read.type, resource_version_of(read.object), malformed=obj)
+    return WatchEvent(read.type, obj.metadata.resource_version, obj)

@@ -3,14 +3,17 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from corelane import quantity
+
 _TIMES: Final = {"lastHeartbeatTime", "lastTransitionTime"}
+_AMOUNTS: Final = {"capacity", "allocatable"}
 
 
 def agrees(stored: Any, wanted: Any) -> bool:
     """Whether `stored` has all values of `wanted`, but for times of conditions; others may be beside them.
 
     None is a member that `stored` must not have. Conditions are compared by type, taints as values among
-    others, and all other lists whole.
+    others, amounts of resources by what they mean, and all other lists whole.
     """
     if isinstance(wanted, Mapping):
         return isinstance(stored, Mapping) and all(
@@ -23,6 +26,8 @@ def _member_agrees(stored: Mapping[str, Any], name: str, wanted: Any) -> bool:
     if wanted is None or wanted in ([], {}):
         return not (wanted is None and name in stored)
     found = stored.get(name)
+    if name in _AMOUNTS:
+        return found is not None and all(_equal(found.get(key), amount) for key, amount in wanted.items())
     if name == "conditions":
         by_type = {one["type"]: one for one in found or ()}
         return all(agrees(by_type.get(one["type"]), one) for one in wanted)
@@ -31,6 +36,13 @@ def _member_agrees(stored: Mapping[str, Any], name: str, wanted: Any) -> bool:
     if isinstance(wanted, list):
         return isinstance(found, list) and _lists_agree(found, wanted)
     return agrees(found, wanted)
+
+
+def _equal(stored: Any, wanted: str | None) -> bool:
+    """Whether two amounts are equal: the API server writes them in its own form."""
+    if stored is None or wanted is None:
+        return stored is wanted
+    return bool(stored == wanted or quantity.parse(str(stored)).nano == quantity.parse(wanted).nano)
 
 
 def _lists_agree(stored: list[Any], wanted: list[Any]) -> bool:
