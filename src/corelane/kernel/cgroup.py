@@ -16,6 +16,7 @@ from typing import Literal
 
 from corelane.cpuset import CPUSet
 from corelane.kernel import cfs
+from corelane.kernel.cgroup_memory import CONTROLLER as MEMORY
 from corelane.kernel.cgroup_tree import OWN, Groups, GroupSettings, Level, join
 from corelane.kernel.cgroupfs import KERNEL, CgroupError, Files
 
@@ -201,7 +202,7 @@ class Groups2(Groups):
 
 
 _NEEDED = ("cpuset", "cpu")
-_USEFUL = ("cpuacct",)
+_USEFUL = ("cpuacct", MEMORY)
 
 
 class CgroupsUnavailable(Exception):  # noqa: N818 - a state, often not an error
@@ -211,7 +212,8 @@ class CgroupsUnavailable(Exception):  # noqa: N818 - a state, often not an error
 def find(root: Path = Path("/"), files: Files = KERNEL) -> Groups:
     """The hierarchies in which we can have groups of our own; version 1 where that holds the controllers.
 
-    Needs cpuset and cpu. Our topmost group is made as the proof. Raises CgroupsUnavailable.
+    Needs cpuset and cpu; memory is used where it is there. Our topmost group is made as the proof. Raises
+    CgroupsUnavailable.
     """
     found = mounts(root)
     reasons: list[str] = []
@@ -219,7 +221,8 @@ def find(root: Path = Path("/"), files: Files = KERNEL) -> Groups:
         try:
             groups.create(OWN)
         except CgroupError as error:
-            reasons.append(str(error))
+            if str(error) not in reasons:
+                reasons.append(str(error))
         else:
             return groups
     raise CgroupsUnavailable("; ".join(reasons) or "no cgroup file system is mounted")
@@ -230,27 +233,35 @@ def _version1(found: list[Mount], files: Files, reasons: list[str]) -> Iterator[
     if not any(name in by_controller for name in _NEEDED):
         return
     bases: dict[str, Path] = {}
+    lacks: dict[str, str] = {}
     for name in (*_NEEDED, *_USEFUL):
         mount = by_controller.get(name)
         base = next(filter(_writable, _lineage(mount)), None) if mount else None
         if base:
             bases[name] = base
-        elif name in _NEEDED:
-            place = f"{mount.directory} may not be written" if mount else "mounted nowhere in version 1"
-            reasons.append(f"cgroup v1 {name}: {place}")
+            continue
+        place = f"{mount.directory} may not be written" if mount else "mounted nowhere in version 1"
+        lacks[name] = f"cgroup v1 {name}: {place}"
+    reasons += (lacks[name] for name in _NEEDED if name in lacks)
     if bases.keys() >= {*_NEEDED}:
-        yield Groups1(bases, files)
+        yield Groups1(bases, files, lacks.get(MEMORY, ""))
+        if MEMORY in bases:
+            rest = {name: base for name, base in bases.items() if name != MEMORY}
+            yield Groups1(rest, files, f"cgroup v1 memory: no group can be made in {bases[MEMORY]}")
 
 
 def _version2(found: list[Mount], files: Files, reasons: list[str]) -> Iterator[Groups]:
     for base in (base for mount in found if mount.version == 2 for base in _lineage(mount)):
-        missing = [name for name in _NEEDED if name not in _controllers(base, files)]
+        there = _controllers(base, files)
+        missing = [name for name in _NEEDED if name not in there]
         if missing:
             reasons.append(f"cgroup v2 {base}: no controller {' and '.join(missing)} there")
         elif not all(map(_writable, (base, base / "cgroup.procs", base / "cgroup.subtree_control"))):
             reasons.append(f"cgroup v2 {base} may not be written")
         else:
-            yield Groups2(dict.fromkeys(_NEEDED, base), files)
+            names = [*_NEEDED, *({MEMORY} & {*there})]
+            lacks = "" if MEMORY in there else f"cgroup v2 {base}: no controller memory there"
+            yield Groups2(dict.fromkeys(names, base), files, lacks)
 
 
 def _controllers(base: Path, files: Files) -> list[str]:

@@ -56,9 +56,11 @@ class Groups(ABC):
     version: int
     _burst_file: str
 
-    def __init__(self, bases: dict[str, Path], files: Files = KERNEL) -> None:
+    def __init__(self, bases: dict[str, Path], files: Files = KERNEL, lacks: str = "") -> None:
         self.bases = bases
         self.files = files
+        self.lacks = lacks
+        """Why the memory controller is not among `bases`; empty where it is."""
 
     # What the versions do differently.
 
@@ -196,7 +198,9 @@ class Groups(ABC):
         if self.version == 2:
             return []
         inside = {
-            directory: set(self._ids_below(directory, "tasks")) for directory in self.directories(group)
+            directory: set(self._ids_below(directory, "tasks"))
+            for directory in self.directories(group)
+            if directory.is_dir()  # a group made by an earlier version may lack one
         }
         every = set().union(*inside.values())
         strays = [(directory, task) for directory, tasks in inside.items() for task in sorted(every - tasks)]

@@ -50,6 +50,13 @@ _MEANING: dict[tuple[str, int], str] = {
     ("cpu.cfs_burst_us", errno.ENOENT): "this kernel has no CFS burst (Linux 5.14 or later); use burst 0",
     ("cpu.max.burst", errno.EINVAL): "a burst may not exceed the quota",
     ("cpu.cfs_burst_us", errno.EINVAL): "a burst may not exceed the quota",
+    ("memory.limit_in_bytes", errno.EBUSY): "more memory is in use than the limit",
+    (
+        "memory.limit_in_bytes",
+        errno.EINVAL,
+    ): "not an amount of bytes, or more than memory.memsw.limit_in_bytes",
+    ("memory.memsw.limit_in_bytes", errno.EBUSY): "more memory and swap are in use than the limit",
+    ("memory.memsw.limit_in_bytes", errno.EINVAL): "less than memory.limit_in_bytes",
     ("cgroup.procs", errno.ESRCH): "the process has ended",
     ("cgroup.procs", errno.ENOSPC): "the group has no CPUs or no memory nodes yet (cpuset.cpus, cpuset.mems)",
     (

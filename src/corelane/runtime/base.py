@@ -34,7 +34,8 @@ class ContainerSpec:
 
     `command` is complete (entry point and arguments, `$(VAR)` already expanded); an empty `working_dir` is
     `/`. `cpu_shares_milli` is the CPU request in milliCPU. `quota_us` of CPU time per `period_us` is the CFS
-    quota, None for no quota. `mems` None means every memory node. `log_path` None lets the runtime choose.
+    quota, None for no quota. `memory_limit` is the container's, `pod_memory_limit` that of the whole pod,
+    in bytes, 0 for no limit. `mems` None means every memory node. `log_path` None lets the runtime choose.
     `attempt` counts the runs of this container in its pod. `manifest` is the pod's, kept with the record and
     opaque to the runtime. `completes`: an init container, which has to end before others of its pod start.
     """
@@ -52,6 +53,8 @@ class ContainerSpec:
     quota_us: int | None = None
     period_us: int = cfs.PERIOD_US
     burst_us: int = 0
+    memory_limit: int = 0
+    pod_memory_limit: int = 0
     log_path: Path | None = None
     attempt: int = 0
     manifest: str = field(default="", repr=False)
@@ -66,6 +69,7 @@ class RuntimeStatus:
     cause. `cgroup` is the path of the container's cgroup as the runtime names it, empty without one;
     `sandbox_id` is empty where pods have no sandbox. `namespace` and `pod` name the pod. `record_differs`:
     the runtime's own record has other resources than the cgroup, and its next update brings them back.
+    `oom_killed`: the kernel's OOM killer ended a process of the container, not always the main one.
     """
 
     id: str
@@ -84,6 +88,7 @@ class RuntimeStatus:
     sandbox_id: str = ""
     cgroup: str = ""
     record_differs: bool = False
+    oom_killed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,11 +135,13 @@ class Capabilities:
     `on_this_machine`: containers run on the agent's machine, whose addresses, kernel and CPUs are theirs.
     `kernel_confirms`: a kernel confines containers to their CPUs, and `observe` reports what it allows.
     `plain_processes`: containers are processes of the host, without image and network of their own.
+    `memory_limits`: memory limits are enforced.
     """
 
     on_this_machine: bool = True
     kernel_confirms: bool = True
     plain_processes: bool = False
+    memory_limits: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from corelane.cpuset import CPUSet
-from corelane.kernel import affinity, cgroup, proc
+from corelane.kernel import affinity, cgroup, cgroup_memory, proc
 from corelane.runtime.base import ContainerSpec, ObservedResources
 from corelane.runtime.records import ContainerRecord, ShimOutcome
+from corelane.runtime.shim.memory import oom_kills
 
 Mode = Literal["auto", "off", "required"]
 _END_SECONDS = 0.5  # the next sweep tries again
@@ -23,6 +24,7 @@ class Enforcement(Protocol):
     """What the runtime needs of either way."""
 
     name: str
+    limits_memory: bool
 
     def place(self, spec: ContainerSpec) -> tuple[str | None, tuple[str, ...]]:
         """The cgroup that is to hold a container, and its directories. Raises ValueError for a bad name."""
@@ -48,6 +50,9 @@ class Enforcement(Protocol):
         Raises CgroupError.
         """
 
+    def oom_kills(self, stored: ContainerRecord) -> int:
+        """Return how many processes of a container the OOM killer ended, as long as its cgroup is there."""
+
     def release(self, stored: ContainerRecord) -> None:
         """Remove what was prepared, once no process is left. Raises CgroupError."""
 
@@ -72,12 +77,18 @@ def choose(mode: Mode, instance: str, root: Path = Path("/")) -> "tuple[Enforcem
     reason = "cgroups are switched off"
     if mode != "off":
         try:
-            return ByCgroup(cgroup.find(root), instance), ""
+            found = ByCgroup(cgroup.find(root), instance)
         except (cgroup.CgroupsUnavailable, cgroup.CgroupError) as error:
             if mode == "required":
                 raise
             reason = str(error)
-    lack = "no quota, shares or memory nodes, and tasks that leave their CPUs are brought back only later"
+        else:
+            lacks = found.groups.lacks
+            return found, f"{found.name}, memory limits are not enforced: {lacks}" if lacks else ""
+    lack = (
+        "no quota, shares, memory limits or memory nodes, "
+        "and tasks that leave their CPUs are brought back only later"
+    )
     return ByAffinity(), f"CPU affinity alone, {lack}: {reason}"
 
 
@@ -94,6 +105,7 @@ class ByCgroup:
         self.instance = instance
         self.root = cgroup.join(instance)
         self.name = f"cgroup v{groups.version}"
+        self.limits_memory = cgroup_memory.is_limited(groups)
         self._claim()
 
     def _claim(self) -> None:
@@ -122,6 +134,9 @@ class ByCgroup:
         self.groups.set_cpus(group, spec.cpus)
         self.groups.set_request(group, spec.cpu_shares_milli, "container")
         self.groups.set_quota(group, spec.quota_us, spec.period_us, spec.burst_us)
+        cgroup_memory.set_limit(self.groups, self._pod(spec.pod_uid), spec.pod_memory_limit or None)
+        cgroup_memory.set_limit(self.groups, group, spec.memory_limit or None)
+        cgroup_memory.end_together(self.groups, group)
 
     def apply(self, old: ContainerRecord, new: ContainerRecord, outcome: ShimOutcome) -> None:
         """Only what differs is written: every write of a quota grants a fresh one.
@@ -169,6 +184,9 @@ class ByCgroup:
 
     def end(self, stored: ContainerRecord, outcome: ShimOutcome | None) -> list[int]:
         return self.groups.empty(stored.group or "", _END_SECONDS)
+
+    def oom_kills(self, stored: ContainerRecord) -> int:
+        return oom_kills(map(str, self.groups.directories(stored.group or "")))
 
     def release(self, stored: ContainerRecord) -> None:
         group = stored.group or ""
@@ -221,6 +239,7 @@ class ByAffinity:
     """No cgroup, only the affinity of every task."""
 
     name = "affinity"
+    limits_memory = False
 
     def place(self, spec: ContainerSpec) -> tuple[str | None, tuple[str, ...]]:
         return None, ()
@@ -261,6 +280,9 @@ class ByAffinity:
                 break
             time.sleep(_POLL_SECONDS)
         return left
+
+    def oom_kills(self, stored: ContainerRecord) -> int:
+        return 0
 
     def release(self, stored: ContainerRecord) -> None:
         """Nothing was prepared."""

@@ -49,12 +49,12 @@ class LocalRuntime:
     """The `LifecycleRuntime` of local processes; made by `open`."""
 
     name = "corelane"
-    capabilities = Capabilities(plain_processes=True)
 
     def __init__(
         self, state: RecordStore, enforcement: enforce.Enforcement, notice: str, sweep_seconds: float
     ) -> None:
         self.notice = notice
+        self.capabilities = Capabilities(plain_processes=True, memory_limits=enforcement.limits_memory)
         self.problems: tuple[str, ...] = ()
         """Records that could not be read at the start, and what became of them, a sentence each."""
         self.log_bytes, self.log_files = LOG_BYTES, LOG_FILES

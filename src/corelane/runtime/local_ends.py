@@ -10,6 +10,7 @@ import shutil
 import signal
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 from corelane.kernel import proc
 from corelane.kernel.affinity import AffinityError
@@ -52,6 +53,7 @@ class ContainerEnds:
                     _log.warning("container %s: %s", container.stored.id, left)
                 self.known.linger(container, left)
                 return
+            await self._note_oom_kills(container)
             self.known.ended(container)
             try:
                 if not self._has_successor(container):
@@ -70,6 +72,18 @@ class ContainerEnds:
             return f"main process ended; whether other processes are left is unknown: {error}"
         names = ", ".join(map(str, left))
         return f"main process ended; SIGKILL did not end processes {names}" if left else ""
+
+    async def _note_oom_kills(self, container: LocalContainer) -> None:
+        """Record what a killed shim could not, before the cgroup is gone."""
+        outcome, final = container.outcome, container.final
+        if outcome is None or final is None or outcome.state != "running" or self._has_successor(container):
+            return
+        enforcement = self._enforcements.of(container.stored)
+        if kills := await asyncio.to_thread(enforcement.oom_kills, container.stored):
+            container.outcome = replace(outcome, oom_kills=kills)
+            container.final = replace(final, oom_killed=True)
+            with suppress(OSError):
+                await asyncio.to_thread(self._state.save_outcome, container.stored.id, container.outcome)
 
     def _has_successor(self, container: LocalContainer) -> bool:
         """Whether a later run of the same container has its cgroup now."""

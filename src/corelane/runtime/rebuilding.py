@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from corelane.cpuset import CPUSet
-from corelane.kernel import cfs, cgroup, proc
+from corelane.kernel import cfs, cgroup, cgroup_memory, proc
 from corelane.kernel.cgroup import CgroupError
 from corelane.kernel.proc import Identity
 from corelane.runtime import container_search
@@ -173,6 +173,7 @@ def _record(store: RecordStore, groups: cgroup.Groups | None, live: LiveContaine
         quota_us=settings.quota_us if settings else None,
         period_us=settings.period_us if settings else cfs.PERIOD_US,
         burst_us=settings.burst_us if settings else 0,
+        memory_limit=_memory_limit(groups, group),
     )
     return ContainerRecord(
         id=live.id,
@@ -207,6 +208,16 @@ def _settings(groups: cgroup.Groups | None, group: str) -> cgroup.GroupSettings 
         return groups.read(group)
     except (CgroupError, ValueError):
         return None
+
+
+def _memory_limit(groups: cgroup.Groups | None, group: str) -> int:
+    """Return the memory limit of a cgroup in bytes, 0 without one."""
+    if groups is None or not group:
+        return 0
+    try:
+        return cgroup_memory.limit(groups, group) or 0
+    except (CgroupError, ValueError):
+        return 0
 
 
 def _affinity(live: LiveContainer) -> CPUSet:

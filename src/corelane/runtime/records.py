@@ -259,6 +259,7 @@ class ShimOutcome:
     stage: str = ""
     errno: int = 0
     left: tuple[int, ...] = ()
+    oom_kills: int = 0
 
     @property
     def main(self) -> proc.Identity:
@@ -287,7 +288,7 @@ def status(
             "message": failed.message,
         }
         return _status(stored, "exited", **end)
-    seen: Known = {"pid": outcome.pid, "started_at": outcome.started_at}
+    seen: Known = {"pid": outcome.pid, "started_at": outcome.started_at, "oom_killed": outcome.oom_kills > 0}
     if outcome.state == "exited":
         return _status(stored, "exited", **seen, **_end(outcome))
     if supervised:

@@ -12,6 +12,7 @@ import sys
 import time
 
 from .log import Log
+from .memory import oom_kills
 from .outcome import OutcomeRecord
 from .processes import descendants, kill_all, members, put, start_ticks
 from .start import OOM_SCORE, Failed, start
@@ -158,11 +159,13 @@ def supervise(spec: Spec, record: OutcomeRecord, report: int) -> None:
     os.close(report)
     container = ShimProcess(pid, log, readers, wakeup)
     status = container.run()
-    finished = time.time()
+    finished, killed = time.time(), oom_kills(spec["cgroups"])
     left = container.end_rest(spec["cgroups"])
     container.drain()
     log.finish()
-    record.write_at_last(state="exited", wait_status=status, finished_at=finished, left=left)
+    record.write_at_last(
+        state="exited", wait_status=status, finished_at=finished, left=left, oom_kills=killed
+    )
 
 
 def main() -> None:
