@@ -290,6 +290,20 @@ def test_the_image_warning_comes_once_others_for_every_pod():
     assert (len(told(world, "ImageIgnored")), len(told(world, "ProbesIgnored"))) == (1, 2)
 
 
+def test_a_container_out_of_memory_is_restarted_with_reason_and_event():
+    world = running(plan("p", ("a", APP, 0), **SHARED))
+    for _ in range(2):
+        world.exit(world.container("p", "a"), 137, "OOMKilled")
+        world.settle()
+    status = statuses(world, "p")["a"]
+    assert status["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert status["lastState"]["terminated"]["reason"] == "OOMKilled"
+    assert status["lastState"]["terminated"]["exitCode"] == 137
+    message = "Container a was out of memory at its memory limit of 1: the kernel killed a process"
+    assert told(world, "OOMKilled") == [f"{message}; exit code 137"] * 2
+    assert len(told(world, "BackOff")) == 1
+
+
 def test_unavailable_proposed_cpus_are_reallocated_and_annotated():
     taken = {"a": CPUSet.parse("2")}
     world = running(plan("x", ("a", APP, 1000), proposal=taken), plan("y", ("a", APP, 1000), proposal=taken))

@@ -120,6 +120,23 @@ def test_ignored_fields_are_warnings():
     assert "containers c" in found.warnings[1].message
 
 
+@pytest.mark.parametrize(
+    ("container", "spec"),
+    [
+        ({"resources": {"limits": {"memory": "64Mi"}}}, {}),
+        ({}, {"resources": {"limits": {"memory": "64Mi"}}}),
+    ],
+    ids=["container", "pod"],
+)
+def test_memory_limits_that_are_not_enforced_are_a_warning(container, spec):
+    limited = pod(container, **spec)
+    (warning,) = pod_manifest.pod_plan(limited, processes=True, limits_memory=False).warnings
+    assert warning.reason == "MemoryLimitsIgnored"
+    assert "corelane.io/notice" in warning.message
+    assert pod_manifest.pod_plan(limited, processes=True).warnings == ()
+    assert pod_manifest.pod_plan(pod(), processes=True, limits_memory=False).warnings == ()
+
+
 def test_a_simulated_node_accepts_fields_unsupported_by_processes():
     found = planned({"command": [], "image": "nginx"}, processes=False)
     assert (found.refusal, found.warnings) == (None, ())

@@ -3,7 +3,13 @@
 import pytest
 
 from corelane.agent.lifecycle import pod_steps
-from corelane.agent.lifecycle.records import ContainerExit, RestartPolicy
+from corelane.agent.lifecycle.records import (
+    ContainerExit,
+    ContainerPlan,
+    ContainerProgress,
+    ContainerStage,
+    RestartPolicy,
+)
 from corelane.workload import ContainerKind
 
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
@@ -29,6 +35,16 @@ ALWAYS, ON_FAILURE, NEVER = RestartPolicy
 )
 def test_containers_restart_by_policy_kind_and_exit_code(policy, kind, code, expected):
     assert pod_steps.should_restart(policy, kind, ContainerExit(code, 0.0)) is expected
+
+
+def test_an_init_container_out_of_memory_has_failed_whatever_its_exit_code():
+    """As the kubelet (`isInitContainerFailed`): a child may have been killed, and its work is missing."""
+    ended = ContainerExit(0, 0.0, reason="OOMKilled")
+    restarts = {kind: pod_steps.should_restart(ON_FAILURE, kind, ended) for kind in (INIT, APP)}
+    assert restarts == {INIT: True, APP: False}
+    assert not pod_steps.should_restart(NEVER, INIT, ended)
+    container = ContainerProgress(ContainerPlan("c", INIT), ContainerStage.EXITED, ended=ended)
+    assert not container.initialized
 
 
 def test_the_first_restart_is_immediate_then_the_wait_doubles_up_to_five_minutes():

@@ -1,8 +1,10 @@
 """Finding cgroups from what /proc/self says; the texts are those of real machines."""
 
+import errno
+
 import pytest
 
-from corelane.kernel import cgroup
+from corelane.kernel import cgroup, cgroup_memory
 from corelane.kernel.cgroup import Mount, mounts
 from support.cgroup2_fake import FakeV2
 
@@ -69,7 +71,43 @@ def test_version_2_is_found_with_our_root_made_and_controllers_enabled(machine):
     groups = cgroup.find(root, fake)
     assert groups.version == 2
     assert groups.exists("corelane")
+    assert fake.read(fake.root / "cgroup.subtree_control") == "cpuset cpu memory"
+    assert groups.lacks == ""
+
+
+def test_version_2_without_a_memory_controller_serves_and_says_what_it_lacks(machine):
+    root = machine(PURE, "0::/\n")
+    fake = FakeV2(root / "sys/fs/cgroup", controllers="cpuset cpu")
+    groups = cgroup.find(root, fake)
     assert fake.read(fake.root / "cgroup.subtree_control") == "cpuset cpu"
+    assert groups.lacks == f"cgroup v2 {fake.root}: no controller memory there"
+    assert not cgroup_memory.is_limited(groups)
+
+
+def test_version_1_without_a_memory_hierarchy_that_may_be_written_serves_all_the_same(machine, monkeypatch):
+    memory = "42 31 0:39 / /sys/fs/cgroup/memory ro,relatime - cgroup cgroup rw,memory\n"
+    root = machine(HYBRID + memory, HYBRID_OWN + "4:memory:/\n")
+    cgroups = root / "sys/fs/cgroup"
+    monkeypatch.setattr(cgroup, "_writable", lambda path: "memory" not in path.parts)
+    monkeypatch.setattr(cgroup.Groups1, "create", lambda self, group: None)
+    groups = cgroup.find(root)
+    assert groups.lacks == f"cgroup v1 memory: {cgroups}/memory may not be written"
+    assert "memory" not in groups.bases
+
+
+def test_version_1_goes_without_memory_where_no_group_can_be_made_there(machine, monkeypatch):
+    memory = "42 31 0:39 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
+    root = machine(HYBRID + memory, HYBRID_OWN + "4:memory:/\n")
+    monkeypatch.setattr(cgroup, "_writable", lambda path: True)
+
+    def create(groups, group):
+        if "memory" in groups.bases:
+            raise cgroup.CgroupError("create", groups.bases["memory"] / group, OSError(errno.EACCES, ""))
+
+    monkeypatch.setattr(cgroup.Groups1, "create", create)
+    groups = cgroup.find(root)
+    assert set(groups.bases) == {"cpuset", "cpu", "cpuacct"}
+    assert groups.lacks == f"cgroup v1 memory: no group can be made in {root}/sys/fs/cgroup/memory"
 
 
 def test_a_delegated_part_of_the_tree_is_used_where_the_top_may_not_be_written(machine, monkeypatch):

@@ -235,7 +235,7 @@ def test_resources_of_the_pod_stand_in_for_those_of_its_containers() -> None:
     level = ResourceRequirements(asked, asked)
     plain = pod("a", main)
     request = translate.request(structs.replace(plain, spec=structs.replace(plain.spec, resources=level)))
-    assert request.level == PodResources(3000, 4 << 30, {2048: 8 << 20})
+    assert request.level == PodResources(3000, 4 << 30, {2048: 8 << 20}, 4 << 30)
     assert (request.cpu_request, request.memory_request) == (3000, 4 << 30)
     (only,) = request.containers
     assert (request.exclusive_cpus(only), request.exclusive_cpus(only, gate=True)) == (0, 1)
@@ -246,3 +246,41 @@ def test_a_pod_whose_resources_name_nothing_of_its_own_is_as_without() -> None:
     level = ResourceRequirements({}, {"example.com/gpu": "1"})
     request = translate.request(structs.replace(plain, spec=structs.replace(plain.spec, resources=level)))
     assert request.level is None
+
+
+@pytest.mark.parametrize(
+    ("containers", "init", "level", "overhead", "expected"),
+    [
+        (["memory=1"], [], "", "", 1),
+        (["memory=1", "memory=2"], [], "", "", 3),
+        (["memory=1", ""], [], "", "", 0),
+        (["memory=1", "memory=0"], [], "", "", 0),
+        (["memory=1"], ["cpu=1"], "", "", 0),
+        (["memory=1"], ["memory=5"], "", "", 5),
+        (["memory=4", "memory=4"], ["memory=5"], "", "", 8),
+        (["memory=1", ""], [], "memory=7", "", 7),
+        (["memory=9"], [], "memory=7", "", 7),
+        (["memory=9"], [], "cpu=7", "", 9),
+        (["memory=1"], [], "", "memory=3", 4),
+        ([""], [], "", "memory=3", 0),
+        ([""], [], "memory=7", "memory=3", 10),
+    ],
+)
+def test_a_pods_memory_limit_is_its_own_or_the_sum_of_its_containers(
+    containers: list[str], init: list[str], level: str, overhead: str, expected: int
+) -> None:
+    """Compared with the kubelet's `ResourceConfigForPod` of 1.36."""
+    found = pod(
+        "a",
+        *(container(f"c{i}", "", limits) for i, limits in enumerate(containers)),
+        init=tuple(container(f"i{i}", "", limits) for i, limits in enumerate(init)),
+        resources=ResourceRequirements({}, amounts(level)) if level else None,
+        overhead=amounts(overhead),
+    )
+    request = translate.request(found)
+    assert request.memory_limit == expected
+    own = [amounts(limits).get("memory") for limits in (*init, *containers)]
+    of_pod = amounts(level).get("memory", 0)
+    assert [request.memory_limit_of(one) for one in request.containers] == [
+        int(limit or 0) or int(of_pod) for limit in own
+    ]

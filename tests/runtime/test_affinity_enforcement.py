@@ -72,7 +72,7 @@ def test_what_is_missing_is_said_once_and_can_be_asked_for(tmp_path, caplog):
     async def main():
         async with opened(tmp_path / "state", "off") as runtime:
             assert runtime.enforcement == "affinity"
-            assert "no quota, shares or memory nodes" in runtime.notice
+            assert "no quota, shares, memory limits or memory nodes" in runtime.notice
             assert "cgroups are switched off" in runtime.notice
             assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
             found = await runtime.start(spec("sleep", "60", quota_us=10_000, cpu_shares_milli=100))

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import time
@@ -61,7 +62,7 @@ DAMAGES = {
     "garbage": lambda path: path.write_bytes(b"\xff\x00 not JSON"),
     "empty": lambda path: path.write_bytes(b""),
     "another type": lambda path: path.write_text('{"id": 3}'),
-    "invalid values": lambda path: path.write_text(path.read_text().replace("0", "x")),
+    "invalid values": lambda path: path.write_text(re.sub(r'":\s*\d', '":x', path.read_text())),
     "directory": lambda path: (path.unlink(), path.mkdir()),
     "missing": lambda path: path.unlink(),
     "link to nothing": lambda path: (path.unlink(), path.symlink_to("nowhere")),

@@ -200,10 +200,11 @@ class World:
         del self.api[uid]
         self.inbox.append(events.PodGone(uid=uid, **self.times()))
 
-    def exit(self, process: Process, code: int) -> None:
+    def exit(self, process: Process, code: int, reason: str = "") -> None:
         process.live = False
         process.exit_code = code
-        self.inbox.append(events.Exited(run=self.run_of(process), **self.times()))
+        run = replace(self.run_of(process), reason=reason)
+        self.inbox.append(events.Exited(run=run, **self.times()))
 
     def tick(self, seconds: float) -> None:
         self.at += seconds

@@ -279,7 +279,8 @@ class Agent:
                 self._put(events.PodGone(uid=change.old.metadata.uid, **self._clocks.times()))
             return
         self._pods[pod.metadata.uid] = pod
-        plan = pod_plan(pod, processes=self._runtime.capabilities.plain_processes)
+        capabilities = self._runtime.capabilities
+        plan = pod_plan(pod, processes=capabilities.plain_processes, limits_memory=capabilities.memory_limits)
         self._put(PodSeen(plan=plan, **self._clocks.times()))
 
     def pod_malformed(self, bad: Malformed, *, gone: bool) -> None:

@@ -16,7 +16,7 @@ from corelane.agent.allocation.instructions import Instruction, Observe, Pin
 from corelane.agent.allocation.records import NO_CPUS
 from corelane.agent.clocks import Clocks
 from corelane.agent.lifecycle.pod_steps import LOST, LOST_CODE
-from corelane.agent.lifecycle.records import ContainerProgress
+from corelane.agent.lifecycle.records import OOM_KILLED, ContainerProgress
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.task_samples import TASKS, outside
 from corelane.cpuset import CPUSet
@@ -211,6 +211,7 @@ def container_run(status: RuntimeStatus, reading: Reading | None = None) -> Cont
         finished_at=status.finished_at or 0.0,
         exit_code=status.exit_code or 0,
         signal=status.signal or 0,
+        reason=OOM_KILLED if status.oom_killed else "",
         message=status.message,
     )
 

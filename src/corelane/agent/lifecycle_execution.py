@@ -123,6 +123,8 @@ class LifecycleExecution:
             mems=order.mems,
             cpu_shares_milli=request.cpu_request,
             quota_us=self._quota_us(order, request.cpu_limit),
+            memory_limit=order.plan.request.memory_limit_of(request),
+            pod_memory_limit=order.plan.request.memory_limit,
             attempt=order.attempt,
             manifest=recorded_manifest.encode(pod) if self._records_manifests else "",
             completes=any(

@@ -39,6 +39,10 @@ CRANE_RESULT: Final = "topology.crane.io/topology-result"
 """JSON list of gocrane's zones: amount of the pod's request by NUMA node."""
 
 # On Nodes.
+ENFORCEMENT: Final = "corelane.io/enforcement"
+"""How the runtime confines containers: cgroup v1, cgroup v2, affinity or simulated; only written."""
+NOTICE: Final = "corelane.io/notice"
+"""What this enforcement cannot do, and why; empty where nothing is missing; only written."""
 NODE_POLICY: Final = "corelane.io/policy"
 """Label: none, static or pools."""
 NODE_ALLOCATOR: Final = "corelane.io/allocator"

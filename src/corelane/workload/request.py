@@ -124,6 +124,7 @@ class PodResources:
     cpu_request: int = 0
     memory_request: int = 0
     hugepages: Mapping[int, int] = field(default_factory=dict)
+    memory_limit: int = 0
 
     @property
     def whole_cpus(self) -> int:
@@ -179,6 +180,22 @@ class PodRequest:
         """Bytes that the whole pod needs at once; see `peak`."""
         of_pod = self.level.memory_request if self.level else 0
         return of_pod or peak((one.kind, one.memory_request) for one in self.containers)
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes that the whole pod may use, overhead included; 0 for no limit (as `ResourceConfigForPod`).
+
+        Without a limit of the pod's own, only a pod whose containers are all limited is limited as a whole.
+        """
+        limits = [one.memory_limit for one in self.containers]
+        limit = self.level.memory_limit if self.level else 0
+        if not limit and limits and all(limits):
+            limit = peak((one.kind, one.memory_limit) for one in self.containers)
+        return limit + self.overhead.get("memory", 0) if limit else 0
+
+    def memory_limit_of(self, container: ContainerRequest) -> int:
+        """Bytes that a container may use: its limit, else that of the pod (KEP-2837); 0 for no limit."""
+        return container.memory_limit or (self.level.memory_limit if self.level else 0)
 
 
 def peak(amounts: Iterable[tuple[ContainerKind, int]]) -> int:

@@ -20,6 +20,7 @@ from corelane.agent.lifecycle import instructions, pod_steps, reported_status
 from corelane.agent.lifecycle.capacity import NodeCapacity, exceeded_capacity
 from corelane.agent.lifecycle.pod_events import LifecycleEvents
 from corelane.agent.lifecycle.records import (
+    OOM_KILLED,
     ContainerExit,
     ContainerProgress,
     ContainerStage,
@@ -345,6 +346,8 @@ class Lifecycle:
         self._end_run(container)
         pod_steps.note_exit(container, ended, now)
         self._outbox.touch(pod.uid)
+        if ended.reason == OOM_KILLED:
+            self._recorder.out_of_memory(pod, container, ended)
         self._reporter.ended(pod.plan, container.name, ended)
 
     def _end_run(self, container: ContainerProgress) -> None:

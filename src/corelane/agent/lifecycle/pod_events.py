@@ -2,14 +2,15 @@
 
 from typing import Final
 
+from corelane import quantity
 from corelane.agent.allocation.pod_events import Outbox
 from corelane.agent.allocation.pods import StatusReason
 from corelane.agent.lifecycle import reported_status
-from corelane.agent.lifecycle.records import ContainerProgress, PodRecord
+from corelane.agent.lifecycle.records import OOM_KILLED, ContainerExit, ContainerProgress, PodRecord
 from corelane.agent.lifecycle.reporting import LifecycleReporter
 from corelane.cpuset import CPUSet, named
 
-_ONCE_A_NODE: Final = frozenset({"ImageIgnored"})
+_ONCE_A_NODE: Final = frozenset({"ImageIgnored", "MemoryLimitsIgnored"})
 """Reasons of warnings that apply to every pod; only the first pod gets the event."""
 
 
@@ -46,6 +47,15 @@ class LifecycleEvents:
         if pod.termination is None:
             self._record(pod, "Failed", f"Error: {reason.message}", warning=True)
         self._reporter.start_failed(pod.plan, container.name, reason)
+
+    def out_of_memory(self, pod: PodRecord, container: ContainerProgress, ended: ContainerExit) -> None:
+        """A container ended after the kernel had ended a process of it for lack of memory."""
+        request = pod.plan.request
+        limits = (request.memory_limit_of(one) for one in request.containers if one.name == container.name)
+        limit = next(limits, 0)
+        at = f" at its memory limit of {quantity.of_value(limit, quantity.BINARY_SI)}" if limit else ""
+        text = f"Container {container.name} was out of memory{at}: the kernel killed a process"
+        self._record(pod, OOM_KILLED, f"{text}; exit code {ended.exit_code}", warning=True)
 
     def stopping(self, pod: PodRecord, container: ContainerProgress) -> None:
         """A container is being stopped."""

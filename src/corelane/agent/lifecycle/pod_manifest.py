@@ -23,7 +23,7 @@ from corelane.agent.lifecycle.records import (
     PodPlan,
     RestartPolicy,
 )
-from corelane.kube import translate
+from corelane.kube import keys, translate
 from corelane.kube.meta import ObjectMeta, Wire, condition
 from corelane.kube.pod import Container, ContainerStateTerminated, ContainerStatus, Pod, PodSpec
 from corelane.kube.translate import TranslationError
@@ -90,8 +90,11 @@ class RunPod(Pod, frozen=True):
         raise KeyError(name)
 
 
-def pod_plan(pod: RunPod, *, processes: bool) -> PodPlan:
-    """Return the plan of a pod; `processes` is false where containers are simulated."""
+def pod_plan(pod: RunPod, *, processes: bool, limits_memory: bool = True) -> PodPlan:
+    """Return the plan of a pod.
+
+    `processes` is false where containers are simulated, `limits_memory` where memory limits are not enforced.
+    """
     containers = tuple(_containers(pod))
     request, refusal = pod_request(pod)
     policy = RestartPolicy(pod.spec.restart_policy) if _policy_is_known(pod) else RestartPolicy.NEVER
@@ -115,7 +118,7 @@ def pod_plan(pod: RunPod, *, processes: bool) -> PodPlan:
         started_at=seconds(pod.status.start_time) or None,
         ended=pod.ended,
         refusal=refusal,
-        warnings=tuple(_warnings(pod)) if processes else (),
+        warnings=tuple(_warnings(pod, request, limits_memory=limits_memory)) if processes else (),
         bound_by_corelane=was_bound_by_corelane(pod),
         past=_past(pod),
         conditions={
@@ -263,7 +266,7 @@ def _user_refusals(
         )
 
 
-def _warnings(pod: RunPod) -> Iterator[StatusReason]:
+def _warnings(pod: RunPod, request: PodRequest, *, limits_memory: bool) -> Iterator[StatusReason]:
     """Yield the fields that are ignored, without which the pod can work."""
     containers = [container for container, _ in _containers(pod)]
     if any(container.image for container in containers):
@@ -277,5 +280,10 @@ def _warnings(pod: RunPod) -> Iterator[StatusReason]:
     hooked = [c.name for c in containers if c.lifecycle]
     if hooked:
         yield StatusReason("HooksIgnored", f"lifecycle hooks ignored for containers {', '.join(hooked)}")
+    if not limits_memory and (request.memory_limit or any(map(request.memory_limit_of, request.containers))):
+        yield StatusReason(
+            "MemoryLimitsIgnored",
+            f"memory limits are not enforced on this node; its annotation {keys.NOTICE} has the reason",
+        )
     if pod.spec.ephemeral_containers:
         yield StatusReason("EphemeralContainersIgnored", "ephemeral containers are ignored")

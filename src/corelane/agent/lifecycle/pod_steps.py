@@ -146,7 +146,7 @@ def should_restart(policy: RestartPolicy, kind: ContainerKind, ended: ContainerE
     if kind is ContainerKind.SIDECAR:
         return True
     if kind is ContainerKind.INIT:
-        return ended.exit_code != 0 and policy is not RestartPolicy.NEVER
+        return not ended.succeeded_as(kind) and policy is not RestartPolicy.NEVER
     if policy is RestartPolicy.ON_FAILURE:
         return ended.exit_code != 0
     return policy is RestartPolicy.ALWAYS

@@ -92,6 +92,7 @@ def _rebuilt(specs: Sequence[ContainerSpec], entries: Mapping[str, Entry]) -> Ma
 
 def _container(spec: ContainerSpec, kind: ContainerKind) -> Manifest:
     milli = {"cpu": f"{spec.cpu_shares_milli}m"} if spec.cpu_shares_milli else {}
+    memory = {"memory": str(spec.memory_limit)} if spec.memory_limit else {}
     container: Manifest = {
         "name": spec.name,
         "image": "unknown",
@@ -100,9 +101,10 @@ def _container(spec: ContainerSpec, kind: ContainerKind) -> Manifest:
     }
     if spec.working_dir:
         container["workingDir"] = spec.working_dir
-    if milli:
-        limits = {"limits": dict(milli)} if spec.quota_us else {}
-        container["resources"] = {"requests": milli} | limits
+    limits = (milli if spec.quota_us else {}) | memory
+    resources = ({"requests": milli} if milli else {}) | ({"limits": limits} if limits else {})
+    if resources:
+        container["resources"] = resources
     if kind is ContainerKind.SIDECAR:
         container["restartPolicy"] = "Always"
     return container

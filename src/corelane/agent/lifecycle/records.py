@@ -13,6 +13,9 @@ from corelane.agent.allocation.pods import BoundPod, StatusReason
 from corelane.agent.allocation.records import PodCPUs, RunCPUs
 from corelane.workload import ContainerKind
 
+OOM_KILLED: Final = "OOMKilled"
+"""Reason of an end before which the kernel ended a process of the container for lack of memory; as
+containerd, whatever the exit code then was."""
 INIT_KINDS: Final = (ContainerKind.INIT, ContainerKind.SIDECAR)
 
 
@@ -40,6 +43,10 @@ class ContainerExit:
     def status_reason(self) -> str:
         """Reason in the container's status: `Completed`, `Error`, or a more exact one."""
         return self.reason or ("Error" if self.exit_code else "Completed")
+
+    def succeeded_as(self, kind: ContainerKind) -> bool:
+        """Whether this is a success, which the end of an init container out of memory is not (kubelet)."""
+        return self.exit_code == 0 and not (kind is ContainerKind.INIT and self.reason == OOM_KILLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +166,8 @@ class ContainerProgress:
 
     @property
     def succeeded(self) -> bool:
-        return self.stage is ContainerStage.EXITED and self.ended is not None and self.ended.exit_code == 0
+        ended = self.stage is ContainerStage.EXITED and self.ended
+        return bool(ended and ended.succeeded_as(self.kind))
 
     @property
     def initialized(self) -> bool:

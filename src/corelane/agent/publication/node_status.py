@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from corelane import __version__
 from corelane.kernel import proc
+from corelane.kube import keys
 from corelane.kube.meta import rfc3339
 from corelane.machine.model import Machine
 from corelane.node import NodeState
@@ -60,7 +61,7 @@ class NodeIdentity:
         }
 
     def annotations(self) -> dict[str, str]:
-        return {"corelane.io/enforcement": self.enforcement, "corelane.io/notice": self.notice}
+        return {keys.ENFORCEMENT: self.enforcement, keys.NOTICE: self.notice}
 
     def taints(self) -> list[dict[str, str]]:
         """Return the taint of a simulated node: only pods that tolerate it run there."""

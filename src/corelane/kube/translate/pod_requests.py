@@ -164,6 +164,7 @@ def _level(resources: ResourceRequirements | None) -> PodResources | None:
         _read(path, listed, "cpu", quantity.milli),
         _read(path, listed, "memory", quantity.value),
         _hugepages(path, listed),
+        _read("spec.resources.limits", resources.limits, "memory", quantity.value),
     )
 
 
