@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from corelane import node as nodes
 from corelane.kube.meta import ObjectMeta
@@ -108,7 +109,7 @@ class Twin:
         assert (answer.decision.zone, answer.decision.bind) == (decision.zone, decision.bind)
         assert answer.before is before
         self.real = after
-        self.info.claim(replace(info, proposal=answer.assignments, zone=answer.decision.zone), answer)
+        self.info.claim(structs.replace(info, proposal=answer.assignments, zone=answer.decision.zone), answer)
 
     def columns_accept(self, shape: Shape) -> None:
         """What `admit` accepts, the columns accept."""

@@ -22,7 +22,7 @@ from corelane.scheduler.cache.states import looks_at_others
 from corelane.scheduler.framework import filtering
 from corelane.scheduler.framework.plugin import Cycle, FilterPlugin, Rejection, Scope, Skip
 from corelane.scheduler.framework.profile import Profile
-from corelane.scheduler.plans import Weighted, has_a_say, plan_of, vectors_of
+from corelane.scheduler.plans import Weighted, has_a_say, plan_of, pre_filters_of, vectors_of
 from corelane.scheduler.rejections import rejections
 from corelane.scheduler.searched import Searched
 from corelane.scheduler.vectors import (
@@ -101,14 +101,15 @@ def begin(
 
 
 def _pre_filter(profile: Profile, cycle: Cycle) -> tuple[frozenset[str], Rejection | None]:
-    skipped = []
-    for plugin in profile.pre_filters:
+    asked, skipped = pre_filters_of(profile, cycle)
+    more = []
+    for plugin in asked:
         answer = plugin.pre_filter(cycle)
         if isinstance(answer, Rejection):
             return frozenset(), answer
         if isinstance(answer, Skip):
-            skipped.append(plugin.name)
-    return frozenset(skipped), None
+            more.append(plugin.name)
+    return skipped.union(more), None
 
 
 class _Search(Searched):

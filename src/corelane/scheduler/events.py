@@ -1,7 +1,11 @@
-"""The scheduler's events: changed objects, outcomes of instructions, and time. `now` is in seconds."""
+"""The scheduler's events: changed objects, outcomes of instructions, and time. `now` is in seconds.
 
-from dataclasses import dataclass
+Structs, as several are made for every pod: a frozen dataclass takes four times as long.
+"""
+
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.objects import Namespace, Node, NodeResourceTopology, Service
@@ -11,8 +15,7 @@ from corelane.kube.translate.crane import CraneTopology
 from corelane.scheduler.framework.profile import Profile
 
 
-@dataclass(frozen=True, slots=True)
-class PodChanged:
+class PodChanged(Struct, frozen=True):
     """A pod was added (`old` is None), changed, or was deleted (`new` is None)."""
 
     now: float
@@ -20,8 +23,7 @@ class PodChanged:
     new: Pod | None
 
 
-@dataclass(frozen=True, slots=True)
-class NodeChanged:
+class NodeChanged(Struct, frozen=True):
     """As PodChanged, for a Node."""
 
     now: float
@@ -29,8 +31,7 @@ class NodeChanged:
     new: Node | None
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyChanged:
+class TopologyChanged(Struct, frozen=True):
     """As PodChanged, for a node's hardware and ledger."""
 
     now: float
@@ -38,8 +39,7 @@ class TopologyChanged:
     new: NodeResourceTopology | None
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceChanged:
+class NamespaceChanged(Struct, frozen=True):
     """As PodChanged, for a Namespace."""
 
     now: float
@@ -47,8 +47,7 @@ class NamespaceChanged:
     new: Namespace | None
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimChanged:
+class ClaimChanged(Struct, frozen=True):
     """As PodChanged, for a PersistentVolumeClaim."""
 
     now: float
@@ -56,8 +55,7 @@ class ClaimChanged:
     new: PersistentVolumeClaim | None
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeChanged:
+class VolumeChanged(Struct, frozen=True):
     """As PodChanged, for a PersistentVolume."""
 
     now: float
@@ -65,8 +63,7 @@ class VolumeChanged:
     new: PersistentVolume | None
 
 
-@dataclass(frozen=True, slots=True)
-class StorageClassChanged:
+class StorageClassChanged(Struct, frozen=True):
     """As PodChanged, for a StorageClass."""
 
     now: float
@@ -74,8 +71,7 @@ class StorageClassChanged:
     new: StorageClass | None
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceChanged:
+class ServiceChanged(Struct, frozen=True):
     """As PodChanged, for a Service."""
 
     now: float
@@ -83,8 +79,7 @@ class ServiceChanged:
     new: Service | None
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetChanged:
+class BudgetChanged(Struct, frozen=True):
     """As PodChanged, for a PodDisruptionBudget."""
 
     now: float
@@ -92,8 +87,7 @@ class BudgetChanged:
     new: PodDisruptionBudget | None
 
 
-@dataclass(frozen=True, slots=True)
-class CraneTopologyChanged:
+class CraneTopologyChanged(Struct, frozen=True):
     """As TopologyChanged, for gocrane's object of a node."""
 
     now: float
@@ -113,8 +107,7 @@ ObjectChanged: TypeAlias = (
 """Objects beside pods, nodes and topologies; a scheduler runs without those that it cannot watch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unwatched:
+class Unwatched(Struct, frozen=True):
     """Objects of a kind (its plural name) cannot be watched, for instance for lack of a permission.
 
     An empty error says that they can be again.
@@ -125,16 +118,14 @@ class Unwatched:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class BindSucceeded:
+class BindSucceeded(Struct, frozen=True):
     """The API server accepted a binding."""
 
     now: float
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class BindFailed:
+class BindFailed(Struct, frozen=True):
     """A binding was `rejected` or `throttled`, met a `conflict` (409), or its outcome is `unknown`.
 
     `throttled` and `rejected` prove that it was not carried out. `retry_after` is in seconds.
@@ -147,8 +138,7 @@ class BindFailed:
     retry_after: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class PreBindFailed:
+class PreBindFailed(Struct, frozen=True):
     """A plugin's work before a binding failed; the binding was not sent."""
 
     now: float
@@ -157,8 +147,7 @@ class PreBindFailed:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class PodLookedUp:
+class PodLookedUp(Struct, frozen=True):
     """The answer to LookUpPod: the pod as the API server has it, None if that UID does not exist."""
 
     now: float
@@ -166,8 +155,7 @@ class PodLookedUp:
     pod: Pod | None
 
 
-@dataclass(frozen=True, slots=True)
-class LookUpFailed:
+class LookUpFailed(Struct, frozen=True):
     """A pod could not be read; `retry_after` is in seconds."""
 
     now: float
@@ -176,8 +164,7 @@ class LookUpFailed:
     retry_after: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class EvictFailed:
+class EvictFailed(Struct, frozen=True):
     """A pod could not be evicted; `uid` is that of the pod for which it was to be."""
 
     now: float
@@ -186,8 +173,7 @@ class EvictFailed:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class PermitDecided:
+class PermitDecided(Struct, frozen=True):
     """A Permit plugin that holds a pod allows its binding, or denies it; ignored if no pod is held."""
 
     now: float
@@ -197,8 +183,7 @@ class PermitDecided:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class BindRequested:
+class BindRequested(Struct, frozen=True):
     """Another scheduler chose the node: claim the pod's CPUs there and bind it, if its filters pass."""
 
     now: float
@@ -207,8 +192,7 @@ class BindRequested:
     profile: Profile
 
 
-@dataclass(frozen=True, slots=True)
-class CycleDue:
+class CycleDue(Struct, frozen=True):
     """Time to send what is due, and to place one pod."""
 
     now: float

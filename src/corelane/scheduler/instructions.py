@@ -1,8 +1,12 @@
-"""The scheduler's instructions: bindings, pods to read, and conditions and events of pods."""
+"""The scheduler's instructions: bindings, pods to read, and conditions and events of pods.
+
+Structs as the events are.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct, field
 
 from corelane.cpuset import CPUSet
 from corelane.kube.pod import Pod
@@ -18,8 +22,7 @@ class PreBindWork(Protocol):
         """Name of the plugin; the shell runs its `pre_bind`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(Struct, frozen=True):
     """Bind a pod to a node, with `annotations`, in one call, after the plugins' `work`.
 
     Answered by BindSucceeded, BindFailed or PreBindFailed.
@@ -32,15 +35,13 @@ class Bind:
     work: tuple[PreBindWork, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LookUpPod:
+class LookUpPod(Struct, frozen=True):
     """Read a pod, not from a cache. Answered by PodLookedUp or LookUpFailed."""
 
     pod: Pod
 
 
-@dataclass(frozen=True, slots=True)
-class SetCondition:
+class SetCondition(Struct, frozen=True):
     """Write the condition PodScheduled=False and the nominated node ("" for none) into a pod's status."""
 
     pod: Pod
@@ -49,16 +50,14 @@ class SetCondition:
     nominated: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SetNominatedNode:
+class SetNominatedNode(Struct, frozen=True):
     """Write the node of a claimed pod into its status, before a long Permit or PreBind (KEP-5278)."""
 
     pod: Pod
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class StopPreBind:
+class StopPreBind(Struct, frozen=True):
     """End the plugins' work for a pod whose binding is not to be sent any more; `why` says the reason.
 
     Answered by PreBindFailed where such work was under way.
@@ -68,8 +67,7 @@ class StopPreBind:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Evict:
+class Evict(Struct, frozen=True):
     """End a pod, with condition DisruptionTarget and an event, to make way for another one on this node.
 
     Answered by EvictFailed if it fails; else the pod is seen to terminate.
@@ -80,8 +78,7 @@ class Evict:
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class NearestNode:
+class NearestNode(Struct, frozen=True):
     """A node that only lacks CPUs for a pod: its state with all claims, and the pod's request."""
 
     name: str
@@ -89,8 +86,7 @@ class NearestNode:
     request: PodRequest
 
 
-@dataclass(frozen=True, slots=True)
-class RecordPodEvent:
+class RecordPodEvent(Struct, frozen=True):
     """Publish a Kubernetes event about a pod; `type` is Normal or Warning.
 
     The message continues with what would help on the `nearest` node.
@@ -108,8 +104,7 @@ class RecordPodEvent:
     """What it is also about: the pod that preempted this one."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordNodeEvent:
+class RecordNodeEvent(Struct, frozen=True):
     """Publish a Kubernetes event about a node, of type Warning."""
 
     node: str

@@ -2,10 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from corelane.scheduler.cache.nodes import NodeInfo
-from corelane.scheduler.framework.plugin import Cycle, FilterPlugin, Scope, ScorePlugin, Skip
+from corelane.scheduler.framework.plugin import (
+    Cycle,
+    FilterPlugin,
+    IdlePlugin,
+    PreFilterPlugin,
+    Scope,
+    ScorePlugin,
+    Skip,
+)
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.vectors import ShapeVectors, is_exact
 
@@ -28,6 +36,21 @@ class Plan:
     plugins: tuple[FilterPlugin, ...]
     row_scores: tuple[Weighted, ...]
     cluster_scores: tuple[Weighted, ...]
+
+
+def pre_filters_of(profile: Profile, cycle: Cycle) -> tuple[tuple[PreFilterPlugin, ...], frozenset[str]]:
+    """Return the pre-filters to be asked about the pod, and the names of those that are known to skip it."""
+    if not cycle.pod.plain:
+        return profile.pre_filters, _NO_NAMES
+    known: dict[int, tuple[tuple[PreFilterPlugin, ...], frozenset[str]]] = profile.of_plain
+    found = known.get(cycle.pod.shape.id)
+    if found is None:
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        idle = {one for one in profile.pre_filters if isinstance(one, IdlePlugin) and one.idle(cycle.pod)}
+        asked = tuple(one for one in profile.pre_filters if one not in idle)
+        found = known[cycle.pod.shape.id] = asked, frozenset(one.name for one in idle)
+    return found
 
 
 def plan_of(profile: Profile, skipped: frozenset[str]) -> Plan:
@@ -72,5 +95,7 @@ def has_a_say(weighted: Weighted, cycle: Cycle, nodes: Sequence[NodeInfo]) -> bo
     return pre_score is None or not isinstance(pre_score(cycle, nodes), Skip)
 
 
+_NO_NAMES: Final[frozenset[str]] = frozenset()
+_MOST_KNOWN: Final = 4096
 MOST_SHAPES = 256
 """Shapes whose vectors are kept: about 20 bytes for each node."""

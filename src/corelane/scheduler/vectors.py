@@ -127,7 +127,7 @@ class ShapeVectors:
             hasattr(one, "scores") for one, _ in weighted
         )
         """Whether a plugin is asked row by row: then only so many rows are computed in one attempt."""
-        self._rooms = [one for one in self._cpus[0] if hasattr(one[1], "room")]
+        self._rooms = [(number, one.room) for number, one in self._cpus[0] if hasattr(one, "room")]
         self._estimates = [one for one in self._cpus[1] if is_estimate(one[0])]
         self._exact = [one for one in self._cpus[1] if not is_estimate(one[0])]
         self.states: dict[int, StateVerdict] = {}
@@ -221,8 +221,8 @@ class ShapeVectors:
         blame = self._blame_of_node[rows]
         total = self._total_of_node[rows] + self._by_state(cycle, rows, blame)
         self._put_blame(cycle, rows, self._pods[0], blame)
-        for number, plugin in self._rooms:
-            _put(blame, plugin.room(cycle, columns, rows), number)  # type: ignore[attr-defined]
+        for number, room in self._rooms:
+            _put(blame, room(cycle, columns, rows), number)
         total += self._sum(cycle, rows, self._pods[1])
         if np.count_nonzero(blame):
             total[blame != 0] = NEVER
@@ -235,14 +235,16 @@ class ShapeVectors:
             ids, first, place = np.unique(ids, return_index=True, return_inverse=True)
             rows = rows[first]
         numbers: list[int] = ids.tolist()
-        if missing := [i for i, number in enumerate(numbers) if number not in self.states]:
+        known = self.states
+        if missing := [i for i, number in enumerate(numbers) if number not in known]:
             self._judge(cycle, rows[missing], [numbers[i] for i in missing])
-        verdicts = [self.states[number] for number in numbers]
-        blamed = np.array([one.blame for one in verdicts], dtype=np.int16)
-        score = np.array([one.score for one in verdicts])
+        verdicts = [known[number] for number in numbers]
+        score, blames = np.array([one.score for one in verdicts]), [one.blame for one in verdicts]
         if place is not None:
-            blamed, score = blamed[place.reshape(-1)], score[place.reshape(-1)]
-        if np.count_nonzero(blamed):
+            score = score[place.reshape(-1)]
+        if any(blames):
+            blamed = np.array(blames, dtype=np.int16)
+            blamed = blamed if place is None else blamed[place.reshape(-1)]
             blame[:] = np.where(blame == 0, blamed, blame)
         return score
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from corelane.kube.objects import Taint
 from corelane.node import NodeState
 from corelane.node.zones.zone_state import ZonesState
+from corelane.scheduler.cache.pods import Shape
 from corelane.scheduler.cache.states import CanonicalState, Fact
 
 Rows: TypeAlias = NDArray[np.intp]
@@ -105,6 +106,8 @@ class Columns:
         self.taints: Ids = np.zeros(self.capacity, dtype=np.int32)
         self.pods: Integers = np.zeros(self.capacity, dtype=np.int64)
         """Number of pods."""
+        self._amounts: dict[int, Integers] = {}
+        """What pods request, by the id of their shape."""
         self.allocatable: Integers = np.zeros((self.capacity, 4), dtype=np.int64)
         self.requested: Integers = np.zeros((self.capacity, 4), dtype=np.int64)
         self.left: Integers = np.zeros((self.capacity, 4), dtype=np.int64)
@@ -274,46 +277,72 @@ class Columns:
         """Return the index of a resource, which is added if it is new."""
         index = self._resources.setdefault(resource, len(self._resources))
         if index >= self.allocatable.shape[1]:
+            self._amounts.clear()
             self.left = _wider(self.left)
             self.allocatable = _wider(self.allocatable)
             self.requested = _wider(self.requested)
         return index
 
-    def count(self, row: int, requests: Mapping[str, int], sign: int) -> None:
+    def count(self, row: int, shape: Shape, sign: int) -> None:
         """Add (1) or take off (-1) a pod and its requests."""
-        self.pods[row] += sign
-        self.requested[row, PODS] += sign
-        self.left[row, PODS] -= sign
-        self.order[row] += sign << _PODS_SHIFT
-        for name, amount in requests.items():
-            index = self._resources.get(name)
-            if index is None:
-                index = self.add_column(name)
-            amount = sign * min(amount, _MOST_REQUESTED)
-            self.requested[row, index] += amount
-            self.left[row, index] -= amount
-            if index < 2:
-                self.used[row, index] = self.requested[row, index] * self.share[row, index]
+        self._count(row, shape, sign)
         self.pods_log.add(row)
 
+    def _count(self, row: int, shape: Shape, sign: int) -> None:
+        amounts = self._amounts.get(shape.id)
+        if amounts is None:
+            amounts = self._amounts_of(shape)
+        if sign < 0:
+            amounts = -amounts
+        self.pods[row] += sign
+        self.order[row] += sign << _PODS_SHIFT
+        requested = self.requested[row]
+        requested += amounts
+        self.left[row] -= amounts
+        self.used[row] = requested[:PODS] * self.share[row]
+
+    def _amounts_of(self, shape: Shape) -> Integers:
+        """What a pod of the shape requests, in the order of the columns, and 1 pod."""
+        if len(self._amounts) >= _MOST_SHAPES:
+            self._amounts.clear()
+        indices = [self.add_column(name) for name in shape.requests]
+        amounts = np.zeros(self.requested.shape[1], dtype=np.int64)
+        amounts[indices] = [min(amount, _MOST_REQUESTED) for amount in shape.requests.values()]
+        amounts[PODS] += 1
+        self._amounts[shape.id] = amounts
+        return amounts
+
     # CPUs.
+
+    def claim(
+        self, row: int, shape: Shape, state: CanonicalState, admitted: int, *, unknown: bool = False
+    ) -> None:
+        """Add a pod with the canonical state that follows from it: `count` and `put_state`, logged once."""
+        self._count(row, shape, 1)
+        self.put_state(row, state, admitted, unknown=unknown)
 
     def put_state(self, row: int, state: CanonicalState, admitted: int, *, unknown: bool = False) -> None:
         """Set the canonical state of the CPUs, and the milliCPU that the ledger and claims request."""
         self.admitted[row] = admitted = _int64(admitted)
         self.room[row] = _int64(state.capacity - admitted)
         self.unknown[row] = unknown
-        if self._states[row] is not state:
+        before = self._states[row]
+        if before is not state:
             self._states[row] = state
             self.state[row] = state.id
-            self.config[row] = self._config_number(state)
-            self.any_amplified |= state.amplified
-            self.amplified[row] = state.amplified
-            self.zoned[row] = isinstance(state.state, ZonesState)
             self.facts[row] = state.facts
-            for name, (amounts, _) in self._zones.items():
-                self._put_zones(name, row, amounts(state))
+            if before is None or before.config != state.config:
+                self._put_config(row, state)
+            for name in self._zones:
+                self._put_zones(name, row, state)
         self.pods_log.add(row)
+
+    def _put_config(self, row: int, state: CanonicalState) -> None:
+        """Set what all states of a machine with its settings have in common."""
+        self.config[row] = self._config_number(state)
+        self.any_amplified |= state.amplified
+        self.amplified[row] = state.amplified
+        self.zoned[row] = isinstance(state.state, ZonesState)
 
     def _config_number(self, state: CanonicalState) -> int:
         number = self._config_numbers.setdefault(state.config, len(self.configs))
@@ -333,11 +362,14 @@ class Columns:
             self._zones[name] = amounts, np.zeros((self.capacity, _FIRST_ZONES), dtype=np.int64)
             for row, state in enumerate(self._states):
                 if state is not None:
-                    self._put_zones(name, row, amounts(state))
+                    self._put_zones(name, row, state)
         return self._zones[name][1]
 
-    def _put_zones(self, name: str, row: int, amounts: Sequence[int]) -> None:
+    def _put_zones(self, name: str, row: int, state: CanonicalState) -> None:
         make, values = self._zones[name]
+        amounts = state.zones.get(name)
+        if amounts is None:
+            amounts = state.zones[name] = np.array(make(state), dtype=np.int64)
         while len(amounts) > values.shape[1]:
             values = _wider(values)
             self._zones[name] = make, values
@@ -368,6 +400,7 @@ _BY_ROW: Final = (
 )
 _MOST: Final = (1 << 62) - 1
 _MOST_REQUESTED: Final = 1 << 52
+_MOST_SHAPES: Final = 4096
 _PODS_SHIFT: Final = 32
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from msgspec import structs
+
 from corelane import quantity
 from corelane.kube import keys, translate
 from corelane.kube.objects import Node, NodeResourceTopology, Taint
@@ -178,7 +180,8 @@ class NodeInfo:
         """Add a pod, or replace it; return whether that changes the state of the CPUs."""
         old = self.pods.get(info.uid)
         if old is not None and self.cpus.kind is NodeKind.KUBELET_REPLAY and not info.proposal:
-            info = replace(info, proposal=old.proposal)  # Foreseen when it was placed; no annotation says so.
+            # Foreseen when it was placed; no annotation says so.
+            info = structs.replace(info, proposal=old.proposal)
         self.pods[info.uid] = info
         self._note_unreadable(info)
         if old is None and self.topology and self._is_zones and zone_resync.started(info):
@@ -225,7 +228,7 @@ class NodeInfo:
 
     def refresh(self, pod: Pod) -> bool:
         """Replace a pod of which only the status changed; return whether that changes the CPUs' state."""
-        info = self.pods[pod.metadata.uid] = replace(self.pods[pod.metadata.uid], pod=pod)
+        info = self.pods[pod.metadata.uid] = self.pods[pod.metadata.uid].with_pod(pod)
         state, topology = self.cpus.state, self.topology
         if not isinstance(state, ZonesState) or topology is None:
             return False

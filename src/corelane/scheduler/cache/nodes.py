@@ -94,7 +94,8 @@ class NodeCache:
 
     def label_keys(self) -> frozenset[str]:
         """Return the label keys of pods that selectors look at: terms, constraints, pod CPU affinities."""
-        return self.index.label_keys | self.nominations.label_keys | self.labels_looked_at
+        keys, nominated = self.index.label_keys, self.nominations.label_keys
+        return keys | nominated | self.labels_looked_at if nominated or self.labels_looked_at else keys
 
     def _look_at(self, affinities: Iterable[PodCPUAffinity]) -> None:
         for one in affinities:
@@ -129,9 +130,9 @@ class NodeCache:
         old = node.pods.get(info.uid)
         info = info.with_former(old) if old is not None else info
         if old is not None and old.shape is not info.shape:
-            self.columns.count(node.row, old.requests, -1)
+            self.columns.count(node.row, old.shape, -1)
         if old is None or old.shape is not info.shape:
-            self.columns.count(node.row, info.requests, 1)
+            self.columns.count(node.row, info.shape, 1)
         if node.put(info):
             self._stale[name] = node
         self.index.put(info, node.row)
@@ -151,7 +152,7 @@ class NodeCache:
         node = self._nodes[name]
         self.index.drop(uid)
         self.priorities.drop(uid)
-        self.columns.count(node.row, node.pods[uid].requests, -1)
+        self.columns.count(node.row, node.pods[uid].shape, -1)
         node.drop(uid)
         self._stale[name] = node
         self._remove_if_empty(name)
@@ -172,9 +173,8 @@ class NodeCache:
             self.drop_pod(info.uid)
         self._node_of_pod[info.uid] = name
         node.claim(claimed, answer)
-        self.columns.count(node.row, info.requests, 1)
         unknown = node.unknown_pod is not None
-        self.columns.put_state(node.row, node.canonical, node.admitted, unknown=unknown)
+        self.columns.claim(node.row, info.shape, node.canonical, node.admitted, unknown=unknown)
         self._stale.pop(name, None)
         self.index.put(claimed, node.row)
         self.priorities.put(claimed, node.row)

@@ -113,6 +113,10 @@ class ClusterObjects:
     def volumes_of_class(self, name: str) -> Mapping[str, PersistentVolume]:
         return self._volumes_of_class.get(name, {})
 
+    def may_select(self, pod: Pod) -> bool:
+        """Return whether there are services with selectors, and the pod has labels for them."""
+        return bool(self._services_by_pair and pod.metadata.labels)
+
     def services_of(self, pod: Pod) -> list[Service]:
         """Return the services that select the pod."""
         namespace, labels = pod.metadata.namespace, pod.metadata.labels

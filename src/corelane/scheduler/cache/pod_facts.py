@@ -12,6 +12,7 @@ import msgspec
 
 from corelane.kube.pod import Pod
 from corelane.kube.pod_affinity import PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from corelane.kube.pod_volumes import Volume
 from corelane.scheduler.cache.label_rules import PodSet, Rules, Term, rules_of
 from corelane.workload.selectors import LabelRequirement, Operator
 
@@ -69,6 +70,8 @@ class PodFacts:
     spread: tuple[SpreadConstraint, ...] = ()
     claims: tuple[str, ...] = ()
     """Names of the claims that its volumes name, without those of ephemeral volumes."""
+    volumes: bool = False
+    """Whether it has claims, ephemeral volumes, or disks that not every pod of a node may use."""
     problem: str = ""
 
 
@@ -80,23 +83,37 @@ def pod_facts(pod: Pod) -> PodFacts:
     """Return the facts of a pod; the same object for all pods without any."""
     spec = pod.spec
     ports = tuple(host_ports(pod))
+    volumes = any(map(is_restricted, spec.volumes))
     claims = tuple(
         one.persistent_volume_claim.claim_name for one in spec.volumes if one.persistent_volume_claim
     )
     raw_spread = bytes(spec.topology_spread_constraints)
     affinity = spec.affinity
     raw_affinities = (bytes(affinity.pod_affinity), bytes(affinity.pod_anti_affinity)) if affinity else _NONE
-    if not (ports or claims or raw_spread) and raw_affinities == _NONE:
+    if not (ports or volumes or raw_spread) and raw_affinities == _NONE:
         return NO_FACTS
     try:
         affinities = _affinities(*raw_affinities, pod) if raw_affinities != _NONE else NO_AFFINITIES
-        return PodFacts(ports, affinities, _spread(raw_spread, pod) if raw_spread else (), claims)
+        return PodFacts(ports, affinities, _spread(raw_spread, pod) if raw_spread else (), claims, volumes)
     except (msgspec.MsgspecError, ValueError) as error:
         why = f"spec.affinity or spec.topologySpreadConstraints cannot be read: {error}"
-        return PodFacts(ports, claims=claims, problem=why)
+        return PodFacts(ports, claims=claims, volumes=volumes, problem=why)
 
 
 _NONE: Final = (b"", b"")
+
+
+def is_restricted(volume: Volume) -> bool:
+    """Return whether a volume may decide where its pod fits: a claim, an ephemeral one, or a disk."""
+    if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
+        return True
+    return is_disk(volume)
+
+
+def is_disk(volume: Volume) -> bool:
+    """Return whether a volume is a disk that one pod of a node uses at a time, unless all only read it."""
+    disks = (volume.gce_persistent_disk, volume.aws_elastic_block_store, volume.iscsi, volume.rbd)
+    return any(disk is not None for disk in disks)
 
 
 def host_ports(pod: Pod) -> Iterator[HostPort]:

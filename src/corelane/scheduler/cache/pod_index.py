@@ -19,11 +19,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
+from msgspec import Struct
+
 from corelane.kube.pod import Pod
 from corelane.scheduler.cache.label_rules import PodSet, Term, holds
 from corelane.scheduler.cache.objects import ClusterObjects
 from corelane.scheduler.cache.pod_counts import Counts
-from corelane.scheduler.cache.pod_facts import Affinities, HostPort
+from corelane.scheduler.cache.pod_facts import NO_FACTS, Affinities, HostPort
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.cache.topology import Topology
 
@@ -65,8 +67,7 @@ class PodClass:
     owned_version: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class _Counted:
+class _Counted(Struct, frozen=True):
     info: PodInfo
     row: int
     of: PodClass
@@ -137,6 +138,8 @@ class PodIndex:
             self._remove_if_empty(of)
         for counts in of.counts:
             counts.add(row, number)
+        if info.facts is NO_FACTS:
+            return
         for owned in _owned(info.facts.affinities):
             self._counts_of(owned).add(row, number)
         for port in info.facts.host_ports:
@@ -194,7 +197,7 @@ class PodIndex:
     def _class_of(self, info: PodInfo) -> PodClass:
         metadata = info.pod.metadata
         labels = labels_of(info) if OWNER in self.label_keys else metadata.labels
-        pairs = tuple((key, labels[key]) for key in sorted(self.label_keys & labels.keys()))
+        pairs = tuple((key, labels[key]) for key in sorted(self.label_keys & labels.keys())) if labels else ()
         key = (metadata.namespace, bool(metadata.deletion_timestamp), pairs)
         of = self._classes.get(key)
         if of is None:

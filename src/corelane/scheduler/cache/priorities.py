@@ -1,6 +1,6 @@
 """How much of each node pods of lower priority hold: preemption leaves out nodes where it cannot help."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -57,12 +57,12 @@ class Priorities:
             return
         self.drop(info.uid)
         self._pods[info.uid] = (priority, row, cpu, memory)
-        self._add(priority, row, (cpu, memory, 1))
+        self._add(priority, row, cpu, memory, 1)
 
     def drop(self, uid: str) -> None:
         if held := self._pods.pop(uid, None):
             priority, row, cpu, memory = held
-            self._add(priority, row, (-cpu, -memory, -1))
+            self._add(priority, row, -cpu, -memory, -1)
 
     def touched(self) -> None:
         """Note that a node has changed."""
@@ -94,10 +94,13 @@ class Priorities:
             levels.append((level[0], total.copy()))
         return Reclaimable(np.array(rows, np.int64), available, tuple(levels))
 
-    def _add(self, priority: int, row: int, amounts: Iterable[int]) -> None:
+    def _add(self, priority: int, row: int, cpu: int, memory: int, pods: int) -> None:
         self._answers.clear()
         rows = self._held.setdefault(priority, {})
-        held = rows[row] = [old + new for old, new in zip(rows.get(row, (0, 0, 0)), amounts, strict=True)]
+        held = rows.setdefault(row, [0, 0, 0])
+        held[0] += cpu
+        held[1] += memory
+        held[_PODS] += pods
         if not held[_PODS]:
             del rows[row]
             if not rows:

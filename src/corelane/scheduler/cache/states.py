@@ -83,6 +83,8 @@ class CanonicalState:
     facts: NDArray[np.int64]
     capacity: int = UNLIMITED
     amplified: bool = False
+    zones: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+    """Numbers of each NUMA node, by the names of the columns that have them."""
 
 
 @dataclass(slots=True, eq=False)

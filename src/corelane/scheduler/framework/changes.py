@@ -1,10 +1,11 @@
 """What changed in the cluster, in the words of queueing hints (upstream: `fwk.ClusterEvent`)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cache
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.cache.summaries import NodeSummary
@@ -12,6 +13,8 @@ from corelane.scheduler.cache.summaries import NodeSummary
 
 class ChangeKind(Flag):
     """Kinds of change that can make a pod schedulable."""
+
+    __hash__ = object.__hash__  # Members are unique objects; that of enum is a function in Python.
 
     NOTHING = 0
     NODE_ADDED = auto()
@@ -45,8 +48,7 @@ def members(kinds: ChangeKind) -> tuple[ChangeKind, ...]:
     return tuple(kinds)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterChange:
+class ClusterChange(Struct, frozen=True):
     """One change: its kinds, the node it is about ("" for none), and the object before and after.
 
     The object is the Node for NODE kinds, a PodInfo for those of pods, else as its informer shows it.

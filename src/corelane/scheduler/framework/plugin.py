@@ -172,6 +172,14 @@ class PreFilterPlugin(Plugin, Protocol):
 
 
 @runtime_checkable
+class IdlePlugin(PreFilterPlugin, Protocol):
+    """A PreFilter that has nothing to do with most pods, and is not asked about each of them."""
+
+    def idle(self, pod: PodInfo) -> bool:
+        """Return whether `pre_filter` skips all plain pods (see `PodInfo`) of this one's shape."""
+
+
+@runtime_checkable
 class PreFilterExtensions(Plugin, Protocol):
     """Of a plugin whose answer for a node depends on pods of other nodes too.
 

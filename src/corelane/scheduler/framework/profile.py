@@ -63,6 +63,11 @@ class Profile:
         return self._having("preFilter", PreFilterPlugin)
 
     @cached_property
+    def of_plain(self) -> dict[int, Any]:
+        """Pre-filters that are asked about plain pods, by the id of the shape; see `plans`."""
+        return {}
+
+    @cached_property
     def filters(self) -> tuple[FilterPlugin, ...]:
         return self._having("filter", FilterPlugin)
 

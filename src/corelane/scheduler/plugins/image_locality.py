@@ -1,6 +1,7 @@
 """ImageLocality: nodes that have a pod's images already, weighted by size and by how many nodes have them."""
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -52,6 +53,7 @@ def _images(pod: Pod) -> Iterator[str]:
             yield normalized(volume.image.reference)
 
 
+@lru_cache(4096)
 def normalized(image: str) -> str:
     """Return an image's name with its tag, `latest` by default."""
     return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"

@@ -44,11 +44,14 @@ class NodeAffinity:
                 raise ValueError(f"addedAffinity: operator {operator!r}: use one of {', '.join(_OPERATORS)}")
 
     def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
-        if not cycle.pod.pod.spec.node_selector and _required(cycle.pod) is None and not self.added.required:
+        if self.idle(cycle.pod):
             return SKIP
         if named_nodes(_required(cycle.pod)) == frozenset():
             return Rejection.of(self.name, Reason(Code.AFFINITY_TERMS_CONFLICT), resolvable=False)
         return None
+
+    def idle(self, pod: PodInfo) -> bool:
+        return not pod.pod.spec.node_selector and _required(pod) is None and not self.added.required
 
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
         assert node.node is not None

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cache.columns import Columns, Rows
 from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, Hint, always
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Scope, Skip
 
@@ -17,6 +18,9 @@ class NodeName:
 
     def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
         return None if cycle.pod.pod.spec.node_name else Skip()
+
+    def idle(self, _pod: PodInfo) -> bool:
+        return True
 
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
         if cycle.pod.pod.spec.node_name in {"", node.name}:

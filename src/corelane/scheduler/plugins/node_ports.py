@@ -23,6 +23,9 @@ class NodePorts:
     def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
         return None if cycle.pod.facts.host_ports else Skip()
 
+    def idle(self, _pod: PodInfo) -> bool:
+        return True
+
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
         if any(_conflict(cycle.pod, pod) for pod in node.pods.values() if pod.facts.host_ports):
             return Rejection.of(self.name, Reason(Code.PORTS_TAKEN))

@@ -1,8 +1,9 @@
 """PodValidity: pods that cannot be read."""
 
 from corelane.reasons import Code, Reason
+from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, Hint, always
-from corelane.scheduler.framework.plugin import Cycle, Rejection
+from corelane.scheduler.framework.plugin import SKIP, Cycle, Rejection, Skip
 
 
 class PodValidity:
@@ -10,10 +11,13 @@ class PodValidity:
 
     name = "PodValidity"
 
-    def pre_filter(self, cycle: Cycle) -> Rejection | None:
+    def pre_filter(self, cycle: Cycle) -> Rejection | Skip:
         if cycle.pod.problem:
             return Rejection.of(self.name, Reason(Code.POD_INVALID, (cycle.pod.problem,)), resolvable=False)
-        return None
+        return SKIP
+
+    def idle(self, pod: PodInfo) -> bool:
+        return not pod.problem
 
     def hints(self) -> dict[ChangeKind, Hint]:
         return {ChangeKind.POD_ITSELF: always}

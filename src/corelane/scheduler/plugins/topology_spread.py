@@ -95,23 +95,25 @@ class PodTopologySpread:
                 raise ValueError(f"defaultConstraints[{number}].{why}")
         given = tuple(spread_constraint(one, {}) for one in listed)
         self.defaults = scoring.SYSTEM_CONSTRAINTS if self.system else given
+        self._default_kinds = frozenset(one.hard for one in self.defaults)
 
     # Filter.
 
     def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
-        constraints = tuple(self.constraints(cycle, hard=True))
-        if not constraints:
+        if not (constraints := self.constraints(cycle, hard=True)):
             return SKIP
         nodes = with_keys(cycle.cluster, constraints)
         cycle.state[NAME] = Spread(tuple(_domains(cycle, one, nodes) for one in constraints))
         return None
 
-    def constraints(self, cycle: Cycle, *, hard: bool) -> Iterator[SpreadConstraint]:
-        """Yield the pod's constraints, or the default ones with its controller and services."""
+    def constraints(self, cycle: Cycle, *, hard: bool) -> tuple[SpreadConstraint, ...]:
+        """Return the pod's constraints, or the default ones with its controller and services."""
         spread = cycle.pod.facts.spread
-        if not spread and any(one.hard is hard for one in self.defaults):
+        if not spread:
+            if hard not in self._default_kinds or not scoring.has_defaults(cycle):
+                return ()
             spread = tuple(scoring.with_defaults(self.defaults, cycle))
-        return (one for one in spread if one.hard is hard)
+        return tuple(one for one in spread if one.hard is hard)
 
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
         return rejected_rows.first(self._rejected, cycle, node)
@@ -153,7 +155,7 @@ class PodTopologySpread:
 
     def pre_score(self, cycle: Cycle, nodes: Sequence[NodeInfo]) -> Skip | None:
         """Take note of the nodes only: reading thousands of them costs more than `scores` over their rows."""
-        if not any(True for _ in self.constraints(cycle, hard=False)):
+        if not self.constraints(cycle, hard=False):
             return SKIP
         cycle.state[_NODES] = nodes
         return None
@@ -168,7 +170,7 @@ class PodTopologySpread:
         return scoring.normalized(scores)
 
     def _prepare(self, cycle: Cycle, rows: Rows) -> "scoring.Prepared":
-        constraints = tuple(self.constraints(cycle, hard=False))
+        constraints = self.constraints(cycle, hard=False)
         all_keys = bool(cycle.pod.facts.spread) or not self.system
         prepared = scoring.prepare(cycle, constraints, rows, all_keys=all_keys)
         cycle.state[_SCORES] = prepared

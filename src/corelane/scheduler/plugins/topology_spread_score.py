@@ -96,6 +96,11 @@ def normalized(scores: Scores) -> Scores:
     return np.where(ignored, 0.0, np.floor(BEST * (highest + lowest - scores) / highest))
 
 
+def has_defaults(cycle: Cycle) -> bool:
+    """Return whether `with_defaults` may yield a constraint for the pod."""
+    return bool(cycle.pod.pod.metadata.owner_references) or cycle.cluster.objects.may_select(cycle.pod.pod)
+
+
 def with_defaults(defaults: tuple[SpreadConstraint, ...], cycle: Cycle) -> Iterator[SpreadConstraint]:
     """Yield the default constraints over the pods of the same services and controller; none without these."""
     rules: dict[str, LabelRequirement] = {}

@@ -66,6 +66,9 @@ class VolumeBinding:
     def _reject(self, reason: Reason) -> Rejection:
         return Rejection.of(NAME, reason, resolvable=False)
 
+    def idle(self, _pod: PodInfo) -> bool:
+        return True
+
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
         found = self._find(cycle, node)
         if isinstance(found, NodeVolumes):

@@ -7,6 +7,7 @@ from corelane.kube.pod import Pod
 from corelane.kube.pod_volumes import Volume
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.cache.pod_facts import is_disk
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
 from corelane.scheduler.framework.plugin import SKIP, Cycle, Rejection, Scope, Skip
@@ -46,13 +47,16 @@ class VolumeRestrictions:
                 names.add(name)
         used = cycle.cluster.index.claims
         uses = sum((pod.metadata.namespace, name) in used for name in names)
-        if not uses and not any(map(_exclusive, pod.spec.volumes)):
+        if not uses and not any(map(is_disk, pod.spec.volumes)):
             return SKIP
         cycle.state[NAME] = ClaimUse(frozenset(names), uses)
         return None
 
+    def idle(self, _pod: PodInfo) -> bool:
+        return True
+
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
-        mine = [volume for volume in cycle.pod.pod.spec.volumes if _exclusive(volume)]
+        mine = [volume for volume in cycle.pod.pod.spec.volumes if is_disk(volume)]
         if mine and any(_disk_conflict(mine, other.pod) for other in node.pods.values()):
             return Rejection.of(NAME, Reason(Code.DISK_CONFLICT))
         use: ClaimUse = cycle.state[NAME]
@@ -84,12 +88,7 @@ def _frees(pod: PodInfo, change: ClusterChange) -> bool:
         return True
     if old.pod.metadata.namespace == pod.pod.metadata.namespace and {*old.facts.claims} & {*pod.facts.claims}:
         return True
-    return _disk_conflict([one for one in pod.pod.spec.volumes if _exclusive(one)], old.pod)
-
-
-def _exclusive(volume: Volume) -> bool:
-    disks = (volume.gce_persistent_disk, volume.aws_elastic_block_store, volume.iscsi, volume.rbd)
-    return any(disk is not None for disk in disks)
+    return _disk_conflict([one for one in pod.pod.spec.volumes if is_disk(one)], old.pod)
 
 
 def _disk_conflict(volumes: list[Volume], other: Pod) -> bool:

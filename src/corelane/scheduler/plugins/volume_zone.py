@@ -50,6 +50,9 @@ class VolumeZone:
         cycle.state[NAME] = tuple(places)
         return None
 
+    def idle(self, _pod: PodInfo) -> bool:
+        return True
+
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
         labels, places = node.labels, cycle.state[NAME]
         if not any(key in labels for key in _LABELS):

@@ -59,6 +59,8 @@ class ActiveQueue:
         """Return the pod to be tried next, and its line."""
         heads = {line: head for line in _LINES if (head := self._lines[line].head())}
         doubtful = self._lines[Line.DOUBTFUL].head()
+        if not doubtful and self._failed is None and self._failing_since is None and len(heads) == 1:
+            return next((line, head[1]) for line, head in heads.items())
         level = min((key[0] for key, _ in heads.values()), default=None)
         if doubtful and (level is None or (self._attempts % _DOUBTFUL_TURN == 0 and doubtful[0][0] <= level)):
             return Line.DOUBTFUL, doubtful[1]
@@ -74,10 +76,13 @@ class ActiveQueue:
 
     def ended(self, now: float, *, failed: bool) -> None:
         """Note the outcome of the attempt; with no pod left that waits, no turn is kept."""
-        waiting = any(line.head() for line in self._lines.values())
-        self._failed = self.popped if failed and waiting and self.popped in _LINES else None
         self._attempts += 1
-        if not failed or not waiting:
+        if not failed:
+            self._failed = self._failing_since = None
+            return
+        waiting = any(line.head() for line in self._lines.values())
+        self._failed = self.popped if waiting and self.popped in _LINES else None
+        if not waiting:
             self._failing_since = None
         elif self._failing_since is None:
             self._failing_since = now

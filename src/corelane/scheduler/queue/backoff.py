@@ -28,6 +28,7 @@ class BackoffQueue:
     def __init__(self) -> None:
         self._unschedulable = WaitingHeap()
         self._errors = WaitingHeap()
+        self._heaps = self._unschedulable, self._errors
 
     def push(self, waiting: Waiting, key: SortKey) -> None:
         heap = self._errors if waiting.errors else self._unschedulable
@@ -35,8 +36,10 @@ class BackoffQueue:
 
     def over(self, now: float) -> Waiting | None:
         """Return a pod whose back-off is over."""
-        heads = (heap.head() for heap in (self._unschedulable, self._errors))
-        return next((head[1] for head in heads if head and head[1].ready_at <= now), None)
+        for heap in self._heaps:
+            if (head := heap.head()) and head[1].ready_at <= now:
+                return head[1]
+        return None
 
     def early(self) -> Waiting | None:
         """Return the pod that may be tried now if no other is ready."""
@@ -45,5 +48,5 @@ class BackoffQueue:
 
     def next_time(self) -> float | None:
         """Return when the next back-off is over."""
-        heads = (heap.head() for heap in (self._unschedulable, self._errors))
+        heads = (heap.head() for heap in self._heaps)
         return min((head[1].ready_at for head in heads if head), default=None)

@@ -227,6 +227,8 @@ class SchedulingQueue:
         for kind in members(change.kind):
             self._latest[kind] = self.sequence
         self._split_groups(now)
+        if not self.listens(change.kind):
+            return
         self._event = incoming.event_of(change)
         for waiting in self._gated.helped(change):
             self._make_ready(waiting, Line.NEW)
