@@ -72,12 +72,18 @@ class Plugin:
 class Log(BinderReporter):
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.points: list[tuple[str, str, str]] = []
+        """Pod, extension point and status."""
 
     def bind_dropped(self, pod: Any, node: str, why: str) -> None:
         self.lines.append(why)
 
     def plugin_failed(self, plugin: str, what: str, error: Exception) -> None:
         self.lines.append(f"{plugin}.{what}: {error}")
+
+    def ran(self, pod: Any, point: str, seconds: float, status: str) -> None:
+        assert seconds >= 0
+        self.points.append((pod.metadata.name, point, status))
 
 
 class Lab:
@@ -317,6 +323,58 @@ def test_an_error_after_a_binding_changes_nothing() -> None:
         assert lab.log.lines == ["Volumes.post_bind: oops"]
 
     run(story, plugin)
+
+
+@pytest.mark.parametrize("work", [(), (Work("Volumes"),)])
+@pytest.mark.parametrize(("given", "ok"), [(SUCCESS, True), (failure(500, "InternalError", "no"), False)])
+def test_every_extension_point_of_a_binding_is_reported(
+    work: tuple[Work, ...], given: Answer, ok: bool
+) -> None:
+    async def story(lab: Lab) -> None:
+        lab.fake.script[BINDING] = [given]
+        await lab.answered(bind("a", *work))
+        await lab.binder.wait_idle()
+        status = "Success" if ok else "Error"
+        expected = [("a", "PreBind", "Success"), ("a", "Bind", status), ("a", "PostBind", "Success")]
+        assert lab.log.points == expected[: 3 if ok else 2]
+
+    run(story, Plugin())
+
+
+@pytest.mark.parametrize("post", [True, False])
+def test_an_extension_point_fails_as_its_plugins_do(post: bool) -> None:
+    """As upstream: PreBind with an error, PostBind never; what comes after it has not run."""
+    plugin = Plugin()
+    plugin.error = ZeroDivisionError("oops")
+
+    async def story(lab: Lab) -> None:
+        lab.fake.script[BINDING] = [SUCCESS]
+        await lab.answered(bind("a") if post else bind("a", Work("Volumes")))
+        await lab.binder.wait_idle()
+        all_ran = [("a", "PreBind", "Success"), ("a", "Bind", "Success"), ("a", "PostBind", "Success")]
+        assert lab.log.points == (all_ran if post else [("a", "PreBind", "Error")])
+
+    run(story, plugin)
+
+
+def test_a_stopped_preparation_is_a_failed_pre_bind_and_an_unsendable_binding_runs_no_bind() -> None:
+    class Slow(Plugin):
+        async def pre_bind(self, context: BindContext, work: Work) -> None:
+            await asyncio.Event().wait()
+
+    async def stopped(lab: Lab) -> None:
+        lab.binder.put(bind("a", Work("Volumes")))
+        await asyncio.sleep(0.01)
+        lab.binder.stop_preparing("uid-a", "preempted by pod x")
+        await lab.binder.wait_idle()
+        assert lab.log.points == [("a", "PreBind", "Error")]
+
+    async def unsendable(lab: Lab) -> None:
+        await lab.answered(bind("a"))
+        assert lab.log.points == [("a", "PreBind", "Success")]
+
+    run(stopped, Slow())
+    run(unsendable, unsendable="the lease is lost")
 
 
 def test_slow_preparations_take_no_worker() -> None:

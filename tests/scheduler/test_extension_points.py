@@ -123,6 +123,7 @@ def test_a_point_has_the_status_of_its_plugins(
     lab.attempt("p", cpus)
     assert lab.taken()[point][1] == status
     assert ("Reserve" in lab.taken()) == waits
+    assert lab.taken().get("PreBindPreFlight", (0, ""))[1] == ("Skip" if waits else "")
 
 
 def test_one_attempt_of_ten_is_measured() -> None:

@@ -12,6 +12,7 @@ from typing import Final, Literal, NoReturn, TypeAlias, TypeVar
 from corelane.kube.apierrors import APIError
 from corelane.kube.client import KubeClient
 from corelane.kube.pod import Pod
+from corelane.scheduler.cache.points import ERROR, SKIP, SUCCESS
 from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
@@ -62,6 +63,12 @@ class BinderReporter:
     def extension_point(self, name: str, plugin: str, seconds: float, *, ok: bool) -> None:
         """A plugin's `pre_bind`, `bind` or `post_bind` ended."""
 
+    def ran(self, pod: Pod, point: str, seconds: float, status: str) -> None:
+        """The plugins of PreBind, Bind or PostBind have run for a pod; `status` is kube-scheduler's name.
+
+        Bind includes the request to the API server. A binding that must not be sent has none.
+        """
+
     def plugin_failed(self, plugin: str, what: str, error: Exception) -> None:
         """A plugin raised an error that it must not raise; it is treated as a failure of this pod."""
 
@@ -111,6 +118,8 @@ class Binder:
             self._stoppable[instruction.pod.metadata.uid] = task, instruction
             task.add_done_callback(self._prepared)
         else:
+            if isinstance(instruction, Bind):
+                self._reporter.ran(instruction.pod, "PreBind", 0.0, SUCCESS)
             self._enqueue(instruction)
 
     async def wait_idle(self) -> None:
@@ -177,6 +186,17 @@ class Binder:
     # Bindings.
 
     async def _prepare(self, bind: Bind) -> None:
+        begun, ok = _now(), False
+        try:
+            ok = await self._pre_bound(bind)
+        finally:
+            self._reporter.ran(bind.pod, "PreBind", _now() - begun, SUCCESS if ok else ERROR)
+        if ok:
+            self._stoppable.pop(bind.pod.metadata.uid, None)
+            self._enqueue(bind)
+
+    async def _pre_bound(self, bind: Bind) -> bool:
+        """Have the plugins do their work; False where that failed, which the core knows then."""
         plugins = {plugin.name: plugin for plugin in self._profile_of(bind).pre_binds}
         context = BindContext(self._client, bind)
         for work in bind.work:
@@ -184,15 +204,16 @@ class Binder:
                 plugin = plugins[work.plugin]
                 await self._timed("PreBind", plugin.name, plugin.pre_bind(context, work))
             except (PreBindError, APIError) as error:
-                return self._pre_bind_failed(bind, work.plugin, str(error))
+                self._pre_bind_failed(bind, work.plugin, str(error))
+                return False
             except KeyError:
-                return self._pre_bind_failed(bind, work.plugin, "the plugin is not enabled in the profile")
+                self._pre_bind_failed(bind, work.plugin, "the plugin is not enabled in the profile")
+                return False
             except Exception as error:  # noqa: BLE001 - a third party's plugin must not end the scheduler
                 self._reporter.plugin_failed(work.plugin, "pre_bind", error)
-                return self._pre_bind_failed(bind, work.plugin, f"{type(error).__name__}: {error}")
-        self._stoppable.pop(bind.pod.metadata.uid, None)
-        self._enqueue(bind)
-        return None
+                self._pre_bind_failed(bind, work.plugin, f"{type(error).__name__}: {error}")
+                return False
+        return True
 
     def _pre_bind_failed(self, bind: Bind, plugin: str, message: str) -> None:
         uid = bind.pod.metadata.uid
@@ -212,17 +233,23 @@ class Binder:
         try:
             await self._send(bind)
         except UnboundError as error:
+            self._reporter.ran(bind.pod, "Bind", _now() - begun, SKIP)
             self._reporter.bind_dropped(bind.pod, bind.node, str(error))
             self._handle(BindFailed(_now(), pod.uid, "rejected", str(error)))
             return
         except APIError as error:
+            self._reporter.ran(bind.pod, "Bind", _now() - begun, ERROR)
             self._reporter.bind_failed(bind.pod, bind.node, error)
             self._handle(BindFailed(_now(), pod.uid, outcome(error), str(error), error.retry_after))
             return
-        self._reporter.bound(bind.pod, bind.node, _now() - begun)
-        self._handle(BindSucceeded(_now(), pod.uid))
-        for plugin in self._profile_of(bind).post_binds:
+        bound = _now()
+        self._reporter.ran(bind.pod, "Bind", bound - begun, SUCCESS)
+        self._reporter.bound(bind.pod, bind.node, bound - begun)
+        self._handle(BindSucceeded(bound, pod.uid))
+        begun, plugins = _now(), self._profile_of(bind).post_binds
+        for plugin in plugins:
             await self._post_bind(plugin, bind)
+        self._reporter.ran(bind.pod, "PostBind", _now() - begun if plugins else 0.0, SUCCESS)
 
     def _profile_of(self, bind: Bind) -> Profile:
         return self._profile(bind.pod.spec.scheduler_name)

@@ -4,7 +4,7 @@ from typing import Final
 
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.pods import PodInfo
-from corelane.scheduler.cache.points import SUCCESS, UNSCHEDULABLE, WAIT
+from corelane.scheduler.cache.points import SKIP, SUCCESS, UNSCHEDULABLE, WAIT
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Wait
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import PreBindWork
@@ -60,5 +60,9 @@ def reserve_and_permit(profile: Profile, cycle: Cycle, node: NodeInfo) -> Reject
 
 def pre_bind_work(profile: Profile, cycle: Cycle, node: NodeInfo) -> tuple[PreBindWork, ...]:
     """Return what the shell has to do before it binds the pod to the node."""
-    work = (plugin.pre_bind_work(cycle, node) for plugin in profile.pre_binds)
-    return tuple(one for one in work if one is not None)
+    points = cycle.cluster.points
+    points.begin("PreBindPreFlight")
+    every = [plugin.pre_bind_work(cycle, node) for plugin in profile.pre_binds]
+    work = tuple(one for one in every if one is not None)
+    points.end(SUCCESS if work else SKIP)
+    return work

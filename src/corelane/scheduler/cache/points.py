@@ -6,6 +6,8 @@ SUCCESS: Final = "Success"
 UNSCHEDULABLE: Final = "Unschedulable"
 UNRESOLVABLE: Final = "UnschedulableAndUnresolvable"
 WAIT: Final = "Wait"
+SKIP: Final = "Skip"
+ERROR: Final = "Error"
 
 
 class ExtensionPoints:

@@ -63,7 +63,7 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
         self._scheduler = scheduler
         self._pods.clear()
         if scheduler is not None:
-            scheduler.core.cluster.points = TimedPoints(self._extension_point_of_attempt)
+            scheduler.core.cluster.points = TimedPoints(self._extension_point)
 
     # Decisions.
 
@@ -118,20 +118,22 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
         self.families.schedule_attempts.labels(result, pod.profile).inc()
         self.families.attempt_duration.labels(result, pod.profile).observe(seconds)
 
-    def _extension_point_of_attempt(self, seconds: float, point: str, status: str, profile: str) -> None:
+    def _extension_point(self, seconds: float, point: str, status: str, profile: str) -> None:
         self.families.extension_points.labels(point, status, profile).observe(seconds)
 
     # Answers and requests.
 
     def bound(self, pod: Pod, node: str, seconds: float) -> None:
         self.families.bindings.labels("bound").inc()
-        self._extension_point_of_attempt(seconds, "Bind", "Success", pod.spec.scheduler_name)
 
     def bind_failed(self, pod: Pod, node: str, error: APIError) -> None:
         self.families.bindings.labels(proven(error)).inc()
 
     def extension_point(self, name: str, plugin: str, seconds: float, *, ok: bool) -> None:
         self.families.plugins.labels(plugin, name, "Success" if ok else "Error").observe(seconds)
+
+    def ran(self, pod: Pod, point: str, seconds: float, status: str) -> None:
+        self._extension_point(seconds, point, status, pod.spec.scheduler_name)
 
     def reallocated(self, pod: Pod, proposed: str, allocated: str) -> None:
         self.families.reallocated.inc()
