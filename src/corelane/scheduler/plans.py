@@ -42,14 +42,11 @@ def pre_filters_of(profile: Profile, cycle: Cycle) -> tuple[tuple[PreFilterPlugi
     """Return the pre-filters to be asked about the pod, and the names of those that are known to skip it."""
     if not cycle.pod.plain:
         return profile.pre_filters, _NO_NAMES
-    known: dict[int, tuple[tuple[PreFilterPlugin, ...], frozenset[str]]] = profile.of_plain
-    found = known.get(cycle.pod.shape.id)
+    found: tuple[tuple[PreFilterPlugin, ...], frozenset[str]] | None = profile.of_plain.get(cycle.pod.shape)
     if found is None:
-        if len(known) >= _MOST_KNOWN:
-            known.clear()
         idle = {one for one in profile.pre_filters if isinstance(one, IdlePlugin) and one.idle(cycle.pod)}
         asked = tuple(one for one in profile.pre_filters if one not in idle)
-        found = known[cycle.pod.shape.id] = asked, frozenset(one.name for one in idle)
+        found = profile.of_plain[cycle.pod.shape] = asked, frozenset(one.name for one in idle)
     return found
 
 
@@ -96,6 +93,5 @@ def has_a_say(weighted: Weighted, cycle: Cycle, nodes: Sequence[NodeInfo]) -> bo
 
 
 _NO_NAMES: Final[frozenset[str]] = frozenset()
-_MOST_KNOWN: Final = 4096
 MOST_SHAPES = 256
 """Shapes whose vectors are kept: about 20 bytes for each node."""

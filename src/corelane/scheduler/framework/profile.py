@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
+from corelane.scheduler.cache.pods import Shape
 from corelane.scheduler.framework.binding import BindPlugin, PostBindPlugin, PreBindPlugin
 from corelane.scheduler.framework.changes import ChangeKind, Hint, always
 from corelane.scheduler.framework.plugin import (
@@ -63,9 +65,9 @@ class Profile:
         return self._having("preFilter", PreFilterPlugin)
 
     @cached_property
-    def of_plain(self) -> dict[int, Any]:
-        """Pre-filters that are asked about plain pods, by the id of the shape; see `plans`."""
-        return {}
+    def of_plain(self) -> WeakKeyDictionary[Shape, Any]:
+        """Pre-filters that are asked about plain pods, by their shape; see `plans`."""
+        return WeakKeyDictionary()
 
     @cached_property
     def filters(self) -> tuple[FilterPlugin, ...]:
