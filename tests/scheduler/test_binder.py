@@ -259,6 +259,7 @@ def test_a_pod_that_no_plugin_binds_is_rejected_for_certain() -> None:
         assert event.outcome == "rejected"
         assert event.message == "no Bind plugin of profile corelane-scheduler took the pod: Volumes"
         assert lab.fake.seen == []
+        assert lab.log.points == [("a", "PreBind", "Success"), ("a", "Bind", "Skip")]
 
     run(story, Plugin(), others=())
 
