@@ -155,14 +155,27 @@ def test_what_follows_the_last_refill_of_a_pause_is_delay():
 CONTENDED = [one for one in EXPERIMENTS if one.beside_threads]
 
 
-@pytest.mark.parametrize("experiment", CONTENDED, ids=lambda one: one.name)
-def test_contended_experiments_are_predicted_as_arithmetic_has_them(experiment):
+@pytest.mark.parametrize("experiment", [one for one in CONTENDED if one.cpus == 1], ids=lambda one: one.name)
+def test_contended_experiments_on_a_cpu_are_predicted_as_arithmetic_has_them(experiment):
     """The quota at the group's part of the CPUs lasts so long; for the rest of the period it is throttled."""
     said = predict(experiment, MeasuredRun(Figures(0, 0, 0, 0), None, None, 1 * MS), HERE).figures
     periods = experiment.seconds * 10
     running = experiment.quota_ms / (experiment.width_ms / 100)
     assert said.use_ms == pytest.approx(experiment.quota_ms * periods, rel=0.02)
     assert said.throttled_ms == pytest.approx(experiment.cpus * (100 - running) * periods, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("weights", "quota", "measured"),
+    [((3, 1), 60, 1284), ((2, 1), 60, 1195), ((1, 1), 40, 1304), ((1, 2), 30, 1228), ((1, 3), 20, 1343)],
+)
+def test_a_pod_without_a_limit_on_two_cpus_is_predicted_as_by_this_kernel(weights, quota, measured):
+    """In ms a second, Linux 6.18: the pod's load fades while its container is throttled (PELT)."""
+    weight, beside = weights
+    experiment = Experiment(2, quota, weight=weight, beside_threads=2, beside_weight=beside)
+    said = predict(experiment, MeasuredRun(Figures(0, 0, 0, 0), None, None, 1 * MS), HERE).figures
+    assert said.throttled_ms / experiment.seconds == pytest.approx(measured, rel=0.05)
+    assert said.use_ms / experiment.seconds == pytest.approx(10 * quota, rel=0.02)
 
 
 def test_contended_experiments_cover_weights_on_one_and_two_cpus():

@@ -116,7 +116,7 @@ def test_on_a_full_cpu_everybody_gets_the_share_of_the_request():
         "weights", "", SimulatedMachine(1, tick_ns=0), pods, kernel, seconds, warmup_seconds=0
     )
     used = {one.path[:-4]: one.stat.usage_ns / kernel.base_slice_ns for one in run(scenario).results}
-    assert used == requests
+    assert used == pytest.approx(requests, rel=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ class _Reading:
 
 @dataclass(frozen=True, slots=True)
 class _RunGroups:
-    """Paths of a run's groups: all of it, the limited threads, a limited group above them, others beside."""
+    """Paths of a run's groups: all of it, the limited threads, the pod above them, others beside."""
 
     run: str
     app: str
@@ -69,9 +69,8 @@ class _RunGroups:
     beside: str
 
     @classmethod
-    def at(cls, run: str, *, nested: bool) -> "_RunGroups":
-        app = f"{run}/pod/app" if nested else f"{run}/app"
-        return cls(run, app, f"{run}/pod" if nested else app, f"{run}/beside")
+    def at(cls, run: str) -> "_RunGroups":
+        return cls(run, f"{run}/pod/app", f"{run}/pod", f"{run}/beside")
 
 
 class Laboratory:
@@ -120,13 +119,13 @@ class Laboratory:
     @contextmanager
     def _group(self, experiment: Experiment) -> Iterator[_RunGroups]:
         name = f"run-{next(self._numbers)}"
-        paths = _RunGroups.at(join(self._instance, name), nested=experiment.pod_quota_ms > 0)
+        paths = _RunGroups.at(join(self._instance, name))
         try:
             self._groups.create(paths.app)
             self._limit_app(paths, experiment)
             if experiment.beside_threads:
                 self._groups.create(paths.beside)
-                self._groups.set_request(paths.app, 1000 * experiment.weight, "pod")
+                self._groups.set_request(paths.pod, 1000 * experiment.weight, "pod")
                 self._groups.set_request(paths.beside, 1000 * experiment.beside_weight, "pod")
             yield paths
         finally:

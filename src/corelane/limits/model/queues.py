@@ -1,4 +1,4 @@
-"""Threads, control groups and the run queues of CPUs: which thread runs next, and on which CPU it runs.
+"""Threads, control groups and the run queues of CPUs: which thread runs next.
 
 A thread's behaviour is a generator of steps: `yield RUN, 5 * MS`, `yield SLEEP, …`, `yield POLL, channel`,
 `yield SPIN, gate`. Between two steps no time passes, so a behaviour may read the clock, take what a channel
@@ -6,17 +6,16 @@ holds, or call what wakes other threads.
 
 Every group has a queue on every CPU (the kernel's cfs_rq), which holds its threads there and the queues of
 the groups below. A throttled queue is not in the queue above, so no thread in it is ever picked.
-
-Placement stands in for select_idle_sibling, newidle and periodic balancing: a CPU on which only throttled
-queues are left counts as idle, as it does in the kernel.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator
 from typing import Any, Final
 
 from corelane.limits.model.bandwidth import Account, BandwidthPool, CPUStat
-from corelane.limits.model.clock import MS
+from corelane.limits.model.clock import Clock
+from corelane.limits.model.loads import SUMMED_EVERY_NS, Load
+from corelane.limits.model.turns import NICE_0, Turns
 
 RUN: Final = 0
 """Run for so many ns of CPU time."""
@@ -54,19 +53,30 @@ class Gate:
         self.spinners: list[Any] = []
 
 
-NICE_0 = 1024
-"""The weight of a thread, and of a group with the shares of one CPU."""
-
-
 class CPUGroup:
     """A control group: shares, perhaps a pool, and what it has used in ns."""
 
-    __slots__ = ("name", "parent", "pool", "queues", "runnable", "shares", "usage_ns")
+    __slots__ = (
+        "clock",
+        "load",
+        "name",
+        "parent",
+        "pool",
+        "queues",
+        "runnable",
+        "shares",
+        "summed_at",
+        "usage_ns",
+    )
 
-    def __init__(self, name: str, parent: "CPUGroup | None", shares: int, pool: BandwidthPool | None) -> None:
-        self.name, self.parent, self.shares, self.pool = name, parent, shares, pool
+    def __init__(
+        self, name: str, parent: "CPUGroup | None", shares: int, pool: BandwidthPool | None, clock: Clock
+    ) -> None:
+        self.name, self.parent, self.shares, self.pool, self.clock = name, parent, shares, pool, clock
         self.usage_ns = self.runnable = 0
         self.queues: dict[int, RunQueue] = {}
+        self.load, self.summed_at = 0.0, -SUMMED_EVERY_NS
+        """The loads of its queues, summed up at that moment in ns (tg->load_avg)."""
 
     def stat(self) -> CPUStat:
         return self.pool.stat(self.usage_ns) if self.pool else CPUStat(usage_ns=self.usage_ns)
@@ -86,15 +96,21 @@ class Thread:
 
     __slots__ = (
         "allowed",
+        "deadline",
         "group",
         "kernel",
+        "lag",
         "left",
+        "load",
         "number",
+        "parted",
+        "protected",
         "queue",
         "ready",
         "spinning",
         "steps",
         "vruntime",
+        "weight",
     )
 
     def __init__(
@@ -102,36 +118,95 @@ class Thread:
     ) -> None:
         """`allowed` is a mask of CPUs."""
         self.number, self.group, self.queue, self.allowed, self.steps = number, group, queue, allowed, steps
-        self.left = self.vruntime = 0
+        self.left = 0
+        self.vruntime = self.deadline = self.protected = self.lag = self.parted = 0.0
+        self.weight = float(NICE_0)
+        self.load = Load(queue.load_clock(), self.weight)
+        """A new thread counts as one that has always run (init_entity_runnable_average)."""
+        queue.load.average += self.weight
         self.ready = self.kernel = False
         self.spinning: Gate | None = None
 
-    def charge(self, ran_ns: int) -> None:
-        self.vruntime += ran_ns
-
 
 class RunQueue(Account):
-    """A group on one CPU. `ready` holds threads and queues; `listed` says that the queue above holds this."""
+    """A group on one CPU. `ready` holds threads and queues; `listed` says that the queue above holds this.
 
-    __slots__ = ("cpu", "floor", "group", "levels", "listed", "parent", "ready", "threads", "vruntime")
+    As an entity of the queue above it has a weight: the group's shares, spread over CPUs as its load is.
+    """
+
+    __slots__ = (
+        "cpu",
+        "deadline",
+        "floor",
+        "frozen",
+        "group",
+        "lag",
+        "levels",
+        "listed",
+        "load",
+        "parent",
+        "parted",
+        "protected",
+        "ready",
+        "stopped",
+        "vruntime",
+        "weight",
+    )
 
     def __init__(self, group: CPUGroup, cpu: int, parent: "RunQueue | None") -> None:
         super().__init__(group.pool)
         self.group, self.cpu, self.parent = group, cpu, parent
         self.ready: list[Thread | RunQueue] = []
         self.listed = False
-        self.threads = self.vruntime = self.floor = 0
+        self.vruntime = self.deadline = self.protected = self.lag = self.parted = self.floor = 0.0
+        self.weight = float(group.shares)
+        self.frozen = 0
+        self.stopped: int | None = None
+        self.load = Load(group.clock.now)
         self.levels: tuple[RunQueue, ...] = (self, *parent.levels) if parent else ()
         """This queue and those above it, but not the CPU's own."""
 
-    def charge(self, ran_ns: int) -> None:
-        """Virtual time goes the slower, the larger the part of the group's shares that counts here.
+    def load_clock(self) -> int:
+        """Time in ns, but for that in which the queue is throttled: its load is remembered meanwhile."""
+        return (self.group.clock.now if self.stopped is None else self.stopped) - self.frozen
 
-        calc_group_shares: the shares are spread over CPUs as the group's load is.
-        """
+    def stop_load(self) -> None:
+        self.stopped = self.group.clock.now
+
+    def resume_load(self) -> None:
+        if self.stopped is not None:
+            self.frozen += self.group.clock.now - self.stopped
+            self.stopped = None
+
+    def share(self) -> float:
+        """The part of the group's shares that counts on this CPU (calc_group_shares)."""
         group = self.group
-        self.vruntime += ran_ns * NICE_0 * group.runnable // (group.shares * (self.threads or 1))
+        shares = float(group.shares)
+        if len(group.queues) == 1:
+            return shares
+        now = group.clock.now
+        if now - group.summed_at >= SUMMED_EVERY_NS:
+            group.summed_at = now
+            group.load = sum(queue.load.report(queue.load_clock()) for queue in group.queues.values())
+        load = self.load
+        here = max(load.queued, load.update(self.load_clock()))
+        everywhere = max(group.load - load.reported, 0.0) + here
+        return min(max(shares * here / everywhere, _LEAST_WEIGHT), shares) if everywhere else shares
 
+    def reweigh(self, turns: Turns) -> None:
+        """Count the shares anew."""
+        above, weight = self.parent, self.share()
+        if above is None or weight == self.weight:
+            return
+        if not self.listed:
+            self.weight = weight
+            return
+        if above.parent is not None:
+            above.load.change(above.load_clock(), weight - self.weight)
+        turns.reweigh(above.ready, self, weight)
+
+
+_LEAST_WEIGHT: Final = 2.0
 
 FULL_SPEED = 1000
 """The speed of a CPU whose sibling is idle, in thousandths."""
@@ -146,6 +221,7 @@ class SimulatedCPU:
         "curr",
         "id",
         "kicked",
+        "over",
         "phase",
         "picked",
         "root",
@@ -161,7 +237,8 @@ class SimulatedCPU:
         self.settled = self.began = self.picked = self.stamp = 0
         self.sibling: SimulatedCPU | None = None
         self.speed = FULL_SPEED
-        self.kicked = False
+        self.kicked = self.over = False
+        """Whether it will reschedule at this moment; whether a slice has ended."""
 
     def step_end(self, thread: Thread) -> int:
         """When the running thread's step ends, were nothing to come between."""
@@ -183,25 +260,26 @@ class SimulatedCPU:
 # Which thread runs.
 
 
-def enqueue(thread: Thread, head_start_ns: int, throttled: Callable[[RunQueue], None]) -> bool:
+def enqueue(thread: Thread, turns: Turns, throttled: Callable[[RunQueue], None]) -> bool:
     """Put a thread on its queues; whether it may run. `throttled` gets a queue found without runtime."""
     thread.ready = True
     for level in thread.queue.levels:
-        level.threads += 1
         level.group.runnable += 1
     queue = thread.queue
-    _insert(queue, thread, head_start_ns)
-    return len(queue.ready) > 1 or admit(queue, head_start_ns, throttled)
+    thread.load.change(queue.load_clock(), thread.weight)
+    _insert(queue, thread, turns)
+    return len(queue.ready) > 1 or admit(queue, turns, throttled)
 
 
-def admit(queue: RunQueue, head_start_ns: int, throttled: Callable[[RunQueue], None]) -> bool:
+def admit(queue: RunQueue, turns: Turns, throttled: Callable[[RunQueue], None]) -> bool:
     """Put a queue with its first entry on the queue above, and so on up; whether it may run."""
     while (above := queue.parent) is not None:
         if not _may_run(queue, throttled):
             _wait_above(queue)
             return False
+        queue.reweigh(turns)
         queue.listed = True
-        _insert(above, queue, head_start_ns)
+        _insert(above, queue, turns)
         if len(above.ready) > 1:
             return True
         queue = above
@@ -228,51 +306,77 @@ def _wait_above(queue: RunQueue) -> None:
             above.pool.waits(above, below=True)
 
 
-def _insert(queue: RunQueue, entity: Thread | RunQueue, head_start_ns: int) -> None:
-    """No entity is added with more than `head_start_ns` of virtual time behind the running one."""
-    least = queue.floor - head_start_ns
-    entity.vruntime = max(entity.vruntime, least)
+def _insert(queue: RunQueue, entity: Thread | RunQueue, turns: Turns) -> None:
+    if queue.parent is not None:
+        queue.load.change(queue.load_clock(), entity.weight)
+    if len(queue.ready) == 1 and isinstance(alone := queue.ready[0], RunQueue):
+        alone.reweigh(turns)
+    queue.floor = turns.join(queue.ready, entity, queue.floor)
     queue.ready.append(entity)
 
 
-def dequeue(thread: Thread) -> None:
+def dequeue(thread: Thread, turns: Turns) -> None:
     """Take a thread off its queues."""
     thread.ready = False
     for level in thread.queue.levels:
-        level.threads -= 1
         level.group.runnable -= 1
-    _remove(thread.queue, thread)
+    thread.load.change(thread.queue.load_clock(), -thread.weight)
+    _remove(thread.queue, thread, turns)
 
 
-def unlist(queue: RunQueue) -> None:
+def unlist(queue: RunQueue, turns: Turns) -> None:
     """Take a queue off the one above, and that off the next if it is empty now."""
     if queue.listed and queue.parent is not None:
         queue.listed = False
-        _remove(queue.parent, queue)
+        _remove(queue.parent, queue, turns)
 
 
-def _remove(queue: RunQueue, entity: Thread | RunQueue) -> None:
+def _remove(queue: RunQueue, entity: Thread | RunQueue, turns: Turns) -> None:
+    if queue.parent is not None:
+        queue.load.change(queue.load_clock(), -entity.weight)
+    queue.floor = turns.part(queue.ready, entity, queue.floor)
     queue.ready.remove(entity)
     if not queue.ready:
         if queue.pool is not None:
             queue.pool.hand_back(queue)
-        unlist(queue)
+        unlist(queue, turns)
 
 
-def pick(queue: RunQueue) -> Thread | None:
-    """The next thread to run: on every level the entity with the least virtual time."""
+def move(thread: Thread, new: RunQueue) -> None:
+    """Take a thread that is on no queue to another CPU's; its load goes with it (remove_entity_load_avg)."""
+    old, load = thread.queue, thread.load
+    moved = load.update(old.load_clock())
+    for source, target in zip(old.levels, new.levels, strict=True):
+        here = source.load.update(source.load_clock())
+        moved = min(moved, here)
+        source.load.average -= moved
+        target.load.update(target.load_clock())
+        target.load.average += moved
+        moved = source.weight * moved / here if here else 0.0
+    load.carry(new.load_clock())
+    thread.vruntime += new.floor - old.floor
+    thread.parted += new.floor - old.floor
+    thread.queue = new
+
+
+def pick(queue: RunQueue, turns: Turns, current: Thread | None) -> Thread | None:
+    """The next thread to run: on every level the entity with the next turn."""
+    path: tuple[Thread | RunQueue, ...] = ()
+    if current is not None and current.ready:
+        path = (current, *current.queue.levels)
+    depth = len(path)
     while queue.ready:
-        ready = queue.ready
-        entity = ready[0] if len(ready) == 1 else min(ready, key=_vruntime)
-        queue.floor = max(queue.floor, entity.vruntime)
+        depth -= 1
+        running = path[depth] if depth >= 0 else None
+        entity = turns.choose(queue.ready, running)
+        if entity is not running:
+            depth, entity.protected = 0, entity.deadline
+        if not turns.eevdf:
+            queue.floor = max(queue.floor, entity.vruntime)
         if isinstance(entity, Thread):
             return entity
         queue = entity
     return None
-
-
-def _vruntime(entity: Thread | RunQueue) -> int:
-    return entity.vruntime
 
 
 def contended(thread: Thread) -> bool:
@@ -301,69 +405,3 @@ def queue_on(cpu: SimulatedCPU, group: CPUGroup) -> RunQueue:
     if queue is None:
         queue = group.queues[cpu.id] = RunQueue(group, cpu.id, queue_on(cpu, group.parent))
     return queue
-
-
-# Which CPU a thread runs on.
-
-BALANCE_INTERVAL_NS: Final = 64 * MS
-"""How often busy CPUs are balanced: 4 ms of a domain of four, 16 times less often while busy."""
-
-
-def cpu_for_waking(thread: Thread, idle: int) -> int:
-    """Return the thread's last CPU if that is idle, else the next idle one, else its last CPU.
-
-    `idle` is a mask of CPUs.
-    """
-    last = thread.queue.cpu
-    idle &= thread.allowed
-    if not idle or idle >> last & 1:
-        return last
-    ahead = idle >> last << last or idle
-    return (ahead & -ahead).bit_length() - 1
-
-
-def thread_to_pull(cpus: Sequence[SimulatedCPU], crowded: int, puller: SimulatedCPU) -> Thread | None:
-    """Return a thread that may move to the idle `puller`, from the crowded CPU with most of them."""
-    best: list[Thread] = []
-    for cpu in cpus:
-        if crowded & ~puller.bit & cpu.bit:
-            movable = [thread for thread in _waiting_for(cpu) if _may_move(thread, puller)]
-            if len(movable) > len(best):
-                best = movable
-    return best[0] if best else None
-
-
-def balancing_moves(cpus: Sequence[SimulatedCPU]) -> Iterator[tuple[Thread, SimulatedCPU]]:
-    """Yield moves from the most to the least loaded CPU while one makes them more even.
-
-    The caller carries out each move before it requests the next.
-    """
-    loads = {cpu: sum(map(_weight, waiting(cpu.root))) for cpu in cpus}
-    for _ in cpus:
-        most, least = max(loads, key=lambda cpu: loads[cpu]), min(loads, key=lambda cpu: loads[cpu])
-        gap = loads[most] - loads[least]
-        movable = [thread for thread in _waiting_for(most) if _may_move(thread, least)]
-        fitting = [thread for thread in movable if 0 < _weight(thread) < gap]
-        if not fitting:
-            return
-        thread = min(fitting, key=lambda each: abs(gap - 2 * _weight(each)))
-        loads[most] -= _weight(thread)
-        loads[least] += _weight(thread)
-        yield thread, least
-
-
-def _waiting_for(cpu: SimulatedCPU) -> list[Thread]:
-    return [thread for thread in waiting(cpu.root) if thread is not cpu.curr]
-
-
-def _may_move(thread: Thread, cpu: SimulatedCPU) -> bool:
-    """Whether a CPU is allowed, and the thread's group is not throttled there (throttled_lb_pair)."""
-    if not thread.allowed & cpu.bit:
-        return False
-    return not any(level.throttled for level in queue_on(cpu, thread.group).levels)
-
-
-def _weight(thread: Thread) -> float:
-    """The thread's part of the shares of its topmost group."""
-    lineage = thread.group.lineage()
-    return lineage[-1].shares / max(lineage[-1].runnable, 1) if lineage else NICE_0

@@ -10,10 +10,11 @@ from typing import Literal
 from corelane.cpuset import bits
 from corelane.limits.model.bandwidth import CFSLimit, CPUStat
 from corelane.limits.model.clock import MS, SECOND
-from corelane.limits.model.queues import NICE_0, CPUGroup
+from corelane.limits.model.queues import CPUGroup
 from corelane.limits.model.simulator import Simulator
 from corelane.limits.model.switches import LATEST, Switches
 from corelane.limits.model.timeline import Timeline, TimelineRecorder
+from corelane.limits.model.turns import NICE_0
 from corelane.limits.model.workloads import Workload, WorkloadContext, start
 
 PERCENTILES = (50, 90, 95, 99)
@@ -25,7 +26,8 @@ class SimulatedMachine:
 
     `tick_ns` is 1/HZ; with 0 limits are enforced to the ns. `tick_phase_ns` is a moment at which all tick,
     None where that is left to chance. `smt_speed` is how fast either of two siblings
-    (CPUs 2k and 2k + 1) is while both run, in thousandths; None is no SMT.
+    (CPUs 2k and 2k + 1) is while both run, in thousandths; None is no SMT. `waker` is the CPU on which
+    threads wake that find no idle one: the one that their work comes from; None for the last CPU of each.
     """
 
     cpus: int
@@ -33,6 +35,7 @@ class SimulatedMachine:
     ticks: Literal["aligned", "random"] = "aligned"
     smt_speed: int | None = None
     tick_phase_ns: int | None = None
+    waker: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +280,7 @@ def _simulator(scenario: Scenario, seed: int, window: TimelineRecorder | None) -
         tick_ns=machine.tick_ns,
         tick_phases=phase,
         smt_speed=machine.smt_speed,
+        waker=machine.waker,
         tracer=window,
     )
 

@@ -4,16 +4,15 @@ Nothing happens between events, so a CPU is looked at only when its thread's ste
 account empty or a turn over, or when a thread arrives or is released. A tick of 0 enforces limits to the ns.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from corelane.limits.model import queues
+from corelane.limits.model import balancing, queues
 from corelane.limits.model.bandwidth import Account, BandwidthPool, CFSLimit
 from corelane.limits.model.clock import MS, NEVER, Clock
 from corelane.limits.model.queues import (
     FULL_SPEED,
     KERNEL,
-    NICE_0,
     POLL,
     SLEEP,
     Behaviour,
@@ -27,6 +26,7 @@ from corelane.limits.model.queues import (
 )
 from corelane.limits.model.switches import LATEST, Switches
 from corelane.limits.model.timeline import TimelineRecorder
+from corelane.limits.model.turns import NICE_0, Turns
 
 
 class Simulator:
@@ -40,18 +40,20 @@ class Simulator:
         tick_ns: int = 4 * MS,
         tick_phases: Callable[[int], int] = lambda _cpu: 0,
         smt_speed: int | None = None,
+        waker: int | None = None,
         tracer: TimelineRecorder | None = None,
     ) -> None:
         """An idle machine.
 
         `tick_phases` says when a CPU ticks, in ns after 0; `smt_speed`, in thousandths, how fast either of
-        two siblings is while both run, where CPUs 2k and 2k + 1 are siblings.
+        two siblings is while both run, where CPUs 2k and 2k + 1 are siblings; `waker` the CPU on which
+        threads wake that find no idle one (None: their last).
         """
         self.clock = Clock()
         self.switches, self.tick_ns, self.tracer = switches, tick_ns, tracer
-        self.root = CPUGroup("", None, NICE_0, None)
+        self.root = CPUGroup("", None, NICE_0, None, self.clock)
         self.cpus = [SimulatedCPU(i, RunQueue(self.root, i, None), tick_phases(i)) for i in range(cpus)]
-        self.smt_speed = smt_speed or FULL_SPEED
+        self.smt_speed, self.waker = smt_speed or FULL_SPEED, waker
         if smt_speed:
             for cpu in self.cpus:
                 cpu.sibling = self.cpus[cpu.id ^ 1] if cpu.id ^ 1 < cpus else None
@@ -59,7 +61,7 @@ class Simulator:
         self.crowded = 0
         """CPUs, as a mask, on which threads wait to run."""
         self.turn_ns = switches.base_slice_ns * (1 + min(cpus, 8).bit_length() - 1)
-        self.head_start_ns = 0 if switches.eevdf else 3 * MS
+        self.turns = Turns(switches.eevdf, self.turn_ns, 0 if switches.eevdf else 3 * MS, tick_ns)
         self.movable = False
         self._groups: dict[BandwidthPool, CPUGroup] = {}
         self._made = 0
@@ -78,7 +80,7 @@ class Simulator:
     ) -> CPUGroup:
         """A group below another or the root. Raises ValueError for a limit that the kernel refuses."""
         pool = BandwidthPool(self.clock, limit, self.switches, self, phase_ns) if limit else None
-        group = CPUGroup(name, parent or self.root, shares, pool)
+        group = CPUGroup(name, parent or self.root, shares, pool, self.clock)
         if pool:
             self._groups[pool] = group
         return group
@@ -163,7 +165,7 @@ class Simulator:
         self._wake(thread)
 
     def _wake(self, thread: Thread) -> None:
-        cpu = self.cpus[queues.cpu_for_waking(thread, self.idle)]
+        cpu = self.cpus[balancing.cpu_for_waking(thread, self.idle, self.waker)]
         if thread.queue.cpu != cpu.id:
             self._move(thread, cpu)
         self._wake_on(thread, cpu)
@@ -171,22 +173,20 @@ class Simulator:
     def _wake_on(self, thread: Thread, cpu: SimulatedCPU) -> None:
         self._settle(cpu)
         thread.left = 0
-        if queues.enqueue(thread, self.head_start_ns, self._throttle):
+        if queues.enqueue(thread, self.turns, self._throttle):
             self._kick(cpu)
 
     def _move(self, thread: Thread, cpu: SimulatedCPU) -> None:
         """Take a thread that is on no queue to another CPU; what it is ahead or behind goes with it."""
-        old, new = thread.queue, queue_on(cpu, thread.group)
-        thread.vruntime += new.floor - old.floor
-        thread.queue = new
+        queues.move(thread, queue_on(cpu, thread.group))
 
     def _migrate(self, thread: Thread, cpu: SimulatedCPU) -> None:
         """Take a thread that waits for its turn to another CPU."""
         self._kick(self.cpus[thread.queue.cpu])
-        queues.dequeue(thread)
+        queues.dequeue(thread, self.turns)
         self._move(thread, cpu)
         self._settle(cpu)
-        if queues.enqueue(thread, self.head_start_ns, self._throttle):
+        if queues.enqueue(thread, self.turns, self._throttle):
             self._kick(cpu)
 
     def _kick(self, cpu: SimulatedCPU) -> None:
@@ -202,7 +202,7 @@ class Simulator:
         cpu.kicked = False
         self._settle(cpu)
         thread = cpu.curr
-        newcomer = thread is not None and not self.switches.eevdf and queues.contended(thread)
+        newcomer = thread is not None and queues.contended(thread)
         self._schedule(cpu, turn_over=newcomer)
 
     def _event(self, cpu: SimulatedCPU, stamp: int) -> None:
@@ -218,11 +218,11 @@ class Simulator:
         self._settle(cpu, noticed=ticks)
         if thread.left <= 0 and not self._goes_on(thread):
             self._notice(thread)
-            queues.dequeue(thread)
+            queues.dequeue(thread, self.turns)
         elif not ticks and not any(queue.throttled for queue in thread.queue.levels):
             self._arm(cpu)
             return
-        over = self.clock.now - cpu.picked >= self.turn_ns
+        over = cpu.over if self.switches.eevdf else self.clock.now - cpu.picked >= self.turn_ns
         self._schedule(cpu, turn_over=over and bool(self.crowded & cpu.bit))
 
     @staticmethod
@@ -245,15 +245,21 @@ class Simulator:
             return
         cpu.settled = now
         thread.left -= ran if cpu.speed == FULL_SPEED else ran * cpu.speed // FULL_SPEED
-        eevdf = self.switches.eevdf
+        turns, eevdf = self.turns, self.switches.eevdf
         entity: Thread | RunQueue = thread
         queue: RunQueue | None = thread.queue
         while queue is not None:
             if len(queue.ready) > 1:
-                entity.charge(ran)
+                turns.charge(entity, ran)
+                if isinstance(entity, RunQueue):
+                    entity.reweigh(turns)
+                if eevdf and noticed and turns.ends(entity):
+                    cpu.over = True
             elif not eevdf:
-                entity.charge(ran)
+                turns.charge(entity, ran)
                 queue.floor = max(queue.floor, entity.vruntime)
+            elif queue.parent is not None and isinstance(entity, RunQueue):
+                entity.reweigh(turns)
             queue.group.usage_ns += ran
             if queue.pool is not None:
                 if queue.throttled or not noticed:
@@ -287,24 +293,27 @@ class Simulator:
     def _throttle(self, queue: RunQueue, *, holds_tasks: bool = True) -> None:
         assert queue.pool is not None
         queue.pool.throttle(queue, holds_tasks=holds_tasks)
-        queues.unlist(queue)
+        queue.stop_load()
+        queues.unlist(queue, self.turns)
 
     def _pick(self, cpu: SimulatedCPU) -> None:
         """Switch to the next thread with work to run, not one that would only wait again."""
         while True:
-            thread = queues.pick(cpu.root)
+            thread = queues.pick(cpu.root, self.turns, cpu.curr)
             if thread is not cpu.curr:
                 self._switch(cpu, thread)
-            cpu.picked = self.clock.now
+            cpu.picked, cpu.over = self.clock.now, False
             if thread is None:
-                pulled = self.movable and self.crowded and queues.thread_to_pull(self.cpus, self.crowded, cpu)
+                pulled = None
+                if self.movable and self.crowded:
+                    pulled = balancing.thread_to_pull(self.cpus, self.crowded, cpu)
                 if not pulled:
                     return
                 self._migrate(pulled, cpu)
             elif thread.left > 0 or self._goes_on(thread):
                 return
             else:
-                queues.dequeue(thread)
+                queues.dequeue(thread, self.turns)
 
     def _switch(self, cpu: SimulatedCPU, thread: Thread | None) -> None:
         now = self.clock.now
@@ -339,8 +348,21 @@ class Simulator:
         self.crowded |= cpu.bit
         if self.movable and not self._balancing:
             self._balancing = True
-            self.after(queues.BALANCE_INTERVAL_NS, self._rebalance)
-        return cpu.picked + self.turn_ns
+            self.after(balancing.BALANCE_INTERVAL_NS, self._rebalance)
+        if not self.switches.eevdf:
+            return cpu.picked + self.turn_ns
+        if cpu.over:
+            return self.clock.now
+        return cpu.settled + min(self._slices(thread))
+
+    def _slices(self, thread: Thread) -> Iterator[int]:
+        """How long the thread, and the groups that it is in, still run where others wait."""
+        entity: Thread | RunQueue = thread
+        queue: RunQueue | None = thread.queue
+        while queue is not None:
+            if len(queue.ready) > 1:
+                yield self.turns.left_ns(entity)
+            entity, queue = queue, queue.parent
 
     def _adjust_speeds(self, cpu: SimulatedCPU, sibling: SimulatedCPU) -> None:
         """Two siblings that both run are slower than one."""
@@ -355,20 +377,21 @@ class Simulator:
     def _rebalance(self, _argument: object, _stamp: int) -> None:
         self._balancing = False
         if self.crowded:
-            for thread, cpu in queues.balancing_moves(self.cpus):
+            for thread, cpu in balancing.balancing_moves(self.cpus):
                 self._migrate(thread, cpu)
 
     # Events of pools.
 
     def released(self, account: Account) -> None:
         assert isinstance(account, RunQueue)
+        account.resume_load()
         if self.tracer and account.since is not None:
             self.tracer.throttled(account.cpu, account.group, account.since, self.clock.now)
         if not account.ready:
             return
         # What ran alone until now is not charged as if the released group had waited.
         self._settle(self.cpus[account.cpu])
-        if queues.admit(account, self.head_start_ns, self._throttle):
+        if queues.admit(account, self.turns, self._throttle):
             self._kick(self.cpus[account.cpu])
 
     def refilled(self, pool: BandwidthPool) -> None:

@@ -1,0 +1,136 @@
+"""In which order the entities of a queue run: least virtual time first, or EEVDF (6.6 and later).
+
+An entity is a thread, or a group's queue in the queue above. Its virtual time passes the faster, the smaller
+its weight; lag is by how much it is behind the weighted average of its queue. EEVDF runs, of those that are
+not ahead of the average, the one with the earliest deadline, one slice after the last; an entity that was
+picked is not preempted before its deadline unless it is ahead. Lag outlives a sleep, but what an entity
+was ahead is made up for by what the others run meanwhile. Source: pick_eevdf, place_entity,
+update_entity_lag, delayed dequeue in kernel/sched/fair.c.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
+
+NICE_0: Final = 1024
+"""The weight of a thread, and of a group with the shares of one CPU."""
+
+
+class Entity(Protocol):
+    """Times are virtual, in ns at the weight of a thread; `parted` is the average when it left its queue."""
+
+    vruntime: float
+    deadline: float
+    protected: float
+    lag: float
+    parted: float
+    weight: float
+
+
+_Entity = TypeVar("_Entity", bound=Entity)
+
+
+def average(ready: Sequence[Entity], otherwise: float) -> float:
+    """Return the weighted average of virtual times."""
+    if len(ready) < 2:
+        return ready[0].vruntime if ready else otherwise
+    total = sum(entity.weight for entity in ready)
+    least = ready[0].vruntime
+    return least + sum((entity.vruntime - least) * entity.weight for entity in ready) / total
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """A kernel's order. Times in ns.
+
+    `slice_ns` is how long an entity runs before another gets its turn, `head_start_ns` how far behind the
+    running one an entity is added at most, before EEVDF.
+    """
+
+    eevdf: bool
+    slice_ns: int
+    head_start_ns: int
+    tick_ns: int
+
+    def join(self, ready: Sequence[Entity], entity: Entity, floor: float) -> float:
+        """Set the times of an entity that is about to join; return the average, or the floor before EEVDF."""
+        if not self.eevdf:
+            entity.vruntime = max(entity.vruntime, floor - self.head_start_ns)
+            return floor
+        now = average(ready, floor)
+        lag = entity.lag
+        if lag < 0:
+            lag = min(lag + max(now - entity.parted, 0.0), 0.0)
+        entity.vruntime = now
+        if ready:
+            total = sum(other.weight for other in ready)
+            entity.vruntime -= lag * (total + entity.weight) / total
+            if len(ready) == 1:
+                # While it ran alone ticks have set its deadline again and again.
+                ready[0].deadline = ready[0].vruntime + self._virtual(self.slice_ns, ready[0])
+        entity.deadline = entity.vruntime + self._virtual(self.slice_ns, entity)
+        return now
+
+    def part(self, ready: Sequence[Entity], entity: Entity, floor: float) -> float:
+        """Note the lag of an entity that is about to leave; return the average, or the floor before EEVDF."""
+        if not self.eevdf:
+            return floor
+        now = average(ready, floor)
+        most = self._virtual(max(2 * self.slice_ns, self.tick_ns), entity)
+        entity.lag = min(max(now - entity.vruntime, -most), most)
+        entity.parted = now
+        return now
+
+    def charge(self, entity: Entity, ran_ns: int) -> None:
+        entity.vruntime += self._virtual(ran_ns, entity)
+
+    def ends(self, entity: Entity) -> bool:
+        """Whether the running entity has used up its slice; the next one begins then (update_deadline)."""
+        if entity.vruntime < entity.deadline:
+            return False
+        entity.deadline = entity.vruntime + self._virtual(self.slice_ns, entity)
+        return True
+
+    def left_ns(self, entity: Entity) -> int:
+        """How long the running entity still runs before its slice ends."""
+        return max(int((entity.deadline - entity.vruntime) * entity.weight / NICE_0) + 1, 0)
+
+    def reweigh(self, ready: Sequence[Entity], entity: Entity, weight: float) -> None:
+        """Change the weight of an entity that is ready, and leave its lag as it is."""
+        if self.eevdf and len(ready) > 1:
+            now, scale = average(ready, 0.0), entity.weight / weight
+            behind, ahead = now - entity.vruntime, entity.deadline - entity.vruntime
+            entity.vruntime = now - behind * scale
+            entity.deadline = entity.vruntime + ahead * scale
+        entity.weight = weight
+
+    def choose(self, ready: Sequence[_Entity], running: _Entity | None) -> _Entity:
+        """Return the entity that runs next."""
+        if len(ready) == 1:
+            return ready[0]
+        if not self.eevdf:
+            return min(ready, key=_vruntime)
+        now = average(ready, 0.0)
+        if running is not None and running in ready and self._goes_on(running, now):
+            return running
+        eligible = [entity for entity in ready if entity.vruntime <= now]
+        return min(eligible or ready, key=_deadline if eligible else _vruntime)
+
+    @staticmethod
+    def _goes_on(running: Entity, now: float) -> bool:
+        """RUN_TO_PARITY: until its slice ends, unless it is ahead."""
+        return running.vruntime <= now and running.vruntime < running.protected
+
+    @staticmethod
+    def _virtual(ns: int, entity: Entity) -> float:
+        return ns * NICE_0 / entity.weight
+
+
+def _vruntime(entity: Entity) -> float:
+    return entity.vruntime
+
+
+def _deadline(entity: Entity) -> float:
+    return entity.deadline
