@@ -11,6 +11,8 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
+from corelane import node as nodes
+from corelane.kube import translate
 from corelane.kube.client import APIError, KubeClient
 from corelane.scheduler.binder import Binder, BinderReporter
 from corelane.scheduler.events import (
@@ -23,9 +25,17 @@ from corelane.scheduler.events import (
 )
 from corelane.scheduler.framework.binding import BindContext, PreBindError
 from corelane.scheduler.framework.profile import Profile
-from corelane.scheduler.instructions import Bind, LookUpPod, RecordPodEvent, SetCondition, SetNominatedNode
+from corelane.scheduler.instructions import (
+    Bind,
+    LookUpPod,
+    NearestNode,
+    RecordPodEvent,
+    SetCondition,
+    SetNominatedNode,
+)
 from corelane.scheduler.plugins.default_binder import DefaultBinder
 from corelane.scheduler.pod_status_writer import PodStatusWriter
+from support import objects
 from support.fake_api import Answer, Fake, answer, failure, serving, watching
 from support.fake_api import pod as served_pod
 from support.pods import guaranteed
@@ -429,6 +439,29 @@ def test_bindings_go_before_events_and_conditions() -> None:
 
 
 # Conditions.
+
+
+def test_an_event_says_what_would_help_on_the_nearest_node() -> None:
+    state = objects.state("core:4")
+    state, _ = nodes.admit(state, translate.request(guaranteed("x", "3")))
+    pod = guaranteed("a", "3")
+    nearest = NearestNode("n1", state, translate.request(pod))
+
+    async def story(lab: Lab) -> None:
+        written = asyncio.get_running_loop().create_future()
+
+        async def created(request: web.Request) -> web.StreamResponse:
+            written.set_result((await request.json())["message"])
+            return await answer({})(request)
+
+        lab.fake.script["/api/v1/namespaces/ns/events"] = [created]
+        writer = PodStatusWriter(lab.client, "s", dropped=print, failed=print)
+        writing = asyncio.create_task(writer.run())
+        writer.put(RecordPodEvent(pod, "Warning", "FailedScheduling", "why", nearest))
+        assert await written == "why Nearest is n1: move ns/x off CPUs 1-3."
+        writing.cancel()
+
+    run(story)
 
 
 async def written(lab: Lab, *notes: SetCondition, bound: str = "") -> list[str]:

@@ -13,10 +13,11 @@ pod since refuses it (409). It is then written again only if the pod is read wit
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import blake2s
 from typing import Any, Final, NoReturn, TypeAlias
+
+from msgspec.structs import replace
 
 from corelane.kube.apierrors import APIError
 from corelane.kube.client import KubeClient
