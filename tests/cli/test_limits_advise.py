@@ -164,6 +164,8 @@ def test_keys_of_json_are_stable(tmp_path, shop):
         "usedMsPerSecond",
         "throttledMsPerSecond",
         "lostShare",
+        "lostTo",
+        "competition",
         "periods",
         "throttledPeriods",
         "fit",
@@ -386,6 +388,7 @@ def test_who_was_held_back_by_others_too_gets_bounds_and_is_told_so(tmp_path, mo
     tree = Kubepods(tmp_path / "root", cpus="0-3")
     path = tree.add("u1", A, name="app")
     quiet(path)
+    write(path / "pids.current", "2")
     write(tree.root / "proc/stat", "cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0")
 
     def work() -> None:

@@ -86,6 +86,8 @@ def test_a_throttled_container_is_shown_with_its_names_and_what_it_costs(tmp_pat
             "stalledMsPerSecond": 800.0,
             "queuedMsPerSecond": None,
             "waitedForOthersMsPerSecond": 0.0,
+            "lostTo": None,
+            "competition": None,
             "heldBackBy": ["limit"],
             "cost": "high",
             "why": "throttled 800 ms/s, 80.0% of CPU demand",
@@ -111,7 +113,7 @@ def test_neighbours_are_told_from_the_limit_by_what_runs_on_the_containers_cpus(
 
     def work() -> None:
         counters(path, usage=1_000_000, periods=20, throttled=0, us=0)
-        pressure(path, 1_000_000)
+        pressure(path, 1_000_000, 1_000_000)
         write(tree.root / "proc/stat", "cpu0 0 0 0 200 0 0 0 0\ncpu1 200 0 0 0 0 0 0 0")
 
     play(monkeypatch, work)

@@ -16,7 +16,8 @@ from corelane.limits.advice.options import OptionKind
 from corelane.limits.advice.subjects import NodeOccupancy, NodePod, Scaler, Subject
 from corelane.limits.lint.policy import Policy
 from corelane.limits.lint.thread_settings import ThreadSetting
-from corelane.limits.measure.counters import CPULoad, Quota
+from corelane.limits.measure.counters import Quota
+from corelane.limits.measure.losses import Losses
 from corelane.limits.measure.throttling import CostLevel, Measurement, Rates, Unusable
 from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS
@@ -177,8 +178,8 @@ def test_waiting_that_the_limit_does_not_explain_is_remarked_wherever_it_was_cou
     waiting = replace(BUSY, throttled=300, waiting=700)
     (remark, *_) = judgement.advise(WEB, Measurement(waiting, cpus=4)).remarks
     assert remark.startswith("the limit is not the only cause: waits 400 ms/s for a CPU")
-    around = CPULoad(4, 3900.0)
-    (remark, *_) = judgement.advise(WEB, Measurement(waiting, cpus=4, load=around)).remarks
+    divided = Losses(limit=300.0, neighbours=400.0)
+    (remark, *_) = judgement.advise(WEB, Measurement(waiting, cpus=4, losses=divided)).remarks
     assert remark.startswith("other processes or the hypervisor delay it 400 ms/s, too")
     assert not judgement.advise(WEB, Measurement(replace(BUSY, throttled=300, waiting=300), cpus=4)).remarks
 

@@ -106,7 +106,7 @@ def test_watch_has_one_file_for_all_rounds(watch):
 def test_a_container_that_starts_late_stands_at_its_own_time():
     def one(name: str, throttled: float) -> dict:
         row = {"namespace": "", "pod": "", "container": name, "why": "", "notes": [], "remarks": []}
-        return row | {"usedMsPerSecond": 1.0, "throttledMsPerSecond": throttled}
+        return row | {"lostTo": None, "usedMsPerSecond": 1.0, "throttledMsPerSecond": throttled}
 
     seen = [{"a": 1.0}, {}, {"a": 0.0, "late": 7.0}]
     rounds = [

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet
-from corelane.limits.measure import counters, series, throttling
+from corelane.limits.measure import attribution, counters, series, throttling
 from corelane.limits.measure.counters import CounterError, CPUCounters, CPULoad, Quota
 from corelane.limits.measure.throttling import CostLevel, DelayCause, Rates, Unusable
 from support.cpu_groups import counters as write_counters
@@ -181,24 +181,37 @@ def test_a_limit_alone_explains_the_pressure_that_it_makes():
     assert found.causes == (DelayCause.LIMIT,)
 
 
+def causes(rates: Rates, load: CPULoad | None = None, threads: int = 0) -> tuple[DelayCause, ...]:
+    losses, rates = attribution.attribute(rates, load, threads)
+    return throttling.judge(rates, load, losses).causes
+
+
 def test_waiting_beyond_throttling_is_the_neighbours_if_they_are_there():
-    waiting = rates(used=500.0, waiting=500.0)
-    assert throttling.judge(waiting, CPULoad(1, 1000.0)).causes == (DelayCause.NEIGHBOURS,)
-    assert throttling.judge(waiting, CPULoad(1, 500.0)).causes == (DelayCause.OWN_THREADS,)
-    assert throttling.judge(waiting, CPULoad(1, 500.0, steal=400.0)).causes == (DelayCause.HYPERVISOR,)
-    assert throttling.judge(waiting).causes == (DelayCause.OTHERS,)
+    waiting = rates(used=500.0, waiting=500.0, stalled=500.0)
+    assert causes(waiting, CPULoad(1, 1000.0)) == (DelayCause.NEIGHBOURS,)
+    assert causes(waiting, CPULoad(1, 500.0, steal=500.0)) == (DelayCause.HYPERVISOR,)
+    assert causes(replace(waiting, stalled=0.0), CPULoad(1, 1000.0)) == (DelayCause.OWN_THREADS,)
+    assert causes(waiting) == (DelayCause.OTHERS,)
+
+
+def test_pressure_alone_names_no_cause_where_more_threads_than_cpus_meet_neighbours():
+    waiting = rates(used=500.0, waiting=500.0, stalled=0.0)
+    assert causes(waiting, CPULoad(2, 1500.0), 3) == (DelayCause.OTHERS,)
+    assert causes(waiting, CPULoad(2, 1500.0), 2) == (DelayCause.NEIGHBOURS,)
+    assert causes(waiting, CPULoad(2, 500.0), 3) == (DelayCause.OWN_THREADS,)
 
 
 def test_limit_and_neighbours_are_both_named_the_worse_first():
-    both = rates(used=200.0, throttled=300.0, throttled_periods=10, waiting=800.0)
-    assert throttling.judge(both, CPULoad(1, 1000.0)).causes == (DelayCause.NEIGHBOURS, DelayCause.LIMIT)
+    both = rates(used=200.0, throttled=300.0, throttled_periods=10, waiting=800.0, stalled=800.0)
+    assert causes(both, CPULoad(1, 1000.0)) == (DelayCause.NEIGHBOURS, DelayCause.LIMIT)
 
 
-def test_run_queues_stand_in_for_pressure_with_throttling_counted_once_a_thread():
-    alone = rates(used=200.0, throttled=800.0, throttled_periods=10, queued=1610.0, waiters=2)
-    assert throttling.judge(alone, CPULoad(1, 200.0)).causes == (DelayCause.LIMIT,)
-    crowded = replace(alone, queued=2400.0)
-    assert DelayCause.NEIGHBOURS in throttling.judge(crowded, CPULoad(1, 1000.0)).causes
+def test_run_queues_come_before_pressure_with_throttling_counted_once_a_cpu():
+    alone = rates(used=200.0, throttled=800.0, throttled_periods=10, queued=1800.0, waiting=900.0)
+    assert causes(alone, CPULoad(1, 200.0)) == (DelayCause.OWN_THREADS, DelayCause.LIMIT)
+    crowded = replace(alone, queued=2800.0)
+    assert DelayCause.NEIGHBOURS not in causes(crowded, CPULoad(1, 1000.0))
+    assert DelayCause.NEIGHBOURS in causes(replace(crowded, throttled=600.0), CPULoad(1, 1000.0))
 
 
 def test_a_pods_limit_above_its_containers_is_named():
@@ -262,7 +275,7 @@ def test_version_1_wins_over_a_hybrid_hierarchy_beside_it(tmp_path):
 def test_processors_tell_what_others_do_on_a_containers_cpus():
     before = counters.processors("cpu  9 9 9 9\ncpu0 0 0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\nintr 5\n")
     after = counters.processors("cpu0 100 0 50 40 0 5 5 10 7 0\ncpu1 0 0 0 200 0 0 0 0\n")
-    assert counters.cpu_load(before, after, CPUSet([0]), 2.0, 100) == CPULoad(1, 800.0, 50.0)
+    assert counters.cpu_load(before, after, CPUSet([0]), 2.0, 100) == CPULoad(1, 800.0, 50.0, 200.0)
     assert counters.cpu_load(before, after, None, 2.0, 100).cpus == 2
     assert counters.cpu_load(before, after, CPUSet([7]), 2.0, 100) is None
     assert counters.processors("") == {}

@@ -55,6 +55,14 @@ class Directory:
         except OSError:
             return []
 
+    def directories(self, path: str) -> list[str]:
+        """The names of the directories in a directory, sorted; none when there is no such directory."""
+        try:
+            with os.scandir(f"{self.root}/{path}") as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        except OSError:
+            return []
+
     def target(self, path: str) -> str | None:
         try:
             return Path(self.root, path).readlink().name

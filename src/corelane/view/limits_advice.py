@@ -13,7 +13,7 @@ from corelane.limits.advice.shapes import Shape
 from corelane.limits.advice.subjects import Subject
 from corelane.limits.advice.tails import Tail
 from corelane.limits.measure.throttling import CostLevel, Rates
-from corelane.view import tables
+from corelane.view import limits_watch, tables
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -235,6 +235,8 @@ def _plain(one: Advice) -> dict[str, Any]:
         "usedMsPerSecond": _rounded(measured.used),
         "throttledMsPerSecond": _rounded(measured.throttled),
         "lostShare": _rounded(measured.lost, 5),
+        "lostTo": limits_watch.plain_losses(replica.losses),
+        "competition": limits_watch.plain_competition(replica.competition),
         "periods": _rounded(measured.periods, 1),
         "throttledPeriods": _rounded(measured.throttled_periods, 1),
         "fit": _fit(one.fit) if one.fit else None,

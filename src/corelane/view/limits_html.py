@@ -51,6 +51,11 @@ def watched(
         element("h2", "Containers, last round" if len(rounds) > 1 else "Containers"),
         table(headings, rows),
     ]
+    if divided := [each for each in last["containers"] if each["lostTo"]]:
+        parts += [
+            element("h2", "What held it back"),
+            table(_LOST_TO, [_lost_to(_name(each), each) for each in divided]),
+        ]
     if whys:
         parts += [element("h2", "Why"), table(("CONTAINER", "WHY"), whys, texts=2)]
     if len(rounds) > 1 and (charts := list(_rounds(rounds))):
@@ -60,6 +65,31 @@ def watched(
     total = sum(each["seconds"] for each in rounds)
     subtitle = f"corelane limits watch: {total:.3g} s until {last['at']}, rounds: {len(rounds)}"
     return _page("CPU time lost to throttling", subtitle, parts)
+
+
+_LOST_TO: Final = (
+    "CONTAINER",
+    "LOST ms/s",
+    "LIMIT",
+    "LIMIT ABOVE",
+    "OTHER PROCESSES",
+    "OWN THREADS",
+    "HYPERVISOR",
+    "SCHEDULING",
+)
+
+
+def _lost_to(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
+    """What was lost by cause, each with its part of the whole."""
+    lost = row["lostTo"]
+    total = lost["totalMsPerSecond"]
+
+    def part(cause: str) -> str:
+        amount = lost[f"{cause}MsPerSecond"]
+        return f"{amount:.0f} ({amount / total:.0%})" if total else "0"
+
+    causes = ("limit", "limitAbove", "neighbours", "ownThreads", "hypervisor", "scheduling")
+    return name, f"{total:.0f}", *map(part, causes)
 
 
 def _name(row: Mapping[str, Any]) -> str:
@@ -98,6 +128,9 @@ def advice(tree: Mapping[str, Any]) -> str:
     for each in advised:
         if each["options"]:
             parts += [element("h2", _subject(each)), element("p", each["why"]), *_options(each)]
+    if divided := [each for each in advised if each["lostTo"]]:
+        rows = [_lost_to(_subject(each), each) for each in divided]
+        parts += [element("h2", "What held it back"), table(_LOST_TO, rows)]
     rest = [f"{_subject(each)}: {each['answer']}: {each['why']}" for each in advised if not each["options"]]
     parts += [element("h2", "Without a change"), items(rest)] if rest else []
     parts += [element("h2", "Notes"), items(tree["notes"])] if tree["notes"] else []

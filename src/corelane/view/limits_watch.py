@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from corelane.limits.measure.throttling import CostLevel, DelayCause, Measurement, Rates
+from corelane.limits.measure.competitors import Competition
+from corelane.limits.measure.losses import Losses
+from corelane.limits.measure.throttling import CostLevel, DelayCause, Measurement, Rates, ThrottlingVerdict
 from corelane.view import tables
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _LEVELS: Final = tuple(CostLevel)
+_COMPETITORS: Final = 5
 
 
 def _title(measured: Measurement) -> str:
@@ -61,7 +64,7 @@ HEADINGS: Final = (
     "PERIODS",
     "BURST ms/s",
     "WAITS ms/s",
-    "CAUSE",
+    "HELD BACK BY ms/s",
     "COST",
 )
 
@@ -117,10 +120,62 @@ def _cells(measured: Measurement) -> tuple[str, ...]:
         _number(rates.stall_ms, 1),
         _periods(rates),
         _number(rates.burst, 1),
-        _number(rates.waiting if rates.waiting is not None else rates.queued, 0),
-        ", ".join(_CAUSES.get(cause, cause) for cause in verdict.causes),
+        _number(rates.queued if rates.queued is not None else rates.waiting, 0),
+        _causes(verdict, measured.losses),
         str(verdict.level),
     )
+
+
+def _causes(verdict: ThrottlingVerdict, losses: Losses | None) -> str:
+    """Causes with their parts of what was lost, in ms a second, where these were measured."""
+    amounts = {} if losses is None else {cause: amount for cause, _, amount in causes_of(losses)}
+    named = [(_CAUSES.get(cause, str(cause)), amounts.get(cause)) for cause in verdict.causes]
+    return ", ".join(name if amount is None else f"{name} {amount:.0f}" for name, amount in named)
+
+
+def causes_of(losses: Losses) -> list[tuple[DelayCause, str, float]]:
+    """Every cause with its JSON key and its milliseconds a second; together they are the total."""
+    return [
+        (DelayCause.LIMIT, "limitMsPerSecond", losses.limit),
+        (DelayCause.LIMIT_ABOVE, "limitAboveMsPerSecond", losses.above),
+        (DelayCause.NEIGHBOURS, "neighboursMsPerSecond", losses.neighbours),
+        (DelayCause.OWN_THREADS, "ownThreadsMsPerSecond", losses.own),
+        (DelayCause.HYPERVISOR, "hypervisorMsPerSecond", losses.hypervisor),
+        (DelayCause.SCHEDULING, "schedulingMsPerSecond", losses.scheduling),
+    ]
+
+
+def plain_losses(losses: Losses | None) -> dict[str, float | None] | None:
+    """JSON: what was lost, by cause, and the standard error of own threads' part."""
+    if losses is None:
+        return None
+    parts = {key: _rounded(amount) for _, key, amount in causes_of(losses)}
+    return {
+        "totalMsPerSecond": _rounded(losses.total),
+        **parts,
+        "errorMsPerSecond": _rounded(losses.error),
+    }
+
+
+def plain_competition(competition: Competition | None) -> dict[str, Any] | None:
+    """JSON: weights in cpu.shares, and as multiples of the container's; the largest users."""
+    if competition is None:
+        return None
+    return {
+        "weight": competition.weight,
+        "leastShare": _rounded(competition.share, 4),
+        "competitors": [
+            {
+                "group": each.path,
+                "processesBesideGroups": each.loose,
+                "weight": each.weight,
+                "relativeWeight": _rounded(each.relative, 4),
+                "idle": each.idle,
+                "usedMsPerSecond": _rounded(each.used),
+            }
+            for each in competition.competitors[:_COMPETITORS]
+        ],
+    }
 
 
 def _limit(rates: Rates) -> str:
@@ -177,6 +232,8 @@ def _plain(measured: Measurement) -> dict[str, Any]:
         "stalledMsPerSecond": _rounded(rates.stalled),
         "queuedMsPerSecond": _rounded(rates.queued),
         "waitedForOthersMsPerSecond": _rounded(verdict.waited) if verdict else None,
+        "lostTo": plain_losses(measured.losses),
+        "competition": plain_competition(measured.competition),
         "heldBackBy": [str(cause) for cause in verdict.causes] if verdict else [],
         "cost": str(verdict.level) if verdict else None,
         "why": verdict.why if verdict else None,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from corelane.app.limits import advise_inputs, advise_record, prometheus, sites
+from corelane.app.limits import advise_inputs, advise_record, prometheus, sites, thread_looks
 from corelane.app.limits.advise_inputs import AdviseError
 from corelane.app.limits.prometheus import PrometheusServer
 from corelane.app.limits.sites import ALL, CgroupSource, Selection, Site, Snapshot
@@ -19,6 +18,7 @@ from corelane.limits.advice import judgement
 from corelane.limits.advice.judgement import Advice, Answer, Replicas
 from corelane.limits.advice.subjects import ClusterSnapshot
 from corelane.limits.lint.policy import STATIC, Policy
+from corelane.limits.measure.threads import Crowd
 from corelane.limits.measure.throttling import Latency, Measurement, Rates
 from corelane.view import limits_advice as view
 from corelane.view import limits_html, tables
@@ -157,20 +157,22 @@ class NodeSource(MeasurementSource):
         found, root = sites.find(self._source), self._source.root
         chosen = [site for site in found.sites if self._source.groups or selected.takes(site) or site.id]
         before = sites.snapshot(chosen, root)
-        time.sleep(self._seconds)
+        crowds = thread_looks.wait(chosen, self._seconds, root)
         after = sites.snapshot(chosen, root)
         notes = [*found.notes, *before.notes, *after.notes]
         if gone := sum(site.directories not in after.readings for site in chosen):
             notes.append(f"{gone} ended during the measurement")
-        measured = [each for site in chosen if (each := _measured(site, before, after))]
+        measured = [each for site in chosen if (each := _measured(site, before, after, crowds))]
         return measured, list(dict.fromkeys(notes))
 
 
-def _measured(site: Site, before: Snapshot, after: Snapshot) -> Measurement | None:
+def _measured(
+    site: Site, before: Snapshot, after: Snapshot, crowds: Mapping[tuple[str, ...], Crowd]
+) -> Measurement | None:
     """Between two readings; a container that is missing in either is left out."""
     if site.directories not in before.readings or site.directories not in after.readings:
         return None
-    measured = sites.measurement(site, before, after)
+    measured = sites.measurement(site, before, after, crowds.get(site.directories))
     if measured is None or not (site.container or isinstance(measured.rates, Rates)):
         return None
     return measured

@@ -12,11 +12,24 @@ import msgspec
 from corelane.app.limits.advise_inputs import AdviseError
 from corelane.app.state import files
 from corelane.limits.measure.counters import Quota
+from corelane.limits.measure.losses import Losses
 from corelane.limits.measure.throttling import Measurement, Rates, Unusable
 
 _TIMES: Final = ("used", "throttled", "above", "burst", "waiting", "stalled", "queued")
 _COUNTS: Final = ("periods", "throttled_periods", "bursts")
 _LARGEST: Final = 1e12
+
+
+class _LostTo(msgspec.Struct, frozen=True):
+    """What was lost by cause, by the JSON keys of watch."""
+
+    limit: float = msgspec.field(name="limitMsPerSecond", default=0.0)
+    above: float = msgspec.field(name="limitAboveMsPerSecond", default=0.0)
+    neighbours: float = msgspec.field(name="neighboursMsPerSecond", default=0.0)
+    own: float = msgspec.field(name="ownThreadsMsPerSecond", default=0.0)
+    hypervisor: float = msgspec.field(name="hypervisorMsPerSecond", default=0.0)
+    scheduling: float = msgspec.field(name="schedulingMsPerSecond", default=0.0)
+    error: float = msgspec.field(name="errorMsPerSecond", default=0.0)
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -41,6 +54,7 @@ class _Row(msgspec.Struct, frozen=True):
     stalled: float | None = msgspec.field(name="stalledMsPerSecond", default=None)
     queued: float | None = msgspec.field(name="queuedMsPerSecond", default=None)
     waited: float | None = msgspec.field(name="waitedForOthersMsPerSecond", default=None)
+    lost_to: _LostTo | None = msgspec.field(name="lostTo", default=None)
     notes: list[str] = []
     remarks: list[str] = []
 
@@ -113,6 +127,9 @@ def _check(path: Path, number: int, one: _Round) -> None:
                 raise AdviseError(
                     f"{path}: round {number}: {name.replace('_', ' ')}: {value} is not an amount"
                 )
+        for name in _LostTo.__struct_fields__ if row.lost_to else ():
+            if not 0 <= (value := getattr(row.lost_to, name)) < _LARGEST:
+                raise AdviseError(f"{path}: round {number}: lostTo: {name}: {value} is not an amount")
 
 
 def _measurement(key: tuple[str, str, str, str], rows: list[tuple[float, _Row]], rounds: int) -> Measurement:
@@ -122,7 +139,20 @@ def _measurement(key: tuple[str, str, str, str], rows: list[tuple[float, _Row]],
         return Measurement(rates, namespace, pod, container, node)
     waited = _mean("waited", rows, rates.seconds) or 0.0
     threads = max(row.threads or 0 for _, row in rows)
-    return Measurement(rates, namespace, pod, container, node, threads=threads, waited=waited)
+    lost = _losses(rows, rates.seconds)
+    return Measurement(rates, namespace, pod, container, node, threads=threads, waited=waited, losses=lost)
+
+
+def _losses(rows: list[tuple[float, _Row]], total: float) -> Losses | None:
+    """The mean over the rounds; None where a round has none."""
+    parts = [(seconds, row.lost_to) for seconds, row in rows if row.lost_to is not None]
+    if len(parts) < len(rows):
+        return None
+    means = {
+        name: sum(seconds * float(getattr(part, name)) for seconds, part in parts) / total
+        for name in _LostTo.__struct_fields__
+    }
+    return Losses(**means)
 
 
 def _together(rows: list[tuple[float, _Row]], rounds: int) -> Rates | Unusable:

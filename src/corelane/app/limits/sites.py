@@ -23,9 +23,10 @@ from corelane.app.state.files import StateFileError
 from corelane.app.up import datadir
 from corelane.kernel import cgroup
 from corelane.kernel.files import Directory
-from corelane.limits.measure import competitors, counters, throttling
-from corelane.limits.measure.competitors import GroupReader, Level
+from corelane.limits.measure import attribution, competitors, counters, throttling
+from corelane.limits.measure.competitors import Competition, GroupReader, Level
 from corelane.limits.measure.counters import CounterError, CPULoad, Processor, Reading
+from corelane.limits.measure.threads import Crowd
 from corelane.limits.measure.throttling import Measurement, Rates
 from corelane.node.recovery.cpu_owners import ContainerName, ListedPod, RunningContainer
 
@@ -113,6 +114,11 @@ class Snapshot:
         cpus, ticks = competitors.allowed_cpus(site.directories), os.sysconf("SC_CLK_TCK")
         return counters.cpu_load(self.processors, after.processors, cpus, after.at - self.at, ticks)
 
+    def competition_until(self, after: Snapshot, site: Site) -> Competition | None:
+        """The cgroups that compete for its CPUs, from here to a later reading."""
+        before, now = (each.levels.get(site.directories, ()) for each in (self, after))
+        return competitors.competition(before, now, after.at - self.at)
+
 
 def snapshot(sites: Iterable[Site], root: Path, *, with_cpus: bool = True) -> Snapshot:
     """Read the counters of all sites, and of the CPUs unless `with_cpus` is false."""
@@ -138,13 +144,23 @@ def snapshot(sites: Iterable[Site], root: Path, *, with_cpus: bool = True) -> Sn
     return Snapshot(time.monotonic(), readings, cpus, frozenset(gone), tuple(notes), levels)
 
 
-def measurement(site: Site, before: Snapshot, after: Snapshot) -> Measurement | None:
-    """Rates of a site between two readings; None for a pod as a whole that is not throttled."""
+def measurement(
+    site: Site, before: Snapshot, after: Snapshot, crowd: Crowd | None = None
+) -> Measurement | None:
+    """Rates of a site between two readings, with what looks at its threads showed in between.
+
+    None for a pod as a whole that is not throttled.
+    """
     last = after.readings[site.directories]
     rates = throttling.between(before.readings[site.directories].counters, last.counters)
     if not site.container and isinstance(rates, Rates) and not rates.throttled:
         return None
     cpus = competitors.allowed_cpus(site.directories)
+    threads = max(before.readings[site.directories].threads or 0, last.threads or 0)
+    load, rivals = before.load_until(after, site), before.competition_until(after, site)
+    losses = None
+    if isinstance(rates, Rates):
+        losses, rates = attribution.attribute(rates, load, threads, crowd, rivals)
     return Measurement(
         rates,
         site.namespace,
@@ -152,14 +168,11 @@ def measurement(site: Site, before: Snapshot, after: Snapshot) -> Measurement | 
         site.container,
         id=site.id,
         cpus=len(cpus) if cpus else os.cpu_count() or 0,
-        threads=max(before.readings[site.directories].threads or 0, last.threads or 0),
+        threads=threads,
         notes=last.lacks,
-        load=before.load_until(after, site),
-        competition=competitors.competition(
-            before.levels.get(site.directories, ()),
-            after.levels.get(site.directories, ()),
-            after.at - before.at,
-        ),
+        load=load,
+        competition=rivals,
+        losses=losses,
     )
 
 

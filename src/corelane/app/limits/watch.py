@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from corelane.app.limits import prometheus, sites
+from corelane.app.limits import prometheus, sites, thread_looks
 from corelane.app.limits.prometheus import PrometheusError, PrometheusServer
 from corelane.app.limits.sites import ALL, CgroupSource, Selection, Sites, Snapshot
 from corelane.limits.measure.throttling import Measurement, Rates
@@ -107,20 +107,20 @@ class NodeWatch:
     """This node's cgroups, searched and read in every round, so that new containers appear."""
 
     source: CgroupSource
-    before: Snapshot | None = field(default=None, init=False)
+    before: tuple[Sites, Snapshot] | None = field(default=None, init=False)
     named: Sites | None = field(default=None, init=False)
     """Cgroups named by path: they must exist at first, and may vanish and come back then."""
 
     def round(self, options: WatchOptions) -> WatchRound:
-        before = self.before or self._read(options)[1]
-        time.sleep(options.seconds)
+        chosen, before = self.before or self._read(options)
+        crowds = thread_looks.wait(chosen.sites, options.seconds, self.source.root)
         chosen, after = self._read(options)
-        self.before = after
+        self.before = chosen, after
         measured = [
             each
             for site in chosen.sites
             if site.directories in before.readings and site.directories in after.readings
-            if (each := sites.measurement(site, before, after))
+            if (each := sites.measurement(site, before, after, crowds.get(site.directories)))
         ]
         notes = (*chosen.notes, *after.notes, *_changes(before, after))
         return WatchRound(measured, notes, after.at - before.at)

@@ -98,8 +98,7 @@ class GroupReader:
         """Names of the groups below, from the hierarchy that has weights."""
         if paths not in self._names:
             own = next((path for path in paths if _has_weights(path)), paths[0])
-            names = Directory(own).names("")
-            self._names[paths] = [name for name in names if _is_group(f"{own}/{name}")]
+            self._names[paths] = Directory(own).directories("")
         return self._names[paths]
 
     def _cpus(self, paths: Paths) -> CPUSet | None:

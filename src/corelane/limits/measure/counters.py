@@ -94,9 +94,22 @@ def read(directories: Iterable[str], at: float, proc: str = "/proc") -> Reading 
         return None
     values, lacks = parts
     values |= _pressure(first)
-    if "some_us" not in values:
-        values["waits"] = _waits(first, Directory(proc))
+    values["waits"] = _waits(first, Directory(proc))
     return Reading(CPUCounters(at, **values), lacks, _threads(first))
+
+
+def used_and_throttled(directories: Iterable[str]) -> tuple[float, float]:
+    """CPU time used, and throttled time by any limit, of a cgroup so far in ms; 0 where it is not counted."""
+    trees = [Directory(path) for path in directories]
+    first = _first(sorted(trees, key=lambda tree: tree.read("cpu.cfs_quota_us") is None))
+    stat, local = name_values(first("cpu.stat") or ""), name_values(first("cpu.stat.local") or "")
+    usage = first("cpuacct.usage")
+    used = _number(usage) / _NS if usage is not None else stat.get("usage_usec", 0)
+    held = [
+        max(stat.get("throttled_time", 0), local.get("throttled_time", 0)) / _NS,
+        max(stat.get("throttled_usec", 0), local.get("throttled_usec", 0)),
+    ]
+    return used / 1000, max(held) / 1000
 
 
 def _first(trees: list[Directory]) -> ReadFile:
@@ -271,10 +284,11 @@ def pressure(text: str) -> tuple[int, int | None]:
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """What one CPU has done since boot, in clock ticks: running anything, and taken by the hypervisor."""
+    """What one CPU has done since boot, in clock ticks: running anything, taken by the hypervisor, idle."""
 
     busy: int
     steal: int
+    idle: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +298,7 @@ class CPULoad:
     cpus: int
     busy: float
     steal: float = 0.0
+    idle: float | None = None
 
 
 def processors(text: str) -> dict[int, Processor]:
@@ -292,9 +307,9 @@ def processors(text: str) -> dict[int, Processor]:
     for line in text.splitlines():
         name, *numbers = line.split() or [""]
         if name.startswith("cpu") and name[3:].isdecimal() and _are_counters(numbers):
-            user, nice, system, _, *rest = (int(number) for number in numbers)
-            irq, softirq, steal = (*rest[1:4], 0, 0, 0)[:3]
-            counted[int(name[3:])] = Processor(user + nice + system + irq + softirq, steal)
+            user, nice, system, idle, *rest = (int(number) for number in numbers)
+            iowait, irq, softirq, steal = (*rest[:4], 0, 0, 0, 0)[:4]
+            counted[int(name[3:])] = Processor(user + nice + system + irq + softirq, steal, idle + iowait)
     return counted
 
 
@@ -316,4 +331,5 @@ def cpu_load(
     unit = 1000 / ticks_per_second / seconds
     busy = sum(after[cpu].busy - before[cpu].busy for cpu in both)
     steal = sum(after[cpu].steal - before[cpu].steal for cpu in both)
-    return CPULoad(len(both), max(0, busy) * unit, max(0, steal) * unit)
+    idle = sum(after[cpu].idle - before[cpu].idle for cpu in both)
+    return CPULoad(len(both), max(0, busy) * unit, max(0, steal) * unit, max(0, idle) * unit)

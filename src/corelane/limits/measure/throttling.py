@@ -13,6 +13,7 @@ from typing import Final
 
 from corelane.limits.measure.competitors import Competition
 from corelane.limits.measure.counters import WRAP, CPUCounters, CPULoad, Quota, Waits
+from corelane.limits.measure.losses import Losses
 from corelane.limits.measure.requests import RequestLog
 
 _COUNTED: Final = (
@@ -133,6 +134,8 @@ class Measurement:
     latency: Latency | None = None
     competition: Competition | None = None
     """The cgroups that compete for its CPUs, with their weights; None where they were not read."""
+    losses: Losses | None = None
+    """What held it back, by cause; None where that was not measured."""
     replicas: int = 1
     throttled_replicas: tuple[float, ...] = ()
     """Throttled milliseconds a second of every replica, the worst first."""
@@ -144,7 +147,9 @@ class Measurement:
     @property
     def verdict(self) -> ThrottlingVerdict | None:
         """What delays the container; None without rates."""
-        return judge(self.rates, self.load) if isinstance(self.rates, Rates) else None
+        if not isinstance(self.rates, Rates):
+            return None
+        return judge(self.rates, self.load, self.losses, self.competition)
 
 
 def between(before: CPUCounters, after: CPUCounters) -> Rates | Unusable:
@@ -213,8 +218,8 @@ _LOW, _MEDIUM, _HIGH = 0.001, 0.01, 0.1
 _STALL_MS: Final = 10.0
 _WAIT_MS: Final = 20.0
 """Milliseconds a second of waiting that need an explanation."""
-_PRESENCE: Final = 0.05
-"""The part of the CPUs that other processes must have used to be the cause of waiting."""
+_CERTAIN: Final = 2.0
+"""Standard errors that a wait must exceed."""
 
 
 class CostLevel(StrEnum):
@@ -235,6 +240,7 @@ class DelayCause(StrEnum):
     NEIGHBOURS = "neighbours"
     OWN_THREADS = "own threads"
     HYPERVISOR = "hypervisor"
+    SCHEDULING = "scheduling"
     OTHERS = "neighbours or own threads"
     UNKNOWN = "unknown"
 
@@ -252,16 +258,24 @@ class ThrottlingVerdict:
     waited: float = 0.0
 
 
-def judge(rates: Rates, load: CPULoad | None = None) -> ThrottlingVerdict:
-    """Find what delays a container. Without `load` other processes and own threads are indistinguishable."""
-    delays = [*_limit_delays(rates), *_wait_delays(rates, load)]
+def judge(
+    rates: Rates,
+    load: CPULoad | None = None,
+    losses: Losses | None = None,
+    competition: Competition | None = None,
+) -> ThrottlingVerdict:
+    """Find what delays a container. Without `losses` neighbours and own threads are indistinguishable."""
     if rates.throttled is None and rates.waiting is None and rates.queued is None:
         why = "neither throttling nor waiting is counted"
         return ThrottlingVerdict((DelayCause.UNKNOWN,), CostLevel.NONE, why)
+    delays = [*_limit_delays(rates, losses)]
+    if losses is None:
+        delays += _undivided(rates)
+    else:
+        delays += _waits(losses, _Surroundings(rates.used or 0.0, load, competition))
     delays.sort(key=lambda delay: -delay[1])
     causes = tuple(cause for cause, _, _ in delays) or (DelayCause.NOTHING,)
-    foreign = (DelayCause.NEIGHBOURS, DelayCause.HYPERVISOR)
-    waited = sum(amount for cause, amount, _ in delays if cause in foreign)
+    waited = losses.neighbours + losses.hypervisor if losses else 0.0
     why = "; ".join(why for _, _, why in delays) or "no significant wait"
     return ThrottlingVerdict(causes, _level(rates), why, waited)
 
@@ -283,45 +297,66 @@ Delay = tuple[DelayCause, float, str]
 """A cause, its milliseconds a second, and the sentence about it."""
 
 
-def _limit_delays(rates: Rates) -> Iterator[Delay]:
+def _limit_delays(rates: Rates, losses: Losses | None) -> Iterator[Delay]:
     if rates.throttled and _level(rates) is not CostLevel.LOW:
         share = "" if rates.lost is None else f", {rates.lost:.1%} of CPU demand"
-        yield DelayCause.LIMIT, rates.throttled, f"throttled {rates.throttled:.0f} ms/s{share}"
+        held = losses.limit if losses else rates.throttled
+        yield DelayCause.LIMIT, held, f"throttled {rates.throttled:.0f} ms/s{share}"
     if rates.above and rates.above >= _WAIT_MS:
-        yield DelayCause.LIMIT_ABOVE, rates.above, f"throttled {rates.above:.0f} ms/s by the pod's limit"
+        held = losses.above if losses else rates.above
+        yield DelayCause.LIMIT_ABOVE, held, f"throttled {rates.above:.0f} ms/s by the pod's limit"
 
 
-def _wait_delays(rates: Rates, load: CPULoad | None) -> Iterator[Delay]:
-    waited = _beyond_limits(rates, load)
-    if waited is not None and waited >= _WAIT_MS:
-        yield _waited_for(waited, rates, load)
+def _undivided(rates: Rates) -> Iterator[Delay]:
+    """Waiting that throttling does not explain: at least so much.
 
-
-def _beyond_limits(rates: Rates, load: CPULoad | None) -> float | None:
-    """Waiting that throttling does not explain: at least so much, in milliseconds a second.
-
-    Throttling is part of both measures. It is counted once for each CPU, while pressure is wall time and
-    run queues count every thread.
+    Throttling is part of both measures. It is counted once for each CPU, while pressure is wall time and run
+    queues count every thread.
     """
     throttled = (rates.throttled or 0.0) + (rates.above or 0.0)
+    waited = 0.0
     if rates.waiting is not None:
-        return max(0.0, rates.waiting - min(throttled, 1000.0))
-    if rates.queued is None:
-        return None
-    crowd = max(1.0, rates.waiters / load.cpus) if load else 1.0
-    return max(0.0, rates.queued - throttled * crowd)
+        waited = rates.waiting - min(throttled, 1000.0)
+    elif rates.queued is not None:
+        waited = rates.queued - throttled
+    if waited >= _WAIT_MS:
+        yield DelayCause.OTHERS, waited, f"waits {waited:.0f} ms/s for a CPU beyond throttling"
 
 
-def _waited_for(waited: float, rates: Rates, load: CPULoad | None) -> Delay:
-    if load is None:
-        return DelayCause.OTHERS, waited, f"waits {waited:.0f} ms/s for a CPU beyond throttling"
-    others = max(0.0, load.busy - (rates.used or 0.0))
-    waits, threshold = f"waits {waited:.0f} ms/s for a CPU", _PRESENCE * 1000 * load.cpus
-    if load.steal >= threshold and load.steal > others:
-        stolen = f"the hypervisor takes {load.steal:.0f} ms/s of its {load.cpus} CPUs"
-        return DelayCause.HYPERVISOR, waited, f"{waits} while {stolen}"
-    if others >= threshold:
-        used = f"other processes use {others:.0f} ms/s of its {load.cpus} CPUs"
-        return DelayCause.NEIGHBOURS, waited, f"{waits} while {used}"
-    why = f"its own threads wait {waited:.0f} ms/s for each other on {load.cpus} CPUs"
-    return DelayCause.OWN_THREADS, waited, why
+@dataclass(frozen=True, slots=True)
+class _Surroundings:
+    used: float
+    load: CPULoad | None
+    competition: Competition | None
+
+    @property
+    def others(self) -> str:
+        """Other processes, and which of them used most."""
+        if self.load is None:
+            return "other processes"
+        used = max(0.0, self.load.busy - self.used)
+        text = f"other processes use {used:.0f} ms/s of its {self.load.cpus} CPUs"
+        rivals = self.competition.competitors if self.competition else ()
+        if not rivals:
+            return text
+        most = rivals[0]
+        name = f"{most.path} (beside its groups)" if most.loose else most.path
+        return f"{text}, most {name}: {most.used:.0f} ms/s at {most.relative:.3g} times its weight"
+
+
+def _waits(losses: Losses, around: _Surroundings) -> Iterator[Delay]:
+    least = max(_WAIT_MS, _CERTAIN * losses.error)
+    if losses.neighbours >= least:
+        why = f"waits {losses.neighbours:.0f} ms/s for a CPU while {around.others}"
+        yield DelayCause.NEIGHBOURS, losses.neighbours, why
+    if losses.own >= least:
+        cpus = f" on {around.load.cpus} CPUs" if around.load else ""
+        why = f"its own threads wait {losses.own:.0f} ms/s for each other{cpus}"
+        yield DelayCause.OWN_THREADS, losses.own, why
+    if losses.hypervisor >= least:
+        stolen = f"the hypervisor takes {around.load.steal:.0f} ms/s of its CPUs" if around.load else ""
+        why = f"waits {losses.hypervisor:.0f} ms/s for a CPU while {stolen}"
+        yield DelayCause.HYPERVISOR, losses.hypervisor, why
+    if losses.scheduling >= least:
+        why = f"its threads wait {losses.scheduling:.0f} ms/s before they start on, or move to, an idle CPU"
+        yield DelayCause.SCHEDULING, losses.scheduling, why
