@@ -8,7 +8,7 @@ for their caller. Threads (fsync of ledgers, checkpoints) are measured apart, by
 import signal
 import time
 from collections import Counter
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Final
 
 PERIOD_S: Final = 0.002
@@ -41,6 +41,7 @@ class PartSampler:
     def __init__(self, period: float = PERIOD_S) -> None:
         self._counts: Counter[str] = Counter()
         self._places: Counter[str] = Counter()
+        self._within: Counter[str] = Counter()
         self._files: dict[str, str] = {}
         self._mark()
         signal.signal(signal.SIGPROF, self._sample)
@@ -52,34 +53,38 @@ class PartSampler:
     def take(self) -> dict[str, float]:
         """Return CPU seconds by part, and their sum as `total`."""
         main, whole = time.thread_time() - self._main, time.process_time() - self._whole
-        samples = sum(self._counts.values()) or 1
-        seconds = {part: main * count / samples for part, count in self._counts.items()}
+        counts, self._counts = self._counts, Counter()  # a sample may come at any time
+        samples = sum(counts.values()) or 1
+        seconds = {part: main * count / samples for part, count in counts.items()}
         seconds |= {THREADS: whole - main, "total": whole}
-        self._counts.clear()
         self._mark()
         return seconds
 
-    def places(self, most: int = 60) -> list[tuple[str, int]]:
-        """Return the functions that were sampled most, and forget them."""
-        found = self._places.most_common(most)
-        self._places.clear()
-        return found
+    def places(self, most: int = 80) -> dict[str, list[tuple[str, int]]]:
+        """Return the functions sampled most, themselves and with what they call, and forget them."""
+        itself, self._places = self._places, Counter()
+        within, self._within = self._within, Counter()
+        return {"itself": itself.most_common(most), "with calls": within.most_common(2 * most)}
 
     def _mark(self) -> None:
         self._main, self._whole = time.thread_time(), time.process_time()
 
     def _sample(self, _: int, frame: FrameType | None) -> None:
-        part, innermost = LOOP, frame
+        part, innermost, stack = "", frame, set()
         while frame is not None:
             name = frame.f_code.co_filename
             found = self._files.get(name)
             if found is None:
                 found = self._files[name] = next((part for path, part in PARTS if path in name), "")
-            if found:
-                part = found
-                break
+            part = part or found
+            stack.add(frame.f_code)
             frame = frame.f_back
+        part = part or LOOP
         self._counts[part] += 1
         if innermost is not None:
-            code = innermost.f_code
-            self._places[f"{part}: {code.co_filename.rpartition('/')[2]}:{code.co_qualname}"] += 1
+            self._places[f"{part}: {_title(innermost.f_code)}"] += 1
+            self._within.update(map(_title, stack))
+
+
+def _title(code: CodeType) -> str:
+    return f"{'/'.join(code.co_filename.split('/')[-2:])}:{code.co_qualname}"

@@ -5,12 +5,13 @@ import json
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from corelane.agent.publication.publish_schedule import PublishSchedule
 from corelane.agent.publication.topology_writer import TopologyWriter
 from corelane.agent.publication.write_queue import WriteQueue
+from corelane.apiserver.write.patching import merged
 from corelane.kube import keys
 from corelane.kube.client import APIError
 from corelane.kube.translate.zone_owner import FIELD_MANAGER, zone_owner
@@ -55,8 +56,7 @@ class Server:
             raise APIError(404, "NotFound", "not found")
         assert field_manager == FIELD_MANAGER
         self.written.append(patch)
-        if "zones" in patch:
-            self.stored = patch
+        self.stored = merged(self.stored, patch)
         return self._answer()
 
     async def create(self, whole, field_manager=None):
@@ -131,7 +131,7 @@ def test_an_exporter_that_takes_the_zones_later_is_noticed_by_the_next_write():
             await queue.idle()
 
     assert story(server, changes) == ["nfd-topology-updater"]
-    assert ["zones" in patch for patch in server.written] == [True, True, False]
+    assert ["zones" in patch for patch in server.written] == [True, False, False]
 
 
 def test_zones_are_written_again_once_the_object_of_the_other_exporter_is_deleted():
@@ -216,3 +216,82 @@ def test_a_single_change_after_a_quiet_time_is_written_at_once():
     assert schedule.due(100.1) <= 100.2
     assert schedule.due(100.2) >= 100.9
     assert schedule.due(200.0) <= 200.1
+
+
+def test_only_what_changed_is_sent():
+    server = Server()
+
+    async def changes(writer, queue):
+        for number in (1, 2):
+            writer.write(lambda number=number: body(number))
+            writer.flush()
+            await queue.idle()
+
+    story(server, changes)
+    assert server.written[1] == {"metadata": {"annotations": {keys.CPU_ALLOCATIONS: "2"}}}
+
+
+KEYS = (keys.CPU_ALLOCATIONS, keys.MACHINE, keys.AMPLIFICATION, keys.POD_CPU_ALLOCS)
+texts = st.sampled_from(["", "a", "b"])
+zones = st.lists(
+    st.fixed_dictionaries({"name": st.sampled_from(["node-0", "node-1"]), "capacity": texts}),
+    min_size=1,
+    max_size=2,
+)
+
+
+@st.composite
+def published(draw):
+    """What an agent publishes, optional annotations left out or not."""
+    whole = body(0)
+    own = draw(st.fixed_dictionaries(dict.fromkeys(KEYS[:2], texts), optional=dict.fromkeys(KEYS[2:], texts)))
+    whole["metadata"] |= {"annotations": own, "ownerReferences": [{"uid": draw(texts)}]}
+    return whole | {"zones": draw(zones), "attributes": draw(zones)}
+
+
+@st.composite
+def by_others(draw):
+    """A merge patch of another program: annotations and members changed, added, removed."""
+    annotations = draw(st.dictionaries(st.sampled_from([*KEYS, "other"]), st.none() | texts, max_size=3))
+    more = draw(st.fixed_dictionaries({}, optional={"labels": st.none(), "ownerReferences": st.none()}))
+    return {"metadata": {"annotations": annotations} | more} | draw(
+        st.dictionaries(
+            st.sampled_from(["zones", "topologyPolicies", "other"]), zones | st.none(), max_size=2
+        )
+    )
+
+
+def _published(**annotations):
+    whole = body(0)
+    whole["metadata"] |= {"annotations": annotations, "ownerReferences": [{"uid": "u"}]}
+    return whole
+
+
+FIRST = (None, _published(**dict.fromkeys(KEYS[:2], "a")))
+
+
+@example([FIRST, ({"metadata": {"annotations": {KEYS[2]: "b"}}}, FIRST[1])])
+@example([FIRST, ({"metadata": {"labels": None}}, FIRST[1])])
+@example([FIRST, ({"zones": None}, FIRST[1])])
+@given(st.lists(st.tuples(by_others() | st.none(), published()), min_size=1, max_size=6))
+def test_after_each_write_the_object_has_all_that_is_published_whatever_others_did(steps):
+    server = Server()
+
+    async def changes(writer, queue):
+        for others, whole in steps:
+            if others is not None and server.stored is not None:
+                server.stored = merged(server.stored, others)
+            writer.write(lambda whole=whole: whole)
+            writer.flush()
+            await queue.idle()
+            assert {**server.stored, **whole, "metadata": server.stored["metadata"]} == server.stored
+            for part in ("labels", "ownerReferences"):
+                assert server.stored["metadata"][part] == whole["metadata"][part]
+            annotations = server.stored["metadata"]["annotations"]
+            assert {key: annotations[key] for key in KEYS[:2]} == {
+                key: whole["metadata"]["annotations"][key] for key in KEYS[:2]
+            }
+            for key in KEYS[2:]:
+                assert annotations.get(key) == whole["metadata"]["annotations"].get(key)
+
+    story(server, changes)

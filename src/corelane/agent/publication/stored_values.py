@@ -26,7 +26,7 @@ def _member_agrees(stored: Mapping[str, Any], name: str, wanted: Any) -> bool:
     if wanted is None or wanted in ([], {}):
         return not (wanted is None and name in stored)
     found = stored.get(name)
-    if name in _AMOUNTS:
+    if name in _AMOUNTS and isinstance(wanted, Mapping):  # not so in a topology's zones
         return found is not None and all(_equal(found.get(key), amount) for key, amount in wanted.items())
     if name == "conditions":
         by_type = {one["type"]: one for one in found or ()}

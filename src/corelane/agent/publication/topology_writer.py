@@ -1,6 +1,8 @@
 """The NodeResourceTopology at the API server: written when what admission depends on changes.
 
-There is one writer of zones. Where another exporter owns them, only annotations are written.
+There is one writer of zones. Where another exporter owns them, only annotations are written. Of an object of
+tens of kilobytes only the parts that changed are sent; the answer, which has all of it, shows whether the rest
+is still as it was.
 """
 
 import asyncio
@@ -47,6 +49,8 @@ class TopologyWriter:
         self._objects = objects
         self._version = ""
         """`resourceVersion` of the object as this writer left it, "" before."""
+        self._written_last: dict[str, Any] | None = None
+        """What this writer wrote last, if it is stored: what is equal is not sent again."""
 
     def write(self, make: Make) -> None:
         """Write what `make` returns then, once for all calls until the write is due."""
@@ -72,6 +76,7 @@ class TopologyWriter:
             stored = await self._stored()
             expected = without_zones(body) | {"zones": []} if self.owner else body
             if stored is None or translate.is_damaged(stored, expected):
+                self._written_last = None
                 await self._put(body)
             else:
                 self._version = _version(stored)
@@ -98,16 +103,20 @@ class TopologyWriter:
         if self._objects is not None:
             record, is_new = self._objects.ensure(body, FIELD_MANAGER)
             if is_new:
-                self._version = str(record.revision)
+                self._version, self._written_last = str(record.revision), body
                 return True
             stored: dict[str, Any] | None = record.object()
         else:
             stored = await self._stored()
         if stored is None:
             self._note(await self._client.create(body, field_manager=FIELD_MANAGER))
+            self._written_last = body
             return True
         self._note(stored)
-        return not self.owner and stored_values.agrees(stored, translate.as_patch(body))
+        if self.owner or not stored_values.agrees(stored, translate.as_patch(body)):
+            return False
+        self._written_last = body
+        return True
 
     async def _stored(self) -> dict[str, Any] | None:
         """Return the object at the API server. Raises APIError."""
@@ -121,9 +130,13 @@ class TopologyWriter:
         return stored
 
     async def _put(self, body: dict[str, Any]) -> None:
-        """Patch the object, or create it. Raises APIError."""
-        foreign = bool(self.owner)
-        patch = translate.as_patch(without_zones(body) if foreign else body)
+        """Patch what changed since the last write, or create the object. Raises APIError.
+
+        All of it is written where others changed or removed parts meanwhile.
+        """
+        owner, before, self._written_last = self.owner, self._written_last, None
+        own = without_zones(body) if owner else body
+        patch = translate.as_patch(own, before)
         try:
             stored = await self._client.patch(
                 NodeResourceTopology, self._node, patch, field_manager=FIELD_MANAGER
@@ -132,9 +145,12 @@ class TopologyWriter:
             if error.code != 404:
                 raise
             self._note(await self._client.create(body, field_manager=FIELD_MANAGER))
+            self._written_last = body
             return
         self._note(stored)
-        if foreign and not self.owner:
+        if self.owner == owner and stored_values.agrees(stored, translate.as_patch(own)):
+            self._written_last = own
+        elif (owner and not self.owner) or (before is not None and self.owner == owner):
             await self._put(body)
 
     def _note(self, stored: dict[str, Any]) -> None:

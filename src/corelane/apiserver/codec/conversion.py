@@ -35,10 +35,13 @@ _POD_FIELDS = (
 
 def convert(kind: ServedKind, obj: Object, version: str) -> Object:
     """See `strategy.convert`."""
-    if kind.custom:
-        envelope = {"kind": kind.kind, "apiVersion": kind.api_version(version), "metadata": obj["metadata"]}
-        return {**envelope, **custom_resources.prune(kind.schema[version], _content(obj))}
     wanted = kind.api_version(version)
+    if kind.custom:
+        envelope = {"kind": kind.kind, "apiVersion": wanted, "metadata": obj["metadata"]}
+        content = _content(obj)
+        if obj.get("apiVersion") != wanted:  # else it was pruned when it was decoded
+            content = custom_resources.prune(kind.schema[version], content)
+        return envelope | content
     if obj.get("apiVersion", wanted) == wanted:
         return obj
     names = _EVENT_NAMES if kind.group else _CORE_NAMES

@@ -38,31 +38,37 @@ def prune(record: ObjectType, obj: dict[str, Any], unknown: list[str] | None = N
 
 def _pruned(shape: Shape | None, value: Any, path: str, unknown: list[str]) -> Any:
     """`shape` None is what no schema describes; a value of another type than the schema's has no fields."""
+    kind = type(value)
+    if kind is str or kind is int:
+        return value
     if isinstance(value, dict):
-        return dict(_members(shape, value, path, unknown))
+        return _members(shape, value, path, unknown)
     if isinstance(value, list):
         inner = shape.item if isinstance(shape, ListType) else None
         return [_pruned(inner, item, f"{path}[{index}]", unknown) for index, item in enumerate(value)]
     return plain(value)
 
 
-def _members(
-    shape: Shape | None, value: dict[str, Any], path: str, unknown: list[str]
-) -> list[tuple[str, Any]]:
+def _members(shape: Shape | None, value: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
     rows = shape.fields if isinstance(shape, ObjectType) else {}
-    kept = []
+    within = f"{path}." if path else ""
+    kept = {}
     for name, item in value.items():
-        where = f"{path}.{name}" if path else name
         row = rows.get(name)
         if row is None:
-            unknown.append(where)
+            unknown.append(f"{within}{name}")
+        elif type(item) is str:
+            kept[name] = item
         elif item is not None:
-            kept.append((name, _pruned(row.shape, item, where, unknown)))
+            kept[name] = _pruned(row.shape, item, f"{within}{name}", unknown)
     return kept
 
 
 def plain(tree: Any) -> Any:
     """A tree of the reader's as JSON's own types, as an encoder takes them."""
+    kind = type(tree)
+    if kind is str or kind is int:
+        return tree
     if isinstance(tree, Float):
         return float(tree)
     if isinstance(tree, list):
@@ -76,12 +82,14 @@ def note_repeats(tree: Any, path: str, notes: StrictNotes) -> None:
     """Note the repeated keys anywhere in a tree."""
     if isinstance(tree, list):
         for index, item in enumerate(tree):
-            note_repeats(item, f"{path}[{index}]", notes)
+            if isinstance(item, dict | list):
+                note_repeats(item, f"{path}[{index}]", notes)
     elif isinstance(tree, dict):
-        seen = set()
+        repeats, seen = isinstance(tree, RepeatedKeys), set()
         for name, item in pairs(tree):
-            where = f"{path}.{name}" if path else name
-            if isinstance(tree, RepeatedKeys) and name in seen:
-                notes.duplicate(where)
-            seen.add(name)
-            note_repeats(item, where, notes)
+            if repeats or isinstance(item, dict | list):
+                where = f"{path}.{name}" if path else name
+                if name in seen:
+                    notes.duplicate(where)
+                seen.add(name)
+                note_repeats(item, where, notes)

@@ -42,8 +42,9 @@ class _Detail(msgspec.Struct):
     detail: list[CPUDetail]
 
 
+@lru_cache(maxsize=16)
 def dump(machine: Machine) -> str:
-    """Return the machine's usable CPUs as text."""
+    """Return the machine's usable CPUs as text. Cached: it is published with every change of the ledger."""
     cpus = [cpu for cpu in machine.cpus if cpu.id in machine.usable]
     levels = {name: _units(cpus, name) for name in _LEVELS if name in _REQUIRED or _unusual(cpus, name)}
     sets = {name: str(value) for name in _SETS if (value := getattr(machine, name) & machine.usable)}
@@ -142,8 +143,9 @@ def _with_cpus(nodes: Mapping[int, NUMANode], cpus: Iterable[CPU]) -> tuple[NUMA
     )
 
 
+@lru_cache(maxsize=16)
 def detail(machine: Machine) -> str:
-    """Return Koordinator's `cpu-topology` of the usable CPUs."""
+    """Return Koordinator's `cpu-topology` of the usable CPUs. Cached, as `dump`."""
     numbers = _core_numbers(machine)
     rows = [
         CPUDetail(cpu.id, numbers(cpu), cpu.socket, cpu.numa)

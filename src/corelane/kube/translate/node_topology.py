@@ -86,11 +86,26 @@ def topology(
     }
 
 
-def as_patch(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object of `topology` as a merge patch, which removes optional annotations that it lacks."""
+def as_patch(body: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the object of `topology` as a merge patch, which removes optional annotations that it lacks.
+
+    With `before`, the object as it was written last, the patch has only what differs.
+    """
     metadata = body["metadata"]
     annotations = dict.fromkeys(koordlet.OPTIONAL) | metadata["annotations"]
-    return {**body, "metadata": {**metadata, "annotations": annotations}}
+    whole = {**body, "metadata": {**metadata, "annotations": annotations}}
+    if before is None:
+        return whole
+    known = before["metadata"]
+    changed = {key: text for key, text in annotations.items() if known["annotations"].get(key) != text}
+    return _differing(body, before) | {
+        "metadata": _differing(metadata, known) | ({"annotations": changed} if changed else {})
+    }
+
+
+def _differing(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
+    own = {"metadata", "annotations"}
+    return {name: part for name, part in new.items() if name not in own and old.get(name) != part}
 
 
 def is_damaged(stored: Mapping[str, Any], body: Mapping[str, Any]) -> bool:

@@ -10,6 +10,7 @@ scheduler-plugins uses, can still become exclusive. Memory's `allocatable` leave
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from corelane import quantity
@@ -60,10 +61,24 @@ def zones(
     L3 domains are left out where each is a NUMA node or a socket. `taken` are the CPUs, as a mask, that
     annotations name as taken.
     """
+    return [
+        _with_resources(zone, unit, node, state, taken)
+        for zone, unit, node in _outline(machine, frozenset(levels))
+    ]
+
+
+@lru_cache(maxsize=16)
+def _outline(
+    machine: Machine, levels: frozenset[Level]
+) -> tuple[tuple[Mapping[str, Any], "_Unit", NUMANode | None], ...]:
+    """The zones without their resources, which alone depend on the ledger; of a NUMA node's with the node."""
     units = [unit for unit in _units(machine) if unit.level in levels]
     nodes = {f"{_NODE_PREFIX}{node.id}": node for node in machine.nodes}
     parents = sorted((unit for unit in units if unit.level != "core"), key=_size)
-    return [_zone(unit, _parent(unit, parents), nodes.get(unit.name), state, taken) for unit in units]
+    return tuple(
+        (_zone(unit, _parent(unit, parents), nodes.get(unit.name)), unit, nodes.get(unit.name))
+        for unit in units
+    )
 
 
 def _units(machine: Machine) -> Iterator[_Unit]:
@@ -95,7 +110,7 @@ def _holds(parent: _Unit, unit: _Unit) -> bool:
     return parent.cpus != unit.cpus or _DEPTH[parent.level] < _DEPTH[unit.level]
 
 
-def _zone(unit: _Unit, parent: str, node: NUMANode | None, state: NodeState, taken: int) -> dict[str, Any]:
+def _zone(unit: _Unit, parent: str, node: NUMANode | None) -> dict[str, Any]:
     zone: dict[str, Any] = {"name": unit.name, "type": _TYPES[unit.level]}
     if parent:
         zone["parent"] = parent
@@ -106,10 +121,16 @@ def _zone(unit: _Unit, parent: str, node: NUMANode | None, state: NodeState, tak
         ]
     if unit.cpus:
         zone["attributes"] = [{"name": "cpus", "value": str(CPUSet.from_mask(unit.cpus))}]
-    if node or unit.level != "socket":
-        more = (*_memory(node, state.memory.get(node.id)), *_devices(node, state)) if node else ()
-        zone["resources"] = [_cpus(unit.cpus, state, taken), *more]
     return zone
+
+
+def _with_resources(
+    zone: Mapping[str, Any], unit: _Unit, node: NUMANode | None, state: NodeState, taken: int
+) -> dict[str, Any]:
+    if not node and unit.level == "socket":
+        return dict(zone)
+    more = (*_memory(node, state.memory.get(node.id)), *_devices(node, state)) if node else ()
+    return {**zone, "resources": [_cpus(unit.cpus, state, taken), *more]}
 
 
 def _cpus(cpus: int, state: NodeState, taken: int) -> _Resource:
