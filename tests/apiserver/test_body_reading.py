@@ -175,3 +175,51 @@ def test_the_first_document_counts():
 def test_a_document_has_not_too_many_nodes():
     with pytest.raises(ReadError, match="more than 100000 nodes"):
         read_yaml(b"[" + b"a," * 100_000 + b"]")
+
+
+odd_texts = st.sampled_from(["a", "b", "kind", "é", "\U0001f600", "\ud800", 'q"', "\\u0041", "1" * 21])
+odd_scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(10**18, 10**22)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | odd_texts
+)
+odd_values = st.recursive(
+    odd_scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(odd_texts, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def _told(tree):
+    """A tree with the types of its parts, the text of numbers and all members of objects."""
+    if isinstance(tree, dict):
+        return type(tree), [(name, _told(part)) for name, part in json_reading.pairs(tree)]
+    if isinstance(tree, list):
+        return list, [_told(part) for part in tree]
+    return type(tree), tree.text if isinstance(tree, Float) else tree
+
+
+def _read(reader, body):
+    try:
+        return _told(reader(body))
+    except json_reading.ReadError as error:
+        return str(error)
+
+
+@example(b'{"a":1,"a":1}')
+@example(b"1" * 21)
+@example(b"[" * 300 + b"]" * 300)
+@example(b"[1.0,-0,1e400,NaN]")
+@example(b'"\xff"')
+@example(b"")
+@given(
+    st.one_of(
+        odd_values.map(lambda tree: json.dumps(tree, separators=(",", ":"), ensure_ascii=False)),
+        odd_values.map(json.dumps),
+    ).map(lambda text: text.encode(errors="surrogatepass"))
+)
+def test_the_faster_way_reads_what_the_exact_one_reads(body):
+    assert _read(read_json, body) == _read(json_reading._read_exactly, body)

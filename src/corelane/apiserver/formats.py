@@ -5,6 +5,7 @@ Upstream: apimachinery's `pkg/util/validation` and `pkg/api/validate/content`.
 
 import ipaddress
 import re
+from functools import lru_cache
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -95,6 +96,16 @@ def name_prefix(text: str) -> str:
 
 def qualified_name(text: str) -> list[str]:
     """The key of a label, a taint, a condition: a name with or without a domain before it."""
+    return list(_qualified_name_faults(text))
+
+
+@lru_cache(maxsize=1024)
+def _qualified_name_faults(text: str) -> tuple[str, ...]:
+    """Cached: the keys of labels and annotations are few, and checked with every write of their object."""
+    return tuple(_checked_qualified_name(text))
+
+
+def _checked_qualified_name(text: str) -> list[str]:
     parts = text.split("/")
     if len(parts) > 2:
         form = _format(_KEY_TEXT, _NAME, "MyName", "my.name", "123-abc")

@@ -3,6 +3,7 @@
 A stored object is its JSON at one revision, and what selectors look at; `store.database` keeps them.
 """
 
+import marshal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -17,10 +18,17 @@ _decode = msgspec.json.Decoder(Object).decode
 
 
 def copied(value: Any) -> Any:
-    """Copy a JSON value; much faster than `copy.deepcopy`."""
+    """Copy a JSON value; much faster than `copy.deepcopy`, and through `marshal` than in Python."""
+    try:
+        return marshal.loads(marshal.dumps(value))  # noqa: S302 - of this process
+    except ValueError:  # a value of a reader's own type
+        return _copied(value)
+
+
+def _copied(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: copied(part) for name, part in value.items()}
-    return [copied(part) for part in value] if isinstance(value, list) else value
+        return {name: _copied(part) for name, part in value.items()}
+    return [_copied(part) for part in value] if isinstance(value, list) else value
 
 
 class StoreError(Exception):

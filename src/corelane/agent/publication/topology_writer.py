@@ -1,8 +1,7 @@
 """The NodeResourceTopology at the API server: written when what admission depends on changes.
 
-There is one writer of zones. Where another exporter owns them, only annotations are written. Of an object of
-tens of kilobytes only the parts that changed are sent; the answer, which has all of it, shows whether the rest
-is still as it was.
+There is one writer of zones. Where another exporter owns them, only annotations are written. The object has
+tens of kilobytes: only the parts that changed are sent, and the answer shows whether the rest is as it was.
 """
 
 import asyncio

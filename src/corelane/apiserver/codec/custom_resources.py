@@ -16,7 +16,6 @@ _ENVELOPE = ("apiVersion", "kind", "metadata")
 
 def decode(record: ObjectType, tree: Any, notes: StrictNotes) -> dict[str, Any]:
     """Read one custom object. Raises DecodeError where its metadata is not metadata."""
-    note_repeats(tree, "", notes)
     inside = StrictNotes()
     metadata = decoding.decode(OBJECT_META, tree.get("metadata"), inside)
     for text in inside.strict:

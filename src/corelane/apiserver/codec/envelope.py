@@ -40,14 +40,22 @@ def decode(
         text = body.decode(errors="replace")
         raise _unrecognized(kind, f"Object 'Kind' is missing in '{text}'", body)
     check(kind, version, tree)
-    return shaped(kind, version, tree, field_validation=field_validation)
+    notes = StrictNotes()
+    if kind.custom:
+        custom_resources.note_repeats(tree, "", notes)
+    return shaped(kind, version, tree, field_validation=field_validation, notes=notes)
 
 
 def shaped(
-    kind: ServedKind, version: str, tree: Object, *, field_validation: str = "Warn"
+    kind: ServedKind,
+    version: str,
+    tree: Object,
+    *,
+    field_validation: str = "Warn",
+    notes: StrictNotes | None = None,
 ) -> tuple[Object, list[str]]:
-    """Decode values that are parsed already, as `decode`. Raises StatusError 400."""
-    notes = StrictNotes()
+    """Decode values that are parsed already, as `decode`; `notes` are of parsing. Raises StatusError 400."""
+    notes = notes or StrictNotes()
     try:
         decode_tree = custom_resources.decode if kind.custom else decoding.decode
         made = decode_tree(kind.schema[version], tree, notes)

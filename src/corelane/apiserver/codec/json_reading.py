@@ -54,6 +54,7 @@ def _unusual(_: str) -> float:
     raise _Unusual
 
 
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{21}")
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(float_hook=_unusual).decode
 
@@ -65,7 +66,7 @@ def read_json(body: bytes) -> Any:
     """
     try:
         tree = _decode(body)
-        if _encode(tree) == body and not _may_be_deep(body, b"[", b"{"):
+        if _encode(tree) == body and not (_may_be_deep(body, b"[", b"{") or _LONG_NUMBER.search(body)):
             return tree
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, _Unusual):
         pass

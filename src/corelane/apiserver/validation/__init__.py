@@ -99,7 +99,7 @@ def _own_rules(kind: ServedKind, obj: Object, old: Object | None, version: str) 
     """The rules of the kind's table."""
     record = kind.schema[version]
     if kind.custom:
-        return custom_rules.validate(record, obj)
+        return custom_rules.validate(record, obj, old)
     if kind.plural in _SPEC_ONLY:
         return _pod_rules(obj, old)
     return walk(record, obj, "", Scope(obj, old)) if record.order else ()

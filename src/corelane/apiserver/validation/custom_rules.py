@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from corelane.apiserver.schema.notation import FieldRow, ListType, ObjectType, ScalarType, Shape
 from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
@@ -15,34 +17,45 @@ from corelane.apiserver.validation.causes import child, item
 _ENVELOPE = {"apiVersion", "kind", "metadata"}
 _NOWHERE = "<nil>"
 
-
-def validate(record: ObjectType, obj: dict[str, Any]) -> list[StatusCause]:
-    """The faults of an object against its schema; those of missing fields come last at each level."""
-    return list(_record(record, obj, ""))
+Object = dict[str, Any]
+_encode = msgspec.json.Encoder().encode
 
 
-def _record(record: ObjectType, obj: dict[str, Any], path: str) -> Iterator[StatusCause]:
+def validate(record: ObjectType, obj: Object, old: Object | None = None) -> list[StatusCause]:
+    """The faults of an object against its schema; those of missing fields come last at each level.
+
+    What is as in `old`, the valid object that it replaces, is not looked at again.
+    """
+    return list(_record(record, obj, "", old))
+
+
+def _record(record: ObjectType, obj: Object, path: str, old: Any) -> Iterator[StatusCause]:
     rows = [row for row in record if not (path == "" and row.name in _ENVELOPE)]
+    before = old if isinstance(old, dict) else {}
     for row in rows:
         if obj.get(row.name) is not None:
-            yield from _value(row.shape, obj[row.name], child(path, row.name), row)
+            yield from _value(row.shape, obj[row.name], child(path, row.name), row, before.get(row.name))
     for row in rows:
         if row.presence == "req" and obj.get(row.name) is None:
             yield causes.required(child(path, row.name))
 
 
-def _value(shape: Shape, value: Any, path: str, row: FieldRow) -> Iterator[StatusCause]:
+def _value(shape: Shape, value: Any, path: str, row: FieldRow, old: Any) -> Iterator[StatusCause]:
     if isinstance(shape, ScalarType):
         yield from _scalar(shape, value, path, row)
+        return
+    if old is not None and _encode(value) == _encode(old):  # unlike `==` this tells 1 from True
         return
     wanted = "object" if isinstance(shape, ObjectType) else "array"
     if _type_of(value) != wanted:
         yield _wrong_type(path, wanted, _type_of(value))
     elif isinstance(shape, ObjectType):
-        yield from _record(shape, value, path)
+        yield from _record(shape, value, path, old)
     elif isinstance(shape, ListType):
+        before = old if isinstance(old, list) else []
         for index, part in enumerate(value):
-            yield from _value(shape.item, part, item(path, index), row)
+            known = before[index] if index < len(before) else None
+            yield from _value(shape.item, part, item(path, index), row, known)
 
 
 def _scalar(shape: ScalarType, value: Any, path: str, row: FieldRow) -> Iterator[StatusCause]:
