@@ -132,10 +132,11 @@ async def burst(cluster: Cluster, sampler: PartSampler, figures: dict[str, Any],
 def requests(metrics: Any) -> Counter[str]:
     """Return the number of answered requests by verb, resource and subresource."""
     found: Counter[str] = Counter()
-    for labels, number in metrics._totals.items():
-        said = dict(labels)
-        part = f"/{said['subresource']}" if said["subresource"] else ""
-        found[f"{said['verb']} {said['resource']}{part} {said['code']}"] += number
+    for sample in metrics._totals.collect()[0].samples:
+        if sample.name.endswith("_total"):
+            said = sample.labels
+            part = f"/{said['subresource']}" if said["subresource"] else ""
+            found[f"{said['verb']} {said['resource']}{part} {said['code']}"] += int(sample.value)
     return found
 
 
