@@ -11,6 +11,7 @@ from corelane.apiserver.status_errors import StatusError
 from support.apiserver import VIEWER, served
 
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 USERS = (User("admin", ("system:masters",)), User("viewer"), ANONYMOUS)
@@ -30,6 +31,22 @@ async def test_callers_learn_who_they_are(api):
 
 
 @served
+async def test_administrators_learn_to_which_user_a_token_belongs(api):
+    known = (await api("POST", TOKENS, {"spec": {"token": VIEWER}})).body
+    assert known["status"] == {
+        "authenticated": True,
+        "user": {"username": "viewer", "groups": ["system:authenticated"]},
+        "audiences": ["https://kubernetes.default.svc"],
+    }
+    refused = {"user": {}, "error": "invalid bearer token"}
+    for spec in ({"token": "wrong"}, {"token": f"{VIEWER} x"}, {"token": VIEWER, "audiences": ["other"]}):
+        answer = await api("POST", TOKENS, {"spec": spec})
+        assert (answer.status, answer.body["status"]) == (201, refused)
+    assert (await api("POST", TOKENS, {"spec": {}})).status == 400
+    assert (await api("POST", TOKENS, {"spec": {"token": VIEWER}}, token=VIEWER)).status == 403
+
+
+@served
 async def test_callers_learn_what_they_may_do(api):
     pods = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "default"}}}
     assert (await api("POST", ACCESS, pods)).body["status"] == {"allowed": True}
@@ -45,7 +62,7 @@ async def test_callers_learn_what_they_may_do(api):
 
 @served
 async def test_reviews_are_created_only(api):
-    for path in (WHO, ACCESS, RULES):
+    for path in (WHO, TOKENS, ACCESS, RULES):
         for method in ("GET", "PUT", "PATCH", "DELETE"):
             assert (await api(method, path)).status == 405
         assert (await api.get(f"{path}/x")).status == 404

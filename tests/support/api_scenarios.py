@@ -697,6 +697,7 @@ REVIEWS = (
     "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
     "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
     "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+    "/apis/authentication.k8s.io/v1/tokenreviews",
 )
 
 
@@ -717,12 +718,17 @@ def reviews(rng: Random) -> Steps:
             both = {"resourceAttributes": resource, "nonResourceAttributes": plain}
             one = rng.choice(tuple(both))
             body = {"spec": rng.choice(({one: both[one]}, {one: both[one]}, {}, both))}
+        elif "token" in path:
+            token = rng.choice(("admintoken", "viewtoken", "wrong", ""))
+            body = {"spec": {"token": token}}
+            if rng.random() < 0.3:
+                body["spec"]["audiences"] = rng.choice(([], ["https://kubernetes.default.svc"], ["other"]))
         elif "rules" in path:
             body = {"spec": rng.choice(({"namespace": "default"}, {"namespace": "none"}, {}))}
         method = rng.choice(("POST", "POST", "POST", "POST", "GET", "PUT", "DELETE"))
         suffix = rng.choice(("", "", "", "", "/x"))
         headers = rng.choice(({}, {}, _VIEWER, _NOBODY))
-        ignore = ["body.metadata.managedFields", "body.status.userInfo.uid"]
+        ignore = ["body.metadata.managedFields", "body.status.userInfo.uid", "body.status.user.uid"]
         rules = ["body.status.nonResourceRules", "body.status.resourceRules"] if "rules" in path else []
         steps.append(step(method, path + suffix, body if method in {"POST", "PUT"} else None, headers,
                           ignore=ignore + rules))  # fmt: skip

@@ -19,7 +19,12 @@ from corelane.apiserver.schema.disruption_kind import POD_DISRUPTION_BUDGET
 from corelane.apiserver.schema.node_kind import NODE
 from corelane.apiserver.schema.notation import ObjectType
 from corelane.apiserver.schema.pod_kind import POD
-from corelane.apiserver.schema.review_kinds import ACCESS_REVIEW, RULES_REVIEW, SELF_SUBJECT_REVIEW
+from corelane.apiserver.schema.review_kinds import (
+    ACCESS_REVIEW,
+    RULES_REVIEW,
+    SELF_SUBJECT_REVIEW,
+    TOKEN_REVIEW,
+)
 from corelane.apiserver.schema.storage_kinds import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
 
 
@@ -142,6 +147,7 @@ EVICTIONS = _kind(EVICTION, "evictions", group="policy")
 # What is answered at once and not stored.
 REVIEWS: tuple[ServedKind, ...] = (
     _kind(SELF_SUBJECT_REVIEW, "selfsubjectreviews", group="authentication.k8s.io", namespaced=False),
+    _kind(TOKEN_REVIEW, "tokenreviews", group="authentication.k8s.io", namespaced=False),
     _kind(ACCESS_REVIEW, "selfsubjectaccessreviews", group="authorization.k8s.io", namespaced=False),
     _kind(RULES_REVIEW, "selfsubjectrulesreviews", group="authorization.k8s.io", namespaced=False),
 )

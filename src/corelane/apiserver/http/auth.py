@@ -87,12 +87,18 @@ def authenticate(header: str | None, tokens: Mapping[str, User]) -> User:
     parts = (header or "").strip().split(" ", 2)
     if len(parts) < 2 or parts[0].lower() != "bearer" or not parts[1]:
         return ANONYMOUS
-    given = parts[1].encode(errors="surrogateescape")
+    user = user_of(parts[1], tokens)
+    if user is None:
+        raise status_errors.unauthorized()
+    return user
+
+
+def user_of(token: str, tokens: Mapping[str, User]) -> User | None:
+    """The user that a token belongs to, or None."""
+    given = token.encode(errors="surrogateescape")
     # every token is compared, so that the time taken does not depend on the tokens
     found = [user for known, user in tokens.items() if hmac.compare_digest(known.encode(), given)]
-    if not found:
-        raise status_errors.unauthorized()
-    return found[0]
+    return found[0] if found else None
 
 
 def groups_of(user: User) -> tuple[str, ...]:

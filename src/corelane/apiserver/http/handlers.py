@@ -4,7 +4,7 @@ Checks come in upstream's order: route, method, content type, Accept, options, b
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
@@ -42,6 +42,7 @@ class Context:
 
     backend: Backend
     log_source: pod_logs.LogSource | None = None
+    tokens: Mapping[str, User] = field(default_factory=dict)
     watches: set[WatchStream] = field(default_factory=set)
 
 
@@ -306,7 +307,7 @@ async def evict(call: Call) -> web.Response:
 async def review(call: Call) -> web.Response:
     view = call.view()
     _, obj = await _decoded(call, "CreateOptions", call.kind)
-    found = reviews.answer(call.user, obj, call.backend.timestamp())
+    found = reviews.answer(call.user, obj, call.backend.timestamp(), call.context.tokens)
     body = wire.body(view.representation, found)
     return responses.data(body, view.representation.media, 201, warnings=call.warnings)
 

@@ -1,6 +1,6 @@
-"""Answers to reviews: who the caller is, and what the caller may do."""
+"""Answers to reviews: who the caller is, what the caller may do, and to which user a token belongs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from corelane.apiserver import status_errors
 from corelane.apiserver.http import auth
@@ -10,17 +10,32 @@ from corelane.apiserver.stored_objects import Object
 from corelane.apiserver.validation import causes
 
 _ONE_OF = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+_AUDIENCE = "https://kubernetes.default.svc"
 _NOT_BOTH = "cannot be specified in combination with resourceAttributes"
 
 
-def answer(user: User, review: Object, now: str) -> Object:
-    """Fill in a review's status. Raises StatusError."""
+def answer(user: User, review: Object, now: str, tokens: Mapping[str, User] | None = None) -> Object:
+    """Fill in a review's status; `tokens` are those that the server knows. Raises StatusError."""
+    if review["kind"] == "TokenReview":
+        return _token(review, tokens or {})
     return _ANSWERS[review["kind"]](user, review, now)
 
 
 def _who(user: User, review: Object, now: str) -> Object:
     info = {"username": user.name, "groups": list(auth.groups_of(user))}
     return {**review, "metadata": {"creationTimestamp": now}, "status": {"userInfo": info}}
+
+
+def _token(review: Object, tokens: Mapping[str, User]) -> Object:
+    """A token is good for the API server alone, whatever other audiences are asked for."""
+    token, audiences = review["spec"].get("token", ""), review["spec"].get("audiences") or [_AUDIENCE]
+    if not token:
+        raise status_errors.bad_request("token is required for TokenReview in authentication")
+    user = auth.user_of(token, tokens) if _AUDIENCE in audiences else None
+    if user is None:
+        return {**review, "status": {"user": {}, "error": "invalid bearer token"}}
+    info = {"username": user.name, "groups": list(auth.groups_of(user))}
+    return {**review, "status": {"authenticated": True, "user": info, "audiences": [_AUDIENCE]}}
 
 
 def _access(user: User, review: Object, _now: str) -> Object:

@@ -121,7 +121,7 @@ class APIServer:
         pipeline.make_default_objects(backend)
         if self._prepare:
             self._prepare(backend)
-        self._context = handlers.Context(backend, self._log_source)
+        self._context = handlers.Context(backend, self._log_source, self._tokens)
         self._runner = web.ServerRunner(connections.Connections(self._handle), shutdown_timeout=_SHUTDOWN)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._tls)

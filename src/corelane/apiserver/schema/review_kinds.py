@@ -1,4 +1,4 @@
-"""Reviews: questions about the caller that are answered at once and not stored."""
+"""Reviews: questions about the caller, or about a token, that are answered at once and not stored."""
 
 from corelane.apiserver.schema.notation import record
 from corelane.apiserver.schema.object_meta import kind
@@ -9,6 +9,16 @@ AUTHORIZATION = "io.k8s.api.authorization.v1."
 record("UserInfo", "username=1 uid=2 groups:[]string=3", package=AUTHENTICATION)
 record("SelfSubjectReviewStatus", "userInfo+:UserInfo=1", package=AUTHENTICATION)
 SELF_SUBJECT_REVIEW = kind("SelfSubjectReview", "status+:SelfSubjectReviewStatus=2", package=AUTHENTICATION)
+
+record("TokenReviewSpec", "token=1 audiences:[]string=2", package=AUTHENTICATION)
+record(
+    "TokenReviewStatus",
+    "authenticated:bool=1 user+:UserInfo=2 audiences:[]string=4 error=3",
+    package=AUTHENTICATION,
+)
+TOKEN_REVIEW = kind(
+    "TokenReview", "spec!:TokenReviewSpec=2 status+:TokenReviewStatus=3", package=AUTHENTICATION
+)
 
 record(
     "ResourceAttributes",

@@ -7,7 +7,8 @@ from typing import Any
 
 from corelane.apiserver import status_errors
 from corelane.apiserver.api_requests import Target, WriteOptions
-from corelane.apiserver.codec import custom_resources, decoding, envelope, yaml_reading
+from corelane.apiserver.codec import custom_resources, decoding, envelope, unstructured, yaml_reading
+from corelane.apiserver.codec.decoding import DecodeError
 from corelane.apiserver.codec.json_reading import ReadError
 from corelane.apiserver.ownership import applying, last_applied, managers
 from corelane.apiserver.ownership.applying import Applied, Applier
@@ -90,13 +91,17 @@ def _repeated_keys(body: bytes, options: WriteOptions) -> list[str]:
 
 def _shaped(resource: Resource, merged: Object, config: Object) -> Object:
     """Decode a merged object as one of the kind. Raises StatusError 500."""
+    kind, version = resource.kind, resource.version
     try:
-        return envelope.shaped(resource.kind, resource.version, merged, field_validation="Ignore")[0]
+        if not kind.custom:
+            merged = unstructured.restore(kind.schema[version], merged)
+        return envelope.shaped(kind, version, merged, field_validation="Ignore")[0]
+    except DecodeError as error:
+        why = f"unable to convert unstructured object to {applying.gvk(config)}: {error}"
     except StatusError as error:
-        named = applying.described(config)
-        raise status_errors.internal(
-            f"failed to convert new object ({named}) to proper version: {error.message}"
-        ) from None
+        why = error.message
+    named = applying.described(config)
+    raise status_errors.internal(f"failed to convert new object ({named}) to proper version: {why}")
 
 
 def _check_place(target: Target, obj: Object, *, exists: bool) -> None:
