@@ -34,7 +34,7 @@ def test_the_runtime_opens_on_cgroup_v2_and_leaves_no_group(story):
     facts = story.of("opening")
     assert (facts["enforcement"], facts["notice"]) == ("cgroup v2", "")
     assert facts["open"] == ["corelane"]
-    assert {"cpuset", "cpu"} <= {*facts["handed down"]}
+    assert {"cpuset", "cpu", "memory"} <= {*facts["handed down"]}
     assert facts["left"] == []
 
 
@@ -87,6 +87,22 @@ def test_no_task_leaves_its_cpus_by_asking_for_others(story):
 
 def test_the_kernel_throttles_at_the_limit(story):
     assert story.of("throttling")["throttled periods"] > 0
+
+
+def test_memory_limits_hold_and_the_whole_container_ends(story):
+    facts = story.of("out_of_memory")
+    assert facts["ends"] == {
+        "main": [137, True],
+        "child": [137, True],
+        "within": [0, False],
+        "free": [0, False],
+        "pod": [137, True],
+    }
+    files = facts["files"]
+    assert (files["memory.max"], files["memory.oom.group"]) == (str(32 << 20), "1")
+    assert files.get("memory.swap.max", "0") == "0"
+    assert files["pod"] == str(128 << 20)
+    assert facts["left"] == []
 
 
 def test_a_stop_ends_every_process_even_those_that_ignore_it(story):

@@ -65,6 +65,17 @@ for wanted in ({0, 1, 2, 3}, {0}):
     print(sorted(os.sched_getaffinity(0)))
 """
 
+MEMORY_LIMIT = 32 << 20
+EATER = "held = [bytearray(b'x') * (1 << 20) for _ in range(64)]"
+CHILD_EATS = f"""
+import os
+child = os.fork()
+if child == 0:
+    {EATER}
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
 Facts = dict[str, Any]
 Scene = Callable[[], Awaitable[Facts]]
 
@@ -193,6 +204,35 @@ def _throttled(group: Path) -> int:
     return int(dict(lines)["nr_throttled"])
 
 
+async def out_of_memory() -> Facts:
+    """Containers beyond their limits: alone, by a child, and with the limit of their pod."""
+    async with opened() as runtime:
+        limited = {"memory_limit": MEMORY_LIMIT, "pod_memory_limit": 4 * MEMORY_LIMIT}
+        asked = {
+            "main": spec("main", *PYTHON, EATER, cpus="1", **limited),
+            "child": spec("child", *PYTHON, CHILD_EATS, cpus="1", **limited),
+            "within": spec("within", *PYTHON, "print('fine')", cpus="1", **limited),
+            "free": spec("free", *PYTHON, EATER, cpus="1", pod_uid="0a1c"),
+            "pod": spec("pod", *PYTHON, EATER, cpus="1", pod_uid="0a1d", pod_memory_limit=MEMORY_LIMIT),
+        }
+        ends = {name: await _ended(runtime, await runtime.start(one)) for name, one in asked.items()}
+        idle = await runtime.start(spec("idle", "sleep", "600", cpus="1", **limited))
+        group = group_of(runtime, "idle")
+        names = ("memory.max", "memory.swap.max", "memory.oom.group")
+        read = {name: (group / name).read_text().strip() for name in names if (group / name).exists()}
+        read["pod"] = (group.parent / "memory.max").read_text().strip()
+        await runtime.stop(idle.id, 0)
+    return {"ends": ends, "files": read, "left": groups_left()}
+
+
+async def _ended(runtime: LocalRuntime, one: RuntimeStatus) -> list[Any]:
+    while True:
+        found = {status.id: status for status in await runtime.containers()}[one.id]
+        if found.state == "exited":
+            return [found.exit_code, found.oom_killed]
+        await asyncio.sleep(0.1)
+
+
 async def stopping() -> Facts:
     """Processes that ignore SIGTERM, two of which have left for sessions of their own."""
     async with opened() as runtime:
@@ -299,7 +339,7 @@ async def delegated() -> Facts:
 
 def _group_of_others(name: str) -> Path:
     """A group beside ours that has our controllers."""
-    (TOP / "cgroup.subtree_control").write_text("+cpuset +cpu")
+    (TOP / "cgroup.subtree_control").write_text("+cpuset +cpu +memory")
     (TOP / name).mkdir()
     return TOP / name
 
@@ -390,7 +430,10 @@ def _lanes() -> list[str]:
 
 
 STORY: tuple[tuple[Scene, float], ...] = (
-    *((scene, PATIENCE) for scene in (opening, starting_and_updating, trying_to_leave, throttling)),
+    *(
+        (scene, PATIENCE)
+        for scene in (opening, starting_and_updating, trying_to_leave, throttling, out_of_memory)
+    ),
     *((scene, PATIENCE) for scene in (stopping, ending_by_itself, adopting, losing_a_cpu)),
     *((scene, PATIENCE) for scene in (delegated, boxed_in)),
     (demo, DEMO_SECONDS),
