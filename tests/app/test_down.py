@@ -90,6 +90,7 @@ def test_purge_removes_the_directory_but_no_file_of_others(left: tuple[Path, Up,
     data, running, before = left
     running.kill()
     (data / "notes.txt").write_text("mine")
+    (data / "corelane.log").write_text("of --detach")
     answer = down("--data-dir", str(data), "--grace-seconds", "0", "--purge")
     assert ended(before)
     assert [path.name for path in data.iterdir()] == ["notes.txt"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from pathlib import Path
 
@@ -77,6 +78,43 @@ def test_reserving_all_cpus_is_an_error_of_one_line(text: str) -> None:
     said = given(reserved_cpus=text)
     with pytest.raises(SettingsError, match=r"^--reserved-cpus .* reserves all CPUs of this machine \(0-1\)"):
         options.check_settings(said, options.settings(said), parse_spec("core:2"))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('reservedCPUs: "0-1"', r"reservedCPUs 0-1"),
+        ('reservedCPUs: "0,1"\npolicy: static', r"reservedCPUs 0-1"),
+        ("reservedCPUCount: 2", r"reservedCPUCount 2"),
+    ],
+)
+def test_a_node_file_that_reserves_all_cpus_is_an_error_that_names_it(
+    tmp_path: Path, text: str, value: str
+) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text(f"{text}\n")
+    said = given(node_config=file)
+    match = rf"^{re.escape(str(file))}: {value} reserves all CPUs of this machine \(0-1\), none is left"
+    with pytest.raises(SettingsError, match=match):
+        options.check_settings(said, options.settings(said), parse_spec("core:2"))
+    options.check_settings(said, options.settings(given(reserved_cpus="1")), parse_spec("core:2"))
+    options.check_settings(said, options.settings(said), parse_spec("core:4"))
+
+
+def test_simulated_nodes_with_all_cpus_reserved_are_an_error_too(tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text('simulated: {reservedCPUs: "0-3"}\n')
+    said = given(node_config=file)
+    config = options.simulated_settings(options.settings(said), said)
+    with pytest.raises(SettingsError, match=r"of simulated nodes: reservedCPUs 0-3 reserves all CPUs"):
+        options.check_settings(said, config, parse_spec("core:4"), "of simulated nodes: ")
+
+
+def test_the_only_cpu_may_be_reserved_by_a_file_as_it_is_by_default(tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text('reservedCPUs: "0"\n')
+    said = given(node_config=file)
+    options.check_settings(said, options.settings(said), parse_spec("core:1"))
 
 
 def test_missing_reserved_cpus_are_an_error_that_names_the_option() -> None:

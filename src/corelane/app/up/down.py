@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from corelane.app.up import datadir
+from corelane.app.up.detach import LOG_NAME
 from corelane.kernel import proc
 from corelane.runtime import instances
 from corelane.runtime.instances import InstanceContainer
@@ -19,7 +20,7 @@ from corelane.runtime.instances import InstanceContainer
 _STOP_SECONDS: Final = 60.0
 _OWN_FILES: Final = re.compile(
     r"lock|kubeconfig|scheduler\.json|server\.pem|ca\.crt|apiserver\.(lock|db.*)|nodes|\.(kubeconfig|apiserver"
-    r"|scheduler|server|ca)\..*\.tmp"
+    r"|scheduler|server|ca)\..*\.tmp|" + re.escape(LOG_NAME)
 )
 """What `corelane up` writes into a data directory; other files are not touched."""
 

@@ -104,10 +104,10 @@ def settings(options: UpOptions) -> NodeConfig:
 
 def check_settings(options: UpOptions, config: NodeConfig, machine: Machine, within: str = "") -> None:
     """Raise SettingsError for a setting that this machine cannot satisfy, naming field or option."""
-    named = None if within else reserved(options)
-    if named and not machine.usable - named:
+    where = f"{options.node_config}: " if options.node_config else ""
+    if all_reserved := _all_reserved(options, config, machine, within):
         raise SettingsError(
-            f"--reserved-cpus {named} reserves all CPUs of this machine ({machine.usable}), "
+            f"{all_reserved} reserves all CPUs of this machine ({machine.usable}), "
             "none is left for exclusive use; leave out at least one"
         )
     try:
@@ -115,8 +115,25 @@ def check_settings(options: UpOptions, config: NodeConfig, machine: Machine, wit
     except NodeConfigError as error:
         if options.reserved_cpus and not within and error.field == "reserved":
             raise SettingsError(f"--reserved-cpus {error.detail}") from error
-        where = f"{options.node_config}: " if options.node_config else ""
         raise SettingsError(f"{where}{within}{nodefile.explain(error)}") from error
+
+
+def _all_reserved(options: UpOptions, config: NodeConfig, machine: Machine, within: str) -> str:
+    """Return the option or field, with its value, that leaves no CPU for exclusive use; "" if there is none.
+
+    On a machine with one CPU that is reserved by default.
+    """
+    named = None if within else reserved(options)
+    where = f"{options.node_config}: {within}" if options.node_config else within
+    if named and machine.usable <= named:
+        return f"--reserved-cpus {named}"
+    if len(machine.usable) == 1:
+        return ""
+    if config.reserved and machine.usable <= config.reserved:
+        return f"{where}reservedCPUs {config.reserved}"
+    if config.reserved_count is not None and config.reserved_count == len(machine.usable):
+        return f"{where}reservedCPUCount {config.reserved_count}"
+    return ""
 
 
 def simulated_settings(config: NodeConfig, options: UpOptions | None = None) -> NodeConfig:
