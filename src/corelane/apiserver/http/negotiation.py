@@ -24,6 +24,9 @@ _CUSTOM_PATCHES = (
     "application/apply-patch+yaml",
 )
 
+_AGGREGATED = {"as": "APIGroupDiscoveryList", "g": "apidiscovery.k8s.io", "v": "v2"}
+_TRANSFORMS = frozenset(_AGGREGATED)
+
 
 def representation(
     accept: str | None, available: Iterable[str] = MEDIA_TYPES, *, routed: bool = True
@@ -36,6 +39,37 @@ def representation(
             if _covers(media, served) and (found := _form(served, parameters)):
                 return found
     raise status_errors.not_acceptable(MEDIA_TYPES)
+
+
+def plain(accept: str | None, *, routed: bool = True) -> Representation:
+    """The best media type for a document that has one form only. Raises StatusError 406 as above."""
+    if routed:
+        _check_route(accept, MEDIA_TYPES)
+    for media, parameters in _clauses(accept or "*/*"):
+        for served in (JSON, YAML):
+            if _covers(media, served) and not _TRANSFORMS.intersection(parameters):
+                return Representation(served)
+    raise status_errors.not_acceptable(MEDIA_TYPES)
+
+
+def aggregated_discovery(accept: str | None, *, routed: bool = True) -> Representation | None:
+    """The media type in which an Accept header asks for aggregated discovery (v2), None if it does not.
+
+    Plain documents in the same header do not count, whatever their quality. Raises StatusError 406.
+    """
+    if routed:
+        _check_route(accept, MEDIA_TYPES)
+    for media, parameters in _clauses(accept or "*/*"):
+        if {name: parameters.get(name) for name in _TRANSFORMS} == _AGGREGATED:
+            for served in (JSON, YAML):
+                if _covers(media, served):
+                    return Representation(served)
+    return None
+
+
+def aggregated_type(wanted: Representation) -> str:
+    """The Content-Type of aggregated discovery."""
+    return ";".join((wanted.media, *(f"{name}={_AGGREGATED[name]}" for name in ("g", "v", "as"))))
 
 
 def for_error(accept: str | None) -> str:

@@ -220,10 +220,11 @@ class _Count:
 
 def plain(request: Request, target: Target) -> web.Response:
     """Answer a request that is not for a resource: discovery, OpenAPI, health. Raises StatusError."""
-    found = _document(request)
+    refused = request.method != "GET" and _knows_methods(request.path)
+    found = _document(request, "" if refused else request.headers.get("Accept", ""))
     if found is None:
         return _nowhere(target)
-    if request.method != "GET" and _knows_methods(request.path):
+    if refused:
         raise status_errors.method_not_allowed()
     return found
 
@@ -234,22 +235,32 @@ def _knows_methods(path: str) -> bool:
     return api_requests.routed(path) and not group_only
 
 
-def _document(request: Request) -> web.Response | None:
-    path, accept = request.path, request.headers.get("Accept", "")
+def _document(request: Request, accept: str) -> web.Response | None:
+    path = request.path
     if path.startswith(("//", "/apis//")):
         return None
     if path.startswith("/openapi/"):
         return _openapi(request)
     if checked := _health(path, request.query):
         return responses.text(checked)
-    answered = discovery.answer(path, accept, address=request.host)
-    if answered is None:
+    found = discovery.document(path, request.host)
+    if found is None:
         return None
-    document, media = answered
-    if media == wire.JSON:
-        media = negotiation.for_error(accept)
-    wanted = wire.Representation(wire.YAML if media == wire.YAML else wire.JSON)
-    return responses.data(wire.body(wanted, document), media)
+    routed = _knows_methods(path)
+    if path.rstrip("/") in {"/api", "/apis"} and (
+        aggregated := negotiation.aggregated_discovery(
+            accept, routed=path.startswith("/api/") or path == "/api"
+        )
+    ):
+        return _aggregated(request, aggregated)
+    wanted = negotiation.plain(accept, routed=routed)
+    return responses.data(wire.body(wanted, found), wanted.media)
+
+
+def _aggregated(request: Request, wanted: wire.Representation) -> web.Response:
+    """Aggregated discovery, or 304 for a client that has it already."""
+    body = wire.body(wanted, discovery.aggregated(request.path))
+    return _unless_known(request, body, negotiation.aggregated_type(wanted), {"Cache-Control": "public"})
 
 
 def _health(path: str, query: Query) -> str:
@@ -271,7 +282,12 @@ def _openapi(request: Request) -> web.Response | None:
     if found is None:
         return None
     media, body = found
-    headers = {"ETag": f'"{hashlib.sha256(body).hexdigest()}"', "Vary": "Accept"}
+    return _unless_known(request, body, media, {})
+
+
+def _unless_known(request: Request, body: bytes, media: str, headers: dict[str, str]) -> web.Response:
+    """A document with its tag, or 304 for a client that has the tag."""
+    headers = headers | {"ETag": f'"{hashlib.sha256(body).hexdigest()}"', "Vary": "Accept"}
     if request.headers.get("If-None-Match") == headers["ETag"]:
         return responses.data(b"", media, 304, headers)
     return responses.data(body, media, headers=headers)

@@ -11,8 +11,16 @@ from corelane.apiserver.served_kinds import KINDS, REVIEWS, ServedKind
 Document = dict[str, Any]
 
 KUBERNETES_VERSION = "1.36.2"
-AGGREGATED = ("v2", "v2beta1")
-_AGGREGATED_GROUP = "apidiscovery.k8s.io"
+# Upstream's order of groups, by the priority that each has; others follow in alphabetical order.
+_GROUP_ORDER = (
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "policy",
+    "storage.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+)
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 _SUBRESOURCE_VERBS = {
@@ -23,32 +31,6 @@ _SUBRESOURCE_VERBS = {
     "status": ("get", "patch", "update"),
 }
 _FOREIGN = {"binding": ("", "v1", "Binding"), "eviction": ("policy", "v1", "Eviction")}
-
-
-def answer(path: str, accept: str, *, address: str = "") -> tuple[Document, str] | None:
-    """The discovery document at `path` and its Content-Type, or None where `path` is none of discovery's.
-
-    `accept` decides whether `/api` and `/apis` are answered in aggregated form, and in which version of it;
-    `address` is the server's, as the client knows it.
-    """
-    version = aggregated_version(accept)
-    if version and path.rstrip("/") in ("/api", "/apis"):
-        return aggregated(path, version), (
-            f"application/json;g={_AGGREGATED_GROUP};v={version};as=APIGroupDiscoveryList"
-        )
-    found = document(path, address)
-    return None if found is None else (found, "application/json")
-
-
-def aggregated_version(accept: str) -> str:
-    """The first version of aggregated discovery in an Accept header that we have, "" if there is none."""
-    for clause in accept.split(","):
-        _, *parameters = (part.strip() for part in clause.split(";"))
-        asked = dict(p.split("=", 1) for p in parameters if "=" in p)
-        wanted = (asked.get("as"), asked.get("g")) == ("APIGroupDiscoveryList", _AGGREGATED_GROUP)
-        if wanted and asked.get("v") in AGGREGATED:
-            return asked["v"]
-    return ""
 
 
 def document(path: str, address: str = "") -> Document | None:
@@ -114,17 +96,22 @@ def resource_list(group: str, version: str) -> Document | None:
     return envelope | {"groupVersion": _group_version(group, version), "resources": resources}
 
 
-def aggregated(path: str, version: str = "v2") -> Document:
+def aggregated(path: str) -> Document:
     """`/api` (core) or `/apis` (all other groups) with every version and resource in one document."""
     names = groups() if path.strip("/") == "apis" else [""]
-    items = [{"metadata": {"name": n, "creationTimestamp": None}, "versions": _discovery(n)} for n in names]
-    api_version = f"{_AGGREGATED_GROUP}/{version}"
+    items = [{"metadata": {"name": name} if name else {}, "versions": _discovery(name)} for name in names]
+    api_version = "apidiscovery.k8s.io/v2"
     return {"kind": "APIGroupDiscoveryList", "apiVersion": api_version, "metadata": {}, "items": items}
 
 
 def groups() -> list[str]:
-    """Names of the groups served beside core."""
-    return list(dict.fromkeys(kind.group for kind in (*KINDS, *REVIEWS) if kind.group))
+    """Names of the groups served beside core, in upstream's order."""
+    found = {kind.group for kind in (*KINDS, *REVIEWS) if kind.group}
+    return sorted(found, key=lambda name: (_place(name), name))
+
+
+def _place(group: str) -> int:
+    return _GROUP_ORDER.index(group) if group in _GROUP_ORDER else len(_GROUP_ORDER)
 
 
 def group_versions() -> list[tuple[str, str]]:
@@ -133,7 +120,9 @@ def group_versions() -> list[tuple[str, str]]:
 
 
 def kinds_of(group: str, version: str) -> list[ServedKind]:
-    return [kind for kind in (*KINDS, *REVIEWS) if kind.group == group and version in kind.versions]
+    """The kinds of a version, in alphabetical order."""
+    found = [kind for kind in (*KINDS, *REVIEWS) if kind.group == group and version in kind.versions]
+    return sorted(found, key=lambda kind: kind.plural)
 
 
 def verbs(kind: ServedKind) -> list[str]:
@@ -208,7 +197,7 @@ def _discovery(group: str) -> list[Document]:
 def _aggregated_resource(kind: ServedKind, version: str) -> Document:
     entry: Document = {
         "resource": kind.plural,
-        "responseKind": {"group": kind.group, "version": version, "kind": kind.kind},
+        "responseKind": _response_kind(kind, version, kind.kind),
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
         "verbs": verbs(kind),
@@ -219,9 +208,16 @@ def _aggregated_resource(kind: ServedKind, version: str) -> Document:
 
 
 def _aggregated_subresource(kind: ServedKind, version: str, name: str) -> Document:
-    group, response_version, answers = _FOREIGN.get(name, (kind.group, version, kind.kind))
+    group, foreign, answers = _FOREIGN.get(name, ("", "", kind.kind))
+    elsewhere = {"group": group, "version": foreign, "kind": answers}
     return {
         "subresource": name,
-        "responseKind": {"group": group, "version": response_version, "kind": answers},
+        "responseKind": elsewhere if group else _response_kind(kind, version, answers),
         "verbs": list(_SUBRESOURCE_VERBS[name]),
     }
+
+
+def _response_kind(kind: ServedKind, version: str, name: str) -> Document:
+    """Built-in resources leave out a group and version that are their own."""
+    place = (kind.group, version) if kind.custom else ("", "")
+    return {"group": place[0], "version": place[1], "kind": name}
