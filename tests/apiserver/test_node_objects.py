@@ -50,6 +50,13 @@ class Server:
             self.backend, target, envelope.shaped(kind, kind.version, body)[0], options
         ).obj
 
+    def create_ready(self, name):
+        """Create a ready Node by requests; the controller removes a taint from it."""
+        created = self.create(NODES, node(name))
+        kept = [one for one in created["spec"]["taints"] if one["key"] != "node.kubernetes.io/not-ready"]
+        self.patch(NODES, name, {"spec": {"taints": kept}})
+        return created
+
     def patch(self, kind, name, body, subresource="", media=patching.MERGE_PATCH, manager="corelane"):
         namespace = "kube-node-lease" if kind is LEASES else ""
         target = Target(
@@ -132,7 +139,7 @@ def test_objects_that_resemble_each_other_are_created_as_by_requests(names, paus
         uid = created.object()["metadata"]["uid"]
         one.nodes.ensure(lease(name, uid))
         one.nodes.ensure(topology(name, uid), manager="corelane-agent")
-        uid = other.create(NODES, node(name))["metadata"]["uid"]
+        uid = other.create_ready(name)["metadata"]["uid"]
         other.create(LEASES, lease(name, uid))
         other.create(TOPOLOGIES, topology(name, uid), WriteOptions(manager="corelane-agent"))
         one.pass_time(pause)
@@ -141,7 +148,7 @@ def test_objects_that_resemble_each_other_are_created_as_by_requests(names, paus
         made, expected = one.objects(kind), other.objects(kind)
         assert made.keys() == expected.keys() and len(made) == len(names)
         for key, obj in made.items():
-            assert without_uids(obj) == without_uids(expected[key])
+            assert json.loads(without_uids(obj)) == json.loads(without_uids(expected[key]))
     uids = {
         obj["metadata"]["uid"] for kind in (NODES, LEASES, TOPOLOGIES) for obj in one.objects(kind).values()
     }
@@ -253,3 +260,20 @@ def test_a_renewal_is_one_commit_and_names_what_is_missing():
         "2026-06-01T12:00:01.000000Z"
     }
     assert server.nodes.refresh_heartbeats(["gone"], CONDITIONS, 0.0) == ["gone"]
+
+
+def test_a_ready_node_has_no_taint_that_the_controller_would_remove():
+    one, other = Server(), Server()
+    for name in ("a", "b"):
+        one.nodes.ensure(node(name))
+        assert len(other.create_ready(name)["spec"]["taints"]) == 2
+    for key, obj in one.objects(NODES).items():
+        assert json.loads(without_uids(obj)) == json.loads(without_uids(other.objects(NODES)[key]))
+
+
+def test_a_node_that_is_not_ready_keeps_its_taint():
+    server = Server()
+    silent = node("a")
+    silent["status"]["conditions"] = []
+    keys = [taint["key"] for taint in server.nodes.ensure(silent)[0].object()["spec"]["taints"]]
+    assert "node.kubernetes.io/not-ready" in keys

@@ -47,6 +47,8 @@ class NodeUpkeep:
         """Read ledger and settings. Raises OSError, NodeConfigError."""
         self._read_files = partial(StateFiles, state_dir, config, machine, reporter)
         self.read_files()
+        self._given: tuple[Mapping[str, str], Mapping[str, str], Machine] | None = None
+        """What the settings in effect were made from."""
         self.publisher = Publisher(client, name, reporter, clocks.wall, objects)
         self.annotations: Mapping[str, str] = {}
         self.owner_uid = ""
@@ -90,7 +92,10 @@ class NodeUpkeep:
         An invalid setting is reported once, and changes nothing.
         """
         before, changed = self.config, annotations != self.annotations
-        self.annotations = annotations
+        given = labels, annotations, self._ledger().machine
+        if given == self._given:
+            return False
+        self._given, self.annotations = given, annotations
         for fault in self.files.settings.update(self._ledger().machine, labels, annotations):
             self.report_setting(fault)
         if self.config != before:
@@ -113,7 +118,7 @@ class NodeUpkeep:
             return
         before, self._published = self._published, (ledger, facts)
         self.publisher.topology(self.topology)
-        if before and before[0].config != ledger.config:
+        if before is None or before[0].config != ledger.config:
             self.publisher.topology_writer.flush()  # rare, and pods made next are to be placed by them
 
     def publish_ledger_condition(self, fault: str) -> None:

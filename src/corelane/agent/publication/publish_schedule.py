@@ -8,6 +8,7 @@ from typing import Final
 
 _DEBOUNCE: Final = 0.05
 _JITTER: Final = 0.25
+_RANDOM: Final = random.Random()  # noqa: S311 - jitter, not secrets
 
 
 class PublishSchedule:
@@ -20,7 +21,7 @@ class PublishSchedule:
         self._burst, self._period = burst, period
         self._tokens = float(burst)
         self._at = 0.0
-        self._random = rng or random.Random()  # noqa: S311 - jitter, not secrets
+        self._random = rng or _RANDOM
 
     def due(self, now: float) -> float:
         """Return the time of the next write, which covers all changes until then."""

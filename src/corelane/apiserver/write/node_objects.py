@@ -15,6 +15,7 @@ from corelane.apiserver.served_kinds import LEASES, NODES, ServedKind, by_path
 from corelane.apiserver.store import server_backend
 from corelane.apiserver.store.server_backend import Backend
 from corelane.apiserver.stored_objects import Object, StoreChange, StoredObject
+from corelane.apiserver.write import strategy
 from corelane.apiserver.write.similar_objects import SimilarObjects
 from corelane.kube.meta import API
 from corelane.kube.objects import api_of
@@ -55,7 +56,9 @@ class NodeObjects:
         record = self._backend.store.get(kind.stored, target.key)
         if record is not None:
             return record, False
-        return self._creations.create(target, dict(body), WriteOptions(manager=manager)), True
+        options = WriteOptions(manager=manager)
+        complete = _without_taint if kind is NODES else _unchanged
+        return self._creations.create(target, dict(body), options, complete), True
 
     def renew_leases(self, names: Iterable[str], at: float) -> list[str]:
         """Set `renewTime` of the nodes' leases to Unix seconds; return the nodes without a lease.
@@ -100,6 +103,23 @@ class NodeObjects:
         if changes:
             self._backend.store.write(changes)
         return missing
+
+
+def _unchanged(obj: Object) -> Object:
+    return obj
+
+
+def _without_taint(node: Object) -> Object:
+    """Return a new Node without the taint of nodes that are not ready, if it is ready.
+
+    The controller would remove it at once, in another write for every node.
+    """
+    conditions = node["status"].get("conditions") or ()
+    if not any(one["type"] == "Ready" and one["status"] == "True" for one in conditions):
+        return node
+    taints = [taint for taint in node["spec"].get("taints") or () if not strategy.is_not_ready(taint)]
+    spec = {name: value for name, value in node["spec"].items() if name != "taints"}
+    return {**node, "spec": {**spec, "taints": taints} if taints else spec}
 
 
 def _note_writer(written: Resource, record: StoredObject, obj: Object, now: str) -> None:

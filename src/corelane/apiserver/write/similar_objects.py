@@ -5,6 +5,7 @@ the pipeline; what it became is kept as text in which name, owner and UID are ma
 same text is made from it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -45,8 +46,17 @@ class SimilarObjects:
         self.reused = 0
         """Number of objects that were made from a template."""
 
-    def create(self, target: Target, body: Object, options: WriteOptions) -> StoredObject:
-        """Create an object as a POST of `body` would. Raises StatusError, StoreError."""
+    def create(
+        self,
+        target: Target,
+        body: Object,
+        options: WriteOptions,
+        complete: Callable[[Object], Object] = lambda obj: obj,
+    ) -> StoredObject:
+        """Create an object as a POST of `body` would; `complete` returns what it becomes right after.
+
+        Raises StatusError, StoreError.
+        """
         kind, name = server_backend.kind_of(target), str(body["metadata"]["name"])
         owner = _owner(body)
         key = (_marked(_encode(body), name, owner), self._backend.timestamp(), options)
@@ -55,7 +65,10 @@ class SimilarObjects:
             self.reused += 1
             return self._backend.store.put(kind.stored, target.key, _filled(template.value, name, owner))
         obj, _ = envelope.shaped(kind, target.version, body)
-        made = pipeline.create(self._backend, target, obj, options).obj
+        created = pipeline.create(self._backend, target, obj, options).obj
+        made = complete(created)
+        if made != created:
+            self._backend.store.put(kind.stored, target.key, made)
         value = _marked(_encode(made), name, owner).replace(made["metadata"]["uid"].encode(), _UID)
         if value.count(_NAME) == key[0].count(_NAME):  # else the server's own part has the name by chance
             self._templates[kind.stored] = _Template(key, value)

@@ -137,11 +137,12 @@ def _content(obj: Object) -> Object:
 
 def _create_node(node: Object) -> None:
     taints = node["spec"].get("taints") or []
-    if not any(_same_taint(taint) for taint in taints):
+    if not any(is_not_ready(taint) for taint in taints):
         node["spec"]["taints"] = [*taints, dict(_NOT_READY)]
 
 
-def _same_taint(taint: Object) -> bool:
+def is_not_ready(taint: Object) -> bool:
+    """Whether it is the taint that a new Node has until it is ready."""
     return all(taint.get(name) == _NOT_READY[name] for name in ("key", "effect"))
 
 

@@ -50,8 +50,10 @@ from corelane.scheduler.explain.ring import DecisionRing
 __all__ = ["UpOptions"]
 
 _ADMIN: Final = User("admin", (MASTERS,))
-_AT_ONCE: Final = 16
-"""Simulated nodes started at the same time; with hundreds, some would wait too long for a connection."""
+_AT_ONCE: Final = 100
+"""Simulated nodes started at the same time."""
+_PROGRESS_SECONDS: Final = 2.0
+"""Time between two reports of how many simulated nodes are registered."""
 
 
 class Cluster:
@@ -60,8 +62,10 @@ class Cluster:
     Raises SettingsError for an invalid option, DataDirError if another corelane uses the directory.
     """
 
-    def __init__(self, options: UpOptions) -> None:
+    def __init__(self, options: UpOptions, *, say: Callable[[str], None] = lambda _line: None) -> None:
+        """`say` takes lines about the progress of a start that takes long."""
         self.options = options
+        self._say = say
         self.node_name = checks.node_name(options)
         self.settings = checks.settings(options)
         self.directory = DataDir(options.data_dir)
@@ -200,11 +204,16 @@ class Cluster:
         watch = SharedWatch(client, LogReporter("all simulated nodes"), nodes=f"{SIMULATED}=true")
         self.parts.start("the watch of simulated nodes", watch.run())
         names = [checks.simulated_name(number) for number in range(1, self.options.simulated + 1)]
+        begun = shown = time.monotonic()
         for first in range(0, len(names), _AT_ONCE):
             for name in (together := names[first : first + _AT_ONCE]):
                 self._runtimes[name] = runtime = SimulatedRuntime(self.directory.node(name))
                 self._add(name, machine, runtime, config, client, watch, heartbeats)
             await self._ready(*together)
+            if (now := time.monotonic()) - shown >= _PROGRESS_SECONDS:
+                shown = now
+                done = min(first + _AT_ONCE, len(names))
+                self._say(f"{done} of {len(names)} simulated nodes are ready after {now - begun:.0f} s")
 
     def _add(
         self,

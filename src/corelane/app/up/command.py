@@ -12,6 +12,7 @@ from corelane.app.up import detach, down, logging
 from corelane.app.up.cluster import Cluster
 from corelane.app.up.options import UpOptions
 from corelane.app.up.supervise import completes, until_signal
+from corelane.scheduler.daemon import memory
 
 __all__ = ["UpOptions"]
 
@@ -28,7 +29,8 @@ def main(
 
 async def _run(options: UpOptions, *, stop_pods: bool, say: Callable[[str], None]) -> int:
     with until_signal() as stop:
-        cluster = Cluster(options)
+        memory.collect_young()
+        cluster = Cluster(options, say=say)
         if not await completes(cluster.start(), unless=stop):
             say("stopped before it was ready")
             return 0
@@ -36,6 +38,7 @@ async def _run(options: UpOptions, *, stop_pods: bool, say: Callable[[str], None
         try:
             welcome = _welcome(cluster, stop_pods=stop_pods)
             say(welcome)
+            memory.settle()
             detach.report_ready(welcome)
             lost = await _until_stopped(cluster, stop)
             if lost:
