@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.kube import decode, objects
-from corelane.kube.objects import Node
+from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 
@@ -113,3 +113,17 @@ def unset(struct: msgspec.Struct, path: str) -> Iterator[str]:
         inner = value[0] if isinstance(value, tuple) and value else value
         if isinstance(inner, msgspec.Struct):
             yield from unset(inner, f"{path}.{name}")
+
+
+def test_topologies_of_equal_nodes_share_their_zones_and_annotations():
+    def read(name, cpus):
+        zone = {"name": "node-0", "type": "Node", "resources": [{"name": "cpu", "available": cpus}]}
+        text = json.dumps({"metadata": {"name": name, "annotations": {"a": "x" * 99}}, "zones": [zone]})
+        return decode.decode_object(NodeResourceTopology, text.encode())
+
+    one, same, other = read("one", "4"), read("same", "4"), read("other", "3")
+    assert one.zones is same.zones
+    assert other.zones[0].resources[0].available == "3"
+    assert one.metadata.annotations["a"] is same.metadata.annotations["a"]
+    for number in range(300):
+        assert read(f"n{number}", str(number)).zones[0].resources[0].available == str(number)

@@ -106,6 +106,18 @@ class NodeResourceTopology(Object, frozen=True):
     zones: tuple[TopologyZone, ...] = ()
     attributes: tuple[Attribute, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Share zones and annotations of equal nodes: they are 50 KB of each."""
+        if len(_shared_zones) >= _MOST_SHARED:
+            _shared_zones.clear()
+        force_setattr(self, "zones", _shared_zones.setdefault(self.zones, self.zones))
+        annotations = self.metadata.annotations
+        annotations |= {key: sys.intern(text) for key, text in annotations.items()}
+
+
+_MOST_SHARED: Final = 100
+_shared_zones: dict[tuple[TopologyZone, ...], tuple[TopologyZone, ...]] = {}
+
 
 class EventSource(Wire, frozen=True):
     component: str = ""
