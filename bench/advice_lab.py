@@ -1,7 +1,9 @@
 """Real runs for `make bench-advice`: a load in a cgroup with a limit, neighbours, all below one group.
 
-That group has the largest cpu.shares, so that other processes of the machine hardly run meanwhile. Version 1
-of the cpu controller. Everything is removed at the end, on Ctrl-C and SIGTERM, too.
+That group has the largest cpu.shares, so that other processes of the machine hardly run meanwhile. Clients,
+and what reads counters, are outside of it with real-time priority: their weight changes nothing on the CPUs
+that they wake threads on. Version 1 of the cpu controller. Everything is removed at the end, on Ctrl-C and
+SIGTERM, too.
 """
 
 import json
@@ -25,8 +27,6 @@ from corelane.kernel import cgroup
 from corelane.kernel.cgroup import Groups1, join
 from corelane.limits.measure.throttling import Measurement
 
-MOST_SHARES: Final = 256_000
-"""milliCPU whose cpu.shares are the most that the kernel takes, 262144."""
 WARMUP_SECONDS: Final = 0.4
 MOST_LATE: Final = 0.03
 _ATTEMPTS: Final = 3
@@ -60,8 +60,8 @@ class Neighbours:
 class Observed:
     """A run: what `limits advise` measures, and all latencies: seconds when sent, ms.
 
-    `late` is the part of wake-ups of a thread with the most shares that came late: what other processes of
-    the machine, with as many shares, have disturbed.
+    `late` is the part of wake-ups of a real-time thread that came late: what the hypervisor, or other
+    real-time threads, have disturbed.
     """
 
     measured: Measurement
@@ -76,7 +76,7 @@ class Observed:
 
 
 class Lab:
-    """Cgroups below one with the most shares; this process is in it, too, so that it reads on time."""
+    """Cgroups below one with the most shares."""
 
     def __init__(self, groups: Groups1, cpus: Sequence[int]) -> None:
         self._groups, self._cpus = groups, tuple(cpus)
@@ -93,9 +93,9 @@ class Lab:
     def run(self, load: Load, setting: Setting, beside: Neighbours, seconds: float) -> Observed:
         """Run a load from its start: `seconds` after the warm-up are measured."""
         with ExitStack() as stack:
-            group = stack.enter_context(self._group("subject", setting.request))
+            group = stack.enter_context(self._pod("subject", setting.request))
             if beside.threads:
-                other = stack.enter_context(self._group("beside", beside.request))
+                other = stack.enter_context(self._pod("beside", beside.request))
                 spin = Load("spin", beside.threads, 0, cpus=self._cpus)
                 self._start(stack, spin, other)
             whole = replace(load, seconds=seconds + WARMUP_SECONDS + 0.1, cpus=self._cpus)
@@ -105,7 +105,8 @@ class Lab:
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-            return self._observe(process, group, seconds)
+            with _real_time():
+                return self._observe(process, group, seconds)
 
     def _observe(self, process: "subprocess.Popen[str]", group: str, seconds: float) -> Observed:
         paths = tuple(self._groups.directories(group))[:1]
@@ -126,15 +127,17 @@ class Lab:
         return Observed(measured, counted, completed, seconds, late.result())
 
     @contextmanager
-    def _group(self, name: str, request: int) -> Iterator[str]:
-        group = join(name)
-        self._groups.create(group)
+    def _pod(self, name: str, request: int) -> Iterator[str]:
+        """The group of a container in a pod without a limit, as the kubelet makes them."""
+        pod, container = join(name), join(name, "app")
+        self._groups.create(container)
         try:
-            self._groups.set_request(group, request, "container")
-            yield group
+            self._groups.set_request(pod, request, "pod")
+            self._groups.set_request(container, request, "container")
+            yield container
         finally:
-            self._groups.empty(group)
-            self._groups.delete(group)
+            self._groups.empty(pod)
+            self._groups.delete(pod)
 
     def _start(self, stack: ExitStack, load: Load, group: str) -> "subprocess.Popen[str]":
         command = (sys.executable, "-I", "-S", _SCRIPT)
@@ -152,12 +155,23 @@ class Lab:
 
 def _late_part(seconds: float) -> float:
     """Sleep again and again; return the part of the wake-ups that came late."""
-    end, late, count = time.monotonic() + seconds, 0, 0
-    while (begin := time.monotonic()) < end:
-        time.sleep(_NAP_SECONDS)
-        late += time.monotonic() - begin - _NAP_SECONDS > _LATE_SECONDS
-        count += 1
-    return late / max(count, 1)
+    with _real_time():
+        end, late, count = time.monotonic() + seconds, 0, 0
+        while (begin := time.monotonic()) < end:
+            time.sleep(_NAP_SECONDS)
+            late += time.monotonic() - begin - _NAP_SECONDS > _LATE_SECONDS
+            count += 1
+        return late / max(count, 1)
+
+
+@contextmanager
+def _real_time() -> Iterator[None]:
+    """Let this thread run before all others; what it starts does not inherit that."""
+    os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def _end(process: "subprocess.Popen[str]") -> None:
@@ -171,13 +185,17 @@ def _end(process: "subprocess.Popen[str]") -> None:
 
 @contextmanager
 def opened(cpus: Sequence[int]) -> Iterator[Lab]:
-    """Make the group with the most shares, enter it, and remove it however this ends. Raises LabError."""
+    """Make the group with the most shares, and remove it however this ends. Raises LabError."""
     mounted = {name: mount for mount in cgroup.mounts() for name in mount.controllers}
     missing = [name for name in ("cpu", "cpuacct", "cpuset") if name not in mounted]
     if missing:
         raise LabError(f"cgroup version 1 controllers are not mounted: {', '.join(missing)}")
-    before = {name: mounted[name].own for name in ("cpu", "cpuacct", "cpuset")}
-    tops = {name: mounted[name].directory / f"{_NAME}{os.getpid()}" for name in before}
+    try:
+        with _real_time():
+            pass
+    except PermissionError as error:
+        raise LabError("real-time priority is refused: run as root, in the topmost cpu cgroup") from error
+    tops = {name: mounted[name].directory / f"{_NAME}{os.getpid()}" for name in ("cpu", "cpuacct", "cpuset")}
     groups = Groups1(tops)
     old = signal.signal(signal.SIGTERM, _stop)
     try:
@@ -187,21 +205,16 @@ def opened(cpus: Sequence[int]) -> Iterator[Lab]:
                 for part in ("cpuset.mems", "cpuset.cpus"):
                     (top / part).write_text((top.parent / part).read_text())
         (tops["cpu"] / "cpu.shares").write_text("262144")
-        groups.create(join("control"))
-        groups.set_request(join("control"), MOST_SHARES, "container")
-        groups.add(join("control"), os.getpid())
         yield Lab(groups, cpus)
     finally:
         signal.signal(signal.SIGTERM, old)
-        _leave(groups, tops, before)
+        _remove(groups, tops)
 
 
-def _leave(groups: Groups1, tops: dict[str, Path], before: dict[str, Path]) -> None:
-    for name, directory in before.items():
-        if (tops[name] / "corelane").exists():
-            (directory / "cgroup.procs").write_text(str(os.getpid()))
-    groups.empty("corelane")
-    groups.delete("corelane")
+def _remove(groups: Groups1, tops: dict[str, Path]) -> None:
+    if any((top / "corelane").exists() for top in tops.values()):
+        groups.empty("corelane")
+        groups.delete("corelane")
     for top in tops.values():
         with suppress(FileNotFoundError):
             top.rmdir()
