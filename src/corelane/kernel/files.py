@@ -102,12 +102,28 @@ def write_atomic(path: str | Path, data: str | bytes, *, mode: int = 0o644) -> N
             os.fsync(file.fileno())
         Path(temporary).replace(path)
     except BaseException as error:
-        with suppress(OSError):
-            Path(temporary).unlink()
-        if isinstance(error, OSError) and not error.filename:
-            error.filename = str(path)
+        _abandon(Path(temporary), path, error)
         raise
     _fsync_directory(path.parent)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """As `write_atomic`, for what has to survive our own death, not the machine's: nothing is fsynced."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except BaseException as error:
+        _abandon(temporary, path, error)
+        raise
+
+
+def _abandon(temporary: Path, path: Path, error: BaseException) -> None:
+    """Remove what was written; write(2) names no file, so its errors get the name."""
+    with suppress(OSError):
+        temporary.unlink()
+    if isinstance(error, OSError) and not error.filename:
+        error.filename = str(path)
 
 
 def remove_temporary(path: str | Path) -> None:

@@ -29,6 +29,7 @@ import msgspec
 
 from corelane.cpuset import CPUSet
 from corelane.kernel import cfs, proc
+from corelane.kernel.files import replace_file
 from corelane.runtime.base import ContainerSpec, ContainerState, RuntimeFailure, RuntimeStatus
 
 _LOCK_SECONDS = 1.0
@@ -97,7 +98,7 @@ class RecordStore:
         if path.exists():
             _set_aside(path)
         self.instance = name or secrets.token_hex(4)
-        _replace(path, self.instance.encode())
+        replace_file(path, self.instance.encode())
 
     def close(self) -> None:
         if self._lock is not None:
@@ -125,7 +126,7 @@ class RecordStore:
 
     def save(self, stored: ContainerRecord) -> None:
         data = msgspec.json.encode(stored, enc_hook=_encode)
-        _replace(self.directory(stored.id) / "spec.json", data)
+        replace_file(self.directory(stored.id) / "spec.json", data)
 
     def load(self, container_id: str) -> ContainerRecord | None:
         """What was ordered; None if it was never written, or is no use."""
@@ -162,7 +163,7 @@ class RecordStore:
 
     def save_outcome(self, container_id: str, outcome: ShimOutcome) -> None:
         """Write what a shim wrote, where that was lost; the shim replaces it when the container ends."""
-        _replace(self.directory(container_id) / "status.json", msgspec.json.encode(outcome))
+        replace_file(self.directory(container_id) / "status.json", msgspec.json.encode(outcome))
 
     def supervise(self, container_id: str) -> int:
         """Take the lock that the shim is to inherit; its file descriptor."""
@@ -209,12 +210,6 @@ def _set_aside(path: Path) -> None:
     """Rename what cannot be read to the first free name of `NAME.damaged-1`, `-2` and so on."""
     names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
     path.rename(next(name for name in names if not os.path.lexists(name)))
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f"{path.name}.tmp")
-    temporary.write_bytes(data)
-    temporary.replace(path)
 
 
 Known = dict[str, Any]

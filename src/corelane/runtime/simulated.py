@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from corelane.cpuset import CPUSet
+from corelane.kernel.files import replace_file
 from corelane.kernel.proc import TaskAffinity
 from corelane.runtime.base import (
     WHOLE_LOG,
@@ -172,13 +173,10 @@ class SimulatedRuntime:
         self._events.publish(container.status)
 
     def _save(self) -> None:
-        """Replaced whole, but not fsynced: it has to survive our own death, not the machine's."""
         if self._path is None:
             return
         rows = [{"status": one.status, "cpus": str(one.cpus)} for one in self._containers.values()]
-        temporary = self._path.with_suffix(".tmp")
-        temporary.write_bytes(msgspec.json.encode(rows))
-        temporary.replace(self._path)
+        replace_file(self._path, msgspec.json.encode(rows))
 
 
 class _Row(msgspec.Struct):
