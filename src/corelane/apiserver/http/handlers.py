@@ -4,90 +4,31 @@ Checks come in upstream's order: route, method, content type, Accept, options, b
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import msgspec
 from aiohttp import web
 
 from corelane.apiserver import api_requests, status_errors
-from corelane.apiserver.api_requests import Query, Target, WriteOptions
-from corelane.apiserver.codec import envelope, protobuf_reading, wire
-from corelane.apiserver.codec.json_reading import ReadError
-from corelane.apiserver.http import negotiation, pod_logs, responses, reviews
-from corelane.apiserver.http.auth import ANONYMOUS, User
+from corelane.apiserver.api_requests import Target
+from corelane.apiserver.codec import wire
+from corelane.apiserver.http import calls, negotiation, pod_logs, responses, reviews
+from corelane.apiserver.http.auth import User
+from corelane.apiserver.http.calls import Call, Context
 from corelane.apiserver.http.requests import Request
 from corelane.apiserver.http.responses import Reply, Stream
-from corelane.apiserver.print import server_tables
-from corelane.apiserver.schema.object_meta import DELETE_OPTIONS
-from corelane.apiserver.served_kinds import BINDINGS, EVICTIONS, PODS, REVIEWS, ServedKind
+from corelane.apiserver.served_kinds import BINDINGS, EVICTIONS, PODS, REVIEWS
 from corelane.apiserver.status_errors import StatusError
 from corelane.apiserver.store import listing, server_backend
-from corelane.apiserver.store.server_backend import Backend
 from corelane.apiserver.store.watches import WatchStream
-from corelane.apiserver.stored_objects import Object
 from corelane.apiserver.write import deletion, eviction, pipeline, pod_binding, server_side_apply
 
-MAX_BODY = 3 * 1024 * 1024
 _DELETES_AT_ONCE = 50
 _SHOWN_DELETED = {"Pod", "Namespace", "PersistentVolume", "PersistentVolumeClaim", "StorageClass"}
 """Kinds of which a deletion is answered with the object's last state."""
 _ENCODED_AT_ONCE = 500
-
-
-@dataclass(slots=True)
-class Context:
-    """State that all requests share."""
-
-    backend: Backend
-    log_source: pod_logs.LogSource | None = None
-    tokens: Mapping[str, User] = field(default_factory=dict)
-    watches: set[WatchStream] = field(default_factory=set)
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One request for a resource."""
-
-    context: Context
-    request: Request
-    target: Target
-    kind: ServedKind
-    user: User = ANONYMOUS
-    warnings: list[str] = field(default_factory=list)
-    """Warnings so far, sent with the answer whether the request succeeds or not."""
-
-    @property
-    def backend(self) -> Backend:
-        return self.context.backend
-
-    @property
-    def query(self) -> Query:
-        return self.request.query
-
-    @property
-    def accept(self) -> str | None:
-        return self.request.headers.get("Accept")
-
-    @property
-    def content_type(self) -> str | None:
-        return self.request.headers.get("Content-Type")
-
-    @property
-    def dry_run(self) -> list[str]:
-        return self.request.query.getall("dryRun", [])
-
-    def view(self, available: tuple[str, ...] = negotiation.MEDIA_TYPES) -> wire.View:
-        wanted = negotiation.representation(self.accept, available, routed=not self.kind.custom)
-        include = self.query.get("includeObject") or "Metadata"
-        if wanted.form == "Table" and include not in server_tables.INCLUDE:
-            raise status_errors.bad_request(
-                f'Unable to convert to Table as requested: includeObject: Invalid value: "{include}": '
-                "must be 'Metadata', 'Object', 'None', or empty"
-            )
-        return wire.View(self.kind, self.target.version, wanted, include)
-
 
 Handler = Callable[[Call], Awaitable[Reply]]
 
@@ -223,14 +164,14 @@ async def _frames(context: Context, found: WatchStream) -> AsyncIterator[bytes]:
 
 async def create(call: Call) -> web.Response:
     view = call.view()
-    options, obj = await _decoded(call, "CreateOptions", call.kind)
+    options, obj = await calls.decoded(call, "CreateOptions", call.kind)
     return _written(call, view, pipeline.create(call.backend, call.target, obj, options))
 
 
 async def update(call: Call) -> web.Response:
     view = call.view()
     _check_named(call)
-    options, obj = await _decoded(call, "UpdateOptions", call.kind)
+    options, obj = await calls.decoded(call, "UpdateOptions", call.kind)
     return _written(call, view, pipeline.update(call.backend, call.target, obj, options))
 
 
@@ -244,12 +185,12 @@ async def patch(call: Call) -> web.Response:
     media = negotiation.patch_type(call.content_type, custom=call.kind.custom)
     view = call.view()
     _check_named(call)
-    body = await _body(call)
+    body = await calls.read_body(call)
     if negotiation.PATCHES[media] == "apply":
-        options = _write_options(call, "PatchOptions", apply=True)
+        options = calls.write_options(call, "PatchOptions", apply=True)
         written = server_side_apply.apply_object(call.backend, call.target, body, options, call.warnings)
     else:
-        options = _write_options(call, "PatchOptions")
+        options = calls.write_options(call, "PatchOptions")
         written = pipeline.patch_object(call.backend, call.target, media, body, options, call.warnings)
     return _written(call, view, written)
 
@@ -264,7 +205,7 @@ def _written(call: Call, view: wire.View, written: pipeline.WriteResult) -> web.
 
 async def delete(call: Call) -> web.Response:
     view = call.view()
-    options = await _delete_options(call)
+    options = await calls.delete_options(call)
     deleted = deletion.delete(call.backend, call.target, options)
     code = 202 if not deleted.gone and options.orphan is False else 200
     if deleted.gone and call.kind.kind not in _SHOWN_DELETED:
@@ -279,7 +220,7 @@ async def delete(call: Call) -> web.Response:
 
 async def delete_collection(call: Call) -> web.Response:
     view = call.view()
-    options = await _delete_options(call)
+    options = await calls.delete_options(call)
     asked = api_requests.list_options(call.query, watch=False)
     page = listing.page(call.backend, call.target, replace(asked, limit=0))
     for start in range(0, len(page.records), _DELETES_AT_ONCE):
@@ -291,7 +232,7 @@ async def delete_collection(call: Call) -> web.Response:
 
 async def bind(call: Call) -> web.Response:
     call.view()
-    options, obj = await _decoded(call, "CreateOptions", BINDINGS)
+    options, obj = await calls.decoded(call, "CreateOptions", BINDINGS)
     pods = replace(call.target, resource="pods", kind=PODS)
     pod_binding.bind(call.backend, pods, obj, options)
     return _done(call)
@@ -299,14 +240,14 @@ async def bind(call: Call) -> web.Response:
 
 async def evict(call: Call) -> web.Response:
     call.view()
-    options, obj = await _decoded(call, "CreateOptions", EVICTIONS)
+    options, obj = await calls.decoded(call, "CreateOptions", EVICTIONS)
     eviction.evict(call.backend, call.target, obj, options)
     return _done(call)
 
 
 async def review(call: Call) -> web.Response:
     view = call.view()
-    _, obj = await _decoded(call, "CreateOptions", call.kind)
+    _, obj = await calls.decoded(call, "CreateOptions", call.kind)
     found = reviews.answer(call.user, obj, call.backend.timestamp(), call.context.tokens)
     body = wire.body(view.representation, found)
     return responses.data(body, view.representation.media, 201, warnings=call.warnings)
@@ -356,58 +297,3 @@ _VERBS: dict[str, Handler] = {
     "delete": delete,
     "deletecollection": delete_collection,
 }
-
-
-# --- bodies
-
-
-async def _body(call: Call) -> bytes:
-    """The whole body. Raises StatusError 413 past MAX_BODY."""
-    too_large = f"Request entity too large: limit is {MAX_BODY}"
-    if (call.request.content_length or 0) > MAX_BODY:
-        raise status_errors.too_large(too_large)
-    found = bytearray()
-    async for chunk in call.request.content.iter_any():
-        found += chunk
-        if len(found) > MAX_BODY:
-            raise status_errors.too_large(too_large)
-    return bytes(found)
-
-
-def _readable(media: str, body: bytes, prefix: str) -> tuple[str, bytes]:
-    """The body as JSON or YAML, which protobuf is turned into. Raises StatusError 400."""
-    if media != negotiation.PROTOBUF:
-        return media, body
-    try:
-        return wire.JSON, msgspec.json.encode(protobuf_reading.read(body))
-    except ReadError as error:
-        raise status_errors.bad_request(f"{prefix}{error}") from None
-
-
-def _write_options(call: Call, kind: str, *, apply: bool = False) -> WriteOptions:
-    agent = call.request.headers.get("User-Agent", "")
-    return api_requests.write_options(call.query, kind, call.dry_run, apply=apply, user_agent=agent)
-
-
-async def _decoded(call: Call, options_kind: str, kind: ServedKind) -> tuple[WriteOptions, Object]:
-    """Options and object of a request; what is wrong with the object's fields becomes warnings."""
-    media = negotiation.body_type(call.content_type)
-    body = await _body(call)
-    options = _write_options(call, options_kind)
-    media, body = _readable(
-        media, body, f"the object provided is unrecognized (must be of type {kind.kind}): "
-    )
-    version = kind.version if kind in {BINDINGS, EVICTIONS} else call.target.version
-    obj, warnings = envelope.decode(
-        kind, version, body, field_validation=options.field_validation, content_type=media
-    )
-    call.warnings.extend(warnings)
-    return options, obj
-
-
-async def _delete_options(call: Call) -> deletion.DeleteOptions:
-    body = await _body(call)
-    if not body:
-        return deletion.options_from_query(call.query, call.dry_run)
-    media, body = _readable(negotiation.body_type(call.content_type), body, "")
-    return deletion.read_options(envelope.options(DELETE_OPTIONS, body, media))

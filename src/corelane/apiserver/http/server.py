@@ -20,7 +20,7 @@ from corelane import prometheus
 from corelane.apiserver import api_requests, openapi, status_errors
 from corelane.apiserver.api_requests import Query, Target
 from corelane.apiserver.codec import wire
-from corelane.apiserver.http import auth, connections, handlers, metrics, negotiation, responses
+from corelane.apiserver.http import auth, calls, connections, handlers, metrics, negotiation, responses
 from corelane.apiserver.http.auth import User
 from corelane.apiserver.http.pod_logs import LogSource
 from corelane.apiserver.http.requests import Request
@@ -75,7 +75,7 @@ class APIServer:
         self._prepare = prepare
         self._metrics = metrics.RequestMetrics()
         self._store: Store | None = None
-        self._context: handlers.Context | None = None
+        self._context: calls.Context | None = None
         self._runner: web.ServerRunner | None = None
         self._chores: asyncio.Task[None] | None = None
         self.url = ""
@@ -121,7 +121,7 @@ class APIServer:
         pipeline.make_default_objects(backend)
         if self._prepare:
             self._prepare(backend)
-        self._context = handlers.Context(backend, self._log_source, self._tokens)
+        self._context = calls.Context(backend, self._log_source, self._tokens)
         self._runner = web.ServerRunner(connections.Connections(self._handle), shutdown_timeout=_SHUTDOWN)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._tls)
@@ -207,7 +207,7 @@ class APIServer:
             return self._scraped(self._context)
         return plain(request, target)
 
-    def _scraped(self, context: handlers.Context) -> web.Response:
+    def _scraped(self, context: calls.Context) -> web.Response:
         stored = context.backend.store.counts()
         return responses.data(self._metrics.text(len(context.watches), stored), prometheus.MEDIA_TYPE)
 
