@@ -154,6 +154,7 @@ def plain_losses(losses: Losses | None) -> dict[str, float | None] | None:
         "totalMsPerSecond": _rounded(losses.total),
         **parts,
         "errorMsPerSecond": _rounded(losses.error),
+        "pausedShare": _rounded(losses.paused, 4),
     }
 
 

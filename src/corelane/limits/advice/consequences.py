@@ -119,11 +119,11 @@ def _unknown(nodes: Sequence[NodeOccupancy]) -> str:
 
 def _fits(node: NodeOccupancy, limit: float, request: int) -> bool:
     """Whether the node has CPUs for its limit and the requests of all other pods together."""
-    enough = _requested(node, 1000 * limit, request) <= node.milli
+    enough = requested_milli(node, 1000 * limit, request) <= node.milli
     return enough and all(pod.request or pod.own for pod in node.pods)
 
 
-def _requested(node: NodeOccupancy, new: float, request: int) -> float:
+def requested_milli(node: NodeOccupancy, new: float, request: int) -> float:
     """MilliCPU on the node once the container takes `new` in each of its own pods, instead of `request`."""
     return sum(pod.request + (new - request if pod.own else 0) for pod in node.pods)
 
@@ -131,7 +131,7 @@ def _requested(node: NodeOccupancy, new: float, request: int) -> float:
 def crowded(nodes: Sequence[NodeOccupancy], new: int, request: int) -> Risk | None:
     """Why its pods would not fit their nodes with a request of `new` milliCPU; None where they fit."""
     for node in nodes:
-        requested = _requested(node, new, request)
+        requested = requested_milli(node, new, request)
         if node.milli and new > request and requested > node.milli:
             why = (
                 f"{_title(node.name)}: {requested / 1000:g} of {node.milli / 1000:g} CPUs would be requested"
@@ -186,7 +186,7 @@ def exclusive(nodes: Sequence[NodeOccupancy], cpus: int, request: int = 0) -> Ri
         return Risk(RiskLevel.UNKNOWN, _unknown(nodes))
     if full := crowded(sized, 1000 * cpus, request):
         return full
-    free = (sized[0].milli - _requested(sized[0], 1000 * cpus, request)) / 1000
+    free = (sized[0].milli - requested_milli(sized[0], 1000 * cpus, request)) / 1000
     own = "its exclusive CPU" if cpus == 1 else f"its {cpus} exclusive CPUs"
     left = f"{free:g} of {sized[0].milli / 1000:g} CPUs remain for requests"
     return Risk(RiskLevel.LOW, f"{left}; no other pod can use {own}, idle or not")

@@ -8,10 +8,11 @@ from enum import StrEnum
 from typing import Final
 
 from corelane.kernel import cfs
-from corelane.limits.advice import fitting
+from corelane.limits.advice import fitting, request_option, starvation
 from corelane.limits.advice.consequences import Weight
 from corelane.limits.advice.effects import Fit
 from corelane.limits.advice.options import AdviceCase, Option, options
+from corelane.limits.advice.starvation import Starvation
 from corelane.limits.advice.subjects import ClusterSnapshot, NodeOccupancy, Owner, Subject
 from corelane.limits.lint.policy import STATIC, Policy
 from corelane.limits.measure.throttling import (
@@ -27,6 +28,7 @@ from corelane.limits.measure.throttling import (
 MIN_PERIODS: Final = 50
 """Below so many periods the model's own error exceeds its targets (see the calibration)."""
 _MIN_ACTIVE: Final = 5
+_CPU_SHARES: Final = 1024
 _POSSIBLE: Final = 1.05
 _ABOVE_MS = 20.0
 _WAITS = frozenset({DelayCause.OTHERS, DelayCause.NEIGHBOURS, DelayCause.HYPERVISOR, DelayCause.OWN_THREADS})
@@ -94,11 +96,14 @@ def advise_workload(
     worst = max(usable or measured, key=_lost_share)
     subject = snapshot.subject(*worst.pod_key, container)
     nodes = snapshot.nodes(dict.fromkeys(each.pod_key for each in replicas))
-    return advise(subject, worst, nodes, policy, weight)
+    return advise(subject, worst, nodes, policy, weight, dict(snapshot.names()))
 
 
-def _lost_share(measured: Measurement) -> float:
-    return (measured.rates.lost or 0.0) if isinstance(measured.rates, Rates) else -1.0
+def _lost_share(measured: Measurement) -> tuple[float, float]:
+    """By throttling, and by other processes."""
+    if not isinstance(measured.rates, Rates):
+        return -1.0, 0.0
+    return measured.rates.lost or 0.0, measured.losses.neighbours if measured.losses else 0.0
 
 
 def advise(
@@ -107,10 +112,12 @@ def advise(
     nodes: Sequence[NodeOccupancy] = (),
     policy: Policy | None = None,
     weight: Weight = cfs.pod_weight,
+    names: request_option.Names | None = None,
 ) -> Advice:
-    """Advise on a container's throttling.
+    """Advise on a container's throttling, and on its request where other processes hold it back.
 
-    `weight` is how requests become weights on its nodes (cgroup v2; v1: the identity).
+    `weight` is how requests become weights on its nodes (cgroup v2; v1: the identity); `names` are those of
+    containers and pods by id.
     """
     settings = policy or STATIC
     rates, verdict = measured.rates, measured.verdict
@@ -127,15 +134,30 @@ def advise(
             f"throttled {rates.above:.0f} ms/s by the pod's limit, not by its own: see the row of the pod"
         )
         return answer(Answer.LEAVE, by_pod)
+    starved = _starved(subject, measured, weight)
+    raised = request_option.option(subject, starved, rates, nodes, names or {}) if starved else None
     if not rates.throttled or verdict.level in (CostLevel.NONE, CostLevel.LOW):
+        if starved and raised:
+            best = replace(raised, recommended=True)
+            return answer(Answer.CHANGE, request_option.why(starved), None, (best,))
+        if starved:
+            return answer(Answer.LEAVE, f"{request_option.why(starved)}: {starved.why}")
         return answer(Answer.LEAVE, _little(rates, verdict))
     if not subject.container:
         return answer(Answer.CHANGE, f"{_lost(rates)}; {_OF_POD}")
     fit = fitting.fit(measured, rates, subject.threads)
-    found = options(AdviceCase(subject, measured, fit, nodes, settings, weight))
+    found = (*options(AdviceCase(subject, measured, fit, nodes, settings, weight)), *filter(None, [raised]))
     if not found:
         return answer(Answer.LEAVE, f"{_lost(rates)}, but no available change is known to help", fit)
     return answer(Answer.CHANGE, _lost(rates), fit, found)
+
+
+def _starved(subject: Subject, measured: Measurement, weight: Weight) -> Starvation | None:
+    """What other processes withhold from a container that shares its CPUs with them."""
+    if subject.exclusive or not subject.container:
+        return None
+    request = subject.request if subject.listed and not subject.pod_level else None
+    return starvation.find(measured, request, unified=weight(_CPU_SHARES) != _CPU_SHARES)
 
 
 _OF_POD = (

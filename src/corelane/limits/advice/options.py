@@ -43,6 +43,7 @@ class OptionKind(StrEnum):
     SET_THREADS = "set-threads"
     WHOLE_CPUS = "whole-cpus"
     LIFT_QUOTA = "lift-quota"
+    RAISE_REQUEST = "raise-request"
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,6 +203,15 @@ class Competitor:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """The weight of a group on the container's path, and that of all active groups beside it together."""
+
+    path: str
+    own: int
+    active: int
+
+
+@dataclass(frozen=True, slots=True)
 class Competition:
     """All competitors, those that used most first.
 
@@ -213,6 +222,8 @@ class Competition:
     weight: int
     share: float
     competitors: tuple[Competitor, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    """At every level of its path, the lowest first."""
 
     @property
     def used(self) -> float:
@@ -232,16 +243,17 @@ def competition(before: Sequence[Level], after: Sequence[Level], seconds: float)
     """
     if not after or seconds <= 0:
         return None
-    share, found = 1.0, list[Competitor]()
+    share, found, claims = 1.0, list[Competitor](), list[Claim]()
     for number, level in enumerate(after):
         earlier = before[number] if number < len(before) else Level(level.own)
         own = level.own.weight * share
         beside = list(_beside(level, earlier, own, seconds))
         active = sum(one.weight for one in beside if one.used >= _ACTIVE)
         found += beside
+        claims.append(Claim(level.own.path, level.own.weight, active))
         share *= level.own.weight / (level.own.weight + active)
     ordered = sorted((one for one in found if one.used > 0), key=lambda one: -one.used)
-    return Competition(after[0].own.weight, share, tuple(ordered))
+    return Competition(after[0].own.weight, share, tuple(ordered), tuple(claims))
 
 
 def _beside(level: Level, earlier: Level, own: float, seconds: float) -> Iterator[Competitor]:

@@ -85,6 +85,8 @@ class Losses:
     hypervisor: float = 0.0
     scheduling: float = 0.0
     error: float = 0.0
+    paused: float | None = None
+    """The part of the looks at which none of its threads was runnable; None without looks."""
 
     @property
     def total(self) -> float:
@@ -98,7 +100,10 @@ def divide(counted: Waits) -> Losses:
         counted = replace(counted, throttled=counted.throttled * grows, above=counted.above * grows)
     waited = counted.waited + _uncounted(counted)
     own, error = _own(counted, waited)
-    return share_out(counted, waited - own, own, error)
+    found = share_out(counted, waited - own, own, error)
+    looks = counted.moments
+    paused = fmean(not moment.runnable for moment in looks) if looks else None
+    return replace(found, paused=paused)
 
 
 def share_out(counted: Waits, lost: float, own: float, error: float = 0.0) -> Losses:

@@ -1,0 +1,210 @@
+"""A container that gets less CPU time than it needs because of other processes: the request that mends it.
+
+Requests are weights. While all active groups beside it are busy, a container is entitled to the product, over
+the levels of its path, of own weight ÷ (own + active weights), times the CPUs that it may use. A larger
+request raises the weight of the container, of its pod, and of the kubelet's Burstable group.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from corelane.kernel import cfs
+from corelane.limits.advice.effects import Range
+from corelane.limits.measure.competitors import Claim, Competition
+from corelane.limits.measure.throttling import Measurement, Rates
+
+_LEAST_MS: Final = 20.0
+_PART: Final = 0.1
+"""Waits for other processes that count as starvation, as a part of the CPU time that it asked for."""
+_CERTAIN: Final = 2.0
+"""Standard errors that these waits must exceed."""
+_ENTITLED: Final = 0.8
+"""The part of its share that it must use for a larger one to help: below, it waits for turns."""
+_PAUSED: Final = 0.05
+"""Where so many looks find no thread runnable, it keeps up with its work."""
+_BUSIEST: Final = 1.5
+"""Work that pauses is given so many times what it used: two thirds of the share are used then."""
+_HEADROOM: Final = 1.15
+"""Work that requests bring is given so many times what it needs: a queue must shrink, too."""
+_WIDEST: Final = 2.0
+"""A need known less closely than by this factor gives no request."""
+_STEP: Final = 10
+_VPA_MARGIN, _VPA_LEAST = 1.15, 25
+"""VPA's recommender: --recommendation-margin-fraction, --pod-recommendation-min-cpu-millicores."""
+_SHARES: Final = 1024 / 1000
+_WEIGHT: Final = 10.24
+_POD: Final = re.compile(r"(?:.*-)?pod[0-9a-f]|[0-9a-f]{8}-[0-9a-f]{4}-")
+_BURSTABLE: Final = re.compile(r"(?:kubepods-)?burstable(?:\.slice)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Loser:
+    """What a competitor used, and uses at least after the change, in ms a second."""
+
+    path: str
+    used: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Starvation:
+    """How far a container is from what it needs. CPU time in milliCPU, the same as ms a second.
+
+    `entitled` is what its weight gives it while its competitors are busy. `request` is the one that covers
+    `need`; None, with `why`, where there is none. `use` is what a recommendation from use alone would be, and
+    `use_gets` what the container would get with it.
+    """
+
+    waited: float
+    used: float
+    entitled: float
+    need: Range
+    request: int | None = None
+    gets: float = 0.0
+    use: int = 0
+    use_gets: float = 0.0
+    losers: tuple[Loser, ...] = ()
+    why: str = ""
+
+
+Entitled = Callable[[int], float]
+"""From a request in milliCPU to the CPU time that it entitles to."""
+
+
+def find(measured: Measurement, request: int | None, *, unified: bool) -> Starvation | None:
+    """Return what other processes withhold from a container; None where that is little, or unknown.
+
+    `request` is the container's in milliCPU, None where it is unknown; `unified`: cgroup version 2.
+    """
+    rates, losses, rivals = measured.rates, measured.losses, measured.competition
+    if not isinstance(rates, Rates) or losses is None or rivals is None or not rivals.claims:
+        return None
+    used, waited = rates.used or 0.0, losses.neighbours
+    if waited < max(_LEAST_MS, _CERTAIN * losses.error, _PART * (used + waited)):
+        return None
+    if request is None:
+        if unified:
+            return None
+        request = round(rivals.weight / _SHARES)
+    entitled = _entitlement(rivals.claims, request, max(measured.cpus, 1), unified=unified)
+    now = entitled(request)
+    need, target = _need(measured, used, waited, losses.paused)
+    use = max(_VPA_LEAST, math.ceil(used * _VPA_MARGIN))
+    found = Starvation(waited, used, now, need, use=use, use_gets=min(need.high, entitled(max(use, request))))
+    if used < _ENTITLED * min(now, need.high):
+        return _without(found, _TURNS.format(now=now, used=used))
+    if need.high > _WIDEST * need.low:
+        return _without(found, _UNKNOWN.format(low=need.low, high=need.high))
+    new = _smallest(entitled, target, max(request, math.ceil(target)), 1000 * max(measured.cpus, 1))
+    if new is None:
+        return _without(found, _ALL.format(high=need.high, cpus=max(measured.cpus, 1)))
+    gets = min(need.high, entitled(new))
+    return Starvation(waited, used, now, need, new, gets, use, found.use_gets, _losers(rivals, used, gets))
+
+
+_TURNS: Final = (
+    "it uses {used:.0f}m of the {now:.0f}m that its weight entitles it to: a larger request does not help; "
+    "exclusive CPUs (an integer request, static CPU manager) do"
+)
+_UNKNOWN: Final = (
+    "it needs between {low:.0f}m and {high:.0f}m, which its counters do not show closer: give --latency FILE "
+    "with a line for each request"
+)
+_ALL: Final = (
+    "it needs {high:.0f}m, nearly all of its {cpus} CPUs: no weight guarantees that; exclusive CPUs (an "
+    "integer request, static CPU manager) do"
+)
+
+
+def _without(found: Starvation, why: str) -> Starvation:
+    return Starvation(
+        found.waited, found.used, found.entitled, found.need, None, 0.0, found.use, found.use_gets, (), why
+    )
+
+
+def _need(measured: Measurement, used: float, waited: float, paused: float | None) -> tuple[Range, float]:
+    """CPU time that it needs, and what it should be entitled to.
+
+    By its requests, sent and answered, or else between what it used and what it asked for. Work that pauses
+    keeps up: it needs what it used, and a margin against waiting.
+    """
+    log = measured.latency.log if measured.latency else None
+    if log is not None:
+        ends = (moment / 1e6 + took for moment, took in zip(log.moments, log.took, strict=True))
+        answered = sum(end <= log.seconds * 1000 for end in ends)
+        if answered:
+            need = used * len(log.moments) / answered
+            return Range(need, need), _HEADROOM * need
+    asked = used + waited
+    if paused is not None and paused >= _PAUSED:
+        asked = min(asked, _BUSIEST * used)
+    return Range(used, asked), asked
+
+
+def _entitlement(claims: tuple[Claim, ...], request: int, cpus: int, *, unified: bool) -> Entitled:
+    def entitled(new: int) -> float:
+        share = 1.0
+        for number, claim in enumerate(claims):
+            own = claim.own + _gain(number, claim, request, new, unified=unified)
+            share *= own / (own + claim.active)
+        return 1000 * cpus * share
+
+    return entitled
+
+
+def _gain(number: int, claim: Claim, request: int, new: int, *, unified: bool) -> float:
+    """By how much a group's weight grows, in cpu.shares."""
+    name = PurePosixPath(claim.path).name
+    if number and not (number == 1 and _POD.match(name)) and not _BURSTABLE.fullmatch(name):
+        return 0.0
+    before, after = cfs.shares(request), cfs.shares(new)
+    if not unified:
+        return float(after - before)
+    runtimes = not number and abs(cfs.container_weight(before) * _WEIGHT - claim.own) <= _WEIGHT
+    formula = cfs.container_weight if runtimes else cfs.pod_weight
+    return (formula(after) - formula(before)) * _WEIGHT
+
+
+def _smallest(entitled: Entitled, need: float, least: int, most: int) -> int | None:
+    """The smallest request, in steps of 10m, that entitles to what is needed; None if none does."""
+    low, high = math.ceil(least / _STEP), most // _STEP
+    if low > high or entitled(high * _STEP) < need:
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if entitled(middle * _STEP) >= need:
+            high = middle
+        else:
+            low = middle + 1
+    return low * _STEP
+
+
+def _losers(rivals: Competition, used: float, gets: float) -> tuple[Loser, ...]:
+    """What gives way: competitors in proportion to what they use, those of largest use first."""
+    more, total = max(0.0, gets - used), rivals.used
+    if not total:
+        return ()
+    return tuple(
+        Loser(each.path, each.used, max(0.0, each.used - more * each.used / total))
+        for each in rivals.competitors
+        if each.used >= 0.01 * total
+    )
+
+
+def titles(losers: tuple[Loser, ...], names: Mapping[str, tuple[str, str, str]]) -> list[str]:
+    """Names of the groups: of pods and containers where their ids are known, else the path."""
+    return [_title(each.path, names) for each in losers]
+
+
+def _title(path: str, names: Mapping[str, tuple[str, str, str]]) -> str:
+    for part in reversed(PurePosixPath(path).parts):
+        for word in re.findall(r"[0-9a-f]{64}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}", part):
+            if known := names.get(word) or names.get(word.replace("_", "-")):
+                return "/".join(filter(None, known))
+    return path
