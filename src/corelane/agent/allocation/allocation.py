@@ -7,10 +7,9 @@ disk before any other.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any, Final
 
-from corelane.agent.allocation import admission, confirmation, cpu_moves, events, instructions, resources
+from corelane.agent.allocation import admission, confirmation, cpu_moves, events, instructions
 from corelane.agent.allocation.admission import AdmissionResult
 from corelane.agent.allocation.cpu_moves import CPUAllocation, OccupiedCPUs
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
@@ -68,7 +67,7 @@ class Allocation:
         }
 
     def note(self, event: AgentEvent) -> None:
-        """Apply an event about CPUs; `order_moves` and `take` return what follows."""
+        """Apply an event about CPUs; what follows is ordered by `due_orders`, and returned by `take`."""
         self._handlers[type(event)](event)
 
     def take(self) -> list[Instruction]:
@@ -127,7 +126,7 @@ class Allocation:
         self.outbox.touch(pod.uid)
         self.recorder.kept(pod, refusal, decision, before)
 
-    def _hold_again(self) -> None:
+    def hold_again(self) -> None:
         """Hold CPUs of unmanaged pods that another owner has released meanwhile."""
         for pod in self.pods.values():
             if pod.unmanaged:
@@ -272,14 +271,14 @@ class Allocation:
             run.pooled &= target is None or not event.allowed <= target.cpus
             run.resources = event.resources
             self.reporter.pinned(self.pods[run.uid].pod, run.container, event.cpus)
-            self._confirm(run, event.now)
+            self.confirm(run, event.now)
 
     def _pin_failed(self, event: events.PinFailed) -> None:
         if run := self._runs.get(event.id):
             target = run.pending or run.applied
             confirmation.note_pin_failure(run, event.now + RETRY_AFTER, event.message)
             self.recorder.pin_failed(self.pods[run.uid], run, target, event.message, event.now)
-            self._confirm(run, event.now)
+            self.confirm(run, event.now)
 
     def _observed(self, event: events.Observed) -> None:
         run = self._runs.get(event.id)
@@ -292,9 +291,9 @@ class Allocation:
             run.seen, run.confirmed = event.allowed, False
         else:
             confirmation.note_allowed(run, event.allowed, in_cpuset=_in_cpuset(event.resources))
-            self._confirm(run, event.now)
+            self.confirm(run, event.now)
 
-    def _confirm(self, run: RunCPUs, now: float) -> None:
+    def confirm(self, run: RunCPUs, now: float) -> None:
         """Compare the kernel's allowed CPUs with the applied ones, and record what changed."""
         pod, before = self.pods[run.uid], run.confirmed
         result = confirmation.confirm(run)
@@ -320,7 +319,7 @@ class Allocation:
         self.ledger = self._rules.follow_others(self.ledger, event)
         for run in self._runs.values():
             if run.seen and run.pending is None:
-                self._confirm(run, event.now)
+                self.confirm(run, event.now)
 
     # -- what the node's owner changes
 
@@ -328,6 +327,11 @@ class Allocation:
     def mode(self) -> Mode | None:
         """What the agent may do; None before a mode was decided: everything."""
         return self._rules.mode
+
+    @property
+    def policy(self) -> ResourcePolicy:
+        """Which resources beside CPUs corelane writes."""
+        return self._rules.policy
 
     def may_write(self, pod: PodCPUs) -> bool:
         """Whether corelane may write the cpusets of a pod's containers."""
@@ -356,62 +360,6 @@ class Allocation:
 
     def _requests(self) -> list[PodRequest]:
         return [pod.pod.request for pod in self.pods.values() if pod.present]
-
-    # -- orders that follow
-
-    def order_moves(self, now: float) -> None:
-        """Order the moves that are due, and the readings of new runs."""
-        self._hold_again()
-        self._take_as_applied(now)
-        for run, target in cpu_moves.due_moves(self.pods.values(), self.ledger):
-            if now >= run.retry_at and self.may_write(self.pods[run.uid]):
-                own = self.target(run.uid, run.container)
-                if own is not None and own.sharing.exclusive and target.cpus != own.cpus:
-                    run.pooled, target = True, replace(target, sharing=Sharing.POOL)  # for the time being
-                self._order_pin(run, target.cpus, self._due_change(run, target))
-        for pod in self.pods.values():
-            for run in pod.runs if not pod.unmanaged and self.may_write(pod) else ():
-                self._order_change(run, now)
-
-    def _take_as_applied(self, now: float) -> None:
-        """Let runs that were on their CPUs before anything was ordered stay there, without an order."""
-        for run in self._runs.values():
-            pod = self.pods[run.uid]
-            new = run.seen and run.movable and not run.applied and not run.record_differs
-            if new and not pod.unmanaged and self.may_write(pod):
-                target = self.target(run.uid, run.container)
-                if target is not None and target.cpus == run.seen:
-                    confirmation.note_in_place(run)
-                    self._confirm(run, now)
-
-    def _order_change(self, run: RunCPUs, now: float) -> None:
-        """Order a change of memory nodes or quota that is due while the CPUs stay."""
-        target = self.target(run.uid, run.container)
-        if target is None or run.resources is None or not run.movable or now < run.retry_at:
-            return
-        if not run.applied or (target.sharing.exclusive and run.applied != target.cpus):
-            return  # it waits for its CPUs
-        change = self._due_change(run, target)
-        if change is None:
-            run.attempted = None
-        elif run.attempted != (change, run.resources):  # else it had no effect
-            self._order_pin(run, run.applied, change)
-
-    def _order_pin(self, run: RunCPUs, cpus: CPUSet, change: ResourceUpdate | None) -> None:
-        run.attempted = (change, run.resources) if change else None
-        confirmation.note_move_ordered(run, cpus)
-        self.outbox.put(instructions.Pin(run.id, replace(change or ResourceUpdate(), cpus=cpus)))
-
-    def _due_change(self, run: RunCPUs, target: CPUAllocation) -> ResourceUpdate | None:
-        request, machine = self.pods[run.uid].pod.request, self.ledger.machine
-        return resources.change_of(run, target, request, machine, self._rules.policy)
-
-    def order_observations(self) -> None:
-        """Order to read the CPUs of new runs."""
-        for run in self._runs.values():
-            if run.unread and run.pending is None:
-                run.unread = False
-                self.outbox.put(instructions.Observe(run.id))
 
 
 def _in_cpuset(observed: ObservedResources | None) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from corelane.agent.allocation import admission, cpu_moves, events
+from corelane.agent.allocation import admission, cpu_moves, due_orders, events
 from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.conditions import pinned_condition
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
@@ -210,9 +210,9 @@ class KubeletPods:
                 self._progress(pod, now)
             self.allocation.release_unlisted(self._remaining)
         if self._containers_are_listed:  # before, containers that are not known yet may be on any CPUs
-            self.allocation.order_moves(now)
+            due_orders.order_moves(self.allocation, now)
         self._answer_creations(now)
-        self.allocation.order_observations()
+        due_orders.order_observations(self.allocation)
         self._publish_conditions(at)
 
     def _progress(self, pod: PodCPUs, now: float) -> None:

@@ -9,7 +9,7 @@ may be carried out in any order, and any of them may be lost in a crash.
 from collections.abc import Callable
 from typing import Any, Final
 
-from corelane.agent.allocation import cpu_moves, events
+from corelane.agent.allocation import cpu_moves, due_orders, events
 from corelane.agent.allocation.admission import AdmissionResult, admission_order
 from corelane.agent.allocation.allocation import RETRY_AFTER, Allocation
 from corelane.agent.allocation.events import AgentEvent
@@ -199,9 +199,9 @@ class Lifecycle:
             pod = self.pods[cpus.uid]
             if not pod.finished:
                 self._progress(pod, at, now)
-        self.allocation.order_moves(now)
+        due_orders.order_moves(self.allocation, now)
         self._start_due(now)
-        self.allocation.order_observations()
+        due_orders.order_observations(self.allocation)
         for uid in self._outbox.take_touched():
             if uid in self.pods:
                 self._publish(self.pods[uid], at, now)
