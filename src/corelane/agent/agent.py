@@ -30,6 +30,7 @@ from corelane.agent.publication import node_status
 from corelane.agent.publication.heartbeats import SharedHeartbeats
 from corelane.agent.publication.node_status import NodeIdentity
 from corelane.agent.publication.registration import Heartbeat
+from corelane.agent.reconciliation import Reconciliation
 from corelane.agent.reporting import AgentReporter, LogReporter
 from corelane.agent.watching import OwnWatch, SharedWatch
 from corelane.kube import translate
@@ -97,13 +98,11 @@ class Agent:
         those of other nodes. Raises OSError, NodeConfigError.
         """
         self.node_name = node_name
-        self._others = others
         self._notices, self._left_running = tuple(notices), tuple(left_running)
         self.reporter = reporter or LogReporter(node_name)
         self._client = client
         self._runtime = runtime
         self._clocks = clocks = clocks or Clocks()
-        self._reconcile_seconds = reconcile_seconds
         capabilities = runtime.capabilities
         self._loop = EventLoop(self)
         self._put = self._loop.put
@@ -139,10 +138,19 @@ class Agent:
             capacity=NodeCapacity(self._identity.pods, node_status.memory_for_pods(ledger)),
             reporter=self.reporter,
         )
-        self._kubelet, self._kubelet_fault = kubelet, ""
-        self._machine_watch = machine_watch
         self._pods: dict[str, RunPod] = {}
         self._execution = Execution(runtime, put=self._put, reporter=self.reporter, clocks=clocks)
+        self._reconciliation = Reconciliation(
+            lambda: self._execution.compare(self._state_machine.index.live()),
+            reconcile_seconds,
+            put=self._put,
+            reporter=self.reporter,
+            clocks=clocks,
+            warn=lambda reason, text: self._node.publisher.event(None, reason, text, warning=True),
+            kubelet=kubelet,
+            machine_watch=machine_watch,
+            others=others,
+        )
         self._lifecycle = LifecycleExecution(
             client,
             runtime,
@@ -189,16 +197,16 @@ class Agent:
         self._runner = asyncio.current_task()
         self._node.files.remove_temporary()
         changes = self._runtime.wait_events()
-        await self._read_kubelet_state()
+        await self._reconciliation.read_kubelet_state()
         self._put(events.ContainersListed(runs=await self._execution.inventory(), **self._clocks.times()))
-        await self._look_for_others()
+        await self._reconciliation.look_for_others()
         try:
             async with asyncio.TaskGroup() as group:
                 for part in (
                     self._loop.run(),
                     self._listen(changes),
                     self._tick(),
-                    self._reconcile(),
+                    self._reconciliation.run(),
                     self._come_up(),
                     *(queue.run() for queue in self._node.publisher.queues),
                 ):
@@ -306,49 +314,6 @@ class Agent:
             await self._ticks_needed.wait()
             await asyncio.sleep(_TICK)
             self._put(events.TimePassed(**self._clocks.times()))
-
-    async def _reconcile(self) -> None:
-        """Compare periodically all containers with the runtime and the kernel."""
-        while True:
-            await asyncio.sleep(self._reconcile_seconds)
-            for step in (
-                self._look_at_machine,
-                self._read_kubelet_state,
-                self._look_for_others,
-                self._compare,
-            ):
-                try:
-                    await step()
-                except Exception as error:  # noqa: BLE001 - reported; the next period tries again
-                    self.reporter.malfunction("reconcile", error)
-
-    async def _look_at_machine(self) -> None:
-        if self._machine_watch is not None:
-            machine = await asyncio.to_thread(self._machine_watch.changed)
-            if machine is not None:
-                self.machine_changed(machine)
-
-    async def _look_for_others(self) -> None:
-        if self._others is not None:
-            self._put(events.OthersSeen(containers=await self._others(), **self._clocks.times()))
-
-    async def _compare(self) -> None:
-        await self._execution.compare(self._state_machine.index.live())
-
-    async def _read_kubelet_state(self) -> None:
-        """Report CPUs pinned by a kubelet on this machine; a fault is reported once."""
-        if self._kubelet is None:
-            return
-        state = await asyncio.to_thread(self._kubelet.read)
-        if state.checkpoint is not None:
-            event = events.KubeletStateRead(
-                checkpoint=state.checkpoint, running=state.running, names=state.names, **self._clocks.times()
-            )
-            self._put(event)
-        if state.fault not in ("", self._kubelet_fault):
-            self.reporter.kubelet_unreadable(state.fault)
-            self._node.publisher.event(None, "KubeletStateUnreadable", state.fault, warning=True)
-        self._kubelet_fault = state.fault
 
     # -- instructions
 
