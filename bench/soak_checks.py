@@ -129,8 +129,16 @@ class Checks:
             *self._left_processes(),
             *(f"record of a pod that is gone: {path}" for path in self._records() if _uid(path) not in uids),
             *(f"log of a pod that is gone: {path}" for path in self._logs() if _log_uid(path) not in uids),
-            *(f"cgroup of nothing that runs: {path}" for path in self._groups() if not _is_of(path, running)),
-            *(f"temporary file left: {path}" for path in self.up.data.rglob("*.tmp") if _age(path) > _OLD),
+            *(
+                f"cgroup of nothing that runs: {path}"
+                for path in self._groups()
+                if not self._is_used(path, running, uids)
+            ),
+            *(
+                f"temporary file left: {path}"
+                for path in kernel.files(self.up.data)
+                if path.suffix == ".tmp" and _age(path) > _OLD
+            ),
         ]
 
     def _left_processes(self) -> list[str]:
@@ -149,6 +157,11 @@ class Checks:
     def _groups(self) -> list[Path]:
         return [path for path in kernel.groups(self.instances) if path.parent.name != "corelane"]
 
+    def _is_used(self, group: Path, running: set[str], uids: set[str]) -> bool:
+        """Whether a cgroup is a container's that runs; a pod's group stays as long as the pod."""
+        is_pod = group.parent.name in self.instances
+        return any(part in (uids if is_pod else running) for part in group.parts)
+
     def nothing(self, work: Path) -> list[str]:
         """After `corelane down --purge`: no process, cgroup, file or mount."""
         marked = self.workload.marks.processes()
@@ -156,7 +169,7 @@ class Checks:
             *(f"process left of {name}: {of[0]}" for name, of in marked.items()),
             *(f"process left that names {self.up.data}: {pid}" for pid in kernel.shims(self.up.data)),
             *(f"cgroup left: {path}" for path in kernel.groups(self.instances)),
-            *(f"file left: {path}" for path in sorted(work.rglob("*"))),
+            *(f"file left: {path}" for path in sorted([*kernel.directories(work), *kernel.files(work)])),
             *(f"mount left: {line}" for line in kernel.mounts(work)),
         ]
 
@@ -212,10 +225,6 @@ def _uid(record: Path) -> str:
 
 def _log_uid(path: Path) -> str:
     return path.name.rpartition("_")[2]
-
-
-def _is_of(group: Path, uids: set[str]) -> bool:
-    return any(part in uids for part in group.parts)
 
 
 def _age(path: Path) -> float:

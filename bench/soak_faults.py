@@ -4,8 +4,11 @@ Whatever is broken, every running pod goes on as it is. A fault strikes while co
 it runs (hot). A start may be refused, with a remedy in the message, which the soak then follows.
 """
 
+import contextlib
+import os
 import random
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +113,8 @@ class Ground:
 def copy(data: Path, to: Path) -> None:
     """Copy the files of a data directory, so that a fault from which no start recovers can be undone."""
     shutil.rmtree(to, ignore_errors=True)
-    shutil.copytree(data, to, symlinks=True, ignore=shutil.ignore_patterns("*.sock", "lock"))
+    with contextlib.suppress(shutil.Error):  # a log that is moved aside meanwhile
+        shutil.copytree(data, to, symlinks=True, ignore=shutil.ignore_patterns("*.sock", "lock"))
 
 
 def undo(before: Path, data: Path) -> None:
@@ -201,11 +205,12 @@ def _log(damage: Callable[[Path], None]) -> Callable[[Ground], None]:
 
 
 def _temporary(ground: Ground) -> None:
-    """Leave what a kill between write and rename leaves."""
-    (ground.up.node / ".ledger.json.abcd1234.tmp").write_bytes(b"{")
-    (ground.data / ".kubeconfig.abcd1234.tmp").write_bytes(b"{")
-    (ground.record() / "spec.json.tmp").write_bytes(b"{")
-    (ground.record() / "status.json.tmp").write_bytes(b"{")
+    """Leave what a kill between write and rename leaves, an hour ago."""
+    record = ground.record()
+    places = (ground.up.node / ".ledger.json.abcd1234.tmp", ground.data / ".kubeconfig.abcd1234.tmp")
+    for path in (*places, record / "spec.json.tmp", record / "status.json.tmp"):
+        path.write_bytes(b"{")
+        os.utime(path, (time.time() - 3600,) * 2)
 
 
 def _orphans(ground: Ground) -> None:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -144,20 +145,25 @@ def instance_of(pid: int) -> str:
     return ""
 
 
+def directories(root: Path) -> Iterator[Path]:
+    """Yield all directories below `root`; those that vanish meanwhile are left out."""
+    for parent, names, _ in os.walk(root):
+        yield from (Path(parent, name) for name in names)
+
+
+def files(root: Path) -> Iterator[Path]:
+    """Yield all files below `root`, likewise."""
+    for parent, _, names in os.walk(root):
+        yield from (Path(parent, name) for name in names)
+
+
 def groups(instances: set[str]) -> Iterator[Path]:
     """Yield the directories below corelane/INSTANCE in every mounted cgroup hierarchy, and these themselves."""
     for root in _hierarchies():
-        for path in root.rglob("corelane"):
-            for instance in instances & _names_in(path):
-                yield path / instance
-                yield from (child for child in (path / instance).rglob("*") if child.is_dir())
-
-
-def _names_in(path: Path) -> set[str]:
-    try:
-        return {entry.name for entry in path.iterdir() if entry.is_dir()}
-    except OSError:
-        return set()
+        for path in directories(root):
+            inside = path.relative_to(root).parts
+            if any(one == "corelane" and name in instances for one, name in pairwise(inside)):
+                yield path
 
 
 def _hierarchies() -> list[Path]:

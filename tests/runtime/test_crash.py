@@ -16,7 +16,7 @@ import pytest
 from corelane.kernel import proc
 from corelane.runtime.base import ResourceUpdate, RuntimeFailure
 from corelane.runtime.local import LocalRuntime
-from corelane.runtime.records import StateInUse
+from corelane.runtime.records import RecordStore, StateInUse
 from support.containers import (
     HIGH,
     LOW,
@@ -331,6 +331,19 @@ def test_a_record_that_is_no_use_does_not_keep_the_others_from_being_adopted(tmp
                 assert not broken.exists()
 
     run(main())
+
+
+def test_files_left_half_written_are_removed_but_not_those_that_are_being_written(tmp_path):
+    container = tmp_path / "containers" / "a1"
+    container.mkdir(parents=True)
+    old, new = [tmp_path / "instance.tmp", container / "spec.json.tmp"], container / "status.json.tmp"
+    for path in (*old, new):
+        path.write_text("{")
+    for path in old:
+        os.utime(path, (time.time() - 3600,) * 2)
+    RecordStore(tmp_path).close()
+    assert not any(path.exists() for path in old)
+    assert new.exists()
 
 
 def test_a_state_directory_has_one_owner_at_a_time(tmp_path):

@@ -33,6 +33,7 @@ from corelane.kernel.files import replace_file
 from corelane.runtime.base import ContainerSpec, ContainerState, RuntimeFailure, RuntimeStatus
 
 _LOCK_SECONDS = 1.0
+_WRITING_SECONDS = 60.0
 
 
 class StateInUse(RuntimeError):  # noqa: N818 - a state
@@ -75,6 +76,7 @@ class RecordStore:
             raise StateInUse(
                 f"{self.root}: another corelane uses this directory; stop it, or give another one"
             )
+        self._remove_temporary()
         self.instance = self._read_instance()
         """Name of this directory's owner; "" until `set_instance` if it is missing or unreadable."""
 
@@ -84,6 +86,13 @@ class RecordStore:
         while (lock := _lock(self.root / "lock")) is None and time.monotonic() < deadline:
             time.sleep(0.02)
         return lock
+
+    def _remove_temporary(self) -> None:
+        """Remove what killed processes left half written; a living shim renames within moments."""
+        for path in (*self.root.glob("*.tmp"), *self.containers.glob("*/*.tmp")):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > _WRITING_SECONDS:
+                    path.unlink()
 
     def _read_instance(self) -> str:
         try:
