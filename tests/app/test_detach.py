@@ -9,6 +9,9 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from corelane.app.up import log_file
 from corelane.app.up.logging import plain
 
 
@@ -20,6 +23,9 @@ def detached(directory: Path, *arguments: str) -> subprocess.CompletedProcess[st
 
 
 def test_up_detached_returns_when_it_is_ready_and_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    log = tmp_path / "data" / "corelane.log"
+    log.write_bytes(b"of an earlier run\n" * (log_file.LIMIT // 18 + 1))
     result = detached(tmp_path / "data", "--cgroups", "off", "--log-format", "json")
     assert result.returncode == 0, result.stdout + result.stderr
     *_, ready, last = result.stdout.splitlines()
@@ -38,6 +44,55 @@ def test_up_detached_returns_when_it_is_ready_and_goes_on(tmp_path: Path) -> Non
     while "stopped" not in (tmp_path / "data" / "corelane.log").read_text():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    assert "of an earlier run" not in log.read_text()
+    assert log_file.old(log).stat().st_size >= log_file.LIMIT
+    down = [sys.executable, "-m", "corelane", "down", "--data-dir", str(tmp_path / "data"), "--purge"]
+    subprocess.run(down, check=True, capture_output=True, timeout=90)
+    assert list(tmp_path.iterdir()) == []
+
+
+WRITER = """
+import logging, os, sys
+from pathlib import Path
+from corelane.app.up import log_file
+path, limit = Path(sys.argv[1]), int(sys.argv[2])
+log = logging.getLogger("x")
+log.addHandler(log_file.BoundedLog(path, limit))
+for number in range(int(sys.argv[3])):
+    log.warning("line %06d", number)
+    if number == 500:
+        os.write(1, b"printed\\n" * (limit // 4))
+    if number == 700 and sys.argv[4] == "deleted":
+        path.unlink()
+    if number == 700 and sys.argv[4] == "directory gone":
+        path.parent.rename(path.parent.with_name("elsewhere"))
+print("the end")
+"""
+
+
+@pytest.mark.parametrize("accident", ["none", "deleted", "directory gone"])
+def test_log_of_the_background_process_is_bounded_and_keeps_the_last_lines(
+    tmp_path: Path, accident: str
+) -> None:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    path, limit, lines = directory / "corelane.log", 4096, 2000
+    with path.open("ab") as log:
+        arguments = [str(path), str(limit), str(lines), accident]
+        subprocess.run(
+            [sys.executable, "-c", WRITER, *arguments], stdout=log, stderr=log, check=True, timeout=60
+        )
+    if accident == "directory gone":  # no place for another file: the present one takes everything
+        assert (tmp_path / "elsewhere" / "corelane.log").read_text().endswith("line 001999\nthe end\n")
+        assert not directory.exists()
+        return
+    assert sorted(file.name for file in directory.iterdir()) == ["corelane.log", "corelane.log.1"]
+    assert path.stat().st_size < limit + 100
+    assert log_file.old(path).stat().st_size < 2 * limit + 100
+    *kept, last = (log_file.old(path).read_text() + path.read_text()).splitlines()
+    assert last == "the end"
+    assert kept == [f"line {number:06}" for number in range(lines - len(kept), lines)]
+    assert len(kept) > limit / 20
 
 
 def test_a_line_for_people_has_time_pod_and_event() -> None:

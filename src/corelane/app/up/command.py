@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from typing import Final
 
-from corelane.app.up import detach, down, logging
+from corelane.app.up import detach, down, log_file, logging
 from corelane.app.up.cluster import Cluster
 from corelane.app.up.options import UpOptions
 from corelane.app.up.supervise import completes, until_signal
@@ -23,7 +23,9 @@ def main(
     options: UpOptions, *, stop_pods: bool, say: Callable[[str], None], log_format: logging.Format = "auto"
 ) -> int:
     """Run until SIGINT or SIGTERM. Raises the error that prevented the start, or PartEnded."""
-    logging.configure(as_json=logging.AS_JSON[log_format])
+    path = detach.log_path()
+    handler = log_file.BoundedLog(path) if path else None
+    logging.configure(as_json=logging.AS_JSON[log_format], handler=handler)
     return asyncio.run(_run(options, stop_pods=stop_pods, say=say))
 
 

@@ -9,9 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from corelane.app.up import log_file
+
 LOG_NAME: Final = "corelane.log"
 _READY_FD: Final = "CORELANE_READY_FD"
 """Environment variable with the descriptor on which the background process reports that it is ready."""
+_LOG_FILE: Final = "CORELANE_BACKGROUND_LOG"
+"""Environment variable with the path of the background process's log."""
 
 
 def main(arguments: Sequence[str], data_dir: Path, say: Callable[[str], None]) -> int:
@@ -21,6 +25,7 @@ def main(arguments: Sequence[str], data_dir: Path, say: Callable[[str], None]) -
     """
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = (data_dir / LOG_NAME).resolve()
+    log_file.make_room(path)
     reader, writer = os.pipe()
     with path.open("ab") as log, os.fdopen(reader) as ready:
         offset = log.tell()
@@ -31,7 +36,7 @@ def main(arguments: Sequence[str], data_dir: Path, say: Callable[[str], None]) -
                 stdout=log,
                 stderr=log,
                 pass_fds=(writer,),
-                env={**os.environ, _READY_FD: str(writer)},
+                env={**os.environ, _READY_FD: str(writer), _LOG_FILE: str(path)},
                 start_new_session=True,
             )
         finally:
@@ -52,6 +57,12 @@ def main(arguments: Sequence[str], data_dir: Path, say: Callable[[str], None]) -
 def in_background() -> bool:
     """Whether `main` started this process, which did not report yet."""
     return _READY_FD in os.environ
+
+
+def log_path() -> Path | None:
+    """Return the log to which `main` sent stdout and stderr of this process; None if it did not start it."""
+    path = os.environ.pop(_LOG_FILE, "")
+    return Path(path) if path and in_background() else None
 
 
 def report_ready(welcome: str) -> None:

@@ -20,7 +20,7 @@ from corelane.runtime.instances import InstanceContainer
 _STOP_SECONDS: Final = 60.0
 _OWN_FILES: Final = re.compile(
     r"lock|kubeconfig|scheduler\.json|server\.pem|ca\.crt|apiserver\.(lock|db.*)|nodes|\.(kubeconfig|apiserver"
-    r"|scheduler|server|ca)\..*\.tmp|" + re.escape(LOG_NAME)
+    r"|scheduler|server|ca)\..*\.tmp|" + re.escape(LOG_NAME) + r"(\.1)?"
 )
 """What `corelane up` writes into a data directory; other files are not touched."""
 

@@ -15,8 +15,13 @@ AS_JSON: Final[dict[Format, bool | None]] = {"auto": None, "text": False, "json"
 _HIDDEN: Final = ("timestamp", "level", "event", "pod", "node", "identity", "logger", "exception")
 
 
-def configure(level: int = logging.INFO, *, as_json: bool | None = None) -> None:
-    """Configure the log, once, from the entry point. `as_json` None: JSON if stderr is not a terminal."""
+def configure(
+    level: int = logging.INFO, *, as_json: bool | None = None, handler: logging.Handler | None = None
+) -> None:
+    """Configure the log, once, from the entry point. `as_json` None: JSON if stderr is not a terminal.
+
+    `handler` None: stderr.
+    """
     structured = not sys.stderr.isatty() if as_json is None else as_json
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
@@ -30,7 +35,7 @@ def configure(level: int = logging.INFO, *, as_json: bool | None = None) -> None
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler()
+    handler = handler or logging.StreamHandler()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
