@@ -14,7 +14,8 @@ from corelane.runtime.base import (
     RuntimeFailure,
     UnknownContainer,
 )
-from corelane.runtime.simulated import SimulatedRuntime, SimulationStateError
+from corelane.runtime.simulated import SimulatedRuntime
+from corelane.runtime.simulated_records import SimulationStateError
 
 
 def spec(name="main", attempt=0):

@@ -45,7 +45,7 @@ class NodeUpkeep:
         objects: NodeObjects | None = None,
     ) -> None:
         """Read ledger and settings. Raises OSError, NodeConfigError."""
-        self._read_files = partial(StateFiles, state_dir, config, machine, reporter)
+        self._read_files = partial(StateFiles, state_dir, config, machine, reporter, durable=on_this_machine)
         self.read_files()
         self._given: tuple[Mapping[str, str], Mapping[str, str], Machine] | None = None
         """What the settings in effect were made from."""

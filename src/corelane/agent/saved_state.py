@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -145,10 +146,10 @@ def load_settings(path: Path) -> tuple[SavedSettings, str]:
         return NOTHING_SAVED, f"{path}: a directory, renamed to {renamed}, settings read again from the Node"
 
 
-def save_settings(path: Path, settings: SavedSettings) -> None:
-    """Replace the settings file. Raises OSError."""
+def save_settings(path: Path, settings: SavedSettings, *, durable: bool = True) -> None:
+    """Replace the settings file; `durable` as of `files.write_atomic`. Raises OSError."""
     text = msgspec.json.format(msgspec.json.encode(settings), indent=2)
-    files.write_atomic(path, text + b"\n", mode=0o600)
+    files.write_atomic(path, text + b"\n", mode=0o600, durable=durable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +191,12 @@ def load_ledger(path: Path, machine: Machine, config: NodeConfig) -> LoadedLedge
     return LoadedLedger(ledger, tuple(problem.text for problem in problems))
 
 
-def save_ledger(path: Path, ledger: NodeState) -> None:
-    """Replace the ledger's file; until the new content is on disk the old file stays. Raises OSError."""
-    files.write_atomic(path, codec.encode(ledger), mode=0o600)
+def save_ledger(path: Path, ledger: NodeState, *, durable: bool = True) -> None:
+    """Replace the ledger's file; until the new content is on disk the old file stays.
+
+    `durable` is as of `files.write_atomic`. Raises OSError.
+    """
+    files.write_atomic(path, codec.encode(ledger), mode=0o600, durable=durable)
 
 
 def _rename_damaged(path: Path) -> Path:
@@ -207,10 +211,21 @@ class StateFiles:
     """The two files of one agent: the ledger as it was read, and the settings in effect."""
 
     def __init__(
-        self, directory: Path, profile: NodeConfig, machine: Machine, reporter: AgentReporter
+        self,
+        directory: Path,
+        profile: NodeConfig,
+        machine: Machine,
+        reporter: AgentReporter,
+        *,
+        durable: bool = True,
     ) -> None:
-        """Read both files and fit them to the machine. Raises OSError, NodeConfigError."""
+        """Read both files and fit them to the machine. Raises OSError, NodeConfigError.
+
+        Files that are not `durable` survive the process, but not a crash of the machine: enough where no
+        container does either.
+        """
         self._reporter = reporter
+        self._durable = durable
         self._ledger_path = directory / LEDGER_FILE
         self._settings_path = directory / SETTINGS_FILE
         saved, self.settings_fault = load_settings(self._settings_path)
@@ -257,7 +272,7 @@ class StateFiles:
             return f"{self._ledger_path}: {self._loaded.foreign}"
         started = time.monotonic()
         try:
-            await _to_completion(save_ledger, self._ledger_path, ledger)
+            await _to_completion(partial(save_ledger, durable=self._durable), self._ledger_path, ledger)
         except OSError as error:
             self._reporter.checkpoint_failed(str(self._ledger_path), str(error))
             return f"{self._ledger_path}: {error.strerror or error}"
@@ -270,7 +285,7 @@ class StateFiles:
             return
         settings = self.settings.to_save
         try:
-            await _to_completion(save_settings, self._settings_path, settings)
+            await _to_completion(partial(save_settings, durable=self._durable), self._settings_path, settings)
         except OSError as error:
             self._retry_settings_at = time.monotonic() + _RETRY_SETTINGS
             self._reporter.checkpoint_failed(str(self._settings_path), str(error))

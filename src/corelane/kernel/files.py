@@ -85,11 +85,12 @@ def _read_all(fd: int) -> bytes:
     return data
 
 
-def write_atomic(path: str | Path, data: str | bytes, *, mode: int = 0o644) -> None:
+def write_atomic(path: str | Path, data: str | bytes, *, mode: int = 0o644, durable: bool = True) -> None:
     """Replace a file whole: readers, also after a crash, see the old content or the new one.
 
-    Content and directory entry are fsynced before this returns. Raises OSError that names `path`, which is
-    untouched then.
+    Content and directory entry are fsynced before this returns. Unless `durable` they are not, so that the
+    new content outlives this process, however it ends, but not the machine's crash. Raises OSError that names
+    `path`, which is untouched then.
     """
     path = Path(path)
     content = data.encode() if isinstance(data, str) else data
@@ -99,12 +100,14 @@ def write_atomic(path: str | Path, data: str | bytes, *, mode: int = 0o644) -> N
             file.write(content)
             file.flush()
             os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         Path(temporary).replace(path)
     except BaseException as error:
         _abandon(Path(temporary), path, error)
         raise
-    _fsync_directory(path.parent)
+    if durable:
+        _fsync_directory(path.parent)
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -13,10 +13,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import msgspec
-
 from corelane.cpuset import CPUSet
-from corelane.kernel.files import replace_file
 from corelane.kernel.proc import TaskAffinity
 from corelane.runtime.base import (
     WHOLE_LOG,
@@ -30,13 +27,10 @@ from corelane.runtime.base import (
     UnknownContainer,
 )
 from corelane.runtime.process_watch import Broadcast
+from corelane.runtime.simulated_records import Row, SimulatedRecords
 
 _FILE_NAME = "simulated.json"
 _NO_OUTPUT = b"corelane: this node is simulated: no process runs here, so there is no output\n"
-
-
-class SimulationStateError(ValueError):
-    """The file of simulated containers cannot be read; the message names the file and the remedy."""
 
 
 @dataclass(slots=True)
@@ -56,10 +50,12 @@ class SimulatedRuntime:
 
     def __init__(self, state: Path | None = None, *, clock: Callable[[], float] = time.time) -> None:
         """Read what ran before. Raises SimulationStateError, OSError."""
-        self._path = state / _FILE_NAME if state else None
         self._clock = clock
         self._events = Broadcast[RuntimeStatus]()
-        self._containers = {one.status.id: one for one in _load(self._path)}
+        self._containers: dict[str, _Container] = {}
+        path = state / _FILE_NAME if state else None
+        self._records = SimulatedRecords(path, lambda: map(_row, self._containers.values()))
+        self._containers |= {row.status.id: _restored(row) for row in self._records.load()}
 
     async def start(self, spec: ContainerSpec) -> RuntimeStatus:
         """Take note of a container; there is no process. Raises RuntimeFailure if it runs already."""
@@ -77,17 +73,17 @@ class SimulatedRuntime:
             state="running",
             started_at=self._clock(),
         )
-        self._containers[status.id] = _Container(status, spec.cpus)
-        self._save()
+        self._containers[status.id] = container = _Container(status, spec.cpus)
+        self._records.put(_row(container))
         self._events.publish(status)
         if spec.completes:
-            self._end(self._containers[status.id], 0)
+            self._end(container, 0)
         return status
 
     async def update(self, container_id: str, change: ResourceUpdate) -> None:
         container = self._find(container_id)
         container.cpus = change.cpus or container.cpus
-        self._save()
+        self._records.put(_row(container))
 
     async def signal(self, container_id: str, number: int) -> None:
         """End the container for a signal that ends a process by default, so far as Kubernetes sends one."""
@@ -104,7 +100,7 @@ class SimulatedRuntime:
         if not container.ended.is_set():
             raise RuntimeFailure("RemoveContainerError", f"container {container_id} still runs")
         del self._containers[container_id]
-        self._save()
+        self._records.remove(container_id)
 
     async def remove_pod(self, pod_uid: str) -> None:
         for container_id in [id_ for id_, one in self._containers.items() if one.status.pod_uid == pod_uid]:
@@ -169,34 +165,15 @@ class SimulatedRuntime:
             signal=number or None,
         )
         container.ended.set()
-        self._save()
+        self._records.put(_row(container))
         self._events.publish(container.status)
 
-    def _save(self) -> None:
-        if self._path is None:
-            return
-        rows = [{"status": one.status, "cpus": str(one.cpus)} for one in self._containers.values()]
-        replace_file(self._path, msgspec.json.encode(rows))
+
+def _row(container: _Container) -> Row:
+    return Row(container.status, str(container.cpus))
 
 
-class _Row(msgspec.Struct):
-    status: RuntimeStatus
-    cpus: str
-
-
-def _load(path: Path | None) -> list[_Container]:
-    if path is None or not path.exists():
-        return []
-    try:
-        rows = msgspec.json.decode(path.read_bytes(), type=list[_Row])
-        return [_restored(row) for row in rows]
-    except ValueError as error:
-        raise SimulationStateError(
-            f"{path}: not a list of simulated containers ({error}); remove it, and they are started anew"
-        ) from error
-
-
-def _restored(row: _Row) -> _Container:
+def _restored(row: Row) -> _Container:
     container = _Container(row.status, CPUSet.parse(row.cpus))
     if row.status.state == "exited":
         container.ended.set()
