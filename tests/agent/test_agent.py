@@ -608,10 +608,10 @@ def test_devices_are_allocatable_assigned_near_the_cpus_and_removed_with_the_set
 def test_a_full_disk_is_reported_and_no_pod_starts_until_the_ledger_is_written(tmp_path, monkeypatch):
     full, save = [], saved_state.save_ledger
 
-    def saving(path, ledger):
+    def saving(path, ledger, **how):
         if full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        save(path, ledger)
+        save(path, ledger, **how)
 
     async def pressure(client, wanted):
         async def there():

@@ -139,10 +139,10 @@ def test_a_full_disk_moves_no_container_until_the_ledger_is_written(tmp_path, mo
     monkeypatch.setattr("corelane.agent.event_loop.LONGEST_RETRY", 0.2)
     full, save = [True], saved_state.save_ledger
 
-    def saving(path, ledger):
+    def saving(path, ledger, **how):
         if full:
             raise OSError(errno.ENOSPC, "No space left on device")
-        save(path, ledger)
+        save(path, ledger, **how)
 
     monkeypatch.setattr(saved_state, "save_ledger", saving)
 

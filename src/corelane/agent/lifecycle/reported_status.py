@@ -5,7 +5,7 @@ container is started and ready as soon as it runs.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from corelane.agent.allocation.conditions import unconfirmed
 from corelane.agent.lifecycle import pod_steps
@@ -20,6 +20,9 @@ from corelane.agent.lifecycle.records import (
 from corelane.kube import keys
 from corelane.kube.meta import rfc3339
 from corelane.workload import ContainerKind
+
+CREATING: Final = "ContainerCreating"
+"""Reason of a container that is about to start, of which nothing else is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,7 @@ def _waiting(pod: PodRecord, container: ContainerProgress, now: float) -> dict[s
         return {}
     if container.waiting:
         return {"waiting": {"reason": container.waiting.reason, "message": container.waiting.message}}
-    return {"waiting": {"reason": "PodInitializing" if pod.of(*INIT_KINDS) else "ContainerCreating"}}
+    return {"waiting": {"reason": "PodInitializing" if pod.of(*INIT_KINDS) else CREATING}}
 
 
 def _back_off_message(pod: PodRecord, container: ContainerProgress) -> str:

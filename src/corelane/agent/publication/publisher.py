@@ -9,6 +9,8 @@ from uuid import uuid4
 
 from corelane.agent.allocation.instructions import Annotate, PodWrite, PublishCondition, PublishEvent
 from corelane.agent.lifecycle.instructions import DeletePod, PublishStatus
+from corelane.agent.lifecycle.reported_status import CREATING
+from corelane.agent.publication.held_writes import HeldWrites
 from corelane.agent.publication.node_objects import NodeObjects
 from corelane.agent.publication.reporting import PublicationReporter
 from corelane.agent.publication.topology_writer import TopologyWriter
@@ -23,6 +25,8 @@ from corelane.machine.model import Machine
 from corelane.node.explain.objective import remedies
 
 _POD_QUEUES: Final = 4
+_PENDING_SECONDS: Final = 0.3
+"""Longest time by which the status of a pending pod is written later."""
 _MOST_EVENTS: Final = 1000
 _EVENT_ATTEMPTS: Final = 5
 _COMPONENT: Final = "corelane-agent"
@@ -50,6 +54,7 @@ class Publisher:
         self.queues = (*self._pods, self._topology, self._events)
         self._reporter = reporter
         self._mirrors: dict[str, dict[str, str]] = {}
+        self._pending = HeldWrites(_PENDING_SECONDS)
         self.topology_writer = TopologyWriter(
             client, node_name, self._topology, self._zones_owned_by, objects=objects
         )
@@ -61,15 +66,17 @@ class Publisher:
     async def idle(self) -> None:
         """Wait until nothing is left to write."""
         self.topology_writer.flush()
+        self._pending.release_all()
         await asyncio.gather(*(queue.idle() for queue in self.queues))
 
     def publish(self, pod: Pod, order: PodWrite, machine: Machine) -> None:
         """Carry out an instruction about a pod on this machine, unless its name belongs to a newer pod."""
         match order:
             case PublishStatus():
-                self._patch(pod, "status", {"status": order.status}, "strategic", "status")
+                self._status(pod, order.status)
             case DeletePod():
                 meta = pod.metadata
+                self._pending.release(meta.uid)
                 delete = partial(self._client.delete, Pod, meta.name, namespace=meta.namespace)
                 self._put(pod, "deletion", partial(delete, grace_seconds=0, uid=meta.uid))
             case Annotate():
@@ -81,6 +88,16 @@ class Publisher:
                 self.event(pod, order.reason, order.message, warning=order.warning, remedy=remedy)
             case PublishCondition():
                 self._pinned(pod, order)
+
+    def _status(self, pod: Pod, status: Mapping[str, Any]) -> None:
+        """Write a status; that of a pod which is about to run waits a moment for the next one."""
+        uid = pod.metadata.uid
+        put = partial(self._patch, pod, "status", {"status": status}, "strategic", "status")
+        if _is_starting(status):
+            self._pending.hold(uid, put)
+        else:
+            self._pending.drop(uid)
+            put()
 
     def _pinned(self, pod: Pod, order: PublishCondition) -> None:
         """Write the pod's condition; the time of its last transition stays while its status does."""
@@ -143,6 +160,7 @@ class Publisher:
 
     def forget(self, uid: str) -> None:
         """Drop the writes about a pod that is gone; `uid` is the one under which it ran."""
+        self._pending.drop(uid)
         self._queue_of(uid).forget(uid)
 
     def _queue_of(self, uid: str) -> WriteQueue:
@@ -211,6 +229,12 @@ class Publisher:
 
         key = f"event {next(self._numbers)} {reason} of {name}"
         self._events.put(key, write, key)
+
+
+def _is_starting(status: Mapping[str, Any]) -> bool:
+    """Whether nothing is known of a pod but that its containers are to start."""
+    states = [one["state"].get("waiting") for one in status.get("containerStatuses") or ()]
+    return status["phase"] == "Pending" and all(one and one["reason"] == CREATING for one in states)
 
 
 def _condition(kind: str, holds: bool, reason: str, message: str, at: float) -> dict[str, str]:

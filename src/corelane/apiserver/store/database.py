@@ -36,6 +36,8 @@ FILE_NAME = "apiserver.db"
 _HOT = 256  # how many of the last events keep their encoded frames for watchers that are nearly up to date
 _SWEEP = 256  # rows no longer needed are removed so many at a time
 
+_INSERT = "INSERT INTO revision VALUES (?, ?, ?, ?, ?)"
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Object).decode
 
@@ -283,8 +285,11 @@ class Store:
         rows = [(e.revision, e.resource, e.record.key, e.kind == "DELETED", e.record.value) for e in events]
         self._file.check_in_place()
         try:
+            if len(rows) == 1:  # a statement alone is a transaction
+                self._db.execute(_INSERT, rows[0])
+                return
             with transaction(self._db):
-                self._db.executemany("INSERT INTO revision VALUES (?, ?, ?, ?, ?)", rows)
+                self._db.executemany(_INSERT, rows)
         except sqlite3.Error as error:
             raise failure(self._path, "write", error) from error
 
