@@ -101,7 +101,10 @@ def _append(path: Path, line: bytes) -> None:
         before = os.fstat(handle).st_size
         if os.write(handle, line) != len(line):
             os.ftruncate(handle, before)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
     finally:
         os.close(handle)
 
