@@ -16,10 +16,10 @@ from corelane.limits.advice.shapes import LimitChange, LoadShape, Seen, Shape, s
 
 __all__ = ["Fit", "Forecast", "LimitChange", "LoadShape", "Range", "forecast"]
 
-MOST_APART: Final = 2.0
+MOST_APART: Final = 3.0
 NOTICED_MS: Final = 10.0
 """Throttled ms a second below which amounts are not told apart: of a hundredth of a CPU."""
-_OUTSIDE: Final = 0.08
+_OUTSIDE: Final = 0.12
 """The part of the simulations beyond either end of a range."""
 _MODEL: Final = 1.15
 """By so much the model may be off as well."""
@@ -27,7 +27,7 @@ _BUSY: Final = 1.05
 """The same for threads that never stop, of which the counters say all."""
 _PERCENTILE: Final = 99
 COLLECT: Final = (
-    "the loads that explain the measurement disagree by more than a factor of 2: measure longer, and give "
+    "the loads that explain the measurement disagree by more than a factor of 3: measure longer, and give "
     "the time and the latency of each request (--latency FILE)"
 )
 
@@ -63,6 +63,8 @@ class Fit:
     sample: tuple[Shape, ...] = ()
     seconds: float = 0.0
     requests: bool = False
+    p99: float | None = None
+    """The measured one in ms."""
 
     @property
     def now(self) -> LimitChange:
@@ -102,11 +104,21 @@ def forecast(fit: Fit, change: LimitChange) -> Forecast:
         return _of_anything(fit, change)
     runs = reruns(fit, change)
     unlimited = change.limit is None
+    tails = _spread([run.latency.get(_PERCENTILE, 0.0) for run in runs])
     return Forecast(
         Range(0.0, 0.0) if unlimited else _throttled(_spread([run.throttled for run in runs])),
         _spread([run.used for run in runs]),
-        _agreed(_spread([run.latency.get(_PERCENTILE, 0.0) for run in runs])) if fit.requests else None,
+        _agreed(_no_later(tails, fit, change)) if fit.requests else None,
     )
+
+
+def _no_later(tails: Range, fit: Fit, change: LimitChange) -> Range:
+    """Alone on its CPUs a container answers no later with more CPU time than with less."""
+    relaxed = change.threads is None and (change.limit is None or change.burst >= fit.burst)
+    relaxed = relaxed and (change.limit is None or change.limit >= (fit.now.limit or 0.0))
+    if fit.p99 is None or not relaxed or any(shape.weight for shape in fit.sample):
+        return tails
+    return Range(min(tails.low, fit.p99), min(tails.high, fit.p99))
 
 
 def reruns(fit: Fit, change: LimitChange) -> list[Seen]:

@@ -26,6 +26,8 @@ _APART: Final = 2.0
 _SAMPLE: Final = 32
 _CONTENDED: Final = 0.2
 """The part of the CPUs that others must have used to be looked for as neighbours."""
+_SATURATED: Final = 0.9
+"""The part of the CPUs that is used where neighbours are always ready to run."""
 _MOST_PER_SECOND: Final = 1000
 """Requests a second beyond which simulating each would take minutes."""
 _LONGEST: Final = {True: 30.0, False: 10.0}
@@ -47,6 +49,7 @@ def fit(measured: Measurement, rates: Rates, threads: int | None = None) -> Fit:
         rates.quota.burst_us / 1000,
         seconds=min(rates.seconds, _LONGEST[requests]),
         requests=requests,
+        p99=_percentiles(measured.latency).get(99),
     )
     cpus = measured.cpus
     if _is_busy(rates, plain) and not plain.requests:
@@ -54,7 +57,7 @@ def fit(measured: Measurement, rates: Rates, threads: int | None = None) -> Fit:
         return replace(plain, modelled=modelled, wants=_demand(plain, rates, threads, cpus))
     if used <= 0:
         return _unfitted(plain, threads, cpus)
-    hints = Hints(cpus, threads, rates.waiters, _is_contended(measured, rates))
+    hints = Hints(cpus, threads, rates.waiters, _is_contended(measured, rates), _weight(measured, rates))
     found = inference.candidates(_observed(plain, rates, measured), hints, FULL if plain.requests else QUICK)
     found = [each for each in found if _shows(each.match, throttled)]
     if not found or found[0].match.misfit > _MISFIT:
@@ -99,7 +102,18 @@ def _observed(plain: Fit, rates: Rates, measured: Measurement) -> Observed:
     )
 
 
+def _weight(measured: Measurement, rates: Rates) -> float | None:
+    """The weight of neighbours that leave no CPU idle; None where they do, or are not known."""
+    beside, cpus = measured.competition, measured.cpus
+    if beside is None or not cpus or not _is_contended(measured, rates):
+        return None
+    busy = (beside.used + (rates.used or 0.0)) >= _SATURATED * 1000 * cpus
+    return beside.relative if busy and beside.relative > 0 else None
+
+
 def _is_contended(measured: Measurement, rates: Rates) -> bool:
+    if measured.competition is not None and measured.cpus:
+        return measured.competition.used > _CONTENDED * 1000 * measured.cpus
     load = measured.load
     if load is None:
         return measured.waited > 0

@@ -20,6 +20,8 @@ from corelane.limits.measure.requests import RequestLog
 _KINDS: Final = (LoadShape.REQUESTS, LoadShape.CLIENTS, LoadShape.SHARED, LoadShape.SHARED_CLIENTS)
 _MOST_THREADS: Final = 64
 _MOST_AT_ONCE: Final = 100
+_PACKED: Final = 0.4
+_WEIGHT_DOUBT: Final = 1.2
 _MOST_CPUS: Final = {False: 16, True: 4}
 """CPUs that are simulated, without and with neighbours on each."""
 _SEEDS: Final = (1, 2, 3)
@@ -29,23 +31,25 @@ _SEEDS: Final = (1, 2, 3)
 class Hints:
     """What is known beside the counters: `cpus` 0 and `threads` None where unknown.
 
-    `waiters` is how many threads waited for a CPU, `contended` whether other processes used CPU time there.
+    `waiters` is how many threads waited for a CPU, `contended` whether other processes used CPU time there;
+    `weight` that of these together, where its own is 1, if they left no CPU idle and it is known.
     """
 
     cpus: int = 0
     threads: int | None = None
     waiters: int = 0
     contended: bool = False
+    weight: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
     """How many shapes are drawn, how many of them are looked at closely, and how many in each later round."""
 
-    drawn: int = 160
-    close: int = 40
+    drawn: int = 120
+    close: int = 30
     varied: int = 40
-    rounds: int = 2
+    rounds: int = 1
 
 
 FULL: Final = Effort()
@@ -95,10 +99,17 @@ def _resampled(found: Sequence[Candidate], count: int, chance: Random) -> list[C
     return chance.choices(found, weights, k=count)
 
 
+_CORRELATED: Final = 3.0
+
+
 def sample(found: Sequence[Candidate], count: int) -> tuple[Shape, ...]:
-    """Return shapes of sorted candidates as often as they are likely; the likeliest comes first."""
+    """Return shapes of sorted candidates as often as they are likely; the likeliest comes first.
+
+    Percentiles of the same latencies, and times that the same stops cause, are not independent evidence: a
+    third of the likelihood's logarithm counts (a composite likelihood, tempered).
+    """
     chance, best = Random("sample"), found[0].score  # noqa: S311 - has to be reproducible
-    weights = [math.exp(max(each.score - best, -700)) for each in found]
+    weights = [math.exp(max((each.score - best) / _CORRELATED, -700)) for each in found]
     chosen = chance.choices(found, weights, k=count - 1)
     return (found[0].shape, *(each.shape for each in chosen))
 
@@ -143,9 +154,15 @@ class Prior:
         if part:
             every = self._log(80, 2000)
             shape = replace(shape, background=used * part * every / 1000, background_every=every)
-        if self._hints.contended and chance.random() < 0.5:
-            shape = replace(shape, weight=self._log(0.05, 5))
-        return shape
+        return replace(shape, weight=self._weight(), packed=self._cpus > 1 and chance.random() < _PACKED)
+
+    def _weight(self) -> float:
+        """Neighbours' weight: counted, or of any size, or none although others use CPU time."""
+        if self._hints.weight is not None:
+            return self._hints.weight * self._log(1 / _WEIGHT_DOUBT, _WEIGHT_DOUBT)
+        if self._hints.contended and self._chance.random() < 0.5:
+            return self._log(0.05, 5)
+        return 0.0
 
     def _rate(self, used: float) -> float:
         """Requests a second: counted, or by sizes from small to several quotas."""
@@ -186,7 +203,7 @@ class Prior:
             think=near(shape.think, 0.12),
             background=near(shape.background, 0.12),
             background_every=near(shape.background_every, 0.2),
-            weight=near(shape.weight, 0.4),
+            weight=near(shape.weight, 0.4 if self._hints.weight is None else 0.05),
         )
         if chance.random() < 0.3 and not self._hints.threads:
             shape = replace(shape, threads=self._threads(shape.kind))

@@ -68,6 +68,7 @@ class Shape:
     `every` ms; closed ones `clients` and `think`. Beside the requests
     `background` ms of CPU time may be used about every `background_every`, by as many threads as CPUs: a
     garbage collector. `weight` is that of busy neighbours on every CPU, where its own is 1; 0 for none.
+    `packed` says that threads which find no idle CPU wake on one and the same, where their work comes from.
     """
 
     kind: LoadShape
@@ -85,6 +86,7 @@ class Shape:
     background: float = 0.0
     background_every: float = 0.0
     weight: float = 0.0
+    packed: bool = False
 
     @property
     def widest(self) -> int:
@@ -160,7 +162,7 @@ def simulated(shape: Shape, change: LimitChange, period: float, seconds: float, 
     scenario = Scenario(
         "fit",
         "",
-        SimulatedMachine(shape.cpus),
+        SimulatedMachine(shape.cpus, waker=0 if shape.packed else None),
         tuple(pods),
         seconds=simulated_seconds(shape, seconds, period),
         warmup_seconds=_WARMUP,

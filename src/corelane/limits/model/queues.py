@@ -266,7 +266,8 @@ def enqueue(thread: Thread, turns: Turns, throttled: Callable[[RunQueue], None])
     for level in thread.queue.levels:
         level.group.runnable += 1
     queue = thread.queue
-    thread.load.change(queue.load_clock(), thread.weight)
+    if turns.weighted:
+        thread.load.change(queue.load_clock(), thread.weight)
     _insert(queue, thread, turns)
     return len(queue.ready) > 1 or admit(queue, turns, throttled)
 
@@ -277,7 +278,8 @@ def admit(queue: RunQueue, turns: Turns, throttled: Callable[[RunQueue], None]) 
         if not _may_run(queue, throttled):
             _wait_above(queue)
             return False
-        queue.reweigh(turns)
+        if turns.weighted:
+            queue.reweigh(turns)
         queue.listed = True
         _insert(above, queue, turns)
         if len(above.ready) > 1:
@@ -307,9 +309,9 @@ def _wait_above(queue: RunQueue) -> None:
 
 
 def _insert(queue: RunQueue, entity: Thread | RunQueue, turns: Turns) -> None:
-    if queue.parent is not None:
+    if turns.weighted and queue.parent is not None:
         queue.load.change(queue.load_clock(), entity.weight)
-    if len(queue.ready) == 1 and isinstance(alone := queue.ready[0], RunQueue):
+    if turns.weighted and len(queue.ready) == 1 and isinstance(alone := queue.ready[0], RunQueue):
         alone.reweigh(turns)
     queue.floor = turns.join(queue.ready, entity, queue.floor)
     queue.ready.append(entity)
@@ -320,7 +322,8 @@ def dequeue(thread: Thread, turns: Turns) -> None:
     thread.ready = False
     for level in thread.queue.levels:
         level.group.runnable -= 1
-    thread.load.change(thread.queue.load_clock(), -thread.weight)
+    if turns.weighted:
+        thread.load.change(thread.queue.load_clock(), -thread.weight)
     _remove(thread.queue, thread, turns)
 
 
@@ -332,7 +335,7 @@ def unlist(queue: RunQueue, turns: Turns) -> None:
 
 
 def _remove(queue: RunQueue, entity: Thread | RunQueue, turns: Turns) -> None:
-    if queue.parent is not None:
+    if turns.weighted and queue.parent is not None:
         queue.load.change(queue.load_clock(), -entity.weight)
     queue.floor = turns.part(queue.ready, entity, queue.floor)
     queue.ready.remove(entity)
@@ -342,9 +345,18 @@ def _remove(queue: RunQueue, entity: Thread | RunQueue, turns: Turns) -> None:
         unlist(queue, turns)
 
 
-def move(thread: Thread, new: RunQueue) -> None:
+def move(thread: Thread, new: RunQueue, turns: Turns) -> None:
     """Take a thread that is on no queue to another CPU's; its load goes with it (remove_entity_load_avg)."""
-    old, load = thread.queue, thread.load
+    old = thread.queue
+    if turns.weighted:
+        _move_load(thread, old, new)
+    thread.vruntime += new.floor - old.floor
+    thread.parted += new.floor - old.floor
+    thread.queue = new
+
+
+def _move_load(thread: Thread, old: RunQueue, new: RunQueue) -> None:
+    load = thread.load
     moved = load.update(old.load_clock())
     for source, target in zip(old.levels, new.levels, strict=True):
         here = source.load.update(source.load_clock())
@@ -354,9 +366,6 @@ def move(thread: Thread, new: RunQueue) -> None:
         target.load.average += moved
         moved = source.weight * moved / here if here else 0.0
     load.carry(new.load_clock())
-    thread.vruntime += new.floor - old.floor
-    thread.parted += new.floor - old.floor
-    thread.queue = new
 
 
 def pick(queue: RunQueue, turns: Turns, current: Thread | None) -> Thread | None:

@@ -281,6 +281,7 @@ def _simulator(scenario: Scenario, seed: int, window: TimelineRecorder | None) -
         tick_phases=phase,
         smt_speed=machine.smt_speed,
         waker=machine.waker,
+        weighted=len(scenario.pods) > 1 or any(len(pod.containers) > 1 for pod in scenario.pods),
         tracer=window,
     )
 

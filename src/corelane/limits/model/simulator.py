@@ -41,13 +41,15 @@ class Simulator:
         tick_phases: Callable[[int], int] = lambda _cpu: 0,
         smt_speed: int | None = None,
         waker: int | None = None,
+        weighted: bool = True,
         tracer: TimelineRecorder | None = None,
     ) -> None:
         """An idle machine.
 
         `tick_phases` says when a CPU ticks, in ns after 0; `smt_speed`, in thousandths, how fast either of
         two siblings is while both run, where CPUs 2k and 2k + 1 are siblings; `waker` the CPU on which
-        threads wake that find no idle one (None: their last).
+        threads wake that find no idle one (None: their last). Without `weighted` no group has others beside
+        it.
         """
         self.clock = Clock()
         self.switches, self.tick_ns, self.tracer = switches, tick_ns, tracer
@@ -61,7 +63,7 @@ class Simulator:
         self.crowded = 0
         """CPUs, as a mask, on which threads wait to run."""
         self.turn_ns = switches.base_slice_ns * (1 + min(cpus, 8).bit_length() - 1)
-        self.turns = Turns(switches.eevdf, self.turn_ns, 0 if switches.eevdf else 3 * MS, tick_ns)
+        self.turns = Turns(switches.eevdf, self.turn_ns, 0 if switches.eevdf else 3 * MS, tick_ns, weighted)
         self.movable = False
         self._groups: dict[BandwidthPool, CPUGroup] = {}
         self._made = 0
@@ -178,7 +180,7 @@ class Simulator:
 
     def _move(self, thread: Thread, cpu: SimulatedCPU) -> None:
         """Take a thread that is on no queue to another CPU; what it is ahead or behind goes with it."""
-        queues.move(thread, queue_on(cpu, thread.group))
+        queues.move(thread, queue_on(cpu, thread.group), self.turns)
 
     def _migrate(self, thread: Thread, cpu: SimulatedCPU) -> None:
         """Take a thread that waits for its turn to another CPU."""
@@ -251,14 +253,14 @@ class Simulator:
         while queue is not None:
             if len(queue.ready) > 1:
                 turns.charge(entity, ran)
-                if isinstance(entity, RunQueue):
+                if turns.weighted and isinstance(entity, RunQueue):
                     entity.reweigh(turns)
                 if eevdf and noticed and turns.ends(entity):
                     cpu.over = True
             elif not eevdf:
                 turns.charge(entity, ran)
                 queue.floor = max(queue.floor, entity.vruntime)
-            elif queue.parent is not None and isinstance(entity, RunQueue):
+            elif turns.weighted and queue.parent is not None and isinstance(entity, RunQueue):
                 entity.reweigh(turns)
             queue.group.usage_ns += ran
             if queue.pool is not None:

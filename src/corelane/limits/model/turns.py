@@ -53,6 +53,8 @@ class Turns:
     slice_ns: int
     head_start_ns: int
     tick_ns: int
+    weighted: bool = True
+    """Whether groups have others beside them, so that weights matter."""
 
     def join(self, ready: Sequence[Entity], entity: Entity, floor: float) -> float:
         """Set the times of an entity that is about to join; return the average, or the floor before EEVDF."""
