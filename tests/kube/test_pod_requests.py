@@ -257,6 +257,11 @@ def test_a_pod_whose_resources_name_nothing_of_its_own_is_as_without() -> None:
         (["memory=1", "memory=0"], [], "", "", 0),
         (["memory=1"], ["cpu=1"], "", "", 0),
         (["memory=1"], ["memory=5"], "", "", 5),
+        (["memory=1"], ["sidecar memory=5"], "", "", 6),
+        (["memory=1"], ["sidecar memory=5", "cpu=1"], "", "", 6),
+        (["memory=1"], ["sidecar memory=5", "sidecar"], "", "", 6),
+        (["memory=1"], ["cpu=1", "sidecar memory=5"], "", "", 0),
+        (["memory=1", ""], ["sidecar memory=5"], "", "", 0),
         (["memory=4", "memory=4"], ["memory=5"], "", "", 8),
         (["memory=1", ""], [], "memory=7", "", 7),
         (["memory=9"], [], "memory=7", "", 7),
@@ -273,13 +278,16 @@ def test_a_pods_memory_limit_is_its_own_or_the_sum_of_its_containers(
     found = pod(
         "a",
         *(container(f"c{i}", "", limits) for i, limits in enumerate(containers)),
-        init=tuple(container(f"i{i}", "", limits) for i, limits in enumerate(init)),
+        init=tuple(
+            container(f"i{i}", "", limits.removeprefix("sidecar"), "Always" if "sidecar" in limits else "")
+            for i, limits in enumerate(init)
+        ),
         resources=ResourceRequirements({}, amounts(level)) if level else None,
         overhead=amounts(overhead),
     )
     request = translate.request(found)
     assert request.memory_limit == expected
-    own = [amounts(limits).get("memory") for limits in (*init, *containers)]
+    own = [amounts(limits.removeprefix("sidecar")).get("memory") for limits in (*init, *containers)]
     of_pod = amounts(level).get("memory", 0)
     assert [request.memory_limit_of(one) for one in request.containers] == [
         int(limit or 0) or int(of_pod) for limit in own

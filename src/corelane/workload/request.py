@@ -186,12 +186,23 @@ class PodRequest:
         """Bytes that the whole pod may use, overhead included; 0 for no limit (as `ResourceConfigForPod`).
 
         Without a limit of the pod's own, only a pod whose containers are all limited is limited as a whole.
+        Init containers count as limited behind a sidecar that is, as upstream adds the two.
         """
-        limits = [one.memory_limit for one in self.containers]
+        if self.qos is QOSClass.BEST_EFFORT:
+            return 0
         limit = self.level.memory_limit if self.level else 0
-        if not limit and limits and all(limits):
+        if not limit and self._all_limited:
             limit = peak((one.kind, one.memory_limit) for one in self.containers)
         return limit + self.overhead.get("memory", 0) if limit else 0
+
+    @property
+    def _all_limited(self) -> bool:
+        behind = False
+        for one in self.containers:
+            if not (one.memory_limit or (behind and one.kind is not ContainerKind.APP)):
+                return False
+            behind = behind or one.kind is ContainerKind.SIDECAR
+        return bool(self.containers)
 
     def memory_limit_of(self, container: ContainerRequest) -> int:
         """Bytes that a container may use: its limit, else that of the pod (KEP-2837); 0 for no limit."""
