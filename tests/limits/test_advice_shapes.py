@@ -13,6 +13,7 @@ from corelane.limits.advice.effects import LimitChange, LoadShape
 from corelane.limits.advice.inference import Effort, Hints
 from corelane.limits.advice.likelihood import Observed
 from corelane.limits.advice.shapes import Seen, Shape, simulated
+from corelane.limits.measure.competitors import Competition, Competitor
 from corelane.limits.measure.counters import Quota
 from corelane.limits.measure.requests import RequestLog
 from corelane.limits.measure.throttling import Latency, Measurement, Rates
@@ -104,6 +105,33 @@ def test_loads_that_disagree_have_no_number_but_what_to_collect():
     tail, why = tails.tail(fit, found, Latency({99.0: 100.0}))
     assert tail is None
     assert "time and the latency of each request" in why
+
+
+def test_more_cpu_time_alone_on_the_cpus_never_raises_the_p99():
+    """The measured p99 bounds those of all shapes; not beside neighbours, nor for fewer threads."""
+    slow = replace(LOADS["requests"], work=9.0)
+    fit = effects.Fit(
+        LoadShape.REQUESTS, 2, 200.0, 100.0, 25.0, 100.0, sample=(slow,), seconds=5.0, requests=True, p99=7.0
+    )
+    alone = effects.forecast(fit, LimitChange(None)).p99
+    assert alone
+    assert alone.high == pytest.approx(7.0 * 1.15)
+    beside = effects.forecast(replace(fit, sample=(replace(slow, weight=0.5),)), LimitChange(None)).p99
+    fewer = effects.forecast(fit, LimitChange(None, threads=1)).p99
+    assert all(found and found.high > 9.0 for found in (beside, fewer))
+
+
+@pytest.mark.parametrize(
+    ("used_beside", "weight", "contended"), [(1700.0, 2.0, True), (900.0, None, True), (100.0, None, False)]
+)
+def test_neighbours_are_weighed_as_their_cgroups_are_where_cpus_are_never_idle(
+    used_beside, weight, contended
+):
+    beside = Competition(1024, 1 / 3, (Competitor("/pod", 2048, 2.0, used_beside),))
+    rates = Rates(SECONDS, used=240.0, throttled=100.0)
+    whole = Measurement(rates, cpus=2, competition=beside)
+    assert fitting._weight(whole, rates) == (weight and pytest.approx(weight))
+    assert fitting._is_contended(whole, rates) is contended
 
 
 def test_without_a_latency_there_is_no_p99_and_the_reason_says_what_to_give():

@@ -23,6 +23,8 @@ _OUTSIDE: Final = 0.12
 """The part of the simulations beyond either end of a range."""
 _MODEL: Final = 1.15
 """By so much the model may be off as well."""
+_BESIDE: Final = 1.25
+"""The same beside neighbours: where threads wake, and what they get there, is known less exactly."""
 _BUSY: Final = 1.05
 """The same for threads that never stop, of which the counters say all."""
 _PERCENTILE: Final = 99
@@ -104,11 +106,12 @@ def forecast(fit: Fit, change: LimitChange) -> Forecast:
         return _of_anything(fit, change)
     runs = reruns(fit, change)
     unlimited = change.limit is None
+    off = _BESIDE if any(shape.weight for shape in fit.sample) else _MODEL
     tails = _spread([run.latency.get(_PERCENTILE, 0.0) for run in runs])
     return Forecast(
-        Range(0.0, 0.0) if unlimited else _throttled(_spread([run.throttled for run in runs])),
+        Range(0.0, 0.0) if unlimited else _throttled(_spread([run.throttled for run in runs]), off),
         _spread([run.used for run in runs]),
-        _agreed(_no_later(tails, fit, change)) if fit.requests else None,
+        _agreed(_no_later(tails, fit, change), off) if fit.requests else None,
     )
 
 
@@ -139,14 +142,14 @@ def _spread(values: Sequence[float]) -> Range:
     return Range(ordered[round(_OUTSIDE * last)], ordered[round((1 - _OUTSIDE) * last)])
 
 
-def _throttled(spread: Range, off: float = _MODEL) -> Range | None:
+def _throttled(spread: Range, off: float) -> Range | None:
     """Amounts too small to be noticed are not told apart from none."""
     low = spread.low if spread.low >= NOTICED_MS else 0.0
     found = _agreed(Range(low, max(spread.high, NOTICED_MS / off)), off, NOTICED_MS)
     return found and Range(found.low, max(found.high, NOTICED_MS))
 
 
-def _agreed(spread: Range, off: float = _MODEL, least: float = 0.01) -> Range | None:
+def _agreed(spread: Range, off: float, least: float = 0.01) -> Range | None:
     """The range with what the model may be off (`off` times); None where its ends are too far apart.
 
     Amounts under `least` count as that.
