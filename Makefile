@@ -50,7 +50,7 @@ bench-quality: $(STAMP) ## how well CPUs are placed, by allocator
 bench-limits: $(STAMP) ## how well the model of CPU limits agrees with this kernel, and with published tables
 	$(BIN)/python bench/limits.py
 
-bench-advice: $(STAMP) ## whether the predictions of limits advise hold in real cgroups: 40 loads, 12 minutes, root
+bench-advice: $(STAMP) ## whether the predictions of limits advise hold in real cgroups: 42 loads, 15 minutes, root
 	$(BIN)/python bench/advice.py
 
 bench-agent: $(STAMP) ## what the agent beside a kubelet costs, and how soon containers are on their CPUs
