@@ -1,6 +1,7 @@
 """The scheduler, measured: `make bench-scheduler`, or `bench/scheduler.py --only drain --kubeconfig FILE`.
 
 * decisions: the core alone, without an API server; CPU time of one thread.
+* pauses: the core alone; the longest single step of each kind on 5,000 nodes with 50,000 pods; CPU time.
 * start: from the start of the process to the first binding on 5,000 nodes with 50,000 pods; pauses of its loop.
 * drain: pending pods bound end to end, against the embedded server in another process, a real kube-apiserver and
   etcd where KUBEBUILDER_ASSETS names their directory, and the cluster of --kubeconfig; KUBE_SCHEDULER names a
@@ -22,12 +23,13 @@ import report
 import scheduler_cluster as clusters
 import scheduler_decisions as decisions
 import scheduler_drain as drains
+import scheduler_pauses as pauses
 import scheduler_rejections as rejections
 import scheduler_start as start
 from report import Row
 from scheduler_cluster import Cluster
 
-PARTS: Final = ("decisions", "rejections", "start", "drain")
+PARTS: Final = ("decisions", "pauses", "rejections", "start", "drain")
 
 
 def rows(options: argparse.Namespace) -> Iterator[Row]:
@@ -35,6 +37,8 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
     quick = options.quick
     if "decisions" in options.only:
         yield from decisions.rows(options.seed, (100, 500) if quick else decisions.SIZES)
+    if "pauses" in options.only:
+        yield from pauses.rows(options.seed, 100 if quick else pauses.NODES)
     if "rejections" in options.only:
         yield from rejections.rows(options.seed, _program("KUBE_SCHEDULER"), _assets())
     if "start" in options.only:

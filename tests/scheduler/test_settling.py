@@ -100,9 +100,14 @@ def test_what_changes_while_states_are_judged_counts(monkeypatch: pytest.MonkeyP
     assert other != best
 
 
-def preempted() -> list[tuple[str, str]]:
-    """What is evicted for pods of high priority, on full nodes of 4 pods each."""
+def preempted(candidates: int = 100) -> list[tuple[str, str]]:
+    """What is evicted for pods of high priority, on full nodes of 4 pods each.
+
+    With fewer `candidates` than nodes, those that are certainly none are left out beforehand.
+    """
     made = core(pods=0)
+    plugin = next(one for one in made.profile.plugins if isinstance(one, preemption.DefaultPreemption))
+    plugin._absolute = candidates
     for number in range(4 * NODES):
         running = placed(guaranteed(f"r{number}", "2"), node_name=f"n{number % NODES}", priority=number % 7)
         made.handle(PodChanged(0, None, running))
@@ -122,6 +127,22 @@ def test_preemption_in_portions_evicts_the_same_pods(monkeypatch: pytest.MonkeyP
     assert len(expected) >= 2
     monkeypatch.setattr(preemption, "DRY_RUNS_AT_ONCE", at_once)
     assert preempted() == expected
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5])
+def test_nodes_are_left_out_of_preemption_in_portions(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    expected = preempted(candidates=2)
+    assert len(expected) >= 2
+    looked: list[int] = []
+    look = preemption._Search.look
+    monkeypatch.setattr(
+        preemption._Search,
+        "look",
+        lambda self, *args, **more: (look(self, *args, **more), looked.append(self._looks)),
+    )
+    monkeypatch.setattr(preemption, "LOOKED_AT_ONCE", at_once)
+    assert preempted(candidates=2) == expected
+    assert 1 <= max(looked) <= at_once
 
 
 def test_equal_settings_are_one_configuration_and_others_are_not() -> None:

@@ -85,18 +85,23 @@ class Attempt:
         """Number of nodes that were considered."""
         return len(self.rejections) if self.search is None else self.search[0].considered()
 
-    def groups(self, names: int) -> Iterator[tuple[Rejection, int, tuple[str, ...]]]:
+    def groups(
+        self, names: int, named: int | None = None
+    ) -> Iterator[tuple[Rejection, int, tuple[str, ...]]]:
         """Yield each distinct rejection, that of most nodes first: how many nodes, and the first `names`.
 
-        Of a pod that fits somewhere, a rejection without reasons stands for nodes that were not asked.
+        With `named`, only of so many. Of a pod that fits somewhere, a rejection without reasons stands for
+        nodes that were not asked.
         """
         if self.search is not None:
             yield from self.search[0].samples(names)
             return
         rejections = self.rejections
         if isinstance(rejections, Rejections):
-            for rejection, rows in sorted(rejections.groups, key=lambda item: -len(item[1])):
-                yield rejection, len(rows), tuple(rejections.names[row] for row in rows[:names])
+            by_size = sorted(rejections.groups, key=lambda item: -len(item[1]))
+            for number, (rejection, rows) in enumerate(by_size):
+                first = rows[: names if named is None or number < named else 0]
+                yield rejection, len(rows), tuple(rejections.names[row] for row in first)
 
     @property
     def plugins(self) -> frozenset[str]:

@@ -12,11 +12,18 @@ from corelane.scheduler.framework.plugin import Cycle, FilterPlugin, Rejection
 def rejections(
     cycle: Cycle, filters: Iterable[tuple[int, FilterPlugin]], blame: Any, rows: Rows
 ) -> Iterator[tuple[Rejection, Rows]]:
-    """Yield rejections and their rows; `blame` has the number of the filter that rejects each row."""
+    """Yield rejections, each once, and their rows; `blame` has the number of the filter that rejects a row.
+
+    Equal rejections are mostly one object, and hashing one takes some µs: those are told apart by identity.
+    """
+    parts: dict[int, tuple[Rejection, list[Rows]]] = {}
     for number, plugin in filters:
         blamed = rows[blame[rows] == number]
         if len(blamed):
-            yield from _of_plugin(plugin, cycle, blamed)
+            for rejection, some in _of_plugin(plugin, cycle, blamed):
+                parts.setdefault(id(rejection), (rejection, []))[1].append(some)
+    for rejection, groups in parts.values():
+        yield rejection, groups[0] if len(groups) == 1 else np.sort(np.concatenate(groups))
 
 
 def _of_plugin(plugin: FilterPlugin, cycle: Cycle, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:

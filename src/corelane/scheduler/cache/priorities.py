@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     Amounts: TypeAlias = NDArray[np.int64]
 
-Free: TypeAlias = Callable[[int], tuple[int, int]]
-"""Row to the milliCPU and bytes that are free."""
+Free: TypeAlias = Callable[["Amounts"], "Amounts"]
+"""Rows to the milliCPU and bytes that are free, two columns."""
 NONE: Final = 2**62
 """Above every priority."""
 _PODS: Final = 2
@@ -81,18 +81,23 @@ class Priorities:
 
     def _reclaimable(self, priority: int, free: Free) -> Reclaimable:
         lower = sorted(one for one in self._held if one < priority)
-        rows = sorted({row for one in lower for row in self._held[one]})
-        position = {row: number for number, row in enumerate(rows)}
-        available = np.array([free(row) for row in rows], np.int64).reshape(-1, 2)
+        held = [(one, *self._amounts(one)) for one in lower]
+        every = [rows for _, rows, _ in held]
+        rows = np.unique(np.concatenate(every)) if every else np.zeros(0, np.int64)
+        available = free(rows).reshape(-1, 2)
         total, levels = available.copy(), []
         size = max(1, -(-len(lower) // _MOST_LEVELS))
         for start in range(0, len(lower), size):
-            level = lower[start : start + size]
-            for one in level:
-                for row, amounts in self._held[one].items():
-                    total[position[row]] += amounts[:_PODS]
-            levels.append((level[0], total.copy()))
-        return Reclaimable(np.array(rows, np.int64), available, tuple(levels))
+            for _, some, amounts in held[start : start + size]:
+                total[np.searchsorted(rows, some)] += amounts
+            levels.append((lower[start], total.copy()))
+        return Reclaimable(rows, available, tuple(levels))
+
+    def _amounts(self, priority: int) -> "tuple[Amounts, Amounts]":
+        """The rows of pods of a priority, and the milliCPU and bytes that they hold there."""
+        held = self._held[priority]
+        amounts = np.array(list(held.values()), np.int64)[:, :_PODS]
+        return np.fromiter(held, np.int64, len(held)), amounts
 
     def _add(self, priority: int, row: int, cpu: int, memory: int, pods: int) -> None:
         self._answers.clear()

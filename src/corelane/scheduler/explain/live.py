@@ -18,7 +18,7 @@ from corelane.scheduler.framework.filtering import first_rejection
 from corelane.scheduler.framework.plugin import Rejection
 from corelane.scheduler.framework.profile import Profile
 
-_QUICK: Final = Effort(nodes=3, each=1, names=16, groups=512, fewer=8, moves=False)
+_QUICK: Final = Effort(nodes=3, each=1, names=512, groups=256, fewer=8, moves=False)
 _VICTIMS: Final = 4
 """Pods that an event names."""
 

@@ -114,7 +114,7 @@ def grouped(attempt: Attempt, names: int = NAMES) -> Iterator[Group]:
             yield Group(rejected.plugin, why, rejected.resolvable, 0, ())
         return
     rest = 0
-    for number, (rejection, count, found) in enumerate(attempt.groups(names)):
+    for number, (rejection, count, found) in enumerate(attempt.groups(names, GROUPS)):
         if number >= GROUPS:
             rest += count
             continue

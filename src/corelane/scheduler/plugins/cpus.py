@@ -147,25 +147,28 @@ class CPUPlacement:
         else:
             kinds = 2 * columns.state[rows] + short
         order = np.argsort(kinds, kind="stable")
-        groups = np.split(rows[order], np.flatnonzero(np.diff(kinds[order])) + 1)
-        in_portions = len(groups) <= MOST_ANSWERS // 2  # The answers so far stay known.
+        ordered, ends = rows[order], (np.flatnonzero(np.diff(kinds[order])) + 1).tolist()
+        in_portions = len(ends) < MOST_ANSWERS // 2  # The answers so far stay known.
         by_state = set() if alone or columns.amplified[rows].any() else set(rows[~short].tolist())
-        for group in groups:
+        key, begin = _key_of_words(cycle), 0
+        for end in (*ends, len(rows)):
+            group, begin = ordered[begin:end], end
             row = int(group[0])
             node = cycle.cluster.by_row[row]
             if node is None:
                 continue
-            rejection = self._known_words(cycle, node) if row in by_state else None
+            rejection = self._known_words(cycle, node, key) if row in by_state else None
             rejection = rejection or self._worded(cycle, node, in_portions=in_portions)
             if rejection is not None:
                 yield rejection, group
 
-    def _known_words(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+    @staticmethod
+    def _known_words(cycle: Cycle, node: NodeInfo, key: str) -> Rejection | None:
         """The rejection of a node by its canonical state alone, if it was asked for before."""
         answer = cycle.cluster.states.recent(node.canonical, cycle.shape)
         if answer is None or answer.admitted:
             return None
-        rejection: Rejection | None = answer.derived.get(_key_of_words(cycle))
+        rejection: Rejection | None = answer.derived.get(key)
         if rejection is not None and answer.refusal and answer.refusal.code is Code.INSUFFICIENT_CPUS:
             admissions(cycle).lacking[node.name] = node
         return rejection

@@ -96,9 +96,9 @@ def select(cycle: Cycle, node: NodeInfo) -> Candidate | Rejection:
         return Rejection.of("DefaultPreemption", Reason(Code.NO_PREEMPTION_VICTIMS), resolvable=False)
     violating, others = cycle.cluster.budgets.split(sorted(lower, key=_importance))
     order = [*violating, *others]
-    thinned = _thinned(node, order)
-    if rejection := _rejection(cycle, node, thinned[0], order):
+    if rejection := _rejection(cycle, node, hypothetical.without(node, order), order):
         return rejection
+    thinned = _thinned(node, order)
     victims: list[PodInfo] = []
     for number, info in enumerate(order):
         absent = [*victims, *order[number + 1 :]]
