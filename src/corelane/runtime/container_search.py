@@ -102,6 +102,67 @@ def marked(proc: Path = PROC) -> dict[str, list[Identity]]:
     return dict(found)
 
 
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """What shows that containers run: the living shims, and the marked processes by container id."""
+
+    shims: list[Shim]
+    marked: dict[str, list[Identity]]
+
+
+def traces(proc: Path = PROC) -> Traces:
+    """Look at all processes."""
+    return Traces(shims(proc), marked(proc))
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    start_ticks: int
+    name: str
+    shim: Shim | None
+    mark: str
+
+
+class KnownTraces:
+    """As `traces`, again and again: of a process that was looked at before, only its state is read.
+
+    Command line and environment change with a new program only, and so does the name, but for a program that
+    starts one of its own name: so every `_EVERY` looks all is read again.
+    """
+
+    _EVERY: Final = 30
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._proc = proc
+        self._seen: dict[int, _Seen] = {}
+        self._looks = 0
+
+    def look(self) -> Traces:
+        """Look at all processes."""
+        before, self._seen = self._seen if self._looks % self._EVERY else {}, {}
+        self._looks += 1
+        found = Traces([], defaultdict(list))
+        for pid in kernel_proc.pids(self._proc):
+            stat = kernel_proc.stat(pid, self._proc)
+            if stat is None:
+                continue
+            seen = before.get(pid)
+            if seen is None or (seen.start_ticks, seen.name) != (stat.start_ticks, stat.name):
+                mark = environment(pid, self._proc).get(MARK, "")
+                seen = _Seen(stat.start_ticks, stat.name, shim_of(pid, self._proc), mark)
+            self._seen[pid] = seen
+            self._note(found, Identity(pid, stat.start_ticks), seen, dead=stat.state in "ZXx")
+        for processes in found.marked.values():
+            processes.sort(key=lambda process: (process.start_ticks, process.pid))
+        return found
+
+    def _note(self, found: Traces, process: Identity, seen: _Seen, *, dead: bool) -> None:
+        if seen.shim is not None and not dead:
+            found.shims.append(seen.shim)
+        if seen.mark and (not dead or kernel_proc.is_alive(process, self._proc)):
+            found.marked[seen.mark].append(process)
+
+
 def environment(pid: int, proc: Path = PROC) -> dict[str, str]:
     """Return the environment with which a process was started; empty where it cannot be read."""
     pairs = (text.partition("=") for text in _strings(proc / str(pid) / "environ"))

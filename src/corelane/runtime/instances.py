@@ -6,7 +6,7 @@ directory, by the cgroups `corelane/INSTANCE/UID/NAME`, and by the mark of proce
 
 import signal
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Final
 from corelane.kernel import cgroup, proc
 from corelane.kernel.proc import Identity
 from corelane.runtime import container_search
-from corelane.runtime.container_search import Shim
+from corelane.runtime.container_search import Shim, Traces
 
 _POLL_SECONDS: Final = 0.05
 _KILL_SECONDS: Final = 10.0
@@ -79,13 +79,21 @@ class Own:
 _NOTHING: Final = Own()
 
 
-def running(groups: cgroup.Groups | None, own: Own = _NOTHING) -> list[InstanceContainer]:
-    """Return the running containers of all instances on this machine but `own`."""
+def running(
+    groups: cgroup.Groups | None,
+    own: Own = _NOTHING,
+    traces: Traces | None = None,
+) -> list[InstanceContainer]:
+    """Return the running containers of all instances on this machine but `own`.
+
+    `traces` is what was just found of them; None looks at all processes.
+    """
     found: dict[str, InstanceContainer] = {}
-    for shim in container_search.shims():
+    traces = traces or container_search.traces()
+    for shim in traces.shims:
         if shim.directory.parent.parent != own.state and (main := container_search.main_process(shim)):
             found[shim.id] = _of_shim(shim, main)
-    for container_id, processes in container_search.marked().items():
+    for container_id, processes in traces.marked.items():
         if container_id not in found and container_id not in own.ids:
             found[container_id] = _of_group(
                 container_id, processes[0], container_search.group_of(processes[0].pid)
@@ -138,14 +146,22 @@ def _oldest(pids: Iterable[int]) -> Identity | None:
     return min(processes, key=lambda one: (one.start_ticks, one.pid), default=None)
 
 
-def processes(container: InstanceContainer, groups: cgroup.Groups | None) -> list[int]:
-    """Return the living processes of a container: below its shim, in its cgroup, and those with its mark."""
+def processes(
+    container: InstanceContainer,
+    groups: cgroup.Groups | None,
+    marked: Mapping[str, Sequence[Identity]] | None = None,
+) -> list[int]:
+    """Return the living processes of a container: below its shim, in its cgroup, and those with its mark.
+
+    `marked` are those that were just looked for; None looks for them, at all processes.
+    """
+    marked = container_search.marked() if marked is None else marked
     found = set()
     if container.shim is not None and proc.is_alive(container.shim):
         found.update(proc.descendants(container.shim.pid))
     if groups and container.group:
         found.update(groups.pids(container.group))
-    found.update(process.pid for process in container_search.marked().get(container.id, ()))
+    found.update(process.pid for process in marked.get(container.id, ()))
     living = ((pid, proc.identity(pid)) for pid in found)
     return sorted(pid for pid, process in living if process and proc.is_alive(process))
 

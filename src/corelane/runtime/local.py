@@ -12,7 +12,7 @@ import secrets
 import shutil
 import signal
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +41,8 @@ from corelane.runtime.records import ContainerRecord, RecordStore, ShimOutcome
 from corelane.runtime.registry import LocalContainer
 
 LOG_BYTES, LOG_FILES = 10 << 20, 5  # the kubelet's containerLogMaxSize and containerLogMaxFiles
+_REPAIRS = 5
+"""Containers of which the tasks' affinities are read in one sweep."""
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +68,7 @@ class LocalRuntime:
         self._ends = ContainerEnds(state, self._enforcements, self._tasks)
         self._known = self._ends.known
         self._closed = False
+        self._repaired = 0
         self._sweeper = asyncio.create_task(self._sweep(sweep_seconds))
 
     @classmethod
@@ -354,22 +357,32 @@ class LocalRuntime:
             _log.warning("container %s: %s", container.stored.id, error)
 
     async def _sweep(self, seconds: float) -> None:
+        """Look after all containers in turn; at tasks' affinities of a few at a time, as that takes long."""
         while True:
             await asyncio.sleep(seconds)
-            for container in self._known.all():
+            everyone = self._known.all()
+            due = {id(one) for one in self._due_for_repair(everyone)}
+            for container in everyone:
                 try:
-                    await self._look_after(container)
+                    await self._look_after(container, repair=id(container) in due)
                 except REFUSED as error:
                     _log.warning("container %s: %s", container.stored.id, error)
 
-    async def _look_after(self, container: LocalContainer) -> None:
-        if not container.started.is_set():
+    def _due_for_repair(self, everyone: Sequence[LocalContainer]) -> Iterator[LocalContainer]:
+        """Yield the next containers that affinity alone holds, `_REPAIRS` at most, in turn."""
+        held = [one for one in everyone if one.stored.group is None]
+        for _ in range(min(_REPAIRS, len(held))):
+            self._repaired += 1
+            yield held[self._repaired % len(held)]
+
+    async def _look_after(self, container: LocalContainer, *, repair: bool) -> None:
+        if not container.started.is_set() or not (repair or container.watch is None):
             return
         async with container.lock:
             if container.watch is None:
                 self._known.refresh(container)
             stored, found = container.stored, container.outcome
-            if found and not container.ended.is_set() and stored.group is None:
+            if repair and found and not container.ended.is_set() and stored.group is None:
                 done = await asyncio.to_thread(self._enforcements.affinity.repair, stored, found)
                 if done.changed:
                     _log.info(
