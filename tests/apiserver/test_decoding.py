@@ -14,6 +14,9 @@ from corelane.apiserver.status_errors import StatusError
 from support.drawn import objects
 
 POD = '{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c"%s}]}}'
+PROBE = "Probe.spec.containers.livenessProbe.ProbeHandler"
+PERIOD = "Probe.spec.containers.livenessProbe.periodSeconds"
+SOCKET = "TCPSocketAction.spec.containers.livenessProbe.ProbeHandler.tcpSocket"
 PORT = "ContainerPort.spec.containers.ports.containerPort"
 ALL = [(kind, version) for kind in KINDS for version in kind.versions]
 
@@ -40,6 +43,16 @@ def refusal(text, kind=PODS, **more):
         (POD % ',"ports":[{"containerPort":"80"}]', "string", PORT, "int32"),
         (POD % ',"ports":[{"containerPort":4294967296}]', "number 4294967296", PORT, "int32"),
         (POD % ',"ports":[{"containerPort":1.5}]', "number 1.5", PORT, "int32"),
+        (POD % ',"livenessProbe":{"httpGet":1}', "number", f"{PROBE}.httpGet", "v1.HTTPGetAction"),
+        (POD % ',"livenessProbe":{"periodSeconds":1.5}', "number 1.5", PERIOD, "int32"),
+        (POD % ',"livenessProbe":{"tcpSocket":{"port":1.5}}', "number 1.5", f"{SOCKET}.port", "int32"),
+        (
+            POD % ',"imagePullPolicy":1',
+            "number",
+            "Container.spec.containers.imagePullPolicy",
+            "v1.PullPolicy",
+        ),
+        ('{"metadata":{"uid":1}}', "number", "ObjectMeta.metadata.uid", "types.UID"),
         ('{"metadata":{"labels":{"a":1}}}', "number", "ObjectMeta.metadata.labels", "string"),
         ('{"metadata":{"labels":[]}}', "array", "ObjectMeta.metadata.labels", "map[string]string"),
         ('{"metadata":{"creationTimestamp":1}}', "number", "ObjectMeta.metadata.creationTimestamp", "string"),

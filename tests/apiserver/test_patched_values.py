@@ -134,3 +134,39 @@ def test_a_strict_patch_names_every_field_and_quotes_the_patch():
 )
 def test_values_are_printed_as_by_go(text, printed):
     assert go_rendering.printed(read_json(text.encode())) == printed
+
+
+def test_what_a_patch_did_not_touch_is_quoted_in_the_order_of_gos_fields_and_keys():
+    spec = {
+        "tolerations": [{"key": "k", "operator": "Exists"}],
+        "nodeSelector": {"b": "1", "a": "2"},
+        "volumes": [{"name": "v", "emptyDir": {}}],
+        "containers": [{"name": "c", "image": "i"}],
+        "schedulerName": "x",
+    }
+    current = {"metadata": {"name": "p"}, "spec": spec}
+    quoted, why = refusal(PODS, current, JSON_PATCH, [{"op": "add", "path": "/status", "value": 1}])
+    places = [
+        quoted.index(f'"{name}":') for name in ("volumes", "containers", "nodeSelector", "schedulerName")
+    ]
+    assert places == sorted(places)
+    assert '"nodeSelector":{"a":"2","b":"1"}' in quoted
+    assert why == "json: cannot unmarshal number into Go struct field Pod.status of type v1.PodStatus"
+
+
+@pytest.mark.parametrize(
+    ("containers", "code", "message"),
+    [
+        (["x"], 500, "list element types are not identical: [[map[image:i name:c resources:map[]]] [x]]"),
+        ([["x"]], 500, "list element types are not identical: [[map[image:i name:c resources:map[]]] [[x]]]"),
+        (
+            [{"env": [{"name": "A"}]}],
+            500,
+            "map: map[env:[map[name:A]]] does not contain declared merge key: name",
+        ),
+    ],
+)
+def test_lists_that_cannot_be_merged_are_shown_as_go_prints_them(containers, code, message):
+    with pytest.raises(StatusError) as refused:
+        patched(PODS, POD, STRATEGIC_PATCH, {"spec": {"containers": containers}})
+    assert (refused.value.code, refused.value.message) == (code, message)

@@ -240,3 +240,14 @@ def test_a_log_that_cannot_be_had_says_why(error, code, message):
         assert message in answer.body["message"]
 
     with_logs(Source(error), scenario)
+
+
+@served
+async def test_a_binding_made_as_an_object_of_its_own_has_no_uid_to_hold_to(api):
+    await api.made("/api/v1/namespaces/default/pods", pod())
+    target = {"kind": "Node", "name": "n"}
+    binding = {"metadata": {"name": "p", "uid": "other"}, "target": target}
+    held = await api("POST", "/api/v1/namespaces/default/pods/p/binding", binding)
+    assert held.status == 409
+    free = await api("POST", "/api/v1/namespaces/default/bindings", binding)
+    assert free.status == 201

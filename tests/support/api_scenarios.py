@@ -789,3 +789,334 @@ def secrets(rng: Random) -> Steps:
     steps.append(step("DELETE", f"{SECRETS}/s0"))
     steps.append(step("DELETE", SECRETS))
     return steps
+
+
+# --- pods, their status and bindings; nodes, priority classes, budgets, namespaces
+
+
+NODES = "/api/v1/nodes"
+CLASSES_PATH = "/apis/scheduling.k8s.io/v1/priorityclasses"
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+NAMESPACES = "/api/v1/namespaces"
+
+
+def full_pod(rng: Random, name: str) -> Json:
+    """A valid pod with some of everything that pods have."""
+    container = {"name": "c", "image": "img:1", "command": ["sleep"], "args": ["60"]}
+    some = {
+        "env": [
+            {"name": "A", "value": "b"},
+            {"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        ],
+        "ports": [{"containerPort": 80, "name": "http", "protocol": "TCP"}],
+        "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "2Gi"}},
+        "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": True}],
+        "livenessProbe": {"httpGet": {"path": "/", "port": 80}, "periodSeconds": 5},
+        "lifecycle": {"preStop": {"exec": {"command": ["true"]}}},
+        "securityContext": {"runAsUser": 1000, "capabilities": {"add": ["NET_ADMIN"]}},
+    }
+    container |= {key: copy.deepcopy(value) for key, value in some.items() if rng.random() < 0.5}
+    spec: Json = {"containers": [container]}
+    more = {
+        "initContainers": [{"name": "i", "image": "img:2"}],
+        "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}],
+        "tolerations": [{"key": "k", "operator": "Equal", "value": "v", "effect": "NoExecute",
+                         "tolerationSeconds": 5}],
+        "nodeSelector": {"zone": "a"},
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms":
+            [{"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]}]}}},
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone",
+                                       "whenUnsatisfiable": "DoNotSchedule",
+                                       "labelSelector": {"matchLabels": {"a": "b"}}}],
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 5,
+        "activeDeadlineSeconds": 60,
+        "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["h"]}],
+        "dnsPolicy": "ClusterFirst",
+        "securityContext": {"fsGroup": 5, "sysctls": [{"name": "kernel.shm_rmid_forced", "value": "1"}]},
+        "readinessGates": [{"conditionType": "example.com/r"}],
+        "priorityClassName": "system-node-critical" if rng.random() < 0.2 else "",
+    }  # fmt: skip
+    spec |= {key: value for key, value in more.items() if rng.random() < 0.4}
+    if any("volumeMounts" in one for one in spec["containers"]):
+        spec["volumes"] = more["volumes"]
+    made: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    if rng.random() < 0.4:
+        made["metadata"] |= {"labels": {"a": "b"}, "annotations": {"example.com/x": "y"}}
+    return made
+
+
+@scenario("pods", "validate")
+def pods(rng: Random) -> Steps:
+    steps = []
+    for number in range(8):
+        obj = mutated(rng, full_pod(rng, f"p{number}"), rng.choice((0, 1, 1, 2)))
+        steps.append(step("POST", PODS + field_validation(rng), obj))
+    base = full_pod(rng, "p")
+    steps.append(step("POST", PODS, base))
+    for _ in range(5):
+        body, headers = patch_of(rng, base, (MERGE, STRATEGIC, JSON_PATCH))
+        steps.append(step("PATCH", f"{PODS}/p", body, headers))
+        steps.append(step("PUT", f"{PODS}/p", mutated(rng, base, rng.choice((0, 1, 1)))))
+    steps.append(step("GET", f"{PODS}/p", headers=accept(rng)))
+    return steps
+
+
+def pod_status(rng: Random) -> Json:
+    made: Json = {"phase": rng.choice(("Pending", "Running", "Succeeded"))}
+    time = "2026-01-02T03:04:05Z"
+    more = {
+        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": time, "reason": "Because"},
+                       {"type": "example.com/r", "status": "False"}],
+        "containerStatuses": [{"name": "c", "image": "img:1", "imageID": "", "ready": True, "restartCount": 0,
+                               "started": True, "state": {"running": {"startedAt": time}}}],
+        "podIP": "10.0.0.1",
+        "podIPs": [{"ip": "10.0.0.1"}],
+        "hostIP": "10.0.0.2",
+        "hostIPs": [{"ip": "10.0.0.2"}],
+        "startTime": time,
+        "message": "m",
+        "reason": "R",
+        "qosClass": "BestEffort",
+        "nominatedNodeName": "n",
+        "observedGeneration": 1,
+    }  # fmt: skip
+    return made | {key: value for key, value in more.items() if rng.random() < 0.4}
+
+
+@scenario("pod-status", "update")
+def pod_statuses(rng: Random) -> Steps:
+    steps = [step("POST", PODS, pod("p"), capture={"rv": "metadata.resourceVersion"})]
+    if rng.random() < 0.5:
+        steps.append(step("POST", f"{PODS}/p/binding", binding("p")))
+    for _ in range(12):
+        base = {**pod("p"), "status": pod_status(rng)}
+        obj = mutated(rng, base, rng.choice((0, 1, 1, 2)))
+        if rng.random() < 0.4:
+            steps.append(step("PUT", f"{PODS}/p/status{field_validation(rng)}", obj))
+        else:
+            body, headers = patch_of(rng, base, (MERGE, STRATEGIC, JSON_PATCH))
+            if isinstance(body, dict):
+                body = {"status": body.get("status", pod_status(rng))}
+            steps.append(step("PATCH", f"{PODS}/p/status", body, headers))
+        if rng.random() < 0.3:
+            steps.append(step("GET", f"{PODS}/p{rng.choice(('', '/status'))}", headers=accept(rng)))
+    return steps
+
+
+@scenario("bindings", "binding")
+def bindings(rng: Random) -> Steps:
+    steps = []
+    for number in range(8):
+        name = f"p{number}"
+        gates = {"schedulingGates": [{"name": "example.com/g"}]} if rng.random() < 0.2 else {}
+        steps.append(step("POST", PODS, pod(name, **gates), capture={"uid": "metadata.uid"}))
+        body = binding(name)
+        if rng.random() < 0.3:
+            body["metadata"] |= {"annotations": {"example.com/a": "b"}, "labels": {"l": "m"}}
+        if rng.random() < 0.3:
+            body["metadata"]["uid"] = rng.choice(("${uid}", "other"))
+        for _ in range(rng.choice((1, 2))):
+            sent = mutated(rng, body, rng.choice((0, 0, 1, 1, 2)))
+            more = query(field_validation(rng), rng.choice(("", "", "", "dryRun=All")))
+            place = f"{PODS}/{name}/binding" if rng.random() < 0.8 else "/api/v1/namespaces/default/bindings"
+            steps.append(step("POST", place + more, sent))
+        steps.append(step("GET", f"{PODS}/{name}", headers=accept(rng)))
+    return steps
+
+
+def node(rng: Random, name: str) -> Json:
+    made: Json = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {}, "status": {}}
+    spec = {
+        "podCIDR": "10.1.0.0/24",
+        "podCIDRs": ["10.1.0.0/24"],
+        "providerID": "x://1",
+        "unschedulable": True,
+        "taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}],
+    }
+    status = {
+        "capacity": {"cpu": "4", "memory": "8Gi", "pods": "110", "example.com/d": "2"},
+        "allocatable": {"cpu": "3500m", "memory": "7Gi", "pods": 110},
+        "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-02T03:04:05Z"}],
+        "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": "h"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+        "nodeInfo": {"kubeletVersion": "v1.36.2", "operatingSystem": "linux", "architecture": "amd64"},
+        "images": [{"names": ["img:1"], "sizeBytes": 5}],
+        "volumesInUse": ["v"],
+    }
+    made["spec"] |= {key: value for key, value in spec.items() if rng.random() < 0.4}
+    made["status"] |= {key: copy.deepcopy(value) for key, value in status.items() if rng.random() < 0.5}
+    return made
+
+
+def changes(rng: Random, path: str, name: str, make: Callable[[], Json], parts: tuple[str, ...]) -> Steps:
+    """Updates and patches of one object, some through its subresources."""
+    steps = []
+    for _ in range(10):
+        base, part = make(), rng.choice(("", *parts))
+        rv = {"rv": "metadata.resourceVersion"}
+        if rng.random() < 0.5:
+            obj = mutated(rng, base, rng.choice((0, 1, 1, 2)))
+            if isinstance(obj.get("metadata"), dict) and rng.random() < 0.7:
+                obj["metadata"]["resourceVersion"] = "${rv}"
+            steps.append(step("PUT", f"{path}/{name}{part}{field_validation(rng)}", obj))
+        else:
+            body, headers = patch_of(rng, base, (MERGE, STRATEGIC, JSON_PATCH))
+            if isinstance(body, dict):
+                body.pop("metadata", None)
+            steps.append(step("PATCH", f"{path}/{name}{part}", body, headers))
+        steps.append(step("GET", f"{path}/{name}", capture=rv))
+    return steps
+
+
+@scenario("nodes", "update")
+def nodes(rng: Random) -> Steps:
+    steps = []
+    for number in range(4):
+        obj = mutated(rng, node(rng, f"n{number}"), rng.choice((0, 1, 1, 2)))
+        steps.append(step("POST", NODES + field_validation(rng), obj))
+    steps.append(step("POST", NODES, node(rng, "n"), capture={"rv": "metadata.resourceVersion"}))
+    return steps + changes(rng, NODES, "n", lambda: node(rng, "n"), ("/status", "/status"))
+
+
+@scenario("priority-classes", "validate")
+def priority_classes(rng: Random) -> Steps:
+    def make(name: str) -> Json:
+        made: Json = {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": name},
+            "value": rng.choice((5, 5, 1_000_000_000, 1_000_000_001, -5)),
+        }
+        more = {"globalDefault": rng.choice((True, False)), "description": "d",
+                "preemptionPolicy": rng.choice(("Never", "PreemptLowerPriority", "Sometimes"))}  # fmt: skip
+        return made | {key: value for key, value in more.items() if rng.random() < 0.4}
+
+    steps = []
+    for number in range(8):
+        name = rng.choice((f"c{number}", f"c{number}", "system-node-critical", "system-x"))
+        steps.append(
+            step("POST", CLASSES_PATH + field_validation(rng), mutated(rng, make(name), rng.choice((0, 1))))
+        )
+    first = make("c") | {"value": 5, "globalDefault": False, "preemptionPolicy": "Never"}
+    steps.append(step("POST", CLASSES_PATH, first, capture={"rv": "metadata.resourceVersion"}))
+    steps += changes(rng, CLASSES_PATH, "c", lambda: make("c") | {"value": rng.choice((5, 5, 6))}, ())
+    return [
+        *steps,
+        step("DELETE", f"{CLASSES_PATH}/system-node-critical"),
+        step("DELETE", f"{CLASSES_PATH}/c"),
+    ]
+
+
+@scenario("budgets", "update")
+def budgets(rng: Random) -> Steps:
+    def make(name: str) -> Json:
+        spec: Json = {
+            rng.choice(("minAvailable", "maxUnavailable")): rng.choice((0, 1, "50%", "101%", "x", -1)),
+            "selector": {"matchLabels": {"a": "b"}},
+        }
+        if rng.random() < 0.3:
+            spec["unhealthyPodEvictionPolicy"] = rng.choice(("AlwaysAllow", "IfHealthyBudget", "Odd"))
+        made: Json = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}}
+        made["spec"] = spec
+        if rng.random() < 0.4:
+            made["status"] = {
+                "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2,
+                "observedGeneration": 1, "disruptedPods": {"p": "2026-01-02T03:04:05Z"},
+                "conditions": [{"type": "DisruptionAllowed", "status": "True", "reason": "R", "message": "",
+                                "lastTransitionTime": "2026-01-02T03:04:05Z"}],
+            }  # fmt: skip
+        return made
+
+    steps = []
+    for number in range(6):
+        obj = mutated(rng, make(f"b{number}"), rng.choice((0, 0, 1, 2)))
+        steps.append(step("POST", BUDGETS + field_validation(rng), obj))
+    first = make("b")
+    first["spec"] = {"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}}
+    steps.append(step("POST", BUDGETS, first, capture={"rv": "metadata.resourceVersion"}))
+    return steps + changes(rng, BUDGETS, "b", lambda: make("b"), ("/status",))
+
+
+@scenario("namespaces", "update")
+def namespaces(rng: Random) -> Steps:
+    def make(name: str) -> Json:
+        made: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        if rng.random() < 0.4:
+            made["metadata"]["labels"] = {"a": "b"}
+        if rng.random() < 0.4:
+            made["spec"] = {
+                "finalizers": rng.choice((["kubernetes"], ["example.com/f", "kubernetes"], [], ["x"]))
+            }
+        if rng.random() < 0.3:
+            made["status"] = {"phase": rng.choice(("Active", "Terminating"))}
+        return made
+
+    steps = []
+    for number in range(6):
+        name = rng.choice((f"n{number}", f"n{number}", "default", "a.b", "x" * 64))
+        obj = mutated(rng, make(name), rng.choice((0, 0, 1, 2)))
+        steps.append(step("POST", NAMESPACES + field_validation(rng), obj))
+    steps.append(
+        step("POST", NAMESPACES, {"metadata": {"name": "n"}}, capture={"rv": "metadata.resourceVersion"})
+    )
+    found = changes(rng, NAMESPACES, "n", lambda: make("n"), ("/status", "/finalize"))
+    steps += [one for one in found if one["method"] != "PATCH" or "/finalize" not in one["path"]]
+    return [*steps, step("PUT", f"{NAMESPACES}/n/finalize", make("n")), step("DELETE", NAMESPACES)]
+
+
+# --- watches of applied objects
+
+APPLY = {"Content-Type": "application/apply-patch+yaml"}
+_APPLIED: dict[str, tuple[str, str, str, Callable[[Random], Json]]] = {
+    "configmaps": ("/api/v1/namespaces/default/configmaps", "v1", "ConfigMap",
+                   lambda rng: {"data": {key: rng.choice("123") for key in "abc" if rng.random() < 0.6}}),
+    "pods": (PODS, "v1", "Pod",
+             lambda rng: {"spec": {"containers": [{"name": "c", "image": f"i:{rng.choice('12')}"}]}}),
+    "leases": (LEASES, "coordination.k8s.io/v1", "Lease",
+               lambda rng: {"spec": {"holderIdentity": rng.choice("ab"), "leaseTransitions": 1}}),
+    "nodes": (NODES, "v1", "Node",
+              lambda rng: {"spec": {"taints": [{"key": key, "effect": "NoSchedule"} for key in "ab"
+                                               if rng.random() < 0.5]}}),
+    "topologies": (topologies("v1alpha2"), "topology.node.k8s.io/v1alpha2", "NodeResourceTopology",
+                   lambda rng: {"zones": [{"name": "n", "type": rng.choice(("Node", "Socket"))}]}),
+    "secrets": (SECRETS, "v1", "Secret",
+                lambda rng: {"stringData": {key: rng.choice("12") for key in "ab" if rng.random() < 0.6}}),
+}  # fmt: skip
+
+
+@scenario("applied-watches", "ssa")
+def applied_watches(rng: Random) -> Steps:
+    """Events of objects that several managers apply: type, managed fields, revision."""
+    path, api_version, kind, make = _APPLIED[rng.choice(sorted(_APPLIED))]
+
+    def obj(name: str) -> Json:
+        meta: Json = {"name": name}
+        if rng.random() < 0.5:
+            meta["labels"] = {"w": rng.choice("12")}
+        return {"apiVersion": api_version, "kind": kind, "metadata": meta, **make(rng)}
+
+    def write() -> Step:
+        name, how = rng.choice(("o1", "o2")), rng.random()
+        if how < 0.65:
+            options = f"fieldManager={rng.choice(('m1', 'm2'))}&force={rng.choice(('true', 'true', 'false'))}"
+            return step("PATCH", f"{path}/{name}?{options}", obj(name), APPLY)
+        if how < 0.8:
+            label = {"metadata": {"labels": {"w": rng.choice("12")}}}
+            return step("PATCH", f"{path}/{name}?fieldManager=m3", label, MERGE)
+        if how < 0.9:
+            return step("POST", path, obj(name))
+        return step("DELETE", f"{path}/{name}?gracePeriodSeconds=0")
+
+    first = step("PATCH", f"{path}/o0?fieldManager=m0", obj("o0"), APPLY,
+                 capture={"rv": "metadata.resourceVersion"})  # fmt: skip
+    selector = rng.choice(("", "", "?labelSelector=w%3D1", "?fieldSelector=metadata.name%3Do1"))
+    form = rng.choice(("", "", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"))
+    watch = {
+        "watch": path + selector,
+        "from": "${rv}",
+        "take": 40,
+        "during": [write() for _ in range(8)],
+        "headers": {"Accept": form} if form else {},
+    }
+    return [first, watch]

@@ -72,6 +72,8 @@ def _place(at: _At) -> str:
         if record:
             owner = owner or record
             names.append(str(step))
+            if within := go_types.inlined(record, str(step)):
+                names.append(within)
     return f"Go struct field {owner}.{'.'.join(reversed(names))}" if names else "Go value"
 
 
@@ -331,7 +333,7 @@ _SCALARS: dict[str, Callable[[ScalarType, Any, _At], Any]] = {
 
 def _mismatch(shape: Shape, tree: Any, at: _At) -> DecodeError:
     found = json_type(tree)
-    if found == "number" and isinstance(shape, ScalarType) and shape.name in _INT_BOUNDS:
+    if found == "number" and isinstance(shape, ScalarType) and shape.name in {*_INT_BOUNDS, "int-or-string"}:
         found = f"number {_number_text(tree)}"
     return DecodeError(f"json: cannot unmarshal {found} into {_place(at)} of type {_type(shape, at)}")
 

@@ -5,6 +5,7 @@ import json
 from decimal import Decimal
 from typing import Any
 
+from corelane.apiserver.codec import go_types
 from corelane.apiserver.codec.json_reading import Float
 from corelane.apiserver.schema.notation import (
     META,
@@ -65,6 +66,23 @@ def compact(value: Any) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(compact, value))}]"
     return value.text if isinstance(value, Float) else html_escaped(json.dumps(value, ensure_ascii=False))
+
+
+def as_written(shape: Shape, value: Any) -> Any:
+    """Return a decoded value with its members in the order in which Go writes them: maps by their keys."""
+    if isinstance(shape, ObjectType) and isinstance(value, dict):
+        first = ("kind", "apiVersion") if "metadata" in shape.fields else ()
+        order = (*first, *go_types.written_order(shape))
+        names = dict.fromkeys(name for name in (*order, *value) if name in value)
+        rows = shape.fields
+        return {
+            name: as_written(rows[name].shape, value[name]) if name in rows else value[name] for name in names
+        }
+    if isinstance(shape, ListType) and isinstance(value, list):
+        return [as_written(shape.item, item) for item in value]
+    if isinstance(shape, MapType) and isinstance(value, dict):
+        return {name: as_written(shape.value, value[name]) for name in sorted(value)}
+    return value
 
 
 def rendered(record: ObjectType, obj: dict[str, Any]) -> dict[str, Any]:

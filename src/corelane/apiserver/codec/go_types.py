@@ -97,6 +97,48 @@ _NAMED = {
     "v1.UnsatisfiableConstraintAction": "TopologySpreadConstraint.whenUnsatisfiable",
     "v1.VolumeBindingMode": "StorageClass.volumeBindingMode",
 }
+# Fields that Go has in a type of its own inside the record; JSON shows them in the record.
+_INLINED = {
+    "LocalObjectReference": (
+        "ConfigMapEnvSource.name ConfigMapKeySelector.name ConfigMapProjection.name "
+        "ConfigMapVolumeSource.name SecretEnvSource.name SecretKeySelector.name SecretProjection.name"
+    ),
+    "EphemeralContainerCommon": "EphemeralContainer.* -EphemeralContainer.targetContainerName",
+    "PersistentVolumeSource": (
+        "PersistentVolumeSpec.* -PersistentVolumeSpec.capacity -PersistentVolumeSpec.accessModes "
+        "-PersistentVolumeSpec.claimRef -PersistentVolumeSpec.persistentVolumeReclaimPolicy "
+        "-PersistentVolumeSpec.storageClassName -PersistentVolumeSpec.mountOptions "
+        "-PersistentVolumeSpec.volumeMode -PersistentVolumeSpec.nodeAffinity "
+        "-PersistentVolumeSpec.volumeAttributesClassName"
+    ),
+    "ProbeHandler": "Probe.exec Probe.httpGet Probe.tcpSocket Probe.grpc",
+    "VolumeSource": "Volume.* -Volume.name",
+}
+_INLINED_BY_FIELD = {field: name for name, fields in _INLINED.items() for field in fields.split()}
+# Fields in the order in which Go writes them, where that is not the order of the rows.
+_WRITTEN = {
+    "NodeSpec": "podCIDR podCIDRs providerID unschedulable taints configSource externalID",
+    "PodSecurityContext": (
+        "seLinuxOptions windowsOptions runAsUser runAsGroup runAsNonRoot supplementalGroups "
+        "supplementalGroupsPolicy fsGroup sysctls fsGroupChangePolicy seccompProfile appArmorProfile "
+        "seLinuxChangePolicy"
+    ),
+    "PodSpec": (
+        "volumes initContainers containers ephemeralContainers restartPolicy terminationGracePeriodSeconds "
+        "activeDeadlineSeconds dnsPolicy nodeSelector serviceAccountName serviceAccount "
+        "automountServiceAccountToken nodeName hostNetwork hostPID hostIPC shareProcessNamespace "
+        "securityContext imagePullSecrets hostname subdomain affinity schedulerName tolerations hostAliases "
+        "priorityClassName priority dnsConfig readinessGates runtimeClassName enableServiceLinks "
+        "preemptionPolicy overhead topologySpreadConstraints setHostnameAsFQDN os hostUsers schedulingGates "
+        "resourceClaims resources hostnameOverride schedulingGroup"
+    ),
+    "PodStatus": (
+        "observedGeneration phase conditions message reason nominatedNodeName hostIP hostIPs podIP podIPs "
+        "startTime initContainerStatuses containerStatuses qosClass ephemeralContainerStatuses resize "
+        "resourceClaimStatuses extendedResourceClaimStatus allocatedResources resources "
+        "nodeAllocatableResourceClaimStatuses"
+    ),
+}
 _BY_FIELD = {field: name for name, fields in _NAMED.items() for field in fields.split()}
 # What Go has read before its own types get to see a value.
 _READ_AS = {
@@ -122,6 +164,19 @@ def name(shape: Shape, record: str = "", field: str = "", depth: int = 0) -> str
     for _ in range(depth):
         declared = declared[2:] if declared.startswith("[]") else ""
     return declared or _structural(shape)
+
+
+def inlined(record: str, field: str) -> str:
+    """Return the type inside a record in which Go has a field, "" where the record itself has it."""
+    place = f"{record}.{field}"
+    if f"-{place}" in _INLINED_BY_FIELD:
+        return ""
+    return _INLINED_BY_FIELD.get(place) or _INLINED_BY_FIELD.get(f"{record}.*", "")
+
+
+def written_order(record: ObjectType) -> tuple[str, ...]:
+    """Return the names of a record's fields in the order in which Go writes them."""
+    return tuple(_WRITTEN[record.name].split()) if record.name in _WRITTEN else tuple(record.fields)
 
 
 def _structural(shape: Shape) -> str:

@@ -25,20 +25,21 @@ def admit_create(backend: Backend, target: Target, obj: Object) -> None:
         _check_namespace(backend, target, meta.get("name", ""))
     if target.resource == "pods" and not target.subresource:
         _set_priority(backend, target, obj)
-    if target.resource == "priorityclasses":
-        _check_default_class(backend, target, obj)
     if target.resource == "persistentvolumeclaims":
         storage_admission.set_default_class(backend, obj)
     storage_strategy.protect(target.resource, meta)
 
 
-def admit_update(backend: Backend, target: Target, obj: Object) -> None:
+def validate_create(backend: Backend, target: Target, obj: Object) -> None:
+    """Check a new object against others, once its own fields are valid. Raises StatusError 403."""
     if target.resource == "priorityclasses":
         _check_default_class(backend, target, obj)
 
 
 def validate_update(backend: Backend, target: Target, obj: Object, old: Object) -> None:
     """Check an update against other objects, once its own fields are valid. Raises StatusError 403."""
+    if target.resource == "priorityclasses":
+        _check_default_class(backend, target, obj)
     if target.resource == "persistentvolumeclaims" and not target.subresource:
         storage_admission.check_resize(backend, target, obj, old)
 

@@ -13,7 +13,6 @@ from corelane.apiserver.codec import (
 )
 from corelane.apiserver.codec.decoding import DecodeError, StrictNotes
 from corelane.apiserver.codec.json_reading import ReadError, pairs
-from corelane.apiserver.schema.object_meta import OBJECT_META
 from corelane.apiserver.served_kinds import ServedKind
 from corelane.apiserver.status_errors import StatusError
 from corelane.apiserver.validation import causes
@@ -28,6 +27,11 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 MAX_OPERATIONS = 10_000
+
+
+class _UnusableError(Exception):
+    """The result of a patch is not an object of the kind; the text says why."""
+
 
 _OPERATION = {"op", "path", "from", "value"}
 
@@ -44,22 +48,21 @@ def apply(
     """
     media_type = content_type.partition(";")[0].strip()
     notes = StrictNotes()
-    current = {**current, "metadata": _in_order(current["metadata"])}
     if media_type == STRATEGIC_PATCH and not kind.custom:
         return _strategic(kind, current, body, notes, field_validation)
     if media_type == JSON_PATCH:
-        patched = _json_patch(current, body, notes)
+        patch = _json_patch
     elif media_type == MERGE_PATCH:
-        patched = _merge_patch(current, body, notes)
+        patch = _merge_patch
     else:
         known = (JSON_PATCH, MERGE_PATCH, *(() if kind.custom else (STRATEGIC_PATCH,)), APPLY_PATCH)
         raise status_errors.unsupported_media_type(known)
-    return _read_back(kind, current, patched, notes, field_validation)
-
-
-def _in_order(meta: Object) -> Object:
-    """Metadata in the order in which upstream writes it: messages may quote it."""
-    return {row.name: meta[row.name] for row in OBJECT_META if row.name in meta}
+    try:
+        return _read_back(kind, current, patch(current, body, notes), notes, field_validation)
+    except _UnusableError as error:
+        # Only a message that quotes the result shows the order of what the patch did not touch.
+        result = patch(go_rendering.as_written(kind.schema[_version(current)], current), body, StrictNotes())
+        raise _bad_result(kind, result, str(error)) from None
 
 
 def _json_patch(current: Object, body: bytes, notes: StrictNotes) -> Any:
@@ -187,7 +190,7 @@ def _version(obj: Object) -> str:
 def _read_back(
     kind: ServedKind, current: Object, patched: Any, notes: StrictNotes, field_validation: str
 ) -> tuple[Object, list[str]]:
-    """Decode the patched values as an object of the kind."""
+    """Decode the patched values as an object of the kind. Raises StatusError 422 or _UnusableError."""
     version = _version(current)
     try:
         if not isinstance(patched, dict):
@@ -195,21 +198,24 @@ def _read_back(
             raise status_errors.bad_request(
                 f"json: cannot unmarshal {found} into Go value of type v1.{kind.kind}"
             )
-        _check_type(kind, version, patched)
+        if not kind.custom:
+            _check_type(kind, version, patched)
         obj, found_strict = envelope.shaped(kind, version, patched, field_validation="Warn")
+        if kind.custom:
+            _check_type(kind, version, patched)
     except StatusError as error:
         if error.reason == "Invalid":
             raise
-        raise _bad_result(kind, patched, _reason(kind, version, patched, error.message)) from None
+        raise _UnusableError(_reason(kind, version, patched, error.message)) from None
     strict = list(dict.fromkeys([*notes.strict, *found_strict]))
     if field_validation == "Strict" and strict:
-        raise _bad_result(kind, patched, f"strict decoding error: {', '.join(strict)}")
+        raise _UnusableError(f"strict decoding error: {', '.join(strict)}")
     return obj, strict if field_validation == "Warn" else []
 
 
 def _reason(kind: ServedKind, version: str, patched: Any, why: str) -> str:
     """The fault by itself: only a body that is no patch is called unusable as a whole."""
-    if kind.custom or not isinstance(patched, dict):
+    if not isinstance(patched, dict):
         return why
     return why.removeprefix(envelope.unusable(kind, version, patched, ""))
 

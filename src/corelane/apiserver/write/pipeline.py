@@ -80,6 +80,7 @@ def create_new(
     strategy.prepare_create(stored, obj, completed=True, now=backend.timestamp())
     _raise_invalid(stored, name, validation.create(_ruled(kind), obj, version=_rules(kind, target)))
     target = replace(target, name=name)
+    admission_plugins.validate_create(backend, target, obj)
     try:
         _check_absent(backend, target, generated=bool(obj["metadata"].get("generateName")))
     except StatusError as error:
@@ -206,7 +207,6 @@ def replace_old(
     _check_version(target, obj["metadata"].get("resourceVersion", ""), old)
     obj = wire.typed(kind, kind.version, conversion.convert(kind, obj, kind.version))
     _place(obj, old, entries)
-    admission_plugins.admit_update(backend, target, obj)
     now, version = backend.timestamp(), target.version
     strategy.prepare_update(kind, obj, old, target.subresource, now=now, completed=True, version=version)
     updating.keep_times(obj, old)

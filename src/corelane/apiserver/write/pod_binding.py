@@ -23,10 +23,13 @@ def bind(backend: Backend, target: Target, binding: Object, options: WriteOption
     admission_plugins.admit_create(backend, target, binding)
     if target.name and target.name != meta.get("name", ""):
         raise status_errors.bad_request("name in URL does not match name in Binding object")
+    by_subresource = bool(target.name)
     target = replace(target, name=meta.get("name", ""))
     node = _node(binding.get("target") or {})
     pod = backend.find(target).object()
-    server_backend.check_preconditions(target, pod, meta.get("uid", ""), meta.get("resourceVersion", ""))
+    # a binding that is created as an object of its own loses its uid, as any new object does
+    uid = meta.get("uid", "") if by_subresource else ""
+    server_backend.check_preconditions(target, pod, uid, meta.get("resourceVersion", ""))
     _check_unbound(target.name, pod)
     if not options.dry_run:
         _assign(pod, node, meta, backend.timestamp())

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from corelane.apiserver.codec import go_rendering
 from corelane.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, Shape
 from corelane.apiserver.stored_objects import copied
 
@@ -53,7 +54,12 @@ def _directed(patch: dict[str, Any]) -> dict[str, Any]:
         return patch
     if directive == "delete":
         return {}
-    raise StrategicError(f"unknown patch type: {directive} in map: {patch}")
+    raise _unknown(directive, patch)
+
+
+def _unknown(directive: Any, value: dict[str, Any]) -> StrategicError:
+    shown = go_rendering.printed(value)
+    return StrategicError(f"unknown patch type: {go_rendering.printed(directive)} in map: {shown}")
 
 
 def _retain(original: dict[str, Any], patch: dict[str, Any]) -> None:
@@ -157,11 +163,13 @@ def _merge_list(original: list[Any], patch: list[Any], row: FieldRow) -> list[An
 
 
 def _check_kinds(*lists: list[Any]) -> None:
-    kinds = {type(item) for items in lists for item in items}
-    if list in kinds:
+    """The first element says what all are; upstream looks at the original list first."""
+    kinds = [type(item) for items in lists for item in items]
+    if kinds[0] is list:
         raise StrategicError("lists of lists are not supported", 422)
-    if len(kinds) > 1:
-        raise StrategicError(f"list element types are not identical: {list(lists)}")
+    if len(set(kinds)) > 1:
+        shown = go_rendering.printed(list(lists))
+        raise StrategicError(f"list element types are not identical: {shown}")
 
 
 def _special_items(original: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
@@ -177,7 +185,7 @@ def _special_items(original: list[Any], patch: list[Any], key: str) -> tuple[lis
         elif directive == "replace":
             replaces = True
         elif PATCH in item:
-            raise StrategicError(f"unknown patch type: {directive} in map: {item}")
+            raise _unknown(directive, item)
     return (plain, []) if replaces else (original, plain)
 
 
@@ -195,8 +203,7 @@ def _merge_items(original: list[Any], patch: list[Any], key: str, shape: Shape) 
 
 
 def _no_merge_key(item: dict[str, Any], key: str) -> StrategicError:
-    shown = " ".join(f"{name}:{value}" for name, value in sorted(item.items()))
-    return StrategicError(f"map: map[{shown}] does not contain declared merge key: {key}")
+    return StrategicError(f"map: {go_rendering.printed(item)} does not contain declared merge key: {key}")
 
 
 def _ordered(merged: list[Any], order: list[Any], server: list[Any], key: str) -> list[Any]:
