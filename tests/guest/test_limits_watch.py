@@ -13,6 +13,7 @@ from corelane.cli import main
 
 TOP = Path("/sys/fs/cgroup")
 LIMITED, CROWD, ABOVE, INNER = (TOP / name for name in ("limited", "crowd", "above", "above/inner"))
+LIGHT, HEAVY = TOP / "light", TOP / "heavy"
 SPIN = "echo $$ >$0/cgroup.procs; while :; do :; done"
 WATCH = ["limits", "watch", "--once", "--interval", "8", "-o", "json"]
 
@@ -22,10 +23,10 @@ def rows() -> dict[str, dict]:
     (TOP / "cgroup.subtree_control").write_text("+cpu +cpuset")
     try:
         _make_groups()
-        for group in (LIMITED, CROWD, CROWD, INNER):
+        for group in (LIMITED, CROWD, CROWD, INNER, LIGHT, HEAVY):
             subprocess.Popen(["sh", "-c", SPIN, group])
         time.sleep(2)
-        groups = [f"--cgroup={group}" for group in (LIMITED, CROWD, INNER)]
+        groups = [f"--cgroup={group}" for group in (LIMITED, CROWD, INNER, LIGHT)]
         done = CliRunner().invoke(main, [*WATCH, *groups])
     finally:
         _remove_groups()
@@ -34,7 +35,7 @@ def rows() -> dict[str, dict]:
 
 
 def _make_groups() -> None:
-    for group in (LIMITED, CROWD, ABOVE):
+    for group in (LIMITED, CROWD, ABOVE, LIGHT, HEAVY):
         group.mkdir()
     (ABOVE / "cgroup.subtree_control").write_text("+cpu")
     INNER.mkdir()
@@ -42,10 +43,13 @@ def _make_groups() -> None:
         (group / "cpu.max").write_text("20000 100000")
     (LIMITED / "cpuset.cpus").write_text("1")
     (CROWD / "cpuset.cpus").write_text("3")
+    for group in (LIGHT, HEAVY):
+        (group / "cpuset.cpus").write_text("2")
+    (HEAVY / "cpu.weight").write_text("300")
 
 
 def _remove_groups() -> None:
-    for group in (LIMITED, CROWD, INNER, ABOVE):
+    for group in (LIMITED, CROWD, INNER, ABOVE, LIGHT, HEAVY):
         with suppress(OSError):
             (group / "cgroup.kill").write_text("1")
             while (group / "cgroup.procs").read_text():
@@ -69,6 +73,27 @@ def test_threads_that_share_a_cpu_among_themselves_are_not_the_neighbours(rows):
     assert row["waitingMsPerSecond"] > 700
     assert row["heldBackBy"] == ["own threads"]
     assert row["cost"] == "none"
+
+
+def test_a_heavier_group_on_the_same_cpu_takes_what_its_weight_allows(rows):
+    """Pressure is an independent count: on one CPU, all wait as long as others run."""
+    row = rows["light"]
+    assert row["heldBackBy"] == ["neighbours"], json.dumps(row)
+    lost = row["lostTo"]
+    assert lost["neighboursMsPerSecond"] == pytest.approx(750, abs=100)
+    assert lost["neighboursMsPerSecond"] == pytest.approx(row["stalledMsPerSecond"], abs=60)
+    assert lost["neighboursMsPerSecond"] == pytest.approx(lost["totalMsPerSecond"], abs=20)
+    rivals = row["competition"]
+    assert rivals["leastShare"] < 0.3
+    assert any(each["group"].endswith("/heavy") and each["weight"] == 3072 for each in rivals["competitors"])
+
+
+def test_what_a_limit_and_own_threads_take_is_their_whole_loss(rows):
+    limited, crowd = rows["limited"]["lostTo"], rows["crowd"]["lostTo"]
+    assert limited["limitMsPerSecond"] == pytest.approx(800, abs=80)
+    assert limited["neighboursMsPerSecond"] < 80
+    assert crowd["ownThreadsMsPerSecond"] == pytest.approx(1000, abs=80)
+    assert crowd["limitMsPerSecond"] == 0
 
 
 def test_a_limit_of_the_group_above_is_told_from_its_own(rows):

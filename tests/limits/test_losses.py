@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.limits.measure import losses
+from corelane.limits.measure import attribution, losses
 from corelane.limits.measure.losses import Losses, Moment, Waits
-from corelane.limits.measure.threads import Counted, ThreadLook, ThreadWatch, spread_back
+from corelane.limits.measure.threads import Counted, Crowd, ThreadLook, ThreadWatch, spread_back
 from support import simulated_waits
 
 PARTS = ("limit", "above", "neighbours", "own", "hypervisor", "scheduling")
@@ -210,6 +210,23 @@ def test_a_thread_that_sleeps_does_not_wait():
     assert (found.waited, found.pending) == (0, 0)
     assert not watched(*looks).busy
     assert ThreadWatch(1).crowd() is None
+
+
+def limited(waited: float, count: int = 20) -> Crowd:
+    """A spinner at 200m, by a kernel that counts so much as waited."""
+    return Crowd(waited, 0.0, 200.0, 200.0, 800.0, 1, alike(1, 1, count, throttled=800.0))
+
+
+def test_a_throttled_container_shows_how_its_kernel_counts():
+    counts = attribution.counts_throttled_time
+    assert counts([limited(800)]) is True
+    assert counts([limited(0)]) is False
+    assert counts([limited(0, 3)]) is None, "too few looks"
+    assert counts([replace(limited(0), throttled=50.0)]) is None, "too little throttled time"
+    assert counts([]) is None
+    pauses = replace(limited(400), moments=(*alike(1, 1, 6), *alike(0, 0, 6)))
+    assert counts([pauses]) is None, "so few looks at a load with pauses leave it open"
+    assert counts([pauses, limited(790)]) is True
 
 
 def test_lumps_are_spread_over_the_time_before():

@@ -201,6 +201,17 @@ def test_pressure_alone_names_no_cause_where_more_threads_than_cpus_meet_neighbo
     assert causes(waiting, CPULoad(2, 500.0), 3) == (DelayCause.OWN_THREADS,)
 
 
+def test_time_that_is_not_idle_is_used_though_ticks_were_lost():
+    """A guest counted 369 ms/s of a CPU as busy that two spinning threads shared."""
+    waiting = rates(used=250.0, queued=750.0)
+    losses, _ = attribution.attribute(waiting, CPULoad(1, 369.0, idle=0.0), 1)
+    assert losses is not None
+    assert (losses.neighbours, losses.scheduling) == (750, 0)
+    losses, _ = attribution.attribute(waiting, CPULoad(1, 369.0, idle=631.0), 1)
+    assert losses is not None
+    assert (losses.neighbours, losses.scheduling) == (119, 631)
+
+
 def test_limit_and_neighbours_are_both_named_the_worse_first():
     both = rates(used=200.0, throttled=300.0, throttled_periods=10, waiting=800.0, stalled=800.0)
     assert causes(both, CPULoad(1, 1000.0)) == (DelayCause.NEIGHBOURS, DelayCause.LIMIT)

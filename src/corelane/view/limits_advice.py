@@ -76,6 +76,7 @@ def show(advised: Sequence[Advice], notes: Iterable[str], to: Console, *, everyt
             _details(one, to, everything=everything)
         elif one.answer is Answer.REFUSED or one.remarks or everything:
             _say(to, f"{_title(one.subject)}: {one.answer}: {one.why}")
+            _held_back(one, to)
         for remark in one.remarks:
             _say(to, f"  {remark}")
     for note in notes:
@@ -114,6 +115,7 @@ def _known(one: Range | None) -> str:
 
 def _details(one: Advice, to: Console, *, everything: bool) -> None:
     _say(to, f"\n{_title(one.subject)}: {one.why}")
+    _held_back(one, to)
     if one.fit:
         _say(to, f"  {_fitted(one.fit)}{_replicas(one)}")
     if one.options:
@@ -127,6 +129,11 @@ def _details(one: Advice, to: Console, *, everything: bool) -> None:
         for option in others:
             _say(to, f"  {option.title}: {_short(option)}")
         _say(to, "  patches and consequences of all options: --all, or -o json")
+
+
+def _held_back(one: Advice, to: Console) -> None:
+    if one.measured.losses and (text := limits_watch.divided(one.measured.losses)):
+        _say(to, f"  {text}")
 
 
 def _fitted(fit: Fit) -> str:

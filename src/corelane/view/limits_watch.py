@@ -81,6 +81,9 @@ def show(measured: Sequence[Measurement], notes: Iterable[str], seconds: float, 
     """Print the table, then the causes in words, then what could not be measured."""
     title = f"CPU time lost to throttling, over {seconds:.3g} s"
     tables.show(title, HEADINGS, rows(measured), to)
+    lost = [(_title(each), text) for each in measured if each.losses and (text := divided(each.losses))]
+    if lost:
+        tables.show("What held it back", ("CONTAINER", "LOST"), lost, to)
     whys = [(_title(each), why) for each in measured if (why := _why(each))]
     if whys:
         tables.show("Why", ("CONTAINER", "WHY"), whys, to)
@@ -143,6 +146,19 @@ def causes_of(losses: Losses) -> list[tuple[DelayCause, str, float]]:
         (DelayCause.HYPERVISOR, "hypervisorMsPerSecond", losses.hypervisor),
         (DelayCause.SCHEDULING, "schedulingMsPerSecond", losses.scheduling),
     ]
+
+
+def divided(losses: Losses) -> str:
+    """What was lost, by cause, each with its part of the whole, the largest first; "" where nothing was."""
+    if losses.total < 1:
+        return ""
+    ordered = sorted(causes_of(losses), key=lambda each: -each[2])
+    parts = [
+        f"{_CAUSES.get(cause, str(cause))} {amount:.0f} ({amount / losses.total:.0%})"
+        for cause, _, amount in ordered
+        if amount >= 1
+    ]
+    return f"threads waited {losses.total:.0f} ms/s: {', '.join(parts)}"
 
 
 def plain_losses(losses: Losses | None) -> dict[str, float | None] | None:

@@ -18,6 +18,7 @@ from corelane.limits.advice import judgement
 from corelane.limits.advice.judgement import Advice, Answer, Replicas
 from corelane.limits.advice.subjects import ClusterSnapshot
 from corelane.limits.lint.policy import STATIC, Policy
+from corelane.limits.measure import attribution
 from corelane.limits.measure.threads import Crowd
 from corelane.limits.measure.throttling import Latency, Measurement, Rates
 from corelane.view import limits_advice as view
@@ -172,7 +173,8 @@ def _measured(
     """Between two readings; a container that is missing in either is left out."""
     if site.directories not in before.readings or site.directories not in after.readings:
         return None
-    measured = sites.measurement(site, before, after, crowds.get(site.directories))
+    with_throttled = attribution.counts_throttled_time(crowds.values())
+    measured = sites.measurement(site, before, after, crowds.get(site.directories), with_throttled)
     if measured is None or not (site.container or isinstance(measured.rates, Rates)):
         return None
     return measured

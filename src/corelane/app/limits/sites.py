@@ -145,11 +145,16 @@ def snapshot(sites: Iterable[Site], root: Path, *, with_cpus: bool = True) -> Sn
 
 
 def measurement(
-    site: Site, before: Snapshot, after: Snapshot, crowd: Crowd | None = None
+    site: Site,
+    before: Snapshot,
+    after: Snapshot,
+    crowd: Crowd | None = None,
+    with_throttled: bool | None = None,
 ) -> Measurement | None:
     """Rates of a site between two readings, with what looks at its threads showed in between.
 
-    None for a pod as a whole that is not throttled.
+    None for a pod as a whole that is not throttled. `with_throttled`: whether the kernel counts throttled
+    time as waiting, None where that is unknown.
     """
     last = after.readings[site.directories]
     rates = throttling.between(before.readings[site.directories].counters, last.counters)
@@ -160,7 +165,7 @@ def measurement(
     load, rivals = before.load_until(after, site), before.competition_until(after, site)
     losses = None
     if isinstance(rates, Rates):
-        losses, rates = attribution.attribute(rates, load, threads, crowd, rivals)
+        losses, rates = attribution.attribute(rates, load, threads, crowd, rivals, with_throttled)
     return Measurement(
         rates,
         site.namespace,

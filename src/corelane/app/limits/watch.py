@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from corelane.app.limits import prometheus, sites, thread_looks
 from corelane.app.limits.prometheus import PrometheusError, PrometheusServer
 from corelane.app.limits.sites import ALL, CgroupSource, Selection, Sites, Snapshot
+from corelane.limits.measure import attribution
 from corelane.limits.measure.throttling import Measurement, Rates
 from corelane.view import limits_html, tables
 from corelane.view import limits_watch as view
@@ -110,17 +111,25 @@ class NodeWatch:
     before: tuple[Sites, Snapshot] | None = field(default=None, init=False)
     named: Sites | None = field(default=None, init=False)
     """Cgroups named by path: they must exist at first, and may vanish and come back then."""
+    with_throttled: bool | None = field(default=None, init=False)
+    """Whether this kernel counts throttled time as waiting, as soon as a throttled container has shown it."""
 
     def round(self, options: WatchOptions) -> WatchRound:
         chosen, before = self.before or self._read(options)
         crowds = thread_looks.wait(chosen.sites, options.seconds, self.source.root)
+        if (shown := attribution.counts_throttled_time(crowds.values())) is not None:
+            self.with_throttled = shown
         chosen, after = self._read(options)
         self.before = chosen, after
         measured = [
             each
             for site in chosen.sites
             if site.directories in before.readings and site.directories in after.readings
-            if (each := sites.measurement(site, before, after, crowds.get(site.directories)))
+            if (
+                each := sites.measurement(
+                    site, before, after, crowds.get(site.directories), self.with_throttled
+                )
+            )
         ]
         notes = (*chosen.notes, *after.notes, *_changes(before, after))
         return WatchRound(measured, notes, after.at - before.at)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import replace
+from statistics import fmean, pstdev
 from typing import Final
 
 from corelane.limits.measure import losses
@@ -15,6 +18,10 @@ from corelane.limits.measure.throttling import Rates
 _SEEN: Final = 0.9
 """Of the CPU time used by the group, what the threads that were seen must account for."""
 _TRUSTED: Final = 0.3
+_THROTTLED: Final = 100.0
+_LOOKS: Final = 10
+_SURE: Final = 3.0
+"""What shows how a kernel counts: so much throttled time in ms/s, so many looks, so many standard errors."""
 
 
 def attribute(
@@ -56,6 +63,24 @@ def attribute(
     return None, rates
 
 
+def counts_throttled_time(crowds: Iterable[Crowd]) -> bool | None:
+    """Whether this kernel counts throttled time as waiting, by throttled containers; None if none shows it.
+
+    Used and waited time together are the runnable threads that the looks saw, or less by the throttled time.
+    """
+    for crowd in crowds:
+        looks = [moment.runnable for moment in crowd.moments]
+        if crowd.throttled < _THROTTLED or len(looks) < _LOOKS or crowd.ran < _SEEN * crowd.used:
+            continue
+        missing = 1000 * fmean(looks) - crowd.used - crowd.waited
+        error = 1000 * pstdev(looks) / math.sqrt(len(looks))
+        if abs(missing) + _SURE * error < crowd.throttled / 2:
+            return True
+        if missing - _SURE * error > crowd.throttled / 2:
+            return False
+    return None
+
+
 def _with_all_waits(rates: Rates, crowd: Crowd | None) -> Rates:
     """Waits by the looks at threads, of those that came and went, too; scaled for what no look caught."""
     if crowd is None:
@@ -81,6 +106,9 @@ def _others(rates: Rates, load: CPULoad, competition: Competition | None) -> flo
     """
     used = rates.used or 0.0
     others = max(0.0, load.busy - used)
+    if load.idle is not None:
+        # Ticks get lost, in virtual machines above all: what is neither idle nor stolen is used.
+        others = max(others, 1000.0 * load.cpus - load.idle - load.steal - used)
     if competition is None:
         return others
     yields = sum(max(0.0, each.used - each.relative * used) for each in competition.competitors if each.idle)
