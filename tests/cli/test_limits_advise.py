@@ -657,5 +657,6 @@ def test_a_pod_of_corelane_up_started_anew_with_the_advised_patch_is_throttled_n
         limits = {"memory": "16Mi"} | {name: one for name, one in change["limits"].items() if one is not None}
         started(cluster, busy_pod({"requests": amounts | change["requests"], "limits": limits}))
         after = advised(run(*args))["Pod/busy/app"]
-        assert (after["answer"], after["cpuLimitMillis"]) == ("leave", None)
+        assert after["cpuLimitMillis"] is None
         assert not after["throttledMsPerSecond"]
+        assert after["recommended"] in (None, "raise-request"), "what else runs here may hold it back"
