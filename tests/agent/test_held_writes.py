@@ -67,7 +67,7 @@ def written(*phases, forget=False, waiting="ContainerCreating"):
         tasks = [asyncio.create_task(queue.run()) for queue in publisher.queues]
         for phase in phases:
             if not phase:
-                await asyncio.sleep(0.6)
+                await asyncio.sleep(1.2)
             elif phase == "-":
                 publisher.publish(pod, DeletePod("u"), None)
             else:

@@ -25,7 +25,7 @@ from corelane.machine.model import Machine
 from corelane.node.explain.objective import remedies
 
 _POD_QUEUES: Final = 4
-_PENDING_SECONDS: Final = 0.3
+_PENDING_SECONDS: Final = 1.0
 """Longest time by which the status of a pending pod is written later."""
 _MOST_EVENTS: Final = 1000
 _EVENT_ATTEMPTS: Final = 5
