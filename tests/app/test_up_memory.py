@@ -10,22 +10,13 @@ from typing import Any
 
 import pytest
 
-from corelane.kernel import cgroup, cgroup_memory, proc
+from corelane.kernel import proc
 from corelane.kube.client import KubeClient
 from corelane.kube.objects import Event, Node
 from corelane.kube.pod import ContainerStatus, Pod
+from support.containers import limits_memory
 from support.up import PATIENCE, Up, pod, up
 from support.up_pods import pids, ready
-
-
-def limits_memory() -> bool:
-    try:
-        groups = cgroup.find()
-    except cgroup.CgroupsUnavailable:
-        return False
-    groups.prune(cgroup.OWN)
-    return cgroup_memory.is_limited(groups)
-
 
 needs_memory = pytest.mark.skipif(not limits_memory(), reason="needs memory cgroups that can be written")
 

@@ -11,17 +11,18 @@ import pytest
 
 from corelane.kernel import cgroup, cgroup_memory
 from corelane.runtime.local import LocalRuntime
-from support.containers import PYTHON, alive, ended, eventually, opened, output, shell, spec, status
-
-
-def limits_memory() -> bool:
-    try:
-        groups = cgroup.find()
-    except cgroup.CgroupsUnavailable:
-        return False
-    groups.prune(cgroup.OWN)
-    return cgroup_memory.is_limited(groups)
-
+from support.containers import (
+    PYTHON,
+    alive,
+    ended,
+    eventually,
+    limits_memory,
+    opened,
+    output,
+    shell,
+    spec,
+    status,
+)
 
 pytestmark = pytest.mark.skipif(not limits_memory(), reason="needs memory cgroups that can be written")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from corelane.cpuset import CPUSet
-from corelane.kernel import cgroup, proc
+from corelane.kernel import cgroup, cgroup_memory, proc
 from corelane.runtime.base import ContainerSpec, LogSelection, RuntimeStatus
 from corelane.runtime.local import LocalRuntime
 
@@ -30,6 +30,16 @@ def have_cgroups() -> bool:
         return False
     groups.prune(cgroup.OWN)
     return True
+
+
+def limits_memory() -> bool:
+    """Whether there are memory cgroups that can be written."""
+    try:
+        groups = cgroup.find()
+    except cgroup.CgroupsUnavailable:
+        return False
+    groups.prune(cgroup.OWN)
+    return cgroup_memory.is_limited(groups)
 
 
 both_ways = pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from support import kubectl as program
+from support.containers import limits_memory
 from support.up import Up, up
 
 pytestmark = [
@@ -115,6 +117,30 @@ spec: {containers: [{name: c, image: nginx}]}
     kubectl("wait", "--for=jsonpath={.status.phase}=Failed", "pod/no-command", "--timeout=20s")
     status = kubectl.json("get", "pod", "no-command")["status"]
     assert "command" in status["message"]
+
+
+@pytest.mark.skipif(not limits_memory(), reason="needs memory cgroups that can be written")
+@pytest.mark.parametrize(("policy", "shown"), [("Never", "OOMKilled"), ("Always", "CrashLoopBackOff")])
+def test_a_pod_out_of_memory_is_shown_as_such(kubectl: program.Kubectl, policy: str, shown: str) -> None:
+    name = f"eater-{policy.lower()}"
+    manifest = f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  restartPolicy: {policy}
+  containers: [{{name: c, image: x, command: [tail, /dev/zero], resources: {{limits: {{memory: 32Mi}}}}}}]
+"""
+    kubectl("apply", "-f", "-", stdin=manifest)
+    for _ in range(100):
+        line = kubectl("get", "pod", name, "--no-headers").stdout
+        if shown in line:
+            break
+    assert line.split()[2] == shown
+    described = kubectl("describe", "pod", name).stdout
+    assert re.search(r"Reason:\s+OOMKilled\n\s+Exit Code:\s+137", described)
+    assert "Container c was out of memory at its memory limit of 32Mi" in described
+    kubectl("delete", "pod", name, "--timeout=20s")
 
 
 def test_an_emptied_namespace_goes_away(kubectl: program.Kubectl) -> None:
