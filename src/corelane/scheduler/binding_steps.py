@@ -1,7 +1,9 @@
 """What follows from the end of a binding, or of an answer to one: claims, conditions and events. No I/O."""
 
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 
+from corelane.cpuset import CPUSet
 from corelane.scheduler.bindings import Binding, Bound, Denied, Released, Step, Vanished
 from corelane.scheduler.cache.nodes import NodeCache
 from corelane.scheduler.cache.pods import PodInfo
@@ -79,7 +81,13 @@ class BindingSteps:
         if bind.pod.spec.scheduler_name not in self._schedulers:
             return  # the scheduler that chose the node has its own event
         message = f"Successfully assigned {bind.pod.title} to {bind.node}"
-        cpus = ", ".join(f"{name} {cpus}" for name, cpus in sorted(bind.assignments.items()))
+        cpus = ", ".join(f"{name} {_listed(cpus)}" for name, cpus in sorted(bind.assignments.items()))
         yield RecordPodEvent(
             bind.pod, "Normal", "Scheduled", f"{message} (CPUs: {cpus})" if cpus else message
         )
+
+
+@lru_cache(4096)
+def _listed(cpus: CPUSet) -> str:
+    """The list of CPUs: nodes that are alike give the same ones."""
+    return str(cpus)

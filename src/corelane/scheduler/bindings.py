@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
+from msgspec import Struct
+
 from corelane.kube.pod import Pod
 from corelane.scheduler.events import (
     BindFailed,
@@ -91,8 +93,7 @@ class Binding:
         return f"being bound to {self.bind.node}"
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Struct, frozen=True):
     """The server has bound the pod; `pod` as it was read, None where the binding itself was answered."""
 
     binding: Binding

@@ -43,6 +43,9 @@ FEW_NODES: Final = 8
 MOST_BETTER: Final = 8
 """Admissions computed to find a better node than the first that fits; then the best known one is taken."""
 _ROUNDING: Final = 1e-9
+_MANY_EQUAL: Final = 512
+_LAST: Final = np.iinfo(np.int64).max
+"""After every row in the order of rows."""
 
 
 def attempt(
@@ -232,10 +235,14 @@ class _Search(Searched):
         highest = values[best]
         if highest == NEVER:
             return -1
-        equal = (values >= highest - _ROUNDING).nonzero()[0]
-        if len(equal) == 1:
+        equal = values >= highest - _ROUNDING
+        count = np.count_nonzero(equal)
+        if count == 1:
             return best
-        return int(equal[self.columns.order[equal].argmin()])
+        if count > _MANY_EQUAL:
+            return int(np.where(equal, self.columns.order, _LAST).argmin())
+        rows = equal.nonzero()[0]
+        return int(rows[self.columns.order[rows].argmin()])
 
     def _confirmed(self, row: int, values: Scores) -> bool:
         """Whether the node is the best by what it answers itself; else the values are corrected."""

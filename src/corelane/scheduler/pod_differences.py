@@ -1,10 +1,14 @@
 """How a pod that the API server shows differs from what was known of it, or sent for it."""
 
-import msgspec
+from operator import attrgetter
+from typing import Final
 
 from corelane.kube import translate
-from corelane.kube.pod import Pod
+from corelane.kube.pod import Pod, PodSpec
 from corelane.scheduler.bindings import Binding
+
+_but_node: Final = attrgetter(*(name for name in PodSpec.__struct_fields__ if name != "node_name"))
+"""All fields of a spec but the node's name."""
 
 
 def as_sent(binding: Binding, pod: Pod) -> bool:
@@ -20,7 +24,7 @@ def is_claimed(binding: Binding, pod: Pod) -> bool:
         return False
     if after.annotations != {**before.metadata.annotations, **bind.annotations}:
         return False
-    return msgspec.structs.replace(pod.spec, node_name=before.spec.node_name) == before.spec
+    return _but_node(pod.spec) == _but_node(before.spec)
 
 
 def requests_changed(old: Pod, new: Pod) -> bool:

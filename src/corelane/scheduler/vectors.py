@@ -1,8 +1,8 @@
 """Feasibility and scores of one pod shape over all nodes, computed again only for rows that changed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.ma  # np.unique imports it when it is first called, which takes 20 ms
@@ -15,6 +15,10 @@ from corelane.scheduler.framework.plugin import (
     ScorePlugin,
 )
 
+NumberedForm: TypeAlias = tuple[int, Callable[[Cycle, Columns, Rows], Mask]]
+"""A filter's number in the profile, and its form over rows."""
+WeightedForm: TypeAlias = tuple[str, float, Callable[[Cycle, Columns, Rows], Scores]]
+"""A score's name and weight, and its form over rows."""
 NEVER: Final = -np.inf
 """Score of a row that a filter rejects."""
 _PARTS: Final = (Depends.NODE, Depends.CPUS, Depends.PODS)
@@ -27,24 +31,36 @@ _MOST_STATES: Final = 16_384
 
 def feasible(plugin: FilterPlugin, cycle: Cycle, rows: Rows) -> Mask:
     """Return which of the rows a Filter may pass, by its vectorised form or row by row."""
-    vectorised = getattr(plugin, "feasible", None)
-    if vectorised is not None:
-        mask: Mask = vectorised(cycle, cycle.cluster.columns, rows)
-        return mask
-    nodes = cycle.cluster.by_row
-    passed = (plugin.filter(cycle, node) is None for row in rows if (node := nodes[row]))
-    return np.fromiter(passed, dtype=np.bool_, count=len(rows))
+    return _filter_of(plugin)(cycle, cycle.cluster.columns, rows)
 
 
 def scores(plugin: ScorePlugin, cycle: Cycle, rows: Rows) -> Scores:
     """Return the scores of a Score for rows, not normalised, by its vectorised form or row by row."""
-    vectorised = getattr(plugin, "scores", None)
-    if vectorised is not None:
-        found: Scores = vectorised(cycle, cycle.cluster.columns, rows)
-        return found
-    nodes = cycle.cluster.by_row
-    values = (plugin.score(cycle, node) for row in rows if (node := nodes[row]))
-    return np.fromiter(values, dtype=np.float64, count=len(rows))
+    return _score_of(plugin)(cycle, cycle.cluster.columns, rows)
+
+
+def _filter_of(plugin: FilterPlugin) -> Callable[[Cycle, Columns, Rows], Mask]:
+    """The vectorised form of a Filter, or one that asks it row by row."""
+
+    def by_row(cycle: Cycle, _columns: Columns, rows: Rows) -> Mask:
+        nodes = cycle.cluster.by_row
+        passed = (plugin.filter(cycle, node) is None for row in rows if (node := nodes[row]))
+        return np.fromiter(passed, dtype=np.bool_, count=len(rows))
+
+    found: Callable[[Cycle, Columns, Rows], Mask] = getattr(plugin, "feasible", by_row)
+    return found
+
+
+def _score_of(plugin: ScorePlugin) -> Callable[[Cycle, Columns, Rows], Scores]:
+    """The vectorised form of a Score, or one that asks it row by row."""
+
+    def by_row(cycle: Cycle, _columns: Columns, rows: Rows) -> Scores:
+        nodes = cycle.cluster.by_row
+        values = (plugin.score(cycle, node) for row in rows if (node := nodes[row]))
+        return np.fromiter(values, dtype=np.float64, count=len(rows))
+
+    found: Callable[[Cycle, Columns, Rows], Scores] = getattr(plugin, "scores", by_row)
+    return found
 
 
 def is_exact(plugin: FilterPlugin) -> bool:
@@ -114,8 +130,8 @@ class ShapeVectors:
         parts = [(part, weight) for plugin, weight in weighted for part in _parts(plugin)]
         self._nodes, self._cpus, self._pods = (
             (
-                [one for one in filters if _part(one[1]) is part],
-                [one for one in parts if _part(one[0]) is part],
+                [(number, _filter_of(one)) for number, one in filters if _part(one) is part],
+                [(one.name, weight, _score_of(one)) for one, weight in parts if _part(one) is part],
             )
             for part in _PARTS
         )
@@ -127,9 +143,13 @@ class ShapeVectors:
             hasattr(one, "scores") for one, _ in weighted
         )
         """Whether a plugin is asked row by row: then only so many rows are computed in one attempt."""
-        self._rooms = [(number, one.room) for number, one in self._cpus[0] if hasattr(one, "room")]
-        self._estimates = [one for one in self._cpus[1] if is_estimate(one[0])]
-        self._exact = [one for one in self._cpus[1] if not is_estimate(one[0])]
+        of_cpus = [one for one in filters if _part(one[1]) is Depends.CPUS]
+        self._rooms = [(number, one.room) for number, one in of_cpus if hasattr(one, "room")]
+        by_cpus = [one for one in parts if _part(one[0]) is Depends.CPUS]
+        self._estimates, self._exact = (
+            [(one.name, weight, _score_of(one)) for one, weight in by_cpus if is_estimate(one) is estimate]
+            for estimate in (True, False)
+        )
         self.states: dict[int, StateVerdict] = {}
         """By the id of the state."""
         self._differs: dict[str, bool] = {}
@@ -256,24 +276,25 @@ class ShapeVectors:
         for i, number in enumerate(numbers):
             self.states[number] = StateVerdict(int(blame[i]), float(score[i]), float(estimate[i]))
 
-    def _put_blame(
-        self, cycle: Cycle, rows: Rows, filters: Sequence[tuple[int, FilterPlugin]], blame: Any
-    ) -> None:
-        cycle.cluster.points.begin("Filter")
-        for number, plugin in filters:
-            _put(blame, feasible(plugin, cycle, rows), number)
-        cycle.cluster.points.end()
+    @staticmethod
+    def _put_blame(cycle: Cycle, rows: Rows, filters: Sequence[NumberedForm], blame: Any) -> None:
+        points, columns = cycle.cluster.points, cycle.cluster.columns
+        points.begin("Filter")
+        for number, passes in filters:
+            _put(blame, passes(cycle, columns, rows), number)
+        points.end()
 
-    def _sum(self, cycle: Cycle, rows: Rows, weighted: Sequence[tuple[ScorePlugin, float]]) -> Scores:
+    def _sum(self, cycle: Cycle, rows: Rows, weighted: Sequence[WeightedForm]) -> Scores:
+        points, columns = cycle.cluster.points, cycle.cluster.columns
+        points.begin("Score")
         total = np.zeros(len(rows))
-        cycle.cluster.points.begin("Score")
-        for plugin, weight in weighted:
-            if plugin.name in self.raw:
-                self.raw[plugin.name][rows] = scores(plugin, cycle, rows)
-                self._differs.pop(plugin.name, None)
+        for name, weight, scored in weighted:
+            if name in self.raw:
+                self.raw[name][rows] = scored(cycle, columns, rows)
+                self._differs.pop(name, None)
             else:
-                total += weight * scores(plugin, cycle, rows)
-        cycle.cluster.points.end()
+                total += weight * scored(cycle, columns, rows)
+        points.end()
         return total
 
     def differs(self, name: str, columns: Columns) -> bool:

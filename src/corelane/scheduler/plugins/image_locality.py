@@ -1,6 +1,6 @@
 """ImageLocality: nodes that have a pod's images already, weighted by size and by how many nodes have them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -23,8 +23,11 @@ class ImageLocality:
     scope = Scope.CLUSTER
 
     def pre_score(self, cycle: Cycle, nodes: Sequence[NodeInfo]) -> Skip | None:
-        images = cycle.cluster.images
-        return None if any(images.known(name) for name in _images(cycle.pod.pod)) else SKIP
+        known = cycle.cluster.images.known
+        for name in _images(cycle.pod.pod):
+            if known(name):
+                return None
+        return SKIP
 
     def score(self, cycle: Cycle, node: NodeInfo) -> float:
         return float(self._of(cycle, np.array([node.row], np.intp))[0])
@@ -45,12 +48,12 @@ class ImageLocality:
         return np.floor(BEST * (np.clip(sums, _LEAST, most) - _LEAST) / (most - _LEAST))
 
 
-def _images(pod: Pod) -> Iterator[str]:
-    for container in (*pod.spec.init_containers, *pod.spec.containers):
-        yield normalized(container.image)
-    for volume in pod.spec.volumes:
-        if volume.image is not None:
-            yield normalized(volume.image.reference)
+def _images(pod: Pod) -> list[str]:
+    spec = pod.spec
+    names = [normalized(one.image) for one in spec.init_containers]
+    names += [normalized(one.image) for one in spec.containers]
+    names += [normalized(one.image.reference) for one in spec.volumes if one.image is not None]
+    return names
 
 
 @lru_cache(4096)

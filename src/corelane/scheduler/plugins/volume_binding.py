@@ -85,6 +85,8 @@ class VolumeBinding:
     # Reserve and PreBind.
 
     def reserve(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+        if NAME not in cycle.state:
+            return None
         found, objects = self._find(cycle, node), cycle.cluster.objects
         if not isinstance(found, NodeVolumes):
             return Rejection(NAME, tuple(map(NodeReason, found)), resolvable=False)

@@ -38,6 +38,7 @@ class ActiveQueue:
 
     def __init__(self) -> None:
         self._lines = {line: WaitingHeap() for line in Line}
+        self._heaps = tuple(self._lines.values())
         self._newest = WaitingHeap()
         self._failed: Line | None = None
         self._failing_since: float | None = None
@@ -57,10 +58,12 @@ class ActiveQueue:
 
     def next(self, now: float) -> tuple[Line, Waiting] | None:
         """Return the pod to be tried next, and its line."""
-        heads = {line: head for line in _LINES if (head := self._lines[line].head())}
-        doubtful = self._lines[Line.DOUBTFUL].head()
-        if not doubtful and self._failed is None and self._failing_since is None and len(heads) == 1:
-            return next((line, head[1]) for line, head in heads.items())
+        new, hinted, flushed, doubtful = [heap.head() for heap in self._heaps]
+        if new and not (hinted or flushed or doubtful or self.failing):
+            return Line.NEW, new[1]
+        heads = {
+            line: head for line, head in zip(_LINES, (new, hinted, flushed), strict=True) if head is not None
+        }
         level = min((key[0] for key, _ in heads.values()), default=None)
         if doubtful and (level is None or (self._attempts % _DOUBTFUL_TURN == 0 and doubtful[0][0] <= level)):
             return Line.DOUBTFUL, doubtful[1]

@@ -45,7 +45,7 @@ class Observed:
     def _report(self) -> None:
         change = self._change
         if not self._listening:
-            self._queue.changed(change, self._now)
+            self._queue.noted(change.kind, self._now)
             return
         after, kind = summaries.summary(self._nodes.get(change.node)), change.kind
         if kind & _COMPARED:

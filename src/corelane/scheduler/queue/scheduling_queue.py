@@ -223,10 +223,7 @@ class SchedulingQueue:
 
     def changed(self, change: ClusterChange, now: float) -> None:
         """Make ready the pods that the change may help: at once, or between attempts if they are many."""
-        self.sequence += 1
-        for kind in members(change.kind):
-            self._latest[kind] = self.sequence
-        self._split_groups(now)
+        self.noted(change.kind, now)
         if not self.listens(change.kind):
             return
         self._event = incoming.event_of(change)
@@ -240,6 +237,13 @@ class SchedulingQueue:
                 self._try_group(group, now)
         if idle:
             self.ask(now, AT_ONCE)
+
+    def noted(self, kinds: ChangeKind, now: float) -> None:
+        """Count a change; with `changed`, pods that wait for it are asked too."""
+        self.sequence += 1
+        for kind in members(kinds):
+            self._latest[kind] = self.sequence
+        self._split_groups(now)
 
     def ask(self, now: float, most: int = PORTION) -> None:
         """Ask groups about changes, at most so many; call it between attempts."""

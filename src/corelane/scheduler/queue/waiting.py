@@ -105,11 +105,12 @@ class WaitingHeap:
 
     def head(self) -> tuple[Any, Waiting] | None:
         """Return the least key and its pod; None if there is no pod."""
-        while self._heap:
-            key, number, waiting = self._heap[0]
+        heap = self._heap
+        while heap:
+            key, number, waiting = heap[0]
             if waiting.number == number:
                 return key, waiting
-            heapq.heappop(self._heap)
+            heapq.heappop(heap)
         return None
 
     def drop(self) -> None:
