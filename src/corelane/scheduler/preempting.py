@@ -96,6 +96,8 @@ class Preemption:
 
     def node_changed(self, node: str, now: float) -> None:
         """Pods nominated for a node are tried again: there they may fit now, or have no hope any more."""
+        if not self._cluster.nominations:
+            return
         for info in list(self._cluster.nominations.on(node)):
             self._queue.activate(info.uid, now)
 

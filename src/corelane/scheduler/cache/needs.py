@@ -123,12 +123,20 @@ class NeedsTable:
 
     resources: NDArray[np.int64] | None = None
     """What must be left of each resource, in the order of the columns; see `NodeResourcesFit`."""
+    scored: NDArray[np.float64] | None = None
+    """MilliCPU and bytes of memory that are requested."""
     always_bound: bool = False
     """Whether it is bound to CPUs with all settings."""
     koordinator: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     """Whether it is judged by Koordinator's rules."""
     any_koordinator: bool = False
     """Whether it is so with some settings."""
+
+    def scored_requests(self, shape: Shape) -> NDArray[np.float64]:
+        """Return the milliCPU and bytes of memory that pods of the shape request."""
+        if self.scored is None:
+            self.scored = np.array([float(shape.requests.get(name, 0)) for name in ("cpu", "memory")])
+        return self.scored
 
     def with_koordinators(self, found: Scores, config: NDArray[np.int32], score: float) -> Scores:
         """Return the scores of rows (by their `config`) with this one where Koordinator's rules judge."""

@@ -17,7 +17,7 @@ from corelane.node import NodeState
 from corelane.node.pools.classes import pod_class
 from corelane.node.zones import scoring
 from corelane.node.zones.zone_state import ZonesState
-from corelane.scheduler.cache.columns import Columns, Rows, Scores
+from corelane.scheduler.cache.columns import Columns, Integers, Rows, Scores
 from corelane.scheduler.cache.needs import by_koordinator, needs
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.states import Answer, CanonicalState, Fact
@@ -119,12 +119,23 @@ class PoolPressure:
         table, config = needs(columns, cycle.shape), columns.config[rows]
         if table.always_bound:
             return np.full(len(rows), BEST)
+        if len(table.by_config) == 1 and not table.any_koordinator:
+            size = 1000 * columns.facts[rows, table.pool[0]]
+            shared = columns.admitted[rows] + cycle.shape.milli - 1000 * columns.facts[rows, _EXCLUSIVE]
+            return BEST * _share(size, shared)
         facts = columns.facts.take(rows, 0)
-        size = 1000.0 * facts[np.arange(len(rows)), table.pool[config]]
+        size = 1000 * facts[np.arange(len(rows)), table.pool[config]]
         shared = columns.admitted[rows] + cycle.shape.milli - 1000 * facts[:, _EXCLUSIVE]
-        share = np.minimum(np.maximum(1 - shared / np.maximum(size, 1.0), 0.0), 1.0)
+        found = BEST * np.where(table.cpus[config] > 0, 1.0, _share(size, shared))
+        return table.with_koordinators(found, config, BEST)
+
+
+def _share(size: Integers, shared: Integers) -> Scores:
+    """The share of pools that is not requested, from 0 to 1; 0 of an empty one. Both are in milliCPU."""
+    share: Scores = np.minimum(np.maximum(1 - shared / np.maximum(size, 1), 0.0), 1.0)
+    if np.count_nonzero(size) < len(size):
         share[size <= 0] = 0.0
-        return table.with_koordinators(BEST * np.where(table.cpus[config] > 0, 1.0, share), config, BEST)
+    return share
 
 
 def _free(canonical: CanonicalState) -> list[int]:

@@ -69,8 +69,8 @@ class NodeResourcesFit:
         return fits
 
     def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
-        requests, used = cycle.shape.requests, columns.share.take(rows, 0)
-        used *= requests.get("cpu", 0), requests.get("memory", 0)
+        used = columns.share.take(rows, 0)
+        used *= needs(columns, cycle.shape).scored_requests(cycle.shape)
         used += columns.used.take(rows, 0)
         np.minimum(used, 1.0, out=used)
         allocated = (used[:, 0] + used[:, 1]) / columns.weighed[rows]
