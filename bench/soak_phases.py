@@ -24,7 +24,7 @@ import soak_faults
 import soak_kernel as kernel
 from soak_checks import Checks
 from soak_faults import Fault, Ground
-from soak_pods import Workload
+from soak_pods import EXCLUSIVE, Workload
 from soak_up import NODE, Ended, NoAnswer, Up
 from soak_watches import Watches
 
@@ -36,7 +36,8 @@ STOPS: Final = "corelane ends in order"
 CLEAN: Final = "nothing left after corelane down --purge"
 LOGS: Final = "logs can be asked for"
 SETTLE_SECONDS: Final = 90.0
-_MOST_BREACHES: Final = 40
+_MOST_BREACHES: Final = 60
+_MOST_SHOWN: Final = 5
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,8 @@ class Soak:
         """Count a check; note and print its breaches. Raises Broken after too many."""
         faults = list(faults)
         self.report.checked[invariant] = self.report.checked.get(invariant, 0) + 1
+        if len(faults) > _MOST_SHOWN:
+            faults = [*faults[:_MOST_SHOWN], f"and {len(faults) - _MOST_SHOWN} more of this kind"]
         for what in faults:
             at = time.monotonic() - self.began
             stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
@@ -270,6 +273,8 @@ class Soak:
         elif self.up.alive:
             await self.up.kill()
         self.note_all(self.checks.kernel())
+        for pod in self.workload.of(*EXCLUSIVE) if fault.forgets else ():
+            pod.pinned = False  # its class is lost, and with it the claim to exclusive CPUs
         before = self.work.with_name(f"{self.work.name}-before")
         if not fault.hot:
             soak_faults.copy(self.up.data, before)
@@ -338,8 +343,6 @@ class Soak:
 
     async def _replace_lanes(self) -> None:
         """Records and API are gone, so classes and labels are, too: pods with exclusive CPUs are ordered anew."""
-        from soak_pods import EXCLUSIVE
-
         for pod in self.workload.of(*EXCLUSIVE):
             await self.workload.delete(pod)
         self.note(ORDERS, await self.workload.settle(SETTLE_SECONDS))

@@ -86,7 +86,7 @@ class Workload:
             amounts = {"cpu": "1", "memory": "8Mi"}
             resources = {"requests": amounts, "limits": amounts}
         elif kind in ("burst", "pair"):
-            resources = {"requests": {"cpu": "1m", "memory": "4Mi"}}
+            resources = {"requests": {"cpu": "10m", "memory": "4Mi"}}
         if kind == "lse":
             labels["koordinator.sh/qosClass"] = "LSE"
         names = ("a", "b") if kind == "pair" else ("a",)
