@@ -108,5 +108,7 @@ def test_requests_beyond_a_smaller_machine_are_reported_and_kept(tmp_path):
     saved_state.save_ledger(tmp_path / saved_state.LEDGER_FILE, state)
     files = saved_state.StateFiles(tmp_path, NodeConfig(), whole.restricted(0b11), AgentReporter())
     assert files.ledger.pods == state.pods
-    (event,) = [one for one in files.startup_events() if "2700m" in one.message]
-    assert "2000m are allocatable" in event.message
+    text = saved_state.excess_requests(files.ledger)
+    assert "2700m" in text
+    assert "2000m are allocatable" in text
+    assert saved_state.excess_requests(state) == ""

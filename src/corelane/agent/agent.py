@@ -366,6 +366,7 @@ class Agent:
 
     def _publish_topology(self) -> None:
         self._node.publish_topology()
+        self._node.report_excess()
         if self._heartbeat.allocatable_changed():
             self._node.publisher.node_status(self._heartbeat.post)
 

@@ -13,7 +13,7 @@ from corelane.agent.clocks import Clocks
 from corelane.agent.publication.node_objects import NodeObjects
 from corelane.agent.publication.publisher import Publisher
 from corelane.agent.reporting import AgentReporter
-from corelane.agent.saved_state import StateFiles
+from corelane.agent.saved_state import StateFiles, excess_requests
 from corelane.kube import keys, translate
 from corelane.kube.client import KubeClient
 from corelane.kube.meta import condition
@@ -58,6 +58,8 @@ class NodeUpkeep:
         self._node: Node | None = None
         self._ledger_fault: str | None = None
         """Why the ledger cannot be written, None before the first attempt."""
+        self._has_excess = False
+        """Whether requests beyond what is allocatable were reported last."""
         self._published: tuple[NodeState, Any] | None = None
         self._name = name
         self._ledger = ledger
@@ -79,8 +81,17 @@ class NodeUpkeep:
         """Publish what changed since the last run, and what is wrong with the state files."""
         for event in self.files.startup_events():
             self.event(event)
+        self.report_excess()
         if self.files.settings_fault:
             self.report_setting(self.files.settings_fault)
+
+    def report_excess(self) -> None:
+        """Publish once that the pods request more CPU than is allocatable, as after CPUs were taken away."""
+        text = excess_requests(self._ledger())
+        if text and not self._has_excess:
+            self._reporter.ledger_changed(text)
+            self.event(PublishEvent("", "LedgerChanged", text, True))
+        self._has_excess = bool(text)
 
     def event(self, event: PublishEvent) -> None:
         """Publish an event about the node."""

@@ -191,6 +191,16 @@ def load_ledger(path: Path, machine: Machine, config: NodeConfig) -> LoadedLedge
     return LoadedLedger(ledger, tuple(problem.text for problem in problems))
 
 
+def excess_requests(ledger: NodeState) -> str:
+    """Return a sentence about pods that request more CPU than is allocatable; "" where all fit."""
+    if ledger.requested <= ledger.allocatable:
+        return ""
+    return (
+        f"pods of the ledger request {ledger.requested}m CPU, {ledger.allocatable}m are allocatable: these "
+        "pods are kept, and new pods are rejected until requests fit again"
+    )
+
+
 def save_ledger(path: Path, ledger: NodeState, *, durable: bool = True) -> None:
     """Replace the ledger's file; until the new content is on disk the old file stays.
 
@@ -254,13 +264,6 @@ class StateFiles:
         for problem in self._loaded.problems:
             self._reporter.ledger_changed(problem)
             yield PublishEvent("", "LedgerChanged", problem, True)
-        if self.ledger.requested > self.ledger.allocatable:
-            text = (
-                f"pods of the ledger request {self.ledger.requested}m CPU, {self.ledger.allocatable}m are "
-                "allocatable: these pods are kept, and new pods are rejected until requests fit again"
-            )
-            self._reporter.ledger_changed(text)
-            yield PublishEvent("", "LedgerChanged", text, True)
         before, now = self._policy_before, self.settings.config.policy
         if before not in ("", now):
             text = f"CPU policy changed from {before} to {now}; running containers keep their CPUs"

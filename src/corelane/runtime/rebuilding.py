@@ -113,9 +113,10 @@ def _rebuild_one(
     if record is None:
         record = _record(store, groups, live)
         store.save(record)
+        request = "that of its cgroup" if record.spec.cpu_shares_milli else "unknown"
         lost = (
-            "; command, environment and CPUs are those that the process has now, the CPU request is that of "
-            "its cgroup, the pod's manifest is lost"
+            "; command, environment and CPUs are those that the process has now, the CPU request is "
+            f"{request}, the pod's manifest is lost"
         )
     if store.outcome(container_id) is None:
         store.save_outcome(container_id, _running(live))
