@@ -336,14 +336,15 @@ def test_a_record_that_is_no_use_does_not_keep_the_others_from_being_adopted(tmp
 def test_files_left_half_written_are_removed_but_not_those_that_are_being_written(tmp_path):
     container = tmp_path / "containers" / "a1"
     container.mkdir(parents=True)
-    old, new = [tmp_path / "instance.tmp", container / "spec.json.tmp"], container / "status.json.tmp"
-    for path in (*old, new):
+    ours, of_shim = [tmp_path / "instance.tmp", container / "spec.json.tmp"], container / "status.json.tmp"
+    for path in (*ours, of_shim):
         path.write_text("{")
-    for path in old:
-        os.utime(path, (time.time() - 3600,) * 2)
     RecordStore(tmp_path).close()
-    assert not any(path.exists() for path in old)
-    assert new.exists()
+    assert not any(path.exists() for path in ours)
+    assert of_shim.exists()
+    os.utime(of_shim, (time.time() - 3600,) * 2)
+    RecordStore(tmp_path).close()
+    assert not of_shim.exists()
 
 
 def test_a_state_directory_has_one_owner_at_a_time(tmp_path):

@@ -88,10 +88,11 @@ class RecordStore:
         return lock
 
     def _remove_temporary(self) -> None:
-        """Remove what killed processes left half written; a living shim renames within moments."""
+        """Remove what killed processes left half written, but not what a living shim may be writing."""
         for path in (*self.root.glob("*.tmp"), *self.containers.glob("*/*.tmp")):
             with suppress(OSError):
-                if time.time() - path.stat().st_mtime > _WRITING_SECONDS:
+                of_shim = path.name == "status.json.tmp"
+                if not of_shim or time.time() - path.stat().st_mtime > _WRITING_SECONDS:
                     path.unlink()
 
     def _read_instance(self) -> str:
