@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from corelane.apiserver import served_kinds, status_errors
-from corelane.apiserver.codec import conversion
+from corelane.apiserver.codec import conversion, pod_rows
 from corelane.apiserver.print import server_tables
 from corelane.apiserver.served_kinds import ServedKind
 from corelane.apiserver.status_errors import StatusError
@@ -65,6 +65,12 @@ class View:
             and self.kind is stored_kind(self.kind)
             and self.version == self.kind.version
         )
+
+    @property
+    def plain_table(self) -> bool:
+        """Whether it is the Table of pods that kubectl asks for."""
+        form = self.representation.form == "Table" and self.representation.media == JSON
+        return form and self.include == "Metadata" and self.kind is served_kinds.PODS
 
 
 @cache
@@ -119,6 +125,8 @@ def one_record(view: View, record: StoredObject) -> bytes:
 
 def many(view: View, records: Sequence[StoredObject], meta: Mapping[str, Any]) -> bytes:
     """The answer with a list; `meta` is its ListMeta."""
+    if view.plain_table and (table := _pod_table(view, records, meta)) is not None:
+        return table
     if view.representation.form or view.representation.media == YAML:
         return body(view.representation, _list_document(view, records, meta))
     name, version = view.kind.kind, view.kind.api_version(view.version)
@@ -133,6 +141,18 @@ def many(view: View, records: Sequence[StoredObject], meta: Mapping[str, Any]) -
     return b'{"kind":"%bList","apiVersion":"%b","metadata":%b,"items":[%b]}' % (
         name.encode(), version.encode(), _encode(meta), items
     )  # fmt: skip
+
+
+def _pod_table(view: View, records: Sequence[StoredObject], meta: Mapping[str, Any]) -> bytes | None:
+    """The Table of pods, without decoding them whole; None if one has values of unusual types."""
+    try:
+        pods = pod_rows.read(records)
+    except msgspec.ValidationError:
+        return None
+    table = _table(view, [pod for pod, _ in pods], meta)
+    for row, (_, metadata) in zip(table["rows"], pods, strict=True):
+        row["object"]["metadata"] = metadata
+    return _encode(table)
 
 
 def _without_head(view: View, values: Iterable[bytes]) -> Iterator[bytes]:

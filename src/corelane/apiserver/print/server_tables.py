@@ -106,9 +106,10 @@ def human_duration(length: timedelta) -> str:
     seconds = int(length.total_seconds())
     if seconds < 0:
         return "0s" if seconds >= -1 else "<invalid>"
+    if seconds < 120:
+        return f"{seconds}s"
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     steps = (
-        (seconds < 120, f"{seconds}s"),
         (minutes < 10, f"{minutes}m{_finer(seconds % 60, 's')}"),
         (minutes < 180, f"{minutes}m"),
         (hours < 8, f"{hours}h{_finer(minutes % 60, 'm')}"),
