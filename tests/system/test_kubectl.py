@@ -278,7 +278,7 @@ def test_api_resources_and_versions_list_what_is_served(kubectl):
     kinds = {line.split()[0] for line in told.splitlines()[1:]}
     core = {"configmaps", "events", "namespaces", "nodes", "pods", "secrets"}
     storage = {"persistentvolumeclaims", "persistentvolumes", "storageclasses"}
-    reviews = {"selfsubjectaccessreviews", "selfsubjectreviews", "selfsubjectrulesreviews"}
+    reviews = {"selfsubjectaccessreviews", "selfsubjectreviews", "selfsubjectrulesreviews", "tokenreviews"}
     others = {"leases", "poddisruptionbudgets", "priorityclasses", "noderesourcetopologies"}
     assert kinds == core | storage | reviews | others
     versions = kubectl("api-versions").stdout.split()
