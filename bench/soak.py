@@ -107,6 +107,7 @@ def main() -> int:
 
 def _clear(work: Path) -> None:
     """End what a soak that failed left, so that nothing of it is in the way of what comes next."""
+    shutil.rmtree(work.with_name(f"{work.name}-before"), ignore_errors=True)
     if work.exists():
         command = [sys.executable, "-m", "corelane", "down", "--data-dir", str(work / "data"), "--purge"]
         subprocess.run([*command, "--grace-seconds", "0"], capture_output=True, check=False, timeout=120)
