@@ -16,7 +16,7 @@ from corelane.limits.advice.shapes import LimitChange, LoadShape, Seen, Shape, s
 
 __all__ = ["Fit", "Forecast", "LimitChange", "LoadShape", "Range", "forecast"]
 
-MOST_APART: Final = 3.0
+MOST_APART: Final = 2.5
 NOTICED_MS: Final = 10.0
 """Throttled ms a second below which amounts are not told apart: of a hundredth of a CPU."""
 _OUTSIDE: Final = 0.12
@@ -29,7 +29,7 @@ _BUSY: Final = 1.05
 """The same for threads that never stop, of which the counters say all."""
 _PERCENTILE: Final = 99
 COLLECT: Final = (
-    "the loads that explain the measurement disagree by more than a factor of 3: measure longer, and give "
+    "the loads that explain the measurement disagree by more than a factor of 2.5: measure longer, and give "
     "the time and the latency of each request (--latency FILE)"
 )
 
