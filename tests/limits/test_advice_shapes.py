@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from corelane.limits.advice import effects, fitting, inference, tails
@@ -215,6 +215,7 @@ def test_recorded_requests_come_again_in_every_forecast():
     st.sampled_from([None, 1, 12]),
     st.booleans(),
 )
+@example(1592.0, 0.0, 0.0, 0.5, 0, 12, False)
 @settings(max_examples=6, deadline=None)
 def test_every_drawn_shape_can_be_simulated(used, throttled, part, requests, cpus, threads, contended):
     observed = Observed(

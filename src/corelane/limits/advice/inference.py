@@ -94,9 +94,15 @@ _TEMPERATURE: Final = 4.0
 
 
 def _resampled(found: Sequence[Candidate], count: int, chance: Random) -> list[Candidate]:
+    return chance.choices(found, _weights(found, _TEMPERATURE), k=count)
+
+
+def _weights(found: Sequence[Candidate], temperature: float) -> list[float]:
+    """Relative likelihoods of sorted candidates; equal where none shows a latency, as of rare requests."""
     best = found[0].score
-    weights = [math.exp(max((each.score - best) / _TEMPERATURE, -700)) for each in found]
-    return chance.choices(found, weights, k=count)
+    if math.isinf(best):
+        return [1.0] * len(found)
+    return [math.exp(max((each.score - best) / temperature, -700)) for each in found]
 
 
 _CORRELATED: Final = 3.0
@@ -108,9 +114,8 @@ def sample(found: Sequence[Candidate], count: int) -> tuple[Shape, ...]:
     Percentiles of the same latencies, and times that the same stops cause, are not independent evidence: a
     third of the likelihood's logarithm counts (a composite likelihood, tempered).
     """
-    chance, best = Random("sample"), found[0].score  # noqa: S311 - has to be reproducible
-    weights = [math.exp(max((each.score - best) / _CORRELATED, -700)) for each in found]
-    chosen = chance.choices(found, weights, k=count - 1)
+    chance = Random("sample")  # noqa: S311 - has to be reproducible
+    chosen = chance.choices(found, _weights(found, _CORRELATED), k=count - 1)
     return (found[0].shape, *(each.shape for each in chosen))
 
 
