@@ -79,7 +79,7 @@ def vectors_of(profile: Profile, plan: Plan, skipped: frozenset[str], cycle: Cyc
     vectors: ShapeVectors | None = cache.pop(key, None)
     if vectors is None:
         weighted = [one for one in plan.row_scores if has_a_say(one, cycle, ())]
-        vectors = ShapeVectors(cycle.cluster.columns, plan.rows, weighted)
+        vectors = ShapeVectors(cycle.cluster.columns, plan.rows, weighted, cycle.shape)
         if len(cache) >= MOST_SHAPES:
             del cache[next(iter(cache))]
     cache[key] = vectors

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.ma  # np.unique imports it when it is first called, which takes 20 ms
 
 from corelane.scheduler.cache.columns import Columns, Mask, Rows, Scores
+from corelane.scheduler.cache.pods import Shape
 from corelane.scheduler.framework.plugin import (
     Cycle,
     Depends,
@@ -111,6 +112,7 @@ class ShapeVectors:
         "_rest_of_nodes",
         "_rest_of_pods",
         "_rooms",
+        "_shape",
         "_total_of_node",
         "blame",
         "estimated",
@@ -126,7 +128,10 @@ class ShapeVectors:
         columns: Columns,
         filters: Sequence[tuple[int, FilterPlugin]],
         weighted: Sequence[tuple[ScorePlugin, float]],
+        shape: Shape,
     ) -> None:
+        self._shape = shape
+        """Lives as long as its vectors: else what is known of it depended on when garbage is collected."""
         parts = [(part, weight) for plugin, weight in weighted for part in _parts(plugin)]
         self._nodes, self._cpus, self._pods = (
             (
