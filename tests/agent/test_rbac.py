@@ -12,11 +12,11 @@ from corelane.agent.publication.reporting import PublicationReporter
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.informer import Informer
-from corelane.kube.objects import KINDS, Node
+from corelane.kube.objects import KINDS, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.machine.spec import parse_spec
 from corelane.node import new
-from support.fake_api import listing, serving, watching
+from support.fake_api import answer, failure, listing, serving, watching
 
 DEPLOY = Path(__file__).parents[2] / "deploy/agent"
 READS = {"get", "list", "watch"}
@@ -87,6 +87,9 @@ def test_every_write_and_read_of_the_agent_is_permitted():
             for path in ("/api/v1/pods", "/api/v1/nodes"):
                 fake.script[path] = [listing()]
                 fake.script[f"{path}?watch"] = [watching()]
+            # Not there at first, created by another in between, and to be patched then.
+            gone = failure(404, "NotFound", "not found")
+            fake.script[NodeResourceTopology.api.path(name="n")] = [gone, answer({})]
             publisher = Publisher(client, "n", PublicationReporter(), lambda: 0.0)
             tasks = [asyncio.create_task(queue.run()) for queue in publisher.queues]
             informers = [Informer(client, kind, field_selector="x=n") for kind in (Pod, Node)]

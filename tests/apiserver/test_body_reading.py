@@ -221,5 +221,6 @@ def _read(reader, body):
         odd_values.map(json.dumps),
     ).map(lambda text: text.encode(errors="surrogatepass"))
 )
+@example(b"-10000000000000000000")
 def test_the_faster_way_reads_what_the_exact_one_reads(body):
     assert _read(read_json, body) == _read(json_reading._read_exactly, body)

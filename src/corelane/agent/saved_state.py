@@ -127,8 +127,7 @@ def _effective(
 def load_settings(path: Path) -> tuple[SavedSettings, str]:
     """Read the settings file; return what is wrong with one that is damaged or of another version.
 
-    Such a file counts as empty, but for its version; a directory is renamed. Raises OSError for a file that
-    cannot be read.
+    Such a file counts as empty, but for its version. Raises OSError for a file that cannot be read.
     """
     try:
         saved = msgspec.json.decode(path.read_bytes(), type=SavedSettings)
@@ -141,6 +140,12 @@ def load_settings(path: Path) -> tuple[SavedSettings, str]:
         return NOTHING_SAVED, ""
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return NOTHING_SAVED, f"{path}: invalid settings file ({error}), read again from the Node"
+
+
+def recover_settings(path: Path) -> tuple[SavedSettings, str]:
+    """As `load_settings`, for an agent that starts: a directory is renamed, so that settings can be saved."""
+    try:
+        return load_settings(path)
     except IsADirectoryError:
         renamed = _rename_damaged(path)
         return NOTHING_SAVED, f"{path}: a directory, renamed to {renamed}, settings read again from the Node"
@@ -238,7 +243,7 @@ class StateFiles:
         self._durable = durable
         self._ledger_path = directory / LEDGER_FILE
         self._settings_path = directory / SETTINGS_FILE
-        saved, self.settings_fault = load_settings(self._settings_path)
+        saved, self.settings_fault = recover_settings(self._settings_path)
         self._keeps_settings = saved.version != NOTHING_SAVED.version
         self._retry_settings_at = 0.0
         self._policy_before = saved.policy

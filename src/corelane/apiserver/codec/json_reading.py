@@ -54,7 +54,7 @@ def _unusual(_: str) -> float:
     raise _Unusual
 
 
-_LONG_NUMBER: Final = re.compile(rb"[0-9]{21}")
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{21}|-[0-9]{20}")
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(float_hook=_unusual).decode
 
