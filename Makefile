@@ -8,7 +8,7 @@ CONSTRAINTS ?= $(if $(CI),-c requirements.lock)
 # More than cores: tests of real processes wait more than they compute.
 WORKERS ?= 3
 
-.PHONY: bench-advice bench-agent bench-limits bench-paths bench-placement bench-quality bench-scheduler bench-up demo soak test test-integration test-system test-vm lint \
+.PHONY: bench-advice bench-agent bench-limits bench-paths bench-placement bench-quality bench-scheduler bench-up demo soak soak-scheduler test test-integration test-system test-vm lint \
     format lock clean help
 
 help: ## what there is to make
@@ -47,7 +47,7 @@ bench-placement: $(STAMP) ## how fast CPUs are picked, against upstream's figure
 bench-quality: $(STAMP) ## how well CPUs are placed, by allocator
 	$(BIN)/python bench/quality.py
 
-bench-limits: $(STAMP) ## how well the model of CPU limits agrees with this kernel, and with published tables
+bench-limits: $(STAMP) ## how well the model of CPU limits agrees with this kernel, and with published tables: 10 minutes, root
 	$(BIN)/python bench/limits.py
 
 bench-advice: $(STAMP) ## whether the predictions of limits advise hold in real cgroups: 42 loads, 15 minutes, root
@@ -64,6 +64,9 @@ bench-up: $(STAMP) ## what corelane up costs with 10, 100 and 1,000 simulated no
 
 soak: $(STAMP) ## an hour of corelane up: churn, 60 kill -9, broken files, idle times; SOAK="--seed N" for more
 	$(BIN)/python bench/soak.py $(SOAK)
+
+soak-scheduler: $(STAMP) ## half an hour of corelane scheduler: pods, nodes and API servers come and go; SOAK="--server real"
+	$(BIN)/python bench/scheduler_soak.py $(SOAK)
 
 bench-paths: $(STAMP) ## how many source files four everyday paths run through
 	$(BIN)/python bench/paths.py

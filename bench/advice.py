@@ -3,8 +3,8 @@
 Each case of `advice_matrix` runs under its limit, is measured as `limits advise --latency` does, and gets
 advice; one of the options is applied and the same requests run again. Stated ranges for throttled time and
 p99 are held against that run; coverage, width and refusals are reported together. A case without an option
-is a refusal of both. The seed is fixed before; what the fit was tuned on has other seeds (100 and above).
-Cases run in rounds of one of every class; a round's fits are computed in child processes while nothing is
+is a refusal of both. The seed is fixed before; what the fit was tuned on has other seeds (1, and 100 and
+above). Cases run in rounds of one of every class; a round's fits are computed in child processes while nothing is
 measured. `make bench-advice` prints as it goes and writes build/bench/advice.json after every round: what was
 reached counts when it is interrupted.
 """
@@ -38,11 +38,12 @@ from corelane.limits.lint.policy import Policy
 from corelane.limits.measure.requests import RequestLog
 from corelane.limits.measure.throttling import Latency, Measurement, Rates
 
-SEED: Final = 1
+SEED: Final = 2
 EACH: Final = 7
 SECONDS: Final = 5.3
 """A little more than the 50 periods that advice requires."""
 APPLIED: Final = (OptionKind.DROP_LIMIT, OptionKind.RAISE_LIMIT, OptionKind.ADD_BURST)
+"""In turns; a larger request where none of them is offered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def chosen(advice: Advice, number: int) -> Option | None:
     """The kinds of options take turns over the cases; the next one where a kind is not offered."""
     offered = {option.kind: option for option in advice.options}
     turns = (APPLIED[(number + step) % len(APPLIED)] for step in range(len(APPLIED)))
-    return next((offered[kind] for kind in turns if kind in offered), None)
+    return next((offered[kind] for kind in (*turns, OptionKind.RAISE_REQUEST) if kind in offered), None)
 
 
 def applied(case: Case, option: Option) -> Setting:
@@ -108,6 +109,8 @@ def applied(case: Case, option: Option) -> Setting:
         return replace(case.setting, quota_ms=None)
     if option.kind is OptionKind.ADD_BURST:
         return replace(case.setting, burst_ms=case.setting.quota_ms or 0.0)
+    if option.request is not None:
+        return replace(case.setting, request=option.request)
     assert option.limit is not None
     return replace(case.setting, quota_ms=100 * option.limit)
 

@@ -44,10 +44,12 @@ def rows(options: argparse.Namespace) -> Iterator[Row]:
     if "start" in options.only:
         yield from start.rows(100 if quick else start.NODES)
     if "drain" in options.only:
-        sizes, pods = ((50,), 200) if quick else (drains.SIZES, drains.PODS)
+        sizes, pods = ((50,), 200) if quick else (tuple(sorted(options.nodes)), drains.PODS)
         for server in _servers(options.kubeconfig):
             with server as cluster:
-                yield from drains.rows(cluster, _program("KUBE_SCHEDULER"), sizes, pods)
+                # kube-scheduler waits for kinds that the embedded server does not serve.
+                binary = None if cluster.name == "embedded" else _program("KUBE_SCHEDULER")
+                yield from drains.rows(cluster, binary, sizes, pods)
 
 
 def _servers(kubeconfig: Path | None) -> Iterator[AbstractContextManager[Cluster]]:
@@ -77,6 +79,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to run (default all)")
     parser.add_argument(
         "--kubeconfig", type=Path, help="drain on this cluster, whose nodes have no controller"
+    )
+    parser.add_argument(
+        "--nodes", nargs="+", type=int, default=drains.SIZES, help="sizes of drain (default 1000 5000)"
     )
     parser.add_argument("--quick", action="store_true", help="small sizes, no figures worth quoting")
     options = parser.parse_args()

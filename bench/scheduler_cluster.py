@@ -15,7 +15,7 @@ from typing import Any, Final
 import scheduler_load as load
 import yaml
 
-from corelane.kube.client import APIError, KubeClient
+from corelane.kube.client import APIError, KubeClient, Unreachable
 from corelane.kube.objects import Node, NodeResourceTopology
 
 ROOT: Final = Path(__file__).parents[1]
@@ -184,7 +184,14 @@ async def delete_pods(client: KubeClient, selector: str) -> None:
     """Delete pods at once, bound or not; and their events."""
     body = b'{"apiVersion":"v1","kind":"DeleteOptions","gracePeriodSeconds":0}'
     path = "/api/v1/namespaces/default/pods"
-    await client.raw("DELETE", path, {"labelSelector": selector}, body)
+    for last in (*[False] * 9, True):
+        try:
+            await client.raw("DELETE", path, {"labelSelector": selector}, body)
+        except Unreachable:  # A loaded server takes longer for thousands of pods than a client waits.
+            if last:
+                raise
+        else:
+            return
 
 
 def memory_mb(pid: int) -> float:

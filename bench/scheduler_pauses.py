@@ -50,11 +50,12 @@ class Steps:
         self.kind, self.ring = kind, DecisionRing()
         self.core = SchedulerCore(decisions=self.ring)
         self.longest: dict[str, float] = defaultdict(float)
-        self.now = 1.0
+        self.now, self.young = 1.0, memory.YoungObjects()
 
     def handle(self, what: str, event: SchedulerEvent) -> list[Instruction]:
         begun = thread_time()
         done = self.core.handle(event)
+        self.young.event_handled()
         self.longest[what] = max(self.longest[what], 1e3 * (thread_time() - begun))
         return done
 
@@ -95,7 +96,10 @@ def rows(seed: int, size: int = NODES) -> Iterator[Row]:
     """Yield the longest step of each kind, on nodes of three kinds."""
     memory.collect_young()
     for kind in ("pools", "static", "zones"):
-        yield from _measured(kind, seed, size).rows(size)
+        steps = _measured(kind, seed, size)
+        yield from steps.rows(size)
+        del steps
+        memory.release()  # As a daemon whose scheduler ended.
 
 
 def _measured(kind: str, seed: int, size: int) -> Steps:

@@ -16,6 +16,7 @@ import asyncio
 import json
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -47,10 +48,19 @@ def options() -> Options:
         "--only", default="", help="only broken files with this text in area or name: `record`, `ledger`"
     )
     parser.add_argument(
+        "--churn", type=float, default=110.0, help="seconds of quick churn before the steady time"
+    )
+    parser.add_argument(
         "--steady", type=float, default=default.steady, help="seconds without kills at the end"
     )
     parser.add_argument("--idle", type=float, default=default.idle, help="seconds of each idle time in them")
     parser.add_argument("--cgroups", choices=("auto", "off"), default=default.cgroups)
+    parser.add_argument(
+        "--other-instances",
+        choices=("block", "ignore"),
+        default=default.other_instances,
+        help="ignore: beside other instances on this machine, whose containers may use any CPU",
+    )
     return Options(**vars(parser.parse_args()))
 
 
@@ -88,6 +98,8 @@ def main() -> int:
     logs.mkdir(parents=True)
     work = Path(tempfile.mkdtemp(prefix="corelane-soak-"))
     soak = Soak(chosen, work, logs)
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell's & had SIGINT ignored
+        signal.signal(number, signal.default_int_handler)
     try:
         found = asyncio.run(soak.run())
     finally:

@@ -208,7 +208,7 @@ def _temporary(ground: Ground) -> None:
     """Leave what a kill between write and rename leaves, an hour ago."""
     record = ground.record()
     places = (ground.up.node / ".ledger.json.abcd1234.tmp", ground.data / ".kubeconfig.abcd1234.tmp")
-    for path in (*places, record / "spec.json.tmp", record / "status.json.tmp"):
+    for path in (*places, record / ".spec.json.abcd1234.tmp", record / "status.json.tmp"):
         path.write_bytes(b"{")
         os.utime(path, (time.time() - 3600,) * 2)
 

@@ -42,7 +42,7 @@ _MOST_SHOWN: Final = 5
 
 @dataclass(frozen=True)
 class Options:
-    """What is done, and for how long. `steady` and `idle` are seconds."""
+    """What is done, and for how long. `churn`, `steady` and `idle` are seconds."""
 
     seed: int
     pods: int = 50
@@ -50,9 +50,11 @@ class Options:
     kills: int = 60
     faults: int = 1000
     only: str = ""
+    churn: float = 0.0
     steady: float = 1860.0
     idle: float = 120.0
     cgroups: str = "auto"
+    other_instances: str = "block"
 
 
 @dataclass
@@ -98,7 +100,8 @@ class Soak:
         self.report = Report(options)
         self.began = time.monotonic()
         self.phase, self.step = "", ""
-        self.up = Up(work / "data", logs, "--cgroups", options.cgroups)
+        shared = ("--other-instances", options.other_instances)
+        self.up = Up(work / "data", logs, "--cgroups", options.cgroups, *shared)
         marks = kernel.Containers(f"{options.seed}-{os.getpid()}")
         lanes = min(8, max(0, len(os.sched_getaffinity(0)) - 1))
         self.workload = Workload(self.up.api, marks, self._chance("churn"), lanes)
@@ -247,6 +250,11 @@ class Soak:
             await self._broken_files(entry)
         async with self.in_phase("kills") as entry:
             await self._kills(entry)
+        if self.options.churn:
+            async with self.in_phase("quick churn") as entry:
+                await self.churn(self.options.churn, 0.1)
+                await self.settle()
+                entry |= {**self.workload.orders, **self.up.figures()}
         async with self.in_phase("steady") as entry:
             await self._steady(entry)
 

@@ -3,7 +3,8 @@
 For each number of nodes a process of its own: seconds to start, CPU time while idle, memory, then 500 pods
 created at once (exclusive CPUs, burstable and best effort in turn): pods a second from the first create until
 all are Running, and CPU time a pod, by part. API server, scheduler, controller and agents share the process
-and its two cores; only the creates come from another one, over HTTPS.
+and its two cores; only the creates come from another one, over HTTPS. Then `corelane up` with 50 local pods:
+start, memory and idle, with cgroups and with affinity alone (`--local` measures nothing else).
 """
 
 # ruff: noqa: T201
@@ -18,6 +19,7 @@ from typing import Any, Final
 
 import cpu_parts
 import report
+import up_local
 from report import Row
 
 NODES: Final = (10, 100, 1000)
@@ -82,6 +84,9 @@ def burst(title: str, figures: dict[str, Any]) -> Iterator[Row]:
     yield Row(f"{title}: pods a second", rate, "1/s", RATE.get(nodes), "higher")
     costs = by_part(figures)
     yield Row(f"{title}: CPU time a pod", costs["total"], "ms", CPU_MS.get(nodes))
+    yield Row(
+        f"{title}: pods a second, if a whole core were free", 1e3 / costs["total"], "1/s", None, "higher"
+    )
     until = 1e3 * figures["burst"]["total"] / running
     yield Row(f"{title}: CPU time a pod, until all run", until, "ms", None)
     yield Row(f"{title}: requests a pod", sum(figures["requests"].values()) / running, "", None)
@@ -123,6 +128,7 @@ def _cells(part: str, figures: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, action="append", help=f"numbers of nodes, by default {NODES}")
+    parser.add_argument("--local", action="store_true", help="local pods only")
     parser.add_argument("--pods", type=int, default=PODS, help="0: start and idle only")
     parser.add_argument("--idle", type=float, default=IDLE_S, help="seconds")
     parser.add_argument("--keep", type=Path, help="directory for each process's report and log")
@@ -130,13 +136,15 @@ def main() -> None:
     if given.keep:
         given.keep.mkdir(parents=True, exist_ok=True)
     everything = []
-    for nodes in given.nodes or NODES:
+    for nodes in () if given.local else given.nodes or NODES:
         everything.append(measure(nodes, given.pods, given.idle, given.keep))
         print(f"{nodes:,} nodes measured", file=sys.stderr, flush=True)
     found = [row for figures in everything for row in rows(figures)]
+    if given.local or not given.nodes:
+        found += up_local.rows(given.idle)
     report.show(found)
     show_parts(everything)
-    report.keep("up", found)
+    report.keep("up-local" if given.local else "up", found)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ DECIMAL_EXPONENT = "DecimalExponent"
 
 NANO = 10**9
 _FAST_DIGITS = 18  # what upstream's int64 fast path takes
+MOST_COUNTED = 2**53 - 1
+"""Largest amount in decisions: exact as a float, and the sum of a thousand fits into 64 bits."""
 _MAX_BINARY = (2**63 - 1) * NANO
 _MAX_DIGITS = (
     1024  # upstream takes more, in numbers and exponents; no real amount does, and we would build them
@@ -100,13 +102,20 @@ def parse(text: str) -> Quantity:
 
 
 def milli(text: str) -> int:
-    """Thousandths in a quantity's text ("1.5" → 1500), rounded away from zero. Raises QuantityError."""
-    return parse(text).milli
+    """Thousandths in a quantity's text ("1.5" → 1500), as they are counted. Raises QuantityError.
+
+    Rounded away from zero, and at most `MOST_COUNTED`: "1e30" is an amount that the API server accepts.
+    """
+    return _counted(parse(text).milli)
 
 
 def value(text: str) -> int:
-    """Whole units in a quantity's text ("1Ki" → 1024), rounded away from zero. Raises QuantityError."""
-    return parse(text).value
+    """Whole units in a quantity's text ("1Ki" → 1024), counted as by `milli`. Raises QuantityError."""
+    return _counted(parse(text).value)
+
+
+def _counted(amount: int) -> int:
+    return max(-MOST_COUNTED, min(MOST_COUNTED, amount))
 
 
 def canonical(text: str) -> str:

@@ -205,20 +205,71 @@ def test_a_store_that_cannot_be_written_is_reported_and_tried_again():
     run(story)
 
 
-def test_renewals_are_spread_over_the_period(monkeypatch):
-    monkeypatch.setattr(heartbeats, "RENEW_SECONDS", 0.2)
+class SlowLoop:
+    """Time that passes while one sleeps, each time by `lag` seconds more than was asked for."""
 
+    def __init__(self, lag, naps):
+        self.lag, self.naps, self.now = lag, naps, 1_000.0
+
+    def monotonic(self):
+        return self.now
+
+    async def sleep(self, seconds):
+        self.naps -= 1
+        if self.naps < 0:
+            raise asyncio.CancelledError
+        self.now += seconds + self.lag
+
+
+async def renewals(lag, naps, beats=20):
+    """Times at which each lease was renewed, by a loop that wakes up late."""
+    world, loop = World(), SlowLoop(lag, naps)
+    shared = SharedHeartbeats(world.objects, lambda: world.time, monotonic=loop.monotonic, sleep=loop.sleep)
+    for number in range(beats):
+        beat = world.heartbeat(f"sim-{number}")
+        await beat.register()
+        shared.add(beat)
+    times = {f"sim-{number}": [] for number in range(beats)}
+    renew_leases = world.objects.renew_leases
+
+    def noted(names, at):
+        for name in names:
+            times[name].append(loop.now)
+        return renew_leases(names, at)
+
+    world.objects.renew_leases = noted
+    with pytest.raises(asyncio.CancelledError):
+        await shared.run()
+    return times, loop
+
+
+def test_renewals_are_spread_over_the_period():
     async def story():
-        world, _ = await started(40)
-        sizes, renew = [], world.objects.renew_leases
-        world.objects.renew_leases = lambda names, at: sizes.append(len(names)) or renew(names, at)
-        task = asyncio.create_task(world.shared.run())
-        while len(sizes) < 40:
-            await asyncio.sleep(0.01)
-        task.cancel()
-        assert set(sizes) == {2}
+        times, _ = await renewals(0.0, 41)
+        assert all(len(at) >= 2 for at in times.values())
+        assert len({at[0] for at in times.values()}) == 20
 
     run(story)
+
+
+@pytest.mark.parametrize("lag", [0.3, 2.0, 7.5, 15.0, 60.0])
+def test_a_loop_that_wakes_up_late_renews_every_lease_within_a_period_and_the_lag(lag):
+    async def story():
+        times, loop = await renewals(lag, 200)
+        for at in times.values():
+            waits = [b - a for a, b in zip([1_000.0, *at], [*at, loop.now], strict=True)]
+            assert max(waits) <= registration.RENEW_SECONDS + lag + 0.5 + 1e-6
+
+    run(story)
+
+
+@given(done=st.integers(0, 1_000), elapsed=st.floats(0, 10_000))
+def test_parts_that_are_late_are_renewed_together_and_each_once(done, elapsed):
+    numbers = heartbeats.due_parts(done, elapsed)
+    assert len({number % 20 for number in numbers}) == len(numbers) <= 20
+    assert numbers.start >= done
+    if numbers:
+        assert numbers.stop == int(elapsed * 2)
 
 
 def test_an_existing_node_that_is_as_it_should_be_is_only_refreshed():

@@ -137,6 +137,30 @@ def test_cpus_pinned_by_the_kubelet_stay_held_while_a_restarted_kubelet_lists_no
     with_lab(tmp_path, scene)
 
 
+def test_cpus_of_a_static_kubelet_are_written_to_a_pod_that_is_listed_after_the_state_file_was_read(tmp_path):
+    async def scene(lab):
+        lab.kubelet.configuration["cpuManagerPolicy"] = "static"
+        uid = (await made(lab, "server", "2"))["metadata"]["uid"]
+        listed, lab.kubelet.pods = lab.kubelet.pods, []
+        pinned = Checkpoint("static", CPUSet.parse("0-5"), {uid: {"app": CPUSet.parse("6-7")}})
+        replace_file(lab.state_file, encode(pinned))
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.mode and agent.mode.name is ModeName.KUBELET)
+            await lists(agent, lab)
+            lab.kubelet.pods = listed
+
+            async def annotation():
+                written = await lab.client.get(Pod, "server", "default")
+                return written.metadata.annotations.get("corelane.io/kubelet-cpusets")
+
+            async with asyncio.timeout(10):
+                while not (found := await annotation()):
+                    await asyncio.sleep(0.05)
+            assert found == '{"app":"6-7"}'
+
+    with_lab(tmp_path, scene)
+
+
 @pytest.mark.parametrize(("status", "wait"), [(403, 0.5), (404, 0.0)])
 def test_a_lasting_refusal_of_the_configuration_makes_the_policy_unknown(tmp_path, monkeypatch, status, wait):
     limits = {code: limit and wait for code, limit in kubelet_side._REFUSALS.items()}

@@ -164,7 +164,7 @@ def test_allocated_cpus_stay_allocated_and_the_conflict_is_reported_once():
         world.settle()
     assert world.container("r", "a").cpus == own
     (text,) = told(world, "KubeletCPUsConflict")
-    assert f"{named(own.mask)} belonged to another as well" in text
+    assert f"{named(own.mask)} also allocated to another container" in text
 
 
 def replace_file(path, content):

@@ -5,7 +5,7 @@ import errno
 
 import pytest
 
-from corelane.agent import saved_state, status_socket
+from corelane.agent import ledger_file, status_socket
 from corelane.cpuset import CPUSet
 from support.cluster_lab import event
 from support.node_lab import pod, source, with_lab
@@ -137,14 +137,14 @@ def test_a_runtime_that_is_down_is_shown_and_drift_is_repaired_by_files(tmp_path
 
 def test_a_full_disk_moves_no_container_until_the_ledger_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr("corelane.agent.event_loop.LONGEST_RETRY", 0.2)
-    full, save = [True], saved_state.save_ledger
+    full, save = [True], ledger_file.save_ledger
 
     def saving(path, ledger, **how):
         if full:
             raise OSError(errno.ENOSPC, "No space left on device")
         save(path, ledger, **how)
 
-    monkeypatch.setattr(saved_state, "save_ledger", saving)
+    monkeypatch.setattr(ledger_file, "save_ledger", saving)
 
     async def scene(lab):
         server = lab.run("server", "2")

@@ -83,7 +83,7 @@ def test_a_container_that_cannot_be_read_keeps_no_other_one_from_its_cpus(tmp_pa
         server = lab.run("server", "2")
         async with lab.working() as agent:
             await lab.until(lambda: len(lab.cpus(server)) == 2)
-            assert "broken" in source(agent, "cgroups")["error"]
+            await lab.until(lambda: "broken" in source(agent, "cgroups")["error"])
 
     with_lab(tmp_path, scene)
 

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from contextlib import asynccontextmanager
 
+from corelane.agent import nri_handlers
 from corelane.cpuset import CPUSet
 from corelane.runtime.base import KEEP
 from corelane.runtime.cri.values import POD_UID
@@ -74,7 +75,10 @@ def test_a_creation_waits_for_no_update_that_the_runtime_has_not_answered(tmp_pa
     with_lab(tmp_path, scene)
 
 
-def test_no_update_is_begun_while_the_runtime_waits_for_an_answer(tmp_path):
+def test_no_update_is_begun_while_the_runtime_waits_for_an_answer(tmp_path, monkeypatch):
+    for name in ("ANSWER_SECONDS", "DECISION_SECONDS", "POD_SECONDS"):  # however busy the machine is
+        monkeypatch.setattr(nri_handlers, name, 20.0)
+
     async def scene(lab):
         burstable(lab, "noise")
         async with lab.working() as agent:

@@ -47,6 +47,14 @@ def test_exclusive_cpus_that_others_may_use_are_not_confirmed_and_not_moved():
     assert world.core.ledger.entries["x", "a"].phase == Phase.CONFIRMED
 
 
+def test_event_names_container_instance_cpus_and_the_command():
+    world = World(cpus=4)
+    seen(world, "2", "0-1")
+    (text,) = [one.message for one in world.told if one.reason == "OtherInstances"]
+    assert "ns/p0/c of /other on CPU 2; ns/p1/c of /other on CPUs 0-1. Their CPUs" in text
+    assert "to end them: corelane down --data-dir DIRECTORY" in text
+
+
 def test_a_restart_keeps_what_is_held_and_the_pods():
     world = World(cpus=4)
     seen(world, "2")

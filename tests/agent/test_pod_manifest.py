@@ -1,9 +1,12 @@
 """From manifest to plan: unsupported fields are refusals or warnings, never dropped silently."""
 
 import os
+from dataclasses import replace
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from corelane.agent.lifecycle import pod_manifest
 from corelane.agent.lifecycle.pod_manifest import RunPod
@@ -201,3 +204,54 @@ def test_past_runs_come_from_the_pods_status():
 )
 def test_timestamps(text, expected):
     assert pod_manifest.seconds(text) == expected
+
+
+RUNNING = {"running": {"startedAt": "2026-01-01T00:00:01Z"}}
+STATUSES = (
+    {},
+    {"phase": "Pending", "startTime": "2026-01-01T00:00:00Z"},
+    {"phase": "Running", "containerStatuses": [{"name": "c", "restartCount": 1, "state": RUNNING}]},
+    {"phase": "Succeeded"},
+    {"phase": "Failed", "reason": "Evicted"},
+    {"qosClass": "Guaranteed"},
+    {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}]},
+    {"conditions": [{"type": "PodScheduled", "status": "True"}]},
+    {"containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]},
+)
+METADATA = (
+    {},
+    {"resourceVersion": "7"},
+    {"uid": "other"},
+    {"labels": {"a": "b"}},
+    {"annotations": {RESOURCE_STATUS: "damaged"}},
+    {"deletionTimestamp": "2026-01-01T00:00:02Z", "deletionGracePeriodSeconds": 3},
+)
+SPECS = (
+    {},
+    {"activeDeadlineSeconds": 9},
+    {"schedulerName": "corelane-scheduler"},
+    {"terminationGracePeriodSeconds": 1},
+    {"restartPolicy": "Never"},
+)
+STATES = st.builds(
+    lambda status, metadata, spec: pod(None, metadata, status, **spec),
+    st.sampled_from(STATUSES),
+    st.sampled_from(METADATA),
+    st.sampled_from(SPECS),
+)
+
+
+def of_spec(state, processes):
+    plan = pod_manifest.pod_plan(state, processes=processes)
+    return replace(plan, past={}, conditions={}, started_at=None)
+
+
+@given(STATES, STATES, st.booleans())
+def test_pods_with_alike_plans_differ_in_their_past_at_most(old, new, processes):
+    if pod_manifest.plans_alike(old, new):
+        assert of_spec(old, processes) == of_spec(new, processes)
+
+
+def test_a_status_that_the_node_published_is_nothing_new():
+    for status in (STATUSES[1], STATUSES[2], STATUSES[6]):
+        assert pod_manifest.plans_alike(pod(), pod(None, {"resourceVersion": "9"}, status))

@@ -90,7 +90,16 @@ def test_list_options_are_read():
 
 @pytest.mark.parametrize("name", ["limit", "timeoutSeconds"])
 def test_numbers_must_be_numbers(name):
-    assert faults({name: "ten"}, watch=False).code == 400
+    for text in ("ten", "", " 5", "1_0", "5.0"):
+        error = faults({name: text}, watch=False)
+        assert error.code == 400
+        assert error.message == f'strconv.ParseInt: parsing "{text}": invalid syntax'
+    assert faults({name: "9" * 5000}, watch=False).message.endswith("value out of range")
+    assert api_requests.integer({name: "-" + str(2**63)}, name) == -(2**63)
+
+
+def test_a_wrong_number_is_found_before_a_wrong_selector():
+    assert "ParseInt" in faults({"labelSelector": "a b", "limit": "x"}, watch=False).message
 
 
 @pytest.mark.parametrize(
@@ -132,3 +141,10 @@ def test_write_options_are_checked():
 def test_a_revision_is_a_number_of_ascii_digits(text):
     with pytest.raises(ValueError):
         api_requests.revision(text)
+
+
+def test_a_revision_has_64_bits():
+    assert api_requests.revision(str(2**64 - 1)) == 2**64 - 1
+    for text in (str(2**64), "9" * 5000):
+        with pytest.raises(ValueError, match="value out of range"):
+            api_requests.revision(text)

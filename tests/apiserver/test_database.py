@@ -76,7 +76,7 @@ def test_history_ends_at_the_window():
     store = memory(window=3)
     for value in range(5):
         store.put("things", "a", thing(value))
-    assert store.floor == 2
+    assert store.floor("things") == 2
     assert [event.revision for event in store.events("things", 2)] == [3, 4, 5]
     with pytest.raises(Compacted):
         store.events("things", 1)
@@ -143,7 +143,7 @@ def test_what_is_superseded_and_out_of_the_window_leaves_the_file(tmp_path):
     assert rows <= 10 + 3
     again = on_disk(tmp_path, window=10)
     assert values(again.find("things")) == {"0": 999, "1": 997, "2": 998}
-    assert again.floor == 990
+    assert again.floor("things") == 990
     again.close()
 
 
@@ -175,7 +175,7 @@ def test_any_history_is_kept_across_restarts(tmp_path_factory, operations, windo
             store.delete("things", key)
             states.append({k: v for k, v in current.items() if k != key})
         assert store.revision == len(states) - 1
-        for revision in range(store.floor, len(states)):
+        for revision in range(store.floor("things"), len(states)):
             assert values(store.find("things", at=revision)) == states[revision]
     store.close()
 
@@ -368,6 +368,14 @@ def test_damage_anywhere_in_the_file_is_one_error_and_leaves_the_file(tmp_path_f
             assert f"--restore-backup {backup}" in str(error)
     else:
         store.close()
+
+
+@pytest.mark.parametrize("left", [".backup.tmp", ".backup.tmp-journal", ".restored.tmp"])
+def test_what_a_killed_process_left_of_a_backup_is_removed_at_the_start(tmp_path, left):
+    temporary = tmp_path / f".{FILE_NAME}{left}"
+    temporary.write_bytes(b"half")
+    on_disk(tmp_path).close()
+    assert not temporary.exists()
 
 
 def test_backup_restores_what_was_written_and_keeps_the_damaged_file(tmp_path):

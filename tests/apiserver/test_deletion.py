@@ -37,6 +37,19 @@ async def test_a_grace_period_is_only_ever_shortened(api):
 
 
 @served
+async def test_a_grace_period_beyond_any_date_counts_as_136_years(api):
+    """Such a pod can be deleted, and its grace period shortened again."""
+    longest = 2**63 - 1
+    for name, own, query in (("own", longest, ""), ("asked", 1, f"?gracePeriodSeconds={longest}")):
+        await api.made(PODS, pod(name, nodeName="n1", terminationGracePeriodSeconds=own))
+        first = (await api("DELETE", f"{PODS}/{name}{query}")).body["metadata"]
+        assert first["deletionGracePeriodSeconds"] == 2**32
+        shorter = (await api("DELETE", f"{PODS}/{name}?gracePeriodSeconds=5")).body["metadata"]
+        assert shorter["deletionGracePeriodSeconds"] == 5
+        assert shorter["deletionTimestamp"] < first["deletionTimestamp"]
+
+
+@served
 async def test_watchers_see_a_pods_last_state_before_it_goes(api):
     await api.made(PODS, pod())
     async with api.watching(PODS) as stream:

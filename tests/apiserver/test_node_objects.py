@@ -1,10 +1,11 @@
 """What agents in the server's process write is what the same requests would leave."""
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from corelane.agent.publication.node_status import LedgerDisk, NodeIdentity, node_status
@@ -14,13 +15,16 @@ from corelane.apiserver.served_kinds import LEASES, NODES, TOPOLOGIES
 from corelane.apiserver.status_errors import StatusError
 from corelane.apiserver.store.database import Store
 from corelane.apiserver.store.server_backend import Backend, describe
+from corelane.apiserver.stored_objects import StoreError
 from corelane.apiserver.write import patching, pipeline
 from corelane.apiserver.write.node_objects import NodeObjects
-from corelane.kube import translate
+from corelane.kube import keys, translate
 from corelane.kube.objects import Node, NodeResourceTopology
+from corelane.kube.translate.zone_owner import FIELD_MANAGER
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, ledger
+from corelane.node import NodeConfig, admit, ledger
 from corelane.runtime.simulated import SimulatedRuntime
+from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
 OPTIONS = WriteOptions(manager="corelane")
@@ -277,3 +281,127 @@ def test_a_node_that_is_not_ready_keeps_its_taint():
     silent["status"]["conditions"] = []
     keys = [taint["key"] for taint in server.nodes.ensure(silent)[0].object()["spec"]["taints"]]
     assert "node.kubernetes.io/not-ready" in keys
+
+
+def request(uid, milli):
+    qos = QOSClass.GUARANTEED if milli else QOSClass.BEST_EFFORT
+    container = ContainerRequest("main", ContainerKind.APP, milli, milli, 1, 1)
+    return PodRequest(uid, "default", uid, qos, (container,))
+
+
+PODS = {f"pod-{number}": milli for number, milli in enumerate((2000, 1000, 500, 0))}
+OTHERS_ON_TOPOLOGIES = (
+    {"metadata": {"labels": {"x": "y"}}},
+    {"metadata": {"annotations": {"mine": "x"}}},
+    {"metadata": {"annotations": {"mine": None}}},
+    {"metadata": {"annotations": {keys.CPU_ALLOCATIONS: "damaged"}}},
+    {"metadata": {"managedFields": [{}]}},
+    {"zones": []},
+)
+CHANGE = st.sampled_from(sorted(PODS)) | st.none()
+STEP = st.tuples(CHANGE, st.none() | st.sampled_from(OTHERS_ON_TOPOLOGIES), st.sampled_from([0, 1]))
+
+
+@example([("pod-0", None, 1), ("pod-1", None, 0), ("pod-0", None, 1), (None, None, 1), ("pod-3", None, 1)])
+@example([("pod-0", {"zones": []}, 1), ("pod-1", None, 1)])
+@given(st.lists(STEP, min_size=1, max_size=6))
+@settings(max_examples=40, deadline=None)
+def test_merged_topologies_are_as_patched_by_requests(steps):
+    one, other, state, version = Server(), Server(), LEDGER, ""
+    before = topology("a", "u")
+    for server in (one, other):
+        server.create(TOPOLOGIES, before, WriteOptions(manager=FIELD_MANAGER))
+        version = str(server.nodes.get(NodeResourceTopology.api, "a").revision)
+    merges = 0
+    for pod, others, seconds in steps:
+        for server in (one, other):
+            server.pass_time(seconds)
+            if others:
+                server.patch(TOPOLOGIES, "a", others, manager="kubectl-edit")
+        if pod is not None:
+            known = pod in state.pods
+            state = ledger.release(state, pod) if known else admit(state, request(pod, PODS[pod]))[0]
+        whole = translate.topology(MACHINE, "a", state, owner_uid="u")
+        patch, before = translate.as_patch(whole, before), whole
+        record = one.nodes.merge(NodeResourceTopology.api, "a", patch, FIELD_MANAGER, version)
+        if record is None:
+            one.patch(TOPOLOGIES, "a", patch, manager=FIELD_MANAGER)
+            record = one.nodes.get(NodeResourceTopology.api, "a")
+        else:
+            merges += 1
+        version = str(record.revision)
+        other.patch(TOPOLOGIES, "a", patch, manager=FIELD_MANAGER)
+        made, expected = one.objects(TOPOLOGIES)["a"], other.objects(TOPOLOGIES)["a"]
+        assert made["metadata"]["resourceVersion"] == expected["metadata"]["resourceVersion"]
+        assert json.loads(without_uids(made)) == json.loads(without_uids(expected))
+    if not any(others for _, others, _ in steps):
+        assert merges == len(steps)
+
+
+def test_fields_that_come_or_go_and_other_versions_are_left_to_requests():
+    server = Server()
+    server.create(TOPOLOGIES, topology("a", "u"), WriteOptions(manager=FIELD_MANAGER))
+    version = str(server.nodes.get(NodeResourceTopology.api, "a").revision)
+    own = {keys.CPU_ALLOCATIONS: "2"}
+    for patch, manager, at in (
+        ({"metadata": {"annotations": {"new": "x"}}}, FIELD_MANAGER, version),
+        ({"metadata": {"annotations": {keys.MACHINE: None}}}, FIELD_MANAGER, version),
+        ({"metadata": {"labels": {"a": "b"}}}, FIELD_MANAGER, version),
+        ({"metadata": {"annotations": {keys.MACHINE: "x" * (128 << 10)}}}, FIELD_MANAGER, version),
+        ({"zones": []}, FIELD_MANAGER, version),
+        ({"unknown": [1]}, FIELD_MANAGER, version),
+        ({"metadata": {"annotations": own}}, "other", version),
+        ({"metadata": {"annotations": own}}, FIELD_MANAGER, "1"),
+    ):
+        assert server.nodes.merge(NodeResourceTopology.api, "a", patch, manager, at) is None
+    assert server.nodes.merge(NodeResourceTopology.api, "b", {}, FIELD_MANAGER, version) is None
+    assert str(server.nodes.get(NodeResourceTopology.api, "a").revision) == version
+
+
+def test_a_merge_that_cannot_be_committed_is_undone():
+    async def run():
+        server = Server()
+        server.create(TOPOLOGIES, topology("a", "u"), WriteOptions(manager=FIELD_MANAGER))
+        store, before = server.backend.store, server.objects(TOPOLOGIES)
+        store.group_commits(asyncio.get_running_loop().call_soon)
+        version, patch = str(store.revision), {"metadata": {"annotations": {keys.MACHINE: "changed"}}}
+        insert = store._insert
+
+        def fail(events):
+            raise StoreError("disk is full")
+
+        for action, at_end in ((fail, before), (insert, None)):
+            store._insert = action
+            merged = server.nodes.merge(NodeResourceTopology.api, "a", patch, FIELD_MANAGER, version)
+            assert (merged.revision, store.revision) == (int(version) + 1, int(version))
+            if at_end is None:
+                await server.nodes.committed()
+                assert store.revision == merged.revision
+            else:
+                with pytest.raises(StoreError, match="disk is full"):
+                    await server.nodes.committed()
+                assert server.objects(TOPOLOGIES) == at_end
+
+    asyncio.run(run())
+
+
+def test_nodes_created_in_one_pass_share_a_commit():
+    async def run():
+        server, sizes = Server(), []
+        store = server.backend.store
+        insert = store._insert
+        store._insert = lambda events: (sizes.append(len(events)), insert(events))
+        store.group_commits(asyncio.get_running_loop().call_soon)
+
+        async def start(name):
+            server.nodes.ensure(node(name))
+            await server.nodes.committed()
+            assert server.nodes.renew_leases([name], START.timestamp()) == [name]
+            server.nodes.ensure(lease(name, "u"))
+            await server.nodes.committed()
+
+        await asyncio.gather(*(start(f"n-{number}") for number in range(30)))
+        assert len(sizes) == 2
+        assert sum(sizes) > 60
+
+    asyncio.run(run())

@@ -42,6 +42,20 @@ async def test_types_require_their_entries(api):
 
 
 @served
+async def test_a_registry_configuration_is_a_json_object(api):
+    for text, why in (
+        ("{", "unexpected end of JSON input"),
+        ("", "unexpected end of JSON input"),
+        ("x", "invalid character 'x' looking for beginning of value"),
+        ("{} {}", "invalid character '{' after top-level value"),
+        ("1.5", "json: cannot unmarshal number into Go value of type map[string]interface {}"),
+    ):
+        sent = secret(type="kubernetes.io/dockerconfigjson", data={".dockerconfigjson": encoded(text)})
+        answer = await api("POST", SECRETS, sent)
+        assert answer.body["message"].endswith(f'Invalid value: "<secret contents redacted>": {why}')
+
+
+@served
 async def test_a_type_cannot_change_and_an_immutable_secret_stays(api):
     await api.made(SECRETS, secret(type="example.com/a", data={"a": ""}))
     changed = await api("PUT", f"{SECRETS}/s", secret(type="example.com/b", data={"a": ""}))

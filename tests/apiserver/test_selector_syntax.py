@@ -93,7 +93,7 @@ def test_a_field_selector_is_read(text, expected):
     [
         ("nonsense", "invalid selector: 'nonsense'; can't understand 'nonsense'"),
         ("a>b", "can't understand 'a>b'"),
-        ("a=b=c", "unescaped character in value: ="),
+        ("a=b=c", "unescaped character in value: 61"),
         (r"a=b\c", "invalid escape sequence"),
     ],
 )
@@ -152,3 +152,8 @@ def test_no_text_is_more_than_refused(text):
             parse(text)
         except ValueError as error:
             assert str(error)
+
+
+def test_nothing_equal_to_nothing_selects_everything():
+    assert parse_fields("=") == ()
+    assert parse_fields("==,metadata.name=a") == parse_fields("metadata.name=a")

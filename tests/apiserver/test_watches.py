@@ -137,7 +137,7 @@ def test_a_revision_before_the_window_or_from_the_future_is_410(since):
                 assert event["type"] == "ERROR"
                 assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
                 assert await stream.next() is None
-            async with api.watching(CONFIG_MAPS, resourceVersion=backend.store.floor) as stream:
+            async with api.watching(CONFIG_MAPS, resourceVersion=backend.store.floor("configmaps")) as stream:
                 assert (await stream.next())["type"] == "MODIFIED"
 
     asyncio.run(run())

@@ -109,3 +109,7 @@ def test_a_line_for_people_has_time_pod_and_event() -> None:
     line = plain(None, "", event)
     assert line[8:] == " WARNING n1 default/web: container start failed (container=c, why=no such file)"
     assert plain(None, "", {"level": "info", "event": "started"})[8:] == " started"
+    admitted = {"event": "pod admitted", "cpus": {"a": "0-1", "b": "3"}, "reallocated": True, "attempt": 0}
+    assert plain(None, "", admitted)[8:] == " pod admitted (cpus=a 0-1; b 3, reallocated=True, attempt=0)"
+    admitted |= {"cpus": {}, "reallocated": False, "message": ""}
+    assert plain(None, "", admitted)[8:] == " pod admitted (attempt=0)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import signal
@@ -13,9 +14,12 @@ from typing import Any
 
 import pytest
 
-from corelane.app.up.down import DownOptions, DownReport, select
+from corelane.app.up.down import DownOptions, DownReport, command_for, how, select
+from corelane.app.up.purge import purge
 from corelane.kernel.proc import Identity
 from corelane.runtime.instances import InstanceContainer
+from corelane.runtime.local import LocalRuntime
+from support.containers import shell
 from support.up import FOREVER, Up, clear, container, is_alive, pod
 from support.up_pods import pids, ready
 
@@ -169,3 +173,85 @@ def test_second_interrupt_names_the_pods_that_are_left(tmp_path: Path) -> None:
 
 async def _is(running: Up, text: str) -> bool:
     return text in running.output
+
+
+def test_purge_leaves_a_directory_that_is_none_of_corelane(tmp_path: Path) -> None:
+    """A wrong --data-dir, such as a project with a directory `nodes`, loses nothing."""
+    (tmp_path / "nodes" / "a").mkdir(parents=True)
+    (tmp_path / "nodes" / "a" / "main.tf").write_text("mine")
+    for name in ("lock", "kubeconfig", "ca.crt", "server.pem"):
+        (tmp_path / name).write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    answer = down("--data-dir", str(tmp_path), "--purge")
+    assert sorted(tmp_path.rglob("*")) == before
+    assert answer.returncode == 1
+    assert f"{tmp_path}: nothing removed: it has no file of a data directory" in answer.stdout
+
+
+def test_purge_removes_only_directories_of_nodes(tmp_path: Path) -> None:
+    (tmp_path / "apiserver.db").write_text("")
+    for node, name in (("here", "ledger.json"), ("sim-1", "simulated.json"), ("foreign", "main.tf")):
+        (tmp_path / "nodes" / node).mkdir(parents=True)
+        (tmp_path / "nodes" / node / name).write_text("")
+    (tmp_path / "nodes" / "empty").mkdir()
+    report = purge(tmp_path)
+    assert report.is_data_dir
+    assert report.foreign == [tmp_path / "nodes" / "foreign"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["foreign", "main.tf", "nodes"]
+
+
+def test_purge_through_a_link_keeps_the_link(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to(real)
+    (real / "apiserver.db").write_text("")
+    answer = down("--data-dir", str(link), "--purge")
+    assert answer.returncode == 0, answer.stderr
+    assert link.is_symlink()
+    assert not list(real.iterdir())
+    again = down("--data-dir", str(link), "--purge")
+    assert (again.returncode, again.stdout.splitlines()[0]) == (0, f"nothing runs for {link}")
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", ".", "x y"])
+def test_instance_that_cannot_be_a_name_is_refused(name: str) -> None:
+    """An unset variable in a script does not end the default instance."""
+    answer = down("--instance", name)
+    assert answer.returncode == 2
+    assert f"--instance {name!r}: not the name of an instance" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+@pytest.mark.parametrize("how_moved", ["renamed", "by a link", "copied"])
+def test_containers_are_those_of_their_records_where_the_directory_has_another_name(
+    tmp_path: Path, how_moved: str
+) -> None:
+    """Affinity alone: there is no cgroup with the instance's name."""
+    data, other = tmp_path / "data", tmp_path / "other"
+
+    async def start() -> int:
+        runtime = await LocalRuntime.open(data / "nodes/here/containers", cgroups="off")
+        begun = await runtime.start(shell("while :; do sleep 0.1; done"))
+        await runtime.close()
+        return begun.pid
+
+    pid = asyncio.run(start())
+    try:
+        if how_moved == "renamed":
+            data.rename(other)
+        elif how_moved == "by a link":
+            other.symlink_to(data)
+        else:
+            shutil.copytree(data, other)
+        answer = down("--data-dir", str(other), "--grace-seconds", "0")
+        assert answer.returncode == 0, answer.stderr
+        assert is_alive(pid) == (how_moved == "copied")
+    finally:
+        down("--data-dir", str(data), "--grace-seconds", "0")
+    assert not is_alive(pid)
+
+
+def test_commands_that_are_shown_can_be_pasted() -> None:
+    one = InstanceContainer("a", Identity(1, 1), state=Path("/my data/nodes/here/containers"))
+    assert how([one], "/my data") == "corelane down --data-dir '/my data'"
+    assert command_for(Path("/my data")) == "corelane down --data-dir '/my data'"

@@ -152,6 +152,41 @@ def test_a_pod_on_a_cluster_without_nodes_is_pending_for_that() -> None:
     assert "pending: the cluster has no nodes" in printed(found)
 
 
+def pending_on(node: str, priority: int = 10) -> Pod:
+    one = asked(cpus="4", priority=priority)
+    return replace(one, status=replace(one.status, nominated_node_name=node))
+
+
+def terminating(name: str, priority: int = 0) -> Pod:
+    one = asked(name, "1", node="n1", priority=priority)
+    return replace(one, metadata=replace(one.metadata, deletion_timestamp="2026-11-23T12:03:04Z"))
+
+
+def test_a_preempting_pod_waits_for_the_pods_that_terminate_on_its_node() -> None:
+    pod, victims = pending_on("n1"), (terminating("v1"), terminating("v2"), terminating("other", 10))
+    for records in ([], [record(pod)]):
+        found = explained(pod, *records, others=victims)
+        text = " ".join(printed(found).split())
+        assert "pending, nominated for node n1: waits until ns/v1, ns/v2 have terminated" in text
+        assert found.nearest is None
+    text = " ".join(printed(explained(pod)).split())
+    assert "waits until that node has released the resources of evicted pods" in text
+    assert "nominated" not in printed(explained(pending_on("gone")))
+
+
+def test_a_deleted_pod_is_shown_with_what_became_of_it() -> None:
+    pending, bound = asked("a"), asked("b")
+    gone = [
+        record(pending, verdict=Verdict.ENDED, nodes=2),
+        record(bound, verdict=Verdict.ENDED, node="n1"),
+    ]
+    texts = [printed(one).splitlines()[0] for one in gone]
+    assert texts == [
+        "pod ns/a: deleted; before: pending, fits on none of 2 nodes",
+        "pod ns/b: ended or deleted; its node was n1",
+    ]
+
+
 def test_texts_of_an_object_never_move_the_terminal() -> None:
     assert "\x1b" not in printed(record(asked(), notes=("\x1b[2J",)))
 
@@ -226,5 +261,5 @@ def test_json_has_stable_keys() -> None:
     assert list(json.loads(json.dumps(plain))) == [
         *("namespace", "name", "uid", "source", "time", "verdict", "message", "scheduler", "node", "kind"),
         *("nodes", "feasible", "attempt", "sequence", "generation", "groups", "candidates", "totals"),
-        *("terms", "containers", "objective", "nearest", "course", "notes"),
+        *("terms", "containers", "objective", "nearest", "nominated", "terminating", "course", "notes"),
     ]

@@ -143,6 +143,22 @@ def test_namespace_is_created_with_its_pod() -> None:
     assert server.store.get("namespaces", "team-a") is not None
 
 
+@pytest.mark.parametrize("policy", ["Never", "PreemptLowerPriority"])
+def test_priority_stays_though_its_class_is_lost(policy: str) -> None:
+    before, server = backend(), backend()
+    kind = served_kinds.PRIORITY_CLASSES
+    target = Target("", "create", kind.group, kind.version, kind.plural, kind=kind)
+    tree = {"metadata": {"name": "high"}, "value": 1000, "preemptionPolicy": policy}
+    pipeline.create(before, target, envelope.shaped(kind, "v1", tree)[0], WriteOptions())
+    lost = created(
+        before, {**TREE, "metadata": {"name": "web"}, "spec": {**TREE["spec"], "priorityClassName": "high"}}
+    )
+    recovery = entered(server, spec(lost, manifest=recorded_manifest.encode(lost)))
+    assert (recovery.recreated, recovery.partly) == (["default/web"], [])
+    found = stored(server, "web").spec
+    assert (found.priority, found.priority_class_name, found.preemption_policy) == (1000, "high", policy)
+
+
 def test_pod_that_cannot_be_entered_is_named_and_left() -> None:
     lost, server = plain_pod(), backend()
     recovery = entered(server, spec(lost, name="NOT a name"))

@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 
 import pytest
+import yaml
 
 from corelane.app.settings_file import SettingsError
 from corelane.app.up import options
@@ -71,6 +72,47 @@ def test_an_unreadable_kubeconfig_is_an_error_of_one_line(tmp_path: Path) -> Non
     directory.close()
     assert "\n" not in str(refused.value)
     assert str(tmp_path / "kubeconfig") in str(refused.value)
+
+
+TOKEN = "t" * 20
+
+
+@pytest.mark.parametrize(
+    ("server", "token"),
+    [
+        ("https://127.0.0.1:99999", TOKEN),
+        ("https://127.0.0.1:-5", TOKEN),
+        ("https://example.com:443", TOKEN),
+        (6443, TOKEN),
+        ("https://127.0.0.1:6443", None),
+        ("https://127.0.0.1:6443", ""),
+        ("https://127.0.0.1:6443", "short"),
+    ],
+)
+def test_address_and_token_that_corelane_did_not_write_are_refused(
+    tmp_path: Path, server: object, token: object
+) -> None:
+    """A token that is empty, or the text None, would be an administrator's."""
+    config = {
+        "clusters": [{"name": "corelane", "cluster": {"server": server}}],
+        "users": [{"name": "corelane", "user": {"token": token}}],
+    }
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    directory = DataDir(tmp_path)
+    with pytest.raises(DataDirError, match="no cluster corelane at https://"):
+        directory.access()
+    directory.close()
+
+
+def test_kubeconfig_to_which_kubectl_added_other_clusters_is_read(tmp_path: Path) -> None:
+    directory = DataDir(tmp_path)
+    directory.write_kubeconfig("https://127.0.0.1:6443", TOKEN, b"")
+    config = yaml.safe_load(directory.kubeconfig.read_text())
+    config["clusters"].insert(0, {"name": "a", "cluster": {"server": "https://a.example:443"}})
+    config["users"].insert(0, {"name": "a", "user": {}})
+    directory.kubeconfig.write_text(yaml.safe_dump(config))
+    assert (directory.access().port, directory.access().token) == (6443, TOKEN)
+    directory.close()
 
 
 @pytest.mark.parametrize("text", ["0-1", "0,1", "0-7"])

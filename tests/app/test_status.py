@@ -12,10 +12,12 @@ from corelane.app import status
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.objects import NodeResourceTopology
+from corelane.kube.translate.koordlet import KubeletReport, PodCPUs
+from corelane.kube.translate.node_labels import KubeletSettings
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, PoolOptions, new
 from corelane.node.kubelet.checkpoint import Checkpoint
-from corelane.node.recovery.takeover import follow
+from corelane.node.recovery.takeover import Stage, Takeover, follow
 from corelane.view import status as view
 from corelane.workload import BindPolicy, PodQOS
 from support import objects
@@ -50,6 +52,64 @@ def test_who_came_under_other_settings_is_not_said_to_be_bound() -> None:
         )
     told = line(lane, NodeConfig("pools", pools=PoolOptions(guaranteed_default=PodQOS.LS))).why
     assert told == "Guaranteed pod: class LS on this node; runs in the shared pool"
+
+
+def test_zones_without_cpu_ids_are_no_ledger_and_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    zone = {"name": "node-0", "type": "Node", "resources": []}
+    topologies = [
+        msgspec.convert(published, NodeResourceTopology)
+        for published in (
+            {"metadata": {"name": "zones"}, "zones": [zone]},
+            {"metadata": {"name": "damaged", "annotations": {keys.CPU_ALLOCATIONS: "{"}}, "zones": [zone]},
+        )
+    ]
+    assert status.ledgers([], topologies, []) == {}
+    assert "damaged" in (written := capsys.readouterr().err)
+    assert "zones" not in written
+
+
+def kubelets(*, koordlets: bool, pods: tuple[PodCPUs, ...] = ()) -> NodeResourceTopology:
+    """What koordlet, or corelane's agent of policy none, publishes beside a static kubelet."""
+    settings = KubeletSettings("static", {}, CPUSet([0, 8]), "none", "container")
+    body = translate.topology(
+        MACHINE, "n", new(MACHINE, NodeConfig("none")), kubelet=KubeletReport(settings, pods)
+    )
+    if koordlets:
+        del body["metadata"]["labels"]
+        for key in (keys.CPU_ALLOCATIONS, keys.MACHINE):
+            del body["metadata"]["annotations"][key]
+    return msgspec.convert(body, NodeResourceTopology)
+
+
+@pytest.mark.parametrize("koordlets", [True, False])
+def test_where_the_kubelet_allocates_only_what_it_published_is_shown(koordlets: bool) -> None:
+    known = PodCPUs("ns", "known", "uid-known", CPUSet([1, 9]))
+    states = status.ledgers([], [kubelets(koordlets=koordlets, pods=(known,))], [])
+    annotated = {keys.KUBELET_CPUSETS: '{"main": "2,10"}'}
+    pods = (
+        guaranteed("known", "2", node="n"),
+        guaranteed("read", "2", node="n", annotations=annotated),
+        guaranteed("new", "2", node="n", annotations={keys.RESOURCE_STATUS: '{"cpuset": "3,11"}'}),
+        guaranteed("odd", "2", node="n", annotations={keys.KUBELET_CPUSETS: '["x"]'}),
+        guaranteed("shared", "1500m", node="n"),
+    )
+    lines = [line for one in pods for line in status.container_lines(one, states, set())]
+    assert [(one.pod, str(one.cpus), one.lane) for one in lines] == [
+        ("known", "1,9", "exclusive CPUs"),
+        ("read", "2,10", "exclusive CPUs"),
+        ("new", "", "exclusive CPUs"),
+        ("odd", "", "exclusive CPUs"),
+        ("shared", "0,2-8,10-15", "shared pool"),
+    ]
+    shown = status._node(objects.node("n", 16), states["n"])
+    assert (shown.policy, shown.owners[9].name, shown.takeover) == (
+        "static",
+        "ns/known",
+        Takeover(Stage.KUBELET),
+    )
+    assert lines[2].why == "allocated by the kubelet, which has not published them yet"
+    assert lines[4].why == "shared pool: CPU request 1500m is not an integer"
+    assert status._with_claims(states, pods) == states
 
 
 def test_a_label_that_cannot_be_meant_is_shown_and_spoils_no_table() -> None:

@@ -1,10 +1,13 @@
 """A user's mistake is one line on stderr and exit status 2; never a traceback."""
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from corelane.cli._errors import text_for_users
 
 
 def corelane(*args: str) -> subprocess.CompletedProcess[str]:
@@ -82,3 +85,19 @@ def test_a_missing_extra_is_one_line_that_says_what_to_install(missing: str, com
 def test_version_is_printed() -> None:
     assert corelane("version").stdout.startswith("corelane 0.")
     assert corelane("--version").stdout == corelane("version").stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "/x y"), "/x y: Permission denied"),
+        (
+            OSError(errno.EXDEV, "Invalid cross-device link", "/a", None, "/b"),
+            "/a -> /b: Invalid cross-device link",
+        ),
+        (OSError(errno.EIO, "Input/output error"), "Input/output error"),
+        (OSError("connection closed"), "connection closed"),
+    ],
+)
+def test_system_error_is_file_and_cause_without_its_number(error: OSError, line: str) -> None:
+    assert text_for_users(error) == line

@@ -74,3 +74,16 @@ def test_completion_script_names_the_command(shell: str) -> None:
         [sys.executable, "-m", "corelane", "completion", shell], capture_output=True, text=True, check=True
     )
     assert "_CORELANE_COMPLETE" in run.stdout
+
+
+def test_a_command_loads_no_other_command() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", PROBE.replace('"." not in m', '"corelane.cli." in m'), "status", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(json.loads(run.stdout.splitlines()[-1])[1])
+    others = {f"corelane.cli.{name}" for name in main.commands} - {"corelane.cli.status"}
+    assert "corelane.cli.status" in loaded
+    assert not loaded & others

@@ -166,6 +166,7 @@ def test_keys_of_json_are_stable(tmp_path, shop):
         "lostShare",
         "lostTo",
         "competition",
+        "starvation",
         "periods",
         "throttledPeriods",
         "fit",
@@ -319,6 +320,24 @@ def test_a_line_for_each_request_gives_the_latency_now(tmp_path, shop):
     assert latency.log is not None
     assert latency.log.moments[:2] == (0, pytest.approx(50_000_000, abs=1000))
     assert advised(run(rec, "--pods", shop, "--latency", log, "-o", "json"))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("p99: 5\np99: 6\n", "line 2: key 'p99' occurs twice in a mapping; keep one"),
+        ("p50: 100\np99: 3\n", "p99: 3 ms is less than p50: 100 ms"),
+        ("".join(f"{1e12 + 50 * n} 30\n" for n in range(200)), "sent in 10000 s, but 30 s were measured"),
+        ("".join(f"{1e6 + n / 1000} 30\n" for n in range(200)), "sent in 0.2 s, but 30 s were measured"),
+    ],
+    ids=["duplicate", "decreasing", "milliseconds", "another time"],
+)
+def test_a_latency_that_contradicts_itself_or_the_measurement_is_refused(tmp_path, text, words):
+    rec = record(tmp_path / "rec.json", row("web-5d-x1"))
+    (latency := tmp_path / "latency").write_text(text)
+    result = run(rec, "--latency", latency)
+    assert result.exit_code == 2
+    assert words in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -520,7 +539,8 @@ def test_a_query_that_is_no_histogram_is_said(tmp_path, shop, prometheus):
         (("{tmp}/rec.json", "--pods", "{tmp}/cpu.json"), "pod shop/web: container app: requests.cpu: 'many'"),
         (("{tmp}/rec.json", "--latency", "{tmp}/list.json"), "p99: 340"),
         (("{tmp}/rec.json", "--latency", "{tmp}/latency.yaml"), "p99: 'long'"),
-        (("{tmp}/rec.json", "--latency", "{tmp}/missing"), "missing"),
+        (("{tmp}/rec.json", "--latency", "{tmp}/missing"), "missing: No such file or directory: name a file"),
+        (("{tmp}/rec.json", "--latency", "{tmp}"), "Is a directory: name a file of requests or percentiles"),
         (("{tmp}/rec.json", "--latency", "{tmp}/few"), "few: 2 requests; a 99th percentile requires"),
         (("{tmp}/rec.json", "--latency", "{tmp}/words"), "words:2: '2 slow' is not the time of a request"),
         (("{tmp}/rec.json", "--latency", "{tmp}/at-once"), "all requests were sent at 5"),

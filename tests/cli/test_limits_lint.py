@@ -1,6 +1,7 @@
 """`corelane limits lint` on files, directories and pipes: what it prints, how it exits, what CI reads."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -186,6 +187,40 @@ def test_a_charts_templates_are_left_to_helm(tmp_path, web):
     assert f"helm template {chart} | corelane limits lint -" in result.stderr
 
 
+def test_a_chart_with_subcharts_is_rendered_at_once(tmp_path):
+    for chart in ("shop", "shop/charts/db", "umbrella", "umbrella/charts/db"):
+        (tmp_path / chart).mkdir(parents=True)
+        (tmp_path / chart / "Chart.yaml").write_text("name: shop\n")
+    for chart in ("shop", "shop/charts/db", "umbrella/charts/db"):
+        (tmp_path / chart / "templates").mkdir()
+    errors = [line for line in run(tmp_path).stderr.splitlines() if "helm template" in line]
+    assert [line.split("helm template ")[1].split(" |")[0] for line in errors] == [
+        f"{tmp_path}/shop",
+        f"{tmp_path}/umbrella",
+    ]
+    assert f"helm template {tmp_path}/shop/charts/db |" in run(tmp_path / "shop/charts/db").stderr
+    assert f"helm template {tmp_path}/umbrella/charts/db |" in run(tmp_path / "umbrella/charts").stderr
+
+
+def test_a_packaged_chart_is_named_with_how_to_render_it(tmp_path):
+    packed = tmp_path / "shop-1.0.0.tgz"
+    packed.write_bytes(b"\x1f\x8b\x08\x00")
+    result = run(packed)
+    assert result.exit_code == 2
+    assert (
+        f"{packed}: an archive of a Helm chart, not linted; render the chart: helm template" in result.stderr
+    )
+
+
+def test_a_pipe_in_a_directory_does_not_keep_lint_waiting(tmp_path, web):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    command = [sys.executable, "-m", "corelane", "limits", "lint", str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2
+    assert f"{tmp_path}/pipe.yaml: is not a regular file" in result.stderr
+    assert f"{web}:12:13: error cpu-limit" in result.stdout
+
+
 @pytest.mark.parametrize("name", ["templates", "templates/x.yaml", "templates/sub", "templates/sub/y.yaml"])
 def test_what_a_charts_templates_hold_is_no_manifest_even_where_it_is_yaml(tmp_path, name):
     (tmp_path / "templates/sub").mkdir(parents=True)
@@ -333,6 +368,27 @@ def test_a_baseline_leaves_new_findings(tmp_path, web, form):
     ]
     web.write_text(f"{WEB}---\n{WEB}")
     assert len(run(web, "--baseline", baseline).stdout.splitlines()) == 1, "one of two alike is new"
+
+
+def test_the_rule_about_comments_is_explained_and_listed(tmp_path):
+    assert "ignores nothing" in run("--explain", "bad-ignore").stdout
+    assert "bad-ignore" in run("--rules").stdout
+    (tmp_path / "a.yaml").write_text(f"# corelane: ignore\n{CLEAN}")
+    (one,) = json.loads(run(tmp_path, "-o", "sarif").stdout)["runs"]
+    (result,) = one["results"]
+    assert one["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"] == "bad-ignore"
+
+
+def test_findings_of_a_renamed_file_are_known(tmp_path, web):
+    baseline = tmp_path / "baseline.json"
+    baseline.write_text(run(web, "-o", "json").stdout)
+    other = tmp_path / "other.yaml"
+    other.write_text(WEB)
+    assert run(other, "--baseline", baseline).exit_code == 1, "web.yaml is there, so its findings are its own"
+    web.unlink()
+    assert run(other, "--baseline", baseline).exit_code == 0
+    other.write_text(f"{WEB}---\n{WEB}")
+    assert len(run(other, "--baseline", baseline).stdout.splitlines()) == 1
 
 
 def test_a_finding_that_became_more_severe_is_new(tmp_path, web):

@@ -269,3 +269,12 @@ def test_the_scenario_under_test_is_not_changed_by_a_replay():
     before = deepcopy(recorded)
     failures(recorded)
     assert recorded == before
+
+
+@pytest.mark.parametrize("wrong", [{"subset": 5}, {"ignore": 7}, {"path": None}])
+def test_malformed_step_is_named(tmp_path, wrong):
+    step = {"method": "GET", "path": "/api", "expect": {"status": 200, "body": {"kind": "APIVersions"}}}
+    path = tmp_path / "vectors.jsonl"
+    path.write_text(json.dumps({"scenario": "s-1", "category": "c", "steps": [step | wrong]}) + "\n")
+    with pytest.raises(replay.VectorsError, match=r"vectors\.jsonl: s-1\[0\] is malformed: "):
+        replay.replay(path)

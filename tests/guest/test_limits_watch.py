@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -10,10 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from corelane.cli import main
+from support.contended_groups import BURSTS
 
 TOP = Path("/sys/fs/cgroup")
 LIMITED, CROWD, ABOVE, INNER = (TOP / name for name in ("limited", "crowd", "above", "above/inner"))
 LIGHT, HEAVY = TOP / "light", TOP / "heavy"
+ALONE, CORNER, BURSTY = TOP / "alone", TOP / "corner", TOP / "bursty"
 SPIN = "echo $$ >$0/cgroup.procs; while :; do :; done"
 WATCH = ["limits", "watch", "--once", "--interval", "8", "-o", "json"]
 
@@ -24,12 +27,38 @@ def rows() -> dict[str, dict]:
     try:
         _make_groups()
         for group in (LIMITED, CROWD, CROWD, INNER, LIGHT, HEAVY):
-            subprocess.Popen(["sh", "-c", SPIN, group])
+            _spin(group)
         time.sleep(2)
-        groups = [f"--cgroup={group}" for group in (LIMITED, CROWD, INNER, LIGHT)]
-        done = CliRunner().invoke(main, [*WATCH, *groups])
+        return _watched(LIMITED, CROWD, INNER, LIGHT)
     finally:
-        _remove_groups()
+        _remove_groups(INNER, LIMITED, CROWD, ABOVE, LIGHT, HEAVY)
+
+
+@pytest.fixture(scope="module")
+def spacious(rows: dict[str, dict]) -> dict[str, dict]:
+    """After the others, so that few CPUs are busy: emulated ones share the host's."""
+    try:
+        for group, cpus in ((ALONE, "8-15"), (CORNER, "8"), (BURSTY, "5-6")):
+            group.mkdir()
+            (group / "cpuset.cpus").write_text(cpus)
+        (ALONE / "cpu.max").write_text("20000 100000")
+        _spin(ALONE)
+        _spin(CORNER)
+        for seed in range(3):
+            code = [sys.executable, "-S", "-c", BURSTS, f"/tmp/bursts{seed}", str(seed)]
+            subprocess.Popen(["sh", "-c", 'echo $$ >$0/cgroup.procs; exec "$@"', BURSTY, *code])
+        time.sleep(4)
+        return _watched(ALONE, BURSTY)
+    finally:
+        _remove_groups(ALONE, CORNER, BURSTY)
+
+
+def _spin(group: Path) -> None:
+    subprocess.Popen(["sh", "-c", SPIN, group])
+
+
+def _watched(*groups: Path) -> dict[str, dict]:
+    done = CliRunner().invoke(main, [*WATCH, *(f"--cgroup={group}" for group in groups)])
     assert done.exit_code == 0, done.output
     return {row["container"]: row for row in json.loads(done.stdout)["containers"]}
 
@@ -48,8 +77,8 @@ def _make_groups() -> None:
     (HEAVY / "cpu.weight").write_text("300")
 
 
-def _remove_groups() -> None:
-    for group in (LIMITED, CROWD, INNER, ABOVE, LIGHT, HEAVY):
+def _remove_groups(*groups: Path) -> None:
+    for group in groups:
         with suppress(OSError):
             (group / "cgroup.kill").write_text("1")
             while (group / "cgroup.procs").read_text():
@@ -104,3 +133,24 @@ def test_a_limit_of_the_group_above_is_told_from_its_own(rows):
         assert row["throttledAboveMsPerSecond"] == pytest.approx(800, abs=100)
         assert row["heldBackBy"][0] == "limit above"
     assert row["waitingMsPerSecond"] > 600
+
+
+def test_neighbours_on_one_of_eight_cpus_do_not_hold_back_one_limited_thread(spacious):
+    """The other seven are idle: 87 % of its CPUs."""
+    row = spacious["alone"]
+    assert (row["cpus"], row["cpuLimitMillis"]) == (8, 200)
+    corner = [each for each in row["competition"]["competitors"] if each["group"].endswith("/corner")]
+    assert corner[0]["usedMsPerSecond"] > 700, "the neighbours do run"
+    assert row["heldBackBy"][0] == "limit", json.dumps(row)
+    assert "neighbours" not in row["heldBackBy"], "emulated wake-ups are late: scheduling"
+    assert row["lostTo"]["limitMsPerSecond"] == pytest.approx(800, abs=80)
+    assert row["lostTo"]["neighboursMsPerSecond"] < 40, json.dumps(row)
+    assert row["lostTo"]["ownThreadsMsPerSecond"] == 0
+
+
+def test_bursts_alone_on_two_cpus_wait_for_each_other_and_for_no_one_else(spacious):
+    row = spacious["bursty"]
+    assert row["cpus"] == 2
+    lost = row["lostTo"]
+    assert lost["ownThreadsMsPerSecond"] > 50
+    assert lost["neighboursMsPerSecond"] < 60, json.dumps(row)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from corelane.kube.client import KubeClient
+from corelane.kube.client import APIError, KubeClient
 from corelane.kube.objects import Lease
 from corelane.kube.pod import Pod
 from support import scheduler_account
@@ -114,6 +114,27 @@ async def gone(client: KubeClient, name: str) -> None:
             await client.delete(Pod, name, namespace="default", grace_seconds=0)
             return
         await asyncio.sleep(0.1)
+
+
+def test_the_pod_of_the_deployment_is_allowed_where_only_restricted_ones_are(server, tmp_path):
+    """Pod Security admission's strictest level, by a server that enforces it."""
+    (deployment,) = manifests("deployment.yaml")
+    template = deployment["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": template["spec"]}
+    privileged = {**pod, "spec": {**pod["spec"], "hostNetwork": True}}
+
+    async def main() -> None:
+        client = KubeClient.connect(server.kubeconfig(tmp_path / "admin"))
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        metadata = {"name": "restricted", "labels": labels}
+        await apply(client, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        path, dry = "/api/v1/namespaces/restricted/pods", {"dryRun": "All"}
+        await client.raw("POST", path, dry, json.dumps(pod).encode())
+        with pytest.raises(APIError, match="restricted"):
+            await client.raw("POST", path, dry, json.dumps(privileged).encode())
+        await client.close()
+
+    asyncio.run(main())
 
 
 def test_the_manifests_are_accepted_by_a_real_server(server, tmp_path):

@@ -12,7 +12,9 @@ from corelane.kube.client import KubeClient
 from corelane.kube.decode import Listing, Malformed, WatchEvent
 from corelane.kube.informer import Informer, InformerReporter, Mirror, ObjectChange
 from corelane.kube.meta import Object, ObjectMeta
+from corelane.kube.objects import NodeResourceTopology, NodeResourceTopologyV1Alpha1
 from corelane.kube.pod import Pod
+from corelane.kube.topologies import list_topologies
 from support.fake_api import Fake, answer, event, failure, listing, pod, serving, watching
 
 PODS = "/api/v1/pods"
@@ -303,5 +305,46 @@ def test_a_kind_that_is_not_served_has_no_objects_until_it_is() -> None:
             assert await news.get() == "+a@1"
             task.cancel()
             await asyncio.wait([task])
+
+    asyncio.run(main())
+
+
+TOPOLOGIES = "/apis/topology.node.k8s.io/{}/noderesourcetopologies"
+NOT_SERVED = failure(404, "NotFound", "the server could not find the requested resource")
+
+
+def test_a_kind_is_read_in_its_older_version_where_the_newer_is_not_served() -> None:
+    async def main() -> None:
+        async with asyncio.timeout(30), serving() as (fake, client):
+            old = TOPOLOGIES.format("v1alpha1")
+            fake.script[TOPOLOGIES.format("v1alpha2")] = [NOT_SERVED]
+            fake.script[old] = [listing({"metadata": {"name": "n1", "uid": "u"}}, version="5")]
+            changed = event("ADDED", {"metadata": {"name": "n2", "uid": "w", "resourceVersion": "6"}})
+            fake.script[f"{old}?watch"] = [watching(changed)]
+            names: asyncio.Queue[str] = asyncio.Queue()
+            informer: Informer[NodeResourceTopology] = Informer(
+                client,
+                NodeResourceTopology,
+                handler=lambda change: names.put_nowait(change.new.metadata.name if change.new else "-"),
+                sleep=lambda _: asyncio.sleep(0.01),
+                optional=True,
+                older=NodeResourceTopologyV1Alpha1,
+            )
+            task = asyncio.create_task(informer.run())
+            assert [await names.get(), await names.get()] == ["n1", "n2"]
+            task.cancel()
+            await asyncio.wait([task])
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("served", "names"), [("v1alpha2", ["n1"]), ("v1alpha1", ["n1"]), ("v1beta1", [])])
+def test_topologies_are_listed_in_the_version_that_is_served(served: str, names: list[str]) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(30), serving() as (fake, client):
+            for version in ("v1alpha2", "v1alpha1"):
+                fake.script[TOPOLOGIES.format(version)] = [NOT_SERVED]
+            fake.script[TOPOLOGIES.format(served)] = [listing({"metadata": {"name": "n1"}})]
+            assert [one.metadata.name for one in await list_topologies(client)] == names
 
     asyncio.run(main())

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import pwd
 import stat
 
 import pytest
@@ -171,6 +172,22 @@ def test_a_service_account_is_used_in_a_pod(tmp_path, monkeypatch, authority):
     config = kubeconfig.load()
     assert config.cluster.server == "https://[fd00::1]:6443"
     assert config.files == (tmp_path / "ca.crt", tmp_path / "token")
+
+
+def test_a_service_account_is_used_by_a_user_without_a_home_directory(tmp_path, monkeypatch):
+    """Of a container that runs as a number: neither $HOME nor an entry in /etc/passwd."""
+
+    def unknown(uid):
+        raise KeyError(uid)
+
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    (tmp_path / "token").write_text("secret")
+    monkeypatch.setattr(kubeconfig, "SERVICE_ACCOUNT", tmp_path)
+    assert kubeconfig.load().cluster.server == "https://10.0.0.1:443"
 
 
 def test_files_are_merged_as_kubectl_merges_them(tmp_path, monkeypatch, authority):

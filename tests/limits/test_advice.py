@@ -7,18 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.limits.advice import consequences, effects, fitting, judgement, options
+from corelane.limits.advice import consequences, effects, fitting, judgement, options, tails
 from corelane.limits.advice.consequences import RiskLevel
 from corelane.limits.advice.effects import LimitChange, LoadShape
 from corelane.limits.advice.inference import Effort
 from corelane.limits.advice.judgement import Answer
 from corelane.limits.advice.options import OptionKind
-from corelane.limits.advice.subjects import NodeOccupancy, NodePod, Scaler, Subject
+from corelane.limits.advice.subjects import ClusterSnapshot, NodeOccupancy, NodePod, Scaler, Subject
 from corelane.limits.lint.policy import Policy
 from corelane.limits.lint.thread_settings import ThreadSetting
-from corelane.limits.measure.counters import Quota
+from corelane.limits.measure.counters import CPULoad, Quota
 from corelane.limits.measure.losses import Losses
-from corelane.limits.measure.throttling import CostLevel, Measurement, Rates, Unusable
+from corelane.limits.measure.requests import RequestLog
+from corelane.limits.measure.throttling import CostLevel, Latency, Measurement, Rates, Unusable
 from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS
 from corelane.limits.model.scenario import Scenario, ScenarioContainer, ScenarioPod, SimulatedMachine, run
@@ -73,6 +74,65 @@ def test_busy_threads_are_recognised_and_another_limit_does_what_the_model_says(
     predicted = effects.forecast(found, LimitChange(quota * 1.6 / 100))
     assert predicted.throttled.high == pytest.approx(wider.throttled, rel=0.08, abs=20)
     assert predicted.used.high == pytest.approx(wider.used, rel=0.03)
+
+
+def beside(threads: int, quota_ms: float | None, weight: int, cpus: int = 2, seconds: float = 10) -> Rates:
+    """What a kernel would count of spinning threads beside others that leave no CPU idle."""
+    limit = CFSLimit(int(quota_ms * MS)) if quota_ms else None
+    own = ScenarioPod("p", (ScenarioContainer("c", (Spin(threads),), 100 * weight, limit),))
+    other = ScenarioPod("q", (ScenarioContainer("c", (Spin(cpus),), 100),))
+    found = run(Scenario("t", "", SimulatedMachine(cpus), (own, other), seconds=seconds), 7).of("p/c")
+    return Rates(
+        seconds,
+        used=found.stat.usage_ns / MS / seconds,
+        throttled=found.stat.throttled_ns / MS / seconds,
+        periods=found.stat.nr_periods,
+        throttled_periods=found.stat.nr_throttled,
+        queued=found.runnable * 1000 - found.stat.usage_ns / MS / seconds,
+        quota=Quota(int((quota_ms or 0) * 1000) or None),
+    )
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("quota", "weight"), [(30, 1), (45, 1), (55, 2), (20, 3)])
+def test_threads_that_never_pause_beside_others_are_not_taken_for_requests(threads, quota, weight):
+    rates = beside(threads, quota, weight)
+    measured = Measurement(
+        rates, cpus=2, threads=threads, load=CPULoad(2, 2000.0), losses=Losses(neighbours=1.0, paused=0.0)
+    )
+    found = fitting.fit(measured, rates)
+    assert found.shape is LoadShape.BUSY
+    assert max(found.wants, found.cpus) == pytest.approx(threads, rel=0.02)
+    for limit in (None, 0.7, 1.0, 2.0):
+        predicted, after = (
+            effects.forecast(found, LimitChange(limit)),
+            beside(threads, limit and 100 * limit, weight),
+        )
+        assert after.used is not None
+        assert predicted.used.low * 0.99 <= after.used <= predicted.used.high * 1.01
+        if predicted.throttled:
+            assert after.throttled is not None
+            assert predicted.throttled.low <= after.throttled <= max(predicted.throttled.high, 10)
+    offered = kinds(judgement.advise(WEB, measured))
+    assert offered[OptionKind.RAISE_LIMIT].limit == threads
+    assert OptionKind.ADD_BURST not in offered
+
+
+def test_a_p99_without_a_fit_asks_for_the_latency_only_where_it_was_not_given():
+    log = RequestLog(30.0, tuple(range(0, 30_000_000_000, 300_000_000)), tuple([5.0] * 100))
+    fit = effects.Fit(LoadShape.UNFITTED, 4, 60, 900, 20, 100)
+    found = effects.forecast(fit, LimitChange(None))
+    assert "--latency" in tails.tail(fit, found, Latency({99.0: 5.0}))[1]
+    assert tails.tail(fit, found, Latency.of_log(log))[1].endswith("this latency: measure longer")
+
+
+def test_a_cgroup_that_is_no_pods_is_in_no_namespace():
+    plain = Measurement(BUSY, container="system.slice/nginx.service", cpus=4)
+    pod = Measurement(BUSY, pod="web", container="app", cpus=4)
+    assert [key for (key, _), _ in judgement.workloads([plain, pod], ClusterSnapshot())] == [
+        ("", "", ""),
+        ("", "default", "web"),
+    ]
 
 
 def test_what_the_model_does_not_reproduce_has_no_prediction_but_what_is_certain():

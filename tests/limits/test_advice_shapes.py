@@ -80,7 +80,8 @@ def test_a_range_is_no_wider_than_shapes_may_disagree_and_the_model_be_off():
     for limit in (0.3, 0.4, 0.6, None):
         found = effects.forecast(fit, LimitChange(limit)).p99
         if found:
-            assert found.high <= 1.15**2 * effects.MOST_APART * found.low * (1 + 1e-9)
+            doubt = effects.TAIL
+            assert found.high <= doubt.alone**2 * doubt.apart * found.low * (1 + 1e-9)
 
 
 def test_the_same_measurement_has_the_same_fit():
@@ -93,6 +94,40 @@ def test_the_same_measurement_has_the_same_fit():
 def test_no_limit_never_throttles_and_the_answer_is_not_a_range():
     found = effects.forecast(fitted(LOADS["clients"]), LimitChange(None))
     assert found.throttled == effects.Range(0.0, 0.0)
+
+
+@given(
+    weight=st.floats(0.1, 20.0),
+    heavier=st.floats(1.0, 20.0),
+    limit=st.sampled_from([None, 0.25]),
+    seed=st.integers(1, 9),
+)
+@settings(max_examples=15)
+def test_more_weight_is_less_weight_of_the_neighbours(weight, heavier, limit, seed):
+    load = replace(LOADS["requests"], weight=weight)
+    changed = simulated(load, LimitChange(limit, weight=heavier), 100.0, 3.0, seed)
+    assert changed == simulated(replace(load, weight=weight / heavier), LimitChange(limit), 100.0, 3.0, seed)
+
+
+def test_what_a_larger_request_does_beside_neighbours_is_forecast():
+    """One of eight parts of the CPUs is too little for what it needs; four of eleven are enough."""
+    starved = replace(LOADS["requests"], weight=7.0)
+    changes = LimitChange(None), LimitChange(None, weight=4.0)
+    now, then = (simulated(starved, change, 100.0, SECONDS, 78) for change in changes)
+    assert now.latency[99] > 3 * then.latency[99]
+    fit = effects.Fit(
+        LoadShape.REQUESTS, 2, now.used, 0.0, 0.0, 100.0, sample=(starved,), seconds=SECONDS, requests=True
+    )
+    found = effects.forecast(fit, LimitChange(None, weight=4.0))
+    assert found.p99
+    assert found.p99.low <= then.latency[99] <= found.p99.high
+    assert found.throttled == effects.Range(0.0, 0.0)
+
+
+def test_busy_threads_with_more_weight_have_no_forecast_of_throttling():
+    fit = effects.Fit(LoadShape.BUSY, 2, 300.0, 600.0, 30.0, 100.0, seconds=SECONDS)
+    assert effects.forecast(fit, LimitChange(0.3, weight=2.0)).throttled is None
+    assert effects.forecast(fit, LimitChange(None, weight=2.0)).throttled == effects.Range(0.0, 0.0)
 
 
 def test_loads_that_disagree_have_no_number_but_what_to_collect():
@@ -115,7 +150,7 @@ def test_more_cpu_time_alone_on_the_cpus_never_raises_the_p99():
     )
     alone = effects.forecast(fit, LimitChange(None)).p99
     assert alone
-    assert alone.high == pytest.approx(7.0 * 1.15)
+    assert alone.high == pytest.approx(7.0 * effects.TAIL.alone)
     beside = effects.forecast(replace(fit, sample=(replace(slow, weight=0.5),)), LimitChange(None)).p99
     fewer = effects.forecast(fit, LimitChange(None, threads=1)).p99
     assert all(found and found.high > 9.0 for found in (beside, fewer))
@@ -196,6 +231,22 @@ def test_clients_that_wait_are_never_taken_for_requests_at_random_and_the_revers
         moments.append(at)
     log = log_of(moments, [chance.uniform(5, 40) for _ in moments], 20.0)
     assert any(not kind.closed for kind in inference.kinds(log))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("slowness", [0.5, 1.6, 3.0])
+def test_the_log_of_a_server_that_falls_behind_is_of_an_open_load(seed, slowness):
+    """An access log has what was answered: of 15 requests a second at random, each 67 ms times `slowness`."""
+    chance, at, free, answered = Random(seed), 0.0, 0.0, []
+    took = 1000 / 15 * slowness
+    while at < 20_000:
+        at += chance.expovariate(15 / 1000)
+        free = max(free, at) + took
+        answered += [(at, free - at)] if free < 20_000 else []
+    last = max(sent for sent, _ in answered)
+    log = log_of([sent for sent, _ in answered], [wait for _, wait in answered], last / 1000)
+    assert LoadShape.REQUESTS in inference.kinds(log)
+    assert Latency.of_log(log).per_second == pytest.approx(15 / max(slowness, 1.0), rel=0.25)
 
 
 def test_recorded_requests_come_again_in_every_forecast():

@@ -157,6 +157,7 @@ def test_moving_to_more_cpus_makes_the_model_server_slower_and_fewer_threads_men
         ("a: &x {b: 1}\nc: {<<: *x, b: 2}\n", "machine is missing"),
         ("{}", "machine is missing"),
         ("", "the file: expected fields with values, found None"),
+        ("[" * 20_000, ": values nested too deeply for a scenario"),
     ],
 )
 def test_a_broken_file_is_named_with_the_place(tmp_path, text, words):
@@ -166,6 +167,23 @@ def test_a_broken_file_is_named_with_the_place(tmp_path, text, words):
         app.render(str(path), "table")
     assert str(caught.value).startswith(str(path))
     assert words in str(caught.value)
+
+
+def test_a_picture_of_minutes_has_an_axis(tmp_path):
+    path = tmp_path / "long.yaml"
+    path.write_text(
+        "name: long\nmachine: {cpus: 1}\nseconds: 3600\nwarmup: 0\nwindow: {length: 3600s}\n"
+        "pods: [{name: a, containers: [{name: b, workload: {kind: bursts, run: 1ms, every: 600s}}]}]\n"
+    )
+    texts = ElementTree.fromstring(app.render(str(path), "svg")).iter("{http://www.w3.org/2000/svg}text")
+    assert {"0 ms", "600000", "3600000"} <= {one.text for one in texts}
+
+
+@pytest.mark.parametrize("option", ["simulate nginx --seconds", "watch --interval", "advise --seconds"])
+def test_a_time_that_is_not_a_number_is_one_line(option):
+    result = CliRunner().invoke(main, ["limits", *option.split(), "nan"])
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "'nan' is not a number" in result.stderr
 
 
 def test_a_directory_is_one_line(tmp_path):

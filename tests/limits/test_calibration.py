@@ -9,7 +9,7 @@ import pytest
 
 from corelane.kernel import cgroup
 from corelane.kernel.cgroupfs import CgroupError
-from corelane.limits.calibration import laboratory, workers
+from corelane.limits.calibration import laboratory, run_delay, workers
 from corelane.limits.calibration.experiments import (
     EXPERIMENTS,
     Experiment,
@@ -19,9 +19,10 @@ from corelane.limits.calibration.experiments import (
     phase_of,
 )
 from corelane.limits.calibration.laboratory import CalibrationError, CalibrationRun
-from corelane.limits.calibration.noise import Noise, delayed_ms, foreign
+from corelane.limits.calibration.noise import Noise, delayed_ms, foreign, waited_ms
 from corelane.limits.calibration.predictions import Prediction, claims, predict
-from corelane.limits.measure.counters import Processor
+from corelane.limits.calibration.run_delay import RunDelay, ThreadTimes
+from corelane.limits.measure.counters import CPUCounters, Processor
 from corelane.limits.model.bandwidth import refusal
 from corelane.limits.model.clock import MS
 from corelane.limits.model.switches import LATEST
@@ -247,7 +248,7 @@ def test_no_cell_of_the_table_is_blank():
                 Prediction(figures, spread, pod, spread, by_phase=True) for spread in (None, (3900.0, 4100.0))
             ]
             rows += [row(experiment, run, one) for one in predicted]
-    cells = list(view.rows(rows))
+    cells = [*view.rows(rows), *map(view.run_delay_row, (RunDelay(0.0, None), RunDelay(1500.0, 0.5)))]
     assert {len(one) for one in cells} == {len(view.HEADINGS)}
     assert all(cell.strip() for one in cells for cell in one)
     assert sum(one[0].strip() == "its pod" for one in cells) == 4 * sum(
@@ -304,6 +305,36 @@ def test_beside_neighbours_only_what_is_lost_while_the_quota_lasts_shortens_the_
     assert replace(one, running=0.8, shortened_ms=2000).reason is not None
 
 
+START = ThreadTimes(100.0, 10.0, 50.0, 40.0)
+
+
+@pytest.mark.parametrize("waited", [0.0, 300.0], ids=["a quiet machine", "others run, too"])
+@pytest.mark.parametrize("counted", [0.0, 1.0])
+def test_whether_waits_contain_throttled_time_does_not_depend_on_other_load(waited, counted):
+    """2 s of which it runs 400 ms and is throttled for the rest, less what others take."""
+    throttled = 1600.0 - waited
+    found = run_delay.between(
+        START, ThreadTimes(2100.0, 410.0, 50.0 + waited + counted * throttled, 40.0 + throttled)
+    )
+    assert found.share == pytest.approx(counted)
+    assert found.includes_throttled is bool(counted)
+
+
+@pytest.mark.parametrize(("delayed", "throttled"), [(850.0, 1640.0), (50.0, 140.0)])
+def test_neither_near_0_nor_near_1_nor_a_short_time_is_an_answer(delayed, throttled):
+    found = run_delay.between(START, ThreadTimes(2100.0, 410.0, delayed, throttled))
+    assert found.includes_throttled is None
+    assert found.text.startswith("run_delay is unclear" if throttled > 1000 else "not measured")
+
+
+def test_waits_of_a_kernel_that_leaves_throttled_time_out_are_noise_as_they_are():
+    before, after = (
+        CPUCounters(0.0, throttled_us=us, waits={7: ns}) for us, ns in ((0, 0), (4_000_000, 9 * MS))
+    )
+    assert waited_ms(before, after, includes_throttled=True) == 0
+    assert waited_ms(before, after, includes_throttled=False) == 9
+
+
 @pytest.fixture
 def own_groups():
     with real_cgroups.instance() as (groups, name):
@@ -320,6 +351,16 @@ def test_a_run_counts_what_its_group_did_and_leaves_nothing(own_groups):
     assert 0 < figures.periods <= wall_ms / 50 + 1.5, "a starved group's clock stands still"
     assert figures.throttled <= figures.periods
     assert figures.use_ms <= (figures.periods + 1) * 20 + 10
+    assert not groups.exists(cgroup.join(name))
+
+
+def test_this_kernels_waits_contain_throttled_time(own_groups):
+    """As those of every kernel that we know; None where the machine is too busy to tell."""
+    groups, name = own_groups
+    with laboratory.opened(groups, name) as room:
+        found = room.measure_run_delay(sorted(os.sched_getaffinity(0)))
+    assert found.includes_throttled in (True, None), found
+    assert found.throttled_ms < 2500
     assert not groups.exists(cgroup.join(name))
 
 

@@ -124,6 +124,17 @@ def test_processes_beside_the_groups_compete_too(node):
     assert (loose.path, loose.used, loose.weight) == (str(node), 2000.0, 2048)
 
 
+def test_groups_without_processes_have_none_beside_the_groups_below(node):
+    """The groups go on running after they are read, so the one above has used more when it is read."""
+    before = levels(node)
+    group(node / "kubepods/burstable/b", weight=30, used=SECOND)
+    group(node / "kubepods/burstable", weight=50, used=SECOND + SECOND // 50, alive=False)
+    found = competitors.competition(before, levels(node), 1.0)
+    assert found is not None
+    assert not any(each.loose for each in found.competitors)
+    assert found.share == pytest.approx(0.25, rel=0.01), "b alone, 30 against 10"
+
+
 weights = st.integers(1, 10_000)
 
 
@@ -155,6 +166,17 @@ def test_a_group_that_began_meanwhile_used_its_time_since_then():
     found = competitors.competition((Level(own),), after, 2.0)
     assert found is not None
     assert found.competitors[0].used == 500.0
+
+
+def test_a_group_that_moves_to_the_containers_cpus_used_what_it_grew_by(node):
+    """Its cpuset changes; what it has used before, elsewhere, is no competition."""
+    other = node / "kubepods/burstable/b"
+    group(other, weight=30, used=900 * SECOND, cpus="8-11")
+    before = levels(node)
+    group(other, weight=30, used=901 * SECOND, cpus="0-3")
+    found = competitors.competition(before, levels(node), 2.0)
+    assert found is not None
+    assert [(Path(each.path).name, each.used) for each in found.competitors] == [("b", 500.0)]
 
 
 def test_groups_that_containers_share_are_read_once(node, monkeypatch):

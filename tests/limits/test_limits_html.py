@@ -9,8 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from corelane.cli import main
-from corelane.view import delay_charts, html_page, limits_html
+from corelane.view import delay_charts, html_page, limits_html, loss_charts
 from corelane.view.delay_charts import DelayCurve, RangeBar, RoundSample
+from corelane.view.loss_charts import GivesWay, LossBar, UseBar
 from support.cpu_groups import Clock, counters, quiet, use_clock
 from support.kubepods import Kubepods
 
@@ -70,6 +71,12 @@ def test_a_simulation_has_its_table_delays_before_and_after_and_slices():
     titles = [one.text for one in root.iter("title")]
     assert {"as it is: shop/app", "as it is, no-limit: shop/app"} <= set(titles)
     assert any("shop/app is throttled on CPU 0 from 20.000 to 100.000 ms" in (one or "") for one in titles)
+
+
+def test_pictures_stay_readable_in_a_narrow_window():
+    """They are scrolled, as tables are, and not drawn smaller than their letters allow."""
+    assert ".wide{overflow-x:auto" in html_page.page("x", "y", [], "z")
+    assert "min-width:640px" in html_page.page("x", "y", [], "z")
 
 
 def test_a_simulation_without_requests_has_no_delays():
@@ -155,6 +162,34 @@ def test_advice_has_options_with_ranges_and_commands_and_escapes_names(tmp_path)
     assert any("\\x1b[31m\\x00\\u202e<img onerror=x>" in cell for cell in cells(root))
 
 
+def test_a_starved_container_has_a_picture_of_what_a_request_gives(tmp_path):
+    lost = {"neighboursMsPerSecond": 90.0, "pausedShare": 0.3}
+    rival = {"group": HOSTILE, "weight": 922, "relativeWeight": 9.0, "usedMsPerSecond": 900.0}
+    levels = [{"group": "/k/poda1/app", "weight": 102, "activeWeight": 922}]
+    rivals = {"weight": 102, "levels": levels, "usedMsPerSecond": 900.0, "competitors": [rival]}
+    path = record(
+        tmp_path / "r.json",
+        "web",
+        cpuLimitMillis=None,
+        usedMsPerSecond=100.0,
+        throttledMsPerSecond=0.0,
+        throttledPeriods=0,
+        cpus=1,
+        lostTo=lost,
+        competition=rivals,
+    )
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"cgroupVersion": 1}))
+    result = run("advise", path, "-o", "html")
+    assert result.exit_code == 0, result.output
+    root = parsed(result.stdout)
+    titles = [one.text or "" for one in root.iter("title")]
+    assert "uses now: 100" in titles
+    assert "needs: 100 to 150" in titles
+    assert any(title.startswith("with a request of 160m: 15") for title in titles)
+    assert any("900 now, 8" in title for title in titles)
+    assert "Waits of all threads by cause" in titles
+
+
 def test_refused_advice_is_named_with_its_reason(tmp_path):
     result = run("advise", record(tmp_path / "r.json", "web", usedMsPerSecond=None), "-o", "html")
     assert result.exit_code == 3
@@ -166,6 +201,8 @@ def test_hostile_texts_stay_texts_in_every_part_of_a_page():
         delay_charts.delays([DelayCurve(HOSTILE, [(0, 0.0), (99.9, 1e6)])]),
         delay_charts.ranges(HOSTILE, 0.0, [RangeBar(HOSTILE, None, None), RangeBar("x", 0.0, 1e-9)], HOSTILE),
         delay_charts.rounds(HOSTILE, [RoundSample(0.0, None, None)]),
+        loss_charts.losses([LossBar(HOSTILE, {"limit": 1e9}), LossBar("x", {"neighbours": 1e-9})]),
+        loss_charts.request(HOSTILE, [UseBar(HOSTILE, 0.0, "c-bad", 0.0)], [GivesWay(HOSTILE, 1e6, 0.0)]),
     ]
     parts = [
         html_page.table((HOSTILE,), [(HOSTILE,)]),

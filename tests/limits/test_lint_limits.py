@@ -309,6 +309,9 @@ UNDETECTED = "{name: ENVOY_CGROUP_CPU_DETECTION, value: 'False'}"
         ("envoyproxy/envoy:distroless-v1.37-latest", f"env: [{UNDETECTED}]", True),
         ("nginx:1.27", f"env: [{AUTOTUNE % 1}]", False),
         ("nginx:1.27", f"env: [{AUTOTUNE % ''}]", True),
+        ("nginx:1.18", f"env: [{AUTOTUNE % 1}]", True),
+        ("docker.io/bitnami/nginx:1.29", f"env: [{AUTOTUNE % 1}]", True),
+        ("kubeflow/pytorch-operator:1.7", "", False),
         ("nginx:1.27", f"env: [{AUTOTUNE % 1}], command: [nginx]", True),
         ("acme/pytorch-java:11", "", False),
         ("haproxy:3.0", "", True),
@@ -350,6 +353,37 @@ def test_threads_beside_an_accelerator_are_information(device, severity):
     own = f"{{requests: {{cpu: 2}}, limits: {{cpu: 2, memory: 1Gi, {device}: 1}}}}"
     text = workload(container(own).replace("image: app", "image: 'vllm/vllm-openai:v0.11.0'"))
     assert only("threads-from-node", text).severity is severity
+
+
+@pytest.mark.parametrize(
+    ("args", "found"),
+    [
+        ("--tensor-parallel-size=8", False),
+        ("--tensor-parallel-size, '2'", False),
+        ("serve, m, -tp, '4'", False),
+        ("--tensor-parallel-size=1", True),
+        ("--model=m", True),
+    ],
+)
+def test_workers_of_vllm_on_several_accelerators_have_one_thread_each(args, found):
+    text = workload(container(amounts("2", limit="2"), more=f", args: [{args}]"))
+    text = text.replace("image: app", "image: 'vllm/vllm-openai:v0.11.0'")
+    assert ("threads-from-node" in rules(text)) is found
+
+
+@pytest.mark.parametrize(
+    ("limit", "threads", "severity"),
+    [
+        ("40", 80, Severity.WARNING),
+        ("100", 128, Severity.WARNING),
+        ("128", 128, Severity.INFO),
+        ("200", 128, Severity.INFO),
+    ],
+)
+def test_a_large_limit_is_judged_by_threads_that_nodes_can_run(limit, threads, severity):
+    found = only("cpu-limit", workload(container(amounts("1", limit=limit))))
+    assert (found.cost.threads, found.severity) == (threads, severity)
+    assert ("is enough for all of 128 CPUs" in found.message) is (severity is Severity.INFO)
 
 
 def test_the_articles_case_fails_by_default():
@@ -412,7 +446,6 @@ def test_a_memory_limit_alone_is_its_request_too():
         ("{requests: {cpu: half, memory: 1Gi}, limits: {memory: 1Gi}}", "'half'"),
         ("{requests: {cpu: -1, memory: 1Gi}, limits: {memory: 1Gi}}", "negative"),
         ("{requests: {cpu: [1], memory: 1Gi}, limits: {memory: 1Gi}}", "must be a quantity"),
-        ("{requests: {cpu: 100u, memory: 1Gi}, limits: {memory: 1Gi}}", "finer"),
         ("{requests: {cpu: '{{ .Values.cpu }}', memory: 1Gi}, limits: {memory: 1Gi}}", "Values"),
     ],
 )
@@ -420,6 +453,14 @@ def test_amounts_that_are_none_are_errors(resources, words):
     found = only("bad-quantity", workload(container(resources)))
     assert found.severity is Severity.ERROR
     assert words in found.message
+
+
+def test_amounts_under_a_milli_are_rounded_up_as_by_the_api_server():
+    found = only("bad-quantity", workload(container("{requests: {cpu: 1.0005}, limits: {memory: 1Gi}}")))
+    assert found.severity is Severity.INFO
+    assert "rounds it up to 1001m" in found.message
+    # kube-apiserver 1.36.2 stores a pod's 100u as 1m, and so a Deployment's.
+    assert "up to 1m" in only("bad-quantity", workload(container("{requests: {cpu: 100u}}"))).message
 
 
 def test_a_limit_below_the_request_is_refused():

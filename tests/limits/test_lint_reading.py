@@ -115,10 +115,45 @@ def test_an_unrendered_template_is_said_to_be_one_at_its_first_brace(content):
     assert "helm template" in found.message
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("a: 1\nsteps: {{args.canary}}\n", "Argo"),
+        ("a: 1\ncount: {{ inputs.parameters.count }}\n", "Argo"),
+        ("a: 1\ncount: {{workflow.parameters.n}}\n", "Argo"),
+        ("a: 1\ncount: {{=asInt(inputs.parameters.n)}}\n", "Argo"),
+        ("a: 1\nnamespace: {{ .Runtime.Namespace }}\n", "not one of Helm"),
+        ("a: 1\n{{- if .RuntimeClass }}\nb: 2\n{{- end }}\n", "not one of Helm"),
+        ("a: 1\nversion: {{ .TagName }}\n", "not one of Helm"),
+        ("a: 1\nhost: {{ ansible_host }}\n", "not one of Helm"),
+        ("a: 1\n{{ .ReleaseNotes }}\n", "not one of Helm"),
+        ("a: 1\nx: {{ .App.Values }}\n", "not one of Helm"),
+    ],
+)
+def test_a_template_of_another_program_is_not_called_helms(content, words):
+    found = fault(content)
+    assert found.line == 2
+    assert words in found.message
+    assert "helm template" not in found.message
+
+
+def test_a_document_of_control_words_alone_is_helms_where_its_file_is():
+    first, second = yaml_documents.read("{{- if .Values.on }}\na: 1\n---\n{{- end }}\nb: 1\n")
+    assert "helm template" in first.message
+    assert "helm template" in second.message
+
+
 def test_braces_in_quotes_are_no_template_and_not_to_blame():
     found = fault("a: '{{ .Title }}'\n  b: 1\n")
     assert found.line == 2
     assert "helm" not in found.message
+
+
+def test_json_objects_one_after_another_are_documents_at_their_places():
+    text = '{"a":\n 1}\n{"b": 2} {"c":\t3}\n'
+    roots = [part.root for part in yaml_documents.read(text)]
+    assert [where(root, key) for root, key in zip(roots, "abc", strict=True)] == [(1, 2), (3, 2), (3, 11)]
+    assert fault('{"a": 1}\nb').message.startswith("not YAML")
 
 
 def test_json_keeps_its_places_despite_tabs_and_surrogates():
@@ -155,3 +190,36 @@ def test_no_text_is_more_than_a_fault(content):
             assert part.line >= 1
             assert part.column >= 1
             assert "\n" not in part.message
+
+
+DEFINITION = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: a}\n"
+
+
+def test_the_schema_of_a_custom_resource_definition_is_not_parsed():
+    (found,) = yaml_documents.read(f"# Source: a/crds/x.yaml\n{DEFINITION}spec: {{not: [closed\n")
+    assert isinstance(found, YAMLDocument)
+    assert located.text(found.root, "kind") == "CustomResourceDefinition"
+    assert found.source == "a/crds/x.yaml"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "kind: CustomResourceDefinition\nspec: [\n",
+        "apiVersion: v1\nkind: ConfigMap\ndata:\n  x: |\n    "
+        + DEFINITION.replace("\n", "\n    ")
+        + "\n  y: [\n",
+        "apiVersion: apiextensions.k8s.io/v1\nkind: Other\nspec: [\n",
+    ],
+    ids=["without an apiVersion", "in a text", "another kind"],
+)
+def test_what_only_looks_like_a_definition_is_parsed(content):
+    assert "not YAML" in fault(content).message
+
+
+def test_what_follows_a_definition_is_read():
+    for end in ("---\n", "...\n---\n"):
+        documents = yaml_documents.read(f"{DEFINITION}{end}apiVersion: v1\nkind: Pod\n")
+        kinds = [located.text(each.root, "kind") for each in documents if isinstance(each, YAMLDocument)]
+        assert kinds == ["CustomResourceDefinition", "Pod"]
+    assert "not YAML" in fault(f"{DEFINITION}...\nkind: Pod\n").message

@@ -1,19 +1,16 @@
 """What lint sees beside a workload: LimitRanges, quotas, autoscalers, burst, the kubelet's configuration."""
 
+import itertools
+import textwrap
+
 import pytest
 
 from corelane.limits.lint.linter import lint
 from corelane.limits.lint.policy import Policy, Severity
-from support.manifests import amounts, container, findings, only, report, rules, workload
+from support.manifests import amounts, container, findings, limit_range, only, report, rules, workload
 
 BARE = workload(container(amounts("1", memory_limit="1Gi")))
 NOTHING = workload(container("{limits: {memory: 1Gi}}"))
-
-
-def limit_range(item: str, name: str = "lr", namespace: str = "") -> str:
-    meta = f"{{name: {name}, namespace: '{namespace}'}}"
-    limits = f"[{{type: Container, {item}}}]"
-    return f"apiVersion: v1\nkind: LimitRange\nmetadata: {meta}\nspec: {{limits: {limits}}}\n"
 
 
 def quota(hard: str, more: str = "") -> str:
@@ -170,6 +167,94 @@ def test_a_fragment_without_an_image_is_not_told_what_it_lacks():
     assert rules(text) == {"cpu-limit"}
     assert report(text).patches == 1
     assert "hpa-without-request" not in rules(f"{scaler(80)}---\n{text}")
+
+
+def test_a_patch_keeps_the_request_that_it_does_not_show():
+    text = workload(container("{limits: {cpu: 200m}}")).replace(", image: app", "")
+    found = only("cpu-limit", text)
+    assert "remove limits.cpu; where nothing else sets requests.cpu" in found.fix
+    assert "requests" not in str(found.patch)
+    ranged = f"{limit_range('default: {cpu: 1}')}---\n"
+    above = workload(container("{requests: {cpu: 2}}")).replace(", image: app", "")
+    assert "limit-below-request" not in rules(ranged + above)
+    assert "limit-below-request" in rules(ranged + workload(container("{requests: {cpu: 2}}")))
+
+
+INLINE = """# patches of web
+namePrefix: a-
+{key}:
+{item}{header}
+{lines}
+resources: [web.yaml]
+"""
+FRAGMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  template:
+    spec:
+      containers:
+      - name: web
+        resources:
+          limits:
+            cpu: 200m
+"""
+OPERATIONS = "- op: remove\n  path: /spec/template/spec/containers/0/resources/limits/cpu\n"
+
+
+@pytest.mark.parametrize("header", ["|", "|-", "|+  # why", "|-\r"])
+@pytest.mark.parametrize(
+    "before", ["", "---", f"{OPERATIONS}---", f"---{FRAGMENT.replace('limits', 'requests')}---"]
+)
+def test_a_patch_inside_a_kustomization_is_judged_where_it_stands(header, before):
+    places = (
+        ("patches", "- patch: "),
+        ("patchesStrategicMerge", "- "),
+        ("patches", "- target: {}\n  patch: "),
+    )
+    for indent, (key, item) in itertools.product((3, 4, 7), places):
+        lines = textwrap.indent(f"{before}{FRAGMENT}", " " * indent).rstrip()
+        text = INLINE.format(key=key, item=item, header=header, lines=lines)
+        made = lint({"kustomization.yaml": text}, Policy())
+        assert not made.faults
+        assert [(one.rule, one.name) for one in made.findings] == [("cpu-limit", "web")]
+        place, ends = made.findings[0].place, text[: text.rindex("cpu: 200m")].split("\n")
+        assert (place.line, place.column) == (len(ends), len(ends[-1]) + 1)
+        assert made.patches >= 1
+
+
+def test_an_ignored_or_broken_patch_inside_a_kustomization():
+    excused = FRAGMENT.replace("200m", "200m  # corelane: ignore cpu-limit batch")
+    text = INLINE.format(key="patches", item="- patch: ", header="|", lines=textwrap.indent(excused, "    "))
+    assert [one.ignored for one in lint({"kustomization.yaml": text}, Policy()).ignored] == ["batch"]
+    broken = INLINE.format(key="patches", item="- patch: ", header="|", lines="    a: b\n    a: [")
+    (fault,) = lint({"kustomization.yaml": broken}, Policy()).faults
+    assert (fault.file, fault.line) == ("kustomization.yaml", 7)
+    assert not lint({"other.yaml": f"kind: x\napiVersion: y\n{text}"}, Policy()).findings
+
+
+SELECTED = workload(container()).replace("{template", "{selector: {matchLabels: {a: b}}, template")
+
+
+@pytest.mark.parametrize(
+    ("files", "patches"),
+    [
+        ({"k/manager.yaml": workload(container())}, 1),
+        ({"manager.yaml": workload(container())}, 0),
+        ({"k/deep/manager.yaml": workload(container())}, 0),
+        ({"k/used.yaml": workload(container())}, 0),
+        ({"k/manager.yaml": SELECTED}, 0),
+        ({"manager_image_patch.yaml": workload(container())}, 1),
+        ({"manager_image_patch.yaml": SELECTED}, 0),
+        ({"k/pod.yaml": workload(container(), kind="Pod").replace("apps/v1", "v1")}, 0),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else str(value),
+)
+def test_a_fragment_without_its_selector_that_no_kustomization_uses_is_a_patch(files, patches):
+    found = lint({**files, "k/kustomization.yaml": "resources: [used.yaml]\n"}, Policy())
+    assert found.patches == patches
+    assert ("no-cpu-request" in {one.rule for one in found.findings}) is (not patches)
 
 
 @pytest.mark.parametrize(

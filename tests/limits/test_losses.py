@@ -86,6 +86,20 @@ def test_on_a_machine_mostly_idle_nothing_is_the_neighbours():
     assert parts(found) == {"scheduling": 60}
 
 
+def test_a_limited_thread_on_eight_cpus_with_others_on_one_of_them_waits_for_the_limit_alone():
+    """As measured in a guest: a released thread starts late, but not for want of a CPU."""
+    looks = tuple(Moment(1, 1, 186.0, 780.0, 5822.0) for _ in range(40))
+    found = losses.divide(Waits(811, 186, 8, 780, others=1992, idle=5822, threads=1, moments=looks))
+    assert parts(found) == {"limit": 780, "scheduling": 31}
+
+
+def test_cpus_that_are_idle_because_of_the_limit_leave_the_blame_with_others():
+    """A spinner on one of two CPUs; the other is idle for as long as the limit holds."""
+    looks = tuple(Moment(1, 1, 300.0, 600.0, 600.0) for _ in range(40))
+    found = losses.divide(Waits(700, 300, 2, 600, others=1100, idle=600, threads=1, moments=looks))
+    assert parts(found) == {"limit": 600, "neighbours": 100}
+
+
 def test_no_more_than_others_used_is_due_to_them():
     found = losses.divide(Waits(300, 200, 1, others=50))
     assert parts(found) == {"neighbours": 50, "scheduling": 250}

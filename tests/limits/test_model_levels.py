@@ -4,8 +4,9 @@ import pytest
 
 from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS, SECOND
-from corelane.limits.model.queues import RUN, SLEEP, CPUGroup
+from corelane.limits.model.queues import CPUGroup
 from corelane.limits.model.simulator import Simulator
+from corelane.limits.model.steps import RUN, SLEEP
 from corelane.limits.model.switches import KERNELS
 
 

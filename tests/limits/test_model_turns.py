@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from corelane.limits.model.clock import MS, SECOND
 from corelane.limits.model.loads import HALF_LIFE_NS, Load
-from corelane.limits.model.queues import RUN, SLEEP
 from corelane.limits.model.simulator import Simulator
+from corelane.limits.model.steps import RUN, SLEEP
 from corelane.limits.model.turns import NICE_0, Turns, average
 
 

@@ -5,7 +5,7 @@ from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS, US
 from corelane.limits.model.scenario import run
 from corelane.limits.model.scenario_file import ScenarioError
-from corelane.limits.model.switches import KERNELS
+from corelane.limits.model.switches import KERNELS, for_kernel
 from corelane.limits.model.workloads import Closed, Duration, Open, ThreadPoolServer
 
 
@@ -51,6 +51,7 @@ def changed(path: str, value: object) -> dict:
 
 
 APP = "pods.0.containers.0"
+JOB = {"name": "b", "workload": {"kind": "spin"}}
 
 
 def test_a_scenario_is_read_with_kubernetes_defaults():
@@ -86,6 +87,8 @@ def test_single_switches_can_differ_from_a_kernels():
         ("machine.cpu", 4, "machine.cpu: there is no such field; did you mean cpus?"),
         ("kernel", "two", "kernel: 'two' is not a kernel version"),
         ("kernel", "3.2", "kernel: kernel 3.2 is older than the oldest"),
+        ("kernel", 5.10, 'kernel: 5.1 may be 5.1 or 5.10: write it in quotes, as in "5.10"'),
+        ("kernel", {"version": 4.1}, "kernel.version: 4.1 may be 4.1 or 4.10"),
         ("kernel", {"order": "last"}, "kernel.order: 'last' is not one of head, mixed, tail"),
         ("seconds", 0, "seconds: 0 is not a time from 0 to 3600 seconds"),
         ("seconds", True, "seconds: True is not a time"),
@@ -98,6 +101,9 @@ def test_single_switches_can_differ_from_a_kernels():
         (f"{APP}.limit", "10x", "pods[0].containers[0].limit: '10x' is not an amount of CPU"),
         (f"{APP}.period", "2s", "pods[0].containers[0].limit: a period of 2 s is not between 1 ms and 1 s"),
         (f"{APP}.burst", "101ms", "limit: a burst of 101 ms is more than the quota of 100 ms"),
+        ("pods.0.containers.1", JOB | {"phase": "5ms"}, "containers[1].phase: a phase requires a limit"),
+        ("pods.0.containers.1", JOB | {"period": "5ms"}, "containers[1].period: a period requires a"),
+        ("window", {"start": "2s"}, "window.start: 2000 ms is not before the end at 2 s"),
         (f"{APP}.request", -1, "request: '-1' is not an amount of CPU"),
         (f"{APP}.request", "0.0005", "request: '0.0005' is finer than a thousandth"),
         (f"{APP}.cpus", "4-9", "pods[0].containers[0].cpus: the machine has CPUs 0 to 7 only"),
@@ -124,6 +130,15 @@ def test_a_mistake_is_named_with_its_field_and_value(path, value, words):
 def test_what_is_no_mapping_is_no_scenario(value):
     with pytest.raises(ScenarioError, match="expected fields"):
         scenario_file.read(value)
+
+
+@pytest.mark.parametrize("version", ["5.10", 5.4, 6.18, 6])
+def test_a_kernel_that_yaml_reads_as_a_number_is_taken_where_it_is_unambiguous(version):
+    if version == 6:
+        with pytest.raises(ScenarioError, match="is not a kernel version"):
+            scenario_file.read(changed("kernel", version))
+    else:
+        assert scenario_file.read(changed("kernel", version)).kernel == for_kernel(str(version))
 
 
 def test_variants_change_the_subject_and_the_pods_limit_with_it():
@@ -162,6 +177,7 @@ def test_exclusive_cpus_are_taken_from_the_others_and_come_without_quota():
         ("limit=x", "variant 'limit=x': 'x' is not an amount of CPU"),
         ("burst=1s", "a burst of 1 s is more than the quota"),
         ("period=2s", "a period of 2 s is not between"),
+        ("period=0", "must be more than 0"),
         ("threads=none", "'none' is not a whole number"),
         ("exclusive=8", "leave none for other containers"),
         ("no-limit=3", "takes no value"),

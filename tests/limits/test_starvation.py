@@ -1,5 +1,6 @@
 """Requests for containers that other processes hold back, computed by hand."""
 
+import io
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,8 @@ from corelane.limits.measure.competitors import Claim, Competition, Competitor
 from corelane.limits.measure.losses import Losses
 from corelane.limits.measure.requests import RequestLog
 from corelane.limits.measure.throttling import Latency, Measurement, Rates
+from corelane.view import limits_advice as view
+from corelane.view import tables
 from corelane.workload import QOSClass
 
 WEB = Subject("Deployment", "shop", "web", "app", request=100)
@@ -56,6 +59,13 @@ def test_requests_that_queue_up_show_what_is_needed():
     assert found.request == 190
     assert found.gets == pytest.approx(150)
     assert found.entitled == pytest.approx(100, abs=1)
+
+
+def test_the_weight_of_the_new_request_is_against_all_others_together():
+    """190m are 194 shares beside 922, where 102 were: the others weigh 102 / 194 of what they did."""
+    found = starvation.find(replace(measured(waited=800), latency=log()), 100, unified=False)
+    assert found is not None
+    assert found.weight == pytest.approx(194 / 102)
 
 
 def test_a_recommendation_from_use_understates_the_need():
@@ -102,6 +112,13 @@ def test_a_need_that_counters_do_not_show_gives_no_request_but_what_to_collect()
     assert found.answer is Answer.LEAVE
     assert "it needs between 100m and 900m" in found.why
     assert "--latency FILE" in found.why
+    assert found.why in printed(found), "beside the table, not only in JSON"
+
+
+def printed(found: judgement.Advice) -> str:
+    out = io.StringIO()
+    view.show([found], (), tables.console(out), everything=False)
+    return out.getvalue()
 
 
 def test_work_that_pauses_needs_what_it_used_and_a_margin():
@@ -126,6 +143,13 @@ def test_who_uses_less_than_its_share_is_not_given_more():
     found = advise(replace(measured(40, 60), competition=beside(1024, 1024)), replace(WEB, request=1000))
     assert found.answer is Answer.LEAVE
     assert "a larger request does not help" in found.why
+
+
+def test_who_is_entitled_to_its_need_already_is_not_given_more():
+    """Nothing is active beside it: what delayed it came from elsewhere, as from threads of the kernel."""
+    found = advise(replace(measured(80, 20), competition=beside(102, 0)))
+    assert found.answer is Answer.LEAVE
+    assert "uses 80m of the 1000m that its weight entitles it to" in found.why
 
 
 def test_nearly_all_of_its_cpus_is_nothing_that_a_weight_guarantees():

@@ -27,7 +27,7 @@ def broken(change):
     """The file with one change made to its JSON, and a checksum that fits it."""
     whole = json.loads(codec.encode(busy()))
     change(whole["ledger"])
-    whole["checksum"] = codec._checksum(whole["ledger"])
+    whole["checksum"] = codec.checksum(whole["ledger"])
     return json.dumps(whole).encode()
 
 

@@ -152,7 +152,7 @@ def test_cpus_that_others_had_are_held_once_these_have_ended():
     assert bound(state, "ours") == {"a": "1,5"}
     file = checkpoint(web={"app": "5-6"})
     state, told = followed(state, file)
-    assert told == ["/pod with UID web/app: CPU 5 belonged to another as well: keeps 6"]
+    assert told == ["/pod with UID web/app: CPU 5 also allocated to another container; keeps CPU 6"]
     assert followed(state, file) == (state, []), "it is said once"
     state, _ = followed(node.release(state, "ours"), file)
     assert bound(state, "web") == {"app": "5-6"}
@@ -185,7 +185,7 @@ def test_a_cpu_that_the_last_of_the_pool_takes_is_told_once():
     assert bound(state, "ours") == {"a": "1,5"}
     file = checkpoint(web={"app": "0,2-4,6-7"})
     state, told = followed(state, file)
-    gives = "/pod with UID web/app: gives CPU 7 to the shared pool, which had none left: keeps 0,2-4,6"
+    gives = "/pod with UID web/app: CPU 7 moved to the shared pool, which had no CPU left; keeps CPUs 0,2-4,6"
     assert told == [gives, "CPU 0 should be reserved, but is not free: have 7"]
     assert followed(state, file) == (state, [])
 

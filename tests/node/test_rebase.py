@@ -30,13 +30,13 @@ def test_nothing_changes_on_the_same_machine():
 def test_a_container_keeps_the_cpus_that_are_still_there():
     state, problems = rebased(after(pod("a", container("x", 2000))), without(LAPTOP, "5"))
     assert str(state.entries["a", "x"].cpus) == "1"
-    assert problems == ["test/a/x: CPU 5 is gone: keeps 1"]
+    assert problems == ["test/a/x: CPU 5 no longer usable on this node; keeps CPU 1"]
 
 
 def test_a_container_that_lost_all_its_cpus_shares_the_pool():
     state, problems = rebased(after(pod("a", container("x", 2000))), without(LAPTOP, "1,5"))
     assert state.entries["a", "x"].exclusive is False
-    assert problems == ["test/a/x: CPUs 1,5 are gone: shares the pool from now on"]
+    assert problems == ["test/a/x: CPUs 1,5 no longer usable on this node; runs in the shared pool"]
 
 
 @pytest.mark.parametrize("gone", ["5", "1,5"], ids=["some", "all"])
@@ -92,7 +92,7 @@ def test_the_pool_gets_a_cpu_when_nothing_else_is_left():
     assert len(state.shared_pool) == 1
     assert len(state.entries["a", "x"].cpus) == 3
     assert len(problems) == 1
-    assert "gives CPU 6 to the shared pool, which had none left: keeps 1-2,5" in problems[0]
+    assert "CPU 6 moved to the shared pool, which had no CPU left; keeps CPUs 1-2,5" in problems[0]
 
 
 def test_cpus_reserved_short_are_topped_up_at_the_next_release():
@@ -129,7 +129,7 @@ def test_of_two_owners_the_first_admitted_keeps_the_cpu():
     entries = {**state.entries, ("b", "y"): replace(state.entries["b", "y"], cpus=cpus("2,5"))}
     state, problems = rebased(replace(state, entries=entries), LAPTOP)
     assert str(state.entries["b", "y"].cpus) == "2"
-    assert problems == ["test/b/y: CPU 5 belonged to another as well: keeps 2"]
+    assert problems == ["test/b/y: CPU 5 also allocated to another container; keeps CPU 2"]
 
 
 def test_even_one_cpu_is_left_to_the_pool():

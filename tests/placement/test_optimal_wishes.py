@@ -411,7 +411,7 @@ def test_reasons_tell_what_decided():
 def test_reasons_tell_where_siblings_of_an_odd_cpu_stay():
     answer = optimal.explain(DESK, Demand(3), DESK.all & ~parse_list("7"))
     told = {label(reason): sentence(reason) for reason in answer.reasons}
-    assert told["bind"] == "cores partly used: CPU 7 allocated to other pods"
+    assert told["bind"] == "cores partly used: CPU 7 reserved or allocated to other pods"
     answer = optimal.explain(DESK, Demand(1), DESK.all)
     told = {label(reason): sentence(reason) for reason in answer.reasons}
     assert told["bind"] == "cores partly used: CPU 4 free"

@@ -285,10 +285,11 @@ def test_what_ran_before_the_machine_was_restarted_has_ended(tmp_path):
             found = await runtime.start(spec("sleep", "60"))
             await runtime.close()
             forge(state, found.id, boot_id="another")
+            os.kill(found.pid, signal.SIGKILL)
+            await eventually(lambda: not alive(found.pid))
             async with opened(state, "off") as again:
                 end = await ended(again, found.id)
                 assert (end.exit_code, end.message) == (255, "the machine was restarted while it ran")
-        await eventually(lambda: not alive(found.pid))
 
     run(main())
 
@@ -336,7 +337,8 @@ def test_a_record_that_is_no_use_does_not_keep_the_others_from_being_adopted(tmp
 def test_files_left_half_written_are_removed_but_not_those_that_are_being_written(tmp_path):
     container = tmp_path / "containers" / "a1"
     container.mkdir(parents=True)
-    ours, of_shim = [tmp_path / "instance.tmp", container / "spec.json.tmp"], container / "status.json.tmp"
+    ours = [tmp_path / ".instance.x9.tmp", container / ".spec.json.x9.tmp"]
+    of_shim = container / "status.json.tmp"
     for path in (*ours, of_shim):
         path.write_text("{")
     RecordStore(tmp_path).close()

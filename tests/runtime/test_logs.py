@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import shutil
 import time
 from datetime import UTC, datetime
 
@@ -220,6 +221,28 @@ def test_a_full_disk_loses_lines_but_not_the_container(tmp_path, monkeypatch):
         log.feed("stdout", b"lost\n")
     log.feed("stdout", b"kept\n")
     assert run(read(tmp_path / "0.log")) == b"kept\n"
+
+
+@pytest.mark.parametrize("deleted", ["0.log", "web", "pod", "logs"])
+def test_a_deleted_log_goes_on_in_a_new_file(tmp_path, deleted):
+    path = tmp_path / "logs" / "pod" / "web" / "0.log"
+    path.parent.mkdir(parents=True)
+    log = writer(path)
+    log.feed("stdout", b"before\n")
+    victim = next(one for one in (path, *path.parents) if one.name == deleted)
+    shutil.rmtree(victim) if victim.is_dir() else victim.unlink()
+    log.feed("stdout", b"after\n")
+    log.feed("stdout", b"more\n")
+    assert run(read(path)) == b"after\nmore\n"
+
+
+def test_a_deleted_data_directory_is_not_made_again_for_a_log(tmp_path):
+    path = tmp_path / "containers" / "logs" / "pod" / "web" / "0.log"
+    path.parent.mkdir(parents=True)
+    log = writer(path)
+    shutil.rmtree(tmp_path / "containers")
+    log.feed("stdout", b"after\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_log_that_cannot_be_moved_aside_goes_on_growing(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Records that are lost or unreadable: the process goes on, and what the kernel shows is recorded again."""
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -112,6 +113,93 @@ def test_running_container_with_unreadable_records_goes_on(tmp_path, mode, names
             assert not alive(pid)
         finally:
             await again.destroy(0)
+
+    run(main())
+
+
+FALSEHOODS = {
+    "ended": {"state": "exited", "wait_status": 0, "finished_at": 1.0},
+    "never started": {"state": "failed", "stage": "exec", "errno": 2, "pid": 0, "ticks": 0},
+    "another boot": {"boot_id": "00000000-0000-0000-0000-000000000000"},
+    "an earlier process": {"ticks": 1},
+}
+
+
+@both_ways
+@pytest.mark.parametrize("shim_lives", [True, False], ids=["shim", "no shim"])
+@pytest.mark.parametrize("falsehood", FALSEHOODS)
+def test_running_container_with_the_record_of_an_end_goes_on(tmp_path, mode, falsehood, shim_lives):
+    """A status that was restored from elsewhere is doubt: the process shows that the container runs."""
+    if falsehood == "never started" and not shim_lives:
+        pytest.skip("nothing but the shim shows which process is the main one")
+
+    async def main():
+        container_id, pid = await start(tmp_path, mode)
+        if not shim_lives:
+            await without_shim(pid)
+        path = tmp_path / "containers" / container_id / "status.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | FALSEHOODS[falsehood]))
+        async with opened(tmp_path, mode) as again:
+            found = await status(again, container_id)
+            assert (found.state, found.pid) == ("running", pid)
+            assert alive(pid)
+            assert "status.json not that of the running process" in again.problems[0]
+            assert str(pid) in again.problems[0]
+
+    run(main())
+
+
+@both_ways
+@pytest.mark.parametrize("link", [True, False], ids=["link", "renamed"])
+def test_containers_of_a_directory_with_another_name_are_its_own(tmp_path, mode, link):
+    """Their shims name the directory by which it was opened first; they are not another instance's."""
+
+    async def main():
+        first, second = tmp_path / "first", tmp_path / "second"
+        container_id, pid = await start(first, mode)
+        second.symlink_to(first) if link else first.rename(second)
+        async with opened(second, mode) as again:
+            found = await status(again, container_id)
+            assert (found.state, found.pid) == ("running", pid)
+            assert [one for one in await again.others() if str(tmp_path) in one.owner] == []
+
+    run(main())
+
+
+@both_ways
+@pytest.mark.parametrize("name", ["logs", "containers", "lock"])
+def test_file_of_another_type_in_the_state_directory_is_kept_and_made_again(tmp_path, mode, name):
+    async def main():
+        container_id, pid = await start(tmp_path, mode)
+        path = tmp_path / name
+        if path.is_dir():
+            shutil.rmtree(path)
+            path.write_text("x")
+        else:
+            path.unlink()
+            path.mkdir()
+        async with opened(tmp_path, mode) as again:
+            found = await status(again, container_id)
+            assert (found.state, found.pid) == ("running", pid)
+            assert f"{path}: of another file type, renamed to {name}.damaged-1" in again.problems[0]
+            assert (tmp_path / f"{name}.damaged-1").exists()
+
+    run(main())
+
+
+@both_ways
+def test_containers_with_each_others_records_go_on(tmp_path, mode):
+    async def main():
+        first, first_pid = await start(tmp_path, mode, uid="u-1", pod="one")
+        second, second_pid = await start(tmp_path, mode, uid="u-2", pod="two")
+        paths = [tmp_path / "containers" / one / "spec.json" for one in (first, second)]
+        texts = [path.read_bytes() for path in paths]
+        for path, text in zip(paths, reversed(texts), strict=True):
+            path.write_bytes(text)
+        async with opened(tmp_path, mode) as again:
+            found = {one.pod: (one.id, one.pid) for one in await again.containers()}
+            assert found == {"one": (first, first_pid), "two": (second, second_pid)}
+            assert len(again.problems) == 2
 
     run(main())
 

@@ -94,3 +94,10 @@ def test_a_line_that_does_not_fit_on_the_disk_is_an_error_and_leaves_the_rest(tm
     assert SimulatedRecords(path, list).load() == rows
     records.put(row("a", "2"))
     assert SimulatedRecords(path, list).load() == [row("a", "2")]
+
+
+def test_what_a_killed_writer_left_is_removed(tmp_path):
+    left = tmp_path / ".simulated.json.x9.tmp"
+    left.write_text("[")
+    assert SimulatedRecords(tmp_path / "simulated.json", list).load() == []
+    assert not left.exists()

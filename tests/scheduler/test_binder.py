@@ -411,6 +411,34 @@ def test_slow_preparations_take_no_worker() -> None:
     run(story, Slow(), workers=1)
 
 
+def test_bindings_in_order_go_one_by_one_to_a_node_and_keep_no_other_node_waiting() -> None:
+    def ordered(name: str, node: str = "n1") -> Bind:
+        return replace(bind(name), node=node, in_order=True)
+
+    async def story(lab: Lab) -> None:
+        held = asyncio.Event()
+
+        async def slow(request: web.Request) -> web.StreamResponse:
+            await held.wait()
+            return await failure(403, "Forbidden", "no")(request)
+
+        path = "/api/v1/namespaces/ns/pods/{}/binding"
+        lab.fake.script[path.format("a")] = [slow]
+        for name in "bcde":
+            lab.fake.script[path.format(name)] = [SUCCESS]
+        for one in (ordered("a"), ordered("b"), ordered("c"), ordered("d", "n2"), bind("e")):
+            lab.binder.put(one)
+        assert {(await lab.events.get()).uid for _ in range(2)} == {"uid-d", "uid-e"}  # type: ignore[union-attr]
+        assert lab.binder.unfinished == 3
+        held.set()
+        await lab.binder.wait_idle()
+        done = [lab.events.get_nowait() for _ in range(3)]
+        assert [one.uid for one in done] == ["uid-a", "uid-b", "uid-c"]  # type: ignore[union-attr]
+        assert isinstance(await lab.answered(ordered("e")), BindSucceeded)
+
+    run(story)
+
+
 def test_bindings_go_before_events_and_conditions() -> None:
     async def story(lab: Lab) -> None:
         held = asyncio.Event()

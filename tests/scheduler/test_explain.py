@@ -1,7 +1,9 @@
 """The scheduler's record of its decisions, and what it is made into for people."""
 
+import gc
 import io
 import tracemalloc
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 
@@ -266,6 +268,29 @@ def test_the_ring_stays_within_its_bytes_and_its_estimate_is_near_the_truth() ->
     assert it.ring.bytes <= 200_000
     assert not it.ring.of("ns", "warm-0")
     assert it.ring.of("ns", "pod-399")
+
+
+def test_a_full_record_takes_hardly_more_memory_than_it_counts() -> None:
+    it = Recorded(budget=200_000)
+    for name in ("n1", "n2", "n3"):
+        it.node(name, "core:16", 16)
+    placed: deque[Pod] = deque()
+    tracemalloc.start()
+    for number in range(250):
+        placed.append(it.pod(f"pod-{number}", "1"))
+        it.cycle(0.01)
+        if len(placed) > 24:
+            it.tell(PodChanged(it.now, placed.popleft(), None))
+    counted, records = it.ring.bytes, len(it.ring)
+    gc.collect()
+    before = tracemalloc.get_traced_memory()[0]
+    it.ring._histories.clear()
+    it.ring._with_state.clear()
+    gc.collect()
+    taken = before - tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert records < 250
+    assert 0.5 * counted < taken < 1.3 * counted
 
 
 def test_a_record_of_an_old_decision_says_that_the_allocators_terms_are_gone() -> None:

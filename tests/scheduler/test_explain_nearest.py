@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -126,6 +127,12 @@ def test_memory_is_named_with_the_amount_left() -> None:
     assert texts(found) == ["request 3072Mi memory instead of 8192Mi"]
 
 
+def test_a_request_for_a_resource_that_no_node_has_is_to_be_dropped() -> None:
+    wanting = pod("a", container("main", "cpu=2 memory=1Gi example.com/gpu=1"))
+    found = Cluster().node("n1").nearest(wanting)
+    assert texts(found) == ["drop the pod's request for example.com/gpu"]
+
+
 def test_a_taint_and_too_many_cpus_are_one_change_of_two_parts() -> None:
     cluster = Cluster().node("n1", taints=(Taint("gpu", "", "NoSchedule"),))
     found = cluster.nearest(guaranteed("a", "4"))
@@ -204,8 +211,6 @@ def test_nodes_without_cpu_ids_come_with_a_note(kind: str) -> None:
                 }
             ],
         }
-        import msgspec
-
         topology = msgspec.convert(zone, NodeResourceTopology)
         trial = Trial(default.profile(), Snapshot(cluster.nodes, {"n1": topology}, {}))
     decided = recompute.decide(trial, shared, NOW)
@@ -235,6 +240,21 @@ def test_an_event_says_what_would_help_on_the_nearest_node_and_changes_nothing()
         assert event.message.startswith("0/2 nodes are available: ")
     after = [(info.taints, info.labels, dict(info.pods), info.state) for info in core.cluster.placeable()]
     assert after == before
+
+
+def test_an_event_names_no_remedy_for_cpus_on_a_node_that_another_rule_excludes() -> None:
+    core = SchedulerCore()
+    for name, cpus in (("n1", 2), ("n2", 8)):
+        core.handle(NodeChanged(0, None, objects.node(name, 8, labels={"kubernetes.io/hostname": name})))
+        state = objects.state(f"core:{cpus}", name, reserved=CPUSet([0]), policy="pools")
+        core.handle(TopologyChanged(0, None, objects.topology(name, state)))
+    rule = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "none"}}}
+    terms = msgspec.json.encode({"requiredDuringSchedulingIgnoredDuringExecution": [rule]})
+    asked = guaranteed("a", "2", affinity=Affinity(pod_affinity=msgspec.Raw(terms)))
+    core.handle(PodChanged(0, None, replace(asked, spec=replace(asked.spec, scheduler_name=core.name))))
+    (event,) = [one for one in core.handle(CycleDue(0)) if isinstance(one, RecordPodEvent)]
+    assert event.nearest is None  # On n1 only one CPU is free, but no CPU would help there.
+    assert event.help == "Nearest is n2: drop the pod's podAffinity."
 
 
 def test_no_node_is_told_to_take_the_name_or_place_of_another() -> None:

@@ -139,6 +139,15 @@ def test_filter_keeps_the_nodes_with_the_cpus_and_claims_nothing() -> None:
     run(story)
 
 
+def test_null_members_of_a_pod_count_as_absent() -> None:
+    async def story(it: Asked) -> None:
+        pod = await it.pod("a", "4")
+        pod["metadata"]["creationTimestamp"] = pod["metadata"]["labels"] = pod["spec"]["nodeSelector"] = None
+        assert (await it.filter(pod, "n1", "n2"))["NodeNames"] == ["n2"]
+
+    run(story)
+
+
 def test_whole_nodes_are_answered_as_they_came() -> None:
     async def story(it: Asked) -> None:
         pod = await it.pod("a", "4")

@@ -1,4 +1,4 @@
-"""What the extension points of attempts take: measured for one attempt of ten, by the daemon's clock."""
+"""What the extension points of attempts take: each attempt is measured, by the daemon's clock."""
 
 import asyncio
 import dataclasses
@@ -7,13 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from corelane.kube.client import KubeClient
-from corelane.kube.pod import Pod
+from corelane.kube.pod import Pod, SchedulingGate
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.pods import PodInfo
-from corelane.scheduler.daemon.extension_points import SAMPLED, TimedPoints
+from corelane.scheduler.daemon.extension_points import TimedPoints
 from corelane.scheduler.daemon.metrics import SchedulerMetrics
-from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
+from corelane.scheduler.events import BindFailed, CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Scope, Wait
 from corelane.scheduler.plugins import default
 from corelane.scheduler.scheduler import Scheduler
@@ -126,11 +126,31 @@ def test_a_point_has_the_status_of_its_plugins(
     assert lab.taken().get("PreBindPreFlight", (0, ""))[1] == ("Skip" if waits else "")
 
 
-def test_one_attempt_of_ten_is_measured() -> None:
+def test_every_attempt_is_measured() -> None:
     lab = Lab()
-    for number in range(2 * SAMPLED + 1):
+    for number in range(5):
         lab.attempt(f"p{number}", "100m" if number else "1")
-    assert sum(point == "PreFilter" for _, point, *_ in lab.seen) == 3
+    for name in ("PreEnqueue", "PreFilter", "Filter", "Score", "Reserve", "Permit"):
+        assert sum(point == name for _, point, *_ in lab.seen) == 5
+
+
+def test_gated_pods_count_as_success_at_pre_enqueue_as_in_kube_scheduler() -> None:
+    lab = Lab()
+    one = guaranteed("p", "1")
+    gates = (SchedulingGate("example.com/wait"),)
+    gated: Pod = replace(one, spec=replace(one.spec, scheduler_name=OURS, scheduling_gates=gates))
+    lab.core.handle(PodChanged(0, None, gated))
+    lab.core.handle(CycleDue(0))
+    assert lab.seen == [(0, "PreEnqueue", "Success", OURS)]
+
+
+def test_what_was_reserved_is_undone_once_and_measured() -> None:
+    lab = Lab()
+    lab.attempt("p")
+    uid = next(iter(lab.core.bindings)).uid
+    assert "Unreserve" not in lab.taken()
+    lab.core.handle(BindFailed(0, uid, "rejected", "no"))
+    assert lab.taken()["Unreserve"][1] == "Success"
 
 
 def test_the_daemon_measures_its_scheduler() -> None:

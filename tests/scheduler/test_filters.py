@@ -17,7 +17,7 @@ from corelane.scheduler.plugins import tolerations
 from support.objects import node
 from support.pods import pod
 
-LABELLED = node("n1", labels={"zone": "a", "cores": "16", "text": "x"})
+LABELLED = node("n1", labels={"zone": "a", "cores": "16", "text": "x", "huge": "9" * 19})
 
 
 def term(*rules: tuple[str, str, tuple[str, ...]], names: tuple[str, ...] = ()) -> NodeSelectorTerm:
@@ -44,6 +44,9 @@ def term(*rules: tuple[str, str, tuple[str, ...]], names: tuple[str, ...] = ()) 
         (("cores", "Lt", ("16",)), False),
         (("text", "Gt", ("1",)), False),
         (("cores", "Gt", ("x",)), False),
+        (("cores", "Lt", ("9223372036854775807",)), True),
+        (("cores", "Lt", ("9223372036854775808",)), False),
+        (("huge", "Gt", ("1",)), False),
         (("cores", "Gt", ("1", "2")), False),
         (("absent", "Lt", ("1",)), False),
         (("zone", "Near", ("a",)), False),

@@ -40,4 +40,17 @@ def test_collections_do_not_reach_what_was_listed_and_release_gives_it_up() -> N
 def test_young_objects_are_collected_in_small_portions() -> None:
     memory.collect_young()
     youngest, older, _ = gc.get_threshold()
-    assert youngest * older <= 100_000
+    assert youngest * older <= 50_000
+
+
+def test_objects_that_replace_others_do_not_become_many_before_they_are_collected() -> None:
+    memory.collect_young()
+    objects, young = [[None] for _ in range(30_000)], memory.YoungObjects()
+    gc.collect()
+    most = 0
+    for begin in range(0, len(objects), 10):
+        for place in range(begin, begin + 10):
+            objects[place] = [None]  # One object more, and one less: none more for the collector.
+        young.event_handled()
+        most = max(most, len(gc.get_objects(0))) if begin % 1000 == 0 else most
+    assert most < 10_000

@@ -32,7 +32,7 @@ from corelane.scheduler.events import (
     TopologyChanged,
 )
 from corelane.scheduler.framework.profile import Profile
-from corelane.scheduler.instructions import Bind, Instruction, RecordNodeEvent, SetCondition
+from corelane.scheduler.instructions import Bind, Instruction, RecordNodeEvent, RecordPodEvent, SetCondition
 from corelane.scheduler.plugins import default
 from corelane.scheduler.plugins.node_resource_topology import NodeResourceTopologyMatch
 from corelane.scheduler.scheduling import SchedulerCore
@@ -158,6 +158,13 @@ def test_a_container_that_no_zone_holds_is_refused_with_the_zones() -> None:
         "NUMA node: 0: 4000m, 1: 3500m (policy single-numa-node). "
         "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
     )
+
+
+def test_a_refusal_names_memory_with_its_unit() -> None:
+    lab = Lab()
+    lab.publish(zones({"cpu": 4, "memory": "512Mi"}, {"cpu": 4}))
+    told = str(lab.place(guaranteed("a", "1", memory="1Gi")))
+    assert "container main requests 1Gi memory, available by NUMA node: 0: 512Mi (policy" in told
 
 
 def test_scope_pod_needs_one_zone_for_all_containers() -> None:
@@ -352,6 +359,22 @@ def damaged(one: Pod) -> Pod:
     return replace(one, metadata=replace(one.metadata, annotations=annotations))
 
 
+def test_a_bound_pod_whose_cpus_cannot_be_read_has_one_event() -> None:
+    lab = Lab()
+    broken = guaranteed("a", "2", node="n", annotations={keys.RESOURCE_STATUS: "{"}, labels=LSR)
+    started = replace(broken, status=PodStatus(phase="Running"))
+    fine = recorded("b", "2-5")
+    changes = ((None, broken), (broken, started), (None, fine))
+    told = [lab.tell(PodChanged(1, old, new)) for old, new in changes]
+    assert [[type(one) for one in events] for events in told] == [[RecordPodEvent], [], []]
+    (event,) = told[0]
+    assert isinstance(event, RecordPodEvent)
+    assert (event.type, event.reason) == ("Warning", "CPUsUnknown")
+    assert event.message.startswith(
+        f"CPUs of the pod cannot be read: metadata.annotations[{keys.RESOURCE_STATUS}]"
+    )
+
+
 def test_a_bound_pod_keeps_its_cpus_when_its_record_becomes_unreadable() -> None:
     lab = Lab()
     lab.publish(koordlets("core:16"))
@@ -373,6 +396,17 @@ def test_exclusive_pods_stay_off_a_node_with_a_pod_whose_cpus_were_never_readabl
     lab.now += 400
     done = lab.tell(CycleDue(lab.now))
     assert [one.pod.metadata.name for one in done if isinstance(one, Bind)] == ["new"]
+
+
+def test_bindings_go_in_order_to_kubelets_that_allocate_cpus() -> None:
+    static = {keys.CPU_MANAGER_POLICY: '{"policy": "static", "reservedCPUs": "0"}'}
+    orders = []
+    for published in (koordlets(**static), koordlets(), zones(FOUR)):
+        lab = Lab()
+        lab.publish(published)
+        binds = lab.place(guaranteed("a", "2")), lab.place(pod("b", container("main", "cpu=500m", "")))
+        orders.append([isinstance(one, Bind) and one.in_order for one in binds])
+    assert orders == [[True, False], [False, False], [False, False]]
 
 
 def test_container_cpusets_win_over_resource_status() -> None:
@@ -455,6 +489,13 @@ def requiring(name: str, cpus: str, policy: str, numa: str = "") -> Pod:
         annotations[keys.NUMA_TOPOLOGY_SPEC] = json.dumps({"numaTopologyPolicy": numa})
     labels = {keys.QOS_CLASS: "LSR"}
     return guaranteed(name, cpus, labels=labels, annotations=annotations, priority=9500)
+
+
+@pytest.mark.parametrize("policy", ["FullPCPUs", "SpreadByPCPUs"])
+def test_without_smt_a_static_kubelet_meets_every_bind_policy(policy: str) -> None:
+    lab = Lab(cpus=16)
+    lab.publish(koordlets("socket:2 numa:1 core:8 smt:1", **STATIC))
+    assert not isinstance(lab.place(requiring("p", "3", policy)), str)
 
 
 @pytest.mark.parametrize(
@@ -649,10 +690,14 @@ def without_ledger(**config: Any) -> NodeResourceTopology:
     return replace(obj, metadata=replace(obj.metadata, annotations=rest))
 
 
+@pytest.mark.parametrize("lost", [(), (keys.MACHINE,)])
 @pytest.mark.parametrize("policy", ["static", "pools"])
-def test_a_node_of_corelanes_that_lost_its_ledger_is_damaged(policy) -> None:
+def test_a_node_of_corelanes_that_lost_its_ledger_is_damaged(policy, lost) -> None:
     lab = Lab()
-    lab.publish(without_ledger(policy=policy))
+    obj = without_ledger(policy=policy)
+    for key in lost:
+        del obj.metadata.annotations[key]
+    lab.publish(obj)
     assert lab.node().cpus.kind is NodeKind.DAMAGED
     assert "without a ledger; restart the agent on the node" in lab.node().problem
     told = str(lab.place(guaranteed("a", "1")))
@@ -677,8 +722,8 @@ def test_a_fault_is_one_event_about_the_node_until_it_changes() -> None:
     assert event.message == lab.node().problem
 
 
-def with_config(**changes: Any) -> NodeResourceTopology:
-    obj = objects.topology("n", objects.state("core:8", "n", policy="pools"))
+def with_config(policy: str = "pools", **changes: Any) -> NodeResourceTopology:
+    obj = objects.topology("n", objects.state("core:8", "n", policy=policy))
     ledger = json.loads(obj.metadata.annotations[keys.CPU_ALLOCATIONS])
     ledger["config"]["pools"] |= changes
     annotations = {**obj.metadata.annotations, keys.CPU_ALLOCATIONS: json.dumps(ledger)}
@@ -689,9 +734,10 @@ def with_config(**changes: Any) -> NodeResourceTopology:
     "changes",
     [{"profile": [0]}, {"profile": []}, {"bind": "ConstrainedBurst"}, {"node_bind": "ConstrainedBurst"}],
 )
-def test_settings_that_make_no_sense_are_damage_and_end_nothing(changes) -> None:
+@pytest.mark.parametrize("policy", ["pools", "static"])
+def test_settings_that_make_no_sense_are_damage_and_end_nothing(policy, changes) -> None:
     lab = Lab()
-    lab.publish(with_config(**changes))
+    lab.publish(with_config(policy, **changes))
     assert "invalid NodeResourceTopology" in str(lab.place(guaranteed("a", "2")))
     assert f"config: {next(iter(changes))}" in lab.node().problem
 
@@ -716,6 +762,23 @@ def test_any_setting_in_a_ledger_leaves_the_scheduler_working(data: st.DataObjec
     lab.publish(replace(obj, metadata=replace(obj.metadata, annotations=annotations)))
     for name in "abc":
         lab.place(guaranteed(name, "2", labels={keys.QOS_CLASS: "LSR"}, priority=9500))
+
+
+@pytest.mark.parametrize("amount", ["9" * 400, "1e30", "-1", "0", ""])
+@pytest.mark.parametrize("policy", ["Restricted", "SingleNUMANodePodLevel", "BestEffort"])
+def test_koordlets_zones_with_any_amount_or_none_at_all_end_nothing(policy, amount) -> None:
+    asked = guaranteed("a", "2", labels={keys.QOS_CLASS: "LSR"}, priority=9500)
+    for resource in (None, "cpu", "memory"):
+        plain = msgspec.to_builtins(koordlets()) | {"topologyPolicies": [policy]}
+        listed = [one for zone in plain["zones"][1:] for one in zone.get("resources", ())]
+        for one in listed:
+            if one["name"] == resource:
+                one["allocatable"] = amount
+        if resource is None:
+            plain["zones"] = []
+        lab = Lab(cpus=16)
+        lab.publish(msgspec.convert(plain, NodeResourceTopology))
+        lab.place(asked)
 
 
 def test_without_an_object_totals_decide_and_pods_with_exclusive_cpus_stay_away() -> None:

@@ -170,6 +170,40 @@ _ARGS = "profiles:\n- pluginConfig: [{name: %s}]\n"
             ["addedAffinity", "'Inn'", "DoesNotExist"],
         ),
         (
+            _ARGS
+            % (
+                "NodeAffinity, args: {addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution:"
+                " {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Gt, values: [x]}]}]}}}"
+            ),
+            ["addedAffinity", "a Gt [x] can match no node"],
+        ),
+        (
+            _ARGS % "NodeAffinity, args: {addedAffinity: {required: {}}}",
+            ["addedAffinity.required: {}: there is no such field", "requiredDuring"],
+        ),
+        *(
+            (
+                _ARGS % f"NodeResourcesFit, args: {{scoringStrategy: {{resources: {resources}}}}}",
+                ["args of NodeResourcesFit", "scoringStrategy.resources", "only cpu and memory"],
+            )
+            for resources in ("cpu", "[cpu, memory]", "[1]", "[{name: cpu}, {name: cpu}, {name: memory}]")
+        ),
+        (_ARGS % "NodeResourcesFit, args: {kind: FooArgs}", ["args.kind: 'FooArgs'", "NodeResourcesFitArgs"]),
+        (
+            _ARGS
+            % ("PodTopologySpread, args: {defaultingType: List, defaultConstraints: [{topologKey: z}]}"),
+            ["defaultConstraints[0].topologKey: 'z': there is no such field: use topologyKey"],
+        ),
+        (
+            _ARGS
+            % (
+                "PodTopologySpread, args: {defaultingType: List, defaultConstraints: ["
+                "{maxSkew: 1, topologyKey: z, whenUnsatisfiable: DoNotSchedule},"
+                " {maxSkew: 2, topologyKey: z, whenUnsatisfiable: DoNotSchedule}]}"
+            ),
+            ["defaultConstraints[1].topologyKey z: given twice with DoNotSchedule"],
+        ),
+        (
             "leaderElection: {resourceLock: endpoints}\n",
             ["leaderElection.resourceLock", "'endpoints'", "leases"],
         ),
@@ -182,6 +216,10 @@ _ARGS = "profiles:\n- pluginConfig: [{name: %s}]\n"
         (
             "profiles:\n- pluginConfig: [{name: CPUPlacement, args: {bindPolicy: Full}}]\n",
             ["CPUPlacement", "'Full'", "FullPCPUs"],
+        ),
+        (
+            "profiles:\n- pluginConfig: [{name: CPUPlacement, args: {bindPolicy: ConstrainedBurst}}]\n",
+            ["bindPolicy 'ConstrainedBurst': use one of FullPCPUs, SpreadByPCPUs"],
         ),
         (
             "profiles:\n- pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: X}}}]\n",
@@ -445,6 +483,30 @@ def test_another_packages_plugin_decides() -> None:
         core.handle(PodChanged(0, None, one))
         nodes += [bind.node for bind in core.handle(CycleDue(1)) if isinstance(bind, Bind)]
     assert nodes == ["b", "c"]
+
+
+class _Odd:
+    """What a package may offer by mistake."""
+
+    def __init__(self, **attributes: object) -> None:
+        vars(self).update(attributes)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: _Odd(name="Other"), "its attribute \"name\" is 'Other': use 'Mine'"),
+        (lambda: None, 'its attribute "name" is None'),
+        (lambda: _Odd(name="Mine", filter=lambda *_: None), 'it has filter, but no attribute "scope"'),
+        (lambda: {}["x"], "KeyError: 'x'"),
+        (sys, "is a module, and cannot be called"),
+    ],
+)
+def test_another_packages_unusable_plugin_is_refused_with_what_it_lacks(made: object, said: str) -> None:
+    text = HEAD + "profiles:\n- plugins: {multiPoint: {enabled: [{name: Mine}]}}\n"
+    with pytest.raises(ConfigurationError, match="Mine") as caught:
+        configuration.parse(text, "s.yaml", profiles.offer({"Mine": made}))  # type: ignore[dict-item]
+    assert said in str(caught.value)
 
 
 def test_each_profile_decides_about_its_own_pods() -> None:

@@ -73,10 +73,21 @@ class KubeletLab:
                 self.core.handle(BindSucceeded(self.now, one.pod.metadata.uid))
                 assert not one.assignments
                 old = self.pods[one.pod.metadata.uid]
-                self.seen(replace(old, spec=replace(old.spec, node_name="n")))
+                started = replace(old.status, start_time=f"2026-11-28T01:00:{self.bound:02}Z")
+                self.seen(replace(old, spec=replace(old.spec, node_name="n"), status=started))
                 self.kubelet, decision = nodes.admit(self.kubelet, translate.request(old))
                 assert decision.admitted, decision.message
                 self.bound += 1
+
+    def restart(self) -> None:
+        """Start another scheduler: pods are listed by name, and the CPUs of none are reported."""
+        self.core = SchedulerCore()
+        self.core.handle(NodeChanged(0, None, objects.node("n", 16, memory="64Gi")))
+        for one in sorted(self.pods.values(), key=lambda one: one.metadata.name):
+            self.core.handle(PodChanged(self.now, None, one))
+        self.kubelet, before = nodes.new(MACHINE, self.kubelet.config), self.kubelet
+        self.report()
+        self.kubelet = before
 
     def seen(self, new: Pod) -> None:
         self.core.handle(PodChanged(self.now, self.pods.get(new.metadata.uid), new))
@@ -121,6 +132,17 @@ def test_the_replay_fills_the_node() -> None:
     for number in range(9):
         lab.place(f"p{number}", [2])
     assert lab.bound == 7
+
+
+def test_after_a_restart_pods_are_replayed_in_the_order_in_which_they_were_started() -> None:
+    lab = KubeletLab({}, ("single-numa-node", "container"))
+    lab.place("b", [4])
+    lab.place("a", [5])
+    lab.restart()
+    lab.place("c", [4])
+    assert lab.bound == 2, "3 CPUs are free on each NUMA node"
+    lab.place("d", [3])
+    assert lab.bound == 3
 
 
 def test_a_pod_stays_where_it_was_foreseen_though_an_earlier_one_ends_unreported() -> None:

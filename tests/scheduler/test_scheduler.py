@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -14,13 +14,16 @@ from corelane.apiserver.http.server import APIServer
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.client import APIError, KubeClient
-from corelane.kube.meta import condition
+from corelane.kube.decode import Listing
+from corelane.kube.meta import Object, condition
 from corelane.kube.objects import Event, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.node import NodeState
 from corelane.scheduler import Scheduler, SchedulerReporter
 from corelane.scheduler.cache.nodes import NodeCache
 from support import objects
+
+T = TypeVar("T", bound=Object)
 
 TOKEN = "token"
 
@@ -109,11 +112,22 @@ class Cluster:
             await asyncio.sleep(0.02)
 
 
-def run(story: Callable[[Cluster], Awaitable[None]]) -> None:
+class WithoutV1Alpha2(KubeClient):
+    """A client that is answered as where NodeResourceTopology is defined as v1alpha1 only."""
+
+    async def list(self, kind: type[T], **where: Any) -> Listing[T]:
+        if kind is NodeResourceTopology:
+            raise APIError(404, "NotFound", "the server could not find the requested resource")
+        return await super().list(kind, **where)
+
+
+def run(story: Callable[[Cluster], Awaitable[None]], sees: type[KubeClient] = KubeClient) -> None:
+    """Run a story beside a scheduler whose client is of class `sees`."""
+
     async def main() -> None:
         server = APIServer(tokens={TOKEN: User("admin", ("system:masters",))})
         await server.start()
-        client = KubeClient.connect_to(server.url, TOKEN)
+        client = sees.connect_to(server.url, TOKEN)
         told = Told()
         scheduler = asyncio.create_task(Scheduler(client, reporter=told).run())
         try:
@@ -149,6 +163,16 @@ def test_a_pod_is_bound_with_its_cpus_and_an_event_says_so() -> None:
         assert cluster.told.errors == []
 
     run(story)
+
+
+def test_topologies_are_read_where_v1alpha1_is_their_only_version() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.node("n1", "core:8", 8)
+        await cluster.pod("a", "2")
+        annotations = (await cluster.placed("a")).metadata.annotations
+        assert json.loads(annotations[keys.RESOURCE_STATUS]) == {"cpuset": "1-2"}
+
+    run(story, WithoutV1Alpha2)
 
 
 def test_a_pod_that_fits_nowhere_says_why_and_is_placed_when_it_can() -> None:

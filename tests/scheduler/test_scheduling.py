@@ -350,7 +350,8 @@ def test_labels_of_a_node_count_where_koordlet_publishes_and_as_soon_as_they_cha
         for key, text in published.metadata.annotations.items()
         if key not in {keys.MACHINE, keys.CPU_ALLOCATIONS}
     }
-    published = replace(published, metadata=replace(published.metadata, annotations=koordlets))
+    metadata = replace(published.metadata, annotations=koordlets, labels={})
+    published = replace(published, metadata=metadata)
     only_full = labelled({keys.NODE_BIND_POLICY: "FullPCPUsOnly"})
     story.tell(TopologyChanged(0, None, published))
     story.tell(NodeChanged(0, None, only_full))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from corelane.kube.pod import Pod
 from corelane.reasons import Code, Reason
 from corelane.scheduler import cycle as cycles
-from corelane.scheduler import scheduling, vectors
+from corelane.scheduler import scheduling, search, vectors
 from corelane.scheduler.attempts import Attempt
 from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
 from corelane.scheduler.cache.pods import PodInfo
@@ -181,7 +181,7 @@ def outcome(core: SchedulerCore, between: Callable[[int], None] = lambda _: None
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cycles, "MOST_ADMISSIONS", 1)
     monkeypatch.setattr(cycles, "COUNTED_AT_ONCE", 2)
-    monkeypatch.setattr(scheduling, "JUDGED_AT_ONCE", 1)
+    monkeypatch.setattr(search, "JUDGED_AT_ONCE", 1)
     monkeypatch.setattr(vectors, "ROWS_AT_ONCE", 2)
     monkeypatch.setattr(scheduling, "SETTLED_AT_ONCE", 4)
     monkeypatch.setattr(preemption, "DRY_RUNS_AT_ONCE", 1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from corelane.apiserver.http.auth import User
 from corelane.apiserver.http.server import APIServer
-from corelane.app.up import tls
+from corelane.app.up import certificates, tls  # noqa: F401 - loaded, so that no process is started
 
 TOKEN = "admintoken"
 

@@ -32,7 +32,7 @@ INSIDE = "CORELANE_GUEST" in os.environ
 """Whether this process runs in a guest."""
 
 BOOTS, BOOT_SECONDS = 2, 120.0
-SECONDS = 900.0
+SECONDS = 1500.0
 """For all boots and all tests of one run."""
 TEST_SECONDS = 240
 RELEASE = "1.7"

@@ -55,3 +55,10 @@ def workload(
         "PodTemplate": f"metadata: {{name: web}}\ntemplate: {template}",
     }.get(kind, f"metadata: {{name: web}}\nspec: {{template: {template}}}")
     return f"apiVersion: apps/v1\nkind: {kind}\n{body}\n"
+
+
+def limit_range(item: str, name: str = "lr", namespace: str = "") -> str:
+    """A LimitRange with one item for containers, `item` in flow style without braces."""
+    meta = f"{{name: {name}, namespace: '{namespace}'}}"
+    limits = f"[{{type: Container, {item}}}]"
+    return f"apiVersion: v1\nkind: LimitRange\nmetadata: {meta}\nspec: {{limits: {limits}}}\n"

@@ -135,7 +135,7 @@ def test_upgrade_installs_what_is_not_there(helm: Helm, kubectl: program.Kubectl
     helm("upgrade", "--install", "two", str(chart), "--create-namespace", "-n", "apps", "--wait")
     names = {item["metadata"]["name"] for item in kubectl.json("get", "secrets", "-n", "apps")["items"]}
     assert names == {"two-password", "sh.helm.release.v1.two.v1"}
-    helm("uninstall", "two", "-n", "apps", "--wait")
+    helm("uninstall", "two", "-n", "apps", "--wait", "--cascade", "foreground", "--timeout", "60s")
     assert kubectl("get", "secrets", "-n", "apps", "-o", "name").stdout == ""
 
 
@@ -144,6 +144,8 @@ def test_kubectl_shows_who_calls_and_what_is_allowed(kubectl: program.Kubectl) -
         assert "system:masters" in kubectl("auth", "whoami").stdout
     assert kubectl("auth", "can-i", "create", "pods").stdout.strip() == "yes"
     assert kubectl("auth", "can-i", "get", "/metrics").stdout.strip() == "yes"
+    assert kubectl("auth", "can-i", "create", "pods", "--as=bob", code=1).stdout.strip() == "no"
+    assert 'User "bob" cannot list' in kubectl("get", "pods", "--as=bob", code=1).stderr
     listed = kubectl("auth", "can-i", "--list").stdout
     assert "*.*" in listed
     assert "selfsubjectaccessreviews.authorization.k8s.io" in listed

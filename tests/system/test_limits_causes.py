@@ -9,19 +9,25 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from corelane.app.limits import advise, sites
+from corelane.app.limits.advise import AdviseOptions, NodeSource, RecordSource
+from corelane.app.limits.sites import CgroupSource
 from corelane.cli import main
-from support import contended_groups
+from corelane.view import limits_watch
+from support import contended_groups, sched_trace
 from support.contended_groups import BURSTS, SERVER, SPIN, Lab
 
 pytestmark = pytest.mark.system
 
-ATTEMPTS = 3
+ATTEMPTS = 5
+BUSY_CPUS = 0.3
+"""Of other work, above which a run says nothing: who waits for it at which moment is estimated from looks."""
 CPU = max(os.sched_getaffinity(0))
 ONE, TWO = str(CPU), ",".join(map(str, sorted(os.sched_getaffinity(0))[-2:]))
 
@@ -35,17 +41,24 @@ def watched(lab: Lab, seconds: float = 3.0) -> dict:
     return row
 
 
+class DisturbedError(AssertionError):
+    """Other work on the machine took too much of the CPUs."""
+
+
 def repeat(case: Callable[[Lab], None]) -> None:
-    """Once without an error, of some attempts."""
-    for attempt in range(ATTEMPTS):
+    """Once without an error, of some attempts; skips where all of them were disturbed."""
+    failed: list[AssertionError] = []
+    for _ in range(ATTEMPTS):
         with contended_groups.lab() as lab:
             try:
                 case(lab)
-            except AssertionError:
-                if attempt == ATTEMPTS - 1:
-                    raise
+            except AssertionError as error:
+                failed.append(error)
             else:
                 return
+    if all(isinstance(error, DisturbedError) for error in failed):
+        pytest.skip(f"the machine is busy: {failed[-1]}")
+    raise next(error for error in failed if not isinstance(error, DisturbedError))
 
 
 LIMIT, OTHERS, OWN = "limitMsPerSecond", "neighboursMsPerSecond", "ownThreadsMsPerSecond"
@@ -118,6 +131,38 @@ def test_bursts_lose_to_others_what_they_say_themselves(tmp_path: Path):
     repeat(case)
 
 
+@pytest.mark.skipif("," not in TWO, reason="needs two CPUs")
+@pytest.mark.parametrize("spinners", [0, 1])
+def test_bursts_on_two_cpus_lose_what_the_kernel_recorded(tmp_path: Path, spinners):
+    """Three threads of bursts, alone or beside a spinner; other work on the machine is in the record, too."""
+
+    def case(lab: Lab) -> None:
+        lab.group("app", cpus=TWO)
+        lab.group("beside", cpus=TWO)
+        beside = {lab.start("beside", SPIN).pid for _ in range(spinners)}
+        tids = {lab.start("app", BURSTS, tmp_path / f"bursts{seed}", seed).pid for seed in range(3)}
+        time.sleep(0.7)
+        with sched_trace.recording(tmp_path / f"corelane-{os.getpid()}-{time.monotonic_ns()}") as trace:
+            time.sleep(0.2)
+            live = NodeSource(CgroupSource(groups=(lab.directory("app"),)), 3.0)
+            begin = time.monotonic()
+            (found,), _ = live.measure(sites.ALL)
+            end = time.monotonic()
+            (trace / "tracing_on").write_text("0")
+            recorded = (trace / "trace").read_bytes()
+        record = sched_trace.Truth(tids, [int(cpu) for cpu in TWO.split(",")], begin, end, beside=beside)
+        truth = record.read(recorded)
+        if record.foreign > BUSY_CPUS:
+            raise DisturbedError(f"other work used {record.foreign:.2f} CPUs")
+        assert found.losses is not None
+        assert truth["own"] > 50
+        for name, amount in truth.items():
+            margin = 60 + 0.08 * sum(truth.values())
+            assert getattr(found.losses, name) == pytest.approx(amount, abs=margin), (truth, found.losses)
+
+    repeat(case)
+
+
 def answered(path: Path, begin: float) -> tuple[int, list[tuple[float, float]]]:
     """Requests due since then, and those of them that were answered: due and latency in s."""
     lines = [line.split() for line in path.read_text().splitlines()[:-1]]
@@ -156,5 +201,49 @@ def test_the_advised_request_gives_what_was_predicted(tmp_path: Path):
         assert row["usedMsPerSecond"] == pytest.approx(150, abs=15)
         _, done = answered(tmp_path / "after", 0.0)
         assert sorted(took for _, took in done)[len(done) // 2] < 0.5
+
+    repeat(case)
+
+
+def differences(one: object, other: object, where: str = "") -> Iterator[str]:
+    """Where two results are not the same; a record has three decimals."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        for key in one:
+            yield from differences(one[key], other[key], f"{where}.{key}")
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for number, pair in enumerate(zip(one, other, strict=True)):
+            yield from differences(*pair, f"{where}[{number}]")
+    elif isinstance(one, float) and isinstance(other, float):
+        if abs(one - other) > 0.01:
+            yield f"{where}: {one} {other}"
+    elif one != other:
+        yield f"{where}: {one!r} {other!r}"
+
+
+def test_a_real_measurement_written_and_read_back_gives_the_same_advice(tmp_path: Path):
+    """Work with pauses, of a small weight beside a spinner: its request is raised, by the record, too."""
+
+    def case(lab: Lab) -> None:
+        lab.group("app", cpus=ONE, shares=102)
+        lab.group("beside", cpus=ONE)
+        lab.start("beside", SPIN)
+        lab.start("app", SERVER, tmp_path / "served")
+        time.sleep(0.7)
+        live = NodeSource(CgroupSource(groups=(lab.directory("app"),)), 6.0)
+        measured, notes = live.measure(sites.ALL)
+        seconds = measured[0].rates.seconds
+        tree = limits_watch.plain(measured, notes, seconds, "now", sites.node(Path("/")))
+        (tmp_path / "record.json").write_text(json.dumps(tree))
+        live.measure = lambda _selected: (list(measured), [])  # type: ignore[method-assign]
+        times = range(150)
+        late = "\n".join(f"{due / 15} {100 if due < 90 else 60_000}" for due in times)
+        (tmp_path / "log").write_text(late)
+        said = list[str]()
+        options = AdviseOptions("json", latency=str(tmp_path / "log"))
+        for source in (live, RecordSource(tmp_path / "record.json")):
+            assert advise.main(source, options, said.append) == 0
+        first, second = map(json.loads, said)
+        assert list(differences(first, second)) == []
+        assert first["advice"][0]["recommended"] == "raise-request", first
 
     repeat(case)

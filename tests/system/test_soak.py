@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.system
 
 ROOT = Path(__file__).parents[2]
-SHORT = {"pods": 50, "watches": 50, "kills": 8, "faults": 12, "steady": 60, "idle": 25}
+SHORT = {"churn": 0, "pods": 50, "watches": 50, "kills": 8, "faults": 12, "steady": 60, "idle": 25}
 """About three minutes on two cores. Memory is judged in the long run alone: it takes half an hour."""
 SEED = os.environ.get("CORELANE_SEED", "")
 
@@ -37,4 +37,6 @@ def test_corelane_up_survives_kills_and_broken_files_and_leaves_nothing():
         "end",
     ]
     assert len(report["steps"]) == SHORT["faults"]
-    assert done.returncode == 0, done.stdout
+    assert all(report["checked"].values()), report["checked"]
+    figures = {"idle_core_share", "memory_mb", "start_median_s"}  # `make soak` judges them: machines differ
+    assert figures <= report["figures"].keys(), done.stderr

@@ -22,7 +22,7 @@ from corelane.agent.lifecycle.container_env import NodeFields
 from corelane.agent.lifecycle.events import DrainRequested, PodSeen
 from corelane.agent.lifecycle.instructions import CHANGES
 from corelane.agent.lifecycle.lifecycle import Lifecycle
-from corelane.agent.lifecycle.pod_manifest import RunPod, pod_plan
+from corelane.agent.lifecycle.pod_manifest import RunPod, plans_alike, pod_plan
 from corelane.agent.lifecycle.reported_status import PodHost
 from corelane.agent.lifecycle_execution import LifecycleExecution
 from corelane.agent.node_upkeep import NodeUpkeep
@@ -287,6 +287,8 @@ class Agent:
                 self._put(events.PodGone(uid=change.old.metadata.uid, **self._clocks.times()))
             return
         self._pods[pod.metadata.uid] = pod
+        if change.old is not None and plans_alike(change.old, pod):
+            return  # most often a status that this agent wrote
         capabilities = self._runtime.capabilities
         plan = pod_plan(pod, processes=capabilities.plain_processes, limits_memory=capabilities.memory_limits)
         self._put(PodSeen(plan=plan, **self._clocks.times()))

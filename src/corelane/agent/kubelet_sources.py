@@ -70,6 +70,8 @@ class KubeletSources:
         self._node_watch.follow_pods(False)
         self.pods_source.note_ok(named_count(len(self.pods.pods), "pod"))
         self._report_allocations()
+        # The state file may have named the pods' CPUs before the kubelet listed them.
+        self._owner.publish_kubelet_cpusets()
 
     async def find_pod(self, uid: str, seconds: float) -> bool:
         """Whether a pod is known, after asking the kubelet if need be."""

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, Final
 
-import structlog
-
+from corelane import structured_log
 from corelane.agent.allocation.modes import Mode
 from corelane.agent.allocation.pods import BoundPod, StatusReason
 from corelane.agent.lifecycle.records import ContainerExit
@@ -94,7 +93,7 @@ class LogReporter(AgentReporter):
 
     def __init__(self, node: str) -> None:
         self.refused_after_binding = 0
-        self._log = structlog.get_logger("corelane.agent").bind(node=node)
+        self._log = structured_log.get_logger("corelane.agent").bind(node=node)
 
     def admitted(self, pod: BoundPod, decision: Decision) -> None:
         reasons = [f"{reason.container}: {sentence(reason)}" for reason in decision.reasons]

@@ -16,7 +16,9 @@ from typing import Any, Final
 
 import msgspec
 
+from corelane.agent import ledger_file
 from corelane.agent.allocation.instructions import PublishEvent
+from corelane.agent.ledger_file import ChangedFile
 from corelane.agent.reporting import AgentReporter
 from corelane.kernel import files
 from corelane.kube import keys
@@ -206,14 +208,6 @@ def excess_requests(ledger: NodeState) -> str:
     )
 
 
-def save_ledger(path: Path, ledger: NodeState, *, durable: bool = True) -> None:
-    """Replace the ledger's file; until the new content is on disk the old file stays.
-
-    `durable` is as of `files.write_atomic`. Raises OSError.
-    """
-    files.write_atomic(path, codec.encode(ledger), mode=0o600, durable=durable)
-
-
 def _rename_damaged(path: Path) -> Path:
     """Rename to the first free name of `ledger.json.damaged-1`, `-2` and so on."""
     names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
@@ -242,6 +236,7 @@ class StateFiles:
         self._reporter = reporter
         self._durable = durable
         self._ledger_path = directory / LEDGER_FILE
+        self._changed_file = ChangedFile(self._ledger_path)
         self._settings_path = directory / SETTINGS_FILE
         saved, self.settings_fault = recover_settings(self._settings_path)
         self._keeps_settings = saved.version != NOTHING_SAVED.version
@@ -280,7 +275,10 @@ class StateFiles:
             return f"{self._ledger_path}: {self._loaded.foreign}"
         started = time.monotonic()
         try:
-            await _to_completion(partial(save_ledger, durable=self._durable), self._ledger_path, ledger)
+            if self._durable:
+                await _to_completion(ledger_file.save_ledger, self._ledger_path, ledger)
+            else:
+                self._changed_file.save(ledger)
         except OSError as error:
             self._reporter.checkpoint_failed(str(self._ledger_path), str(error))
             return f"{self._ledger_path}: {error.strerror or error}"

@@ -3,6 +3,7 @@
 After apiserver's `pkg/endpoints/request/requestinfo.go` and apimachinery's option types and their validation.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -21,6 +22,7 @@ _VERBS = {
     "PATCH": "patch",
     "DELETE": "delete",
 }
+_INTEGER = re.compile(r"([-+]?)([0-9]+)", re.ASCII)
 _NAMESPACE_PARTS = {"status", "finalize"}
 
 ITEM = ("GET", "PUT", "PATCH", "DELETE")
@@ -182,20 +184,32 @@ def flag(query: Query, name: str) -> bool:
 
 
 def integer(query: Query, name: str) -> int | None:
+    """A parameter as a number, None if it is not there; empty it is none. Raises StatusError 400."""
     text = query.get(name)
-    if not text:
+    if text is None:
         return None
-    try:
-        return int(text, 10)
-    except ValueError:
-        raise status_errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+    match = _INTEGER.fullmatch(text)
+    number = _number(match[2]) * (-1 if match[1] == "-" else 1) if match else 0
+    if match and -(2**63) <= number < 2**63:
+        return number
+    why = "value out of range" if match else "invalid syntax"
+    raise status_errors.bad_request(f'strconv.ParseInt: parsing "{text}": {why}')
+
+
+def _number(digits: str) -> int:
+    """Their value, or one out of every range: Python refuses to read thousands of digits."""
+    digits = digits.lstrip("0")
+    return int(digits or "0") if len(digits) <= 20 else 2**64
 
 
 def revision(text: str) -> int:
     """A resourceVersion as a number. Raises ValueError with Go's words."""
     if not text.isascii() or not text.isdigit():
         raise ValueError(f'strconv.ParseUint: parsing "{text}": invalid syntax')
-    return int(text)
+    number = _number(text)
+    if number >= 2**64:
+        raise ValueError(f'strconv.ParseUint: parsing "{text}": value out of range')
+    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +230,6 @@ class ListOptions:
 def list_options(query: Query, *, watch: bool) -> ListOptions:
     """Read and validate. Raises StatusError 400 or 422."""
     options = ListOptions(
-        selection=_selection(query),
         resource_version=query.get("resourceVersion", ""),
         match=query.get("resourceVersionMatch", ""),
         limit=integer(query, "limit") or 0,
@@ -225,6 +238,7 @@ def list_options(query: Query, *, watch: bool) -> ListOptions:
         bookmarks=flag(query, "allowWatchBookmarks"),
         initial_events=flag(query, "sendInitialEvents") if "sendInitialEvents" in query else None,
         watch=watch,
+        selection=_selection(query),  # read last: wrong numbers are found first
     )
     faults = _watch_faults(options) if watch else _list_faults(options)
     if faults:

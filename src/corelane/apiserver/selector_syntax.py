@@ -75,8 +75,12 @@ def parse_labels(text: str) -> tuple[SelectorTerm, ...]:
 
 
 def parse_fields(text: str) -> tuple[SelectorTerm, ...]:
-    """Terms of a field selector: `=`, `==` and `!=`. Raises ValueError."""
-    return tuple(_field_term(term, text) for term in _split_terms(text) if term)
+    """Terms of a field selector: `=`, `==` and `!=`. Raises ValueError.
+
+    Nothing equal to nothing selects everything.
+    """
+    terms = [_field_term(term, text) for term in _split_terms(text) if term]
+    return tuple(term for term in terms if term != SelectorTerm("", "in", frozenset({""})))
 
 
 def check_fields(terms: Collection[SelectorTerm], known: Collection[str], *, strict_list: bool) -> None:
@@ -215,5 +219,5 @@ def _unescape(value: str) -> str:
     if bad := re.search(r"\\(?![\\,=])", re.sub(r"\\\\", "", value)):
         raise ValueError(f"invalid field selector: invalid escape sequence: {value[bad.start() :][:2]}")
     if "=" in re.sub(r"\\.", "", value):
-        raise ValueError("invalid field selector: unescaped character in value: =")
+        raise ValueError("invalid field selector: unescaped character in value: 61")  # Go prints its number
     return re.sub(r"\\(.)", r"\1", value)

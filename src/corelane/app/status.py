@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
+from corelane.app import kubelet_cpus
 from corelane.app.up import datadir
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
@@ -18,10 +19,11 @@ from corelane.kube.client import KubeClient
 from corelane.kube.meta import Object, condition
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
+from corelane.kube.topologies import list_topologies
 from corelane.kube.translate import TranslationError
 from corelane.node import Entry, NodeState, Refusal, Sharing, admit, why_shared
 from corelane.node.pools.classes import pod_class
-from corelane.node.recovery.takeover import takeover
+from corelane.node.recovery.takeover import Stage, Takeover, takeover
 from corelane.reasons import Code, Reason, sentence
 from corelane.view import status as view
 from corelane.view import tables
@@ -110,10 +112,10 @@ async def _read_from(client: KubeClient) -> Status:
 async def gather(client: KubeClient) -> Status:
     """Read nodes, topologies and pods, and derive the owners of CPUs."""
     nodes, topologies, pods = await asyncio.gather(
-        client.list(Node), client.list(NodeResourceTopology), client.list(Pod)
+        client.list(Node), list_topologies(client), client.list(Pod)
     )
     alive = [pod for pod in pods.items if pod.status.phase not in ENDED]
-    states = ledgers(nodes.items, topologies.items, alive)
+    states = ledgers(nodes.items, topologies, alive)
     lines = [_node(node, states.get(node.metadata.name)) for node in nodes.items]
     simulated = {line.name for line in lines if line.simulated}
     bound = [pod for pod in alive if pod.spec.node_name]
@@ -138,11 +140,16 @@ def _sorted(lines: Iterable[NodeLine]) -> tuple[NodeLine, ...]:
 def _states(
     topologies: Iterable[NodeResourceTopology], labels: Mapping[str, Mapping[str, str]]
 ) -> Iterable[tuple[str, NodeState]]:
-    """Read ledgers as the scheduler does: labels of the Node apply where koordlet publishes."""
-    for topology in topologies:
+    """Read ledgers as the scheduler does: labels of the Node apply where koordlet publishes.
+
+    Where the kubelet allocates, its settings and pods count. Objects with zones only are valid, and no
+    ledger.
+    """
+    for topology in filter(translate.names_cpus, topologies):
         name = topology.metadata.name
         try:
-            yield name, translate.state_from_topology(topology, labels=labels.get(name, {}))
+            own = kubelet_cpus.state(topology)
+            yield name, own or translate.state_from_topology(topology, labels=labels.get(name, {}))
         except TranslationError as error:
             sys.stderr.write(f"noderesourcetopology {name}: {error}\n")
 
@@ -152,8 +159,9 @@ def _with_claims(states: Mapping[str, NodeState], pods: Iterable[Pod]) -> dict[s
     found = dict(states)
     for pod in pods:
         state = found.get(pod.spec.node_name)
-        if state is not None and pod.metadata.uid not in state.pods:
-            found[pod.spec.node_name] = _with_claim(state, pod)
+        if state is None or pod.metadata.uid in state.pods or kubelet_cpus.allocates(state):
+            continue
+        found[pod.spec.node_name] = _with_claim(state, pod)
     return found
 
 
@@ -184,13 +192,14 @@ def _node(node: Node, state: NodeState | None) -> NodeLine:
         state.lent & state.best_effort_pool,
         {cpu: _owner(state, entry) for cpu, entry in state.owners().items()},
         state.config.pools.allocator if policy == "pools" else "",
-        takeover(state),
+        Takeover(Stage.KUBELET) if kubelet_cpus.allocates(state) else takeover(state),
     )
 
 
 def _owner(state: NodeState, entry: Entry) -> Owner:
     shared = ", shared with BE" if _is_shared_with_be(state, entry) else ""
-    return Owner(f"{_short(entry.pod)}/{entry.container}", f"{entry.cls}{shared}")
+    part = "" if entry.container == kubelet_cpus.WHOLE_POD else f"/{entry.container}"
+    return Owner(f"{_short(entry.pod)}{part}", f"{entry.cls}{shared}")
 
 
 def _is_shared_with_be(state: NodeState, entry: Entry) -> bool:
@@ -215,6 +224,9 @@ def container_lines(
     state = states.get(node)
     reasons = translate.placement_reasons(pod.metadata.annotations)
     for container in (*pod.spec.init_containers, *pod.spec.containers):
+        if state and kubelet_cpus.allocates(state):
+            yield _of_kubelet(pod, state, container.name)
+            continue
         entry = _entry(pod, state, container.name) if state else None
         pools = state is not None and state.config.policy == "pools"
         yield ContainerLine(
@@ -231,6 +243,24 @@ def container_lines(
             cls=entry.cls if entry and pools else "",
             lane=_runs_on(state, entry) if state and entry else "?",
         )
+
+
+def _of_kubelet(pod: Pod, state: NodeState, name: str) -> ContainerLine:
+    found, meta = kubelet_cpus.of_container(state, pod, name), pod.metadata
+    return ContainerLine(
+        namespace=meta.namespace,
+        pod=meta.name,
+        container=name,
+        node=pod.spec.node_name,
+        simulated=False,
+        qos=pod.status.qos_class,
+        cls="",
+        lane="exclusive CPUs" if found.exclusive else "shared pool",
+        exclusive=found.exclusive,
+        cpus=found.cpus,
+        state="applied" if found.cpus else "reserved",
+        why=found.why or _why_shared(pod, state, name),
+    )
 
 
 def _entry(pod: Pod, state: NodeState, name: str) -> Entry:

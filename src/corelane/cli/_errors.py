@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+
 import click
+
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Fault(click.ClickException):
@@ -39,9 +43,19 @@ def text_for_users(error: Exception) -> str | None:
     if isinstance(error, ImportError):
         package = (error.name or "").partition(".")[0]
         return _missing(package) if package in _EXTRAS else None
-    if isinstance(error, OSError) or type(error).__module__.startswith("corelane."):
+    if isinstance(error, OSError) and error.errno in _NO_SPACE and error.filename:
+        return f"cannot write {error.filename}: {error.strerror}; free space on its file system"
+    if type(error).__module__.startswith("corelane."):
         return str(error)
-    return None
+    return _system_error(error) if isinstance(error, OSError) else None
+
+
+def _system_error(error: OSError) -> str:
+    """Return file and cause; Python puts an error's number first."""
+    if error.strerror is None or error.errno is None:
+        return str(error)
+    names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+    return f"{' -> '.join(names)}: {error.strerror}" if names else error.strerror
 
 
 def _missing(package: str) -> str:

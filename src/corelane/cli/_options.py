@@ -27,7 +27,7 @@ class _Directory(click.Path):
         return super().convert(value, param, ctx)
 
 
-class _Seconds(click.FloatRange):
+class Seconds(click.FloatRange):
     """A finite number of seconds: no bound excludes NaN."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -72,7 +72,7 @@ def output(words: str) -> Callable[[_F], _F]:
 
 reconcile_seconds = click.option(
     "--reconcile-seconds",
-    type=_Seconds(1, 3600),
+    type=Seconds(1, 3600),
     metavar="SECONDS",
     help="Time between two comparisons of all containers with the kernel.  [default: 10]",
 )

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any, Final
+
 import click
 
 from corelane import __version__
-from corelane.cli import (
-    agent,
-    allocate,
-    completion,
-    demo,
-    down,
-    explain,
-    limits,
-    scheduler,
-    state,
-    status,
-    topology,
-    up,
-    vectors,
-)
 from corelane.cli._errors import Group
 
 
@@ -44,20 +33,27 @@ def version() -> None:
     click.echo(f"corelane {__version__}")
 
 
-for command in (
-    demo.demo,
-    up.up,
-    down.down,
-    agent.agent,
-    scheduler.scheduler,
-    status.status,
-    explain.explain,
-    topology.topology,
-    allocate.allocate,
-    state.state,
-    limits.limits,
-    vectors.vectors,
-    completion.completion,
-):
-    main.add_command(command)
-main.add_command(main.commands.pop("version"))
+class _Commands(dict[str, click.Command]):
+    """Commands by name; `corelane.cli.NAME` is imported when its command is first asked for."""
+
+    def __init__(self, names: Iterable[str], own: dict[str, click.Command]) -> None:
+        super().__init__(dict.fromkeys(names) | own)  # type: ignore[arg-type]  # None until then
+
+    def __getitem__(self, name: str) -> click.Command:
+        command: click.Command | None = super().__getitem__(name)
+        if command is None:
+            command = getattr(import_module(f"corelane.cli.{name}"), name)
+            self[name] = command
+        return command
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+
+_NAMES: Final = (
+    "demo up down agent scheduler status explain topology allocate state limits vectors completion"
+)
+main.commands = _Commands(_NAMES.split(), dict(main.commands))

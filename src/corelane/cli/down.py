@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--purge", is_flag=True, help="Remove the data directory's files, too.")
 @click.option(
     "--grace-seconds",
-    type=click.FloatRange(0, 3600),
+    type=_options.Seconds(0, 3600),
     default=30.0,
     show_default=True,
     help="Time between SIGTERM and SIGKILL.",
@@ -49,7 +49,8 @@ def down(
 
     Works without a server, and without the data directory: containers are found by their shims and cgroups.
     A `corelane up` that still runs is stopped first. Without --purge the objects stay: the next
-    `corelane up` starts the pods again. Exit status 1 if a process is left.
+    `corelane up` starts the pods again. Exit status 1 if a process is left, or a file that --purge was to
+    remove.
     """
     from corelane.app.up import datadir
     from corelane.app.up import down as app
@@ -58,7 +59,7 @@ def down(
         raise Fault("--instance and --data-dir exclude each other: give one of them")
     options = app.DownOptions(
         data_dir=(data_dir or datadir.default()).absolute(),
-        instance=instance or "",
+        instance=instance,
         everything=everything,
         purge=purge,
         grace_seconds=grace_seconds,
@@ -70,7 +71,7 @@ def down(
         click.echo(json.dumps(report.plain(), indent=2))
     else:
         click.echo("\n".join(report.lines()))
-    raise SystemExit(1 if report.left else 0)
+    raise SystemExit(0 if report.complete else 1)
 
 
 def _confirmed(others: Sequence[InstanceContainer]) -> bool:

@@ -50,7 +50,7 @@ def pod(
     \b
     corelane explain pod web
     corelane explain pod web -n shop -o json
-    kubectl -n corelane port-forward deploy/corelane-scheduler 10251 &
+    kubectl -n corelane-system port-forward deploy/corelane-scheduler 10251 &
     corelane explain pod web --scheduler http://127.0.0.1:10251
     """  # noqa: D301 - click wants the character itself
     from corelane.app.explain import command

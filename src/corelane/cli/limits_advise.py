@@ -10,7 +10,7 @@ import click
 from corelane.cli import _limits
 from corelane.cli._errors import Command, Fault
 from corelane.cli._limits import SourceOptions
-from corelane.cli._options import FILE, file, output
+from corelane.cli._options import FILE, Seconds, file, output
 
 if TYPE_CHECKING:
     from corelane.app.limits.sites import Selection
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0.5, max=3600),
+    type=Seconds(min=0.5, max=3600),
     default=10.0,
     show_default=True,
     help="How long to measure on this node.",

@@ -19,7 +19,7 @@ from corelane.cli._errors import Command
     "or cpus=4; may be repeated.",
 )
 @click.option(
-    "--seconds", type=click.FloatRange(0.1, 3600), help="Simulated time.  [default: the scenario's]"
+    "--seconds", type=_options.Seconds(0.1, 3600), help="Simulated time.  [default: the scenario's]"
 )
 @click.option(
     "--seeds",

@@ -11,7 +11,7 @@ import click
 from corelane.cli import _limits
 from corelane.cli._errors import Command, Fault
 from corelane.cli._limits import SourceOptions
-from corelane.cli._options import choice, file, output
+from corelane.cli._options import Seconds, choice, file, output
 
 if TYPE_CHECKING:
     from corelane.app.limits.sites import Selection
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--once", is_flag=True, help="One round: two readings with an interval between.")
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1, max=3600),
+    type=Seconds(min=0.1, max=3600),
     help="Seconds between readings.  [default: 2; with --prometheus 15]",
 )
 @click.option(

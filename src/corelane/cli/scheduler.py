@@ -15,7 +15,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def _seconds(flag: str, name: str, default: int, help_text: str) -> Callable[[_F], _F]:
-    return click.option(flag, name, type=click.FloatRange(0, 3600), help=f"{help_text}  [default: {default}]")
+    return click.option(flag, name, type=_options.Seconds(0, 3600), help=f"{help_text}  [default: {default}]")
 
 
 @click.command(cls=Command)

@@ -88,6 +88,10 @@ async def embedded_server() -> AsyncIterator[str]:
         await server.stop()
 
 
+class MalformedStepError(ValueError):
+    """A step of a scenario lacks a member, or has one of another type; the message names it."""
+
+
 async def replay_scenarios(
     scenarios: list[Scenario], open_server: OpenServer = embedded_server
 ) -> list[Outcome]:
@@ -108,7 +112,11 @@ async def replay_scenario(scenario: Scenario, open_server: OpenServer = embedded
     async with open_server() as url, aiohttp.ClientSession(timeout=timeout) as session:
         run = _Run(scenario, url, session, normalise)
         for number, step in enumerate(scenario["steps"]):
-            await _step(run, str(number), step)
+            try:
+                await _step(run, str(number), step)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                why = f"{type(error).__name__}: {error}"
+                raise MalformedStepError(f"{scenario['scenario']}[{number}] is malformed: {why}") from error
     return run.outcomes
 
 

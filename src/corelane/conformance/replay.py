@@ -127,9 +127,12 @@ def _row(path: Path, number: int, line: str) -> Row:
 
 def _kube_api(rows: list[Row], source: Source) -> Report:
     """Requests to a Kubernetes API server, replayed against a fresh embedded server for every scenario."""
-    from corelane.conformance.api_replay import replay_scenarios
+    from corelane.conformance.api_replay import MalformedStepError, replay_scenarios
 
-    outcomes = asyncio.run(replay_scenarios(list(rows)))
+    try:
+        outcomes = asyncio.run(replay_scenarios(list(rows)))
+    except MalformedStepError as error:
+        raise VectorsError(f"{source.path}: {error}") from error
     categories = []
     for name in dict.fromkeys(outcome.category for outcome in outcomes):
         results = [not outcome.differences for outcome in outcomes if outcome.category == name]

@@ -2,7 +2,7 @@
 
 As upstream's controllers: a terminating namespace is emptied and finalized; conditions and taints of nodes
 without heartbeat are set; pods, leases and topologies of deleted nodes are deleted. Its parts count the pods
-of disruption budgets, and bind claims to volumes.
+of disruption budgets, bind claims to volumes, and delete what belongs to deleted objects.
 """
 
 import asyncio
@@ -14,18 +14,32 @@ import msgspec
 
 from corelane.controller import node_health
 from corelane.controller.disruption_controller import DisruptionController
+from corelane.controller.garbage_collector import GarbageCollector
 from corelane.controller.node_controller import NodeController
 from corelane.controller.volume_controller import VolumeController
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.informer import Informer, ObjectChange
 from corelane.kube.meta import Object
-from corelane.kube.objects import KINDS, Namespace
+from corelane.kube.objects import KINDS, Lease, Namespace, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
+from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 _FINALIZER: Final = "kubernetes"
 _CONTENTS: Final[tuple[type[Object], ...]] = tuple(kind for kind in KINDS if kind.api.namespaced)
 """Kinds of which a namespace is emptied."""
+_WATCHED: Final[tuple[type[Object], ...]] = (
+    Lease,
+    Namespace,
+    Node,
+    NodeResourceTopology,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    StorageClass,
+)
+"""Kinds whose changes the garbage collector gets from the others' watches."""
 _RETRY_SECONDS: Final = 0.5
 
 T = TypeVar("T", bound=Object)
@@ -69,6 +83,7 @@ class Controller:
         self._client = client
         self._reporter = reporter or ControllerReporter()
         self._terminating = asyncio.Event()
+        self._garbage = GarbageCollector(client, _WATCHED, failed=self._reporter.api_failed)
         self._namespaces = Informer(client, Namespace, handler=self._namespace_changed)
         self._pods = Informer(client, Pod, handler=self._pod_changed)
         self._budgets = Informer(client, PodDisruptionBudget, handler=self._budget_changed)
@@ -87,15 +102,22 @@ class Controller:
             period=period,
             clock=clock,
             longest_gap=longest_gap,
+            observe=self._garbage.changed,
         )
         self._storage = VolumeController(
-            client, lambda: self._nodes.nodes, failed=self._reporter.api_failed, clock=clock
+            client,
+            lambda: self._nodes.nodes,
+            failed=self._reporter.api_failed,
+            clock=clock,
+            observe=self._garbage.changed,
         )
         self._informers: tuple[Informer[Any], ...] = (
             self._namespaces,
             *self._nodes.informers,
             self._pods,
             self._budgets,
+            *self._storage.informers,
+            *self._garbage.informers,
         )
 
     async def run(self) -> None:
@@ -109,15 +131,19 @@ class Controller:
             group.create_task(self._nodes.run())
             group.create_task(self._disruptions.run())
             group.create_task(self._storage.run())
+            group.create_task(self._garbage.run())
 
     def _pod_changed(self, change: ObjectChange[Pod]) -> None:
+        self._garbage.changed(change)
         self._disruptions.pod_changed(change)
         self._storage.pod_changed(change)
 
     def _budget_changed(self, change: ObjectChange[PodDisruptionBudget]) -> None:
+        self._garbage.changed(change)
         self._disruptions.budget_changed(change)
 
     def _namespace_changed(self, change: ObjectChange[Namespace]) -> None:
+        self._garbage.changed(change)
         if change.new and _is_terminating(change.new):
             self._terminating.set()
 

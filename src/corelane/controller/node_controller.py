@@ -14,7 +14,7 @@ from msgspec import field
 from corelane.controller import node_health
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.informer import Informer, Key, ObjectChange
-from corelane.kube.meta import Object, ObjectMeta, OwnerReference
+from corelane.kube.meta import BareMeta, Object, ObjectMeta, OwnerReference
 from corelane.kube.objects import Lease, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 
@@ -35,18 +35,11 @@ class NodeReporter(Protocol):
         """An object was deleted because its node was deleted."""
 
 
-class _Meta(ObjectMeta, frozen=True):
-    """Metadata without labels and annotations: those of a topology are most of it, and are not read."""
-
-    labels: dict[str, str] = field(name="", default_factory=dict)
-    annotations: dict[str, str] = field(name="-", default_factory=dict)
-
-
 class _Topology(Object, frozen=True):
     """The metadata of a NodeResourceTopology."""
 
     api = NodeResourceTopology.api
-    metadata: ObjectMeta = field(default_factory=_Meta)
+    metadata: ObjectMeta = field(default_factory=BareMeta)
 
 
 class NodeController:
@@ -62,11 +55,13 @@ class NodeController:
         period: float = 5.0,
         clock: Callable[[], float] = time.time,
         longest_gap: float = node_health.LONGEST_GAP,
+        observe: Callable[[ObjectChange[Any]], None] = lambda _: None,
     ) -> None:
         """`attempt` awaits a request and reports its failure; a later check repeats it.
 
         `pods` is the informer's copy, `period` the time between two checks of all nodes in seconds, `clock`
         gives Unix seconds, and `longest_gap` counts at most as absence of a node between two checks.
+        `observe` gets every change that is watched here.
         """
         self._client = client
         self._pods = pods
@@ -74,6 +69,7 @@ class NodeController:
         self._attempt = attempt
         self._period = period
         self._clock = clock
+        self._observe = observe
         self._awake = node_health.AwakeTime(longest_gap)
         self._renewals = node_health.LeaseRenewals()
         self._missing = node_health.MissingNodes()
@@ -83,7 +79,7 @@ class NodeController:
         self._outlived = True
         """Whether objects of deleted nodes may be left."""
         self._nodes = Informer(client, Node, handler=self._node_changed)
-        self._leases = Informer(client, Lease, namespace=LEASES, handler=self._dependent_changed)
+        self._leases = Informer(client, Lease, handler=self._dependent_changed)
         self._topologies = Informer(client, _Topology, handler=self._dependent_changed)
         self.informers: tuple[Informer[Any], ...] = (self._nodes, self._leases, self._topologies)
 
@@ -96,6 +92,7 @@ class NodeController:
 
     def _node_changed(self, change: ObjectChange[Node]) -> None:
         """A node whose heartbeat alone changed needs no look."""
+        self._observe(change)
         node = change.new or change.old
         assert node is not None
         if change.new is None:
@@ -107,6 +104,7 @@ class NodeController:
 
     def _dependent_changed(self, change: ObjectChange[Lease] | ObjectChange[_Topology]) -> None:
         """A new object may belong to a node that was deleted before."""
+        self._observe(change)
         if change.old is None:
             self._outlived = True
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from corelane.controller import volume_binding
 from corelane.controller.event_recorder import EventRecorder
@@ -27,7 +27,7 @@ WorkKey: TypeAlias = tuple[Literal["claim", "volume"], Key]
 
 
 class VolumeController:
-    """Give it the changes of pods, and `run` it until cancelled; it watches the other kinds itself."""
+    """Give it the changes of pods, and `run` it until cancelled; `informers` watch the other kinds."""
 
     def __init__(
         self,
@@ -36,8 +36,13 @@ class VolumeController:
         *,
         failed: Callable[[str, Exception], None] = lambda _what, _error: None,
         clock: Callable[[], float] = time.time,
+        observe: Callable[[ObjectChange[Any]], None] = lambda _: None,
     ) -> None:
-        """`nodes` is the informer's copy, `failed` a report, `clock` gives Unix seconds."""
+        """`nodes` is the informer's copy, `failed` a report, `clock` gives Unix seconds.
+
+        `observe` gets every change that is watched here.
+        """
+        self._observe = observe
         self._client = client
         self._node_copy = nodes
         self._failed = failed
@@ -46,16 +51,12 @@ class VolumeController:
         self._users: defaultdict[Key, dict[Key, Pod]] = defaultdict(dict)
         self._claims = Informer(client, PersistentVolumeClaim, handler=self._claim_changed)
         self._volumes = Informer(client, PersistentVolume, handler=self._volume_changed)
-        self._classes = Informer(client, StorageClass, handler=lambda _: self._add_unbound())
+        self._classes = Informer(client, StorageClass, handler=self._class_changed)
+        self.informers: tuple[Informer[Any], ...] = (self._classes, self._volumes, self._claims)
 
     async def run(self) -> None:
-        """Work until cancelled."""
-        informers = (self._classes, self._volumes, self._claims)
+        """Work until cancelled, once `informers` have listed their objects."""
         async with asyncio.TaskGroup() as group:
-            for informer in informers:
-                group.create_task(informer.run())
-            for informer in informers:
-                await informer.synced()
             group.create_task(self._queue.run(self._reconcile))
             group.create_task(self._resync())
 
@@ -83,7 +84,12 @@ class VolumeController:
         for key in old | new if _moved(change) else ():
             self._queue.add(("claim", key))
 
+    def _class_changed(self, change: ObjectChange[StorageClass]) -> None:
+        self._observe(change)
+        self._add_unbound()
+
     def _claim_changed(self, change: ObjectChange[PersistentVolumeClaim]) -> None:
+        self._observe(change)
         for claim in filter(None, (change.new, change.old)):
             self._queue.add(("claim", claim.key))
             if claim.spec.volume_name:
@@ -95,6 +101,7 @@ class VolumeController:
                     self._queue.add(("volume", volume.key))
 
     def _volume_changed(self, change: ObjectChange[PersistentVolume]) -> None:
+        self._observe(change)
         for volume in filter(None, (change.new, change.old)):
             self._queue.add(("volume", volume.key))
             reference = volume.spec.claim_ref

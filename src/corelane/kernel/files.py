@@ -1,5 +1,6 @@
 """The kernel's interfaces are files: reads rooted at a path, and the one atomic, fsynced file write."""
 
+import errno
 import glob
 import os
 import stat
@@ -43,7 +44,7 @@ class Directory:
         except (OSError, ValueError):
             return None
         try:
-            return _read_all(fd).decode("utf-8", "replace")
+            return read_all(fd).decode("utf-8", "replace")
         except OSError:
             return None
         finally:
@@ -76,7 +77,7 @@ class Directory:
             return 0
 
 
-def _read_all(fd: int) -> bytes:
+def read_all(fd: int) -> bytes:
     """All of a file: /proc and sysfs give it in pieces, without a size beforehand."""
     data = chunk = os.read(fd, _CHUNK)
     while chunk:
@@ -104,29 +105,32 @@ def write_atomic(path: str | Path, data: str | bytes, *, mode: int = 0o644, dura
                 os.fsync(file.fileno())
         Path(temporary).replace(path)
     except BaseException as error:
-        _abandon(Path(temporary), path, error)
+        with suppress(OSError):
+            Path(temporary).unlink()
+        if isinstance(error, OSError) and not error.filename:
+            error.filename = str(path)  # write(2) names no file
         raise
     if durable:
         _fsync_directory(path.parent)
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """As `write_atomic`, for what has to survive our own death, not the machine's: nothing is fsynced."""
-    temporary = path.with_name(f"{path.name}.tmp")
+def append(path: str | Path, data: bytes) -> None:
+    """Append to a file that is there: all of `data`, or nothing. It survives our own death.
+
+    Raises OSError that names `path`.
+    """
     try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    except BaseException as error:
-        _abandon(temporary, path, error)
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            before = os.fstat(handle).st_size
+            if os.write(handle, data) != len(data):
+                os.ftruncate(handle, before)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(handle)
+    except OSError as error:
+        error.filename = error.filename or str(path)
         raise
-
-
-def _abandon(temporary: Path, path: Path, error: BaseException) -> None:
-    """Remove what was written; write(2) names no file, so its errors get the name."""
-    with suppress(OSError):
-        temporary.unlink()
-    if isinstance(error, OSError) and not error.filename:
-        error.filename = str(path)
 
 
 def remove_temporary(path: str | Path) -> None:

@@ -125,9 +125,14 @@ class Informer(Generic[T]):
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         quiet_seconds: float = QUIET_SECONDS,
         optional: bool = False,
+        older: type[T] | None = None,
     ) -> None:
-        """An `optional` kind may not be served (404): then there are no objects of it, until it is."""
+        """An `optional` kind may not be served (404): then there are no objects of it, until it is.
+
+        `older` is the kind in an older version of its API, read where the server has no newer one.
+        """
         self.kind = kind
+        self._newest, self._older = kind, older
         self._client = client
         self._handler = handler
         self._where: dict[str, Any] = {
@@ -174,10 +179,21 @@ class Informer(Generic[T]):
                     await self._back_off(error)
 
     async def _list(self) -> None:
-        listing = await self._client.list(self.kind, **self._where)
+        listing = await self._listing()
         await self._replace(listing)
         self._reporter.listed(self.kind, len(listing.items))
         self._synced.set()
+
+    async def _listing(self) -> Listing[T]:
+        """List the kind in the newest version that is served."""
+        self.kind = self._newest
+        try:
+            return await self._client.list(self.kind, **self._where)
+        except APIError as error:
+            if error.code != 404 or self._older is None:
+                raise
+        self.kind = self._older
+        return await self._client.list(self.kind, **self._where)
 
     async def _without_objects(self) -> None:
         """The kind is not served: nobody has defined it, or no longer."""

@@ -128,10 +128,18 @@ def load(kubeconfig: Path | None = None, context: str | None = None) -> ServerCo
 def _paths() -> list[Path]:
     """The existing files of $KUBECONFIG, else the default; outside a cluster the first in any case."""
     named = [Path(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
-    candidates = named or [_DEFAULT.expanduser()]
+    candidates = named or [_expanded(_DEFAULT)]
     existing = [path for path in candidates if path.is_file()]
     in_cluster = "KUBERNETES_SERVICE_HOST" in os.environ
     return existing if existing or in_cluster else candidates[:1]
+
+
+def _expanded(path: Path) -> Path:
+    """Replace `~`; a container's user may have neither $HOME nor an entry in /etc/passwd."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
 
 
 @dataclass
@@ -152,7 +160,7 @@ class _Entries:
 
 def _read(path: Path) -> _Entries:
     """Raises ConfigError, OSError."""
-    path = path.expanduser()
+    path = _expanded(path)
     try:
         content = yaml.safe_load(path.read_text())
         if not isinstance(content, dict):

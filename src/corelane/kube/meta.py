@@ -55,6 +55,7 @@ class OwnerReference(Wire, frozen=True):
     name: str = ""
     uid: str = ""
     controller: bool = False
+    block_owner_deletion: bool = False
 
 
 class ObjectReference(Wire, frozen=True):
@@ -81,6 +82,13 @@ class ObjectMeta(Wire, frozen=True):
     annotations: dict[str, str] = field(default_factory=dict)
     owner_references: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
+
+
+class BareMeta(ObjectMeta, frozen=True):
+    """Metadata without labels and annotations, which may be most of an object."""
+
+    labels: dict[str, str] = field(name="", default_factory=dict)
+    annotations: dict[str, str] = field(name="-", default_factory=dict)
 
 
 class Object(Wire, frozen=True):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from corelane.kube.objects import Node
@@ -46,15 +47,19 @@ def labels_match(term: NodeSelectorTerm, labels: Mapping[str, str], name: str = 
     return not name or all(rule_matches(rule, {"metadata.name": name}) for rule in term.match_fields)
 
 
+@lru_cache(65_536)
 def term_is_valid(term: NodeSelectorTerm) -> bool:
     """Return whether a term can match: it has rules, and all of them are valid."""
     if not term.match_expressions and not term.match_fields:
         return False
-    return all(map(_valid, term.match_expressions)) and all(map(_valid_field, term.match_fields))
+    return all(map(is_valid, term.match_expressions)) and all(map(_valid_field, term.match_fields))
 
 
-def _valid(rule: NodeSelectorRequirement) -> bool:
-    """Upstream's `labels.NewRequirement`: values must be such as labels can have."""
+def is_valid(rule: NodeSelectorRequirement) -> bool:
+    """Return whether labels can be held to the rule: upstream's `labels.NewRequirement`.
+
+    Values must be such as labels can have, those of Gt and Lt integers of 64 bits.
+    """
     prefix, slash, name = rule.key.rpartition("/")
     if not name or not _LABEL.fullmatch(name) or (slash and not _PREFIX.fullmatch(prefix)):
         return False
@@ -66,7 +71,7 @@ def _valid(rule: NodeSelectorRequirement) -> bool:
         case "Exists" | "DoesNotExist":
             return not rule.values
         case "Gt" | "Lt":
-            return len(rule.values) == 1 and _INTEGER.fullmatch(rule.values[0]) is not None
+            return len(rule.values) == 1 and _number(rule.values[0]) is not None
     return False
 
 
@@ -90,10 +95,18 @@ def rule_matches(rule: NodeSelectorRequirement, labels: Mapping[str, str]) -> bo
 
 
 def _compares(rule: NodeSelectorRequirement, value: str | None) -> bool:
-    if value is None or not _INTEGER.fullmatch(value):
+    number, bound = _number(value or ""), _number(rule.values[0])
+    if number is None or bound is None:
         return False
-    number, bound = int(value), int(rule.values[0])
     return number > bound if rule.operator == "Gt" else number < bound
+
+
+def _number(text: str) -> int | None:
+    """Go's `strconv.ParseInt` with 64 bits; None where it fails."""
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
 
 
 def preferred_weight(terms: Iterable[PreferredSchedulingTerm], node: Node) -> int:

@@ -115,6 +115,18 @@ class NodeResourceTopology(Object, frozen=True):
         annotations |= {key: sys.intern(text) for key, text in annotations.items()}
 
 
+class NodeResourceTopologyV1Alpha1(NodeResourceTopology, frozen=True):
+    """As clusters serve it that have no v1alpha2; without attributes."""
+
+    api: ClassVar[API] = API(
+        "topology.node.k8s.io",
+        "v1alpha1",
+        "NodeResourceTopology",
+        "noderesourcetopologies",
+        namespaced=False,
+    )
+
+
 _MOST_SHARED: Final = 100
 _shared_zones: dict[tuple[TopologyZone, ...], tuple[TopologyZone, ...]] = {}
 
@@ -214,11 +226,10 @@ KINDS: Final[tuple[type[Object], ...]] = (
     Service,
     StorageClass,
 )
-_NRT = NodeResourceTopology.api
 _WRITTEN_ONLY = (
     API("", "v1", "Binding", "bindings", namespaced=True),
     API("events.k8s.io", "v1", "Event", "events", namespaced=True),
-    API(_NRT.group, "v1alpha1", _NRT.kind, _NRT.plural, namespaced=False),
+    NodeResourceTopologyV1Alpha1.api,
 )
 _BY_NAME = {(api.api_version, api.kind): api for api in (*(k.api for k in KINDS), *_WRITTEN_ONLY)}
 

@@ -1,9 +1,9 @@
 """The ledger's own state file: bytes out, bytes in. JSON with a version and a checksum, CPU sets as lists.
 
+Lines of changes may follow (`ledger_changes`); together with them the file is the state after the last one.
 Machine and settings are not in it: `decode` takes those of today, and `rebase` says what that changes.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 
 from corelane.cpuset import CPUSet, CPUSetError, format_list
 from corelane.machine.model import Machine
-from corelane.node import placed_pods
+from corelane.node import ledger_changes, placed_pods
 from corelane.node.config import NodeConfig
 from corelane.node.entries import Bubble, Entry, Origin, Phase, Sharing, bound_mask, exclusive_mask, lent_mask
 from corelane.node.ledger import LedgerError, NodeState, frozen, usable_topology
+from corelane.node.ledger_changes import checksum
 from corelane.node.placed_pods import PlacedPod
 from corelane.placement.memory_blocks import MemoryBlock, MemoryNode, Nodes
 from corelane.workload import ContainerKind
@@ -75,18 +76,53 @@ class _Fields:
 
 
 def encode(state: NodeState) -> bytes:
-    """The file's content: one JSON object, an entry a line or more, ending in a newline."""
+    """The file's content: one JSON object, an entry a line, ending in a newline."""
     body: dict[str, Any] = {
-        "generation": state.generation,
-        "reserved": str(state.reserved),
+        **_values(state),
         "pods": dict(state.pods),
         "entries": [_plain(entry) for entry in state.entries.values()],
         "tenants": {uid: placed_pods.plain(placed_pod) for uid, placed_pod in state.placed_pods.items()},
     }
     if state.memory:
         body["memory"] = plain_nodes(state.memory)
-    whole = {"kind": _KIND, "version": VERSION, "checksum": _checksum(body), "ledger": body}
-    return json.dumps(whole, indent=1).encode() + b"\n"
+    head = json.dumps({"kind": _KIND, "version": VERSION, "checksum": checksum(body)})
+    return f'{head[:-1]}, "ledger": {{\n{_lines(body)}\n}}}}\n'.encode()
+
+
+def _lines(body: dict[str, Any]) -> str:
+    """The members of an object, a line each and each entry; `indent` takes ten times as long."""
+    entries = ",\n".join(f"  {json.dumps(entry)}" for entry in body["entries"])
+    members = (f" {json.dumps(name)}: {json.dumps(part)}" for name, part in body.items() if name != "entries")
+    return ",\n".join((*members, f' "entries": [\n{entries}\n ]'))
+
+
+def encode_changes(before: NodeState, after: NodeState) -> bytes:
+    """The line that makes a file of the state `before` one of `after`, ending in a newline."""
+    changes: dict[str, Any] = {
+        **_values(after),
+        "pods": _differing(before.pods, after.pods),
+        "gone": [list(key) for key in before.entries.keys() - after.entries.keys()],
+        "entries": [
+            _plain(entry) for key, entry in after.entries.items() if before.entries.get(key) is not entry
+        ],
+        "tenants": {
+            uid: placed_pod and placed_pods.plain(placed_pod)
+            for uid, placed_pod in _differing(before.placed_pods, after.placed_pods).items()
+        },
+    }
+    if after.memory != before.memory:
+        changes["memory"] = plain_nodes(after.memory)
+    return ledger_changes.line(changes)
+
+
+def _values(state: NodeState) -> dict[str, Any]:
+    return {"generation": state.generation, "reserved": str(state.reserved)}
+
+
+def _differing(before: Mapping[str, _T], after: Mapping[str, _T]) -> dict[str, _T | None]:
+    """The members that are new or changed, and None for those that are gone."""
+    gone = dict.fromkeys(before.keys() - after.keys())
+    return {**gone, **{name: value for name, value in after.items() if before.get(name) is not value}}
 
 
 def _plain(entry: Entry) -> dict[str, Any]:
@@ -109,11 +145,6 @@ def _plain(entry: Entry) -> dict[str, Any]:
         **({"lostSharing": entry.lost_sharing.value} if entry.lost_sharing else {}),
         **plain(entry),
     }
-
-
-def _checksum(body: Any) -> str:
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
 def decode(data: bytes, machine: Machine, config: NodeConfig) -> NodeState:
@@ -148,7 +179,7 @@ def decode(data: bytes, machine: Machine, config: NodeConfig) -> NodeState:
 def _verified(data: bytes) -> _Fields:
     """The `ledger` member of a file whose kind, version and checksum are right."""
     try:
-        tree = json.loads(data)
+        tree, lines = ledger_changes.split(data.decode())
     except (ValueError, RecursionError) as error:
         raise _damaged(f"is not valid JSON, perhaps truncated after {len(data)} bytes ({error})") from None
     whole = _Fields(tree, "")
@@ -157,11 +188,18 @@ def _verified(data: bytes) -> _Fields:
     if (version := whole.of("version", int)) != VERSION:
         raise LedgerVersionError(version)
     body = whole.of("ledger", dict)
-    if (found := whole.of("checksum", str)) != (right := _checksum(body)):
+    if (found := whole.of("checksum", str)) != (right := checksum(body)):
         raise _damaged(
             f"field checksum: {found} does not match the content ({right}): the file was changed or damaged"
         )
-    return _Fields(body, "ledger")
+    return _Fields(_with_changes(body, lines) if lines else body, "ledger")
+
+
+def _with_changes(body: dict[str, Any], lines: list[str]) -> dict[str, Any]:
+    try:
+        return ledger_changes.applied(body, lines)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(f"has changes that cannot be read: {error}") from None
 
 
 def _entry(fields: _Fields) -> Entry:

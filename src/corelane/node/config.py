@@ -85,8 +85,7 @@ class PoolOptions:
         return mask | (machine.isolated.mask if self.isolated_cpus == "exclude" else 0)
 
     def check(self, machine: Machine) -> None:
-        """Raises NodeConfigError where a setting makes no sense, or leaves this machine without a pool."""
-        self.check_values()
+        """Raises NodeConfigError where the settings, each of which is valid, leave this machine no pool."""
         usable = machine.usable.mask
         if self.be_minimum > usable.bit_count():
             raise NodeConfigError(
@@ -170,6 +169,7 @@ def check(config: NodeConfig, topology: Topology, machine: Machine) -> None:
         )
     if config.reserved is not None:
         _check_reserved(config.reserved, count, topology.all)
+    config.pools.check_values()
     if config.policy == "pools":
         config.pools.check(machine)
     elif config.options.strict_cpu_reservation and not config.exact:

@@ -129,7 +129,7 @@ def _not_proven(term: str, bound: int | None) -> str:
 def _cores_partly_used(free: int, others: int) -> str:
     parts = [
         f"{named(free)} free" if free else "",
-        f"{named(others)} allocated to other pods" if others else "",
+        f"{named(others)} reserved or allocated to other pods" if others else "",
     ]
     return f"cores partly used: {' and '.join(part for part in parts if part)}"
 

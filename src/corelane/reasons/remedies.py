@@ -41,6 +41,7 @@ SENTENCES: Final[Mapping[Code, tuple[str, str | Callable[..., str]]]] = {
     Code.NODE_RECOVERS: ("recover", _recovers),
     Code.LABEL_NODE: ("label", _label),
     Code.DROP_POD_RULE: ("drop", "drop the pod's {0}"),
+    Code.DROP_REQUEST: ("drop", "drop the pod's request for {0}"),
     Code.PREFER_INSTEAD: ("soften", "prefer instead of require: {1} in annotation {0}"),
     Code.REQUEST_LESS: ("fewer", "request {1} {0} instead of {2}"),
     Code.EVICT_PODS: ("release", _evict),

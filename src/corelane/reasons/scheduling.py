@@ -44,6 +44,7 @@ _PHRASES: Final[Mapping[Code, str | Callable[..., str]]] = {
         "node(s) didn't match pod topology spread constraints (missing required label)"
     ),
     Code.SPREAD_SKEW: "node(s) didn't match pod topology spread constraints",
+    Code.PLUGIN_FAILED: "the plugin failed: {0}: {1}",
     Code.DISK_CONFLICT: "node(s) had no available disk",
     Code.CLAIM_IN_USE: (
         "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "

@@ -8,6 +8,7 @@ as upstream writes them (v1.36; koord-scheduler 1.6).
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
+from corelane import quantity
 from corelane.cpuset import format_list
 from corelane.reasons import kubelets, placements, recovery, remedies, scheduling
 from corelane.reasons.codes import Code, Reason
@@ -141,10 +142,17 @@ def _zones_not_aligned(
     kind: str, container: str, name: str, requested: int, free: Iterable[tuple[int, int]]
 ) -> str:
     what = f"{kind} {container}" if container else kind
-    unit = "m" if name == "cpu" else ""
-    zones = ", ".join(f"{node}: {amount}{unit}" for node, amount in free) or "none"
-    text = f"{what} requests {requested}{unit} {name}"
+    zones = ", ".join(f"{node}: {_amount(name, amount)}" for node, amount in free) or "none"
+    text = f"{what} requests {_amount(name, requested)} {name}"
     return f"{text}, available by NUMA node: {zones} (policy single-numa-node)"
+
+
+def _amount(name: str, amount: int) -> str:
+    """CPUs are in milliCPU, memory and huge pages in bytes, devices are counted."""
+    if name == "cpu":
+        return f"{amount}m"
+    is_size = name == "memory" or name.startswith("hugepages-")
+    return str(quantity.of_value(amount, quantity.BINARY_SI)) if is_size else str(amount)
 
 
 def _requirement(what: str, why: Reason) -> str:

@@ -6,7 +6,7 @@ adds starting and ending them. Nothing here depends on how containers are run. T
 
 import enum
 from collections.abc import AsyncIterator, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
@@ -59,6 +59,18 @@ class ContainerSpec:
     attempt: int = 0
     manifest: str = field(default="", repr=False)
     completes: bool = False
+
+    def updated(self, change: "ResourceUpdate") -> "ContainerSpec":
+        """Return the spec with `change` made."""
+        return replace(
+            self,
+            cpus=change.cpus or self.cpus,
+            mems=change.mems or self.mems,
+            quota_us=self.quota_us if isinstance(change.quota_us, Keep) else change.quota_us,
+            period_us=self.period_us if isinstance(change.period_us, Keep) else change.period_us,
+            burst_us=self.burst_us if isinstance(change.burst_us, Keep) else change.burst_us,
+            cpu_shares_milli=self.cpu_shares_milli if change.shares_milli is None else change.shares_milli,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

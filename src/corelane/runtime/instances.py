@@ -91,7 +91,8 @@ def running(
     found: dict[str, InstanceContainer] = {}
     traces = traces or container_search.traces()
     for shim in traces.shims:
-        if shim.directory.parent.parent != own.state and (main := container_search.main_process(shim)):
+        ours = shim.directory.parent.parent == own.state or shim.id in own.ids  # the directory may have moved
+        if not ours and (main := container_search.main_process(shim)):
             found[shim.id] = _of_shim(shim, main)
     for container_id, processes in traces.marked.items():
         if container_id not in found and container_id not in own.ids:

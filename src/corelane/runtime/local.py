@@ -26,13 +26,13 @@ from corelane.runtime.base import (
     WHOLE_LOG,
     Capabilities,
     ContainerSpec,
-    Keep,
     LogSelection,
     ObservedResources,
     ResourceUpdate,
     RuntimeFailure,
     RuntimeStatus,
 )
+from corelane.runtime.deleted_records import DeletedRecords
 from corelane.runtime.launch import launch
 from corelane.runtime.local_ends import REFUSED, ContainerEnds, released, within
 from corelane.runtime.other_containers import OtherContainer, OtherContainers
@@ -67,6 +67,7 @@ class LocalRuntime:
         self._tasks = Tasks()
         self._ends = ContainerEnds(state, self._enforcements, self._tasks)
         self._known = self._ends.known
+        self._deleted = DeletedRecords(state)
         self._closed = False
         self._repaired = 0
         self._sweeper = asyncio.create_task(self._sweep(sweep_seconds))
@@ -100,7 +101,7 @@ class LocalRuntime:
     ) -> "LocalRuntime":
         held = await asyncio.to_thread(RecordStore, state)
         try:
-            problems = await asyncio.to_thread(rebuilding.name_instance, held)
+            problems = held.replaced + await asyncio.to_thread(rebuilding.name_instance, held)
             enforcement, notice = await asyncio.to_thread(enforce.choose, cgroups, held.instance, root)
             groups = enforcement.groups if isinstance(enforcement, enforce.ByCgroup) else None
             problems += await asyncio.to_thread(rebuilding.rebuild, held, groups)
@@ -140,7 +141,7 @@ class LocalRuntime:
     async def update(self, container_id: str, change: ResourceUpdate) -> None:
         container = await self._known.settled(container_id)
         async with container.lock:
-            await self._change(container, _changed(container.stored.spec, change))
+            await self._change(container, container.stored.spec.updated(change))
         if change.shares_milli is not None:
             async with container.pod:
                 await self._ends.weigh(container)
@@ -288,7 +289,7 @@ class LocalRuntime:
     def _launch(self, container: LocalContainer) -> ShimOutcome:
         """The part of a start that blocks; recorded first, so that nothing is started unknown."""
         group, directories = self._enforcements.default.place(container.stored.spec)
-        self._state.directory(container.stored.id).mkdir(mode=0o700)
+        self._state.make_directory(container.stored.id)
         self._known.keep(container, replace(container.stored, group=group, directories=directories))
         self._enforcements.default.prepare(container.stored)
         return launch(self._state, container.stored, self.log_bytes, self.log_files)
@@ -361,6 +362,7 @@ class LocalRuntime:
         while True:
             await asyncio.sleep(seconds)
             everyone = self._known.all()
+            self._deleted.look(everyone)
             due = {id(one) for one in self._due_for_repair(everyone)}
             for container in everyone:
                 try:
@@ -388,15 +390,3 @@ class LocalRuntime:
                     _log.info(
                         "container %s: %d tasks had left CPUs %s", stored.id, done.changed, stored.spec.cpus
                     )
-
-
-def _changed(spec: ContainerSpec, change: ResourceUpdate) -> ContainerSpec:
-    return replace(
-        spec,
-        cpus=change.cpus or spec.cpus,
-        mems=change.mems or spec.mems,
-        quota_us=spec.quota_us if isinstance(change.quota_us, Keep) else change.quota_us,
-        period_us=spec.period_us if isinstance(change.period_us, Keep) else change.period_us,
-        burst_us=spec.burst_us if isinstance(change.burst_us, Keep) else change.burst_us,
-        cpu_shares_milli=spec.cpu_shares_milli if change.shares_milli is None else change.shares_milli,
-    )

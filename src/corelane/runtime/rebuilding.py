@@ -69,7 +69,25 @@ def rebuild(store: RecordStore, groups: cgroup.Groups | None) -> list[str]:
     ids = set(store.ids())
     damaged = {container_id for container_id in ids if store.faults(container_id)}
     missing = {container_id for container_id, one in live.items() if _lacks_record(store, one)}
-    return [_rebuild_one(store, groups, one, live.get(one)) for one in sorted(damaged | missing)]
+    wrong = {container_id for container_id, one in live.items() if _contradicts(store, one)}
+    for container_id in wrong:
+        store.set_aside(container_id, ["status.json"])
+    found = [_rebuild_one(store, groups, one, live.get(one)) for one in sorted((damaged | missing) - wrong)]
+    return found + [_rebuild_one(store, groups, one, live[one], wrong=True) for one in sorted(wrong)]
+
+
+def _contradicts(store: RecordStore, live: LiveContainer) -> bool:
+    """Whether a readable record says that a container has ended whose main process is there.
+
+    A shim records the end when no process is left, but those that it names.
+    """
+    outcome = store.outcome(live.id)
+    if outcome is None or not proc.is_alive(live.main):
+        return False
+    if outcome.boot_id != proc.boot_id() or (outcome.pid == live.main.pid and outcome.main != live.main):
+        return True
+    left_by_shim = live.shim is None or live.main.pid in outcome.left
+    return outcome.state != "running" and (outcome.main == live.main or not left_by_shim)
 
 
 def _lacks_record(store: RecordStore, live: LiveContainer) -> bool:
@@ -102,8 +120,14 @@ def _without_mark(
 
 
 def _rebuild_one(
-    store: RecordStore, groups: cgroup.Groups | None, container_id: str, live: LiveContainer | None
+    store: RecordStore,
+    groups: cgroup.Groups | None,
+    container_id: str,
+    live: LiveContainer | None,
+    *,
+    wrong: bool = False,
 ) -> str:
+    """Return what was rebuilt; `wrong` for a status that was readable, but not that of the process."""
     faults = store.faults(container_id)
     store.set_aside(container_id, faults)
     record = store.load(container_id)
@@ -121,6 +145,8 @@ def _rebuild_one(
     if store.outcome(container_id) is None:
         store.save_outcome(container_id, _running(live))
     what = f"{_files(faults)} unreadable" if faults else "record missing"
+    if wrong:
+        what = f"{_files([*faults, 'status.json'])} not that of the running process"
     return (
         f"{_title(record, container_id)}: {what}, rebuilt from process {live.main.pid}, which goes on{lost}"
     )

@@ -18,7 +18,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -29,7 +29,7 @@ import msgspec
 
 from corelane.cpuset import CPUSet
 from corelane.kernel import cfs, proc
-from corelane.kernel.files import replace_file
+from corelane.kernel.files import write_atomic
 from corelane.runtime.base import ContainerSpec, ContainerState, RuntimeFailure, RuntimeStatus
 
 _LOCK_SECONDS = 1.0
@@ -69,8 +69,12 @@ class RecordStore:
         self.root = root.absolute()
         self.containers = self.root / "containers"
         self.logs = self.root / "logs"
+        self.replaced: list[str] = []
+        """Files in place of a directory, or the reverse, that were renamed at the start, a sentence each."""
         for directory in (self.containers, self.logs):
+            self._replace(directory, unless=Path.is_dir)
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._replace(self.root / "lock", unless=Path.is_file)
         self._lock = self._take()
         if self._lock is None:
             raise StateInUse(
@@ -79,6 +83,11 @@ class RecordStore:
         self._remove_temporary()
         self.instance = self._read_instance()
         """Name of this directory's owner; "" until `set_instance` if it is missing or unreadable."""
+
+    def _replace(self, path: Path, unless: Callable[[Path], bool]) -> None:
+        if os.path.lexists(path) and not unless(path):
+            kept = _set_aside(path)
+            self.replaced.append(f"{path}: of another file type, renamed to {kept.name} and made again")
 
     def _take(self) -> int | None:
         """If our predecessor was killed while it forked, its child still holds the lock for a moment."""
@@ -108,7 +117,7 @@ class RecordStore:
         if path.exists():
             _set_aside(path)
         self.instance = name or secrets.token_hex(4)
-        replace_file(path, self.instance.encode())
+        write_atomic(path, self.instance.encode(), durable=False)
 
     def close(self) -> None:
         if self._lock is not None:
@@ -127,24 +136,28 @@ class RecordStore:
 
     def pod_logs(self, pod_uid: str) -> list[Path]:
         """The log directories of a pod."""
-        return [path for path in self.logs.iterdir() if path.name.rpartition("_")[2] == pod_uid]
+        return [path for path in self._pod_directories() if path.name.rpartition("_")[2] == pod_uid]
 
     def logs_but(self, pods: Collection[str]) -> list[Path]:
         """The log directories of pods with other UIDs than these."""
-        named = (path for path in self.logs.iterdir() if path.name.count("_") == 2 and path.is_dir())
+        named = (path for path in self._pod_directories() if path.name.count("_") == 2 and path.is_dir())
         return [path for path in named if path.name.rpartition("_")[2] not in pods]
+
+    def _pod_directories(self) -> list[Path]:
+        return list(self.logs.iterdir()) if self.logs.is_dir() else []
 
     def save(self, stored: ContainerRecord) -> None:
         data = msgspec.json.encode(stored, enc_hook=_encode)
-        replace_file(self.directory(stored.id) / "spec.json", data)
+        write_atomic(self.directory(stored.id) / "spec.json", data, durable=False)
 
     def load(self, container_id: str) -> ContainerRecord | None:
-        """What was ordered; None if it was never written, or is no use."""
+        """What was ordered; None if it was never written, is no use, or is that of another container."""
         try:
             data = (self.directory(container_id) / "spec.json").read_bytes()
-            return msgspec.convert(_upgraded(msgspec.json.decode(data)), ContainerRecord, dec_hook=_decode)
+            found = msgspec.convert(_upgraded(msgspec.json.decode(data)), ContainerRecord, dec_hook=_decode)
         except (OSError, ValueError):  # a ValidationError, or CPUs that are not a list
             return None
+        return found if found.id == container_id else None
 
     def outcome(self, container_id: str) -> ShimOutcome | None:
         """What the shim has written so far; None while it has not."""
@@ -167,13 +180,28 @@ class RecordStore:
         directory = self.directory(container_id)
         if os.path.lexists(directory) and not directory.is_dir():
             _set_aside(directory)
-        directory.mkdir(mode=0o700, exist_ok=True)
+        self.make_directory(container_id)
         for name in names:
             _set_aside(directory / name)
 
+    def make_directory(self, container_id: str) -> None:
+        """Make a container's directory, also where ours was deleted; not where the data directory was."""
+        for path in (self.root, self.containers, self.directory(container_id)):
+            path.mkdir(mode=0o700, exist_ok=True)
+
+    def restore(self, stored: ContainerRecord, outcome: ShimOutcome) -> None:
+        """Write the deleted record of a running container again; what its shim wrote since stays."""
+        self.make_directory(stored.id)
+        self.save(stored)
+        if self.outcome(stored.id) is None:
+            self.save_outcome(stored.id, outcome)
+        if not (self.root / "instance").exists():
+            self.set_instance(self.instance)
+
     def save_outcome(self, container_id: str, outcome: ShimOutcome) -> None:
         """Write what a shim wrote, where that was lost; the shim replaces it when the container ends."""
-        replace_file(self.directory(container_id) / "status.json", msgspec.json.encode(outcome))
+        data = msgspec.json.encode(outcome)
+        write_atomic(self.directory(container_id) / "status.json", data, durable=False)
 
     def supervise(self, container_id: str) -> int:
         """Take the lock that the shim is to inherit; its file descriptor."""
@@ -183,10 +211,11 @@ class RecordStore:
         return lock
 
     def is_supervised(self, container_id: str) -> bool:
-        """Whether the shim lives (or is just being started)."""
+        """Whether the shim lives (or is just being started); if its lock was deleted, by its process."""
         path = self.directory(container_id) / "lock"
         if not path.is_file():
-            return False
+            found = self.outcome(container_id)
+            return found is not None and found.boot_id == proc.boot_id() and proc.is_alive(found.shim)
         lock = _lock(path, fcntl.LOCK_SH)
         if lock is not None:
             os.close(lock)
@@ -216,10 +245,10 @@ def is_instance_name(text: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,62}", text) is not None
 
 
-def _set_aside(path: Path) -> None:
-    """Rename what cannot be read to the first free name of `NAME.damaged-1`, `-2` and so on."""
+def _set_aside(path: Path) -> Path:
+    """Rename what cannot be read to the first free name of `NAME.damaged-1`, `-2` and so on; return it."""
     names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
-    path.rename(next(name for name in names if not os.path.lexists(name)))
+    return path.rename(next(name for name in names if not os.path.lexists(name)))
 
 
 Known = dict[str, Any]

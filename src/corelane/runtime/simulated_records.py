@@ -4,15 +4,13 @@ A change is appended in one write, so that it survives this process, however it 
 it need not survive the machine. A last line without its end was never answered, and is dropped.
 """
 
-import errno
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from corelane.kernel.files import replace_file
+from corelane.kernel.files import append, remove_temporary, write_atomic
 from corelane.runtime.base import RuntimeStatus
 
 _MOST_CHANGES: Final = 200
@@ -58,7 +56,10 @@ class SimulatedRecords:
 
     def load(self) -> list[Row]:
         """Return what ran before. Raises SimulationStateError, OSError."""
-        if self._path is None or not self._path.exists():
+        if self._path is None:
+            return []
+        remove_temporary(self._path)
+        if not self._path.exists():
             return []
         try:
             return list(_read(self._path.read_bytes()).values())
@@ -83,30 +84,15 @@ class SimulatedRecords:
             self._write_all(self._path)
             return
         try:
-            _append(self._path, _encode(change) + b"\n")
+            append(self._path, _encode(change) + b"\n")
             self._changes += 1
         except FileNotFoundError:  # it was deleted
             self._write_all(self._path)
 
     def _write_all(self, path: Path) -> None:
         rows = list(self._rows())
-        replace_file(path, _encode(rows) + b"\n")
+        write_atomic(path, _encode(rows) + b"\n", durable=False)
         self._changes, self._most = 0, max(_MOST_CHANGES, 2 * len(rows))
-
-
-def _append(path: Path, line: bytes) -> None:
-    """Append a line to a file that is there, or nothing. Raises OSError."""
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND)
-    try:
-        before = os.fstat(handle).st_size
-        if os.write(handle, line) != len(line):
-            os.ftruncate(handle, before)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    except OSError as error:
-        error.filename = error.filename or str(path)
-        raise
-    finally:
-        os.close(handle)
 
 
 def _read(content: bytes) -> dict[str, Row]:

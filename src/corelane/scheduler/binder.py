@@ -12,6 +12,7 @@ from typing import Final, Literal, NoReturn, TypeAlias, TypeVar
 from corelane.kube.apierrors import APIError
 from corelane.kube.client import KubeClient
 from corelane.kube.pod import Pod
+from corelane.scheduler.binding_order import BindingOrder
 from corelane.scheduler.cache.points import ERROR, SKIP, SUCCESS
 from corelane.scheduler.events import (
     BindFailed,
@@ -94,6 +95,7 @@ class Binder:
         self._reporter = reporter or BinderReporter()
         self._workers = workers
         self._waiting: deque[Bind | LookUpPod] = deque()
+        self._order = BindingOrder()
         self._idle_workers: deque[asyncio.Future[None]] = deque()
         self._preparing: set[asyncio.Task[None]] = set()
         self._stoppable: dict[str, tuple[asyncio.Task[None], Bind]] = {}
@@ -107,7 +109,7 @@ class Binder:
     @property
     def unfinished(self) -> int:
         """Number of instructions that wait, are prepared or under way."""
-        return len(self._waiting) + len(self._preparing) + self._sending
+        return len(self._waiting) + len(self._order) + len(self._preparing) + self._sending
 
     def put(self, instruction: Bind | LookUpPod) -> None:
         """Carry out an instruction as soon as a worker is free, and the plugins' work is done."""
@@ -154,6 +156,10 @@ class Binder:
         raise AssertionError("workers do not end")
 
     def _enqueue(self, instruction: Bind | LookUpPod) -> None:
+        if not (isinstance(instruction, Bind) and self._order.holds(instruction)):
+            self._wait_for_worker(instruction)
+
+    def _wait_for_worker(self, instruction: Bind | LookUpPod) -> None:
         self._waiting.append(instruction)
         self._all_sent.clear()
         while self._idle_workers:
@@ -225,31 +231,41 @@ class Binder:
         self._set_idle()
 
     async def _bind(self, bind: Bind) -> None:
+        try:
+            sent = await self._sent(bind)
+        finally:
+            if following := self._order.after(bind):
+                self._wait_for_worker(following)
+        if sent:
+            begun, plugins = _now(), self._profile_of(bind).post_binds
+            for plugin in plugins:
+                await self._post_bind(plugin, bind)
+            self._reporter.ran(bind.pod, "PostBind", _now() - begun if plugins else 0.0, SUCCESS)
+
+    async def _sent(self, bind: Bind) -> bool:
+        """Send a binding, and say what became of it; return whether the pod is bound."""
         pod, begun = bind.pod.metadata, _now()
         if why := self._unsendable(bind):
             self._reporter.bind_dropped(bind.pod, bind.node, why)
             self._handle(BindFailed(_now(), pod.uid, "rejected", why))
-            return
+            return False
         try:
             await self._send(bind)
         except UnboundError as error:
             self._reporter.ran(bind.pod, "Bind", _now() - begun, SKIP)
             self._reporter.bind_dropped(bind.pod, bind.node, str(error))
             self._handle(BindFailed(_now(), pod.uid, "rejected", str(error)))
-            return
+            return False
         except APIError as error:
             self._reporter.ran(bind.pod, "Bind", _now() - begun, ERROR)
             self._reporter.bind_failed(bind.pod, bind.node, error)
             self._handle(BindFailed(_now(), pod.uid, outcome(error), str(error), error.retry_after))
-            return
+            return False
         bound = _now()
         self._reporter.ran(bind.pod, "Bind", bound - begun, SUCCESS)
         self._reporter.bound(bind.pod, bind.node, bound - begun)
         self._handle(BindSucceeded(bound, pod.uid))
-        begun, plugins = _now(), self._profile_of(bind).post_binds
-        for plugin in plugins:
-            await self._post_bind(plugin, bind)
-        self._reporter.ran(bind.pod, "PostBind", _now() - begun if plugins else 0.0, SUCCESS)
+        return True
 
     def _profile_of(self, bind: Bind) -> Profile:
         return self._profile(bind.pod.spec.scheduler_name)

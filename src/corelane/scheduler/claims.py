@@ -7,6 +7,7 @@ from corelane.kube import keys, translate
 from corelane.node import NodeState
 from corelane.scheduler import reserving
 from corelane.scheduler.attempts import Attempt
+from corelane.scheduler.cache.node_kinds import NodeKind
 from corelane.scheduler.cache.nodes import NodeCache
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.cache.states import Answer
@@ -32,6 +33,10 @@ class Claims:
         self._queue = queue
         self._preemption = preemption
         self._signature = {keys.SCHEDULED_BY: identity} if identity else {}
+
+    def unreserve(self, profile: Profile, pod: PodInfo, node: str) -> None:
+        """Undo what the profile's plugins have reserved for the pod."""
+        reserving.unreserve(profile, pod, node, self._cluster.points)
 
     def put_pod(self, node: str, info: PodInfo, now: float) -> None:
         """Count a pod on a node, and no longer on another."""
@@ -64,11 +69,16 @@ class Claims:
         work = reserving.pre_bind_work(profile, cycle, self._cluster.node(node))
         if answer is None or not self._cluster.writes_cpus(node):
             record = self._signature | translate.result_annotation(claimed.zone_cpus)
-            return Bind(info.pod, node, record, work=work)
+            return Bind(info.pod, node, record, work=work, in_order=self._in_order(info, node))
         record = self._signature | dict(_annotations(answer, claimed))
         if claimed.proposal or claimed.zone or claimed.numa_amounts:
             record |= self._decided_on(node)
         return Bind(info.pod, node, record, claimed.proposal, work)
+
+    def _in_order(self, info: PodInfo, node: str) -> bool:
+        """Whether the node's kubelet allocates CPUs for the pod, in the order of what it sees."""
+        there = self._cluster.get(node)
+        return there is not None and there.cpus.kind is NodeKind.KUBELET_REPLAY and info.exclusive_cpus > 0
 
     def _decided_on(self, node: str) -> dict[str, str]:
         """The generation of the node's published ledger, as an annotation."""

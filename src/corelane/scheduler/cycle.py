@@ -23,14 +23,10 @@ from corelane.scheduler.framework import filtering
 from corelane.scheduler.framework.plugin import Cycle, FilterPlugin, Rejection, Scope, Skip
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.plans import Weighted, has_a_say, plan_of, pre_filters_of, vectors_of
+from corelane.scheduler.plugin_forms import feasible, normalizes, scores
 from corelane.scheduler.rejections import rejections
 from corelane.scheduler.searched import Searched
-from corelane.scheduler.vectors import (
-    NEVER,
-    feasible,
-    normalizes,
-    scores,
-)
+from corelane.scheduler.vectors import NEVER
 
 __all__ = ["Attempt", "attempt", "message"]
 
@@ -139,7 +135,7 @@ class _Search(Searched):
             result.unfinished = bool(self.inexact) and states.misses - self.misses >= MOST_ADMISSIONS
             if not result.unfinished:
                 rows = self._asked()
-                own = np.setdiff1d(rows, np.fromiter(self.beside, np.intp))
+                own = np.setdiff1d(rows, np.fromiter(self.beside, np.intp), assume_unique=True)
                 groups = list(rejections(self.cycle, self.filters, self.blamed(), own))
                 groups += [(one, np.array([row], np.intp)) for row, one in self.beside.items()]
                 result.rejections = Rejections(groups, self.columns.names)
@@ -153,27 +149,31 @@ class _Search(Searched):
     def _values(self) -> Scores:
         """The scores of all rows, `NEVER` where the pod does not fit."""
         total, cluster, alone = self.vectors.total, self.plan.cluster, self.cycle.only is None
-        rows = np.flatnonzero(total > NEVER) if cluster or not alone else None
-        late = [] if cluster else self._late(rows)
+        late = [] if cluster else self._late(total)
         if not cluster and not late and alone and not self.nominated:
             detailed = looks_at_others(self.cycle.shape)
             return np.copy(total) if detailed else total
-        rows = np.flatnonzero(total > NEVER) if rows is None else rows
-        values, self.blame = np.full(len(total), NEVER), self.vectors.blame.copy()
-        rows = self._only(rows)
+        values, self.blame = total.copy(), self.vectors.blame.copy()
+        if not alone:
+            rows = self._only(np.flatnonzero(total > NEVER))
+            values[:] = NEVER
+            values[rows] = total[rows]
         points = self.cycle.cluster.points
         points.begin("Filter")
         for number, plugin in cluster:
+            rows = np.flatnonzero(values > NEVER)
             passed = feasible(plugin, self.cycle, rows)
-            self.blame[rows[~passed]] = number
-            rows = rows[passed]
+            rejected = rows[~passed]
+            self.blame[rejected], values[rejected] = number, NEVER
         points.end()
-        values[rows] = total[rows] + self._late_scores(self._late(rows) if cluster else late, rows)
+        if late := self._late(values) if cluster else late:
+            rows = np.flatnonzero(values > NEVER)
+            values[rows] += self._late_scores(late, rows)
         return values
 
-    def _late(self, rows: Rows | None) -> list[Weighted]:
+    def _late(self, values: Scores) -> list[Weighted]:
         """The scores of scope CLUSTER, and those to normalise, that make a difference."""
-        nodes = self._nodes(rows)
+        nodes = self._nodes(values)
         differing = [
             one for one in self.vectors.normalized if self.vectors.differs(one[0].name, self.columns)
         ]
@@ -231,18 +231,19 @@ class _Search(Searched):
 
     def _first(self, values: Scores) -> int:
         """The row with the highest score, with the fewest pods, first by name; -1 without any."""
-        best = int(values.argmax())
-        highest = values[best]
-        if highest == NEVER:
+        count, order = len(self.columns.names), self.columns.order
+        values = values[:count]
+        best = int(values.argmax()) if count else 0
+        if not count or (highest := values[best]) == NEVER:
             return -1
         equal = values >= highest - _ROUNDING
-        count = np.count_nonzero(equal)
-        if count == 1:
+        equals = np.count_nonzero(equal)
+        if equals == 1:
             return best
-        if count > _MANY_EQUAL:
-            return int(np.where(equal, self.columns.order, _LAST).argmin())
+        if equals > _MANY_EQUAL:
+            return int(np.where(equal, order[:count], _LAST).argmin())
         rows = equal.nonzero()[0]
-        return int(rows[self.columns.order[rows].argmin()])
+        return int(rows[order[rows].argmin()])
 
     def _confirmed(self, row: int, values: Scores) -> bool:
         """Whether the node is the best by what it answers itself; else the values are corrected."""

@@ -23,6 +23,9 @@ class DecisionReporter:
     def attempted(self, now: float, waiting: Waiting, attempt: Attempt) -> None:
         """An attempt ended, with a node or without; nothing is claimed yet."""
 
+    def attempt_failed(self, now: float, waiting: Waiting, plugin: str, error: Exception) -> None:
+        """A plugin raised an error, which ended the attempt."""
+
     def bind_sent(self, now: float, bind: Bind) -> None:
         """The pod is claimed on its node, and its binding is sent."""
 

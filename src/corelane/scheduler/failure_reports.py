@@ -1,25 +1,37 @@
 """What is written about a pod that was not placed: its condition, and events at a limited rate."""
 
 from collections.abc import Callable, Iterator
+from heapq import nsmallest
 from typing import Final
 
 from corelane.kube.meta import condition
 from corelane.kube.pod import Pod
 from corelane.scheduler.attempts import Attempt
-from corelane.scheduler.cache.nodes import NodeCache
+from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
+from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.cache.states import Fact
 from corelane.scheduler.explain import live
+from corelane.scheduler.framework.filtering import first_rejection
 from corelane.scheduler.framework.plugin import Cycle
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Instruction, NearestNode, RecordPodEvent, SetCondition
+from corelane.scheduler.plugins.cpus import NAME as CPU_PLACEMENT
 from corelane.scheduler.plugins.cpus import admissions
 from corelane.scheduler.queue import Waiting
 
 SAME_EVENT_SECONDS: Final = 300.0
 NEW_EVENT_SECONDS: Final = 10.0
 """Least time between two events about a pod, with the same message and with another one."""
+_ASKED: Final = 16
+"""Nodes without enough CPUs that are asked whether anything else is missing there."""
 _HELP_SECONDS: Final = 0.2
 """Least time between two events that say what would help."""
+
+
+def unknown_cpus(before: PodInfo | None, info: PodInfo) -> Iterator[RecordPodEvent]:
+    """Yield an event about a bound pod whose CPUs cannot be read, unless its former version had the same."""
+    if (why := info.unreadable) and (before is None or before.unreadable != why):
+        yield RecordPodEvent(info.pod, "Warning", "CPUsUnknown", f"CPUs of the pod cannot be read: {why}")
 
 
 class FailureReports:
@@ -66,14 +78,19 @@ class FailureReports:
 
 
 def _nearest(cycle: Cycle) -> NearestNode | None:
-    """Of the nodes that only lack CPUs for the pod, the one with the most free exclusive CPUs."""
+    """Of the nodes that lack CPUs for the pod and nothing else, the one with the most free exclusive CPUs."""
     lacking, request = admissions(cycle).lacking, cycle.pod.request
     if not lacking or request is None:
         return None
-    free = {name: int(node.canonical.facts[Fact.FREE]) for name, node in lacking.items()}
-    name = min(free, key=lambda name: (-free[name], name))
-    state = lacking[name].cpu_state
-    return NearestNode(name, state, request) if state else None
+    others = tuple(plugin for plugin in cycle.filters if plugin.name != CPU_PLACEMENT)
+    for node in nsmallest(_ASKED, lacking.values(), key=_most_free):
+        if node.cpu_state and first_rejection(others, cycle, node) is None:
+            return NearestNode(node.name, node.cpu_state, request)
+    return None
+
+
+def _most_free(node: NodeInfo) -> tuple[int, str]:
+    return -int(node.canonical.facts[Fact.FREE]), node.name
 
 
 def _has_condition(pod: Pod, reason: str, message: str) -> bool:

@@ -33,6 +33,8 @@ class Bind(Struct, frozen=True):
     annotations: Mapping[str, str]
     assignments: Mapping[str, CPUSet] = field(default_factory=dict)
     work: tuple[PreBindWork, ...] = ()
+    in_order: bool = False
+    """Whether earlier such bindings to the node are answered before it is sent; see `binding_order`."""
 
 
 class LookUpPod(Struct, frozen=True):

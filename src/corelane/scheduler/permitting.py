@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from corelane.kube.pod import Pod
-from corelane.scheduler import reserving
 from corelane.scheduler.bindings import Binding, Bindings
 from corelane.scheduler.claims import Claims
 from corelane.scheduler.decisions import DecisionReporter
@@ -41,7 +40,7 @@ class Permits:
     ) -> None:
         """Keep a claimed pod from being bound, for these plugins and that many seconds at most."""
         self._bindings.hold(waiting, bind, profile, waits, now)
-        waiting.started = self._queue.sequence  # its own claim is no change that could help it
+        waiting.started = self._queue.changes.number  # its own claim is no change that could help it
         for plugin, seconds in waits.items():
             self._decisions.held(now, waiting.uid, plugin, seconds)
 
@@ -57,10 +56,10 @@ class Permits:
     def release(self, binding: Binding, plugin: str, now: float) -> Iterator[Instruction]:
         """The end of its own claim does not help a pod; what else changed while it was held may."""
         self.unreserve(binding)
-        waiting, unchanged = binding.waiting, binding.waiting.started == self._queue.sequence
+        waiting, unchanged = binding.waiting, binding.waiting.started == self._queue.changes.number
         self._claims.drop_pod(binding.uid, now)
         if unchanged:
-            waiting.started = self._queue.sequence
+            waiting.started = self._queue.changes.number
         yield from self.denied(waiting, plugin, binding.failure, now)
 
     def gives_way(self, uid: str, preemptor: Waiting, now: float) -> Iterator[Instruction]:
@@ -79,4 +78,4 @@ class Permits:
 
     def unreserve(self, binding: Binding) -> None:
         """Undo what the profile's plugins have reserved for the pod."""
-        reserving.unreserve(binding.profile, binding.waiting.info, binding.bind.node)
+        self._claims.unreserve(binding.profile, binding.waiting.info, binding.bind.node)

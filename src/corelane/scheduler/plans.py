@@ -15,7 +15,8 @@ from corelane.scheduler.framework.plugin import (
     Skip,
 )
 from corelane.scheduler.framework.profile import Profile
-from corelane.scheduler.vectors import ShapeVectors, is_exact
+from corelane.scheduler.plugin_forms import is_exact
+from corelane.scheduler.vectors import ShapeVectors
 
 Numbered: TypeAlias = tuple[int, FilterPlugin]
 """A filter with its number in the profile, from 1."""
@@ -44,9 +45,10 @@ def pre_filters_of(profile: Profile, cycle: Cycle) -> tuple[tuple[PreFilterPlugi
         return profile.pre_filters, _NO_NAMES
     found: tuple[tuple[PreFilterPlugin, ...], frozenset[str]] | None = profile.of_plain.get(cycle.pod.shape)
     if found is None:
-        idle = {one for one in profile.pre_filters if isinstance(one, IdlePlugin) and one.idle(cycle.pod)}
-        asked = tuple(one for one in profile.pre_filters if one not in idle)
-        found = profile.of_plain[cycle.pod.shape] = asked, frozenset(one.name for one in idle)
+        every = profile.pre_filters
+        idle = {one.name for one in every if isinstance(one, IdlePlugin) and one.idle(cycle.pod)}
+        asked = tuple(one for one in every if one.name not in idle)
+        found = profile.of_plain[cycle.pod.shape] = asked, frozenset(idle)
     return found
 
 

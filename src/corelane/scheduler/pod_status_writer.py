@@ -61,11 +61,14 @@ class PodStatusWriter:
         failed: Callable[[str, APIError], None],
         clock: Callable[[], datetime] = now,
         bindings_sent: Callable[[], Awaitable[None]] | None = None,
+        create_event: Callable[[dict[str, Any]], Awaitable[object]] | None = None,
     ) -> None:
         """`dropped` and `failed` get the title of a write that was not made.
 
-        `bindings_sent` waits until no binding waits to be sent.
+        `bindings_sent` waits until no binding waits to be sent. `create_event` creates events in place of
+        requests.
         """
+        self._create_event = create_event or client.create
         self._client = client
         self._component = component
         self._dropped = dropped
@@ -199,7 +202,7 @@ class PodStatusWriter:
     async def _create(self, note: RecordPodEvent | RecordNodeEvent, name: str) -> int:
         """The event's count: above 1 if it was recorded before a restart."""
         try:
-            await self._client.create(self._event(note, name))
+            await self._create_event(self._event(note, name))
         except APIError as error:
             if error.code != 409:
                 raise

@@ -4,7 +4,7 @@ from typing import Final
 
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.pods import PodInfo
-from corelane.scheduler.cache.points import SKIP, SUCCESS, UNSCHEDULABLE, WAIT
+from corelane.scheduler.cache.points import SKIP, SUCCESS, UNSCHEDULABLE, WAIT, ExtensionPoints
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Wait
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import PreBindWork
@@ -14,37 +14,56 @@ LONGEST_WAIT: Final = 15 * 60.0
 
 
 def reserve(profile: Profile, cycle: Cycle, node: NodeInfo) -> Rejection | None:
-    """Let each plugin book what it keeps for the pod; if one rejects, undo all."""
+    """Let each plugin book what it keeps for the pod; if one rejects or raises an error, undo all."""
     points = cycle.cluster.points
     points.begin("Reserve")
-    for plugin in profile.reserves:
-        if rejection := plugin.reserve(cycle, node):
-            points.end(UNSCHEDULABLE)
-            unreserve(profile, cycle.pod, node.name)
-            return rejection
+    try:
+        for plugin in profile.reserves:
+            if rejection := plugin.reserve(cycle, node):
+                points.end(UNSCHEDULABLE)
+                unreserve(profile, cycle.pod, node.name, points)
+                return rejection
+    except Exception:
+        points.failed()
+        unreserve(profile, cycle.pod, node.name, points)
+        raise
     points.end()
     return None
 
 
-def unreserve(profile: Profile, pod: PodInfo, node: str) -> None:
+def unreserve(profile: Profile, pod: PodInfo, node: str, points: ExtensionPoints) -> None:
     """Undo `reserve`, in reverse order."""
+    begun = points.now()
     for plugin in reversed(profile.reserves):
         plugin.unreserve(pod, node)
+    points.alone("Unreserve", profile.name, begun)
 
 
 def permit(profile: Profile, cycle: Cycle, node: NodeInfo) -> Rejection | dict[str, float]:
-    """Ask all Permit plugins: the first rejection, or the plugins that hold the binding, for how long (s)."""
-    waits: dict[str, float] = {}
+    """Ask all Permit plugins: the first rejection, or the plugins that hold the binding, for how long (s).
+
+    Where one raises an error, what was reserved is undone.
+    """
     points = cycle.cluster.points
     points.begin("Permit")
+    try:
+        waits = _waits(profile, cycle, node)
+    except Exception:
+        points.failed()
+        unreserve(profile, cycle.pod, node.name, points)
+        raise
+    points.end(UNSCHEDULABLE if isinstance(waits, Rejection) else WAIT if waits else SUCCESS)
+    return waits
+
+
+def _waits(profile: Profile, cycle: Cycle, node: NodeInfo) -> Rejection | dict[str, float]:
+    waits: dict[str, float] = {}
     for plugin in profile.permits:
         match plugin.permit(cycle, node):
             case Rejection() as rejection:
-                points.end(UNSCHEDULABLE)
                 return rejection
             case Wait(seconds):
                 waits[plugin.name] = min(max(seconds, 0.0), LONGEST_WAIT)
-    points.end(WAIT if waits else SUCCESS)
     return waits
 
 
@@ -54,7 +73,7 @@ def reserve_and_permit(profile: Profile, cycle: Cycle, node: NodeInfo) -> Reject
         return rejection
     waits = permit(profile, cycle, node)
     if isinstance(waits, Rejection):
-        unreserve(profile, cycle.pod, node.name)
+        unreserve(profile, cycle.pod, node.name, cycle.cluster.points)
     return waits
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -13,11 +13,12 @@ from corelane.kube.apierrors import APIError
 from corelane.kube.client import KubeClient
 from corelane.kube.informer import Informer, InformerReporter, ObjectChange
 from corelane.kube.meta import Object
-from corelane.kube.objects import Node, NodeResourceTopology
+from corelane.kube.objects import Node, NodeResourceTopology, NodeResourceTopologyV1Alpha1
 from corelane.kube.pod import Pod
 from corelane.scheduler import events, pod_status_writer
 from corelane.scheduler.binder import WORKERS, Binder, BinderReporter
 from corelane.scheduler.bound_pods import BoundPods, BoundPodsReporter
+from corelane.scheduler.daemon.memory import YoungObjects
 from corelane.scheduler.decisions import DecisionReporter
 from corelane.scheduler.events import (
     BindRequested,
@@ -103,12 +104,17 @@ class Scheduler:
         may_bind: Callable[[], bool] = lambda: True,
         profiles: Sequence[Profile] = (),
         backoff: Backoff | None = None,
+        create_event: Callable[[dict[str, Any]], Awaitable[object]] | None = None,
     ) -> None:
-        """`may_bind` is asked right before each binding is sent: False once the lease is lost."""
+        """`may_bind` is asked right before each binding is sent: False once the lease is lost.
+
+        `create_event` creates events in place of requests.
+        """
         self.core = SchedulerCore(
             name, profile, decisions, identity or name, profiles=profiles, backoff=backoff
         )
         name = self.core.name
+        self._young = YoungObjects()
         self._client = client
         self._may_bind = may_bind
         self._reporter = reporter or SchedulerReporter()
@@ -127,6 +133,7 @@ class Scheduler:
             failed=self._reporter.write_failed,
             clock=clock,
             bindings_sent=self._binder.wait_sent,
+            create_event=create_event,
         )
         self._evictor = Evictor(
             client,
@@ -142,7 +149,9 @@ class Scheduler:
         self._started = False
         self._informers: tuple[Informer[Any], ...] = (
             self._informer(Node, events.NodeChanged, rng),
-            self._informer(NodeResourceTopology, events.TopologyChanged, rng),
+            self._informer(
+                NodeResourceTopology, events.TopologyChanged, rng, older=NodeResourceTopologyV1Alpha1
+            ),
             self._informer(Pod, events.PodChanged, rng, field_selector=_ALIVE),
         )
 
@@ -154,6 +163,7 @@ class Scheduler:
         event: Callable[[float, T | None, T | None], events.SchedulerEvent],
         rng: random.Random | None,
         field_selector: str | None = None,
+        older: type[T] | None = None,
     ) -> Informer[T]:
         def handle(change: ObjectChange[T]) -> None:
             self._handle(event(_now(), change.old, change.new))
@@ -168,6 +178,7 @@ class Scheduler:
             rng=rng,
             # A cluster may have nodes without a published topology only, and no definition of the kind.
             optional=kind is NodeResourceTopology,
+            older=older,
         )
 
     def _report_problem(self, kind: type[Object], new: Object | None) -> None:
@@ -275,6 +286,7 @@ class Scheduler:
         for instruction in self._decide(event):
             self._carry_out(instruction)
         self._changed.set()
+        self._young.event_handled()
 
     def _decide(self, event: events.SchedulerEvent) -> list[Instruction]:
         """What the core says. Where a topology is too much for it, that node goes on without one.

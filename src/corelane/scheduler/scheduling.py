@@ -16,11 +16,7 @@ from corelane.scheduler import cycle as cycles
 from corelane.scheduler import object_changes, reserving
 from corelane.scheduler.attempts import Attempt
 from corelane.scheduler.binding_steps import BindingSteps
-from corelane.scheduler.bindings import (
-    Bindings,
-    expected_node,
-    stopped,
-)
+from corelane.scheduler.bindings import Bindings, expected_node, stopped
 from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.claims import Claims
@@ -48,28 +44,24 @@ from corelane.scheduler.events import (
     Unwatched,
     VolumeChanged,
 )
-from corelane.scheduler.failure_reports import FailureReports
+from corelane.scheduler.failure_reports import FailureReports, unknown_cpus
 from corelane.scheduler.framework.changes import ChangeKind
 from corelane.scheduler.framework.plugin import Nomination, NotNominated, Rejection
 from corelane.scheduler.framework.profile import DEFAULT_NAME, Profile, united
-from corelane.scheduler.instructions import (
-    Bind,
-    Evict,
-    Instruction,
-    RecordNodeEvent,
-)
+from corelane.scheduler.instructions import Bind, Evict, Instruction, RecordNodeEvent
+from corelane.scheduler.kept_attempts import KeptAttempts
 from corelane.scheduler.permitting import Permits
+from corelane.scheduler.plugin_errors import PluginErrors
 from corelane.scheduler.plugins import default
 from corelane.scheduler.pod_differences import as_sent, is_claimed, requests_changed, status_changed
 from corelane.scheduler.preempting import Preemption
 from corelane.scheduler.queue import SchedulingQueue, Waiting
 from corelane.scheduler.queue.backoff import Backoff
 from corelane.scheduler.screening import Screen
+from corelane.scheduler.search import Search
 
 SETTLED_AT_ONCE: Final = 512
 """Steps of `NodeCache.settle` in one CycleDue, about 10 ms: after a start, all nodes are new."""
-JUDGED_AT_ONCE: Final = 1024
-"""Canonical states that one attempt judges for a shape, about 15 ms where nodes publish zones only."""
 _PARKED_AT_ONCE: Final = 64
 """Pods that are parked in one CycleDue because an equal one fits nowhere."""
 
@@ -105,11 +97,15 @@ class SchedulerCore:
             Screen(self.cluster).fits_nowhere,
             self.cluster.label_keys,
             self.decisions.queued,
+            lambda: self.cluster.points,
         )
         self.bindings = Bindings()
         self._preemption = Preemption(self.cluster, self.queue)
+        self._kept = KeptAttempts(self.cluster)
         self._claims = Claims(self.cluster, self.queue, self._preemption, identity)
         self._reports = FailureReports(self.cluster, self.profile_of)
+        self._search = Search(self.cluster, self._kept, self._preemption, self.profile_of)
+        self._errors = PluginErrors(self.cluster, self.queue, self._reports, self.decisions)
         self._permits = Permits(
             self.queue,
             self.bindings,
@@ -135,6 +131,8 @@ class SchedulerCore:
 
     def handle(self, event: SchedulerEvent) -> list[Instruction]:
         """Update the state by an event, and return what to do now."""
+        if not isinstance(event, CycleDue):
+            self._kept.clear()
         match event:
             case PodChanged():
                 return list(self._pod_changed(event))
@@ -219,7 +217,9 @@ class SchedulerCore:
             yield from self._steps.succeeded(binding, now)
             return
         self.queue.remove(uid, now)
-        self._claims.put_pod(node, PodInfo.of(pod), now)
+        info, before = PodInfo.of(pod), self.cluster.pod(uid)
+        self._claims.put_pod(node, info, now)
+        yield from unknown_cpus(before, info)
         self._preemption.forget(uid, now, taken=node)
         if binding and as_sent(binding, pod):
             yield from self._steps.succeeded(binding, now)
@@ -295,21 +295,21 @@ class SchedulerCore:
         self.cluster.points.finish(waiting.info.pod.spec.scheduler_name)
 
     def _attempt_once(self, waiting: Waiting, now: float) -> Iterator[Instruction]:
-        attempt = self._tried(waiting)
+        count = self.cluster.count()
+        try:
+            attempt, result = self._search.run(waiting)
+        except Exception as error:  # noqa: BLE001 - of a plugin; those of the core are raised again
+            yield from self._errors.ended(waiting, self.profile_of(waiting.info.pod), error, now)
+            return
         self.decisions.attempted(now, waiting, attempt)
         if attempt.node is not None:
             yield from self._found(waiting, attempt, attempt.node, now)
             return
         if attempt.unfinished:
-            self.queue.again(waiting)
+            self.queue.again(waiting, doubtful=isinstance(result, NotNominated) and result.doubtful)
             return
-        count = self.cluster.count()
         why = cycles.message(attempt, count)
-        if count:
-            result = self._preemption.post_filter(self.profile_of(waiting.info.pod), attempt)
-            if isinstance(result, NotNominated) and result.unfinished:
-                self.queue.again(waiting, doubtful=result.doubtful)
-                return
+        if result is not None:
             self.decisions.post_filtered(now, waiting.uid)
             for step in self._preemption.carry_out(waiting, result, now):
                 if isinstance(step, Evict) and self.bindings.holds(step.victim.metadata.uid):
@@ -325,14 +325,19 @@ class SchedulerCore:
     def _found(self, waiting: Waiting, attempt: Attempt, node: NodeInfo, now: float) -> Iterator[Instruction]:
         """Reserve, Permit, claim, and bind: at once, or when the Permit plugins allow it."""
         profile = self.profile_of(waiting.info.pod)
-        if rejection := reserving.reserve(profile, attempt.cycle, node):
+        try:
+            rejection = reserving.reserve(profile, attempt.cycle, node)
+            waits = {} if rejection else reserving.permit(profile, attempt.cycle, node)
+        except Exception as error:  # noqa: BLE001 - as above
+            yield from self._errors.ended(waiting, profile, error, now)
+            return
+        if rejection:
             self.queue.retry(waiting, now)
             why = "; ".join(map(str, rejection.reasons))
             yield from self._reports.explain(waiting, now, "SchedulerError", f"{rejection.plugin}: {why}")
             return
-        waits = reserving.permit(profile, attempt.cycle, node)
         if isinstance(waits, Rejection):
-            reserving.unreserve(profile, waiting.info, node.name)
+            self._claims.unreserve(profile, waiting.info, node.name)
             self.queue.placed(waiting, now, permitted=False)
             yield from self._permits.denied(waiting, waits.plugin, "; ".join(map(str, waits.reasons)), now)
             return
@@ -350,16 +355,6 @@ class SchedulerCore:
             yield from self._steps.carry_out(step, event.now)
         if isinstance(step, Bind) and step.pod.spec.scheduler_name in self.profiles:
             yield from expected_node(self.bindings[event.uid])
-
-    def _tried(self, waiting: Waiting) -> Attempt:
-        """An attempt on the nominated node, and where that fails, on all nodes."""
-        profile, info = self.profile_of(waiting.info.pod), waiting.info
-        if nominated := self.cluster.nominations.of(waiting.uid):
-            only = frozenset({nominated})
-            attempt = cycles.attempt(profile, self.cluster, info, only, JUDGED_AT_ONCE)
-            if attempt.node is not None or attempt.unfinished:
-                return attempt
-        return cycles.attempt(profile, self.cluster, info, most_judged=JUDGED_AT_ONCE)
 
     # Claim and bind.
 

@@ -11,7 +11,8 @@ from corelane.scheduler.cache.columns import Rows, Scores
 from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
 from corelane.scheduler.framework.plugin import Cycle, FilterPlugin, Rejection, ScorePlugin
 from corelane.scheduler.plans import Plan, has_a_say
-from corelane.scheduler.vectors import NEVER, ShapeVectors, is_estimate, normalizes, scores
+from corelane.scheduler.plugin_forms import is_estimate, normalizes, scores
+from corelane.scheduler.vectors import NEVER, ShapeVectors
 
 ASKED_EACH: Final = 16
 """Groups of alike nodes asked for the record of a pod that was placed, of each plugin that has groups."""
@@ -29,8 +30,9 @@ class Searched:
         self.blame: Any = None
         """As in the vectors, with filters of scope CLUSTER; None where these have nothing to do."""
 
-    def _nodes(self, rows: Rows | None) -> "_Nodes":
-        return _Nodes(self.cycle.cluster, rows, self.vectors.total)
+    def _nodes(self, values: Scores) -> "_Nodes":
+        """The nodes with a score."""
+        return _Nodes(self.cycle.cluster, values)
 
     def rows_of(self, names: Iterable[str]) -> Rows:
         """Return the rows of these nodes, those that exist, in ascending order."""
@@ -45,7 +47,7 @@ class Searched:
         outside = np.ones(len(self.blame), dtype=np.bool_)
         outside[chosen] = False
         self.blame[outside] = 0
-        return np.intersect1d(rows, chosen)
+        return np.intersect1d(rows, chosen, assume_unique=True)
 
     def _asked(self) -> Rows:
         """The rows in question."""
@@ -81,10 +83,10 @@ class Searched:
         for rejection, rows in self._asked_again(plugin, blamed):
             parts.setdefault(rejection, []).append(rows)
         groups = {rejection: np.sort(np.concatenate(rows)) for rejection, rows in parts.items()}
-        rest = np.setdiff1d(blamed, np.concatenate([*groups.values(), blamed[:0]]))
+        rest = np.setdiff1d(blamed, np.concatenate([*groups.values(), blamed[:0]]), assume_unique=True)
         if len(rest):
             bare = Rejection(plugin.name, ())
-            groups[bare] = np.union1d(rest, groups[bare]) if bare in groups else rest
+            groups[bare] = np.sort(np.concatenate((rest, groups[bare]))) if bare in groups else rest
         return groups
 
     def _asked_again(self, plugin: FilterPlugin, blamed: Rows) -> Iterator[tuple[Rejection, Rows]]:
@@ -100,7 +102,7 @@ class Searched:
     def terms(self, rows: Rows, values: Scores) -> Iterator[tuple[str, float, tuple[float, ...]]]:
         """Yield each Score's name, its weight, and its last word for some of the rows that fit."""
         left = np.flatnonzero(values > NEVER)
-        cluster = [one for one in self.plan.cluster_scores if has_a_say(one, self.cycle, self._nodes(left))]
+        cluster = [one for one in self.plan.cluster_scores if has_a_say(one, self.cycle, self._nodes(values))]
         for plugin, weight in (*self.vectors.weighted, *cluster):
             yield plugin.name, weight, tuple(map(float, self._term(plugin, rows, left)))
             yield from self._details(plugin, rows)
@@ -140,15 +142,16 @@ class Searched:
 
 
 class _Nodes(Sequence[NodeInfo]):
-    """The nodes of some rows, as a sequence that costs nothing before it is read."""
+    """The nodes with a score, as a sequence that costs nothing before it is read."""
 
-    def __init__(self, cluster: NodeCache, rows: Rows | None, total: Scores) -> None:
-        self._cluster, self._known, self._total = cluster, rows, total
+    def __init__(self, cluster: NodeCache, values: Scores) -> None:
+        self._cluster, self._values = cluster, values
+        self._known: Rows | None = None
 
     @property
     def _rows(self) -> Rows:
         if self._known is None:
-            self._known = np.flatnonzero(self._total > NEVER)
+            self._known = np.flatnonzero(self._values > NEVER)
         return self._known
 
     def __len__(self) -> int:

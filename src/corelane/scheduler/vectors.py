@@ -1,25 +1,19 @@
 """Feasibility and scores of one pod shape over all nodes, computed again only for rows that changed."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
-import numpy.ma  # np.unique imports it when it is first called, which takes 20 ms
 
+from corelane.scheduler import plugin_forms as forms
 from corelane.scheduler.cache.columns import Columns, Mask, Rows, Scores
 from corelane.scheduler.cache.pods import Shape
-from corelane.scheduler.framework.plugin import (
-    Cycle,
-    Depends,
-    FilterPlugin,
-    ScorePlugin,
-)
+from corelane.scheduler.cache.row_kinds import RowKind
+from corelane.scheduler.cache.sorted_values import sorted_values
+from corelane.scheduler.framework.plugin import Cycle, Depends, FilterPlugin, ScorePlugin
+from corelane.scheduler.kind_verdicts import KindForms, KindVerdict, KindVerdicts, StateVerdict
+from corelane.scheduler.plugin_forms import NumberedForm, WeightedForm
 
-NumberedForm: TypeAlias = tuple[int, Callable[[Cycle, Columns, Rows], Mask]]
-"""A filter's number in the profile, and its form over rows."""
-WeightedForm: TypeAlias = tuple[str, float, Callable[[Cycle, Columns, Rows], Scores]]
-"""A score's name and weight, and its form over rows."""
 NEVER: Final = -np.inf
 """Score of a row that a filter rejects."""
 _PARTS: Final = (Depends.NODE, Depends.CPUS, Depends.PODS)
@@ -28,67 +22,6 @@ ROWS_AT_ONCE: Final = 1024
 """Rows computed in one attempt where a plugin is asked row by row."""
 _NO_ROWS: Final = np.zeros(0, dtype=np.intp)
 _MOST_STATES: Final = 16_384
-
-
-def feasible(plugin: FilterPlugin, cycle: Cycle, rows: Rows) -> Mask:
-    """Return which of the rows a Filter may pass, by its vectorised form or row by row."""
-    return _filter_of(plugin)(cycle, cycle.cluster.columns, rows)
-
-
-def scores(plugin: ScorePlugin, cycle: Cycle, rows: Rows) -> Scores:
-    """Return the scores of a Score for rows, not normalised, by its vectorised form or row by row."""
-    return _score_of(plugin)(cycle, cycle.cluster.columns, rows)
-
-
-def _filter_of(plugin: FilterPlugin) -> Callable[[Cycle, Columns, Rows], Mask]:
-    """The vectorised form of a Filter, or one that asks it row by row."""
-
-    def by_row(cycle: Cycle, _columns: Columns, rows: Rows) -> Mask:
-        nodes = cycle.cluster.by_row
-        passed = (plugin.filter(cycle, node) is None for row in rows if (node := nodes[row]))
-        return np.fromiter(passed, dtype=np.bool_, count=len(rows))
-
-    found: Callable[[Cycle, Columns, Rows], Mask] = getattr(plugin, "feasible", by_row)
-    return found
-
-
-def _score_of(plugin: ScorePlugin) -> Callable[[Cycle, Columns, Rows], Scores]:
-    """The vectorised form of a Score, or one that asks it row by row."""
-
-    def by_row(cycle: Cycle, _columns: Columns, rows: Rows) -> Scores:
-        nodes = cycle.cluster.by_row
-        values = (plugin.score(cycle, node) for row in rows if (node := nodes[row]))
-        return np.fromiter(values, dtype=np.float64, count=len(rows))
-
-    found: Callable[[Cycle, Columns, Rows], Scores] = getattr(plugin, "scores", by_row)
-    return found
-
-
-def is_exact(plugin: FilterPlugin) -> bool:
-    """Return whether what a Filter says over columns needs no second question."""
-    return not hasattr(plugin, "feasible") or bool(getattr(plugin, "exact", False))
-
-
-def is_estimate(plugin: ScorePlugin) -> bool:
-    """Return whether a Score over columns is an upper bound only."""
-    return hasattr(plugin, "scores") and not getattr(plugin, "exact", True)
-
-
-def normalizes(plugin: ScorePlugin) -> bool:
-    """Return whether scores must be normalised over all nodes that fit."""
-    return hasattr(plugin, "normalize")
-
-
-@dataclass(slots=True)
-class StateVerdict:
-    """What plugins that depend on CPUS only say of a canonical state."""
-
-    blame: int
-    score: float
-    estimate: float = 0.0
-    """The part of the score that is an estimate."""
-    verified: bool = False
-    """Whether the estimate was replaced by what a node in this state answered."""
 
 
 class ShapeVectors:
@@ -100,13 +33,16 @@ class ShapeVectors:
 
     __slots__ = (
         "_blame_of_node",
+        "_by_kind",
         "_by_row",
         "_cpus",
         "_differs",
         "_estimates",
         "_exact",
+        "_kinds",
         "_nodes",
         "_nodes_at",
+        "_plain",
         "_pods",
         "_pods_at",
         "_rest_of_nodes",
@@ -132,37 +68,44 @@ class ShapeVectors:
     ) -> None:
         self._shape = shape
         """Lives as long as its vectors: else what is known of it depended on when garbage is collected."""
-        parts = [(part, weight) for plugin, weight in weighted for part in _parts(plugin)]
+        parts = [(part, weight) for plugin, weight in weighted for part in forms.parts(plugin)]
         self._nodes, self._cpus, self._pods = (
             (
-                [(number, _filter_of(one)) for number, one in filters if _part(one) is part],
-                [(one.name, weight, _score_of(one)) for one, weight in parts if _part(one) is part],
+                [(number, forms.filter_of(one)) for number, one in filters if forms.part(one) is part],
+                [(one.name, weight, forms.score_of(one)) for one, weight in parts if forms.part(one) is part],
             )
             for part in _PARTS
         )
         self.weighted = weighted
-        self.estimated = [one for one in parts if is_estimate(one[0])]
+        self.estimated = [one for one in parts if forms.is_estimate(one[0])]
         """Scores that are upper bounds, and their weights."""
-        self.normalized = [one for one in weighted if normalizes(one[0])]
+        self.normalized = [one for one in weighted if forms.normalizes(one[0])]
         self._by_row = not all(hasattr(one, "feasible") for _, one in filters) or not all(
             hasattr(one, "scores") for one, _ in weighted
         )
         """Whether a plugin is asked row by row: then only so many rows are computed in one attempt."""
-        of_cpus = [one for one in filters if _part(one[1]) is Depends.CPUS]
+        of_cpus = [one for one in filters if forms.part(one[1]) is Depends.CPUS]
         self._rooms = [(number, one.room) for number, one in of_cpus if hasattr(one, "room")]
-        by_cpus = [one for one in parts if _part(one[0]) is Depends.CPUS]
+        by_cpus = [one for one in parts if forms.part(one[0]) is Depends.CPUS]
         self._estimates, self._exact = (
-            [(one.name, weight, _score_of(one)) for one, weight in by_cpus if is_estimate(one) is estimate]
+            [
+                (one.name, weight, forms.score_of(one))
+                for one, weight in by_cpus
+                if forms.is_estimate(one) is estimate
+            ]
             for estimate in (True, False)
         )
         self.states: dict[int, StateVerdict] = {}
         """By the id of the state."""
+        self._by_kind, self._kinds = KindForms.of(filters, parts), KindVerdicts()
         self._differs: dict[str, bool] = {}
         self._nodes_at = self._pods_at = -1
         self._allocate(columns.capacity)
 
     def _allocate(self, capacity: int) -> None:
         self._rest_of_nodes = self._rest_of_pods = _NO_ROWS
+        self._plain = True
+        """Whether no plugin that depends on Node objects alone rejects a row, or adds to its score."""
         self.total = np.full(capacity, NEVER)
         self.blame = np.zeros(capacity, dtype=np.int16)
         self.raw = {plugin.name: np.zeros(capacity) for plugin, _ in self.normalized}
@@ -173,13 +116,24 @@ class ShapeVectors:
     def update(self, cycle: Cycle, most: int | None = None) -> bool:
         """Compute rows again that changed since the last time; return whether all are up to date.
 
-        With `most`, at most about so many canonical states are judged; the next call goes on.
+        With `most`, at most about so many canonical states are judged; the next call goes on. Where a plugin
+        raises an error, the next call computes all rows.
         """
+        try:
+            return self._update(cycle, most)
+        except Exception:
+            self._nodes_at = self._pods_at = -1
+            raise
+
+    def _update(self, cycle: Cycle, most: int | None) -> bool:
         columns = cycle.cluster.columns
+        if self._by_kind is not None and self._plain and self._update_few(cycle, self._by_kind):
+            return True
         of_nodes = columns.nodes_log.since(self._nodes_at)
         of_pods = columns.pods_log.since(self._pods_at)
         if len(self.states) > max(_MOST_STATES, 2 * columns.capacity):
             self.states.clear()
+            self._kinds.clear()
             of_nodes = None
         if of_nodes is None or of_pods is None or len(self.total) != columns.capacity:
             self._allocate(columns.capacity)
@@ -201,14 +155,45 @@ class ShapeVectors:
             self._compute(cycle, of_pods)
         return not len(self._rest_of_pods)
 
+    def _update_few(self, cycle: Cycle, plugins: KindForms) -> bool:
+        """Compute the rows on which pods came or went, if these are few and nothing else changed.
+
+        They are asked about by their kinds, and no Node object makes a difference.
+        """
+        columns, known = cycle.cluster.columns, self._kinds
+        rows = columns.pods_log.few_since(self._pods_at, _MANY)
+        if rows is None or self._nodes_at != columns.nodes_log.position or len(self.states) > _MOST_STATES:
+            return False
+        if len(self._rest_of_pods) or len(self.total) != columns.capacity or columns.has_gaps:
+            return False
+        self._pods_at = columns.pods_log.position
+        kinds = columns.kinds.of(columns, rows)
+        verdicts: list[Any] = [known.get(kind) for kind in kinds]
+        if None in verdicts:
+            new = self._judge_kinds(cycle, plugins, rows, kinds)
+            verdicts = [new.get(kind) or known[kind] for kind in kinds]
+            known.keep(new)
+        blames = [one.of_state.blame or one.blame for one in verdicts]
+        values = [
+            NEVER if blame else one.of_state.score + one.score
+            for one, blame in zip(verdicts, blames, strict=True)
+        ]
+        at = np.array(rows, dtype=np.intp)
+        self.total[at], self.blame[at] = values, blames
+        return True
+
     def update_only(self, cycle: Cycle, rows: Rows) -> None:
         """Compute a few rows, whatever the others are: these stay to be computed."""
         if len(self.total) != cycle.cluster.columns.capacity:
             self._allocate(cycle.cluster.columns.capacity)
             self._nodes_at = self._pods_at = -1
-        if len(rows):
-            self._compute_nodes(cycle, rows)
-            self._compute(cycle, rows)
+        try:
+            if len(rows):
+                self._compute_nodes(cycle, rows)
+                self._compute(cycle, rows)
+        except Exception:
+            self._nodes_at = self._pods_at = -1
+            raise
 
     def _judged(self, cycle: Cycle, rows: Rows, most: int) -> bool:
         """Judge `most` of the states that are new here; return whether few are left to be judged."""
@@ -231,27 +216,41 @@ class ShapeVectors:
         rows = rows[cycle.cluster.columns.live[rows]]
         blame = np.zeros(len(rows), dtype=np.int16)
         self._put_blame(cycle, rows, self._nodes[0], blame)
-        self._blame_of_node[rows] = blame
-        self._total_of_node[rows] = self._sum(cycle, rows, self._nodes[1])
+        total = self._sum(cycle, rows, self._nodes[1])
+        self._blame_of_node[rows], self._total_of_node[rows] = blame, total
+        self._plain &= not (np.count_nonzero(blame) or np.count_nonzero(total))
 
     def _compute(self, cycle: Cycle, rows: Rows) -> None:
         columns = cycle.cluster.columns
-        if len(columns.live_rows()) < len(columns.names):
+        if columns.has_gaps:
             # No filter is asked about a row without a Node: nothing is known of it.
             live = columns.live[rows]
             gone, rows = rows[~live], rows[live]
             self.total[gone], self.blame[gone] = NEVER, -1
         if not len(rows):
             return
-        blame = self._blame_of_node[rows]
-        total = self._total_of_node[rows] + self._by_state(cycle, rows, blame)
-        self._put_blame(cycle, rows, self._pods[0], blame)
-        for number, room in self._rooms:
-            _put(blame, room(cycle, columns, rows), number)
+        blame, total = self._blame_of_node[rows], self._total_of_node[rows]
+        total += self._by_state(cycle, rows, blame)
+        self._blame_pods(cycle, rows, blame)
         total += self._sum(cycle, rows, self._pods[1])
         if np.count_nonzero(blame):
             total[blame != 0] = NEVER
         self.total[rows], self.blame[rows] = total, blame
+
+    def _judge_kinds(
+        self, cycle: Cycle, plugins: KindForms, rows: list[int], kinds: list[RowKind]
+    ) -> dict[RowKind, KindVerdict]:
+        """Ask about the kinds of rows that are new here."""
+        points, known = cycle.cluster.points, self._kinds
+        new = {kind: row for kind, row in zip(kinds, rows, strict=True) if kind not in known}
+        of_states = self._verdicts(cycle, np.array(list(new.values()), dtype=np.intp))
+        points.begin("Filter")
+        blames = [plugins.blame(cycle, kind) for kind in new]
+        points.end()
+        points.begin("Score")
+        scores = [plugins.score(cycle, kind) for kind in new]
+        points.end()
+        return dict(zip(new, map(KindVerdict, of_states, blames, scores), strict=True))
 
     def _by_state(self, cycle: Cycle, rows: Rows, blame: Any) -> Scores:
         """Scores of the rows by their canonical states; puts the blame on filters that reject these."""
@@ -259,19 +258,22 @@ class ShapeVectors:
         if len(rows) > _MANY:
             ids, first, place = np.unique(ids, return_index=True, return_inverse=True)
             rows = rows[first]
-        numbers: list[int] = ids.tolist()
-        known = self.states
-        if missing := [i for i, number in enumerate(numbers) if number not in known]:
-            self._judge(cycle, rows[missing], [numbers[i] for i in missing])
-        verdicts = [known[number] for number in numbers]
+        verdicts = self._verdicts(cycle, rows)
         score, blames = np.array([one.score for one in verdicts]), [one.blame for one in verdicts]
         if place is not None:
             score = score[place.reshape(-1)]
         if any(blames):
             blamed = np.array(blames, dtype=np.int16)
-            blamed = blamed if place is None else blamed[place.reshape(-1)]
-            blame[:] = np.where(blame == 0, blamed, blame)
+            _blame_also(blame, blamed if place is None else blamed[place.reshape(-1)])
         return score
+
+    def _verdicts(self, cycle: Cycle, rows: Rows) -> list[StateVerdict]:
+        """What is said of the canonical states of rows."""
+        numbers: list[int] = cycle.cluster.columns.state[rows].tolist()
+        known = self.states
+        if missing := {number: i for i, number in enumerate(numbers) if number not in known}:
+            self._judge(cycle, rows[list(missing.values())], list(missing))
+        return [known[number] for number in numbers]
 
     def _judge(self, cycle: Cycle, rows: Rows, numbers: list[int]) -> None:
         blame = np.zeros(len(rows), dtype=np.int16)
@@ -280,6 +282,12 @@ class ShapeVectors:
         score = self._sum(cycle, rows, self._exact) + estimate
         for i, number in enumerate(numbers):
             self.states[number] = StateVerdict(int(blame[i]), float(score[i]), float(estimate[i]))
+
+    def _blame_pods(self, cycle: Cycle, rows: Rows, blame: Any) -> None:
+        """Put the blame on filters that depend on pods."""
+        self._put_blame(cycle, rows, self._pods[0], blame)
+        for number, room in self._rooms:
+            _put(blame, room(cycle, cycle.cluster.columns, rows), number)
 
     @staticmethod
     def _put_blame(cycle: Cycle, rows: Rows, filters: Sequence[NumberedForm], blame: Any) -> None:
@@ -315,6 +323,11 @@ class ShapeVectors:
         self.total[rows], self.blame[rows] = NEVER, number
 
 
+def _blame_also(blame: Any, others: Any) -> None:
+    """Put the blame by the numbers of filters where no earlier one has it."""
+    blame[:] = np.where(blame == 0, others, blame)
+
+
 def _put(blame: Any, passed: Mask, number: int) -> None:
     """Put the blame for rows that do not pass on a filter, unless an earlier one has it."""
     if np.count_nonzero(passed) < len(passed):
@@ -325,16 +338,4 @@ def _united(some: Rows, others: Rows) -> Rows:
     """Rows that are in one of two ascending arrays, or in both."""
     if not len(some):
         return others
-    return np.union1d(some, others) if len(others) else some
-
-
-def _parts(plugin: ScorePlugin) -> Sequence[ScorePlugin]:
-    """The summands of a score that depend on different things; most have one, the score itself."""
-    parts: Sequence[ScorePlugin] = getattr(plugin, "parts", (plugin,))
-    return parts
-
-
-def _part(plugin: Any) -> Depends:
-    """What counts most for a plugin: pods, unless it depends on Node objects or canonical states alone."""
-    found: Depends = getattr(plugin, "depends", Depends.PODS)
-    return found if found in (Depends.NODE, Depends.CPUS) else Depends.PODS
+    return sorted_values(np.concatenate((some, others))) if len(others) else some

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +32,8 @@ _VERDICTS: Final = {
     Verdict.NOT_TRIED: "pending, not tried yet: {message}",
     Verdict.ENDED: "ended: {message}",
 }
+_TERMINATING: Final = 8
+"""Terminating pods that are named."""
 
 
 def show(pod: PodDecision, to: Console) -> None:
@@ -58,6 +60,11 @@ def _say(text: str, to: Console, style: str = "") -> None:
 
 
 def _verdict(pod: PodDecision) -> str:
+    if pod.verdict is Verdict.ENDED and pod.source is Source.RECORDED:
+        before = _verdict(replace(pod, verdict=Verdict.UNSCHEDULABLE)) if not pod.node else ""
+        return f"deleted; before: {before}" if before else f"ended or deleted; its node was {pod.node}"
+    if pod.nominated:
+        return f"pending, nominated for node {pod.nominated}: waits until {_awaited(pod)}"
     if pod.verdict is Verdict.UNSCHEDULABLE and pod.node:
         return f"pending; it fits now, node {pod.node} would be chosen"
     if pod.verdict is Verdict.UNSCHEDULABLE and pod.groups and not pod.groups[0].count:
@@ -65,6 +72,18 @@ def _verdict(pod: PodDecision) -> str:
     if pod.verdict is Verdict.UNSCHEDULABLE and not pod.nodes:
         return "pending: the cluster has no nodes"
     return _VERDICTS[pod.verdict].format(node=pod.node, nodes=pod.nodes, message=pod.message)
+
+
+def _awaited(pod: PodDecision) -> str:
+    """Say what must end on the nominated node."""
+    named, more = pod.terminating[:_TERMINATING], len(pod.terminating[_TERMINATING:])
+    if not named:
+        return "that node has released the resources of evicted pods"
+    return f"{', '.join(named)}{f' and {more} more pods' if more else ''} {_verb(named)} terminated"
+
+
+def _verb(names: Sized) -> str:
+    return "have" if len(names) > 1 else "has"
 
 
 def _whence(pod: PodDecision) -> str:
@@ -132,7 +151,8 @@ def _show_scores(pod: PodDecision, to: Console) -> None:
     """Print each term of the chosen node's score beside those of the next best."""
     if not pod.terms:
         if pod.node and pod.feasible == 1:
-            _say(f"node {pod.node} is the only one that fits: no scores were compared\n", to)
+            _say(f"node {pod.node} is the only one that fits: no scores were compared", to)
+            to.print()
         return
     rows = [_score_row(one) for one in pod.terms]
     rows.append(("total, weighted", "", *map(_number, pod.totals)))

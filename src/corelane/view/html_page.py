@@ -4,7 +4,7 @@ The content security policy forbids what would load anything. The page is well-f
 parser can check it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from corelane.view.svg import SANS, escaped
 from corelane.view.tables import printable
@@ -29,7 +29,7 @@ td.n,th.n{text-align:right;white-space:nowrap}tr.best td{background:var(--soft);
 pre{background:var(--soft);border:1px solid var(--line);border-radius:6px;padding:10px 12px;font-size:12.5px;
 white-space:pre-wrap;overflow-wrap:anywhere;margin:8px 0}
 ul{margin:6px 0;padding-left:20px}li{margin:3px 0;max-width:90ch;overflow-wrap:anywhere}
-svg{max-width:100%;height:auto;display:block}
+svg{max-width:100%;min-width:640px;height:auto;display:block}
 .c-grid{stroke:var(--line)}.c-text{fill:var(--fg)}.c-soft{fill:var(--muted)}.c-area{fill:var(--soft)}
 .c-bad{fill:var(--bad)}.c-good{fill:var(--good)}.c-accent{fill:var(--accent)}.c-now{stroke:var(--bad)}
 footer{margin-top:40px;color:var(--muted);font-size:12.5px;border-top:1px solid var(--line);padding-top:10px}
@@ -67,11 +67,21 @@ def items(plain: Iterable[str]) -> str:
     return f"<ul>{listed}</ul>" if listed else ""
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1, best: int = -1) -> str:
-    """Return a table; the first `texts` columns are texts, the others numbers; row `best` stands out."""
+def table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    texts: int = 1,
+    also: Collection[int] = (),
+    best: int = -1,
+) -> str:
+    """Return a table; the first `texts` columns, and those in `also`, are texts, the others numbers.
+
+    Row `best` stands out.
+    """
 
     def cells(tag: str, row: Sequence[str]) -> str:
-        classes = ["" if i < texts else ' class="n"' for i in range(len(row))]
+        classes = ["" if i < texts or i in also else ' class="n"' for i in range(len(row))]
         return "".join(f"<{tag}{css}>{text(cell)}</{tag}>" for css, cell in zip(classes, row, strict=True))
 
     marks = {best: ' class="best"'}

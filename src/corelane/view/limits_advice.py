@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import isinf
 from typing import TYPE_CHECKING, Any, Final
 
 from corelane.limits.advice.consequences import Risk
@@ -10,6 +11,7 @@ from corelane.limits.advice.effects import Fit, LoadShape, Range
 from corelane.limits.advice.judgement import Advice, Answer
 from corelane.limits.advice.options import Effect, Option
 from corelane.limits.advice.shapes import Shape
+from corelane.limits.advice.starvation import Starvation
 from corelane.limits.advice.subjects import Subject
 from corelane.limits.advice.tails import Tail
 from corelane.limits.measure.throttling import CostLevel, Rates
@@ -74,7 +76,7 @@ def show(advised: Sequence[Advice], notes: Iterable[str], to: Console, *, everyt
     for one in advised:
         if one.answer is Answer.CHANGE:
             _details(one, to, everything=everything)
-        elif one.answer is Answer.REFUSED or one.remarks or everything:
+        elif one.answer is Answer.REFUSED or one.starved or one.remarks or everything:
             _say(to, f"{_title(one.subject)}: {one.answer}: {one.why}")
             _held_back(one, to)
         for remark in one.remarks:
@@ -139,6 +141,9 @@ def _held_back(one: Advice, to: Console) -> None:
 def _fitted(fit: Fit) -> str:
     if fit.shape is LoadShape.UNFITTED:
         return f"load: no load shape of the model: {fit.why}"
+    if fit.held_back:
+        use = f"they use {fit.cpus:.3g} CPUs beside other processes, and up to {fit.wants:.3g} alone"
+        return f"load: threads that never pause: {use}"
     what = f"threads that keep {fit.cpus:.3g} CPUs busy without a pause"
     if fit.likeliest:
         what = _shape(fit.likeliest)
@@ -244,12 +249,33 @@ def _plain(one: Advice) -> dict[str, Any]:
         "lostShare": _rounded(measured.lost, 5),
         "lostTo": limits_watch.plain_losses(replica.losses),
         "competition": limits_watch.plain_competition(replica.competition),
+        "starvation": _starvation(one.starved) if one.starved else None,
         "periods": _rounded(measured.periods, 1),
         "throttledPeriods": _rounded(measured.throttled_periods, 1),
         "fit": _fit(one.fit) if one.fit else None,
         "recommended": str(one.best.kind) if one.best else None,
         "options": [_plain_option(option) for option in one.options],
         "remarks": list(one.remarks),
+    }
+
+
+def _starvation(one: Starvation) -> dict[str, Any]:
+    """CPU time in milliCPU, the same as milliseconds a second."""
+    return {
+        "waitedMsPerSecond": _rounded(one.waited),
+        "waitedIsLeast": one.at_least,
+        "usedMillis": _rounded(one.used),
+        "entitledMillis": _rounded(one.entitled),
+        "neededMillis": _two(one.need),
+        "requestMillis": one.request,
+        "getsMillis": _rounded(one.gets),
+        "fromUseMillis": one.use,
+        "fromUseGetsMillis": _rounded(one.use_gets),
+        "giveWay": [
+            {"group": each.name, "usedMillis": _rounded(each.used), "afterMillis": _rounded(each.after)}
+            for each in one.losers
+        ],
+        "why": one.why or None,
     }
 
 
@@ -266,10 +292,10 @@ def _fit(fit: Fit) -> dict[str, Any]:
         "threads": shape.threads if shape else None,
         "clients": shape.clients or None if shape else None,
         "backgroundMs": _rounded(shape.background) if shape and shape.background else None,
-        "neighbours": bool(shape.weight) if shape else None,
+        "neighbours": bool(shape.weight) if shape else fit.held_back or None,
         "rivals": fit.rivals,
         "modelledThrottledMsPerSecond": _rounded(fit.modelled)
-        if fit.shape is not LoadShape.UNFITTED
+        if fit.shape is not LoadShape.UNFITTED and not fit.held_back
         else None,
         "why": fit.why or None,
     }
@@ -335,4 +361,4 @@ def _risk(one: Risk) -> dict[str, Any]:
 
 
 def _rounded(value: float | None, digits: int = 3) -> float | None:
-    return None if value is None else round(value, digits)
+    return None if value is None or isinf(value) else round(value, digits)

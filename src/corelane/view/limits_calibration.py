@@ -4,9 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from corelane.limits.calibration import run_delay
 from corelane.limits.calibration.experiments import Experiment, Figures
 from corelane.limits.calibration.laboratory import CalibrationRun
 from corelane.limits.calibration.predictions import ModelCheck, Prediction
+from corelane.limits.calibration.run_delay import RunDelay
 from corelane.node.explain.json_values import json_value
 
 HEADINGS = (
@@ -31,6 +33,30 @@ class CalibrationRow:
     predicted: Prediction | None
     claims: tuple[ModelCheck, ...]
     note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Every run, and whether run-queue waits contain throttled time."""
+
+    rows: list[CalibrationRow]
+    run_delay: RunDelay
+
+
+def run_delay_row(found: RunDelay) -> tuple[str, ...]:
+    """Whether waits contain throttled time, as the last row of the table: the model is not part of it."""
+    title = f"schedstat run_delay, {run_delay.EXPERIMENT.name}"
+    throttled = f"{found.throttled_ms:.0f} / -"
+    return (title, "- / -", "- / -", "- / -", throttled, "-", "-", "a finding", found.text)
+
+
+def run_delay_json(found: RunDelay) -> dict[str, Any]:
+    share = None if found.share is None else round(found.share, 3)
+    return {
+        "includesThrottledTime": found.includes_throttled,
+        "share": share,
+        "throttledMs": round(found.throttled_ms, 1),
+    }
 
 
 def rows(found: Sequence[CalibrationRow]) -> Iterator[tuple[str, ...]]:

@@ -4,15 +4,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import corelane
-from corelane.view import delay_charts, html_page, limits, limits_svg
+from corelane.view import delay_charts, html_page, limits, limits_svg, loss_charts
 from corelane.view.delay_charts import DelayCurve, RangeBar, RoundSample
 from corelane.view.html_page import element, items, picture, table
 from corelane.view.limits import StudyColumn
 from corelane.view.limits_svg import Panel
+from corelane.view.loss_charts import CAUSES, GivesWay, LossBar, UseBar
 
 _MS: Final = 1e6
 _CHARTS: Final = 12
 """At most so many containers with a chart of their own."""
+_BARS: Final = 40
+_CAUSES: Final = "HELD BACK"
+"""How the heading of a column of words begins."""
 _NONE: Final = "-"
 
 
@@ -49,13 +53,10 @@ def watched(
     whys = [(_name(each), why) for each in last["containers"] if (why := _why(each))]
     parts = [
         element("h2", "Containers, last round" if len(rounds) > 1 else "Containers"),
-        table(headings, rows),
+        table(headings, rows, also=[i for i, each in enumerate(headings) if each.startswith(_CAUSES)]),
     ]
     if divided := [each for each in last["containers"] if each["lostTo"]]:
-        parts += [
-            element("h2", "What held it back"),
-            table(_LOST_TO, [_lost_to(_name(each), each) for each in divided]),
-        ]
+        parts += _held_back([(_name(each), each) for each in divided])
     if whys:
         parts += [element("h2", "Why"), table(("CONTAINER", "WHY"), whys, texts=2)]
     if len(rounds) > 1 and (charts := list(_rounds(rounds))):
@@ -67,16 +68,18 @@ def watched(
     return _page("CPU time lost to throttling", subtitle, parts)
 
 
-_LOST_TO: Final = (
-    "CONTAINER",
-    "LOST ms/s",
-    "LIMIT",
-    "LIMIT ABOVE",
-    "OTHER PROCESSES",
-    "OWN THREADS",
-    "HYPERVISOR",
-    "SCHEDULING",
-)
+_LOST_TO: Final = ("CONTAINER", "LOST ms/s", *(name.upper() for name in CAUSES.values()))
+
+
+def _held_back(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
+    """What containers lost, by cause: the table, and a picture of those that lost something."""
+    yield element("h2", "What held it back")
+    yield table(_LOST_TO, [_lost_to(*each) for each in rows])
+    bars = [LossBar(name, {key: row["lostTo"][f"{key}MsPerSecond"] for key in CAUSES}) for name, row in rows]
+    if charted := sorted((each for each in bars if each.total >= 1), key=lambda each: -each.total):
+        yield picture(loss_charts.losses(charted[:_BARS]))
+    if len(charted) > _BARS:
+        yield element("p", f"{len(charted) - _BARS} more containers are in the table only.")
 
 
 def _lost_to(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -88,8 +91,7 @@ def _lost_to(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
         amount = lost[f"{cause}MsPerSecond"]
         return f"{amount:.0f} ({amount / total:.0%})" if total else "0"
 
-    causes = ("limit", "limitAbove", "neighbours", "ownThreads", "hypervisor", "scheduling")
-    return name, f"{total:.0f}", *map(part, causes)
+    return name, f"{total:.0f}", *map(part, CAUSES)
 
 
 def _name(row: Mapping[str, Any]) -> str:
@@ -129,8 +131,7 @@ def advice(tree: Mapping[str, Any]) -> str:
         if each["options"]:
             parts += [element("h2", _subject(each)), element("p", each["why"]), *_options(each)]
     if divided := [each for each in advised if each["lostTo"]]:
-        rows = [_lost_to(_subject(each), each) for each in divided]
-        parts += [element("h2", "What held it back"), table(_LOST_TO, rows)]
+        parts += _held_back([(_subject(each), each) for each in divided])
     rest = [f"{_subject(each)}: {each['answer']}: {each['why']}" for each in advised if not each["options"]]
     parts += [element("h2", "Without a change"), items(rest)] if rest else []
     parts += [element("h2", "Notes"), items(tree["notes"])] if tree["notes"] else []
@@ -171,6 +172,8 @@ def _options(each: Mapping[str, Any]) -> Iterator[str]:
     if tails and tails[0]["nowMs"]:
         bars = [_bar(option, (option["effect"]["p99"] or {}).get("afterMs")) for option in options]
         yield picture(delay_charts.ranges("p99 of the delay, now and after", tails[0]["nowMs"], bars, "ms"))
+    if each["starvation"]:
+        yield picture(_request(each["starvation"]))
     for option in options:
         yield element("h3", option["title"])
         deviation, risk = option["deviation"], option["risk"]
@@ -188,6 +191,25 @@ def _options(each: Mapping[str, Any]) -> Iterator[str]:
         if option["command"]:
             yield element("pre", option["command"])
     yield items(each["remarks"])
+
+
+def _request(starved: Mapping[str, Any]) -> str:
+    """CPU time now and with the advised request, and with one from use."""
+    need = starved["neededMillis"]
+    bars = [
+        UseBar("uses now", starved["usedMillis"], "c-bad"),
+        UseBar("its weight entitles it to", starved["entitledMillis"], "c-soft"),
+    ]
+    if need["high"] is not None:
+        bars.append(UseBar("needs", need["high"], "c-accent", need["low"]))
+    if request := starved["requestMillis"]:
+        bars.append(UseBar(f"with a request of {request}m", starved["getsMillis"], "c-good"))
+    from_use = f"with {starved['fromUseMillis']}m, as VPA takes from use"
+    bars.append(UseBar(from_use, starved["fromUseGetsMillis"], "c-soft"))
+    others = [GivesWay(one["group"], one["usedMillis"], one["afterMillis"]) for one in starved["giveWay"]]
+    return loss_charts.request(
+        "CPU time of the container, now and with a larger request", bars, others[:_CHARTS]
+    )
 
 
 def _option(option: Mapping[str, Any]) -> tuple[str, ...]:

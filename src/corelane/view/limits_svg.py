@@ -192,14 +192,18 @@ def _ends(line: Timeline, group: str) -> Iterator[int]:
             yield max([*starts, *(span.end for span in ran if begin <= span.start and span.end < end)])
 
 
+_STEPS_MS = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000, 60_000, 600_000)
+"""Of the axis; the last suffices for a window as long as the longest scenario."""
+
+
 def _axis(line: Timeline, frame: _Frame) -> Iterator[str]:
     length = (line.end - line.start) / MS
-    step = next(one for one in (1, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000) if length / one <= 24)
+    step = next(one for one in _STEPS_MS if length / one <= 24)
     marks = 5 if length / 5 <= 80 else step
     for k in range(int(length / marks) + 1):
         x = frame.x(line.start + int(k * marks * MS))
         yield f'<path class="mark" d="M{x:.2f} {frame.bottom:g}v4"/>'
     for k in range(int(length / step) + 1):
         x = frame.x(line.start + int(k * step * MS))
-        label = f"{k * step:g} ms" if k == 0 else f"{k * step:g}"
+        label = "0 ms" if k == 0 else f"{k * step}"
         yield text_element(x, frame.bottom + 17, label, "muted", size=11, anchor="middle")

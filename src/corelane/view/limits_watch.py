@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from corelane.limits.measure.competitors import Competition
+from corelane.limits.measure.counters import CPULoad, MeasuredNode
 from corelane.limits.measure.losses import Losses
 from corelane.limits.measure.throttling import CostLevel, DelayCause, Measurement, Rates, ThrottlingVerdict
 from corelane.view import tables
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _LEVELS: Final = tuple(CostLevel)
-_COMPETITORS: Final = 5
 
 
 def _title(measured: Measurement) -> str:
@@ -175,23 +175,43 @@ def plain_losses(losses: Losses | None) -> dict[str, float | None] | None:
 
 
 def plain_competition(competition: Competition | None) -> dict[str, Any] | None:
-    """JSON: weights in cpu.shares, and as multiples of the container's; the largest users."""
+    """JSON: weights in cpu.shares, and as multiples of the container's; the groups that used most.
+
+    With `levels` and `usedMsPerSecond`, which is that of all, advice can be given from the record.
+    """
     if competition is None:
         return None
     return {
         "weight": competition.weight,
         "leastShare": _rounded(competition.share, 4),
+        "usedMsPerSecond": _rounded(competition.used),
+        "levels": [
+            {"group": claim.path, "weight": claim.own, "activeWeight": claim.active}
+            for claim in competition.claims
+        ],
         "competitors": [
             {
                 "group": each.path,
                 "processesBesideGroups": each.loose,
                 "weight": each.weight,
-                "relativeWeight": _rounded(each.relative, 4),
+                "relativeWeight": _rounded(each.relative, 6),
                 "idle": each.idle,
                 "usedMsPerSecond": _rounded(each.used),
             }
-            for each in competition.competitors[:_COMPETITORS]
+            for each in competition.noticed
         ],
+    }
+
+
+def plain_load(load: CPULoad | None) -> dict[str, Any] | None:
+    """JSON: what all processes used of the CPUs that the container may use."""
+    if load is None:
+        return None
+    return {
+        "cpus": load.cpus,
+        "busyMsPerSecond": _rounded(load.busy),
+        "stealMsPerSecond": _rounded(load.steal),
+        "idleMsPerSecond": _rounded(load.idle),
     }
 
 
@@ -213,11 +233,19 @@ def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def plain(measured: Iterable[Measurement], notes: Iterable[str], seconds: float, at: str) -> dict[str, Any]:
-    """JSON: times in milliseconds a second, null where they are not counted."""
+def plain(
+    measured: Iterable[Measurement],
+    notes: Iterable[str],
+    seconds: float,
+    at: str,
+    node: MeasuredNode | None = None,
+) -> dict[str, Any]:
+    """JSON: times in milliseconds a second, null where they are not counted; `node` None: several."""
     return {
         "at": at,
         "seconds": round(seconds, 3),
+        "nodeCPUs": node.cpus if node else None,
+        "cgroupVersion": node.cgroup_version if node else None,
         "containers": [_plain(each) for each in measured],
         "notes": list(notes),
     }
@@ -232,10 +260,14 @@ def _plain(measured: Measurement) -> dict[str, Any]:
         "pod": measured.pod,
         "container": measured.container or None,
         "node": measured.node or None,
+        "id": measured.id or None,
         "cpuLimitMillis": None if cpus is None else round(cpus * 1000),
         "periodMs": rates.quota.period_us / 1000,
         "burstLimitMs": rates.quota.burst_us / 1000,
+        "cpus": measured.cpus or None,
         "threads": measured.threads or None,
+        "threadsThatWaited": rates.waiters,
+        "cpuLoad": plain_load(measured.load),
         "usedMsPerSecond": _rounded(rates.used),
         "throttledMsPerSecond": _rounded(rates.throttled),
         "throttledAboveMsPerSecond": _rounded(rates.above),

@@ -15,7 +15,7 @@ from corelane.agent.allocation.pods import NO_POD_OBJECT
 from corelane.agent.allocation.records import PodCPUs
 from corelane.agent.allocation.resources import ResourcePolicy
 from corelane.agent.allocation.takeover_events import takeover_events
-from corelane.cpuset import CPUSet
+from corelane.cpuset import CPUSet, named
 from corelane.machine.model import Machine
 from corelane.node import NodeConfig, NodeState, rebase
 from corelane.node.recovery.other_instances import hold_others
@@ -121,10 +121,11 @@ def _others_event(others: tuple[OtherContainer, ...]) -> PublishEvent:
 
 def others_text(others: Iterable[OtherContainer]) -> str:
     """Return which containers of other instances run, on which CPUs, and what follows."""
-    titles = [f"{one.title} of {one.owner} on CPUs {one.cpus}" for one in others]
+    titles = [f"{one.title} of {one.owner} on {named(one.cpus.mask)}" for one in others]
     more = f" and {len(titles) - _MOST_TITLES} more" if len(titles) > _MOST_TITLES else ""
     listed = "; ".join(titles[:_MOST_TITLES]) + more
     return (
         f"containers of other corelane instances run on this machine: {listed}. Their CPUs are not allocated "
-        "exclusively here, and exclusive CPUs that they may use are not confirmed"
+        "exclusively here, and exclusive CPUs that they may use are not confirmed; to end them: "
+        "corelane down --data-dir DIRECTORY, or --instance NAME where no directory is shown"
     )

@@ -129,6 +129,22 @@ def pod_plan(pod: RunPod, *, processes: bool, limits_memory: bool = True) -> Pod
     )
 
 
+def plans_alike(old: RunPod, new: RunPod) -> bool:
+    """Whether two states of a pod lead to the same plan, but for what its node itself published of it.
+
+    That is: past runs, conditions and the time of the start, which matter where a pod is seen first.
+    """
+    version = new.metadata.resource_version
+    return (
+        old.spec == new.spec
+        and replace(old.metadata, resource_version=version) == new.metadata
+        and old.ended == new.ended
+        and old.status.qos_class == new.status.qos_class
+        and was_bound_by_corelane(old) == was_bound_by_corelane(new)
+        and translate.resized(old) == translate.resized(new)
+    )
+
+
 def was_bound_by_corelane(pod: Pod) -> bool:
     """Whether corelane's scheduler bound the pod; it may have been created with a node's name."""
     scheduled = condition(pod.status.conditions, "PodScheduled")

@@ -7,6 +7,7 @@ Restarts follow the kubelet (`kuberuntime_manager.go`, `client-go/util/flowcontr
 immediate, the next 10 s after the end of the run, doubling up to 300 s; a run of ten minutes resets it.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from corelane.agent.allocation.events import ContainerRun
@@ -35,6 +36,7 @@ LOST: Final = StatusReason(
     "ContainerStatusUnknown", "The container could not be located when the pod was looked for"
 )
 LOST_CODE: Final = 137
+_INITIALIZED: Final = "status lost; complete, since containers that start after it were started"
 _FIRST_DELAY: Final = 10.0
 _LONGEST_DELAY: Final = 300.0
 _MAIN_KINDS: Final = (ContainerKind.INIT, ContainerKind.APP)
@@ -195,9 +197,15 @@ def adopt_run(pod: PodRecord, run: ContainerRun, cpus: RunCPUs | None, at: float
 
 def exit_of(run: ContainerRun, at: float) -> ContainerExit:
     """Return how a run ended; `at` is its end where the runtime does not know it."""
-    finished_at = run.finished_at or at
     return ContainerExit(
-        run.exit_code, finished_at, run.started_at, run.signal, run.reason, run.message, run.id
+        run.exit_code,
+        run.finished_at or at,
+        run.started_at,
+        run.signal,
+        run.reason,
+        run.message,
+        run.id,
+        assumed=not run.finished_at,
     )
 
 
@@ -265,14 +273,36 @@ def adopt_plan(pod: PodRecord, plan: PodPlan, at: float, now: float) -> None:
     pod.containers = container_records(plan.containers) | before
     for container in plan.containers:
         _adopt_past(pod.containers[container.name], container, plan.past.get(container.name), at)
+    if any(container.id for container in pod.of(ContainerKind.APP)):
+        _complete_initialization(pod, at)
     pod.finished = plan.ended and not pod.live
 
 
 def _adopt_past(container: ContainerProgress, plan: ContainerPlan, past: PastRuns | None, at: float) -> None:
-    """Record the container's plan, and its earlier runs by the API server if the runtime has lost them."""
+    """Record the container's plan, and by the API server what the runtime has lost of its earlier runs."""
     container.plan = plan
-    if past is None or container.attempt >= 0:
+    if past is None:
         return
-    container.attempt = past.restarts
-    container.stage = ContainerStage.EXITED
-    container.ended = past.ended or ContainerExit(LOST_CODE, at, reason=LOST.reason, message=LOST.message)
+    if container.attempt < 0:
+        container.attempt = past.restarts
+        container.stage = ContainerStage.EXITED
+        container.ended = past.ended or ContainerExit(LOST_CODE, at, reason=LOST.reason, message=LOST.message)
+    elif container.ended and container.ended.assumed and past.ended and past.restarts == container.attempt:
+        container.ended = replace(past.ended, id=container.id)
+
+
+def _complete_initialization(pod: PodRecord, at: float) -> None:
+    """Count all init containers as complete: an ordinary container was started after them.
+
+    As the kubelet (`kuberuntime_container.go`, computeInitContainerActions): where their status is lost, they
+    neither run a second time beside the running containers, nor end the pod.
+    """
+    for container in pod.of(ContainerKind.INIT):
+        if container.live or container.succeeded:
+            continue
+        container.stage = ContainerStage.EXITED
+        container.attempt = max(container.attempt, 0)
+        finished_at = container.ended.finished_at if container.ended else at
+        container.ended = ContainerExit(
+            0, finished_at, container.started_at, message=_INITIALIZED, id=container.id
+        )

@@ -19,8 +19,6 @@ _OPTIONAL: Final = (
     "volumes",
     "affinity",
     "topologySpreadConstraints",
-    "priorityClassName",
-    "priority",
     "resourceClaims",
     "serviceAccountName",
 )

@@ -29,7 +29,10 @@ class RestartPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerExit:
-    """The end of one run of a container. A run killed by signal n has `signal` n and `exit_code` 128 + n."""
+    """The end of one run of a container. A run killed by signal n has `signal` n and `exit_code` 128 + n.
+
+    `assumed`: the runtime does not know how the run ended.
+    """
 
     exit_code: int
     finished_at: float
@@ -38,6 +41,7 @@ class ContainerExit:
     reason: str = ""
     message: str = ""
     id: str = ""
+    assumed: bool = False
 
     @property
     def status_reason(self) -> str:

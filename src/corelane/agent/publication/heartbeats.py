@@ -1,13 +1,15 @@
 """Heartbeats of many nodes whose agents share a process with the API server, renewed in batches.
 
 Every lease is renewed every RENEW_SECONDS, a part of them at a time, and every status is written again after
-some minutes, spread over them. What a node needs beyond that, such as a registration after its Node was
-deleted, is done for that node alone.
+some minutes, spread over them. Where the process lacks CPU time for that, parts that are late are renewed
+together: a node is not lost because the machine is busy. What a node needs beyond that, such as a
+registration after its Node was deleted, is done for that node alone.
 """
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from corelane.agent.publication.node_objects import NodeObjects
@@ -15,21 +17,40 @@ from corelane.agent.publication.node_status import CONDITIONS
 from corelane.agent.publication.registration import RENEW_SECONDS, STATUS_SECONDS, Heartbeat
 
 _PARTS: Final = 20
+_STEP_SECONDS: Final = RENEW_SECONDS / _PARTS
+
+
+def due_parts(done: int, elapsed: float) -> range:
+    """Return the numbers of the parts to renew `elapsed` seconds after the start, when `done` were renewed.
+
+    Part n is the remainder of n by the number of parts; however late, each is renewed once.
+    """
+    due = int(elapsed / _STEP_SECONDS)
+    return range(max(done, due - _PARTS), due)
 
 
 class SharedHeartbeats:
     """The heartbeats of the nodes that were added; `run` it until cancelled."""
 
-    def __init__(self, objects: NodeObjects, clock: Callable[[], float]) -> None:
-        """`clock` gives Unix seconds."""
+    def __init__(
+        self,
+        objects: NodeObjects,
+        clock: Callable[[], float],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`clock` gives Unix seconds; `monotonic` and `sleep` count the time between renewals."""
         self.objects = objects
         self._clock = clock
+        self._monotonic = monotonic
+        self._sleep = sleep
         self._parts: tuple[dict[Heartbeat, float], ...] = tuple({} for _ in range(_PARTS))
         """Each heartbeat with the monotonic time at which its status is written again."""
 
     def add(self, heartbeat: Heartbeat) -> None:
         """Renew a registered node's lease and status from now on."""
-        first = asyncio.get_running_loop().time() + STATUS_SECONDS * random.random()  # noqa: S311 - spreads load
+        first = self._monotonic() + STATUS_SECONDS * random.random()  # noqa: S311 - spreads load
         min(self._parts, key=len)[heartbeat] = first
 
     def discard(self, heartbeat: Heartbeat) -> None:
@@ -39,11 +60,14 @@ class SharedHeartbeats:
 
     async def run(self) -> None:
         """Renew until cancelled."""
+        begun, done = self._monotonic(), 0
         while True:
-            for part in self._parts:
-                await asyncio.sleep(RENEW_SECONDS / _PARTS)
-                if part:
+            await self._sleep(max(0.0, begun + (done + 1) * _STEP_SECONDS - self._monotonic()))
+            numbers = due_parts(done, self._monotonic() - begun)
+            for number in numbers:
+                if part := self._parts[number % _PARTS]:
                     await self._renew(part)
+            done = numbers.stop if numbers else done
 
     async def _renew(self, part: dict[Heartbeat, float]) -> None:
         try:
@@ -58,7 +82,7 @@ class SharedHeartbeats:
 
     def _due(self, part: dict[Heartbeat, float]) -> list[Heartbeat]:
         """Return the heartbeats of which the status is to be written now."""
-        now = asyncio.get_running_loop().time()
+        now = self._monotonic()
         due = [heartbeat for heartbeat, at in part.items() if at <= now]
         part |= dict.fromkeys(due, now + STATUS_SECONDS)
         return due

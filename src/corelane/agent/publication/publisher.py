@@ -44,6 +44,7 @@ class Publisher:
         objects: NodeObjects | None = None,
     ) -> None:
         self._client = client
+        self._objects = objects
         self._node = node_name
         self._clock = clock
         self._numbers = count()
@@ -91,8 +92,13 @@ class Publisher:
 
     def _status(self, pod: Pod, status: Mapping[str, Any]) -> None:
         """Write a status; that of a pod which is about to run waits a moment for the next one."""
-        uid = pod.metadata.uid
-        put = partial(self._patch, pod, "status", {"status": status}, "strategic", "status")
+        meta = pod.metadata
+        uid = meta.uid
+        if self._objects is None:
+            put = partial(self._patch, pod, "status", {"status": status}, "strategic", "status")
+        else:
+            write = partial(self._objects.patch_status, meta.namespace, meta.name, uid, dict(status))
+            put = partial(self._put, pod, "status", write)
         if _is_starting(status):
             self._pending.hold(uid, put)
         else:
@@ -225,7 +231,8 @@ class Publisher:
         async def write() -> None:
             text = await asyncio.to_thread(remedy) if remedy else ""
             longer = {"message": f"{message}; remedy: {text}"[:1024]} if text else {}
-            await self._client.create(event | longer)
+            create = self._objects.record_event if self._objects else self._client.create
+            await create(event | longer)
 
         key = f"event {next(self._numbers)} {reason} of {name}"
         self._events.put(key, write, key)

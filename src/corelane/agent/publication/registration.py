@@ -120,7 +120,9 @@ class Heartbeat:
         annotations = {key: text for key, text in node["metadata"]["annotations"].items() if text}
         body = {**node, "metadata": {**node["metadata"], "annotations": annotations}}
         if self._objects is not None:
-            return self._ensure(self._objects, node, body)
+            metadata = self._ensure(self._objects, node, body)
+            await self._objects.committed()
+            return metadata
         try:
             stored = await self._client.create(body)
         except APIError as error:
@@ -266,6 +268,7 @@ class Heartbeat:
         if self._objects is not None:
             if self._objects.renew_leases([name], at):
                 self._objects.ensure(_lease(name, self.uid, now))
+                await self._objects.committed()
             return
         try:
             await self._client.patch(Lease, name, {"spec": {"renewTime": now}}, namespace=LEASE_NAMESPACE)

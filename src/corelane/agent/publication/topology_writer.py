@@ -33,7 +33,7 @@ class TopologyWriter:
         schedule: PublishSchedule | None = None,
         objects: NodeObjects | None = None,
     ) -> None:
-        """With `objects` the object is created and looked at without requests."""
+        """With `objects` the object is created, looked at and changed without requests."""
         self.owner = ""
         """The program beside corelane that owns the zones, "" where corelane does."""
         self.written = asyncio.Event()
@@ -101,6 +101,7 @@ class TopologyWriter:
         """
         if self._objects is not None:
             record, is_new = self._objects.ensure(body, FIELD_MANAGER)
+            await self._objects.committed()
             if is_new:
                 self._version, self._written_last = str(record.revision), body
                 return True
@@ -136,6 +137,9 @@ class TopologyWriter:
         owner, before, self._written_last = self.owner, self._written_last, None
         own = without_zones(body) if owner else body
         patch = translate.as_patch(own, before)
+        if before is not None and not owner and await self._merged(patch):
+            self._written_last = own
+            return
         try:
             stored = await self._client.patch(
                 NodeResourceTopology, self._node, patch, field_manager=FIELD_MANAGER
@@ -151,6 +155,22 @@ class TopologyWriter:
             self._written_last = own
         elif (owner and not self.owner) or (before is not None and self.owner == owner):
             await self._put(body)
+
+    async def _merged(self, patch: dict[str, Any]) -> bool:
+        """Merge changes into the object without a request, if it is as this writer left it.
+
+        Raises APIError.
+        """
+        if self._objects is None:
+            return False
+        record = self._objects.merge(
+            NodeResourceTopology.api, self._node, patch, FIELD_MANAGER, self._version
+        )
+        if record is None:
+            return False
+        await self._objects.committed()
+        self._version = str(record.revision)
+        return True
 
     def _note(self, stored: dict[str, Any]) -> None:
         before, self.owner = self.owner, zone_owner(stored)

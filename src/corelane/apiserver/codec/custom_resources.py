@@ -11,6 +11,7 @@ from corelane.apiserver.codec.json_reading import Float, RepeatedKeys, pairs
 from corelane.apiserver.schema.notation import ListType, ObjectType, Shape
 from corelane.apiserver.schema.object_meta import OBJECT_META
 
+_WRITTEN_OUT = 1e21  # Go writes smaller floats without an exponent, and those without a fraction as integers
 _ENVELOPE = ("apiVersion", "kind", "metadata")
 
 
@@ -69,7 +70,7 @@ def plain(tree: Any) -> Any:
     if kind is str or kind is int:
         return tree
     if isinstance(tree, Float):
-        return float(tree)
+        return int(tree) if tree.is_integer() and abs(tree) < _WRITTEN_OUT else float(tree)
     if isinstance(tree, list):
         return [plain(item) for item in tree]
     if isinstance(tree, dict):

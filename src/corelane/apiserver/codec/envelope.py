@@ -5,14 +5,18 @@ from typing import Any
 from corelane.apiserver import served_kinds, status_errors
 from corelane.apiserver.codec import custom_resources, decoding, json_reading, yaml_reading
 from corelane.apiserver.codec.decoding import DecodeError, StrictNotes
-from corelane.apiserver.codec.json_reading import ReadError
+from corelane.apiserver.codec.json_reading import ReadError, quoted
 from corelane.apiserver.schema.notation import ObjectType
 from corelane.apiserver.served_kinds import ServedKind
 from corelane.apiserver.status_errors import StatusCause, StatusError
 
 Object = dict[str, Any]
 
-_SHOWN = 30  # bytes of a body that upstream quotes
+_UNPARSED = "couldn't get version/kind; json parse error: "
+_TYPE_META = (
+    r'Go value of type struct { APIVersion string "json:\"apiVersion,omitempty\""; '
+    r'Kind string "json:\"kind,omitempty\"" }'
+)
 _OPTIONS_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
 _SCHEME = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"
 # Versions that upstream knows (and converts) but does not serve here.
@@ -41,6 +45,8 @@ def decode(
         raise _unrecognized(kind, f"Object 'Kind' is missing in '{text}'", body)
     check(kind, version, tree)
     notes = StrictNotes()
+    if _is_yaml(content_type) and field_validation != "Ignore":
+        _note_repeated_keys(body, field_validation, notes)
     if kind.custom:
         custom_resources.note_repeats(tree, "", notes)
     return shaped(kind, version, tree, field_validation=field_validation, notes=notes)
@@ -70,31 +76,47 @@ def shaped(
 
 
 def read(kind: ServedKind, body: bytes, content_type: str) -> Object:
-    """The body as a JSON object. Raises StatusError 400."""
+    """The body as a JSON object; `null` is an empty one. Raises StatusError 400."""
     try:
         tree = parse(body, content_type)
-        if tree is None and kind.custom:
-            return {}
+    except ReadError as error:
+        raise _unrecognized(kind, f"{'' if _is_yaml(content_type) else _UNPARSED}{error}", body) from None
+    tree = {} if tree is None else tree
+    try:
         if not isinstance(tree, dict):
-            found = decoding.json_type(tree)
-            raise ReadError(f"json: cannot unmarshal {found} into Go value of type struct")
+            raise ReadError(f"json: cannot unmarshal {decoding.json_type(tree)} into {_TYPE_META}")
         for name in ("apiVersion", "kind"):
             _text(tree, name)
     except ReadError as error:
-        raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {error}", body) from None
+        raise _unrecognized(kind, f"{_UNPARSED}{error}", body) from None
+    said = _text(tree, "apiVersion")
+    if said.count("/") > 1:
+        raise _unrecognized(kind, f"unexpected GroupVersion string: {said}", body)
     return tree
+
+
+def _note_repeated_keys(body: bytes, field_validation: str, notes: StrictNotes) -> None:
+    """Note the keys that a YAML body repeats: each is a warning of its own, or part of one error."""
+    lines = yaml_reading.repetitions(body)
+    if lines and field_validation == "Strict":
+        lines = ["\n  ".join(["yaml: unmarshal errors:", *lines])]
+    for line in lines:
+        notes.add(line)
 
 
 def _unrecognized(kind: ServedKind, why: str, body: bytes) -> StatusError:
     return status_errors.bad_request(
-        f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({_quoted(body)})"
+        f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({quoted(body)})"
     )
 
 
 def parse(body: bytes, content_type: str) -> Any:
     """The body's values, by its media type. Raises ReadError."""
-    yaml = content_type.partition(";")[0].strip() in {"application/yaml", "text/yaml", "application/x-yaml"}
-    return yaml_reading.read_yaml(body) if yaml else json_reading.read_json(body)
+    return yaml_reading.read_yaml(body) if _is_yaml(content_type) else json_reading.read_json(body)
+
+
+def _is_yaml(content_type: str) -> bool:
+    return content_type.partition(";")[0].strip() in {"application/yaml", "text/yaml", "application/x-yaml"}
 
 
 def check(kind: ServedKind, version: str, tree: Object) -> None:
@@ -133,8 +155,9 @@ def _check_known(kind: ServedKind, version: str, tree: Object, said_version: str
     convertible = said_kind == kind.kind and said in _versions(kind, group)
     if convertible:
         return
-    registered = any(
-        said_kind == one.kind and group == one.group and said in one.versions for one in served_kinds.KINDS
+    registered = (group, said, said_kind) == ("", "v1", "List") or any(
+        said_kind.removesuffix("List") == one.kind and group == one.group and said in one.versions
+        for one in served_kinds.KINDS
     )
     if registered:
         why = f"converting ({said}.{said_kind}) to ({_internal(kind)}.{kind.kind}): unknown conversion"
@@ -176,8 +199,7 @@ def options(record: ObjectType, body: bytes, content_type: str) -> Object:
             raise status_errors.bad_request(why)
         return decoding.decode(record, tree, StrictNotes())
     except (ReadError, DecodeError) as error:
-        why = f"couldn't get version/kind; json parse error: {error}"
-        raise status_errors.bad_request(why) from None
+        raise status_errors.bad_request(f"{_UNPARSED}{error}") from None
 
 
 def _text(tree: Object, name: str) -> str:
@@ -187,13 +209,3 @@ def _text(tree: Object, name: str) -> str:
     raise ReadError(
         f"json: cannot unmarshal {decoding.json_type(value)} into Go struct field .{name} of type string"
     )
-
-
-def _quoted(body: bytes) -> str:
-    """The beginning of a body as upstream shows it: as it is where it may be JSON, else in hexadecimal."""
-    if not body:
-        return "<empty>"
-    more = " ..." if len(body) > _SHOWN else ""
-    start = body[:_SHOWN]
-    shown = start.decode(errors="replace") if body.startswith(b"{") else start.hex()
-    return f"{shown}{more}"

@@ -12,9 +12,11 @@ from typing import Any, AnyStr, Final, Self
 
 import msgspec
 
+from corelane.apiserver.codec.json_faults import first_fault
+
 MAX_DEPTH = 200  # of objects and lists in each other; no kind comes near, and Python's own stack is not deep
 
-SHOWN = 30  # letters of a number that is refused
+SHOWN = 30  # letters of a number, bytes of a body that is refused
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -87,8 +89,10 @@ def _read_exactly(body: bytes) -> Any:
             parse_float=_number,
             parse_constant=_constant,
         )
-    except json.JSONDecodeError as error:
-        raise ReadError(_go_message(error)) from None
+    except ReadError:
+        raise
+    except ValueError as error:
+        raise ReadError(first_fault(body) or str(error)) from None
     except RecursionError:
         raise ReadError("exceeded max depth") from None
     if _may_be_deep(text, "[", "{") and too_deep(tree):
@@ -134,23 +138,7 @@ def _number(text: str) -> Float:
 
 
 def _constant(name: str) -> Any:
-    raise ReadError(f"invalid character '{name[0]}' looking for beginning of value")
-
-
-def _go_message(error: json.JSONDecodeError) -> str:
-    rest = error.doc[error.pos :].lstrip(" \t\r\n")
-    if not rest or (
-        error.msg.startswith(("Unterminated", "Expecting ',' delimiter")) and error.pos >= len(error.doc)
-    ):
-        return "unexpected end of JSON input"
-    where = "looking for beginning of value"
-    if error.msg == "Extra data":
-        where = "after top-level value"
-    elif error.msg.startswith("Expecting property name"):
-        where = "looking for beginning of object key string"
-    elif error.msg.startswith("Expecting ',' delimiter"):
-        where = "after object key:value pair"
-    return f"invalid character '{rest[0]}' {where}"
+    raise ValueError(f"{name} is not JSON")
 
 
 def _clean(tree: Any) -> Any:
@@ -162,3 +150,13 @@ def _clean(tree: Any) -> Any:
     if isinstance(tree, dict):
         return object_of([(_clean(key), _clean(value)) for key, value in pairs(tree)])
     return tree
+
+
+def quoted(body: bytes) -> str:
+    """The beginning of a body as upstream shows it: as it is where it may be JSON, else in hexadecimal."""
+    if not body:
+        return "<empty>"
+    more = " ..." if len(body) > SHOWN else ""
+    start = body[:SHOWN]
+    shown = start.decode(errors="replace") if body.startswith(b"{") else start.hex()
+    return f"{shown}{more}"

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
-from corelane.apiserver.codec.json_reading import ReadError
+from corelane.apiserver.codec.json_reading import ReadError, quoted
 from corelane.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, ScalarType, Shape
 from corelane.apiserver.schema.object_meta import DELETE_OPTIONS
 from corelane.apiserver.served_kinds import BINDINGS, EVICTIONS, KINDS, REVIEWS
@@ -30,7 +30,10 @@ _MAX_DEPTH = 40
 def read(body: bytes) -> dict[str, Any]:
     """The object in a protobuf body, with `kind` and `apiVersion`. Raises ReadError."""
     if not body.startswith(MAGIC):
-        raise ReadError("the body is not protobuf of Kubernetes: it does not begin with k8s\\0")
+        raise ReadError(
+            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
+            f" ({quoted(body)})"
+        )
     unknown = dict(fields(body[len(MAGIC) :]))
     names = dict(fields(_message(unknown.get(1, b""))))
     api_version, kind = _text(names.get(1, b"")), _text(names.get(2, b""))

@@ -146,13 +146,10 @@ def many(view: View, records: Sequence[StoredObject], meta: Mapping[str, Any]) -
 def _pod_table(view: View, records: Sequence[StoredObject], meta: Mapping[str, Any]) -> bytes | None:
     """The Table of pods, without decoding them whole; None if one has values of unusual types."""
     try:
-        pods = pod_rows.read(records)
+        rows = pod_rows.rows(records, view.representation.version)
     except msgspec.ValidationError:
         return None
-    table = _table(view, [pod for pod, _ in pods], meta)
-    for row, (_, metadata) in zip(table["rows"], pods, strict=True):
-        row["object"]["metadata"] = metadata
-    return _encode(table)
+    return _encode({**_table(view, [], meta), "rows": rows})
 
 
 def _without_head(view: View, values: Iterable[bytes]) -> Iterator[bytes]:
@@ -173,7 +170,7 @@ def _list_document(view: View, records: Iterable[StoredObject], meta: Mapping[st
                 "kind": view.representation.form,
                 "apiVersion": f"meta.k8s.io/{view.representation.version}",
                 "metadata": dict(meta),
-                "items": [server_tables.partial(wire, view.representation.version) for wire in wires],
+                "items": [server_tables.partial(wire, view.representation.version) for wire in wires] or None,
             }
     kind = {"kind": f"{view.kind.kind}List", "apiVersion": view.kind.api_version(view.version)}
     if view.kind.custom:

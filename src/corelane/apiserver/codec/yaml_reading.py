@@ -10,13 +10,14 @@ from typing import Any
 
 import yaml
 
-from corelane.apiserver.codec.json_reading import MAX_DEPTH, SHOWN, SURROGATE, Float, ReadError, object_of
+from corelane.apiserver.codec.json_reading import MAX_DEPTH, SHOWN, SURROGATE, Float, ReadError
 
 MAX_NODES = 100_000  # of a document with its aliases expanded; JSON is there for more
 
 _INTEGERS_END = 2**64
 _LARGEST_WRITTEN_OUT = 1e21  # Go writes larger floats with an exponent
 _TAG = "tag:yaml.org,2002:"
+_ALIAS = re.compile(r"\*([-\w]+)", re.ASCII)
 _TRUE = {"y", "yes", "on", "true"}
 
 
@@ -36,7 +37,7 @@ def read_yaml(body: bytes) -> Any:
         _check_nesting(text)
         node = next(yaml.compose_all(text, Loader=_Loader), None)
     except yaml.YAMLError as error:
-        raise ReadError(_message(error)) from None
+        raise ReadError(_message(error, text)) from None
     return None if node is None else _Builder().value(node)
 
 
@@ -55,6 +56,11 @@ def repeated_keys(body: bytes) -> list[tuple[int, str]]:
         seen.update(map(id, new))
         waiting += new
     return sorted(found)
+
+
+def repetitions(body: bytes) -> list[str]:
+    """Return upstream's words for each key that stands twice in one mapping."""
+    return [f'line {number}: key "{key}" already set in map' for number, key in repeated_keys(body)]
 
 
 def _repeated(node: Any) -> list[tuple[int, str]]:
@@ -76,10 +82,18 @@ def _check_nesting(text: str) -> None:
             raise ReadError("yaml: exceeded max depth")
 
 
-def _message(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
+def _message(error: yaml.YAMLError, text: str) -> str:
+    """Go's words. Its parser counts lines from 0 and names none that is 0; its scanner names the next one."""
+    mark, context = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or str(error)
-    return f"yaml: line {mark.line + 1}: {problem}" if mark else f"yaml: {problem}"
+    if isinstance(error, yaml.composer.ComposerError) and mark:
+        alias = _ALIAS.match(text.splitlines()[mark.line], mark.column)
+        return f"yaml: unknown anchor '{alias[1]}' referenced" if alias else f"yaml: {problem}"
+    if mark and mark.line:
+        line = mark.line + isinstance(error, yaml.scanner.ScannerError)
+    else:
+        line = context.line if context else 0
+    return f"yaml: line {line}: {problem}" if line else f"yaml: {problem}"
 
 
 class _Builder:
@@ -113,8 +127,8 @@ class _Builder:
                 if not isinstance(source, dict):
                     raise ReadError("yaml: map merge requires map or sequence of maps as the value")
                 merged = source | merged
-        names = {name for name, _ in own}
-        return object_of([*((name, value) for name, value in merged.items() if name not in names), *own])
+        found = dict(own)
+        return {name: value for name, value in merged.items() if name not in found} | found
 
 
 def _key(key: Any) -> str:

@@ -70,10 +70,15 @@ _ALL_RESOURCES, _ALL_PATHS = ResourceRule(("*",), ("*",), ("*",)), PathRule(("*"
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A name and its groups; members of `system:masters` may do everything."""
+    """A name and its groups; members of `system:masters` may do everything.
+
+    `uid` and `extra` values are those of an impersonated user.
+    """
 
     name: str
     groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
@@ -103,14 +108,31 @@ def user_of(token: str, tokens: Mapping[str, User]) -> User | None:
 
 def groups_of(user: User) -> tuple[str, ...]:
     """The user's groups, with the one that every authenticated user is in."""
-    return user.groups if user == ANONYMOUS else (*user.groups, AUTHENTICATED)
+    if AUTHENTICATED in user.groups or UNAUTHENTICATED in user.groups:
+        return user.groups
+    return (*user.groups, AUTHENTICATED)
+
+
+def info(user: User) -> dict[str, object]:
+    """The user as reviews show it."""
+    shown = {
+        "username": user.name,
+        "uid": user.uid,
+        "groups": list(groups_of(user)),
+        "extra": {key: list(values) for key, values in user.extra},
+    }
+    return {name: value for name, value in shown.items() if value}
 
 
 def rules_of(user: User) -> tuple[list[ResourceRule], list[PathRule]]:
     """Everything that the user may do."""
-    if user == ANONYMOUS:
-        return [], [_PUBLIC]
-    resources, paths = [*_BASIC], [_PUBLIC, _DISCOVERY]
+    resources: list[ResourceRule] = []
+    paths: list[PathRule] = []
+    groups = groups_of(user)
+    if AUTHENTICATED in groups:
+        resources, paths = [*_BASIC], [_PUBLIC, _DISCOVERY]
+    elif UNAUTHENTICATED in groups:
+        paths = [_PUBLIC]
     if MASTERS in user.groups:
         resources.append(_ALL_RESOURCES)
         paths.append(_ALL_PATHS)

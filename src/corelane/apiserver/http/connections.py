@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from aiohttp.http_exceptions import BadHttpMethod
 from multidict import CIMultiDict
 from yarl import URL
@@ -32,6 +32,16 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 _silent = logging.getLogger("corelane.apiserver.http")
 _silent.addHandler(logging.NullHandler())
 _silent.propagate = False
+
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+def ask_for_body(request: web.BaseRequest) -> None:
+    """Have a client that waits with its body (`Expect: 100-continue`, as curl does) send it."""
+    waits = request.headers.get("Expect", "").lower() == "100-continue"
+    if waits and request.version >= HttpVersion11 and request.transport is not None:
+        request.transport.write(_CONTINUE)
 
 
 class Connection(web.RequestHandler):

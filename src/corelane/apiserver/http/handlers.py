@@ -29,16 +29,32 @@ _DELETES_AT_ONCE = 50
 _SHOWN_DELETED = {"Pod", "Namespace", "PersistentVolume", "PersistentVolumeClaim", "StorageClass"}
 """Kinds of which a deletion is answered with the object's last state."""
 _ENCODED_AT_ONCE = 500
+_READS = {"GET", "HEAD"}
 
 Handler = Callable[[Call], Awaitable[Reply]]
 
 
 async def answer(context: Context, request: Request, target: Target, user: User) -> Reply:
-    """Serve a request for a resource. Raises StatusError."""
+    """Serve a request for a resource: from what is committed, and a write once it is.
+
+    Raises StatusError, StoreError.
+    """
     handler = _route(request.method, target)
     if handler is None or target.kind is None:
         return _no_route(context, request, target)
     call = Call(context, request, target, target.kind, user)
+    store = context.backend.store
+    if request.method in _READS:
+        store.settle()
+        return await _warned(handler, call)
+    try:
+        return await _warned(handler, call)
+    finally:
+        await store.committed()  # a refusal, too, may be due to what is not committed yet
+
+
+async def _warned(handler: Handler, call: Call) -> Reply:
+    """Answer; an error carries the warnings so far. Raises StatusError."""
     try:
         return await handler(call)
     except StatusError as error:
@@ -222,10 +238,12 @@ async def delete_collection(call: Call) -> web.Response:
     view = call.view()
     options = await calls.delete_options(call)
     asked = api_requests.list_options(call.query, watch=False)
+    call.backend.store.settle()
     page = listing.page(call.backend, call.target, replace(asked, limit=0))
     for start in range(0, len(page.records), _DELETES_AT_ONCE):
         batch = page.records[start : start + _DELETES_AT_ONCE]
         deletion.delete_records(call.backend, call.target, batch, options)
+        await call.backend.store.committed()
         await asyncio.sleep(0)
     return responses.data(await _many(view, page), view.representation.media)
 

@@ -5,20 +5,37 @@ import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Final
 
-import structlog
 from aiohttp import web
 from multidict import CIMultiDict
 
+from corelane import structured_log
 from corelane.apiserver.codec import wire
 from corelane.apiserver.http import negotiation
 from corelane.apiserver.status_errors import StatusError
 
-_log = structlog.get_logger("corelane.apiserver")
+_log = structured_log.get_logger("corelane.apiserver")
 
 TEXT = "text/plain; charset=utf-8"
 _WRITE_TIMEOUT = 30.0  # seconds without progress after which the connection is closed
+PIECE: Final = 32 * 1024
+"""Bytes sent at once: OpenSSL keeps a buffer for the largest write, as long as the connection lasts."""
 _UNSENDABLE = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class BodyResponse(web.Response):
+    """An answer that forgets its body once sent: aiohttp keeps answers until the next request."""
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        body = self._body
+        if isinstance(body, bytes) and not self._must_be_empty_body:
+            rest = max(0, len(body) - 1) // PIECE * PIECE
+            for start in range(0, rest, PIECE):
+                await self.write(memoryview(body)[start : start + PIECE])
+            self._body = body[rest:]
+        await super().write_eof(data)
+        self._body = None
 
 
 def data(
@@ -32,7 +49,7 @@ def data(
     found.update(headers or {})
     for text in warnings:
         found.add("Warning", warning(text))
-    return web.Response(body=body, status=code, headers=found)
+    return BodyResponse(body=body, status=code, headers=found)
 
 
 def warning(text: str) -> str:

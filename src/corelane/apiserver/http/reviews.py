@@ -22,8 +22,7 @@ def answer(user: User, review: Object, now: str, tokens: Mapping[str, User] | No
 
 
 def _who(user: User, review: Object, now: str) -> Object:
-    info = {"username": user.name, "groups": list(auth.groups_of(user))}
-    return {**review, "metadata": {"creationTimestamp": now}, "status": {"userInfo": info}}
+    return {**review, "metadata": {"creationTimestamp": now}, "status": {"userInfo": auth.info(user)}}
 
 
 def _token(review: Object, tokens: Mapping[str, User]) -> Object:
@@ -34,8 +33,7 @@ def _token(review: Object, tokens: Mapping[str, User]) -> Object:
     user = auth.user_of(token, tokens) if _AUDIENCE in audiences else None
     if user is None:
         return {**review, "status": {"user": {}, "error": "invalid bearer token"}}
-    info = {"username": user.name, "groups": list(auth.groups_of(user))}
-    return {**review, "status": {"authenticated": True, "user": info, "audiences": [_AUDIENCE]}}
+    return {**review, "status": {"authenticated": True, "user": auth.info(user), "audiences": [_AUDIENCE]}}
 
 
 def _access(user: User, review: Object, _now: str) -> Object:

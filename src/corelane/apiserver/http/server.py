@@ -13,14 +13,22 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-import structlog
 from aiohttp import web
 
-from corelane import prometheus
+from corelane import prometheus, structured_log
 from corelane.apiserver import api_requests, openapi, status_errors
 from corelane.apiserver.api_requests import Query, Target
 from corelane.apiserver.codec import wire
-from corelane.apiserver.http import auth, calls, connections, handlers, metrics, negotiation, responses
+from corelane.apiserver.http import (
+    auth,
+    calls,
+    connections,
+    handlers,
+    impersonation,
+    metrics,
+    negotiation,
+    responses,
+)
 from corelane.apiserver.http.auth import User
 from corelane.apiserver.http.pod_logs import LogSource
 from corelane.apiserver.http.requests import Request
@@ -38,7 +46,7 @@ _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _CHECKS = ("ping", "log", "etcd")
 _SHUTDOWN = 1.0  # seconds for what is being answered
 
-_log = structlog.get_logger("corelane.apiserver")
+_log = structured_log.get_logger("corelane.apiserver")
 
 R = TypeVar("R")
 
@@ -109,7 +117,8 @@ class APIServer:
     async def start(self) -> None:
         """Open the store, make the default objects, and listen. Raises StoreError or OSError."""
         path = self._data_dir / FILE_NAME if self._data_dir else None
-        self._store = await asyncio.to_thread(Store, path, describe)
+        begun = time.time() if path else None
+        self._store = await asyncio.to_thread(Store, path, describe, begun=begun)
         try:
             await self._listen(self._store)
         except BaseException:
@@ -121,6 +130,7 @@ class APIServer:
         pipeline.make_default_objects(backend)
         if self._prepare:
             self._prepare(backend)
+        store.group_commits(asyncio.get_running_loop().call_soon)
         self._context = calls.Context(backend, self._log_source, self._tokens)
         self._runner = web.ServerRunner(connections.Connections(self._handle), shutdown_timeout=_SHUTDOWN)
         await self._runner.setup()
@@ -194,6 +204,8 @@ class APIServer:
     async def _sent(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         """Answer a request by the user of its token, and send a stream."""
         user = auth.authenticate(request.headers.get("Authorization"), self._tokens)
+        user = impersonation.acting_user(request.headers, user)
+        connections.ask_for_body(request)
         reply = await self._answer(request, target, user)
         return await responses.send(request, reply) if isinstance(reply, Stream) else reply
 

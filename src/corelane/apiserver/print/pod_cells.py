@@ -74,8 +74,10 @@ def _deletion(pod: Object, status: Object) -> str:
 
 
 def _condition(status: Object, name: object) -> Object:
-    found = (c for c in status.get("conditions") or () if c.get("type") == name)
-    return next(found, {})
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == name:
+            return condition  # type: ignore[no-any-return]
+    return {}
 
 
 def _sidecar_names(spec: Object) -> set[str]:
@@ -111,6 +113,8 @@ def _init_reason(container: Object, progress: str) -> str:
 
 def _sidecars(spec: Object, status: Object) -> Containers:
     """The sidecars alone: once a pod is initialised, only their restarts count beside the containers'."""
+    if not spec.get("initContainers"):
+        return Containers(0, None, 0, "")
     seen = list(_seen_init_statuses(spec, status))
     names = _sidecar_names(spec)
     mine = [c for c in seen if c.get("name") in names]

@@ -59,14 +59,14 @@ def to_table(
     metadata, or nothing. `columns` False leaves the column definitions null, as in all but the first event
     of a watch. Ages are counted up to `now`.
     """
-    layout = LAYOUTS.get((kind.group, kind.kind), CUSTOM)
+    layout = _layout(kind)
     moment = now or datetime.now(UTC)
     return {
         "kind": "Table",
         "apiVersion": f"meta.k8s.io/{version}",
         "metadata": dict(list_meta),
         "columnDefinitions": [c.definition() for c in layout.columns] if columns else None,
-        "rows": [_row(kind, layout, item, include, version, moment) for item in objects],
+        "rows": [row(kind, item, include, version, moment) for item in objects],
     }
 
 
@@ -79,16 +79,19 @@ def partial(item: Object, version: str = "v1") -> dict[str, Any]:
     }
 
 
-def _row(
-    kind: ServedKind, layout: TableLayout, item: Object, include: str, version: str, now: datetime
-) -> dict[str, Any]:
-    row: dict[str, Any] = {"cells": layout.cells(item, now)}
+def row(kind: ServedKind, item: Object, include: str, version: str, now: datetime) -> dict[str, Any]:
+    """The row of one object; see `to_table`."""
+    found: dict[str, Any] = {"cells": _layout(kind).cells(item, now)}
     conditions = pod_cells.row_conditions(item) if kind.kind == "Pod" else []
     if conditions:
-        row["conditions"] = conditions
+        found["conditions"] = conditions
     bodies = {"None": None, "Object": item}
-    row["object"] = bodies[include] if include in bodies else partial(item, version)
-    return row
+    found["object"] = bodies[include] if include in bodies else partial(item, version)
+    return found
+
+
+def _layout(kind: ServedKind) -> TableLayout:
+    return LAYOUTS.get((kind.group, kind.kind), CUSTOM)
 
 
 def age(stamp: object, now: datetime) -> str:
@@ -109,16 +112,13 @@ def human_duration(length: timedelta) -> str:
     if seconds < 120:
         return f"{seconds}s"
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    steps = (
-        (minutes < 10, f"{minutes}m{_finer(seconds % 60, 's')}"),
-        (minutes < 180, f"{minutes}m"),
-        (hours < 8, f"{hours}h{_finer(minutes % 60, 'm')}"),
-        (hours < 48, f"{hours}h"),
-        (days < 8, f"{days}d{_finer(hours % 24, 'h')}"),
-        (days < 730, f"{days}d"),
-        (days < 2920, f"{days // 365}y{_finer(days % 365, 'd')}"),
-    )
-    return next((text for within, text in steps if within), f"{days // 365}y")
+    if hours < 3:
+        return f"{minutes}m{_finer(seconds % 60, 's') if minutes < 10 else ''}"
+    if days < 2:
+        return f"{hours}h{_finer(minutes % 60, 'm') if hours < 8 else ''}"
+    if days < 730:
+        return f"{days}d{_finer(hours % 24, 'h') if days < 8 else ''}"
+    return f"{days // 365}y{_finer(days % 365, 'd') if days < 2920 else ''}"
 
 
 def _finer(count: int, unit: str) -> str:

@@ -27,7 +27,7 @@ def write(db: sqlite3.Connection, path: Path) -> None:
     SQLite rebuilds the copy row by row, so a damaged page is an error here and never replaces a good backup.
     Raises sqlite3.Error, OSError.
     """
-    temporary = path.with_name(f".{path.name}.backup.tmp")
+    temporary = _half_written(path)[0]
     temporary.unlink(missing_ok=True)
     try:
         db.execute("VACUUM INTO ?", (str(temporary),))
@@ -37,6 +37,19 @@ def write(db: sqlite3.Connection, path: Path) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def sweep(path: Path) -> None:
+    """Remove what killed processes left half written; no other may have the file open."""
+    for temporary in _half_written(path):
+        for name in (temporary.name, f"{temporary.name}-journal"):
+            with suppress(OSError):
+                temporary.with_name(name).unlink()
+
+
+def _half_written(path: Path) -> tuple[Path, Path]:
+    """The names under which a backup, and what is restored from one, are written."""
+    return path.with_name(f".{path.name}.backup.tmp"), path.with_name(f".{path.name}.restored.tmp")
 
 
 def set_aside(path: Path) -> Path | None:
@@ -57,7 +70,7 @@ def restore(path: Path, backup: Path) -> Path | None:
 
     No process may have the file open. Raises OSError.
     """
-    temporary = path.with_name(f".{path.name}.restored.tmp")
+    temporary = _half_written(path)[1]
     shutil.copyfile(backup, temporary)
     temporary.chmod(0o600)
     _fsync(temporary)

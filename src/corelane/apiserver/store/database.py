@@ -1,23 +1,26 @@
 """Objects and their history: a write is one numbered revision in SQLite; current objects are also in memory.
 
-The file is a log, as etcd's is: a row a revision. A row goes once it is superseded and has left the window of
-the last events, so that after a restart both the objects and the watchable history are as they were.
-What was answered survives `kill -9` (WAL, one commit a write); a power cut may lose the last moments.
+The file is a log, as etcd's is: a row a revision. A row goes once it is superseded and has left the history
+of its resource, so that after a restart both the objects and the watchable history are as they were.
+
+Writes of one pass of the event loop share a commit. Until then only other writes see them: readers and
+watches do not, and the request is not answered. A commit that fails takes all of them back.
+What was answered survives `kill -9` (WAL); a power cut may lose the last moments (synchronous = NORMAL).
 """
 
+import asyncio
 import contextlib
 import sqlite3
-from bisect import bisect_left, insort
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import overload
 
 import msgspec
 
-from corelane.apiserver.store import backups
+from corelane.apiserver.store import backups, lives
+from corelane.apiserver.store.lives import Lives
+from corelane.apiserver.store.shelves import RecordRange, Shelf
 from corelane.apiserver.store.state_file import StateFile, damaged, failure, transaction
+from corelane.apiserver.store.windows import WINDOW, Windows
 from corelane.apiserver.stored_objects import (
     Compacted,
     Describe,
@@ -29,124 +32,66 @@ from corelane.apiserver.stored_objects import (
     StoreEvent,
 )
 
-WINDOW = 10_000
-"""Number of events that a watch can go back."""
-
 FILE_NAME = "apiserver.db"
-_HOT = 256  # how many of the last events keep their encoded frames for watchers that are nearly up to date
 _SWEEP = 256  # rows no longer needed are removed so many at a time
 
 _INSERT = "INSERT INTO revision VALUES (?, ?, ?, ?, ?)"
 
-_encode = msgspec.json.Encoder().encode
+_encoded = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Object).decode
 
 
-@dataclass(slots=True)
-class _Shelf:
-    """One resource: its objects, their keys in etcd's order, and its part of the window."""
-
-    records: dict[str, StoredObject] = field(default_factory=dict)
-    keys: list[str] = field(default_factory=list)
-    events: deque[StoreEvent] = field(default_factory=deque)
-    dropped: int = 0  # revision of the youngest event that has left the window
-    wakers: set[Callable[[], None]] = field(default_factory=set)
-
-    def set(self, record: StoredObject) -> None:
-        if record.key not in self.records:
-            insort(self.keys, record.key)
-        self.records[record.key] = record
-
-    def remove(self, key: str) -> None:
-        del self.records[key]
-        del self.keys[bisect_left(self.keys, key)]
-
-    def range(self, prefix: str, start: str = "", revision: int | None = None) -> "RecordRange":
-        """The records from the key `prefix` + `start` on; as they were at `revision`."""
-        first = bisect_left(self.keys, prefix + start)
-        end = bisect_left(self.keys, _after(prefix)) if prefix else len(self.keys)
-        keys, former = self.keys[first:end], {}
-        for event in reversed(self.events if revision is not None else ()):
-            if revision is None or event.revision <= revision:
-                break
-            if event.record.key.startswith(prefix) and event.record.key >= prefix + start:
-                former[event.record.key] = event.previous
-        if former:
-            present = {key for key, record in former.items() if record}
-            keys = sorted(({*keys} - former.keys()) | present)
-        return RecordRange(keys, self.records, former)
-
-
-class RecordRange(Sequence[StoredObject]):
-    """Records in the order of their keys, looked up as they are read: a page costs what is on it.
-
-    Valid until the next write. `former` holds earlier states of records that were changed later.
-    """
-
-    __slots__ = ("_former", "_keys", "_records")
-
-    def __init__(
-        self,
-        keys: list[str],
-        records: Mapping[str, StoredObject],
-        former: Mapping[str, StoredObject | None],
-    ) -> None:
-        self._keys, self._records, self._former = keys, records, former
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    @overload
-    def __getitem__(self, index: int) -> StoredObject: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[StoredObject]: ...
-
-    def __getitem__(self, index: int | slice) -> StoredObject | list[StoredObject]:
-        if isinstance(index, slice):
-            return list(map(self._record, self._keys[index]))
-        return self._record(self._keys[index])
-
-    def _record(self, key: str) -> StoredObject:
-        return self._former.get(key) or self._records[key]
-
-
-def _after(prefix: str) -> str:
-    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
-
-
 class Store:
-    """All objects of the server. Not for use from several threads at once; writes commit before they return.
+    """All objects of the server. Not for use from several threads at once.
 
     `describe(resource, obj)` gives the field labels of an object. `path` None keeps everything in memory.
     """
 
-    def __init__(self, path: Path | None, describe: Describe, window: int = WINDOW) -> None:
+    def __init__(
+        self, path: Path | None, describe: Describe, window: int = WINDOW, begun: float | None = None
+    ) -> None:
+        """`begun` is the Unix time of this start: its revisions begin there, see `lives`.
+
+        Without it they go on after the last one in the file. Raises StoreError.
+        """
         self._describe = describe
-        self._size = window
         self._path = path
-        self._shelves: dict[str, _Shelf] = {}
-        self._window: deque[StoreEvent] = deque()
-        self._stale: list[tuple[int]] = []
+        self._shelves: dict[str, Shelf] = {}
+        self._windows = Windows(self._shelves, window)
+        self._stale: list[int] = []
+        self._pending: list[StoreEvent] = []
+        self._waiting: list[asyncio.Future[None]] = []
+        self._later: Callable[[Callable[[], None]], object] | None = None
         self._file = StateFile(path)
         self._db = self._file.db
         self._backed_up = -1
         self.revision = 0
+        """Revision committed last."""
         self.kept_backup = backups.set_aside(path) if path and self._file.is_new else None
         """Backup of a file that was gone at the start."""
         try:
-            self._load()
+            self._lives = self._load()
         except sqlite3.Error as error:
             self._file.close()
             raise failure(path, "read", error) from error
         except BaseException:
             self._file.close()
             raise
+        self._number = self.revision
+        """Revision given last, committed or not."""
+        self._life = None if begun is None else lives.begin(self.revision, begun)
+        """Life to begin with the first commit."""
 
-    @property
-    def floor(self) -> int:
-        """The oldest revision that can still be listed exactly, or watched from."""
-        return max(0, self.revision - self._size)
+    def floor(self, resource: str) -> int:
+        """The oldest revision from which a resource can still be listed exactly, or watched."""
+        return max(self._shelf(resource).dropped, self._lives.start)
+
+    def covers(self, resource: str, revision: int) -> bool:
+        """Whether the history after `revision` is kept.
+
+        It is not for a revision that is to come, or was given to a state that was lost since.
+        """
+        return self.floor(resource) <= revision <= self.revision and self._lives.covers(revision)
 
     def get(self, resource: str, key: str) -> StoredObject | None:
         return self._shelf(resource).records.get(key)
@@ -158,7 +103,7 @@ class Store:
     def find(self, resource: str, prefix: str = "", at: int | None = None) -> list[StoredObject]:
         """Records whose key starts with `prefix` ("" or "namespace/"), in key order, as of revision `at`.
 
-        Raises Compacted when `at` is older than the window.
+        Raises Compacted where the history after `at` is not kept.
         """
         return self.range(resource, prefix, at)[:]
 
@@ -167,7 +112,7 @@ class Store:
         shelf = self._shelf(resource)
         if at is None or at >= self.revision:
             return shelf.range(prefix, start)
-        if at < self.floor:
+        if not self.covers(resource, at):
             raise Compacted
         return shelf.range(prefix, start, at)
 
@@ -182,47 +127,75 @@ class Store:
     def write(self, changes: Sequence[StoreChange]) -> list[StoreEvent]:
         """Several changes, all or nothing, each with a revision of its own.
 
-        Raises StoreError when the file cannot be written; nothing has changed then.
+        They are committed on return, or after `group_commits` with those of the same pass. Raises StoreError
+        when the file cannot be written; nothing has changed then.
         """
-        events: list[StoreEvent] = []
-        pending: dict[tuple[str, str], StoredObject | None] = {}
-        for number, change in enumerate(changes, self.revision + 1):
-            place = (change.resource, change.key)
-            previous = pending[place] if place in pending else self.get(change.resource, change.key)
-            event = self._event(change, previous, number)
-            pending[place] = None if event.kind == "DELETED" else event.record
-            events.append(event)
-        self._commit(events)
+        events = self._events(changes)
         for event in events:
-            self._apply(event)
-        for resource in {event.resource for event in events}:
-            for wake in tuple(self._shelf(resource).wakers):
-                wake()
+            self._shelf(event.resource).apply(event)
+            self._number = event.revision
+        first = not self._pending
+        self._pending += events
+        if self._later is None:
+            self.commit()
+        elif first and events:
+            self._later(self.settle)
         return events
+
+    def group_commits(self, later: Callable[[Callable[[], None]], object]) -> None:
+        """From now on commit through `later`, such as `call_soon` of a loop, all that was written by then."""
+        self._later = later
+
+    def commit(self) -> None:
+        """Commit and announce what was written so far.
+
+        Raises StoreError when the file cannot be written; everything since the last commit is undone then.
+        """
+        events, self._pending = self._pending, []
+        waiting, self._waiting = self._waiting, []
+        if not events:
+            return
+        try:
+            self._insert(events)
+        except BaseException as error:
+            self._undo(events)
+            _wake(waiting, error if isinstance(error, StoreError) else StoreError(repr(error)))
+            raise
+        self._announce(events)
+        _wake(waiting)
+
+    def settle(self) -> None:
+        """Commit what was written so far, so that what is read is committed.
+
+        Errors are those of the writers, see `committed`.
+        """
+        with contextlib.suppress(StoreError):
+            self.commit()
+
+    async def committed(self) -> None:
+        """Wait until all that was written so far is committed. Raises StoreError, see `commit`."""
+        if self._pending:
+            done = asyncio.get_running_loop().create_future()
+            self._waiting.append(done)
+            await done
 
     def events(self, resource: str, after: int) -> list[StoreEvent]:
         """Events of one resource later than revision `after`, oldest first.
 
-        Raises Compacted when some of them have left the window.
+        Raises Compacted when some of them are no longer kept.
         """
         shelf = self._shelf(resource)
         if shelf.dropped > after:
             raise Compacted
-        found: list[StoreEvent] = []
-        for event in reversed(shelf.events):
-            if event.revision <= after:
-                break
-            found.append(event)
-        found.reverse()
-        return found
+        return shelf.after(after)
 
     def recent(self, resource: str) -> list[StoreEvent]:
-        """Events of one resource that are still in the window, oldest first."""
+        """Events of one resource that are still kept, oldest first."""
         return list(self._shelf(resource).events)
 
     @contextlib.contextmanager
     def woken(self, resource: str, wake: Callable[[], None]) -> Iterator[None]:
-        """Call `wake` after every write to `resource`, for as long as the context is open."""
+        """Call `wake` after every commit of writes to `resource`, for as long as the context is open."""
         wakers = self._shelf(resource).wakers
         wakers.add(wake)
         try:
@@ -254,21 +227,34 @@ class Store:
             self._backed_up = revision
 
     def close(self) -> None:
-        """Write a last backup, and close the file."""
+        """Commit, write a last backup, and close the file."""
+        self.settle()
         self._sweep()
         with contextlib.suppress(StoreError):
             self.back_up()
         self._file.close()
 
-    def _shelf(self, resource: str) -> _Shelf:
+    def _shelf(self, resource: str) -> Shelf:
         shelf = self._shelves.get(resource)
         if shelf is None:
-            shelf = self._shelves[resource] = _Shelf()
+            shelf = self._shelves[resource] = Shelf()
         return shelf
 
     def _record(self, resource: str, key: str, revision: int, value: bytes, obj: Object) -> StoredObject:
         labels = obj["metadata"].get("labels") or {}
         return StoredObject(key, revision, value, labels, self._describe(resource, obj))
+
+    def _events(self, changes: Sequence[StoreChange]) -> list[StoreEvent]:
+        events: list[StoreEvent] = []
+        earlier: dict[tuple[str, str], StoredObject | None] = {}
+        first = max(self._number, self._life.base if self._life else 0) + 1
+        for number, change in enumerate(changes, first):
+            place = (change.resource, change.key)
+            previous = earlier[place] if place in earlier else self.get(change.resource, change.key)
+            event = self._event(change, previous, number)
+            earlier[place] = None if event.kind == "DELETED" else event.record
+            events.append(event)
+        return events
 
     def _event(self, change: StoreChange, previous: StoredObject | None, revision: int) -> StoreEvent:
         obj = change.obj
@@ -281,62 +267,68 @@ class Store:
         kind: EventKind = "DELETED" if change.obj is None else "MODIFIED" if previous else "ADDED"
         return StoreEvent(kind, change.resource, record, previous)
 
-    def _commit(self, events: Sequence[StoreEvent]) -> None:
+    def _insert(self, events: Sequence[StoreEvent]) -> None:
         rows = [(e.revision, e.resource, e.record.key, e.kind == "DELETED", e.record.value) for e in events]
         self._file.check_in_place()
         try:
-            if len(rows) == 1:  # a statement alone is a transaction
+            if len(rows) == 1 and self._life is None:  # a statement alone is a transaction
                 self._db.execute(_INSERT, rows[0])
                 return
             with transaction(self._db):
+                if self._life:
+                    self._file.write_lives(self._lives.followed_by(self._life))
                 self._db.executemany(_INSERT, rows)
         except sqlite3.Error as error:
             raise failure(self._path, "write", error) from error
+        if self._life:
+            self._lives, self._life = Lives(self._lives.followed_by(self._life)), None
 
-    def _apply(self, event: StoreEvent) -> None:
-        shelf = self._shelf(event.resource)
-        if event.kind == "DELETED":
-            shelf.remove(event.record.key)
-        else:
-            shelf.set(event.record)
+    def _undo(self, events: Sequence[StoreEvent]) -> None:
+        for event in reversed(events):
+            self._shelf(event.resource).undo(event)
+        self._number = self.revision
+
+    def _announce(self, events: Sequence[StoreEvent]) -> None:
+        for event in events:
+            self._keep(event)
+        for resource in {event.resource for event in events}:
+            for wake in tuple(self._shelf(resource).wakers):
+                wake()
+
+    def _keep(self, event: StoreEvent) -> None:
+        """Append a committed event to the history; what leaves it makes rows stale."""
         self.revision = event.revision
-        shelf.events.append(event)
-        self._window.append(event)
-        if len(self._window) > _HOT:
-            self._window[-_HOT].frames.clear()
-        if len(self._window) > self._size:
-            self._drop(self._window.popleft())
-
-    def _drop(self, event: StoreEvent) -> None:
-        shelf = self._shelf(event.resource)
-        shelf.events.popleft()
-        shelf.dropped = event.revision
-        if event.previous:
-            self._stale.append((event.previous.revision,))
-        if event.kind == "DELETED":
-            self._stale.append((event.revision,))
+        for dropped in self._windows.add(event):
+            if dropped.previous:
+                self._stale.append(dropped.previous.revision)
+            if dropped.kind == "DELETED":
+                self._stale.append(dropped.revision)
         if len(self._stale) >= _SWEEP:
             self._sweep()
 
     def _sweep(self) -> None:
         """A failure only leaves rows behind, which the next sweep or start takes up again."""
-        with contextlib.suppress(sqlite3.Error), transaction(self._db):
-            self._db.executemany("DELETE FROM revision WHERE number = ?", self._stale)
+        if not self._stale:
+            return
+        floors = {name: shelf.dropped for name, shelf in self._shelves.items() if shelf.dropped}
+        with contextlib.suppress(sqlite3.Error):
+            self._file.remove(self._stale, floors)
             self._stale.clear()
 
-    def _load(self) -> None:
-        rows = self._db.execute("SELECT number, resource, key, deleted, value FROM revision ORDER BY number")
-        last = self._db.execute("SELECT max(number) FROM revision").fetchone()[0] or 0
-        for number, resource, key, deleted, value in rows:
+    def _load(self) -> Lives:
+        found, floors = Lives(self._file.lives()), self._file.floors()
+        self._shelves.update((resource, Shelf(dropped=floor)) for resource, floor in floors.items())
+        for number, resource, key, deleted, value in self._file.rows():
+            expired = number <= max(found.start, floors.get(resource, 0))
             try:
-                self._restore(number, resource, key, bool(deleted), value, recent=number > last - self._size)
+                self._restore(number, resource, key, bool(deleted), value, expired=expired)
             except (msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
                 why = f"revision {number}: {error or type(error).__name__}"
                 raise damaged(self._path or Path(":memory:"), why) from error
-        self.revision = last
+        return found
 
     def _restore(
-        self, number: int, resource: str, key: str, deleted: bool, value: bytes, *, recent: bool
+        self, number: int, resource: str, key: str, deleted: bool, value: bytes, *, expired: bool
     ) -> None:
         shelf = self._shelf(resource)
         previous = shelf.records.get(key)
@@ -345,15 +337,29 @@ class Store:
         record = self._record(resource, key, number, value, obj)
         kind: EventKind = "DELETED" if deleted else "MODIFIED" if previous else "ADDED"
         event = StoreEvent(kind, resource, record, previous)
-        if recent:
-            self._apply(event)
+        self.revision = number
+        if not expired or previous or not deleted:
+            shelf.apply(event)
+        if not expired:
+            self._keep(event)
             return
-        shelf.dropped = number
+        shelf.dropped = max(shelf.dropped, number)
         if previous:
-            self._stale.append((previous.revision,))
-        if not deleted:
-            shelf.set(record)
-            return
-        self._stale.append((number,))
-        if previous:
-            shelf.remove(key)
+            self._stale.append(previous.revision)
+        if deleted:
+            self._stale.append(number)
+
+
+def _wake(waiting: Sequence[asyncio.Future[None]], error: StoreError | None = None) -> None:
+    for done in waiting:
+        if done.done():  # cancelled
+            continue
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(StoreError(*error.args))
+
+
+def _encode(obj: Object) -> bytes:
+    """Return JSON in exactly its memory: msgspec's own bytes keep a buffer up to half as large again."""
+    return bytes(memoryview(_encoded(obj)))

@@ -4,8 +4,8 @@ Continue tokens are upstream's (`storage/continue.go`): the first page's revisio
 """
 
 import base64
-import binascii
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -14,6 +14,8 @@ from typing import Any
 from corelane.apiserver import api_requests, selector_syntax, status_errors
 from corelane.apiserver.api_requests import ListOptions, Target
 from corelane.apiserver.codec import conversion, wire
+from corelane.apiserver.codec.decoding import json_type
+from corelane.apiserver.codec.json_faults import first_fault
 from corelane.apiserver.selector_syntax import Selectors
 from corelane.apiserver.served_kinds import ServedKind
 from corelane.apiserver.store import server_backend
@@ -21,6 +23,8 @@ from corelane.apiserver.store.server_backend import Backend
 from corelane.apiserver.stored_objects import Compacted, StoredObject
 
 _TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - not a secret, the name of a format
+_TOKEN_TYPES = {"v": (str, "string"), "rv": (int, "int64"), "start": (str, "string")}
+_NOT_BASE64 = re.compile(r"[^-\w]", re.ASCII)
 _TOO_OLD = "The resourceVersion for the provided list is too old."
 _PAGE_TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new "
@@ -63,9 +67,9 @@ def _position(backend: Backend, options: ListOptions) -> tuple[int | None, str, 
     """The revision to list at (None: now), the key to begin with, and how many."""
     limit = max(options.limit, 0)
     if options.continuation:
+        revision, start = _read_token(options.continuation)
         if options.resource_version not in {"", "0"}:
             raise status_errors.bad_request("specifying resource version is not allowed when using continue")
-        revision, start = _read_token(options.continuation)
         return (None if revision < 0 else revision), start, limit
     wanted = _revision(options.resource_version)
     if wanted > backend.store.revision:
@@ -99,22 +103,49 @@ def _token(revision: int, start: str) -> str:
 
 
 def _read_token(token: str) -> tuple[int, str]:
-    try:
-        padded = token + "=" * (-len(token) % 4)
-        document = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        version, revision, start = document["v"], document.get("rv", 0), document.get("start", "")
-    except (binascii.Error, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _bad_token(str(error)) from None
-    if version != _TOKEN_VERSION or type(revision) is not int or not revision or not isinstance(start, str):
-        why = f"incorrect encoded start resourceVersion (version {_TOKEN_VERSION})"
-        raise _bad_token(why)
-    if not start or ".." in start.split("/"):
-        raise _bad_token("encoded start key empty")
+    """Return a token's revision and start, as upstream's `DecodeContinue`. Raises StatusError 400."""
+    text = _decoded(token)
+    fault = first_fault(text)
+    document = {} if fault else json.loads(text.decode(errors="replace"))
+    document = {} if document is None else document
+    fault = fault or _wrong_type(document)
+    if fault:
+        raise _bad_token(f": {fault}")
+    version, revision, start = document.get("v"), document.get("rv"), document.get("start")
+    if version != _TOKEN_VERSION:
+        raise _bad_token(f": server does not recognize this encoded version {version or ''}")
+    if not revision:
+        raise _bad_token(f": incorrect encoded start resourceVersion (version {_TOKEN_VERSION})")
+    if not start:
+        raise _bad_token(f": encoded start key empty (version {_TOKEN_VERSION})")
+    if not {"", ".", ".."}.isdisjoint(start.removeprefix("/").split("/")):
+        raise _bad_token(f": {start}")
     return revision, start
 
 
+def _decoded(token: str) -> bytes:
+    token = token.replace("\r", "").replace("\n", "")
+    wrong = _NOT_BASE64.search(token)
+    at = wrong.start() if wrong else len(token) - 1 if len(token) % 4 == 1 else -1
+    if at >= 0:
+        raise _bad_token(f": illegal base64 data at input byte {len(token[:at].encode())}")
+    return base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+
+
+def _wrong_type(document: Any) -> str:
+    """Go's words for a document that is not of the token's type; empty if it is."""
+    if not isinstance(document, dict):
+        return f"json: cannot unmarshal {json_type(document)} into Go value of type storage.continueToken"
+    for name, (kind, said) in _TOKEN_TYPES.items():
+        value = document.get(name)
+        if value is not None and type(value) is not kind:
+            found = f"number {value}" if type(value) is float else json_type(value)
+            return f"json: cannot unmarshal {found} into Go struct field continueToken.{name} of type {said}"
+    return ""
+
+
 def _bad_token(why: str) -> status_errors.StatusError:
-    return status_errors.bad_request(f"invalid continue token: continue key is not valid: {why}")
+    return status_errors.bad_request(f"invalid continue token: continue key is not valid{why}")
 
 
 def check_selectable(kind: ServedKind, version: str, selection: Selectors) -> None:

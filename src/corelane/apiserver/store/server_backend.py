@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
-import structlog
-
+from corelane import structured_log
 from corelane.apiserver import api_requests, served_kinds, status_errors
 from corelane.apiserver.api_requests import Target
 from corelane.apiserver.codec import conversion
@@ -83,6 +82,9 @@ def generate_name(base: str) -> str:
     return base[:_LONGEST_BASE] + "".join(secrets.choice(_ALPHABET) for _ in range(_SUFFIX))
 
 
+_STORED_AS = {"nodes": "minions"}  # in etcd, since Kubernetes 0.x
+
+
 def new_uid() -> str:
     """Return a random UUID. The system is asked once for randomness: for each UID that took up to 1 ms."""
     return str(uuid.UUID(int=_uids.getrandbits(128), version=4))
@@ -91,12 +93,13 @@ def new_uid() -> str:
 def check_preconditions(target: Target, stored: Object, uid: str, version: str) -> None:
     """Check UID and resourceVersion before a write. Raises StatusError 409 with upstream's storage error."""
     meta = stored["metadata"]
+    place = _STORED_AS.get(target.resource, target.resource)
     pairs = (("UID", uid, meta["uid"]), ("ResourceVersion", version, meta["resourceVersion"]))
     for name, wanted, found in pairs:
         if wanted and wanted != found:
             raise conflict(
                 target,
-                f"StorageError: invalid object, Code: 4, Key: /registry/{target.resource}/{target.key}, "
+                f"StorageError: invalid object, Code: 4, Key: /registry/{place}/{target.key}, "
                 f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {name} in precondition: "
                 f"{wanted}, {name} in object meta: {found}",
             )
@@ -122,7 +125,7 @@ _LONGEST_LOG = 8 << 20
 _AT_ONCE = 100
 _BACKUP_PERIODS, _FIRST_BACKUP = 30, 3  # every ten minutes, the first after one
 
-_log = structlog.get_logger("corelane.apiserver")
+_log = structured_log.get_logger("corelane.apiserver")
 
 
 async def keep_house(backend: Backend, period: float = _PERIOD) -> None:
@@ -153,13 +156,15 @@ async def _pause(backend: Backend, seconds: float) -> None:
 
 
 async def expire_events(backend: Backend) -> None:
-    """Delete the events that were last seen longer than EVENT_LIFE ago."""
+    """Delete the events that were last seen longer than EVENT_LIFE ago. Raises StoreError."""
     oldest = backend.now() - EVENT_LIFE
     for number, record in enumerate(backend.store.find(EVENTS.stored), 1):
         if last_seen(record.object()) < oldest and backend.store.get(EVENTS.stored, record.key) is record:
             backend.store.delete(EVENTS.stored, record.key)
         if number % _AT_ONCE == 0:
+            await backend.store.committed()
             await asyncio.sleep(0)
+    await backend.store.committed()
 
 
 def last_seen(event: Object) -> datetime:

@@ -8,18 +8,34 @@ import contextlib
 import errno
 import fcntl
 import os
+import shlex
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from corelane.apiserver.store import backups
+from corelane.apiserver.store.lives import EXPIRED, Life
 from corelane.apiserver.stored_objects import StoreError
 
 _APPLICATION = 0x636F726C  # "corl", so that a foreign SQLite file is recognised
-_LAYOUT = 1
+_LAYOUT = 2
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_CACHE_KIB = 256
+"""Memory for pages of the file: whatever is read often is in the store's own memory."""
 _LOG_PAGES = 8_000
 """Length of the write-ahead log, in pages of 4 KiB, at which a write folds it itself, and others wait."""
+_TABLES = {
+    "revision": "(number INTEGER PRIMARY KEY, resource TEXT NOT NULL, key TEXT NOT NULL, "
+    "deleted INTEGER NOT NULL, value BLOB NOT NULL)",
+    "life": "(base INTEGER PRIMARY KEY, after INTEGER NOT NULL)",
+    "history": "(resource TEXT PRIMARY KEY, dropped INTEGER NOT NULL)",
+}
+"""Revisions as `database` keeps them, `lives.Life`, and where the expired history of each resource ends."""
+_FIRST_WINDOW = 10_000
+"""Number of revisions of all resources that files of layout 1 kept."""
+
+Row = tuple[int, str, str, int, bytes]
+"""Number, resource, key, whether it is a deletion, and the object's JSON."""
 
 
 def failure(path: Path | None, action: str, error: sqlite3.Error | OSError) -> StoreError:
@@ -53,7 +69,7 @@ def _offer(path: Path) -> str:
     backup = backups.path_of(path)
     remedy = (
         f"to use the backup of {backups.age(backup)}: "
-        f"corelane up --data-dir {path.parent} --restore-backup {backup}"
+        f"corelane up --data-dir {shlex.quote(str(path.parent))} --restore-backup {shlex.quote(str(backup))}"
         if backup.exists()
         else "without a backup, move the file to another name: running pods are kept, and recreated from the "
         "records of their containers"
@@ -84,6 +100,8 @@ class StateFile:
         try:
             if path and path.is_dir():
                 raise damaged(path, "it is a directory")
+            if path:
+                backups.sweep(path)
             self.is_new = path is None or not path.exists() or path.stat().st_size == 0
             self.db = self._open()
             self._identity = _identity(path)
@@ -117,6 +135,39 @@ class StateFile:
                 f"cannot write {self.path}: the file was deleted or replaced while corelane runs; "
                 "stop corelane and start it again: running pods are kept"
             )
+
+    def rows(self) -> Iterator[Row]:
+        """Yield all rows, oldest first. Raises sqlite3.Error."""
+        return iter(
+            self.db.execute("SELECT number, resource, key, deleted, value FROM revision ORDER BY number")
+        )
+
+    def lives(self) -> list[Life]:
+        """Return the lives, oldest first. Raises StoreError, sqlite3.Error."""
+        return [Life(*pair) for pair in self._numbers("SELECT base, after FROM life ORDER BY base")]
+
+    def floors(self) -> dict[str, int]:
+        """Return the youngest expired revision by resource. Raises StoreError, sqlite3.Error."""
+        names = self.db.execute("SELECT resource FROM history ORDER BY resource").fetchall()
+        numbers = self._numbers("SELECT dropped FROM history ORDER BY resource")
+        return {str(name): number for (name,), (number,) in zip(names, numbers, strict=True)}
+
+    def _numbers(self, query: str) -> list[tuple[int, ...]]:
+        found = self.db.execute(query).fetchall()
+        if not all(type(number) is int for row in found for number in row):
+            raise damaged(self.path or Path(":memory:"), "a revision is not a number")
+        return found
+
+    def write_lives(self, lives: Sequence[Life]) -> None:
+        """Replace the lives, within a transaction. Raises sqlite3.Error."""
+        self.db.execute("DELETE FROM life")
+        self.db.executemany("INSERT INTO life VALUES (?, ?)", lives)
+
+    def remove(self, numbers: Iterable[int], floors: Mapping[str, int]) -> None:
+        """Remove rows of expired history, which ends at `floors` from now on. Raises sqlite3.Error."""
+        with transaction(self.db):
+            self.db.executemany("DELETE FROM revision WHERE number = ?", ((number,) for number in numbers))
+            self.db.executemany("INSERT OR REPLACE INTO history VALUES (?, ?)", floors.items())
 
     def log_bytes(self) -> int:
         """Size of the write-ahead log, 0 where there is none."""
@@ -188,31 +239,41 @@ def _locked(path: Path) -> int:
 
 
 def _prepare(db: sqlite3.Connection, path: Path | None, *, new: bool) -> None:
-    """Make the table of a new file; check an existing one before anything is written to it."""
-    if path and not new:
-        _check(db, path)
+    """Make the tables of a new file; check an existing one before anything is written to it."""
+    layout = _LAYOUT if new or path is None else _checked_layout(db, path)
+    db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = NORMAL")
     db.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")  # the server checkpoints off the loop long before
     if new:
         with transaction(db):
             db.execute(f"PRAGMA application_id = {_APPLICATION}")
-            db.execute(f"PRAGMA user_version = {_LAYOUT}")
-            db.execute(
-                "CREATE TABLE revision (number INTEGER PRIMARY KEY, resource TEXT NOT NULL, "
-                "key TEXT NOT NULL, deleted INTEGER NOT NULL, value BLOB NOT NULL)"
-            )
+            _create(db, _TABLES)
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # without its log, too, it is a state file of ours
+    elif layout == 1:
+        with transaction(db):
+            _create(db, ("life", "history"))
+            expired = "max(0, ifnull(max(number), 0) - ?)"
+            db.execute(f"INSERT INTO life SELECT {expired}, {EXPIRED} FROM revision", (_FIRST_WINDOW,))  # noqa: S608
 
 
-def _check(db: sqlite3.Connection, path: Path) -> None:
+def _create(db: sqlite3.Connection, names: Iterable[str]) -> None:
+    for name in names:
+        db.execute(f"CREATE TABLE {name} {_TABLES[name]}")
+    db.execute(f"PRAGMA user_version = {_LAYOUT}")
+
+
+def _checked_layout(db: sqlite3.Connection, path: Path) -> int:
     if db.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION:
         raise StoreError(f"{path} is not a corelane state file; {_offer(path)}")
     layout = db.execute("PRAGMA user_version").fetchone()[0]
-    if layout != _LAYOUT:
+    if layout not in {1, _LAYOUT}:
         raise StoreError(
-            f"{path} has layout {layout}, this corelane reads layout {_LAYOUT}; "
+            f"{path} has layout {layout}, this corelane reads layout 1 and {_LAYOUT}; "
             "use the corelane that wrote it, or another data directory"
         )
-    if not db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'revision'").fetchone()[0]:
-        raise damaged(path, "its table is missing")
+    present = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    for name in _TABLES if layout == _LAYOUT else ("revision",):
+        if name not in present:
+            raise damaged(path, f"its table {name} is missing")
+    return int(layout)

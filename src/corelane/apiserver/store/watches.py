@@ -20,7 +20,7 @@ BOOKMARK_PERIOD = 60.0
 """Seconds between bookmarks, for those who asked for them."""
 
 _SHORTEST, _LONGEST = 1800, 3600  # seconds, where the client sets no timeout, as upstream's default
-_CHUNK = 64 * 1024
+_CHUNK = 32 * 1024
 
 
 class WatchTimer:
@@ -85,8 +85,9 @@ class WatchStream:
         seconds = self._options.timeout or random.randint(_SHORTEST, _LONGEST)  # noqa: S311 - spreads load
         timer = WatchTimer(time.monotonic(), seconds, self._period if self._options.bookmarks else None)
         with self._store.woken(self._resource, self._wake.set):
-            if not (self._initial or self._within_window()):
-                yield wire.error(wire.gone(self._start, self._store.floor))
+            self._store.settle()
+            if not (self._initial or self._store.covers(self._resource, self._start)):
+                yield wire.error(wire.gone(self._start, self._store.floor(self._resource)))
                 return
             cursor = self._store.revision if self._initial else self._start
             for chunk in _chunks(self._opening(cursor)):
@@ -100,7 +101,7 @@ class WatchStream:
             try:
                 events = self._store.events(self._resource, cursor)
             except Compacted:
-                yield wire.error(wire.gone(cursor, self._store.floor))
+                yield wire.error(wire.gone(cursor, self._store.floor(self._resource)))
                 return
             cursor = self._store.revision
             for chunk in _chunks(self._selected(events)):
@@ -137,10 +138,6 @@ class WatchStream:
         if found > self._store.revision:
             raise status_errors.resource_version_too_large(found, self._store.revision)
         return found or self._store.revision
-
-    def _within_window(self) -> bool:
-        """A revision from the future is from another life of this server: its client must list again too."""
-        return self._store.floor <= self._start <= self._store.revision
 
     def _opening(self, revision: int) -> Iterator[bytes]:
         if not self._initial:

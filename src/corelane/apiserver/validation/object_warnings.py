@@ -189,7 +189,7 @@ def _fractions(
     amounts: dict[str, str], path: str, names: tuple[str, ...] = ("memory", "ephemeral-storage")
 ) -> Iterator[str]:
     for name in names:
-        if name in amounts and quantity.milli(amounts[name]) % 1000:
+        if name in amounts and quantity.parse(amounts[name]).milli % 1000:
             why = f"fractional byte value {quoted(amounts[name])} is invalid, must be an integer"
             yield f"{key(path, name)}: {why}"
 

@@ -132,7 +132,7 @@ def _whole_pages(name: str, text: str) -> bool:
         size = quantity.parse(name.removeprefix("hugepages-"))
     except quantity.QuantityError:
         return False
-    return size.nano > 0 and size.whole and quantity.value(text) % size.value == 0
+    return size.nano > 0 and size.whole and quantity.parse(text).value % size.value == 0
 
 
 def _container_name(name: str, path: str) -> list[StatusCause]:

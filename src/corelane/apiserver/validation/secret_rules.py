@@ -1,9 +1,9 @@
 """Rules on secrets: the size of the data, what each type requires, and what is immutable."""
 
 import base64
-import json
 from collections.abc import Callable, Iterator, Mapping
 
+from corelane.apiserver.codec.json_reading import Float, ReadError, read_json
 from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, key
@@ -57,14 +57,11 @@ def _json_in(name: str) -> "_Rule":
 
 def _not_an_object(raw: bytes) -> str:
     """Go's words for what is not a JSON object, "" for one."""
-    if not raw.strip():
-        return "unexpected end of JSON input"
     try:
-        found = json.loads(raw)
-    except ValueError:
-        letter = raw.strip()[:1].decode("latin-1")
-        return f"invalid character '{letter}' looking for beginning of value"
-    kinds = {list: "array", str: "string", bool: "bool", int: "number", float: "number"}
+        found = read_json(raw)
+    except ReadError as error:
+        return str(error)
+    kinds = {list: "array", str: "string", bool: "bool", int: "number", Float: "number"}
     if found is None or isinstance(found, dict):
         return ""
     return f"json: cannot unmarshal {kinds[type(found)]} into Go value of type map[string]interface {{}}"

@@ -123,7 +123,7 @@ def claim_status(new: Object) -> Iterator[StatusCause]:
 
 
 def _not_negative(amount: str, path: str) -> Iterator[StatusCause]:
-    value = quantity.value(amount)
+    value = quantity.parse(amount).value
     if value < 0:
         yield causes.invalid(path, value, "must be a valid resource quantity")
 

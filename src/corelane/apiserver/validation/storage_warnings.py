@@ -28,7 +28,7 @@ def _claim(claim: Object) -> Iterator[str]:
         yield f"{key('metadata.annotations', keys.STORAGE_CLASS)}: {_ANNOTATIONS[keys.STORAGE_CLASS]}"
     for column in ("requests", "limits"):
         size = claim["spec"].get("resources", {}).get(column, {}).get("storage", "0")
-        if quantity.milli(size) % 1000:
+        if quantity.parse(size).milli % 1000:
             where = key(f"spec.resources.{column}", "storage")
             yield f"{where}: fractional byte value {quoted(size)} is invalid, must be an integer"
 

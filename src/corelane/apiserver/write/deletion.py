@@ -132,10 +132,9 @@ def _write(backend: Backend, kind: ServedKind, key: str, obj: Object, *, changed
     changes = [StoreChange(kind.stored, key, obj)] if changed else []
     if gone:
         changes.append(StoreChange(kind.stored, key, None))
-    if changes:
-        backend.store.write(changes)
+    events = backend.store.write(changes)
     if gone:
-        obj["metadata"]["resourceVersion"] = str(backend.store.revision)
+        obj["metadata"]["resourceVersion"] = str(events[-1].revision)
 
 
 def check_preconditions(kind: ServedKind, obj: Object, options: DeleteOptions) -> None:
@@ -155,6 +154,8 @@ def check_preconditions(kind: ServedKind, obj: Object, options: DeleteOptions) -
 
 
 _PENDING = -1
+_LONGEST_GRACE = 2**32
+"""Seconds, 136 years. The API takes 64 bits; kube-apiserver's time of deletion overflows at 292 years."""
 
 
 def _begin(pod: Object, options: DeleteOptions, now: datetime) -> int:
@@ -185,7 +186,7 @@ def _grace(pod: Object, options: DeleteOptions) -> int:
     grace = options.grace if options.grace is not None else spec.get("terminationGracePeriodSeconds", 0)
     if not spec.get("nodeName") or phase in {"Succeeded", "Failed"}:
         return 0
-    return 1 if grace < 0 else int(grace)
+    return 1 if grace < 0 else min(int(grace), _LONGEST_GRACE)
 
 
 def _shorten(meta: Object, running: int, grace: int, now: datetime) -> None:

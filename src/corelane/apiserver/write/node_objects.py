@@ -1,4 +1,4 @@
-"""Nodes, leases and topologies of many agents that run in the server's process: created, read, renewed.
+"""Nodes, leases, topologies and events of many agents in the server's process: created, read, changed.
 
 What is written is what the same requests to the API would leave, `managedFields` included. A renewal of many
 leases, or of many nodes' heartbeats, is one commit.
@@ -8,14 +8,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from corelane.apiserver.api_requests import Target, WriteOptions
 from corelane.apiserver.ownership import field_sets, managers, updating
+from corelane.apiserver.ownership.field_sets import FieldSet
 from corelane.apiserver.ownership.kinds import Resource
 from corelane.apiserver.served_kinds import LEASES, NODES, ServedKind, by_path
+from corelane.apiserver.status_errors import StatusError
 from corelane.apiserver.store import server_backend
 from corelane.apiserver.store.server_backend import Backend
 from corelane.apiserver.stored_objects import Object, StoreChange, StoredObject
 from corelane.apiserver.write import strategy
+from corelane.apiserver.write.event_objects import EventObjects
+from corelane.apiserver.write.pod_statuses import PodStatuses
 from corelane.apiserver.write.similar_objects import SimilarObjects
 from corelane.kube.meta import API
 from corelane.kube.objects import api_of
@@ -26,8 +32,12 @@ _MANAGER: Final = "corelane"
 _LEASE: Final = Resource(LEASES, LEASES.version)
 _NODE_STATUS: Final = Resource(NODES, NODES.version, "status")
 _OWN_RENEWALS: Final = [managers.manager(_MANAGER, managers.UPDATE, _LEASE.api_version)]
+_LARGE: Final = 128 << 10
+"""Bytes of an object and its patch together, below which no limit of annotations can be exceeded."""
+_ANNOTATIONS: Final = ("f:metadata", "f:annotations")
 _RENEW_TIME: Final = ("f:spec", "f:renewTime")
 
+_encode: Final = msgspec.json.Encoder().encode
 _Change: TypeAlias = Callable[[Object], None]
 
 
@@ -37,6 +47,8 @@ class NodeObjects:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._creations = SimilarObjects(backend)
+        self._events = EventObjects(backend)
+        self._statuses = PodStatuses(backend)
 
     def get(self, api: API, name: str) -> StoredObject | None:
         """Return an object of a kind without namespaces, None where there is none."""
@@ -45,7 +57,7 @@ class NodeObjects:
     def ensure(self, body: Mapping[str, Any], manager: str = _MANAGER) -> tuple[StoredObject, bool]:
         """Create an object unless there is one of its name; return it as stored, and whether it is new.
 
-        Raises StatusError, StoreError.
+        It is committed with the other writes of the same pass, see `committed`. Raises StatusError.
         """
         api, metadata = api_of(str(body["apiVersion"]), str(body["kind"])), body["metadata"]
         kind, namespace = _kind(api), metadata.get("namespace", "")
@@ -59,6 +71,51 @@ class NodeObjects:
         options = WriteOptions(manager=manager)
         complete = _without_taint if kind is NODES else _unchanged
         return self._creations.create(target, dict(body), options, complete), True
+
+    def record_events(self, bodies: Iterable[Object]) -> list[StatusError | None]:
+        """Create events in one commit; return for each why it was refused, or None. Raises StoreError."""
+        answers = self._events.create(bodies, _MANAGER)
+        self._backend.store.commit()
+        return answers
+
+    async def patch_status(self, namespace: str, name: str, uid: str, status: Object) -> None:
+        """Patch a pod's status, and wait until it is committed. Raises StatusError, StoreError."""
+        self._statuses.patch(namespace, name, uid, status, _MANAGER)
+        await self._backend.store.committed()
+
+    def merge(self, api: API, name: str, patch: Object, manager: str, version: str) -> StoredObject | None:
+        """Merge into an object of a custom resource values of fields that `manager` alone owns.
+
+        Return the object as stored; None where a request has to do it, which checks everything: the object is
+        not of this `resourceVersion` any more, other managers wrote to it, fields come or go, or it is so
+        large that a limit may be exceeded. It is committed with the other writes of the same pass, see
+        `committed`.
+        """
+        kind = _kind(api)
+        record = self._backend.store.get(kind.stored, name)
+        if record is None or str(record.revision) != version or _is_large(record, patch):
+            return None
+        obj = record.object()
+        entry = _only_entry(obj, manager, api.api_version)
+        if entry is None or not _changes_values(obj, patch, entry["fieldsV1"]):
+            return None
+        meta = obj["metadata"]
+        annotations = patch.get("metadata", {}).get("annotations", {})
+        content = {name: part for name, part in patch.items() if name != "metadata" and obj[name] != part}
+        if not content and meta["annotations"].items() >= annotations.items():
+            return record
+        meta["annotations"] |= annotations
+        meta["managedFields"] = [{**entry, "time": self._backend.timestamp()}]
+        if content:
+            meta["generation"] = meta.get("generation", 0) + 1
+        return self._backend.store.put(kind.stored, name, obj | content)
+
+    async def committed(self) -> None:
+        """Wait until what was created and merged so far is committed.
+
+        Raises StoreError; nothing since the last commit is done then.
+        """
+        await self._backend.store.committed()
 
     def renew_leases(self, names: Iterable[str], at: float) -> list[str]:
         """Set `renewTime` of the nodes' leases to Unix seconds; return the nodes without a lease.
@@ -102,6 +159,7 @@ class NodeObjects:
             changes.append(StoreChange(resource, key, obj))
         if changes:
             self._backend.store.write(changes)
+            self._backend.store.commit()
         return missing
 
 
@@ -132,6 +190,38 @@ def _note_writer(written: Resource, record: StoredObject, obj: Object, now: str)
         entries = updating.updated(written, written.view(record.object()), obj, _MANAGER, now)
     if entries:
         obj["metadata"]["managedFields"] = entries
+
+
+def _is_large(record: StoredObject, patch: Object) -> bool:
+    return len(record.value) + len(_encode(patch)) > _LARGE
+
+
+def _only_entry(obj: Object, manager: str, version: str) -> Object | None:
+    """Return the one entry of the managed fields if it is that of this manager's updates, else None."""
+    entries = obj["metadata"].get("managedFields")
+    if list(managers.stored(entries)) != [managers.manager(manager, managers.UPDATE, version)]:
+        return None
+    entry: Object = entries[0]
+    return entry
+
+
+def _changes_values(obj: Object, patch: Object, owned: FieldSet) -> bool:
+    """Whether a patch has only whole lists and annotations that the object has, and that are owned."""
+    annotations = patch.get("metadata", {}).get("annotations", {})
+    content = {name: part for name, part in patch.items() if name != "metadata"}
+    present: Object = obj["metadata"].get("annotations") or {}
+    return (
+        patch.get("metadata", {}).keys() <= {"annotations"}
+        and all(
+            isinstance(text, str) and isinstance(present.get(key), str) for key, text in annotations.items()
+        )
+        and all(field_sets.has(owned, (*_ANNOTATIONS, f"f:{key}")) for key in annotations)
+        and all(
+            part and isinstance(part, list) and isinstance(obj.get(key), list)
+            for key, part in content.items()
+        )
+        and all(field_sets.has(owned, (f"f:{key}",)) for key in content)
+    )
 
 
 def _kind(api: API) -> ServedKind:

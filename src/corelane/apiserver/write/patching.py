@@ -51,7 +51,7 @@ def apply(
     if media_type == STRATEGIC_PATCH and not kind.custom:
         return _strategic(kind, current, body, notes, field_validation)
     if media_type == JSON_PATCH:
-        patch = _json_patch
+        patch = _json_patch if field_validation != "Ignore" else _unvalidated_json_patch
     elif media_type == MERGE_PATCH:
         patch = _merge_patch
     else:
@@ -65,8 +65,17 @@ def apply(
         raise _bad_result(kind, result, str(error)) from None
 
 
+def _unvalidated_json_patch(current: Object, body: bytes, notes: StrictNotes) -> Any:
+    """A patch whose members are not looked at, so that the patching library finds what is wrong with it."""
+    operations = _parsed(body, "")
+    if not isinstance(operations, list | None):
+        raise _unmarshallable(operations, "Go value of type jsonpatch.Patch", "")
+    return _json_patch(current, body, notes)
+
+
 def _json_patch(current: Object, body: bytes, notes: StrictNotes) -> Any:
     operations = _parsed(body, "error decoding patch: ")
+    operations = [] if operations is None else operations
     if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
         raise _unmarshallable(operations, "Go value of type []handlers.jsonPatchOp", "error decoding patch: ")
     _check_operations(operations, notes)

@@ -244,7 +244,9 @@ def _place(obj: Object, old: Object, entries: Entries) -> None:
     if entries:
         meta["managedFields"] = entries
     meta["resourceVersion"] = old["metadata"]["resourceVersion"]
-    if "namespace" in old["metadata"] and not meta.get("namespace"):
+    if "namespace" not in old["metadata"]:
+        meta.pop("namespace", None)  # of a kind without namespaces, whatever was sent
+    elif not meta.get("namespace"):
         meta["namespace"] = old["metadata"]["namespace"]
 
 

@@ -1,7 +1,7 @@
 """Pods that run, but that the store does not have: entered again, with the UID under which they run."""
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 from corelane.apiserver import served_kinds
 from corelane.apiserver.api_requests import Target, WriteOptions
@@ -12,6 +12,7 @@ from corelane.apiserver.stored_objects import Object
 from corelane.apiserver.write import pipeline
 
 _PODS, _NAMESPACES = served_kinds.PODS, served_kinds.NAMESPACES
+_PRIORITY: Final[Mapping[str, type]] = {"priorityClassName": str, "priority": int, "preemptionPolicy": str}
 
 
 def pod_uids(backend: Backend) -> frozenset[str]:
@@ -28,7 +29,8 @@ def deleted_pods(backend: Backend) -> frozenset[str]:
 def restore_pod(backend: Backend, manifest: Mapping[str, Any]) -> str:
     """Write a pod with the UID and creation time of its manifest, running on its node; return its name.
 
-    Its namespace is created where it is missing. Where another pod has the name, the pod gets a name made of
+    Its namespace is created where it is missing. Its priority stays, though its priority class may be lost:
+    else pods of lower priority could preempt it. Where another pod has the name, the pod gets a name made of
     both name and UID. Raises StatusError for an invalid manifest, StoreError.
     """
     meta: Object = dict(manifest["metadata"])
@@ -37,7 +39,11 @@ def restore_pod(backend: Backend, manifest: Mapping[str, Any]) -> str:
         _create(backend, _NAMESPACES, "", {"metadata": {"name": namespace}}, WriteOptions())
     if backend.store.get(_PODS.stored, f"{namespace}/{meta['name']}") is not None:
         meta["name"] = f"{meta['name'][:240]}-{meta['uid'][:8]}"
-    obj = _create(backend, _PODS, namespace, {**manifest, "metadata": meta}, WriteOptions(dry_run=True))
+    priority = _priority(manifest["spec"])
+    spec = {name: value for name, value in manifest["spec"].items() if name not in _PRIORITY}
+    tree = {**manifest, "metadata": meta, "spec": spec}
+    obj = _create(backend, _PODS, namespace, tree, WriteOptions(dry_run=True))
+    obj["spec"] |= priority
     kept: Collection[str] = ("uid", "creationTimestamp")
     obj["metadata"] |= {name: meta[name] for name in kept if meta.get(name)}
     obj["status"] |= {"phase": "Running", "conditions": [_scheduled(backend.timestamp())]}
@@ -51,6 +57,12 @@ def _create(
     target = Target("", "create", kind.group, kind.version, kind.plural, namespace=namespace, kind=kind)
     shaped = envelope.shaped(kind, kind.version, dict(obj))[0]
     return pipeline.create(backend, target, shaped, options).obj
+
+
+def _priority(spec: Mapping[str, Any]) -> Object:
+    """Return what admission once computed of a pod's priority; nothing where the number is missing."""
+    found = {name: spec[name] for name, kind in _PRIORITY.items() if type(spec.get(name)) is kind}
+    return found if "priority" in found else {}
 
 
 def _scheduled(now: str) -> Object:

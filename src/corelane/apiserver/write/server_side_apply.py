@@ -82,7 +82,7 @@ def _repeated_keys(body: bytes, options: WriteOptions) -> list[str]:
     """Return the warnings about keys that a body repeats. Raises StatusError 400 if they are not allowed."""
     if options.field_validation == "Ignore":
         return []
-    lines = [f'line {n}: key "{key}" already set in map' for n, key in yaml_reading.repeated_keys(body)]
+    lines = yaml_reading.repetitions(body)
     if lines and options.field_validation == "Strict":
         text = "\n  ".join(["error converting YAML to JSON: yaml: unmarshal errors:", *lines])
         raise status_errors.bad_request(f"error strict decoding YAML: {text}")

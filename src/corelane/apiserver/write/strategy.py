@@ -71,7 +71,6 @@ def prepare_create(
     """
     if not completed:
         complete(kind, obj, default_scheduler=default_scheduler)
-    obj["metadata"].pop("generation", None)
     if kind.plural in _GENERATED or kind.custom:
         obj["metadata"]["generation"] = 1
     preparing = _ON_CREATE.get(kind.plural)

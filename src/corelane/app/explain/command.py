@@ -21,6 +21,7 @@ from corelane.kube.client import KubeClient
 from corelane.kube.meta import Object
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
+from corelane.kube.topologies import list_topologies
 from corelane.node import NodeState
 from corelane.node.explain.json_values import json_value
 from corelane.node.explain.pod_decision import ContainerCPUs, PodDecision, Source, Verdict
@@ -145,15 +146,13 @@ async def _read(kubeconfig: Path | None) -> Cluster:
     client = KubeClient.connect(kubeconfig)
     try:
         nodes, topologies, pods = await asyncio.gather(
-            client.list(Node), client.list(NodeResourceTopology), client.list(Pod)
+            client.list(Node), list_topologies(client), client.list(Pod)
         )
         others = await asyncio.gather(*(_events(client, kind, event) for kind, event in KINDS))
     finally:
         await client.close()
     more = tuple(chain.from_iterable(others))
-    return Cluster(
-        nodes=tuple(nodes.items), topologies=tuple(topologies.items), pods=tuple(pods.items), others=more
-    )
+    return Cluster(nodes=tuple(nodes.items), topologies=topologies, pods=tuple(pods.items), others=more)
 
 
 async def _events(
@@ -221,7 +220,18 @@ def _again(cluster: Cluster, pod: Pod) -> PodDecision:
             node=pod.spec.node_name,
         )
     trial = Trial(cluster.profile(pod), cluster.snapshot())
-    return recompute.decide(trial, pod, _now())
+    return _with_nomination(recompute.decide(trial, pod, _now()), cluster, pod)
+
+
+def _with_nomination(found: PodDecision, cluster: Cluster, pod: Pod) -> PodDecision:
+    """Say which pods a pod with a nominated node waits for; with these, no change is needed."""
+    node = pod.status.nominated_node_name
+    if found.node or pod.spec.node_name or node not in {one.metadata.name for one in cluster.nodes}:
+        return found
+    there = (one for one in cluster.alive if one.spec.node_name == node and one.metadata.deletion_timestamp)
+    titles = sorted(one.title for one in there if one.spec.priority < pod.spec.priority)
+    nearest = None if titles else found.nearest
+    return replace(found, nominated=node, terminating=tuple(titles), nearest=nearest)
 
 
 def _with_today(record: PodDecision, cluster: Cluster, pod: Pod) -> PodDecision:
@@ -231,7 +241,7 @@ def _with_today(record: PodDecision, cluster: Cluster, pod: Pod) -> PodDecision:
     today = _again(cluster, pod)
     if today.node:
         return replace(record, notes=(*record.notes, f"on today's state the pod fits on node {today.node}"))
-    return replace(record, nearest=today.nearest)
+    return replace(record, nearest=today.nearest, nominated=today.nominated, terminating=today.terminating)
 
 
 def _with_facts(found: PodDecision, cluster: Cluster, pod: Pod) -> PodDecision:
@@ -239,7 +249,8 @@ def _with_facts(found: PodDecision, cluster: Cluster, pod: Pod) -> PodDecision:
     node = pod.spec.node_name
     if not node or pod.status.phase in status.ENDED:
         return found
-    states = status.ledgers(cluster.nodes, cluster.topologies, cluster.alive)
+    published = (one for one in cluster.topologies if one.metadata.name == node)
+    states = status.ledgers(cluster.nodes, published, cluster.alive)
     proposed = {one.name: one for one in found.containers}
     lines = _lines(cluster, pod, states)
     taken = found.source is Source.RECORDED

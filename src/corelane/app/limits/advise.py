@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from corelane.app.limits import advise_inputs, advise_record, prometheus, sites, thread_looks
+from corelane.app.limits import (
+    advise_inputs,
+    advise_record,
+    prometheus,
+    prometheus_competition,
+    sites,
+    thread_looks,
+)
 from corelane.app.limits.advise_inputs import AdviseError
 from corelane.app.limits.prometheus import PrometheusServer
 from corelane.app.limits.sites import ALL, CgroupSource, Selection, Site, Snapshot
@@ -48,6 +54,7 @@ def main(source: MeasurementSource, options: AdviseOptions, say: Say) -> int:
     snapshot, notes = _snapshot(source, options)
     measured, more = source.measure(options.selected)
     notes += more
+    snapshot.known.update(source.names)
     selected = [
         each
         for each in _named(measured, dict(snapshot.names()))
@@ -118,8 +125,16 @@ def _latency(source: MeasurementSource, options: AdviseOptions, groups: Sequence
             "choose one with -n, --pod and --container"
         )
     if Path(options.latency).is_file() or not isinstance(source, PrometheusSource):
-        return advise_inputs.read_latency(Path(options.latency))
+        return _of_file(Path(options.latency), groups)
     return source.latency(options.latency)
+
+
+def _of_file(path: Path, groups: Sequence[Replicas]) -> Latency:
+    latency = advise_inputs.read_latency(path)
+    measured = [each.rates.seconds for _, of in groups for each in of if isinstance(each.rates, Rates)]
+    if latency.log and measured:
+        advise_inputs.check_time(path, latency.log, max(measured))
+    return latency
 
 
 # Sources of measurements.
@@ -132,6 +147,10 @@ class MeasurementSource:
     """The kubeconfig of the cluster that is measured, where it is known."""
     local_milli: int = 0
     """CPUs of the measured node."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, tuple[str, str, str]] = {}
+        """Namespace, pod and container by id, as far as the source itself knows them."""
 
     def measure(self, selected: Selection) -> tuple[list[Measurement], list[str]]:
         """Containers of the selected pods, and notes on the data."""
@@ -146,13 +165,14 @@ class NodeSource(MeasurementSource):
     """This node's cgroups, read twice."""
 
     def __init__(self, source: CgroupSource, seconds: float) -> None:
+        super().__init__()
         self._source, self._seconds = source, seconds
         self.cluster = None if source.groups else (source.data_dir or datadir.default()) / "kubeconfig"
-        self.local_milli = 1000 * (os.cpu_count() or 0)
+        self._node = sites.node(source.root)
+        self.local_milli = 1000 * self._node.cpus
 
     def weight(self, shares: int) -> int:
-        unified = (self._source.root / "sys/fs/cgroup/cgroup.controllers").exists()
-        return cfs.pod_weight(shares) if unified else shares
+        return cfs.pod_weight(shares) if self._node.cgroup_version == 2 else shares
 
     def measure(self, selected: Selection) -> tuple[list[Measurement], list[str]]:
         found, root = sites.find(self._source), self._source.root
@@ -184,11 +204,14 @@ class PrometheusSource(MeasurementSource):
     """A cluster's containers over a window that ends now."""
 
     def __init__(self, server: PrometheusServer, window: str) -> None:
+        super().__init__()
         self._server, self._window = server, window
 
     def measure(self, selected: Selection) -> tuple[list[Measurement], list[str]]:
         measured, notes = prometheus.measure(self._server, self._window)
-        return [each for each in measured if selected(each.namespace, each.pod)], notes
+        found = prometheus_competition.add(self._server, measured)
+        self.names = found.names
+        return [each for each in found.measured if selected(each.namespace, each.pod)], [*notes, *found.notes]
 
     def latency(self, query: str) -> Latency:
         """Percentiles of a histogram's buckets. Raises AdviseError."""
@@ -196,10 +219,16 @@ class PrometheusSource(MeasurementSource):
 
 
 class RecordSource(MeasurementSource):
-    """A file that `limits watch -o json` wrote."""
+    """A file that `limits watch -o json` wrote. Raises AdviseError and StateFileError for another."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        super().__init__()
+        self.path = path
+        self._measured, self._node = advise_record.read(path)
+        self.local_milli = 1000 * self._node.cpus
+
+    def weight(self, shares: int) -> int:
+        return shares if self._node.cgroup_version == 1 else cfs.pod_weight(shares)
 
     def measure(self, selected: Selection) -> tuple[list[Measurement], list[str]]:
-        return advise_record.read(self._path), []
+        return self._measured, []

@@ -6,12 +6,14 @@ import asyncio
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from corelane.app.state import files
+from corelane.kube.yaml_keys import DuplicateKeyError, UniqueKeyLoader
 from corelane.limits.advice.subjects import ClusterSnapshot
 from corelane.limits.lint import manifests, yaml_documents
 from corelane.limits.lint.located import Located, located
@@ -122,9 +124,15 @@ def read_latency(path: Path) -> Latency:
         first = next((line for line in text.splitlines() if _is_content(line)), "")
         if len(first.split()) == 2 and ":" not in first:
             return Latency.of_log(_request_log(path, text))
-        tree = yaml.safe_load(text)
+        tree = yaml.load(text, UniqueKeyLoader)  # noqa: S506 - a SafeLoader
     except AdviseError:
         raise
+    except OSError as error:
+        raise AdviseError(
+            f"--latency {path}: {error.strerror}: name a file of requests or percentiles"
+        ) from None
+    except DuplicateKeyError as error:
+        raise AdviseError(f"{path}: {error}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise AdviseError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(tree, dict) or not tree:
@@ -136,7 +144,23 @@ def read_latency(path: Path) -> Latency:
     if rate is not None and not (_is_amount(rate) and rate > 0):
         raise AdviseError(f"{path}: {_RATE}: {rate!r} is not a number of requests a second")
     quantiles = {_percentile(path, key): _milliseconds(path, key, value) for key, value in tree.items()}
+    for (lower, shorter), (higher, longer) in pairwise(sorted(quantiles.items())):
+        if longer < shorter:
+            raise AdviseError(f"{path}: p{higher:g}: {longer:g} ms is less than p{lower:g}: {shorter:g} ms")
     return Latency(quantiles, per_second=rate)
+
+
+def check_time(path: Path, log: RequestLog, seconds: float) -> None:
+    """Refuse a log of a time unlike the measured `seconds`: mostly of moments in ms. Raises AdviseError."""
+    if not seconds / _UNLIKE < log.seconds < seconds * _UNLIKE:
+        raise AdviseError(
+            f"{path}: requests were sent in {log.seconds:g} s, but {seconds:g} s were measured: give the "
+            "time of each request in seconds, from the measured time"
+        )
+
+
+_UNLIKE: Final = 100
+"""Times the measured time: more than what an access log may be longer or shorter, less than a thousand."""
 
 
 _RATE: Final = "requestsPerSecond"

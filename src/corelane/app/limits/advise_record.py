@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from corelane.app.limits import competition_record
 from corelane.app.limits.advise_inputs import AdviseError
+from corelane.app.limits.competition_record import RecordedCompetition, RecordedLoad
 from corelane.app.state import files
-from corelane.limits.measure.counters import Quota
+from corelane.limits.measure.counters import MeasuredNode, Quota
 from corelane.limits.measure.losses import Losses
 from corelane.limits.measure.throttling import Measurement, Rates, Unusable
 
 _TIMES: Final = ("used", "throttled", "above", "burst", "waiting", "stalled", "queued")
 _COUNTS: Final = ("periods", "throttled_periods", "bursts")
 _LARGEST: Final = 1e12
+_LATEST: Final = 2
 
 
 class _LostTo(msgspec.Struct, frozen=True):
@@ -30,6 +34,7 @@ class _LostTo(msgspec.Struct, frozen=True):
     hypervisor: float = msgspec.field(name="hypervisorMsPerSecond", default=0.0)
     scheduling: float = msgspec.field(name="schedulingMsPerSecond", default=0.0)
     error: float = msgspec.field(name="errorMsPerSecond", default=0.0)
+    paused: float | None = msgspec.field(name="pausedShare", default=None)
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -39,13 +44,17 @@ class _Row(msgspec.Struct, frozen=True):
     pod: str
     container: str | None
     node: str | None = None
+    id: str | None = None
     limit: int | None = msgspec.field(name="cpuLimitMillis", default=None)
     period: float = msgspec.field(name="periodMs", default=100.0)
     burst_limit: float = msgspec.field(name="burstLimitMs", default=0.0)
     used: float | None = msgspec.field(name="usedMsPerSecond", default=None)
     throttled: float | None = msgspec.field(name="throttledMsPerSecond", default=None)
     above: float | None = msgspec.field(name="throttledAboveMsPerSecond", default=None)
+    cpus: int | None = None
     threads: int | None = None
+    waiters: int | None = msgspec.field(name="threadsThatWaited", default=None)
+    load: RecordedLoad | None = msgspec.field(name="cpuLoad", default=None)
     periods: float | None = None
     throttled_periods: float | None = msgspec.field(name="throttledPeriods", default=None)
     bursts: float | None = None
@@ -55,6 +64,7 @@ class _Row(msgspec.Struct, frozen=True):
     queued: float | None = msgspec.field(name="queuedMsPerSecond", default=None)
     waited: float | None = msgspec.field(name="waitedForOthersMsPerSecond", default=None)
     lost_to: _LostTo | None = msgspec.field(name="lostTo", default=None)
+    competition: RecordedCompetition | None = None
     notes: list[str] = []
     remarks: list[str] = []
 
@@ -68,17 +78,23 @@ class _Row(msgspec.Struct, frozen=True):
 class _Round(msgspec.Struct, frozen=True):
     seconds: float
     containers: list[_Row]
+    cpus: int | None = msgspec.field(name="nodeCPUs", default=None)
+    version: int | None = msgspec.field(name="cgroupVersion", default=None)
 
 
-def read(path: Path) -> list[Measurement]:
-    """Read every container in a file of one or more rounds. Raises AdviseError."""
+def read(path: Path) -> tuple[list[Measurement], MeasuredNode]:
+    """Read every container in a file of one or more rounds, and the node: 0 CPUs where that is unknown.
+
+    Raises AdviseError.
+    """
     rounds = list(_rounds(path, files.read_stream(path)))
+    node = MeasuredNode(rounds[-1].cpus or 0, rounds[-1].version or _LATEST)
     rows: dict[tuple[str, str, str, str], list[tuple[float, _Row]]] = {}
     for each in rounds:
         for row in each.containers:
             key = row.namespace, row.pod, row.container or "", row.node or ""
             rows.setdefault(key, []).append((each.seconds, row))
-    return [_measurement(key, of_container, len(rounds)) for key, of_container in rows.items()]
+    return [_measurement(key, of_container, len(rounds)) for key, of_container in rows.items()], node
 
 
 def _rounds(path: Path, content: bytes) -> Iterator[_Round]:
@@ -121,15 +137,19 @@ def _check(path: Path, number: int, one: _Round) -> None:
     for row in one.containers:
         if not 1 <= row.period <= 1000:
             raise AdviseError(f"{path}: round {number}: periodMs: {row.period} is not between 1 and 1000")
-        for name in ("limit", "burst_limit", "threads", "waited", *_TIMES, *_COUNTS):
-            value = getattr(row, name)
+        for name, value in _amounts(row):
             if value is not None and not 0 <= value < _LARGEST:
                 raise AdviseError(
                     f"{path}: round {number}: {name.replace('_', ' ')}: {value} is not an amount"
                 )
-        for name in _LostTo.__struct_fields__ if row.lost_to else ():
-            if not 0 <= (value := getattr(row.lost_to, name)) < _LARGEST:
-                raise AdviseError(f"{path}: round {number}: lostTo: {name}: {value} is not an amount")
+
+
+def _amounts(row: _Row) -> Iterator[tuple[str, float | None]]:
+    for name in ("limit", "burst_limit", "cpus", "threads", "waiters", "waited", *_TIMES, *_COUNTS):
+        yield name, getattr(row, name)
+    for name in _LostTo.__struct_fields__ if row.lost_to else ():
+        yield f"lostTo: {name}", getattr(row.lost_to, name)
+    yield from competition_record.amounts(row.load, row.competition)
 
 
 def _measurement(key: tuple[str, str, str, str], rows: list[tuple[float, _Row]], rounds: int) -> Measurement:
@@ -137,10 +157,21 @@ def _measurement(key: tuple[str, str, str, str], rows: list[tuple[float, _Row]],
     rates = _together(rows, rounds)
     if isinstance(rates, Unusable):
         return Measurement(rates, namespace, pod, container, node)
-    waited = _mean("waited", rows, rates.seconds) or 0.0
-    threads = max(row.threads or 0 for _, row in rows)
-    lost = _losses(rows, rates.seconds)
-    return Measurement(rates, namespace, pod, container, node, threads=threads, waited=waited, losses=lost)
+    last = rows[-1][1]
+    return Measurement(
+        rates,
+        namespace,
+        pod,
+        container,
+        node,
+        last.id or "",
+        last.cpus or 0,
+        threads=max(row.threads or 0 for _, row in rows),
+        load=competition_record.load([(seconds, row.load) for seconds, row in rows]),
+        waited=_mean("waited", rows, rates.seconds) or 0.0,
+        competition=competition_record.combine([(seconds, row.competition) for seconds, row in rows]),
+        losses=_losses(rows, rates.seconds),
+    )
 
 
 def _losses(rows: list[tuple[float, _Row]], total: float) -> Losses | None:
@@ -148,11 +179,15 @@ def _losses(rows: list[tuple[float, _Row]], total: float) -> Losses | None:
     parts = [(seconds, row.lost_to) for seconds, row in rows if row.lost_to is not None]
     if len(parts) < len(rows):
         return None
-    means = {
-        name: sum(seconds * float(getattr(part, name)) for seconds, part in parts) / total
-        for name in _LostTo.__struct_fields__
-    }
-    return Losses(**means)
+
+    def mean(name: str) -> float | None:
+        amount = _sum(
+            None if (one := getattr(part, name)) is None else one * seconds for seconds, part in parts
+        )
+        return None if amount is None else amount / total
+
+    causes = {name: mean(name) or 0.0 for name in _LostTo.__struct_fields__ if name != "paused"}
+    return replace(Losses(**causes), paused=mean("paused"))
 
 
 def _together(rows: list[tuple[float, _Row]], rounds: int) -> Rates | Unusable:
@@ -169,8 +204,16 @@ def _together(rows: list[tuple[float, _Row]], rounds: int) -> Rates | Unusable:
     times: dict[str, Any] = {name: _mean(name, rows, total) for name in _TIMES}
     counts: dict[str, Any] = {name: _sum(getattr(row, name) for _, row in rows) for name in _COUNTS}
     remarks = dict.fromkeys(remark for _, row in rows for remark in row.remarks)
-    quota = rows[-1][1].quota
-    return Rates(total, **times, **counts, quota=quota, notes=tuple(notes), remarks=tuple(remarks))
+    quota, waiters = rows[-1][1].quota, max(row.waiters or 0 for _, row in rows)
+    return Rates(
+        total,
+        **times,
+        **counts,
+        waiters=waiters,
+        quota=quota,
+        notes=tuple(notes),
+        remarks=tuple(remarks),
+    )
 
 
 def _mean(name: str, rows: list[tuple[float, _Row]], total: float) -> float | None:

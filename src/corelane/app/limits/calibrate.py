@@ -21,7 +21,7 @@ from corelane.limits.model.clock import SECOND
 from corelane.limits.model.switches import for_kernel
 from corelane.view import limits_calibration as view
 from corelane.view import tables
-from corelane.view.limits_calibration import CalibrationRow
+from corelane.view.limits_calibration import Calibration, CalibrationRow
 
 Say = Callable[[str], None]
 _COARSE = getattr(time, "CLOCK_MONOTONIC_COARSE", 6)
@@ -35,9 +35,9 @@ def calibrate(
 
     Raises CalibrationError, CgroupError and CgroupsUnavailable.
     """
-    rows = measure(chosen(only), runs, attempts, progress)
-    say(_FORMS[form](rows))
-    counted = [row for row in rows if row.run is not None and row.run.noise.reason is None]
+    found = measure(chosen(only), runs, attempts, progress)
+    say(_FORMS[form](found))
+    counted = [row for row in found.rows if row.run is not None and row.run.noise.reason is None]
     if not counted:
         return 3
     return int(any(not claim.met for row in counted for claim in row.claims))
@@ -58,10 +58,11 @@ def measure(
     attempts: int,
     progress: Say = lambda _text: None,
     groups: cgroup.Groups | None = None,
-) -> list[CalibrationRow]:
+) -> Calibration:
     """Each as often as asked; a disturbed run is tried again, and in the end shown as disturbed.
 
-    The experiments' cgroups are made in `groups`; by default in those found. Raises as `calibrate`.
+    First whether run-queue waits contain throttled time, which all that follows depends on. The experiments'
+    cgroups are made in `groups`; by default in those found. Raises as `calibrate`.
     """
     cpus = sorted(os.sched_getaffinity(0))
     here = kernel()
@@ -70,6 +71,8 @@ def measure(
     for name in laboratory.sweep(groups):
         progress(f"removed the cgroups of {name}, which was killed")
     with _terminable(), laboratory.opened(groups, laboratory.instance()) as room:
+        progress("schedstat run_delay")
+        waits = room.measure_run_delay(cpus)
         for experiment in experiments:
             if experiment.cpus > len(cpus):
                 why = f"needs {experiment.cpus} CPUs; this process may use {len(cpus)}"
@@ -78,7 +81,7 @@ def measure(
             for _ in range(runs):
                 progress(experiment.name)
                 rows.append(_row(experiment, _quiet_run(room, experiment, cpus, attempts, progress), here))
-    return rows
+    return Calibration(rows, waits)
 
 
 def _quiet_run(
@@ -127,21 +130,23 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, old)
 
 
-def _table(rows: Sequence[CalibrationRow]) -> str:
+def _table(found: Calibration) -> str:
     out = io.StringIO()
     title = f"Linux {platform.release()}, {os.cpu_count()} CPUs: measured / by the model"
-    tables.show(title, view.HEADINGS, view.rows(rows), tables.console(out))
-    return out.getvalue() + view.summary(rows)
+    rows = [*view.rows(found.rows), view.run_delay_row(found.run_delay)]
+    tables.show(title, view.HEADINGS, rows, tables.console(out))
+    return out.getvalue() + view.summary(found.rows)
 
 
-def _json(rows: Sequence[CalibrationRow]) -> str:
+def _json(found: Calibration) -> str:
     here = kernel()
     what = {
         "kernel": platform.release(),
         "hz": round(SECOND / here.tick_ns),
-        "experiments": view.as_json(rows),
+        "runDelay": view.run_delay_json(found.run_delay),
+        "experiments": view.as_json(found.rows),
     }
     return json.dumps(what, indent=2, ensure_ascii=False)
 
 
-_FORMS: dict[str, Callable[[Sequence[CalibrationRow]], str]] = {"table": _table, "json": _json}
+_FORMS: dict[str, Callable[[Calibration], str]] = {"table": _table, "json": _json}

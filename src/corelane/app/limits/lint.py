@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,12 +17,13 @@ from corelane.app import settings_file
 from corelane.app.limits import lint_baseline
 from corelane.app.limits.lint_baseline import BaselineError
 from corelane.app.settings_file import SettingsError
-from corelane.limits.lint.linter import BAD_IGNORE, FileFault, LintReport, lint
+from corelane.limits.lint.linter import FileFault, LintReport, lint
 from corelane.limits.lint.policy import Policy, PolicyError, from_mapping
 from corelane.limits.lint.rules import RULES
 from corelane.view import limits_findings as view
 
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+_ARCHIVES: Final = (".tgz", ".tar.gz")
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__"})
 _LARGEST: Final = 64 << 20
 Say = Callable[[str], None]
@@ -103,7 +105,7 @@ def policy(
     path: Path | None, flags: Mapping[str, Any], disabled: Iterable[str], base: Policy | None = None
 ) -> Policy:
     """The policy of a file over `base` (the default one), changed by the command line. Raises LintError."""
-    known = [BAD_IGNORE, *(rule.id for rule in RULES)]
+    known = [rule.id for rule in RULES]
     found = _from_file(path, known, base or Policy()) if path else base or Policy()
     try:
         said = {key: value for key, value in flags.items() if value is not None}
@@ -127,15 +129,25 @@ def gather(names: Iterable[str]) -> Sources:
     sources = Sources()
     for name in dict.fromkeys(names):
         if name == "-":
-            _take(sources, name, sys.stdin.buffer.read)
+            _take(sources, name, lambda: sys.stdin.buffer.read(_LARGEST + 1))
         elif Path(name).is_dir():
             for path in _below(Path(name), sources.faults):
-                _take(sources, str(path), path.read_bytes)
+                _take(sources, str(path), partial(_read, path, regular=True))
         elif chart := _chart_of(Path(name).parent):
             sources.faults.append(_unrendered(name, chart))
+        elif name.endswith(_ARCHIVES):
+            sources.faults.append(_unrendered(name, Path(name), "an archive of a Helm chart"))
         else:
-            _take(sources, name, Path(name).read_bytes)
+            _take(sources, name, partial(_read, Path(name)))
     return sources
+
+
+def _read(path: Path, *, regular: bool = False) -> bytes:
+    """Read a file, a byte more than the largest at most. `regular`: a pipe could keep a directory waiting."""
+    if regular and path.exists() and not path.is_file():
+        raise ValueError("is not a regular file; give its name to read it")
+    with path.open("rb") as file:
+        return file.read(_LARGEST + 1)
 
 
 def _take(sources: Sources, name: str, read: Callable[[], bytes]) -> None:
@@ -162,9 +174,11 @@ def _below(top: Path, faults: list[FileFault]) -> Iterator[Path]:
     for where, directories, files in os.walk(top):
         here = Path(where)
         directories[:] = sorted(one for one in directories if one[0] != "." and one not in _SKIPPED)
-        if "Chart.yaml" in files and "templates" in directories:
-            directories.remove("templates")
-            faults.append(_unrendered(str(here / "templates"), here))
+        if "Chart.yaml" in files:
+            parts = [one for one in ("templates", "charts") if one in directories]
+            directories[:] = [one for one in directories if one != "templates"]
+            if parts and not _is_subchart(here, top):
+                faults.append(_unrendered(str(here / parts[0]), here))
         yield from (here / name for name in sorted(files) if Path(name).suffix in _SUFFIXES)
 
 
@@ -176,9 +190,15 @@ def _chart_of(folder: Path) -> Path | None:
     return Path(os.path.relpath(found)) if found and not folder.is_absolute() else found
 
 
-def _unrendered(name: str, chart: Path) -> FileFault:
+def _is_subchart(chart: Path, top: Path) -> bool:
+    """Whether Helm renders the chart with another one, at `top` or below."""
+    above = chart.parent
+    return above.name == "charts" and (above.parent / "Chart.yaml").is_file() and top not in (above, chart)
+
+
+def _unrendered(name: str, chart: Path, what: str = "a Helm chart's templates") -> FileFault:
     line = f"helm template {shlex.quote(str(chart))} | corelane limits lint -"
-    return FileFault(name, 0, 0, f"a Helm chart's templates, not linted; render the chart: {line}")
+    return FileFault(name, 0, 0, f"{what}, not linted; render the chart: {line}")
 
 
 def rules(say: Say) -> None:

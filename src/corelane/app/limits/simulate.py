@@ -63,6 +63,8 @@ def _from_file(path: Path) -> Study:
         raise ScenarioError(f"{where}: not YAML: {error.problem}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ScenarioError(f"{path}: values nested too deeply for a scenario") from None
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from None
     return Study(scenario.name, scenario.title, (StudyCase("as it is", scenario),), scenario.notes)

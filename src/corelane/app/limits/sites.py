@@ -25,7 +25,7 @@ from corelane.kernel import cgroup
 from corelane.kernel.files import Directory
 from corelane.limits.measure import attribution, competitors, counters, throttling
 from corelane.limits.measure.competitors import Competition, GroupReader, Level
-from corelane.limits.measure.counters import CounterError, CPULoad, Processor, Reading
+from corelane.limits.measure.counters import CounterError, CPULoad, MeasuredNode, Processor, Reading
 from corelane.limits.measure.threads import Crowd
 from corelane.limits.measure.throttling import Measurement, Rates
 from corelane.node.recovery.cpu_owners import ContainerName, ListedPod, RunningContainer
@@ -179,6 +179,12 @@ def measurement(
         competition=rivals,
         losses=losses,
     )
+
+
+def node(root: Path) -> MeasuredNode:
+    """The node that is measured here."""
+    unified = (root / "sys/fs/cgroup/cgroup.controllers").exists()
+    return MeasuredNode(os.cpu_count() or 0, 2 if unified else 1)
 
 
 # Finding cgroups.

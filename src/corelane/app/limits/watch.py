@@ -14,6 +14,7 @@ from corelane.app.limits import prometheus, sites, thread_looks
 from corelane.app.limits.prometheus import PrometheusError, PrometheusServer
 from corelane.app.limits.sites import ALL, CgroupSource, Selection, Sites, Snapshot
 from corelane.limits.measure import attribution
+from corelane.limits.measure.counters import MeasuredNode
 from corelane.limits.measure.throttling import Measurement, Rates
 from corelane.view import limits_html, tables
 from corelane.view import limits_watch as view
@@ -46,6 +47,8 @@ class WatchRound:
     measured: list[Measurement]
     notes: tuple[str, ...]
     seconds: float
+    node: MeasuredNode | None = None
+    """Where it is one node's."""
     at: str = field(
         default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     )
@@ -90,7 +93,7 @@ def _page(done: Sequence[WatchRound], options: WatchOptions, say: Say) -> None:
 
 
 def _tree(each: WatchRound, measured: Sequence[Measurement]) -> dict[str, Any]:
-    return view.plain(measured, each.notes, each.seconds, each.at)
+    return view.plain(measured, each.notes, each.seconds, each.at, each.node)
 
 
 def _show(each: WatchRound, options: WatchOptions, say: Say, *, live: bool) -> None:
@@ -132,7 +135,7 @@ class NodeWatch:
             )
         ]
         notes = (*chosen.notes, *after.notes, *_changes(before, after))
-        return WatchRound(measured, notes, after.at - before.at)
+        return WatchRound(measured, notes, after.at - before.at, sites.node(self.source.root))
 
     def _read(self, options: WatchOptions) -> tuple[Sites, Snapshot]:
         found = self.named or sites.find(self.source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import os
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from pathlib import Path
@@ -78,6 +79,7 @@ class Cluster:
         self._server: APIServer | None = None
         self._clients: list[KubeClient] = []
         self._runtimes: dict[str, LifecycleRuntime] = {}
+        self._nodes: InProcessNodes | None = None
         self._debug: DebugEndpoint | None = None
 
     async def start(self) -> None:
@@ -111,7 +113,10 @@ class Cluster:
         ring = DecisionRing()
         self._debug = DebugEndpoint(ring, self.directory)
         await self._debug.start()
-        self.parts.start("the scheduler", Scheduler(self.client(), decisions=ring).run())
+        assert self._server is not None
+        self._nodes = InProcessNodes(self._server.node_objects())
+        scheduler = Scheduler(self.client(), decisions=ring, create_event=self._nodes.record_event)
+        self.parts.start("the scheduler", scheduler.run())
 
     async def _ready(self, *names: str) -> None:
         await self.parts.first_of(asyncio.gather(*(self.agents[name].ready() for name in names)))
@@ -198,8 +203,8 @@ class Cluster:
     async def _add_simulated(self, machine: Machine) -> None:
         """Start agents that share a client and a watch, `_AT_ONCE` at a time."""
         client, config = self.client(), checks.simulated_settings(self.settings, self.options)
-        assert self._server is not None
-        heartbeats = SharedHeartbeats(InProcessNodes(self._server.node_objects()), time.time)
+        assert self._nodes is not None
+        heartbeats = SharedHeartbeats(self._nodes, time.time)
         self.parts.start("the heartbeats of simulated nodes", heartbeats.run())
         watch = SharedWatch(client, LogReporter("all simulated nodes"), nodes=f"{SIMULATED}=true")
         self.parts.start("the watch of simulated nodes", watch.run())
@@ -277,7 +282,7 @@ class Cluster:
 def _started_empty(backup: Path) -> str:
     return (
         f"the API server's objects were gone, and it started without them; to use the backup of "
-        f"{backups.age(backup)}, stop corelane and start it with --restore-backup {backup}"
+        f"{backups.age(backup)}, stop corelane and start it with --restore-backup {shlex.quote(str(backup))}"
     )
 
 

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 from collections.abc import Callable
 from typing import Final
 
-from corelane.app.up import detach, down, log_file, logging
+from corelane.app.up import (
+    detach,
+    down,
+    heap,
+    log_file,
+    logging,
+    server_http,  # noqa: F401 - before the parts that import aiohttp
+)
 from corelane.app.up.cluster import Cluster
 from corelane.app.up.options import UpOptions
 from corelane.app.up.supervise import completes, until_signal
@@ -23,6 +31,8 @@ def main(
     options: UpOptions, *, stop_pods: bool, say: Callable[[str], None], log_format: logging.Format = "auto"
 ) -> int:
     """Run until SIGINT or SIGTERM. Raises the error that prevented the start, or PartEnded."""
+    heap.share_one_arena()
+    heap.bound_tls_buffers()
     path = detach.log_path()
     handler = log_file.BoundedLog(path) if path else None
     logging.configure(as_json=logging.AS_JSON[log_format], handler=handler)
@@ -30,26 +40,43 @@ def main(
 
 
 async def _run(options: UpOptions, *, stop_pods: bool, say: Callable[[str], None]) -> int:
+    say, note = _attempted(say, but=BrokenPipeError), _attempted(say)
     with until_signal() as stop:
         memory.collect_young()
         cluster = Cluster(options, say=say)
         if not await completes(cluster.start(), unless=stop):
             say("stopped before it was ready")
             return 0
-        lost, interrupted = "", False
+        lost, interrupted, keeping = "", False, asyncio.ensure_future(heap.keep_small())
         try:
             welcome = _welcome(cluster, stop_pods=stop_pods)
             say(welcome)
             memory.settle()
+            heap.return_freed()
             detach.report_ready(welcome)
             lost = await _until_stopped(cluster, stop)
             if lost:
-                say(lost)
+                note(lost)
         finally:
-            say("stopping; the pods' processes end too" if stop_pods else "stopping")
+            keeping.cancel()
+            note("stopping; the pods' processes end too" if stop_pods else "stopping")
             interrupted = await _stop(cluster, stop_pods=stop_pods)
-            say(_farewell(cluster, interrupted=interrupted))
+            note(_farewell(cluster, interrupted=interrupted))
         return 130 if interrupted else 1 if lost else 0
+
+
+def _attempted(say: Callable[[str], None], but: type[OSError] | tuple[()] = ()) -> Callable[[str], None]:
+    """Return `say` without its errors `but` these: a log on a full disk must break off no start, no stop."""
+
+    def attempt(text: str) -> None:
+        try:
+            say(text)
+        except but:
+            raise
+        except OSError:
+            pass  # it could be reported only there, too
+
+    return attempt
 
 
 async def _until_stopped(cluster: Cluster, stop: asyncio.Event) -> str:
@@ -98,9 +125,10 @@ def _welcome(cluster: Cluster, *, stop_pods: bool) -> str:
     policy = f"policy {config.policy}"
     if config.policy == "pools":
         policy += f", allocator {config.pools.allocator}"
+    cpus = "1 CPU" if len(machine.usable) == 1 else f"{len(machine.usable)} CPUs"
     lines = [
         f"corelane is up at {cluster.url}",
-        f"  node {cluster.node_name}: {len(machine.usable)} CPUs ({machine.usable}), {policy}",
+        f"  node {cluster.node_name}: {cpus} ({machine.usable}), {policy}",
         f"  pods run as local processes, confined to their CPUs by {runtime.enforcement}",
     ]
     if runtime.notice:
@@ -115,5 +143,5 @@ def _welcome(cluster: Cluster, *, stop_pods: bool) -> str:
     ending = "ends the pods too" if stop_pods else "leaves the pods' processes running"
     stop = f"kill {os.getpid()}" if detach.in_background() else "Ctrl-C"
     lines += [f"  {stop} stops corelane and {ending}"]
-    lines += [f"ready: export KUBECONFIG={cluster.directory.kubeconfig}"]
+    lines += [f"ready: export KUBECONFIG={shlex.quote(str(cluster.directory.kubeconfig))}"]
     return "\n".join(lines)

@@ -14,6 +14,7 @@ import asyncio
 import base64
 import fcntl
 import os
+import re
 import secrets
 import time
 from dataclasses import dataclass
@@ -26,6 +27,10 @@ from corelane.kernel import files
 
 _LOCK_SECONDS = 1.0
 _CHECK_SECONDS = 1.0
+_ADDRESS = re.compile(r"https://127\.0\.0\.1:([0-9]{1,5})")
+_ENTRY = "corelane"
+_LAST_PORT = 65535
+_SHORTEST_TOKEN = 16
 
 
 class DataDirError(Exception):
@@ -71,6 +76,22 @@ class Access:
     token: str
 
 
+def _access(config: Any) -> Access:
+    """Raises KeyError, TypeError, ValueError or StopIteration for a configuration that `up` did not write."""
+    cluster, user = (_named(config[kind]) for kind in ("clusters", "users"))
+    address, token = _ADDRESS.fullmatch(cluster["cluster"]["server"]), user["user"]["token"]
+    if address is None or int(address[1]) > _LAST_PORT or not isinstance(token, str):
+        raise ValueError
+    if len(token) < _SHORTEST_TOKEN:  # an empty one would be that of an administrator
+        raise ValueError
+    return Access(int(address[1]), token)
+
+
+def _named(entries: Any) -> Any:
+    """Return the entry that `up` wrote; kubectl may have added others, in the order of their names."""
+    return next(entry for entry in entries if entry["name"] == _ENTRY)
+
+
 class DataDir:
     """A data directory, locked while this object is open."""
 
@@ -94,9 +115,14 @@ class DataDir:
                 f"{self.root}: in use by another corelane (process {holder}); "
                 "stop it, or give another directory with --data-dir"
             )
-        self._lock.truncate(0)
-        self._lock.write(f"{os.getpid()}\n")
-        self._lock.flush()
+        try:
+            self._lock.truncate(0)
+            os.write(self._lock.fileno(), f"{os.getpid()}\n".encode())
+        except OSError as error:
+            self._lock.close()
+            raise DataDirError(
+                f"cannot write {self.root / 'lock'}: {error.strerror}; free space on its file system"
+            ) from error
 
     def _try_lock(self) -> bool:
         """Retry for a second: a child of a killed corelane may hold the lock until it execs."""
@@ -139,17 +165,19 @@ class DataDir:
     def access(self) -> Access:
         """Return the port and token of the last start, so that copies of the kubeconfig stay valid."""
         try:
-            config: dict[str, Any] = yaml.safe_load(self.kubeconfig.read_text())
-            server: str = config["clusters"][0]["cluster"]["server"]
-            return Access(int(server.rpartition(":")[2]), str(config["users"][0]["user"]["token"]))
+            return _access(yaml.safe_load(self.kubeconfig.read_bytes()))
         except FileNotFoundError:
             return Access(0, secrets.token_urlsafe(32))
-        except (OSError, yaml.YAMLError, KeyError, IndexError, TypeError, ValueError) as error:
-            why = " ".join(str(error).split())  # YAML's errors have several lines
-            raise DataDirError(
-                f"{self.kubeconfig}: not a kubeconfig that corelane wrote ({why}); "
-                "remove it: a new one is created"
-            ) from error
+        except OSError as error:
+            why = error.strerror or str(error)
+        except (yaml.YAMLError, UnicodeDecodeError):
+            why = "not YAML"
+        except (KeyError, TypeError, ValueError, StopIteration):
+            why = "no cluster corelane at https://127.0.0.1:PORT, or no user corelane with a token"
+        raise DataDirError(
+            f"{self.kubeconfig}: not a kubeconfig that corelane wrote ({why}); "
+            "remove it: a new one is created"
+        )
 
     def write_kubeconfig(self, url: str, token: str, authority: bytes) -> None:
         """Write the kubeconfig with mode 0600; `authority` is the PEM certificate that signs the server's."""
@@ -157,8 +185,8 @@ class DataDir:
         config = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "corelane", "cluster": cluster}],
-            "users": [{"name": "corelane", "user": {"token": token}}],
+            "clusters": [{"name": _ENTRY, "cluster": cluster}],
+            "users": [{"name": _ENTRY, "user": {"token": token}}],
             "contexts": [
                 {
                     "name": "corelane",

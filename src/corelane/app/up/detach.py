@@ -48,10 +48,18 @@ def main(arguments: Sequence[str], data_dir: Path, say: Callable[[str], None]) -
             raise
     if not welcome:
         status = process.wait()
-        say(path.read_bytes()[offset:].decode(errors="replace").rstrip())
+        printed = path.read_bytes()[offset:].decode(errors="replace").rstrip()
+        say(printed or _without_output(status, path))
         return status or 1
     say(f"{welcome}\n  pid {process.pid}, log {path}")
     return 0
+
+
+def _without_output(status: int, path: Path) -> str:
+    """Return the message for a start that failed, with a log that has no word of it."""
+    free = os.statvfs(path).f_bavail
+    cause = "" if free else f"; no space is left on the file system of {path}: free some"
+    return f"Error: corelane up ended before it was ready, with status {status} and without output{cause}"
 
 
 def in_background() -> bool:

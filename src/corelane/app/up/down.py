@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import re
-import shutil
+import shlex
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from corelane.app.up import datadir
-from corelane.app.up.detach import LOG_NAME
+from corelane.app.up.purge import Purged, purge
 from corelane.kernel import proc
 from corelane.runtime import instances
 from corelane.runtime.instances import InstanceContainer
+from corelane.runtime.records import is_instance_name
 
 _STOP_SECONDS: Final = 60.0
-_OWN_FILES: Final = re.compile(
-    r"lock|kubeconfig|scheduler\.json|server\.pem|ca\.crt|apiserver\.(lock|db.*)|nodes|\.(kubeconfig|apiserver"
-    r"|scheduler|server|ca)\..*\.tmp|" + re.escape(LOG_NAME) + r"(\.1)?"
-)
-"""What `corelane up` writes into a data directory; other files are not touched."""
 
 
 class DownError(Exception):
@@ -34,7 +29,7 @@ class DownOptions:
     """Which instances to end, and how. `instance` names one by its cgroups instead of a data directory."""
 
     data_dir: Path
-    instance: str = ""
+    instance: str | None = None
     everything: bool = False
     purge: bool = False
     grace_seconds: float = 30.0
@@ -50,8 +45,13 @@ class DownReport:
     left: list[InstanceContainer] = field(default_factory=list)
     others: list[InstanceContainer] = field(default_factory=list)
     cgroups: list[str] = field(default_factory=list)
-    purged: list[Path] = field(default_factory=list)
-    unpurged: list[Path] = field(default_factory=list)
+    directories: list[Purged] = field(default_factory=list)
+    """Data directories that were to be purged."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether no process is left, and no file that was to be removed."""
+        return not self.left and all(one.is_data_dir and not one.failed for one in self.directories)
 
     def plain(self) -> dict[str, Any]:
         """Return the report with stable keys, for `-o json`."""
@@ -62,8 +62,8 @@ class DownReport:
             "left": [_plain(one) for one in self.left],
             "others": [_plain(one) for one in self.others],
             "cgroups": self.cgroups,
-            "purged": list(map(str, self.purged)),
-            "unpurged": list(map(str, self.unpurged)),
+            "purged": [str(one.path) for one in self.directories if one.is_data_dir],
+            "unpurged": [str(path) for one in self.directories for path in _left_files(one)],
         }
 
     def lines(self) -> list[str]:
@@ -71,8 +71,7 @@ class DownReport:
         found = [f"corelane up (process {pid}) stopped" for pid in self.stopped]
         found += [f"ended {one.title} (process {one.main.pid})" for one in self.ended]
         found += [f"cgroup {path} removed" for path in self.cgroups]
-        found += [f"corelane's files in {path} removed" for path in self.purged]
-        found += [f"not removed, as corelane did not write it: {path}" for path in self.unpurged]
+        found += [line for one in self.directories for line in _purge_lines(one)]
         if not (self.ended or self.left or self.stopped):
             found.append(f"nothing runs for {self.options.instance or self.options.data_dir}")
         found += [
@@ -95,13 +94,28 @@ def how(running: Sequence[InstanceContainer], owner: str) -> str:
     """Return the command that ends the containers of an owner."""
     one = next(one for one in running if one.owner == owner)
     if one.data_dir:
-        return f"corelane down --data-dir {one.data_dir}"
+        return f"corelane down --data-dir {shlex.quote(str(one.data_dir))}"
     return f"corelane down --instance {one.instance}" if one.instance else "corelane down --all"
+
+
+def _left_files(one: Purged) -> list[Path]:
+    return [*one.foreign, *one.failed] if one.is_data_dir else [one.path]
+
+
+def _purge_lines(one: Purged) -> list[str]:
+    if not one.is_data_dir:
+        return [f"{one.path}: nothing removed: it has no file of a data directory, such as apiserver.db"]
+    return [
+        f"corelane's files in {one.path} removed",
+        *(f"not removed, as corelane did not write it: {path}" for path in one.foreign),
+        *(f"not removed: {path}: {cause}" for path, cause in one.failed.items()),
+    ]
 
 
 def command_for(data_dir: Path) -> str:
     """Return the command that ends what a data directory's `up` left running."""
-    return "corelane down" if data_dir == datadir.default() else f"corelane down --data-dir {data_dir}"
+    default = data_dir == datadir.default()
+    return "corelane down" if default else f"corelane down --data-dir {shlex.quote(str(data_dir))}"
 
 
 def _plain(one: InstanceContainer) -> dict[str, Any]:
@@ -121,13 +135,19 @@ def _plain(one: InstanceContainer) -> dict[str, Any]:
 def down(options: DownOptions, confirm: Callable[[Sequence[InstanceContainer]], bool]) -> DownReport:
     """End the named instance; with `everything` others too, if `confirm` agrees to their containers.
 
-    A running `corelane up` is stopped first. Raises DownError if it does not stop, or still uses a directory
-    that is to be purged.
+    A running `corelane up` is stopped first. Raises DownError if it does not stop, or for an `instance` that
+    cannot be a name.
     """
+    if options.instance is not None and not is_instance_name(options.instance):
+        raise DownError(
+            f"--instance {options.instance!r}: not the name of an instance, which is that of a cgroup below "
+            "corelane/, such as 5d14a811"
+        )
     report = DownReport(options)
     groups = instances.groups_here()
     names = {options.instance} if options.instance else instance_names(options.data_dir)
-    chosen, others = select(instances.running(groups), options, names)
+    ids = set() if options.instance else recorded_ids(options.data_dir)
+    chosen, others = select(instances.running(groups), options, names, ids)
     if options.everything and others and confirm(others):
         chosen, names = [*chosen, *others], names | {one.instance for one in others if one.instance}
     directories = {one.data_dir for one in chosen if one.data_dir}
@@ -148,18 +168,27 @@ def down(options: DownOptions, confirm: Callable[[Sequence[InstanceContainer]], 
         ended = names | {one.instance for one in chosen if one.instance}
         report.cgroups = instances.remove_groups(groups, ended)
     if options.purge and not report.left:
-        for directory in sorted(directories):
-            _purge(directory, report)
+        there = [one for one in sorted(directories) if one.is_dir() and any(one.iterdir())]
+        report.directories = list(map(purge, there))
     return report
 
 
 def select(
-    running: Sequence[InstanceContainer], options: DownOptions, names: set[str]
+    running: Sequence[InstanceContainer], options: DownOptions, names: set[str], ids: Collection[str] = ()
 ) -> tuple[list[InstanceContainer], list[InstanceContainer]]:
-    """Return the containers of the instance that the options name, and those of others."""
+    """Return the containers of the instance that the options name, and those of others.
+
+    `ids` are those of the directory's records. They count for containers whose shims name a directory that is
+    missing, as it was moved, or none; not for those of a directory of which this one is a copy.
+    """
+    here = options.data_dir.resolve()
 
     def is_chosen(one: InstanceContainer) -> bool:
-        return one.instance in names or (not options.instance and one.data_dir == options.data_dir)
+        if one.instance in names or options.instance:
+            return one.instance in names
+        if one.data_dir is not None and (one.data_dir.exists() or one.data_dir == options.data_dir):
+            return one.data_dir.resolve() == here
+        return one.id in ids
 
     return [one for one in running if is_chosen(one)], [one for one in running if not is_chosen(one)]
 
@@ -173,6 +202,11 @@ def instance_names(data_dir: Path) -> set[str]:
         except (OSError, UnicodeDecodeError):
             continue
     return found - {""}
+
+
+def recorded_ids(data_dir: Path) -> set[str]:
+    """Return the ids of the containers that have a record in a data directory."""
+    return {path.name for path in data_dir.glob("nodes/*/containers/containers/*")}
 
 
 def stop_up(data_dir: Path) -> int | None:
@@ -197,19 +231,3 @@ def stop_up(data_dir: Path) -> int | None:
             )
         time.sleep(0.05)
     return holder
-
-
-def _purge(directory: Path, report: DownReport) -> None:
-    """Remove what corelane wrote into a data directory, and the directory once it is empty."""
-    if not directory.is_dir():
-        return
-    for path in sorted(directory.iterdir()):
-        if not _OWN_FILES.fullmatch(path.name):
-            report.unpurged.append(path)
-        elif path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-    if not any(directory.iterdir()):
-        directory.rmdir()
-    report.purged.append(directory)

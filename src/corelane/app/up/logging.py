@@ -8,7 +8,7 @@ from collections.abc import MutableMapping
 from datetime import datetime
 from typing import Any, Final, Literal
 
-import structlog
+from corelane.structured_log import structlog
 
 Format = Literal["auto", "text", "json"]
 AS_JSON: Final[dict[Format, bool | None]] = {"auto": None, "text": False, "json": True}
@@ -55,7 +55,7 @@ def plain(_: object, __: str, event: MutableMapping[str, Any]) -> str:
     at = datetime.fromisoformat(stamp) if stamp else datetime.now().astimezone()
     level = str(event.get("level", "info"))
     subject = [str(event[key]) for key in ("node", "pod") if event.get(key)]
-    values = [f"{key}={_shown(value)}" for key, value in event.items() if key not in _HIDDEN and value != []]
+    values = [f"{key}={_shown(value)}" for key, value in event.items() if key not in _HIDDEN and _says(value)]
     words = [
         at.astimezone().strftime("%H:%M:%S"),
         *([level.upper()] if level not in ("info", "debug") else []),
@@ -67,5 +67,12 @@ def plain(_: object, __: str, event: MutableMapping[str, Any]) -> str:
     return " ".join(words) + (f"\n{trace}" if trace else "")
 
 
+def _says(value: object) -> bool:
+    """Whether a value is worth its place: not if it is empty or false. Zero is."""
+    return bool(value) or (isinstance(value, int | float) and value is not False)
+
+
 def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{key} {member}" for key, member in value.items())
     return "; ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

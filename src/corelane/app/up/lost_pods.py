@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import structlog
-
+from corelane import structured_log
 from corelane.agent.allocation.instructions import PublishEvent
 from corelane.agent.lifecycle import recorded_manifest
 from corelane.agent.saved_state import LEDGER_FILE
@@ -25,7 +24,7 @@ from corelane.machine import Machine
 from corelane.node import Entry, LedgerError, NodeConfig, NodeConfigError, codec
 from corelane.runtime.base import ContainerSpec
 
-_log = structlog.get_logger("corelane.up")
+_log = structured_log.get_logger("corelane.up")
 
 
 @dataclass(slots=True)

@@ -49,13 +49,39 @@ def _never_ran(pod: Mapping[str, Any], options: LogOptions) -> str:
     status = pod.get("status", {})
     subject = f'container "{options.container}" in pod "{pod["metadata"]["name"]}"'
     statuses = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
-    waiting = [one["state"].get("waiting") for one in statuses if one["name"] == options.container]
     if options.previous:
         return ""
     if status.get("phase") == "Failed" and not statuses and status.get("reason"):
         return f"{subject} did not start: {status['reason']}: {status.get('message', '')}"
-    reasons = [(one.get("reason", ""), one.get("message", "")) for one in waiting if one]
-    return next((f"{subject} is waiting to start: {': '.join(filter(None, one))}" for one in reasons), "")
+    found: Mapping[str, Any] = next((one for one in statuses if one["name"] == options.container), {})
+    if failed := _failed_start(found.get("state", {})):
+        return f"{subject} did not start: {failed}"
+    waiting = found.get("state", {}).get("waiting")
+    if waiting is None:
+        return ""
+    if status.get("phase") in ("Failed", "Succeeded"):
+        return f"{subject} did not start: {_failed_init(status) or 'the pod has ended'}"
+    last = _failed_start(found.get("lastState", {}))
+    why = [waiting.get("reason", ""), waiting.get("message", ""), last and f"last attempt: {last}"]
+    return f"{subject} is waiting to start: {': '.join(filter(None, why))}"
+
+
+def _failed_start(state: Mapping[str, Any]) -> str:
+    """Return why a container's start failed; a container that ran has an id, and its log."""
+    ended = state.get("terminated", {})
+    if not ended or ended.get("containerID"):
+        return ""
+    return ": ".join(filter(None, (ended.get("reason", ""), ended.get("message", ""))))
+
+
+def _failed_init(status: Mapping[str, Any]) -> str:
+    """Return which init container failed, after which no other starts."""
+    for one in status.get("initContainerStatuses", ()):
+        ended = one.get("state", {}).get("terminated", {})
+        if ended.get("exitCode"):
+            why = _failed_start(one["state"]) or f"{ended.get('reason')}, exit code {ended['exitCode']}"
+            return f"init container {one['name']} failed: {why}"
+    return ""
 
 
 def _since(options: LogOptions) -> float | None:

@@ -155,7 +155,7 @@ def is_koordlets(published: NodeResourceTopology) -> bool:
     annotations = published.metadata.annotations
     if annotations.get(keys.CPU_ALLOCATIONS):
         return False
-    if keys.MACHINE in annotations:
+    if keys.MACHINE in annotations or published.metadata.labels.get(keys.MANAGED_BY) == "corelane":
         why = "corelane's agent published this object without a ledger; restart the agent on the node"
         raise TranslationError(annotation(keys.CPU_ALLOCATIONS), None, why)
     return True

@@ -1,6 +1,7 @@
 """Pods to what they request: containers, QoS class, amounts, and the CPUs that a scheduler proposed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 from corelane import quantity
 from corelane.kube.meta import ResourceList
@@ -21,6 +22,7 @@ from corelane.workload import (
 )
 
 _NO_SPEC = PlacementSpec()
+_NOTHING: Mapping[str, int] = MappingProxyType({})
 _COUNTED = ("cpu", "memory")
 _HUGEPAGES = "hugepages-"
 _QUOTA = "requests."
@@ -78,16 +80,17 @@ def _nano(path: str, listed: ResourceList) -> dict[str, int]:
     }
 
 
-def requests(pod: Pod) -> dict[str, int]:
+def requests(pod: Pod, missing: Mapping[str, int] = _NOTHING) -> dict[str, int]:
     """Return what a pod's containers request at the same time, with its overhead: milliCPU, else whole units.
 
     As upstream's `resourcehelper.PodRequests`: sidecars stay once started, init containers run one by one
     (KEP-753), pod-level CPU, memory and huge pages stand in for their containers' (KEP-2837), and a pod
     that is resized counts with the most of what it requests, runs with and is allocated (KEP-1287).
+    `missing` counts for each container without such a request (upstream: `NonMissingContainerRequests`).
     """
     resizes = resized_pods.resizes(pod)
     amounts = [
-        (kind, _counted(f"{path}.requests", container, kind, resizes))
+        (kind, {**missing, **_counted(f"{path}.requests", container, kind, resizes)})
         for path, kind, container in _containers(pod)
     ]
     names = {name for _, listed in amounts for name in listed}

@@ -2,7 +2,8 @@
 
 A `Fit` has the shapes of load that explain the measurement; `forecast` simulates each under the change. A
 range covers the shapes, the chance in a time as long as the measured one, and what the model may be off.
-Where the shapes are more than `MOST_APART` times apart there is no range, but the reason and what to collect.
+Where the shapes are farther apart than `THROTTLED` or `TAIL` allow there is no range, but the reason and what
+to collect.
 """
 
 from __future__ import annotations
@@ -16,22 +17,41 @@ from corelane.limits.advice.shapes import LimitChange, LoadShape, Seen, Shape, s
 
 __all__ = ["Fit", "Forecast", "LimitChange", "LoadShape", "Range", "forecast"]
 
-MOST_APART: Final = 2.5
 NOTICED_MS: Final = 10.0
 """Throttled ms a second below which amounts are not told apart: of a hundredth of a CPU."""
 _OUTSIDE: Final = 0.12
 """The part of the simulations beyond either end of a range."""
-_MODEL: Final = 1.15
-"""By so much the model may be off as well."""
-_BESIDE: Final = 1.25
-"""The same beside neighbours: where threads wake, and what they get there, is known less exactly."""
 _BUSY: Final = 1.05
-"""The same for threads that never stop, of which the counters say all."""
+"""By so much the model may be off as well for threads that never stop, of which the counters say all."""
 _PERCENTILE: Final = 99
-COLLECT: Final = (
-    "the loads that explain the measurement disagree by more than a factor of 2.5: measure longer, and give "
-    "the time and the latency of each request (--latency FILE)"
-)
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """How far shapes may be apart, and the model may be off as well: alone, and beside neighbours.
+
+    There, where threads wake and what they get is known less exactly.
+    """
+
+    apart: float
+    alone: float
+    beside: float
+
+    def model(self, fit: Fit) -> float:
+        return self.beside if any(shape.weight for shape in fit.sample) else self.alone
+
+    @property
+    def collect(self) -> str:
+        """What to collect where the shapes are farther apart."""
+        return (
+            f"the loads that explain the measurement disagree by more than a factor of {self.apart:g}: "
+            "measure longer, and give the time and the latency of each request (--latency FILE)"
+        )
+
+
+THROTTLED: Final = Doubt(2.5, 1.15, 1.25)
+TAIL: Final = Doubt(3.0, 1.3, 1.4)
+"""The p99 is one of the slowest requests: chance moves it more than a total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +66,10 @@ class Range:
 class Fit:
     """What the container looks like to the model. Times in ms; CPU time in ms a second.
 
-    `cpus` is how many its threads keep busy at once (infinite where unknown). `modelled` is what the model
-    shows where `throttled` was measured, in `seconds`. `sample` has the shapes that explain the measurement,
-    as often as they are likely, the likeliest first; `requests` whether their latency was measured.
+    `cpus` is how many its threads keep busy at once (infinite where unknown), `quota` 0 without a limit.
+    `modelled` is what the model shows where `throttled` was measured, in `seconds`. `sample` has the shapes
+    that explain the measurement, as often as they are likely, the likeliest first; `requests` whether their
+    latency was measured.
     """
 
     shape: LoadShape
@@ -67,11 +88,13 @@ class Fit:
     requests: bool = False
     p99: float | None = None
     """The measured one in ms."""
+    held_back: bool = False
+    """Whether other processes held back the busy threads, too, so that `used` and `throttled` are not all."""
 
     @property
     def now(self) -> LimitChange:
         """No change."""
-        return LimitChange(self.quota / self.period, self.burst)
+        return LimitChange(self.quota / self.period if self.quota else None, self.burst)
 
     @property
     def likeliest(self) -> Shape | None:
@@ -106,12 +129,13 @@ def forecast(fit: Fit, change: LimitChange) -> Forecast:
         return _of_anything(fit, change)
     runs = reruns(fit, change)
     unlimited = change.limit is None
-    off = _BESIDE if any(shape.weight for shape in fit.sample) else _MODEL
     tails = _spread([run.latency.get(_PERCENTILE, 0.0) for run in runs])
     return Forecast(
-        Range(0.0, 0.0) if unlimited else _throttled(_spread([run.throttled for run in runs]), off),
+        Range(0.0, 0.0)
+        if unlimited
+        else _throttled(_spread([run.throttled for run in runs]), THROTTLED.model(fit)),
         _spread([run.used for run in runs]),
-        _agreed(_no_later(tails, fit, change), off) if fit.requests else None,
+        _agreed(_no_later(tails, fit, change), TAIL.model(fit), TAIL.apart) if fit.requests else None,
     )
 
 
@@ -145,16 +169,16 @@ def _spread(values: Sequence[float]) -> Range:
 def _throttled(spread: Range, off: float) -> Range | None:
     """Amounts too small to be noticed are not told apart from none."""
     low = spread.low if spread.low >= NOTICED_MS else 0.0
-    found = _agreed(Range(low, max(spread.high, NOTICED_MS / off)), off, NOTICED_MS)
+    found = _agreed(Range(low, max(spread.high, NOTICED_MS / off)), off, THROTTLED.apart, NOTICED_MS)
     return found and Range(found.low, max(found.high, NOTICED_MS))
 
 
-def _agreed(spread: Range, off: float, least: float = 0.01) -> Range | None:
+def _agreed(spread: Range, off: float, apart: float, least: float = 0.01) -> Range | None:
     """The range with what the model may be off (`off` times); None where its ends are too far apart.
 
     Amounts under `least` count as that.
     """
-    if max(spread.high, least) > MOST_APART * max(spread.low, least):
+    if max(spread.high, least) > apart * max(spread.low, least):
         return None
     return Range(spread.low / off, spread.high * off)
 
@@ -163,12 +187,27 @@ def _of_busy(fit: Fit, change: LimitChange) -> Forecast:
     """Threads that never stop use up the quota in every period: a burst never saves anything for them."""
     most = min(max(fit.cpus, fit.wants), change.threads or math.inf)
     least = min(fit.cpus, most)
+    if change.weight != 1.0:  # what their neighbours leave them was not fitted
+        return Forecast(None if change.limit else Range(0.0, 0.0), Range(fit.used, most * 1000))
     limit = most if change.limit is None else min(change.limit, most)
     low, high = (
         0.0 if change.limit is None else max(0.0, width - change.limit) * 1000 for width in (least, most)
     )
-    throttled = Range(0.0, 0.0) if not high else _throttled(Range(low, high), _BUSY)
+    if fit.held_back:
+        low = _beside_others(fit, change, most)
+    off = THROTTLED.beside if fit.held_back else _BUSY
+    throttled = Range(0.0, 0.0) if not high else _throttled(Range(low, high), off)
     return Forecast(throttled, Range(min(fit.used, limit * 1000), limit * 1000))
+
+
+def _beside_others(fit: Fit, change: LimitChange, busy: float) -> float:
+    """Throttled ms a second of threads that never stop, if others take as much of their CPUs as before.
+
+    What they had of the time in which they were not throttled gives how long a quota lasts.
+    """
+    if change.limit is None or change.threads or fit.now.limit is None:
+        return 0.0
+    return max(0.0, busy * 1000 - change.limit / fit.now.limit * (busy * 1000 - fit.throttled))
 
 
 def _of_anything(fit: Fit, change: LimitChange) -> Forecast:

@@ -1,7 +1,8 @@
 """The model fitted to a container's counters and latency: threads that never stop, or shapes of load.
 
-Busy throughout, a quota Q for n busy CPUs leaves throttled = n - Q: used plus throttled time is n. Otherwise,
-and wherever a latency was measured, shapes are sought that show what was measured (see `inference`).
+Busy throughout, a quota Q for n busy CPUs leaves throttled = n - Q: used plus throttled time is n, and less
+where other processes hold back threads that never pause, as looks at them show. Otherwise, and wherever a
+latency was measured, shapes are sought that show what was measured (see `inference`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _MISFIT: Final = 3.0
 """In deviations: where the likeliest shape is farther off in any statistic, it explains nothing."""
 _APART: Final = 2.0
 _SAMPLE: Final = 32
+_PAUSED: Final = 0.01
+"""The part of the looks at idle threads below which a container never pauses."""
 _CONTENDED: Final = 0.2
 """The part of the CPUs that others must have used to be looked for as neighbours."""
 _SATURATED: Final = 0.9
@@ -52,6 +55,9 @@ def fit(measured: Measurement, rates: Rates, threads: int | None = None) -> Fit:
         p99=_percentiles(measured.latency).get(99),
     )
     cpus = measured.cpus
+    if _never_pauses(measured, rates) and not plain.requests:
+        wants = _demand(plain, rates, threads, cpus)
+        return replace(plain, cpus=used / 1000, wants=wants, held_back=True)
     if _is_busy(rates, plain) and not plain.requests:
         modelled = max(0.0, plain.cpus * 1000 - quota / period * 1000)
         return replace(plain, modelled=modelled, wants=_demand(plain, rates, threads, cpus))
@@ -135,6 +141,15 @@ def _is_busy(rates: Rates, candidate: Fit) -> bool:
     if not rates.periods or candidate.used < _FULL * candidate.quota / candidate.period * 1000:
         return False
     return (rates.throttled_periods or 0) >= 0.9 * rates.periods
+
+
+def _never_pauses(measured: Measurement, rates: Rates) -> bool:
+    """Whether its threads were seen runnable all the time beside others.
+
+    What they leave it keeps such a container from using up its quota in every period.
+    """
+    paused = measured.losses.paused if measured.losses else None
+    return paused is not None and paused < _PAUSED and _is_contended(measured, rates)
 
 
 def _demand(candidate: Fit, rates: Rates, threads: int | None, cpus: int) -> float:

@@ -54,6 +54,8 @@ class Advice:
     fit: Fit | None = None
     options: tuple[Option, ...] = ()
     remarks: tuple[str, ...] = ()
+    starved: Starvation | None = None
+    """What other processes withhold from it; None where that is little, or unknown."""
 
     @property
     def best(self) -> Option | None:
@@ -112,7 +114,7 @@ def advise(
     nodes: Sequence[NodeOccupancy] = (),
     policy: Policy | None = None,
     weight: Weight = cfs.pod_weight,
-    names: request_option.Names | None = None,
+    names: starvation.Names | None = None,
 ) -> Advice:
     """Advise on a container's throttling, and on its request where other processes hold it back.
 
@@ -126,38 +128,54 @@ def advise(
     waited = verdict.waited or measured.waited
     remarks = (*rates.remarks, *_other_delays(rates, verdict, waited), *_remarks(subject, rates, settings))
 
+    starved = _starved(subject, measured, weight, names or {})
+
     def answer(answer: Answer, why: str, fit: Fit | None = None, found: tuple[Option, ...] = ()) -> Advice:
-        return Advice(subject, measured, answer, why, verdict.level, fit, found, remarks)
+        return Advice(subject, measured, answer, why, verdict.level, fit, found, remarks, starved)
 
     if rates.above and rates.above >= _ABOVE_MS and not rates.throttled:
         by_pod = (
             f"throttled {rates.above:.0f} ms/s by the pod's limit, not by its own: see the row of the pod"
         )
         return answer(Answer.LEAVE, by_pod)
-    starved = _starved(subject, measured, weight)
-    raised = request_option.option(subject, starved, rates, nodes, names or {}) if starved else None
+
+    def raised(fit: Fit | None) -> Option | None:
+        return request_option.option(subject, starved, measured, fit, nodes) if starved else None
+
     if not rates.throttled or verdict.level in (CostLevel.NONE, CostLevel.LOW):
-        if starved and raised:
-            best = replace(raised, recommended=True)
-            return answer(Answer.CHANGE, request_option.why(starved), None, (best,))
+        if starved and starved.request:
+            fit = fitting.fit(measured, rates, subject.threads) if _is_forecast(measured, rates) else None
+            found = [replace(option, recommended=True) for option in filter(None, [raised(fit)])]
+            return answer(Answer.CHANGE, request_option.why(starved), fit, tuple(found))
         if starved:
             return answer(Answer.LEAVE, f"{request_option.why(starved)}: {starved.why}")
         return answer(Answer.LEAVE, _little(rates, verdict))
     if not subject.container:
         return answer(Answer.CHANGE, f"{_lost(rates)}; {_OF_POD}")
     fit = fitting.fit(measured, rates, subject.threads)
-    found = (*options(AdviceCase(subject, measured, fit, nodes, settings, weight)), *filter(None, [raised]))
-    if not found:
+    case = AdviceCase(subject, measured, fit, nodes, settings, weight)
+    every = (*options(case), *filter(None, [raised(fit)]))
+    if not every:
         return answer(Answer.LEAVE, f"{_lost(rates)}, but no available change is known to help", fit)
-    return answer(Answer.CHANGE, _lost(rates), fit, found)
+    return answer(Answer.CHANGE, _lost(rates), fit, every)
 
 
-def _starved(subject: Subject, measured: Measurement, weight: Weight) -> Starvation | None:
+def _is_forecast(measured: Measurement, rates: Rates) -> bool:
+    """Whether there is a limit, or a latency, that another weight changes something about."""
+    return rates.quota.quota_us is not None or measured.latency is not None
+
+
+def _starved(
+    subject: Subject, measured: Measurement, weight: Weight, names: starvation.Names
+) -> Starvation | None:
     """What other processes withhold from a container that shares its CPUs with them."""
     if subject.exclusive or not subject.container:
         return None
-    request = subject.request if subject.listed and not subject.pod_level else None
-    return starvation.find(measured, request, unified=weight(_CPU_SHARES) != _CPU_SHARES)
+    request = measured.request
+    if subject.listed:
+        request = None if subject.pod_level else subject.request
+    found = starvation.find(measured, request, unified=weight(_CPU_SHARES) != _CPU_SHARES)
+    return starvation.named(found, names) if found else None
 
 
 _OF_POD = (

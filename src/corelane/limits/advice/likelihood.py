@@ -87,8 +87,12 @@ def statistics(seen: Seen, period: float) -> dict[str, float]:
 
 
 def rough_distance(shape: Shape, observed: Observed) -> float:
-    """Return how far one simulation is from what was measured, as a sum of squares."""
-    seconds = max(observed.seconds / 2, _ROUGH_PERIODS * observed.period / 1000)
+    """Return how far one simulation is from what was measured, as a sum of squares.
+
+    Half of the time is enough, unless a queue grows all the time.
+    """
+    part = 1.0 if observed.log and observed.log.falls_behind else 0.5
+    seconds = max(observed.seconds * part, _ROUGH_PERIODS * observed.period / 1000)
     run = simulated(shape, observed.now, observed.period, min(seconds, observed.seconds), 1)
     seen = statistics(run, observed.period)
     total = 0.0

@@ -17,7 +17,7 @@ from corelane.limits.advice.patches import Patch
 from corelane.limits.advice.subjects import NodeOccupancy, Subject
 from corelane.limits.advice.tails import Tail
 from corelane.limits.lint.policy import Policy
-from corelane.limits.measure.throttling import Measurement
+from corelane.limits.measure.throttling import Latency, Measurement
 
 _GOOD, _FAIR = 0.001, 0.01
 """Parts of CPU demand: a smaller loss is not noticeable, or costs little (see measure.throttling)."""
@@ -65,7 +65,7 @@ class Effect:
 class Option:
     """One change. `deviation` is how it violates the policy; `recommended` marks the best one.
 
-    `limit` is the new one in CPUs, where that is the change.
+    `limit` is the new one in CPUs, `request` that in milliCPU, where that is the change.
     """
 
     kind: OptionKind
@@ -77,6 +77,7 @@ class Option:
     deviation: str = ""
     recommended: bool = False
     limit: float | None = None
+    request: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +124,15 @@ def _best(case: AdviceCase, made: Sequence[Option]) -> Option | None:
 
 
 def _effect(case: AdviceCase, change: LimitChange) -> Effect:
-    forecast = effects.forecast(case.fit, change)
-    tail, no_tail = tails.tail(case.fit, forecast, case.measured.latency)
-    stop = tails.longest_stop(case.fit, change)
-    no_throttled = "" if forecast.throttled else effects.COLLECT
+    return effect_of(change, case.fit, case.measured.latency)
+
+
+def effect_of(change: LimitChange, fit: Fit, latency: Latency | None) -> Effect:
+    """Forecast a change of what was measured."""
+    forecast = effects.forecast(fit, change)
+    tail, no_tail = tails.tail(fit, forecast, latency)
+    no_throttled = "" if forecast.throttled else effects.THROTTLED.collect
+    stop = tails.longest_stop(fit, change)
     return Effect(forecast.throttled, forecast.used, stop, tail, no_tail, no_throttled)
 
 

@@ -2,61 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from corelane.limits.advice import consequences, patches, starvation
+from corelane.limits.advice import consequences, patches
 from corelane.limits.advice.consequences import NewResources, Risk, RiskLevel
-from corelane.limits.advice.effects import Range
-from corelane.limits.advice.options import Effect, Option, OptionKind
+from corelane.limits.advice.effects import Fit, LimitChange, Range
+from corelane.limits.advice.options import Effect, Option, OptionKind, effect_of
 from corelane.limits.advice.starvation import Starvation
 from corelane.limits.advice.subjects import NodeOccupancy, Subject
-from corelane.limits.measure.throttling import Rates
+from corelane.limits.advice.tails import COLLECT_LATENCY
+from corelane.limits.measure.throttling import Latency, Measurement, Rates
 
-Names = Mapping[str, tuple[str, str, str]]
-_NO_TAIL: Final = "not predicted for another request: measure it after the change"
 _NAMED: Final = 3
 
 
 def why(starved: Starvation) -> str:
     """What the container is held back by, in one sentence."""
-    need = _amount(starved.need)
+    need, least = _amount(starved.need), "at least " if starved.at_least else ""
     return (
-        f"waits {starved.waited:.0f} ms/s for other processes: uses {starved.used:.0f}m, needs {need}, its "
-        f"weight entitles it to {starved.entitled:.0f}m"
+        f"waits {least}{starved.waited:.0f} ms/s for other processes: uses {starved.used:.0f}m, needs "
+        f"{need}, its weight entitles it to {starved.entitled:.0f}m"
     )
 
 
 def _amount(need: Range) -> str:
+    if math.isinf(need.high):
+        return f"more than {need.low:.0f}m"
     low, high = f"{need.low:.0f}", f"{need.high:.0f}m"
     return high if f"{low}m" == high else f"{low} to {high}"
 
 
 def option(
-    subject: Subject, starved: Starvation, rates: Rates, nodes: Sequence[NodeOccupancy], names: Names
+    subject: Subject,
+    starved: Starvation,
+    measured: Measurement,
+    fit: Fit | None,
+    nodes: Sequence[NodeOccupancy],
 ) -> Option | None:
-    """Raise the request to what entitles the container to what it needs; None where nothing does."""
-    new = starved.request
-    if new is None or subject.exclusive:
+    """Raise the request to what entitles the container to what it needs; None where nothing does.
+
+    `fit` is what was fitted to the measurement; None without a limit and a latency, where nothing is to be
+    forecast.
+    """
+    new, rates = starved.request, measured.rates
+    if new is None or subject.exclusive or not isinstance(rates, Rates):
         return None
     limit = max(subject.limit, new) if subject.limit else 0
     amounts: dict[str, Any] = {"requests": {"cpu": patches.cpus(new)}}
     if limit != subject.limit:
         amounts["limits"] = {"cpu": patches.cpus(limit)}
     after = NewResources(new, limit, subject.memory_request, subject.memory_limit)
-    throttled = rates.throttled or 0.0
     gets = Range(min(starved.gets, starved.need.low), starved.gets)
     both = " and limit" if limit != subject.limit else ""
     same = subject.listed and consequences.qos(subject, after) is subject.qos
     return Option(
         OptionKind.RAISE_REQUEST,
         f"raise the request{both} to {patches.cpus(new)}",
-        Effect(Range(throttled, throttled), gets, Range(0.0, 0.0), no_tail=_NO_TAIL),
+        replace(_effect(fit, starved, limit - subject.limit, measured.latency), used=gets),
         _risk(subject, new, nodes),
-        tuple(_consequences(subject, starved, after, gets, rates, names)),
+        tuple(_consequences(subject, starved, after, gets, rates)),
         patches.container(subject, {"resources": amounts}, resize=same),
+        request=new,
     )
+
+
+def _effect(fit: Fit | None, starved: Starvation, raised: int, latency: Latency | None) -> Effect:
+    """What the larger weight does, and a limit that is `raised` by so many milliCPU with the request."""
+    none = Range(0.0, 0.0)
+    if fit is None:
+        return Effect(none, none, none, no_tail=COLLECT_LATENCY)
+    limit = None if fit.now.limit is None else fit.now.limit + raised / 1000
+    return effect_of(LimitChange(limit, fit.burst, weight=starved.weight), fit, latency)
 
 
 def _risk(subject: Subject, new: int, nodes: Sequence[NodeOccupancy]) -> Risk:
@@ -74,17 +93,16 @@ def _risk(subject: Subject, new: int, nodes: Sequence[NodeOccupancy]) -> Risk:
 
 
 def _consequences(
-    subject: Subject, starved: Starvation, after: NewResources, gets: Range, rates: Rates, names: Names
+    subject: Subject, starved: Starvation, after: NewResources, gets: Range, rates: Rates
 ) -> Iterator[str]:
     yield (
         f"while the others stay as busy it is entitled to {starved.gets:.0f}m of the {_amount(starved.need)} "
         "that it needs"
     )
-    losers = list(zip(starvation.titles(starved.losers, names), starved.losers, strict=True))
-    for title, each in losers[:_NAMED]:
-        yield f"must give way: {title} uses {each.used:.0f}m, then {each.after:.0f}m"
-    if len(losers) > _NAMED:
-        yield f"{len(losers) - _NAMED} more that use less give way, too"
+    for each in starved.losers[:_NAMED]:
+        yield f"must give way: {each.name} uses {each.used:.0f}m, then {each.after:.0f}m"
+    if len(starved.losers) > _NAMED:
+        yield f"{len(starved.losers) - _NAMED} more that use less give way, too"
     yield (
         f"a recommendation from use (VPA: 90th percentile and 15 %) is {starved.use}m, which entitles it to "
         f"{starved.use_gets:.0f}m: use stops at what others leave, so it understates the need"

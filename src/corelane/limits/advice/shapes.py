@@ -52,11 +52,15 @@ class LoadShape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LimitChange:
-    """A change. `limit` in CPUs, None for no limit; `burst` in ms; `threads` None for as many as now."""
+    """A change. `limit` in CPUs, None for no limit; `burst` in ms; `threads` None for as many as now.
+
+    `weight` is that of the container beside its neighbours, where the present one is 1.
+    """
 
     limit: float | None
     burst: float = 0.0
     threads: int | None = None
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,9 @@ def simulated(shape: Shape, change: LimitChange, period: float, seconds: float, 
     subject = ScenarioContainer("subject", workloads, _REQUEST, limit)
     pods = [ScenarioPod("own", (subject,))]
     if shape.weight:
-        beside = ScenarioContainer("beside", (Spin(shape.cpus),), max(int(_REQUEST * shape.weight), 1))
+        beside = ScenarioContainer(
+            "beside", (Spin(shape.cpus),), max(int(_REQUEST * shape.weight / change.weight), 1)
+        )
         pods.append(ScenarioPod("beside", (beside,)))
     scenario = Scenario(
         "fit",

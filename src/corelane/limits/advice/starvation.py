@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -45,9 +45,12 @@ _BURSTABLE: Final = re.compile(r"(?:kubepods-)?burstable(?:\.slice)?")
 
 @dataclass(frozen=True, slots=True)
 class Loser:
-    """What a competitor used, and uses at least after the change, in ms a second."""
+    """What a competitor used, and uses at least after the change, in ms a second.
 
-    path: str
+    `name` is its cgroup, or the pod and container where these are known.
+    """
+
+    name: str
     used: float
     after: float
 
@@ -56,9 +59,11 @@ class Loser:
 class Starvation:
     """How far a container is from what it needs. CPU time in milliCPU, the same as ms a second.
 
+    `waited` is for how long others made it wait, in ms a second; with `at_least` only what is certain.
     `entitled` is what its weight gives it while its competitors are busy. `request` is the one that covers
     `need`; None, with `why`, where there is none. `use` is what a recommendation from use alone would be, and
-    `use_gets` what the container would get with it.
+    `use_gets` what the container would get with it. `weight` is what it weighs with `request` against all of
+    its competitors together, where the present weight is 1.
     """
 
     waited: float
@@ -70,9 +75,13 @@ class Starvation:
     use: int = 0
     use_gets: float = 0.0
     losers: tuple[Loser, ...] = ()
+    at_least: bool = False
     why: str = ""
+    weight: float = 1.0
 
 
+Names = Mapping[str, tuple[str, str, str]]
+"""Namespace, pod and container by the ids of containers, and (without a container) the UIDs of pods."""
 Entitled = Callable[[int], float]
 """From a request in milliCPU to the CPU time that it entitles to."""
 
@@ -83,10 +92,11 @@ def find(measured: Measurement, request: int | None, *, unified: bool) -> Starva
     `request` is the container's in milliCPU, None where it is unknown; `unified`: cgroup version 2.
     """
     rates, losses, rivals = measured.rates, measured.losses, measured.competition
-    if not isinstance(rates, Rates) or losses is None or rivals is None or not rivals.claims:
+    if not isinstance(rates, Rates) or rivals is None or not rivals.claims:
         return None
-    used, waited = rates.used or 0.0, losses.neighbours
-    if waited < max(_LEAST_MS, _CERTAIN * losses.error, _PART * (used + waited)):
+    used = rates.used or 0.0
+    waited, error = (losses.neighbours, losses.error) if losses else (_stalled_by_others(rates), 0.0)
+    if waited < max(_LEAST_MS, _CERTAIN * error, _PART * (used + waited)):
         return None
     if request is None:
         if unified:
@@ -94,18 +104,33 @@ def find(measured: Measurement, request: int | None, *, unified: bool) -> Starva
         request = round(rivals.weight / _SHARES)
     entitled = _entitlement(rivals.claims, request, max(measured.cpus, 1), unified=unified)
     now = entitled(request)
-    need, target = _need(measured, used, waited, losses.paused)
+    need, target = _need(measured, used, waited)
     use = max(_VPA_LEAST, math.ceil(used * _VPA_MARGIN))
-    found = Starvation(waited, used, now, need, use=use, use_gets=min(need.high, entitled(max(use, request))))
-    if used < _ENTITLED * min(now, need.high):
-        return _without(found, _TURNS.format(now=now, used=used))
+    found = Starvation(
+        waited,
+        used,
+        now,
+        need,
+        use=use,
+        use_gets=min(need.high, entitled(max(use, request))),
+        at_least=losses is None,
+    )
+    if used < _ENTITLED * min(now, need.high) or now >= target:
+        return replace(found, why=_TURNS.format(now=now, used=used))
     if need.high > _WIDEST * need.low:
-        return _without(found, _UNKNOWN.format(low=need.low, high=need.high))
+        text = _UNBOUNDED if math.isinf(need.high) else _UNKNOWN
+        return replace(found, why=text.format(low=need.low, high=need.high))
     new = _smallest(entitled, target, max(request, math.ceil(target)), 1000 * max(measured.cpus, 1))
     if new is None:
-        return _without(found, _ALL.format(high=need.high, cpus=max(measured.cpus, 1)))
+        return replace(found, why=_ALL.format(high=need.high, cpus=max(measured.cpus, 1)))
     gets = min(need.high, entitled(new))
-    return Starvation(waited, used, now, need, new, gets, use, found.use_gets, _losers(rivals, used, gets))
+    return replace(
+        found,
+        request=new,
+        gets=gets,
+        losers=_losers(rivals, used, gets),
+        weight=_against(entitled(new), measured.cpus) / _against(now, measured.cpus),
+    )
 
 
 _TURNS: Final = (
@@ -116,32 +141,44 @@ _UNKNOWN: Final = (
     "it needs between {low:.0f}m and {high:.0f}m, which its counters do not show closer: give --latency FILE "
     "with a line for each request"
 )
+_UNBOUNDED: Final = (
+    "how much more it needs is not in pressure: give --latency FILE with a line for each request of the same "
+    "time, or measure on its node with corelane limits watch -o json, and give that file"
+)
 _ALL: Final = (
     "it needs {high:.0f}m, nearly all of its {cpus} CPUs: no weight guarantees that; exclusive CPUs (an "
     "integer request, static CPU manager) do"
 )
 
 
-def _without(found: Starvation, why: str) -> Starvation:
-    return Starvation(
-        found.waited, found.used, found.entitled, found.need, None, 0.0, found.use, found.use_gets, (), why
-    )
+def _against(entitled: float, cpus: int) -> float:
+    """The weight that entitles to this, where that of all others together is 1."""
+    return entitled / (1000 * max(cpus, 1) - entitled)
 
 
-def _need(measured: Measurement, used: float, waited: float, paused: float | None) -> tuple[Range, float]:
+def _stalled_by_others(rates: Rates) -> float:
+    """What threads waited for others at least, by pressure: ms a second; 0 where that is not counted.
+
+    `full` is time in which threads wait on a CPU and none of the group runs there: its own threads are not
+    the cause. Throttling is part of it, and `throttled` sums over CPUs, so more than that part is taken off.
+    """
+    return max(0.0, (rates.stalled or 0.0) - (rates.throttled or 0.0) - (rates.above or 0.0))
+
+
+def _need(measured: Measurement, used: float, waited: float) -> tuple[Range, float]:
     """CPU time that it needs, and what it should be entitled to.
 
     By its requests, sent and answered, or else between what it used and what it asked for. Work that pauses
-    keeps up: it needs what it used, and a margin against waiting.
+    keeps up: it needs what it used, and a margin against waiting. Pressure does not say how many threads
+    wait, so then the need has no upper end.
     """
     log = measured.latency.log if measured.latency else None
-    if log is not None:
-        ends = (moment / 1e6 + took for moment, took in zip(log.moments, log.took, strict=True))
-        answered = sum(end <= log.seconds * 1000 for end in ends)
-        if answered:
-            need = used * len(log.moments) / answered
-            return Range(need, need), _HEADROOM * need
-    asked = used + waited
+    if log is not None and (answered := log.answered):
+        need = used * len(log.moments) / answered
+        return Range(need, need), _HEADROOM * need
+    if measured.losses is None:
+        return Range(used, math.inf), math.inf
+    asked, paused = used + waited, measured.losses.paused
     if paused is not None and paused >= _PAUSED:
         asked = min(asked, _BUSIEST * used)
     return Range(used, asked), asked
@@ -191,18 +228,19 @@ def _losers(rivals: Competition, used: float, gets: float) -> tuple[Loser, ...]:
     if not total:
         return ()
     return tuple(
-        Loser(each.path, each.used, max(0.0, each.used - more * each.used / total))
-        for each in rivals.competitors
-        if each.used >= 0.01 * total
+        Loser(each.title, each.used, max(0.0, each.used - more * each.used / total))
+        for each in rivals.noticed
     )
 
 
-def titles(losers: tuple[Loser, ...], names: Mapping[str, tuple[str, str, str]]) -> list[str]:
-    """Names of the groups: of pods and containers where their ids are known, else the path."""
-    return [_title(each.path, names) for each in losers]
+def named(starved: Starvation, names: Names) -> Starvation:
+    """Call competitors by their pods and containers, where their ids are known."""
+    return replace(
+        starved, losers=tuple(replace(each, name=_title(each.name, names)) for each in starved.losers)
+    )
 
 
-def _title(path: str, names: Mapping[str, tuple[str, str, str]]) -> str:
+def _title(path: str, names: Names) -> str:
     for part in reversed(PurePosixPath(path).parts):
         for word in re.findall(r"[0-9a-f]{64}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}", part):
             if known := names.get(word) or names.get(word.replace("_", "-")):

@@ -133,6 +133,8 @@ class ClusterSnapshot:
     policy: Policy = STATIC
     local_milli: int = 0
     """CPUs of this machine, for nodes whose own object is missing."""
+    known: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    """Names by id from elsewhere than the objects."""
 
     def add(self, objects: Iterable[ManifestObject]) -> None:
         for each in objects:
@@ -143,6 +145,7 @@ class ClusterSnapshot:
 
     def names(self) -> Iterator[tuple[str, tuple[str, str, str]]]:
         """Ids of containers, and UIDs of pods (with no container), to namespace, pod and container."""
+        yield from self.known.items()
         for (namespace, name), pod in self.pods.items():
             hashed = text(pod.node, "metadata", "annotations", "kubernetes.io/config.hash")
             yield hashed or text(pod.node, "metadata", "uid"), (namespace, name, "")

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from corelane.limits.advice.effects import COLLECT, Fit, Forecast, LimitChange, LoadShape, Range
+from corelane.limits.advice.effects import TAIL, Fit, Forecast, LimitChange, LoadShape, Range
 from corelane.limits.measure.throttling import Latency
 
 COLLECT_LATENCY: Final = (
@@ -41,7 +41,8 @@ def tail(fit: Fit, forecast: Forecast, latency: Latency | None) -> tuple[Tail | 
     if now is None:
         return None, COLLECT_LATENCY if latency is None else "the latency has no 99th percentile"
     if fit.shape in (LoadShape.BUSY, LoadShape.UNFITTED):
-        return None, f"no load of the model shows this throttling and this latency: {COLLECT_LATENCY}"
+        collect = COLLECT_LATENCY if latency is None or latency.log is None else "measure longer"
+        return None, f"no load of the model shows this throttling and this latency: {collect}"
     if forecast.p99 is None:
-        return None, COLLECT
+        return None, TAIL.collect
     return Tail(now, forecast.p99), ""

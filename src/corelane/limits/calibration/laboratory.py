@@ -13,7 +13,7 @@ from pathlib import Path
 from corelane.kernel import proc
 from corelane.kernel.cgroup_tree import OWN, Groups, join
 from corelane.kernel.cgroupfs import CgroupError
-from corelane.limits.calibration import workers
+from corelane.limits.calibration import run_delay, workers
 from corelane.limits.calibration.experiments import (
     PROBED_PERIODS,
     QUIET_PERIODS,
@@ -25,6 +25,7 @@ from corelane.limits.calibration.experiments import (
     phase_of,
 )
 from corelane.limits.calibration.noise import Noise, delayed_ms, foreign, waited_ms
+from corelane.limits.calibration.run_delay import RunDelay, ThreadTimes
 from corelane.limits.calibration.workers import Worker
 from corelane.limits.measure import counters
 from corelane.limits.measure.counters import CPUCounters, Processor
@@ -79,6 +80,8 @@ class Laboratory:
     def __init__(self, groups: Groups, instance: str, proc: Path = Path("/proc")) -> None:
         self._groups, self._instance, self._proc = groups, instance, proc
         self._numbers = count(1)
+        self.includes_throttled = True
+        """Whether the threads' waits contain throttled time, as far as `measure_run_delay` has shown."""
 
     def run(self, experiment: Experiment, cpus: Sequence[int]) -> CalibrationRun:
         """Measure once. Raises CalibrationError, CgroupError and WorkerError; the group is gone then too."""
@@ -115,6 +118,32 @@ class Laboratory:
             after = self._read(paths)
         seconds = (after.moment_ns - before.moment_ns) / SECOND
         return _gain(before.app, after.app), _gain(before.pod, after.pod), seconds
+
+    def measure_run_delay(self, cpus: Sequence[int]) -> RunDelay:
+        """Measure whether this kernel counts throttled time as waiting, for the runs that follow.
+
+        Raises as `run`.
+        """
+        experiment, spinning = run_delay.EXPERIMENT, (0, 0, 1 * MS, 0, 0, 0)
+        with self._group(experiment) as paths, _started(1, cpus[-1:], spinning) as (worker,):
+            self._groups.add(paths.app, worker.pid)
+            worker.begin(0)
+            _sleep_until(time.perf_counter_ns() + int(WARMUP_SECONDS * SECOND))
+            before = self._thread_times(paths, worker.pid)
+            _sleep_until(time.perf_counter_ns() + int(experiment.seconds * SECOND))
+            found = run_delay.between(before, self._thread_times(paths, worker.pid))
+        self.includes_throttled = found.includes_throttled is not False
+        return found
+
+    def _thread_times(self, paths: _RunGroups, tid: int) -> ThreadTimes:
+        throttled = (self._count(paths.app).throttled_us or 0) / 1000
+        try:
+            ran, delayed, *_ = map(int, (self._proc / f"{tid}/schedstat").read_text().split())
+        except (OSError, ValueError):
+            raise CalibrationError(
+                "cannot measure here: this kernel has no /proc/TID/schedstat (CONFIG_SCHED_INFO)"
+            ) from None
+        return ThreadTimes(time.perf_counter_ns() / MS, ran / MS, delayed / MS, throttled)
 
     @contextmanager
     def _group(self, experiment: Experiment) -> Iterator[_RunGroups]:
@@ -218,7 +247,7 @@ class Laboratory:
         exact = None
         if before.per_cpu_ns is not None and after.per_cpu_ns is not None:
             exact = (before.per_cpu_ns, after.per_cpu_ns)
-        waited = waited_ms(before.app, after.app)
+        waited = waited_ms(before.app, after.app, includes_throttled=self.includes_throttled)
         own_ms = _gain(before.run, after.run).use_ms
         return foreign(before.processors, after.processors, own_ms, cpus, wall_ms, exact, waited)
 

@@ -77,16 +77,16 @@ def foreign(
     return Noise(max(busy - own_ms, 0.0), max(steal, 0), waited_ms, wall_ms * len(cpus))
 
 
-def waited_ms(before: CPUCounters, after: CPUCounters) -> float | None:
+def waited_ms(before: CPUCounters, after: CPUCounters, *, includes_throttled: bool) -> float | None:
     """What the threads have waited for a CPU, without the time that their limit held them back.
 
-    The kernel counts that as waiting, too; every CPU has one thread only, so the two can be told apart.
+    Where the kernel counts that as waiting, too, the two can be told apart: every CPU has one thread only.
     """
     if before.waits is None or after.waits is None or not after.waits:
         return None
     waits = sum(ns - before.waits.get(tid, 0) for tid, ns in after.waits.items()) / MS
     throttled = ((after.throttled_us or 0) - (before.throttled_us or 0)) / 1000
-    return max(waits - throttled, 0.0)
+    return max(waits - throttled, 0.0) if includes_throttled else waits
 
 
 def delayed_ms(pauses: Sequence[tuple[int, int]], period_ns: int, refills_ns: Sequence[int]) -> float:

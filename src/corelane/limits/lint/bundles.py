@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from corelane.limits.lint.located import Located, LocatedScalar, items, text
+from corelane.limits.lint.located import Located, LocatedScalar, at, items, text
 from corelane.limits.lint.manifests import ManifestObject
 
 _FILES: Final = frozenset({"kustomization.yaml", "kustomization.yml", "Kustomization"})
@@ -22,23 +22,27 @@ class Kustomized:
 
     patches: Collection[str] = frozenset()
     resources: Mapping[str, str] = field(default_factory=dict)
+    folders: Collection[str] = frozenset()
+    """Directories with a kustomization."""
 
 
 def kustomized(roots: Iterable[tuple[str, Located]]) -> Kustomized:
     """Read the kustomizations among documents, each with its file."""
     patches: set[str] = set()
+    folders: set[str] = set()
     resources: dict[str, str] = {}
     for file, root in roots:
-        if _is_kustomization(file, root):
+        if is_kustomization(file, root):
+            folders.add(_folder(file))
             patches |= {_path(file, one) for one in _patch_files(root)}
             for key in ("resources", "bases"):
                 names = (one.text for one in items(root, key) if isinstance(one, LocatedScalar))
                 resources |= {_path(file, name): file for name in names}
-    return Kustomized(patches, resources)
+    return Kustomized(patches, resources, folders)
 
 
-def _is_kustomization(file: str, root: Located) -> bool:
-    """By apiVersion, or by the file's name: both fields may be left out."""
+def is_kustomization(file: str, root: Located) -> bool:
+    """Whether a document is one, by apiVersion, or by the file's name: both fields may be left out."""
     kind, group = text(root, "kind"), text(root, "apiVersion").partition("/")[0]
     if kind or group:
         return kind in _KINDS and group == _GROUP
@@ -48,27 +52,38 @@ def _is_kustomization(file: str, root: Located) -> bool:
 def _patch_files(root: Located) -> Iterator[str]:
     for key in ("patches", "patchesJson6902"):
         yield from filter(None, (text(one, "path") for one in items(root, key)))
-    # An item with lines is a patch itself.
+    # An item with lines is a patch itself (`inline_patches`).
     merges = (one.text for one in items(root, "patchesStrategicMerge") if isinstance(one, LocatedScalar))
     yield from (one for one in merges if "\n" not in one)
 
 
 def _path(file: str, name: str) -> str:
-    folder = posixpath.dirname(file.replace("\\", "/"))
-    return posixpath.normpath(posixpath.join(folder, name))
+    return posixpath.normpath(posixpath.join(_folder(file), name))
+
+
+def _folder(file: str) -> str:
+    return posixpath.normpath(posixpath.dirname(file.replace("\\", "/")))
 
 
 def placed(one: ManifestObject, known: Kustomized) -> ManifestObject:
     """The object with its kustomization, marked where it is a patch and so not whole.
 
     An object is a patch if a kustomization names its file as one, or if a container has no image: the API
-    server rejects that, so something else must supply it.
+    server rejects that, so something else must supply it. An object without a selector, which it rejects,
+    too, is one in a file that is named as a patch, or that lies beside a kustomization which does not use it.
     """
     path = posixpath.normpath(one.file.replace("\\", "/"))
     pod = one.pod
     bare = pod is not None and not pod.embedded and any(not each.image for each in pod.containers)
-    partial = one.partial or bare or path in known.patches
+    unused = _folder(path) in known.folders and path not in known.resources
+    fragment = _unselected(one) and (unused or "patch" in posixpath.basename(path).lower())
+    partial = one.partial or bare or fragment or path in known.patches
     return replace(one, partial=partial, kustomization=known.resources.get(path, ""))
+
+
+def _unselected(one: ManifestObject) -> bool:
+    """Whether it lacks the selector that its kind must have."""
+    return one.group == "apps" and one.pod is not None and at(one.node, "spec", "selector") is None
 
 
 def deployed_with(one: ManifestObject, others: Sequence[ManifestObject]) -> list[ManifestObject]:

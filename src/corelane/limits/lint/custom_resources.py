@@ -26,6 +26,11 @@ class CustomResource:
     """Path of a list of further containers."""
     complete: bool = False
     """Whether amounts that the object does not set are unset, as no default of the operator fills them."""
+    whole: bool = False
+    """Whether the operator makes the pod as it is written, without containers or amounts of its own.
+
+    Of others no QoS class is known: Knative adds its queue-proxy, the Prometheus operator a reloader.
+    """
 
 
 def _component(name: str, container: str, *each: str) -> tuple[str, Path]:
@@ -59,7 +64,7 @@ TABLE: Final = (
             ("istio-init", ("spec", "values", "global", "proxy_init")),
         ),
     ),
-    CustomResource("Rollout", "argoproj.io", pod=("spec", "template")),
+    CustomResource("Rollout", "argoproj.io", pod=("spec", "template"), whole=True),
     CustomResource("Service", "serving.knative.dev", pod=("spec", "template")),
     CustomResource("Configuration", "serving.knative.dev", pod=("spec", "template")),
     CustomResource("Revision", "serving.knative.dev", pod=()),

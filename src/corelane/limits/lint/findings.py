@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import ROUND_HALF_UP, Decimal
 from inspect import cleandoc
 from typing import Any, Final
 
@@ -82,14 +83,20 @@ PATCHED: Final = {kind: path for kind, path in POD_PATHS.items() if kind not in 
 """What a strategic merge patch may change: running pods and jobs keep their resources, CRDs have no merge."""
 
 
+_HUNDREDTH: Final = Decimal("0.01")
+_MICROSECOND: Final = Decimal("0.001")
+
+
 def cpus(milli: int) -> str:
     """MilliCPU as manifests write it: `250m`, `2`."""
     return f"{milli}m" if milli % 1000 else str(milli // 1000)
 
 
 def ms(value: float) -> str:
-    """Milliseconds to a tenth, without a trailing zero."""
-    return f"{value:.1f}".removesuffix(".0") + " ms"
+    """Milliseconds with up to two decimals, halves rounded up; less than that in microseconds."""
+    exact = Decimal(repr(round(value, 6)))
+    step = _HUNDREDTH if exact == 0 or exact >= _HUNDREDTH / 2 else _MICROSECOND
+    return f"{exact.quantize(step, ROUND_HALF_UP).normalize():f} ms"
 
 
 def many(count: int, word: str) -> str:

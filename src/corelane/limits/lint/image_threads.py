@@ -15,6 +15,12 @@ from corelane.limits.lint.located import Located, items, place, text
 
 _JAVA_8: Final = re.compile(r"\b8u(\d{2,3})\b")
 _VERSION: Final = re.compile(r"\bv?(\d{1,4})(?:\.(\d{1,4}))?")
+_OFFICIAL_NGINX: Final = re.compile(r"(^|(?<!bitnami)(?<!bitnamilegacy)/)nginx(-unprivileged)?$")
+"""Also in mirrors of any name; Bitnami's image has an entrypoint of its own."""
+_BESIDE: Final = re.compile(
+    r"[-_](?:exporter|operator|controller|webhook|adapter|router|gateway|ui|dashboard|sidecar)(?![a-z])"
+)
+"""Programs about the software that an image is named after, such as pytorch-operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +30,28 @@ class CountsCPUs:
     image: re.Pattern[str]
     what: str
     remedy: str
+    variable: str = ""
+    """A setting with which the entrypoint of its official image reads the limit instead."""
+    official: re.Pattern[str] | None = None
+    """That image."""
+    unless: re.Pattern[str] | None = None
+    """Arguments with which it starts fewer by itself."""
 
 
 _COUNTERS: Final = (
     CountsCPUs(
         re.compile(r"(^|/)nginx(-unprivileged)?$"),
         "nginx starts a worker for every CPU of the node (worker_processes auto)",
-        "set worker_processes, or NGINX_ENTRYPOINT_WORKER_PROCESSES_AUTOTUNE=1 for the official image",
+        "set worker_processes to the CPUs of the service",
+        "NGINX_ENTRYPOINT_WORKER_PROCESSES_AUTOTUNE=1",
+        _OFFICIAL_NGINX,
     ),
     CountsCPUs(
         re.compile(r"pytorch|torchserve|text-generation-inference|text-embeddings-inference|vllm"),
         "PyTorch's OpenMP pool has a thread for every core of the node",
         "set OMP_NUM_THREADS to the CPUs of the service",
+        # vLLM's workers of several processes set OMP_NUM_THREADS=1 (vllm/executor/multiproc_worker_utils.py).
+        unless=re.compile(r"--(?:tensor|pipeline)-parallel-size[=\s]+(?:[2-9]|[1-9]\d)|\s-[tp]p[=\s]+[2-9]"),
     ),
     CountsCPUs(
         re.compile(r"tensorflow|tritonserver|onnxruntime|sentence-transformers"),
@@ -60,7 +76,8 @@ class ReadsLimit:
     since: tuple[int, int] | None = None
     """The first version that reads the limit without a variable; None if none does."""
     variable: str = ""
-    """An environment variable that has it read the limit, in any version."""
+    """An environment variable that has it read the limit, from `variable_since` on."""
+    variable_since: tuple[int, int] = (0, 0)
     off: tuple[str, str] = ("", "")
     """A variable, and the values (a pattern) with which it does not."""
     entrypoint: bool = False
@@ -85,9 +102,10 @@ READERS: Final = (
     ),
     ReadsLimit(
         "nginx's official image",
-        re.compile(r"(^|/)nginx(-unprivileged)?$"),
+        _OFFICIAL_NGINX,
         "docker-nginx, 30-tune-worker-processes.sh (from 1.19.6)",
         variable="NGINX_ENTRYPOINT_WORKER_PROCESSES_AUTOTUNE",
+        variable_since=(1, 19),
         entrypoint=True,
     ),
     ReadsLimit(
@@ -113,9 +131,22 @@ READERS: Final = (
 def counts_node_cpus(image: str, node: Located | None = None) -> CountsCPUs | None:
     """Whether an image starts threads by the node's CPUs, as the container `node` runs it; None if not."""
     bare, tag = _parts(image)
-    if node is not None and _reads_limit(bare, tag, node):
+    if _BESIDE.search(bare.rpartition("/")[2]) or (node is not None and _reads_limit(bare, tag, node)):
         return None
-    return next((one for one in _COUNTERS if one.image.search(bare)), None)
+    found = next((one for one in _COUNTERS if one.image.search(bare)), None)
+    if found and found.unless and node is not None and found.unless.search(_command_line(node)):
+        return None
+    return found
+
+
+def readable_variable(known: CountsCPUs, image: str) -> str:
+    """The setting with which this image reads the limit; empty where it has none."""
+    official = known.official is not None and known.official.search(_parts(image)[0])
+    return known.variable if official else ""
+
+
+def _command_line(node: Located) -> str:
+    return " ".join(text(word) for part in ("command", "args") for word in items(node, part))
 
 
 def _parts(image: str) -> tuple[str, str]:
@@ -127,10 +158,14 @@ def _parts(image: str) -> tuple[str, str]:
 
 def _reads_limit(bare: str, tag: str, node: Located) -> bool:
     variables = {text(one, "name"): one for one in items(node, "env")}
-    return any(reads_limit(one, tag, variables, own=_own(node)) for one in READERS if one.image.search(bare))
+    return any(
+        reads_limit(one, tag, variables, own=own_entrypoint(node))
+        for one in READERS
+        if one.image.search(bare)
+    )
 
 
-def _own(node: Located) -> bool:
+def own_entrypoint(node: Located) -> bool:
     """Whether the container runs the entrypoint of its image."""
     return not items(node, "command")
 
@@ -141,7 +176,7 @@ def reads_limit(one: ReadsLimit, tag: str, variables: Mapping[str, Located], *, 
     if name in variables and re.fullmatch(value, text(variables[name], "value"), re.DOTALL | re.IGNORECASE):
         return False
     if one.variable in variables and _set(variables[one.variable]):
-        return own or not one.entrypoint
+        return (own or not one.entrypoint) and _version(tag) >= one.variable_since
     return one.since is not None and _version(tag) >= one.since
 
 

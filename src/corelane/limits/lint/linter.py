@@ -8,15 +8,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from corelane.limits.lint import bundles, manifests, yaml_documents
+from corelane.limits.lint import bundles, injectors, manifests, yaml_documents
 from corelane.limits.lint.custom_resources import by_kind
 from corelane.limits.lint.findings import Finding, LintRule, Remark
+from corelane.limits.lint.inline_patches import inline_patches
 from corelane.limits.lint.located import Located, Position
 from corelane.limits.lint.manifests import ManifestObject
 from corelane.limits.lint.pod_context import PodContext, range_default
 from corelane.limits.lint.policy import Exemption, Policy, Severity
 from corelane.limits.lint.rules import BY_ID, RULES, amounts
-from corelane.limits.lint.yaml_documents import YAMLFault
+from corelane.limits.lint.yaml_documents import YAMLDocument, YAMLFault
 
 _ANY: Final = "all"
 _COMMENT: Final = re.compile(r"(?:^|\s)#\s*corelane:\s*ignore\b[ \t]*([^\s#]*)[ \t]*(.*?)\s*$")
@@ -38,7 +39,7 @@ _LACKING: Final = frozenset(
 """Rules about what is missing, which a patch cannot answer."""
 _ALWAYS: Final = frozenset({*(rule.id for rule in amounts.RULES), "quota-refuses-pod"})
 """Rules about what the API server rejects, on any node and for any time."""
-_KNOWN: Final = frozenset({*BY_ID, BAD_IGNORE})
+_KNOWN: Final = frozenset(BY_ID)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +89,31 @@ def lint(texts: Mapping[str, str], policy: Policy) -> LintReport:
     skipped: Counter[str] = Counter()
     custom = by_kind(policy.custom_resources)
     for file, content in texts.items():
-        for document in yaml_documents.read(content):
-            if isinstance(document, YAMLFault):
-                faults.append(FileFault(file, document.line, document.column, document.message))
-                continue
+        for document in _readable(file, yaml_documents.read(content), faults):
             roots.append((file, document.root))
             found = list(manifests.objects(document.root, file, document.source, custom=custom))
             objects += found
             skipped.update([""] * (not found))
+            if bundles.is_kustomization(file, document.root):
+                for patch in _readable(file, inline_patches(document.root, content), faults):
+                    made = manifests.objects(patch.root, file, custom=custom)
+                    objects += (replace(one, partial=True) for one in made if one.pod)
     named = bundles.kustomized(roots)
-    objects = [bundles.placed(one, named) for one in objects]
+    objects = injectors.marked((bundles.placed(one, named) for one in objects), policy.sidecar_injectors)
     skipped.update(one.kind for one in objects if one.pod is None and one.kind not in _BESIDE)
     comments = {file: Ignores(read_ignores(content, _KNOWN)) for file, content in texts.items()}
     return _report(objects, faults, skipped, comments, policy)
+
+
+def _readable(
+    file: str, documents: Iterable[YAMLDocument | YAMLFault], faults: list[FileFault]
+) -> Iterator[YAMLDocument]:
+    """The documents; what cannot be read goes to `faults`."""
+    for one in documents:
+        if isinstance(one, YAMLFault):
+            faults.append(FileFault(file, one.line, one.column, one.message))
+        else:
+            yield one
 
 
 def _report(
@@ -140,7 +153,7 @@ def _contexts(objects: list[ManifestObject], policy: Policy) -> Iterator[PodCont
             continue
         for one in together:
             around = _governed(one, beside)
-            ranges = around.get("LimitRange", ())
+            ranges = () if one.partial else around.get("LimitRange", ())
             defaults = {resource: range_default(ranges, resource) for resource in ("cpu", "memory")}
             yield PodContext(one, policy, defaults, around)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from corelane.limits.lint.custom_resources import CustomResource, below, by_kind
+from corelane.limits.lint.idle import ends_at_once, ends_soon, only_prepares_files, only_waits
 from corelane.limits.lint.located import (
     Located,
     LocatedMapping,
@@ -52,6 +53,12 @@ class ManifestContainer:
     resources: ManifestResources
     settings: tuple[ThreadSetting, ...] = ()
     """Settings of its number of threads."""
+    waits: bool = False
+    """Whether it does nothing but wait, or end."""
+    ends_soon: bool = False
+    """Whether `timeout` ends it within ten minutes."""
+    prepares_files: bool = False
+    """Whether it copies files, sets permissions and ends, which cannot leak memory."""
 
     @property
     def image(self) -> str:
@@ -72,6 +79,8 @@ class ManifestPod:
     labels: Mapping[str, LocatedMember] = field(default_factory=dict)
     embedded: bool = False
     """Whether an operator makes it, of containers that a custom resource describes in part."""
+    whole: bool = False
+    """Whether no operator or sidecar injector adds containers or amounts, as far as is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +185,7 @@ def _pod(root: LocatedMapping, kind: str, custom: CustomResource | None) -> Mani
         level,
         dict(pairs(root, *path, "metadata", "annotations")),
         dict(pairs(root, *path, "metadata", "labels")),
+        whole=custom.whole if custom else kind in POD_PATHS,
     )
 
 
@@ -206,7 +216,11 @@ def _containers(spec: Located | None) -> Iterator[ManifestContainer]:
 
 def _container(node: Located, kind: ContainerKind) -> ManifestContainer:
     own = resources(node, place(node, "resources"))
-    return ManifestContainer(text(node, "name"), kind, node, node.place, own, settings(node, own))
+    name, threads = text(node, "name"), settings(node, own)
+    waits = only_waits(node) or ends_at_once(node)
+    return ManifestContainer(
+        name, kind, node, node.place, own, threads, waits, ends_soon(node), only_prepares_files(node)
+    )
 
 
 @dataclass(frozen=True, slots=True)

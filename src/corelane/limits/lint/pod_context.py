@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final
 
 from corelane import quantity, workload
 from corelane.kernel import cfs
-from corelane.limits.lint.located import Amount, ManifestResources, items, text
+from corelane.limits.lint.idle import SOON_S
+from corelane.limits.lint.located import Amount, ManifestResources, at, items, text
 from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
 from corelane.limits.lint.policy import Policy
 from corelane.workload import ContainerKind, PodQOS, QOSClass, qos_class
@@ -110,7 +112,7 @@ def exclusive_cpus(context: PodContext, container: ManifestContainer) -> int:
     Containers of an LSE or LSR pod have the CPUs of the whole pod in common, if these are an integer.
     """
     if _koordinator_binds(context):
-        return workload.integer_cpus(_cpu_request(context), unit=10**9)
+        return workload.integer_cpus(pod_request(context, "cpu"), unit=10**9)
     if not context.policy.exclusive_cpus:
         return 0
     request = effective(context, container.resources, "cpu").request
@@ -124,13 +126,25 @@ def pod_exclusive_cpus(context: PodContext) -> int:
     return max(counts, default=0) if _koordinator_binds(context) else sum(counts)
 
 
-def _cpu_request(context: PodContext) -> int:
-    """Nano-CPUs that the whole pod needs at once."""
+def pod_request(context: PodContext, resource: str) -> int:
+    """What the scheduler reserves for the whole pod, in nano-units: the most that it asks for at once."""
     pod = context.object.pod
-    of_pod = pod.resources.request("cpu") if pod and pod.resources else 0
+    of_pod = pod.resources.request(resource) if pod and pod.resources else 0
     return of_pod or workload.peak(
-        (each.kind, effective(context, each.resources, "cpu").request) for each in containers(context)
+        (each.kind, effective(context, each.resources, resource).request) for each in containers(context)
     )
+
+
+def runs_alone(context: PodContext, container: ManifestContainer) -> bool:
+    """Whether an init container has the pod to itself, with no sidecar started before it.
+
+    Then all that the pod reserves is there for it, and the weight of the pod's cgroup is its own: shares are
+    divided level by level, and it is the only one that runs on its level.
+    """
+    if container.kind is not ContainerKind.INIT:
+        return False
+    before = takewhile(lambda each: each is not container, containers(context))
+    return all(each.kind is ContainerKind.INIT for each in before)
 
 
 def exclusive_by_class(context: PodContext) -> tuple[str, ...]:
@@ -142,6 +156,44 @@ def exclusive_by_class(context: PodContext) -> tuple[str, ...]:
 
 def _koordinator_binds(context: PodContext) -> bool:
     return context.object.koordinator_class in {PodQOS.LSE, PodQOS.LSR}
+
+
+_CRITICAL: Final = {"system-cluster-critical": 2 * 10**9, "system-node-critical": 2 * 10**9 + 1000}
+
+
+def priority(context: PodContext) -> int:
+    """The pod's priority as far as the object says it: its number, or that of a system class; else 0.
+
+    From 2,000,000,000 the kubelet does not evict it (`types.IsCriticalPod`); from 2,000,001,000 its processes
+    are among the last that the kernel kills (`types.IsNodeCriticalPod`, an `oom_score_adj` of -997).
+    """
+    pod = context.object.pod
+    spec = at(pod.node, "spec") if pod else None
+    number = text(spec, "priority")
+    if number.isdecimal():
+        return int(number[:12])
+    return _CRITICAL.get(text(spec, "priorityClassName"), 0)
+
+
+def has_priority(context: PodContext) -> bool:
+    """Whether the pod has a priority, as far as the object says: the kubelet evicts those below it first."""
+    pod = context.object.pod
+    named = text(at(pod.node, "spec"), "priorityClassName") if pod else ""
+    return bool(named) or priority(context) > 0
+
+
+def is_node_critical(context: PodContext) -> bool:
+    """Whether the kernel kills the pod's processes last."""
+    return priority(context) >= _CRITICAL["system-node-critical"]
+
+
+def ends_soon(context: PodContext, container: ManifestContainer) -> bool:
+    """Whether a deadline of ten minutes or less, `timeout`'s or the Job's, ends the container."""
+    job = at(context.object.node, *(("spec", "jobTemplate") if context.object.kind == "CronJob" else ()))
+    of_pod = at(context.object.pod.node, "spec") if context.object.pod else None
+    deadlines = (text(node, "activeDeadlineSeconds") for node in (at(job, "spec"), of_pod))
+    seconds = [int(each[:12]) for each in deadlines if each.isdecimal()]
+    return container.ends_soon or any(each <= SOON_S for each in seconds)
 
 
 def quota_lifted(context: PodContext) -> bool:
@@ -185,6 +237,21 @@ def _nano(written: str) -> int:
 def main_containers(context: PodContext) -> Iterator[ManifestContainer]:
     """Containers that run as long as the pod: app containers and sidecars."""
     return (one for one in containers(context) if one.kind is not ContainerKind.INIT)
+
+
+def highest_utilisation(
+    context: PodContext, counted: Sequence[ManifestContainer], container: str = ""
+) -> float | None:
+    """The most that these containers can use, in percent of their CPU requests.
+
+    None without limits, and for a whole pod (no `container`) to which others add containers.
+    """
+    if not container and not (context.object.pod and context.object.pod.whole):
+        return None
+    found = [effective(context, one.resources, "cpu") for one in counted]
+    if not found or not all(one.limit and one.request for one in found):
+        return None
+    return 100 * sum(one.limit for one in found) / sum(one.request for one in found)
 
 
 # What a quota costs, in closed form. n threads use a quota Q up after Q/n and then wait for the next period P

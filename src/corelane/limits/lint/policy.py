@@ -8,7 +8,9 @@ from enum import IntEnum
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from corelane.limits.lint.custom_resources import CustomResource, from_setting
+from corelane.limits.lint import custom_resources, injectors
+from corelane.limits.lint.custom_resources import CustomResource
+from corelane.limits.lint.injectors import SidecarInjector
 
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "cpuRequest": ("required", "optional"),
@@ -72,6 +74,8 @@ class Policy:
     exemptions: tuple[Exemption, ...] = ()
     custom_resources: tuple[CustomResource, ...] = ()
     """Kinds with containers beyond those that are known."""
+    sidecar_injectors: tuple[SidecarInjector, ...] = ()
+    """Injectors beyond those that are known."""
 
 
 STATIC: Final = Policy(exclusive_cpus=True)
@@ -165,7 +169,20 @@ def _custom(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
 
 def _kind(key: str, value: Any) -> CustomResource:
     try:
-        return from_setting(value)
+        return custom_resources.from_setting(value)
+    except ValueError as error:
+        raise PolicyError(f"{key}: {error}") from None
+
+
+def _injectors(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
+    if not isinstance(value, list):
+        raise PolicyError(f"{key}: {value!r} is not a list of injectors, each with pod or namespace")
+    return {"sidecar_injectors": tuple(_injector(f"{key}[{i}]", one) for i, one in enumerate(value))}
+
+
+def _injector(key: str, value: Any) -> SidecarInjector:
+    try:
+        return injectors.from_setting(value)
     except ValueError as error:
         raise PolicyError(f"{key}: {error}") from None
 
@@ -194,4 +211,5 @@ _READERS: Final = {
     "severity": _severities,
     "ignore": _exemptions,
     "customResources": _custom,
+    "sidecarInjectors": _injectors,
 }

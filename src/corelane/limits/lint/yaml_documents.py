@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import yaml
 
+from corelane.limits.lint import unrendered
 from corelane.limits.lint.located import (
     Located,
     LocatedList,
@@ -26,13 +27,19 @@ MAX_DEPTH: Final = 200
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BEGINS: Final = (yaml.StreamStartEvent, yaml.DocumentStartEvent)
 _MARKER: Final = re.compile(r"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
-_TEMPLATE: Final = re.compile(r"\{\{-?\s*[\w.\"($/*]")
 _QUOTED: Final = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
-_SOURCE: Final = re.compile(r"^# Source: (\S.*?)\s*$", re.MULTILINE)
-_ESCAPE: Final = re.compile(r"\\(u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL)
-_UNRENDERED: Final = (
-    "an unrendered Helm template ({{ … }}): render it first: helm template CHART | corelane limits lint -"
+_DEFINES: Final = tuple(
+    re.compile(rf"^{key}:[ \t]+[\"']?{value}[\"']?[ \t]*\r?$", re.MULTILINE)
+    for key, value in (
+        ("apiVersion", r"apiextensions\.k8s\.io/v1(?:beta1)?"),
+        ("kind", "CustomResourceDefinition"),
+    )
 )
+_END: Final = re.compile(r"^\.\.\.", re.MULTILINE)
+_DEFINITION: Final = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n"
+_SOURCE: Final = re.compile(r"^# Source: (\S.*?)\s*$", re.MULTILINE)
+_OBJECT: Final = re.compile(r"\s*\{")
+_ESCAPE: Final = re.compile(r"\\(u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +84,23 @@ class _Reader:
 
 
 def read(content: str) -> list[YAMLDocument | YAMLFault]:
-    """Every document of a YAML or JSON text, or why it cannot be read; empty documents are left out."""
+    """Every document of a YAML or JSON text, or why it cannot be read; empty documents are left out.
+
+    The schema in a CustomResourceDefinition, often most of a file, is not parsed: there is nothing to judge.
+    """
     found: list[YAMLDocument | YAMLFault] = []
     for first_line, chunk in _chunks(content.removeprefix("\ufeff")):
         named = _SOURCE.search(chunk)
         if not _is_empty(chunk.removeprefix("---")):
-            found.extend(_document(chunk, first_line, named[1] if named else ""))
+            if _defines(chunk):
+                chunk = _DEFINITION
+            found.extend(_document(chunk, first_line, named[1] if named else "", content))
     return found
+
+
+def _defines(chunk: str) -> bool:
+    """Whether it is one document, a CustomResourceDefinition in block style."""
+    return all(line.search(chunk) for line in _DEFINES) and not _END.search(chunk)
 
 
 def _chunks(content: str) -> Iterator[tuple[int, str]]:
@@ -105,25 +122,42 @@ def _is_empty(text: str) -> bool:
     return all(not line.strip() or line.lstrip()[0] in "#%" for line in text.splitlines())
 
 
-def _document(chunk: str, first_line: int, source: str) -> list[YAMLDocument | YAMLFault]:
+def _document(chunk: str, first_line: int, source: str, content: str) -> list[YAMLDocument | YAMLFault]:
     try:
         return [YAMLDocument(root, source) for root in _roots(chunk, first_line)]
     except _Broken as error:
-        fault = _explained(error, chunk, first_line)
+        fault = _explained(error, chunk, first_line, content)
     try:
-        return [YAMLDocument(root, source) for root in _roots(_as_yaml(chunk), first_line)]
+        parts = list(_json_values(chunk, first_line))
+        return [YAMLDocument(root, source) for line, part in parts for root in _roots(_as_yaml(part), line)]
     except (_Broken, ValueError, RecursionError):
         return [fault]
 
 
-def _explained(error: _Broken, chunk: str, first_line: int) -> YAMLFault:
-    """A template's braces, where no quotes make them text, are why a chart's file is no YAML."""
-    template = _TEMPLATE.search(_QUOTED.sub(lambda found: " " * len(found[0]), chunk))
+def _json_values(chunk: str, line: int) -> Iterator[tuple[int, str]]:
+    """JSON objects one after another, as kubectl reads them: each with its line, moved to its column.
+
+    Raises ValueError.
+    """
+    decoder, end = json.JSONDecoder(), 0
+    while begin := _OBJECT.match(chunk, end):
+        line += begin[0].count("\n")
+        at, end = begin.end() - 1, decoder.raw_decode(chunk, begin.end() - 1)[1]
+        yield line, " " * (at - chunk.rfind("\n", 0, at) - 1) + chunk[at:end]
+        line += chunk.count("\n", at, end)
+    if chunk[end:].strip():
+        raise ValueError("not JSON objects alone")
+
+
+def _explained(error: _Broken, chunk: str, first_line: int, content: str) -> YAMLFault:
+    """A template's braces, where no quotes make them text, are why its file is not YAML."""
+    template = unrendered.FIRST.search(_QUOTED.sub(lambda found: " " * len(found[0]), chunk))
     if not template:
         return YAMLFault(error.line + first_line - 1, error.column, error.message)
     before = chunk[: template.start()]
     column = template.start() - (before.rfind("\n") + 1) + 1
-    return YAMLFault(first_line + before.count("\n"), column, _UNRENDERED)
+    line = chunk[template.start() :].partition("\n")[0]
+    return YAMLFault(first_line + before.count("\n"), column, unrendered.reason(content, line))
 
 
 def _as_yaml(chunk: str) -> str:

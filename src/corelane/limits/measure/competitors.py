@@ -24,6 +24,7 @@ _MAX_DEPTH: Final = 6
 _MAX_GROUPS: Final = 512
 _ACTIVE: Final = 10.0
 """Milliseconds a second (1 % of a CPU): what used less claims no share."""
+_NOTICED: Final = 0.01
 
 Paths = tuple[str, ...]
 """The directories of one cgroup, one in each hierarchy."""
@@ -46,12 +47,14 @@ class GroupWeight:
 class Level:
     """A group on the container's path, and the groups beside it that may use some of the container's CPUs.
 
-    `loose_us` is the CPU time of processes that are in the group above itself, beside these groups.
+    `loose_us` is the CPU time of processes that are in the group above itself, beside these groups, None
+    where there are none; `elsewhere` are groups beside it that may use none of its CPUs now.
     """
 
     own: GroupWeight
     siblings: tuple[GroupWeight, ...] = ()
     loose_us: int | None = None
+    elsewhere: tuple[GroupWeight, ...] = ()
 
 
 class GroupReader:
@@ -75,18 +78,20 @@ class GroupReader:
         return tuple(levels)
 
     def _level(self, own: GroupWeight, paths: Paths, above: Paths, cpus: CPUSet | None) -> Level:
-        groups, siblings = [own], list[GroupWeight]()
+        groups, siblings, elsewhere = [own], list[GroupWeight](), list[GroupWeight]()
         for name in self._below(above):
             beside = _child(above, name)
             if beside == paths or not (group := self._group(beside, cpus)):
                 continue
             groups.append(group)
-            if cpus is None or (allowed := self._cpus(beside)) is None or allowed & cpus:
-                siblings.append(group)
+            overlaps = cpus is None or (allowed := self._cpus(beside)) is None or allowed & cpus
+            (siblings if overlaps else elsewhere).append(group)
         total, used = _used_us(above, cpus), [group.used_us for group in groups]
         known = [each for each in used if each is not None]
         loose = None if total is None or len(known) < len(used) else max(0, total - sum(known))
-        return Level(own, tuple(siblings), loose)
+        if loose and not _has_processes(self._weighted(above)):
+            loose = None  # what the groups used from their reading to that of the group above
+        return Level(own, tuple(siblings), loose, tuple(elsewhere))
 
     def _group(self, paths: Paths, cpus: CPUSet | None) -> GroupWeight | None:
         key = paths, "" if cpus is None else str(cpus)
@@ -97,9 +102,13 @@ class GroupReader:
     def _below(self, paths: Paths) -> list[str]:
         """Names of the groups below, from the hierarchy that has weights."""
         if paths not in self._names:
-            own = next((path for path in paths if _has_weights(path)), paths[0])
-            self._names[paths] = Directory(own).directories("")
+            self._names[paths] = Directory(self._weighted(paths)).directories("")
         return self._names[paths]
+
+    @staticmethod
+    def _weighted(paths: Paths) -> str:
+        """Directory in the hierarchy that has weights."""
+        return next((path for path in paths if _has_weights(path)), paths[0])
 
     def _cpus(self, paths: Paths) -> CPUSet | None:
         """CPUs of a group, or of the groups below that have the processes; None where that is unknown."""
@@ -138,6 +147,12 @@ def _is_group(path: str) -> bool:
 
 def _first(paths: Paths, name: str) -> str | None:
     return next((text for path in paths if (text := Directory(path).read(name)) is not None), None)
+
+
+def _has_processes(path: str) -> bool:
+    """Whether there are processes in the group itself; also where that cannot be read."""
+    found = Directory(path).read("cgroup.procs")
+    return found is None or bool(found.strip())
 
 
 def _has_weights(path: str) -> bool:
@@ -201,6 +216,10 @@ class Competitor:
     idle: bool = False
     loose: bool = False
 
+    @property
+    def title(self) -> str:
+        return f"{self.path} (beside its groups)" if self.loose else self.path
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -224,11 +243,19 @@ class Competition:
     competitors: tuple[Competitor, ...] = ()
     claims: tuple[Claim, ...] = ()
     """At every level of its path, the lowest first."""
+    unnamed: float = 0.0
+    """CPU time in ms a second of small competitors that are not listed, in what was read from a record."""
 
     @property
     def used(self) -> float:
         """CPU time of all competitors in milliseconds a second."""
-        return sum(one.used for one in self.competitors)
+        return sum(one.used for one in self.competitors) + self.unnamed
+
+    @property
+    def noticed(self) -> tuple[Competitor, ...]:
+        """Competitors that used a hundredth and more of what all used, those that used most first."""
+        least = _NOTICED * self.used
+        return tuple(one for one in self.competitors if one.used >= least)
 
     @property
     def relative(self) -> float:
@@ -251,14 +278,19 @@ def competition(before: Sequence[Level], after: Sequence[Level], seconds: float)
         active = sum(one.weight for one in beside if one.used >= _ACTIVE)
         found += beside
         claims.append(Claim(level.own.path, level.own.weight, active))
-        share *= level.own.weight / (level.own.weight + active)
+        share = least_share(claims)
     ordered = sorted((one for one in found if one.used > 0), key=lambda one: -one.used)
     return Competition(after[0].own.weight, share, tuple(ordered), tuple(claims))
 
 
+def least_share(claims: Iterable[Claim]) -> float:
+    """Part of its CPUs that a container gets at least while all active groups beside its path are busy."""
+    return math.prod(claim.own / (claim.own + claim.active) for claim in claims)
+
+
 def _beside(level: Level, earlier: Level, own: float, seconds: float) -> Iterator[Competitor]:
     """`own` is the weight that the container has at this level while its active siblings are busy."""
-    past = {group.path: group.used_us or 0 for group in earlier.siblings}
+    past = {group.path: group.used_us or 0 for group in (*earlier.siblings, *earlier.elsewhere)}
     for group in level.siblings:
         used = max(0, (group.used_us or 0) - past.get(group.path, 0)) / 1000 / seconds
         yield Competitor(group.path, group.weight, group.weight / own, used, group.idle)

@@ -283,6 +283,14 @@ def pressure(text: str) -> tuple[int, int | None]:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredNode:
+    """The node of a measurement, as far as advice depends on it: its CPUs, and its cgroup version."""
+
+    cpus: int
+    cgroup_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Processor:
     """What one CPU has done since boot, in clock ticks: running anything, taken by the hypervisor, idle."""
 

@@ -174,14 +174,18 @@ def _width(counted: Waits) -> float:
 
 
 def _without_idle(counted: Waits) -> float:
-    """The part of the waits during which no CPU was idle; on one CPU all of them."""
+    """The part of the waits during which no CPU was idle; on one CPU all of them.
+
+    Where no look shows it, the mean counts, less the CPUs that are idle because of the limit: at most as many
+    as it throttles.
+    """
     if counted.cpus == 1:
         return 1.0
     idle = _idle_while_waiting(counted)
     if idle is None:
-        if counted.idle is None or (counted.moments and counted.throttled):
+        if counted.idle is None:
             return 1.0
-        idle = counted.idle / _MS
+        idle = (counted.idle - counted.throttled) / _MS
     return min(1.0, max(0.0, (_IDLE_HIGH - idle) / (_IDLE_HIGH - _IDLE_LOW)))
 
 

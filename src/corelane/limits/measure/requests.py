@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
+
+_KEPT_UP: Final = 0.8
+"""The part of the requests that is answered in their time where no queue grows."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLog:
-    """Every request of a time: when it was sent, in ns from the begin, and how long it took, in ms."""
+    """Every answered request of a time: when it was sent, in ns from the begin, and how long it took, in ms.
+
+    `seconds` is the time in which they were sent; answers may come later.
+    """
 
     seconds: float
     moments: tuple[int, ...]
@@ -21,6 +28,16 @@ class RequestLog:
     @property
     def mean(self) -> float:
         return sum(self.took) / len(self.took)
+
+    @property
+    def answered(self) -> int:
+        """How many were answered in the time in which they were sent: few of a queue that grows."""
+        return sum(end <= self.seconds * 1000 for end in self._ends())
+
+    @property
+    def falls_behind(self) -> bool:
+        """Whether so many are answered later that their queue grows."""
+        return self.answered < _KEPT_UP * len(self.took)
 
     @property
     def in_flight(self) -> int:
@@ -41,10 +58,16 @@ class RequestLog:
         for _, step in self._steps():
             met += now if step > 0 else 0
             now += step
-        average = sum(self.took) / 1000 / self.seconds
+        until = self.seconds * 1000
+        waited = (
+            min(end, until) - moment / 1e6 for moment, end in zip(self.moments, self._ends(), strict=True)
+        )
+        average = sum(waited) / until
         return met / len(self.took) / average
 
     def _steps(self) -> list[tuple[float, int]]:
         begins = [(moment / 1e6, 1) for moment in self.moments]
-        ends = [(moment / 1e6 + took, -1) for moment, took in zip(self.moments, self.took, strict=True)]
-        return sorted([*begins, *ends])
+        return sorted([*begins, *((end, -1) for end in self._ends())])
+
+    def _ends(self) -> list[float]:
+        return [moment / 1e6 + took for moment, took in zip(self.moments, self.took, strict=True)]

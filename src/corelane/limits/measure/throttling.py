@@ -103,11 +103,15 @@ class Latency:
 
     @staticmethod
     def of_log(log: RequestLog) -> Latency:
-        """The latency of recorded requests."""
+        """The latency of recorded requests.
+
+        Requests in flight at the end stand for those of before the begin, unless their queue grows.
+        """
         quantiles = {
             percent: log.percentile(percent) for percent in (10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0)
         }
-        return Latency(quantiles, per_second=len(log.took) / log.seconds, log=log)
+        count = log.answered if log.falls_behind else len(log.took)
+        return Latency(quantiles, per_second=count / log.seconds, log=log)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,8 @@ class Measurement:
     latency: Latency | None = None
     competition: Competition | None = None
     """The cgroups that compete for its CPUs, with their weights; None where they were not read."""
+    request: int | None = None
+    """Its CPU request in milliCPU, where the source of the measurement has it."""
     losses: Losses | None = None
     """What held it back, by cause; None where that was not measured."""
     replicas: int = 1
@@ -142,7 +148,8 @@ class Measurement:
 
     @property
     def pod_key(self) -> tuple[str, str]:
-        return self.namespace or "default", self.pod
+        """Namespace and name of its pod; a cgroup that is given by its directory has neither."""
+        return self.namespace or ("default" if self.pod else ""), self.pod
 
     @property
     def verdict(self) -> ThrottlingVerdict | None:
@@ -333,15 +340,14 @@ class _Surroundings:
     def others(self) -> str:
         """Other processes, and which of them used most."""
         if self.load is None:
-            return "other processes"
+            return "other processes run"
         used = max(0.0, self.load.busy - self.used)
         text = f"other processes use {used:.0f} ms/s of its {self.load.cpus} CPUs"
         rivals = self.competition.competitors if self.competition else ()
         if not rivals:
             return text
         most = rivals[0]
-        name = f"{most.path} (beside its groups)" if most.loose else most.path
-        return f"{text}, most {name}: {most.used:.0f} ms/s at {most.relative:.3g} times its weight"
+        return f"{text}, most {most.title}: {most.used:.0f} ms/s at {most.relative:.3g} times its weight"
 
 
 def _waits(losses: Losses, around: _Surroundings) -> Iterator[Delay]:
@@ -354,8 +360,8 @@ def _waits(losses: Losses, around: _Surroundings) -> Iterator[Delay]:
         why = f"its own threads wait {losses.own:.0f} ms/s for each other{cpus}"
         yield DelayCause.OWN_THREADS, losses.own, why
     if losses.hypervisor >= least:
-        stolen = f"the hypervisor takes {around.load.steal:.0f} ms/s of its CPUs" if around.load else ""
-        why = f"waits {losses.hypervisor:.0f} ms/s for a CPU while {stolen}"
+        amount = f"{around.load.steal:.0f} ms/s" if around.load else "some"
+        why = f"waits {losses.hypervisor:.0f} ms/s for a CPU while the hypervisor takes {amount} of its CPUs"
         yield DelayCause.HYPERVISOR, losses.hypervisor, why
     if losses.scheduling >= least:
         why = f"its threads wait {losses.scheduling:.0f} ms/s before they start on, or move to, an idle CPU"

@@ -1,56 +1,17 @@
 """Threads, control groups and the run queues of CPUs: which thread runs next.
 
-A thread's behaviour is a generator of steps: `yield RUN, 5 * MS`, `yield SLEEP, …`, `yield POLL, channel`,
-`yield SPIN, gate`. Between two steps no time passes, so a behaviour may read the clock, take what a channel
-holds, or call what wakes other threads.
-
 Every group has a queue on every CPU (the kernel's cfs_rq), which holds its threads there and the queues of
 the groups below. A throttled queue is not in the queue above, so no thread in it is ever picked.
 """
 
-from collections import deque
-from collections.abc import Callable, Generator
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from corelane.limits.model.bandwidth import Account, BandwidthPool, CPUStat
-from corelane.limits.model.clock import Clock
+from corelane.limits.model.clock import NEVER, Clock
 from corelane.limits.model.loads import SUMMED_EVERY_NS, Load
+from corelane.limits.model.steps import Behaviour, Gate
 from corelane.limits.model.turns import NICE_0, Turns
-
-RUN: Final = 0
-"""Run for so many ns of CPU time."""
-KERNEL: Final = 1
-"""As RUN, inside a system call: with task-based throttling the thread is not throttled before its end."""
-SLEEP: Final = 2
-"""Sleep for so many ns."""
-POLL: Final = 3
-"""Wait until a channel holds something, as in epoll_wait: another thread may have taken it by then."""
-SPIN: Final = 4
-"""Run in a busy loop until a gate opens; or, after the gate's patience, sleep until it does."""
-
-Step = tuple[int, Any]
-Behaviour = Generator[Step, None, None]
-
-
-class Channel:
-    """A queue of items with sleeping threads; each item wakes the one that has slept the longest."""
-
-    __slots__ = ("items", "sleepers")
-
-    def __init__(self) -> None:
-        self.items: deque[Any] = deque()
-        self.sleepers: deque[Any] = deque()
-
-
-class Gate:
-    """A barrier: all waiting threads pass when it is opened; it is closed again for later ones."""
-
-    __slots__ = ("patience_ns", "sleepers", "spinners")
-
-    def __init__(self, patience_ns: int = 0) -> None:
-        self.patience_ns = patience_ns
-        self.sleepers: list[Any] = []
-        self.spinners: list[Any] = []
 
 
 class CPUGroup:
@@ -386,6 +347,25 @@ def pick(queue: RunQueue, turns: Turns, current: Thread | None) -> Thread | None
             return entity
         queue = entity
     return None
+
+
+def notice(thread: Thread) -> None:
+    """Let every level ask its pool for what it has used."""
+    for queue in thread.queue.levels:
+        if queue.pool is not None and not queue.throttled:
+            queue.pool.settle(queue, 0)
+
+
+def turn_left_ns(thread: Thread, turns: Turns) -> int:
+    """How long the thread, and the groups that it is in, still run where others wait: the shortest turn."""
+    entity: Thread | RunQueue = thread
+    queue: RunQueue | None = thread.queue
+    left = NEVER
+    while queue is not None:
+        if len(queue.ready) > 1:
+            left = min(left, turns.left_ns(entity))
+        entity, queue = queue, queue.parent
+    return left
 
 
 def contended(thread: Thread) -> bool:

@@ -71,6 +71,10 @@ def _checked(scenario: Scenario) -> Scenario:
                 )
             _check_limit(one.limit, f"{path}.limit", scenario.kernel)
         _check_limit(pod.limit, f"pods[{i}].limit", scenario.kernel)
+    if scenario.window_ms[0] >= scenario.seconds * 1000:
+        raise ScenarioError(
+            f"window.start: {scenario.window_ms[0]:g} ms is not before the end at {scenario.seconds:g} s"
+        )
     first = f"{names[0]}/{scenario.pods[0].containers[0].name}"
     subject = scenario.subject or first
     try:
@@ -102,9 +106,9 @@ def _machine(one: Fields) -> SimulatedMachine:
 
 def _kernel(value: Any) -> Switches:
     if not isinstance(value, Mapping):
-        return for_kernel(str(value))
+        return _version(value)
     one = Fields.of(value, "kernel")
-    base = one.take("version", lambda text: for_kernel(str(text)), LATEST)
+    base = one.take("version", _version, LATEST)
     flags = ("expiry", "burst", "clock_needs_tasks", "task_throttling", "eevdf")
     changes: dict[str, Any] = {
         name: one.take(_camel(name), fields.flag, getattr(base, name)) for name in flags
@@ -113,6 +117,13 @@ def _kernel(value: Any) -> Switches:
     changes["slice_ns"] = one.take("slice", fields.positive_time, base.slice_ns)
     one.done(" ".join(["version", "order", "slice", *map(_camel, flags)]))
     return replace(base, **changes)
+
+
+def _version(value: Any) -> Switches:
+    """YAML reads 5.10 without quotes as the number 5.1."""
+    if isinstance(value, float) and str(value).endswith((".1", ".2")):
+        raise ValueError(f'{value} may be {value} or {value}0: write it in quotes, as in "{value}0"')
+    return for_kernel(str(value))
 
 
 def _window(one: Fields) -> tuple[float, float]:
@@ -126,7 +137,7 @@ def _pod(one: Fields) -> ScenarioPod:
     name = one.take("name", fields.name)
     containers = one.list("containers", lambda value, path: _container(Fields.of(value, path)))
     limit = _limit(one, pod_limit(containers))
-    phase = one.take("phase", fields.duration, None)
+    phase = _phase(one, limit)
     one.done("name containers limit period burst phase")
     return ScenarioPod(name, containers, limit, phase)
 
@@ -141,7 +152,7 @@ def _container(one: Fields) -> ScenarioContainer:
         limit=limit,
         cpus=one.take("cpus", _cpus, None),
         pinned=one.take("pinned", fields.flag, False),
-        phase_ns=one.take("phase", fields.duration, None),
+        phase_ns=_phase(one, limit),
     )
     one.done("name request limit period burst cpus pinned phase workload workloads")
     return container
@@ -153,13 +164,22 @@ def _limit(one: Fields, default: CFSLimit | None) -> CFSLimit | None:
         del one.values["limit"]
         default = None
     milli = one.take("limit", fields.milli, None)
-    period = one.take("period", fields.positive_time, 100 * MS)
+    period = one.take("period", fields.positive_time, None)
     burst = one.take("burst", fields.duration, 0)
     if milli:
+        period = period or 100 * MS
         return CFSLimit(milli * period // 1000, period, burst)
-    if burst:
-        raise ScenarioError(f"{one.at('burst')}: a burst requires a limit")
+    for name, value in (("burst", burst), ("period", period)):
+        if value:
+            raise ScenarioError(f"{one.at(name)}: a {name} requires a limit")
     return default
+
+
+def _phase(one: Fields, limit: CFSLimit | None) -> int | None:
+    phase = one.take("phase", fields.duration, None)
+    if phase is not None and limit is None:
+        raise ScenarioError(f"{one.at('phase')}: a phase requires a limit")
+    return phase
 
 
 def _workloads(one: Fields) -> tuple[Workload, ...]:

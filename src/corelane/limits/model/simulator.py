@@ -4,7 +4,7 @@ Nothing happens between events, so a CPU is looked at only when its thread's ste
 account empty or a turn over, or when a thread arrives or is released. A tick of 0 enforces limits to the ns.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from corelane.limits.model import balancing, queues
@@ -12,18 +12,13 @@ from corelane.limits.model.bandwidth import Account, BandwidthPool, CFSLimit
 from corelane.limits.model.clock import MS, NEVER, Clock
 from corelane.limits.model.queues import (
     FULL_SPEED,
-    KERNEL,
-    POLL,
-    SLEEP,
-    Behaviour,
-    Channel,
     CPUGroup,
-    Gate,
     RunQueue,
     SimulatedCPU,
     Thread,
     queue_on,
 )
+from corelane.limits.model.steps import KERNEL, POLL, SLEEP, Behaviour, Channel, Gate
 from corelane.limits.model.switches import LATEST, Switches
 from corelane.limits.model.timeline import TimelineRecorder
 from corelane.limits.model.turns import NICE_0, Turns
@@ -135,8 +130,7 @@ class Simulator:
         """Take the behaviour's next steps; whether the thread wants to run, not to wait or to end."""
         if thread.spinning is not None:
             gate, thread.spinning = thread.spinning, None
-            gate.spinners.remove(thread)
-            gate.sleepers.append(thread)
+            gate.fall_asleep(thread)
             return False
         for kind, what in thread.steps:
             if kind <= KERNEL:
@@ -151,17 +145,10 @@ class Simulator:
                 self.clock.at(self.clock.now + what, self._awake, thread)
                 return False
             else:
-                return self._waits_at(thread, what)
+                if what.wait(thread):
+                    thread.spinning, thread.left, thread.kernel = what, what.patience_ns, False
+                return thread.spinning is what
         return False
-
-    @staticmethod
-    def _waits_at(thread: Thread, gate: Gate) -> bool:
-        if not gate.patience_ns:
-            gate.sleepers.append(thread)
-            return False
-        gate.spinners.append(thread)
-        thread.spinning, thread.left, thread.kernel = gate, gate.patience_ns, False
-        return True
 
     def _awake(self, thread: Thread, _stamp: int) -> None:
         self._wake(thread)
@@ -219,20 +206,13 @@ class Simulator:
         ticks = cpu.ticks(self.tick_ns, self.clock.now)
         self._settle(cpu, noticed=ticks)
         if thread.left <= 0 and not self._goes_on(thread):
-            self._notice(thread)
+            queues.notice(thread)
             queues.dequeue(thread, self.turns)
         elif not ticks and not any(queue.throttled for queue in thread.queue.levels):
             self._arm(cpu)
             return
         over = cpu.over if self.switches.eevdf else self.clock.now - cpu.picked >= self.turn_ns
         self._schedule(cpu, turn_over=over and bool(self.crowded & cpu.bit))
-
-    @staticmethod
-    def _notice(thread: Thread) -> None:
-        """Let every level ask its pool for what it has used."""
-        for queue in thread.queue.levels:
-            if queue.pool is not None and not queue.throttled:
-                queue.pool.settle(queue, 0)
 
     def _settle(self, cpu: SimulatedCPU, *, noticed: bool = True) -> None:
         """Charge the running thread, its group and those above for the time since the last settlement.
@@ -355,16 +335,7 @@ class Simulator:
             return cpu.picked + self.turn_ns
         if cpu.over:
             return self.clock.now
-        return cpu.settled + min(self._slices(thread))
-
-    def _slices(self, thread: Thread) -> Iterator[int]:
-        """How long the thread, and the groups that it is in, still run where others wait."""
-        entity: Thread | RunQueue = thread
-        queue: RunQueue | None = thread.queue
-        while queue is not None:
-            if len(queue.ready) > 1:
-                yield self.turns.left_ns(entity)
-            entity, queue = queue, queue.parent
+        return cpu.settled + queues.turn_left_ns(thread, self.turns)
 
     def _adjust_speeds(self, cpu: SimulatedCPU, sibling: SimulatedCPU) -> None:
         """Two siblings that both run are slower than one."""

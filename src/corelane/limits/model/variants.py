@@ -62,7 +62,7 @@ def _burst(scenario: Scenario, value: str) -> Scenario:
 
 def _period(scenario: Scenario, value: str) -> Scenario:
     """The same part of a CPU, in shorter or longer portions."""
-    period = fields.duration(value)
+    period = fields.positive_time(value)
 
     def change(one: ScenarioContainer) -> ScenarioContainer:
         limit = _limited(one)

@@ -122,5 +122,9 @@ class PodDecision:
     objective: Objective | None = None
     """The allocator's own terms for the CPUs, under policy pools."""
     nearest: NearestNode | None = None
+    nominated: str = ""
+    """The node where the pod is to be placed once pods of lower priority are gone, while it is pending."""
+    terminating: tuple[str, ...] = ()
+    """Those pods there that terminate, by namespace and name."""
     course: tuple[CourseStep, ...] = ()
     notes: tuple[str, ...] = ()

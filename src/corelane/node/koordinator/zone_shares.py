@@ -39,12 +39,7 @@ class Zones:
         self.state, self.demand, self.free = state, demand, free
         self.offered = options_of(state).zones
         self.held, self.single, self.spanned = _held(state)
-        self.available = {
-            node: _left(offered, allocated)
-            for (node, offered), allocated in zip(
-                self.offered.items(), allocated_by_zone(state).values(), strict=True
-            )
-        }
+        self.available = left_by_zone(state)
         if demand.bind_required:
             self._trim()
 
@@ -167,6 +162,12 @@ def bound_cpus(state: NodeState) -> int:
         if entry.origin is not Origin.KUBELET:
             mask |= entry.cpus.mask
     return mask
+
+
+def left_by_zone(state: NodeState) -> dict[int, Amounts]:
+    """Return what zones have left by NUMA node."""
+    zones = zip(options_of(state).zones.items(), allocated_by_zone(state).values(), strict=True)
+    return {node: _left(offered, allocated) for (node, offered), allocated in zones}
 
 
 def _left(offered: Amounts, allocated: Amounts) -> Amounts:

@@ -63,7 +63,7 @@ def admit(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
 
 def _decide(state: NodeState, request: PodRequest) -> _Admitted:
     found = pod_class(request, state.config.pools)
-    policies = _policies(state, request, found)
+    policies = policies_of(state, request, found)
     more = needed(state, request) if state.memory or state.config.devices else None
     wanted = _resources(more, request) if more else ()
     if found.bound:
@@ -87,14 +87,14 @@ def _nodes_of(state: NodeState, cpus: int) -> int:
 def binding_of(state: NodeState, request: PodRequest) -> Binding | None:
     """Return what an allocator is asked for a pod; None where it is bound to no CPU. Raises Refusal."""
     decided = pod_class(request, state.config.pools)
-    policies = _policies(state, request, decided)
+    policies = policies_of(state, request, decided)
     if not decided.bound:
         return None
     more = needed(state, request)
     return Binding(state, request, decided, policies, _resources(more, request) if more else ())
 
 
-def _policies(state: NodeState, request: PodRequest, decided: PodClass) -> Policies:
+def policies_of(state: NodeState, request: PodRequest, decided: PodClass) -> Policies:
     """Koordinator's policies that hold for the pod here. Raises Refusal where pod and node contradict."""
     options = state.config.pools
     here = NodePolicies(options.node_bind, options.strategy, options.numa)

@@ -57,7 +57,9 @@ def _without_gone(entries: Iterable[Entry], usable: int, problems: list[Problem]
     for entry in entries:
         if gone := bound_mask([entry]) & ~usable:
             entry = _noting_loss(entry, gone)
-            problems.append(problem("lost", entry, f"{named(gone)} {verb(gone)} gone: {_has(entry)}", gone))
+            problems.append(
+                problem("lost", entry, f"{named(gone)} no longer usable on this node; {_has(entry)}", gone)
+            )
         kept.append(entry)
     return kept
 
@@ -98,7 +100,7 @@ def _without_doubled(entries: Iterable[Entry], problems: list[Problem]) -> list[
     for entry, twice in claimed_before(entries):
         if twice:
             entry = _less(entry, twice)
-            text = f"{named(twice)} belonged to another as well: {_has(entry)}"
+            text = f"{named(twice)} also allocated to another container; {_has(entry)}"
             problems.append(problem("doubled", entry, text, twice))
         kept.append(entry)
     return kept
@@ -112,7 +114,7 @@ def _one_given_up(entries: list[Entry], problems: list[Problem]) -> list[Entry]:
     for entry in entries:
         if bound_mask([entry]) & cpu:
             entry = _less(entry, cpu)
-            text = f"gives {named(cpu)} to the shared pool, which had none left: {_has(entry)}"
+            text = f"{named(cpu)} moved to the shared pool, which had no CPU left; {_has(entry)}"
             problems.append(problem("pool", entry, text, cpu))
         kept.append(entry)
     return kept
@@ -129,7 +131,7 @@ def _less(entry: Entry, mask: int) -> Entry:
 
 
 def _has(entry: Entry) -> str:
-    return f"keeps {entry.cpus}" if entry.cpus else "shares the pool from now on"
+    return f"keeps {named(entry.cpus.mask)}" if entry.cpus else "runs in the shared pool"
 
 
 def _shortfall(config: NodeConfig, reserved: int) -> list[Problem]:

@@ -34,7 +34,7 @@ def admit(state: ZonesState, request: PodRequest) -> tuple[ZonesState, Decision]
 
 
 def _refusal(state: ZonesState, request: PodRequest) -> Reason | None:
-    if request.qos is QOSClass.BEST_EFFORT and not _has_devices(request):
+    if request.qos is QOSClass.BEST_EFFORT and not has_devices(request):
         return None
     if state.policy != "single-numa-node":
         return None
@@ -87,7 +87,8 @@ def _take(here: dict[str, int], amounts: Amounts, qos: QOSClass) -> None:
             here[name] -= amount
 
 
-def _has_devices(request: PodRequest) -> bool:
+def has_devices(request: PodRequest) -> bool:
+    """Return whether a pod requests resources that are not Kubernetes' own."""
     return any(is_device(name) for container in request.containers for name in requested(container))
 
 

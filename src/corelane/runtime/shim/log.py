@@ -1,10 +1,11 @@
 """A container's log, as the shim writes it."""
-# ruff: noqa: PTH104, SIM105
+# ruff: noqa: PTH102, PTH104, PTH112, PTH120, SIM105
 
 import os
 import time
 
 LONGEST_LINE = 16384  # CRI: longer lines are written in parts
+DIRECTORIES = 3  # logs/POD/CONTAINER: what lies above them is not ours to make
 
 
 class Log:
@@ -42,6 +43,8 @@ class Log:
             return
         if self.size >= self.max_bytes:
             self._rotate()
+        elif not os.fstat(self.file).st_nlink:
+            self._reopen()
         try:
             self.size += os.write(self.file, b"".join(records))
         except OSError:
@@ -54,6 +57,22 @@ class Log:
         try:
             for number in range(self.max_files - 1, 0, -1):
                 self._move(f".{number - 1}" if number > 1 else "", f".{number}")
+            self.file = self._open()
+        except OSError:
+            return
+        os.close(old)
+
+    def _reopen(self) -> None:
+        """Go on in a new file where the log was deleted; in the old one if the data directory was, too."""
+        old = self.file
+        missing: list[str] = []
+        directory = os.path.dirname(self.path)
+        while not os.path.isdir(directory) and len(missing) < DIRECTORIES:
+            missing.append(directory)
+            directory = os.path.dirname(directory)
+        try:
+            for path in reversed(missing):
+                os.mkdir(path, 0o700)
             self.file = self._open()
         except OSError:
             return

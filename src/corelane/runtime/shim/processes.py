@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import os
-import signal
+
+from .signals import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 
 from .processes import put
+from .signals import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

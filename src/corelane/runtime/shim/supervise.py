@@ -7,7 +7,6 @@ import ctypes
 import marshal
 import os
 import select
-import signal
 import sys
 import time
 
@@ -15,6 +14,7 @@ from .log import Log
 from .memory import oom_kills
 from .outcome import OutcomeRecord
 from .processes import descendants, kill_all, members, put, start_ticks
+from .signals import signal
 from .start import OOM_SCORE, Failed, start
 
 TYPE_CHECKING = False

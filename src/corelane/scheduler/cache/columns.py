@@ -14,70 +14,39 @@ from numpy.typing import NDArray
 from corelane.kube.objects import Taint
 from corelane.node import NodeState
 from corelane.node.zones.zone_state import ZonesState
+from corelane.scheduler.cache.change_log import ChangeLog, Rows
+from corelane.scheduler.cache.label_columns import UNUSED, Ids, LabelColumns
 from corelane.scheduler.cache.pods import Shape
+from corelane.scheduler.cache.row_kinds import RowKinds
 from corelane.scheduler.cache.states import CanonicalState, Fact
+from corelane.scheduler.cache.zone_columns import ZoneColumns
 
-Rows: TypeAlias = NDArray[np.intp]
+__all__ = [
+    "ABSENT",
+    "CPU",
+    "MEMORY",
+    "PODS",
+    "UNUSED",
+    "Columns",
+    "Ids",
+    "Integers",
+    "Mask",
+    "Rows",
+    "Scores",
+    "at",
+]
+
 Mask: TypeAlias = NDArray[np.bool_]
 Scores: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
-Ids: TypeAlias = NDArray[np.int32]
 
 CPU: Final = 0
 MEMORY: Final = 1
 PODS: Final = 2
 """Columns of amounts; of pods, 1 is requested for each pod."""
 ABSENT: Final = -1
-"""In label columns: the node does not have the label."""
-UNUSED: Final = -2
-"""Id of a value that no node has."""
-_NO_ROWS: Final = np.array([], dtype=np.intp)
+"""Of a resource: no node or pod has it; of a state: nothing is known of the node."""
 _FIRST_ROWS: Final = 64
-_FIRST_ZONES: Final = 4
-_LOGGED: Final = 1 << 15
-
-
-class ChangeLog:
-    """Rows that changed, with a position that only grows; only the latest changes are kept."""
-
-    __slots__ = ("_first", "_rows")
-
-    def __init__(self) -> None:
-        self._first = 0
-        self._rows: list[int] = []
-
-    @property
-    def position(self) -> int:
-        """Position after the last change."""
-        return self._first + len(self._rows)
-
-    def add(self, row: int) -> None:
-        self._rows.append(row)
-        if len(self._rows) > 2 * _LOGGED:
-            del self._rows[:_LOGGED]
-            self._first += _LOGGED
-
-    def since(self, position: int) -> Rows | None:
-        """Return the rows changed since, each once and ascending; None where it is no longer known."""
-        if position == self.position:
-            return _NO_ROWS
-        if position < self._first:
-            return None
-        return np.array(sorted(set(self._rows[position - self._first :])), dtype=np.intp)
-
-
-class LabelColumn:
-    """One label of all nodes: the id of its value by row, and the ids of values."""
-
-    __slots__ = ("ids", "values")
-
-    def __init__(self, capacity: int) -> None:
-        self.ids: Ids = np.full(capacity, ABSENT, dtype=np.int32)
-        self.values: dict[str, int] = {}
-
-    def put(self, row: int, value: str | None) -> None:
-        known = self.values
-        self.ids[row] = ABSENT if value is None else known.setdefault(value, len(known))
 
 
 class Columns:
@@ -89,13 +58,13 @@ class Columns:
         """Name of each row's node."""
         self._free: list[int] = []
         self._resources: dict[str, int] = {}
-        self._labels: dict[str, LabelColumn] = {}
-        self._labels_of: list[Mapping[str, str]] = []
+        self._labels = LabelColumns(self.capacity)
         self._taint_ids: dict[tuple[Taint, ...], int] = {}
         self.taint_sets: list[tuple[Taint, ...]] = []
         """By the ids in `taints`."""
-        self._zones: dict[str, tuple[Callable[[CanonicalState], Sequence[int]], Integers]] = {}
+        self._zones = ZoneColumns(self.capacity)
         self._states: list[CanonicalState | None] = []
+        self.kinds = RowKinds()
         self.nodes_log = ChangeLog()
         """Changes of Node objects."""
         self.pods_log = ChangeLog()
@@ -106,14 +75,16 @@ class Columns:
         self.taints: Ids = np.zeros(self.capacity, dtype=np.int32)
         self.pods: Integers = np.zeros(self.capacity, dtype=np.int64)
         """Number of pods."""
-        self._amounts: dict[int, Integers] = {}
-        """What pods request, by the id of their shape."""
+        self._amounts: dict[int, tuple[Integers, Integers]] = {}
+        """What pods request, and what counts for scores, by the id of their shape."""
         self.allocatable: Integers = np.zeros((self.capacity, 4), dtype=np.int64)
         self.requested: Integers = np.zeros((self.capacity, 4), dtype=np.int64)
         self.left: Integers = np.zeros((self.capacity, 4), dtype=np.int64)
         """Allocatable and not requested."""
+        self.scored: Integers = np.zeros((self.capacity, 2), dtype=np.int64)
+        """MilliCPU and bytes of memory by `Shape.scored`."""
         self.used = np.zeros((self.capacity, 2))
-        """The share of CPU and memory that is requested; 0 where nothing is allocatable."""
+        """The share of CPU and memory that counts for scores; 0 where nothing is allocatable."""
         self.weighed = np.ones(self.capacity)
         """Number of CPU and memory that are allocatable, at least 1."""
         self.share = np.zeros((self.capacity, 2))
@@ -164,8 +135,9 @@ class Columns:
         else:
             row = len(self.names)
             self.names.append(name)
-            self._labels_of.append({})
+            self._labels.new_row()
             self._states.append(None)
+            self.kinds.add()
             if row == self.capacity:
                 self._grow()
         self._sorted = False
@@ -174,8 +146,8 @@ class Columns:
     def free_row(self, row: int) -> None:
         """Give up a row: nothing is known of its node any more."""
         self.put_node(row, None, {}, {}, ())
-        for values in (self.pods, self.requested, self.left, self.used, self.admitted, self.order):
-            values[row] = 0
+        for name in _OF_PODS:
+            getattr(self, name)[row] = 0
         self.state[row], self._states[row] = ABSENT, None
         self.names[row] = ""
         self._free.append(row)
@@ -185,6 +157,11 @@ class Columns:
         if self._live_rows is None:
             self._live_rows = np.flatnonzero(self.live[: len(self.names)])
         return self._live_rows
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether some row has no Node object."""
+        return len(self.live_rows()) < len(self.names)
 
     def sort(self) -> None:
         """Bring `order` up to date with new names."""
@@ -198,11 +175,8 @@ class Columns:
         self.capacity *= 2
         for name in _BY_ROW:
             setattr(self, name, _longer(getattr(self, name), self.capacity))
-        for column in self._labels.values():
-            column.ids = _longer(column.ids, self.capacity, ABSENT)
-        self._zones = {
-            name: (amounts, _longer(values, self.capacity)) for name, (amounts, values) in self._zones.items()
-        }
+        self._labels.grow(self.capacity)
+        self._zones.grow(self.capacity)
 
     # Node objects.
 
@@ -220,10 +194,9 @@ class Columns:
             self._live_rows = None
         self.unschedulable[row] = bool(unschedulable)
         self.taints[row] = self._taint_id(taints)
-        self._labels_of[row] = labels
-        for key, column in self._labels.items():
-            column.put(row, labels.get(key))
+        self._labels.put(row, labels)
         self._put_amounts(row, allocatable)
+        self.kinds.changed(row)
         self.nodes_log.add(row)
 
     def _taint_id(self, taints: tuple[Taint, ...]) -> int:
@@ -240,28 +213,21 @@ class Columns:
         for index in (CPU, MEMORY):
             amount = int(self.allocatable[row, index])
             self.share[row, index] = 1 / amount if amount > 0 else 0.0
-            self.used[row, index] = self.requested[row, index] * self.share[row, index]
+            self.used[row, index] = self.scored[row, index] * self.share[row, index]
         self.left[row] = self.allocatable[row] - self.requested[row]
         self.weighed[row] = max(1, int(np.count_nonzero(self.share[row])))
 
     def label(self, key: str) -> Ids:
-        """Return the ids of a label's values by row, `ABSENT` for nodes without it."""
-        column = self._labels.get(key)
-        if column is None:
-            column = self._labels[key] = LabelColumn(self.capacity)
-            for row, labels in enumerate(self._labels_of):
-                column.put(row, labels.get(key))
-        return column.ids
+        """Return the ids of a label's values by row, `label_columns.ABSENT` for nodes without it."""
+        return self._labels.ids(key)
 
     def label_value(self, key: str, value: str) -> int:
         """Return the id of a label's value, `UNUSED` where no node had it."""
-        self.label(key)
-        return self._labels[key].values.get(value, UNUSED)
+        return self._labels.value(key, value)
 
     def label_values(self, key: str) -> Mapping[str, int]:
         """Return the ids of all values of a label."""
-        self.label(key)
-        return self._labels[key].values
+        return self._labels.values(key)
 
     # Pods.
 
@@ -292,25 +258,27 @@ class Columns:
         amounts = self._amounts.get(shape.id)
         if amounts is None:
             amounts = self._amounts_of(shape)
-        if sign < 0:
-            amounts = -amounts
+        of_pod, of_scores = amounts if sign > 0 else (-amounts[0], -amounts[1])
+        self.kinds.changed(row)
         self.pods[row] += sign
         self.order[row] += sign << _PODS_SHIFT
-        requested = self.requested[row]
-        requested += amounts
-        self.left[row] -= amounts
-        self.used[row] = requested[:PODS] * self.share[row]
+        requested, left, scored = self.requested[row], self.left[row], self.scored[row]
+        requested += of_pod
+        left -= of_pod
+        scored += of_scores
+        np.multiply(scored, self.share[row], self.used[row])
 
-    def _amounts_of(self, shape: Shape) -> Integers:
-        """What a pod of the shape requests, in the order of the columns, and 1 pod."""
+    def _amounts_of(self, shape: Shape) -> tuple[Integers, Integers]:
+        """What a pod of the shape requests, in the order of the columns, and 1 pod; what scores count."""
         if len(self._amounts) >= _MOST_SHAPES:
             self._amounts.clear()
         indices = [self.add_column(name) for name in shape.requests]
         amounts = np.zeros(self.requested.shape[1], dtype=np.int64)
         amounts[indices] = [min(amount, _MOST_REQUESTED) for amount in shape.requests.values()]
         amounts[PODS] += 1
-        self._amounts[shape.id] = amounts
-        return amounts
+        scored = np.array([min(amount, _MOST_REQUESTED) for amount in shape.scored], dtype=np.int64)
+        self._amounts[shape.id] = amounts, scored
+        return amounts, scored
 
     # CPUs.
 
@@ -326,6 +294,7 @@ class Columns:
         self.admitted[row] = admitted = _int64(admitted)
         self.room[row] = _int64(state.capacity - admitted)
         self.unknown[row] = unknown
+        self.kinds.changed(row)
         before = self._states[row]
         if before is not state:
             self._states[row] = state
@@ -333,8 +302,7 @@ class Columns:
             self.facts[row] = state.facts
             if before is None or before.config != state.config:
                 self._put_config(row, state)
-            for name in self._zones:
-                self._put_zones(name, row, state)
+            self._zones.put(row, state)
         self.pods_log.add(row)
 
     def _put_config(self, row: int, state: CanonicalState) -> None:
@@ -356,25 +324,13 @@ class Columns:
         """Return the canonical state of a row's CPUs."""
         return self._states[row]
 
-    def zones(self, name: str, amounts: Callable[[CanonicalState], Sequence[int]]) -> Integers:
+    def zones(self, name: str, numbers: Callable[[CanonicalState], Sequence[int]]) -> Integers:
         """Return a column with a number for each NUMA node of each row, 0 beyond the last; `name` is any."""
-        if name not in self._zones:
-            self._zones[name] = amounts, np.zeros((self.capacity, _FIRST_ZONES), dtype=np.int64)
-            for row, state in enumerate(self._states):
-                if state is not None:
-                    self._put_zones(name, row, state)
-        return self._zones[name][1]
+        return self._zones.numbers(name, numbers, self._states)
 
-    def _put_zones(self, name: str, row: int, state: CanonicalState) -> None:
-        make, values = self._zones[name]
-        amounts = state.zones.get(name)
-        if amounts is None:
-            amounts = state.zones[name] = np.array(make(state), dtype=np.int64)
-        while len(amounts) > values.shape[1]:
-            values = _wider(values)
-            self._zones[name] = make, values
-        values[row, : len(amounts)] = amounts
-        values[row, len(amounts) :] = 0
+    def amounts(self) -> Integers:
+        """Return what is left, by row, NUMA node (first the node as a whole) and resource: `zone_table`."""
+        return self._zones.amounts
 
 
 _BY_ROW: Final = (
@@ -384,6 +340,7 @@ _BY_ROW: Final = (
     "pods",
     "allocatable",
     "requested",
+    "scored",
     "admitted",
     "room",
     "share",
@@ -398,10 +355,18 @@ _BY_ROW: Final = (
     "facts",
     "order",
 )
+_OF_PODS: Final = ("pods", "requested", "left", "scored", "used", "admitted", "order")
 _MOST: Final = (1 << 62) - 1
 _MOST_REQUESTED: Final = 1 << 52
 _MOST_SHAPES: Final = 4096
 _PODS_SHIFT: Final = 32
+
+
+def at(values: NDArray[Any], rows: Rows) -> NDArray[Any]:
+    """Return the values of ascending rows: of all rows without a copy."""
+    if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
+        return values[rows[0] : rows[-1] + 1]
+    return values[rows]
 
 
 def _int64(amount: int) -> int:

@@ -58,6 +58,9 @@ class ImageIndex:
         self._images: dict[tuple[str, ...], _Holders] = {}
         self._by_name: dict[str, list[_Holders]] = {}
 
+    def __len__(self) -> int:
+        return len(self._by_name)
+
     def put(self, row: int, images: tuple[ContainerImage, ...]) -> None:
         """Set the images of a node."""
         old = self._of_row.get(row, ())

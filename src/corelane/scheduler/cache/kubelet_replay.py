@@ -16,18 +16,30 @@ from corelane.workload import BindPolicy, CPUPolicy, NUMAPolicy, PodQOS, PodRequ
 
 _EXCLUSIVE: Final = frozenset({PodQOS.LSE, PodQOS.LSR, CPUPolicy.EXCLUSIVE, CPUPolicy.IMMOVABLE})
 
+_LEFT_TO_THE_KUBELET: Final = frozenset({Code.POD_NOT_MULTIPLE_OF_CORE, Code.BIND_POLICY_NEEDS_SMT})
+"""Whether CPUs are whole cores is seen by what it chooses; without SMT each CPU is one, and spread too."""
+
 
 def admit(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
     """Return the state that the kubelet will be in, and the decision.
 
     The pod options of the state's settings are the kubelet's policies in Koordinator's words.
     """
-    refusal = class_refusal(request) or _conflict(state, request)
-    if refusal:
-        return state, Decision(False, refusal, shared=state.shared_pool)
+    if reason := refusal(state, request):
+        return state, Decision(False, reason, shared=state.shared_pool)
     after, decision = nodes.admit(state, request)
     missed = _missed(after, request, decision)
     return (state, Decision(False, missed, shared=state.shared_pool)) if missed else (after, decision)
+
+
+def replayed(state: NodeState) -> bool:
+    """Return whether a node is of this kind."""
+    return state.config.exact and state.config.policy == "static" and state.config.koordinator is None
+
+
+def refusal(state: NodeState, request: PodRequest) -> Reason | None:
+    """Return why the pod contradicts the node's settings, whatever runs there."""
+    return class_refusal(request) or _conflict(state, request)
 
 
 def class_refusal(request: PodRequest) -> Reason | None:
@@ -51,7 +63,7 @@ def _conflict(state: NodeState, request: PodRequest) -> Reason | None:
         most_threads=topology.threads,
         as_code=True,
     )
-    return found if isinstance(found, Reason) and found.code is not Code.POD_NOT_MULTIPLE_OF_CORE else None
+    return found if isinstance(found, Reason) and found.code not in _LEFT_TO_THE_KUBELET else None
 
 
 def _missed(after: NodeState, request: PodRequest, decision: Decision) -> Reason | None:

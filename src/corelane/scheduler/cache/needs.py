@@ -1,6 +1,7 @@
 """What a pod of some shape needs at least of a node with given settings: necessary conditions."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -8,18 +9,25 @@ from numpy.typing import NDArray
 
 from corelane.node import NodeState
 from corelane.node.entries import Sharing
-from corelane.node.koordinator.pod_demand import PodDemand, pod_demand
-from corelane.node.pools.classes import PodClass, pod_class
-from corelane.node.pools.pool_admission import binding_of
+from corelane.node.koordinator.pod_demand import PodDemand, pod_amounts, pod_demand
+from corelane.node.pools.classes import pod_class
+from corelane.node.pools.pool_admission import binding_of, policies_of
+from corelane.node.pools.zones import check_rules_need_cpus
 from corelane.reasons import Refusal
-from corelane.scheduler.cache.columns import Columns, Scores
+from corelane.scheduler.cache import kubelet_replay, zone_needs
+from corelane.scheduler.cache.columns import Columns, Mask, Rows, Scores
 from corelane.scheduler.cache.node_kinds import requests_exclusive_cpus
 from corelane.scheduler.cache.pods import Shape
 from corelane.scheduler.cache.states import CanonicalState, Fact
 from corelane.scheduler.cache.zone_amounts import UncountedState
-from corelane.workload import BindPolicy, NUMAPolicy, PodRequest, peak
+from corelane.scheduler.cache.zone_needs import ZoneNeeds, simplified
+from corelane.scheduler.cache.zone_table import FREE, ResourceIndex
+from corelane.workload import BindPolicy, PodRequest, peak
 
 MOST_SHAPES: Final = 4096
+_IMPOSSIBLE: Final = 2
+"""More than the fact COUNTED ever is."""
+_NO_AMOUNTS: Final = ZoneNeeds()
 _POOLS: Final = {Sharing.BEST_EFFORT: Fact.BEST_EFFORT, Sharing.SYSTEM: Fact.SYSTEM}
 
 
@@ -36,6 +44,8 @@ class Needs:
     """Whether its CPUs are to lie on cores of their own."""
     demand: PodDemand | None = None
     """What it asks of a node that is judged by Koordinator's rules."""
+    amounts: ZoneNeeds = _NO_AMOUNTS
+    """What it needs beside, of the node and of NUMA nodes."""
 
 
 def needs_of(canonical: CanonicalState, shape: Shape) -> Needs:
@@ -47,7 +57,9 @@ def needs_of(canonical: CanonicalState, shape: Shape) -> Needs:
         least[Fact.COUNTED] = int(requests_exclusive_cpus(request))
         return Needs(least)
     if not isinstance(state, NodeState):
-        return Needs(least)
+        if not state.crane and kubelet_replay.class_refusal(request):
+            return _never(least)
+        return _with_amounts(Needs(least), zone_needs.of_zones(state, request))
     if state.config.koordinator is not None:
         return _of_koordinator(canonical, shape, least)
     if state.config.policy == "pools":
@@ -55,58 +67,73 @@ def needs_of(canonical: CanonicalState, shape: Shape) -> Needs:
     return _of_static(state, request, least)
 
 
+def _never(least: NDArray[np.int64], pool: Fact | None = None) -> Needs:
+    """Of a pod that contradicts the settings: no state of such a node admits it, and `admit` says why."""
+    least[Fact.COUNTED] = _IMPOSSIBLE
+    return Needs(least, pool=pool)
+
+
+def _with_amounts(found: Needs, amounts: ZoneNeeds) -> Needs:
+    """CPUs that no other amount goes with are compared as facts."""
+    zones, alone = simplified(amounts.zones)
+    node = {name: n for name, n in amounts.node.items() if n > 0}
+    least = found.least
+    least[Fact.FREE] = max(least[Fact.FREE], node.pop(FREE, 0))
+    least[Fact.FREE_ZONE] = max(least[Fact.FREE_ZONE], alone)
+    return replace(found, amounts=ZoneNeeds(node, tuple(zones)))
+
+
 def _of_koordinator(canonical: CanonicalState, shape: Shape, least: NDArray[np.int64]) -> Needs:
     """Gocrane's `cpu-policy` may have the pod judged by other rules."""
     state, request = canonical.state, shape.request
     assert isinstance(state, NodeState)
     assert request is not None
+    if not by_koordinator(canonical, shape):
+        return Needs(least, pool=Fact.SHARED)
     try:
         demand = pod_demand(state, request)
     except Refusal:
-        return Needs(least, pool=Fact.SHARED)  # `admit` says it in words.
-    if not by_koordinator(canonical, shape):
-        return Needs(least, pool=Fact.SHARED)
-    if not demand.cpus:
-        return Needs(least, pool=Fact.SHARED, demand=demand)
-    least[Fact.FREE] = demand.cpus
-    if demand.numa is NUMAPolicy.SINGLE_NUMA_NODE:
-        least[Fact.FREE_ZONE] = demand.cpus
-    return Needs(least, demand.cpus, spread=demand.bind is BindPolicy.SPREAD_BY_PCPUS, demand=demand)
+        some = any(pod_amounts(request).values())
+        return _never(least, Fact.SHARED) if some else Needs(least, pool=Fact.SHARED)
+    amounts = zone_needs.of_koordinator(state, request, demand)
+    spread = demand.bind is BindPolicy.SPREAD_BY_PCPUS
+    if demand.cpus:
+        return _with_amounts(Needs(least, demand.cpus, spread=spread, demand=demand), amounts)
+    return _with_amounts(Needs(least, pool=Fact.SHARED, demand=demand), amounts)
 
 
 def _of_pools(state: NodeState, request: PodRequest, least: NDArray[np.int64]) -> Needs:
     try:
         found = pod_class(request, state.config.pools)
+        policies = policies_of(state, request, found)
         if not found.bound:
-            return Needs(least, pool=_POOLS.get(found.sharing, Fact.SHARED))
+            check_rules_need_cpus(request, found)
+            amounts = zone_needs.of_pools(state, request, found, policies.numa)
+            return _with_amounts(Needs(least, pool=_POOLS.get(found.sharing, Fact.SHARED)), amounts)
         binding = binding_of(state, request)
     except Refusal:
-        return Needs(least, pool=Fact.SHARED)  # `admit` says it in words.
+        return _never(least, Fact.SHARED)
     assert binding is not None
     cpus = found.cpus(request)
-    least[Fact.FREE] = cpus
-    if binding.demand.numa is NUMAPolicy.SINGLE_NUMA_NODE:
-        least[Fact.FREE_ZONE] = _together(found, cpus)
-    return Needs(least, cpus, spread=binding.demand.spread)
-
-
-def _together(found: PodClass, cpus: int) -> int:
-    """CPUs that must come from one NUMA node, at least."""
-    return cpus if found.common else max(found.own.values(), default=0)
+    amounts = zone_needs.of_binding(state, request, binding)
+    return _with_amounts(Needs(least, cpus, spread=binding.demand.spread), amounts)
 
 
 def _of_static(state: NodeState, request: PodRequest, least: NDArray[np.int64]) -> Needs:
+    if kubelet_replay.replayed(state) and kubelet_replay.refusal(state, request):
+        return _never(least, Fact.SHARED)
+    amounts = zone_needs.of_static(state, request)
     if state.config.policy == "none":
-        return Needs(least, pool=Fact.SHARED)
-    gate = state.config.pod_level
-    sizes = [(one.kind, request.exclusive_cpus(one, gate=gate)) for one in request.containers]
+        return _with_amounts(Needs(least, pool=Fact.SHARED), amounts)
+    sizes = zone_needs.exclusive_sizes(state, request)
     largest, cpus = max((size for _, size in sizes), default=0), peak(sizes)
     if not largest:
-        return Needs(least, pool=Fact.SHARED)
+        return _with_amounts(Needs(least, pool=Fact.SHARED), amounts)
+    threads = state.topology.cpus_per_core
+    if state.config.options.full_pcpus_only and any(size % threads for _, size in sizes):
+        return _never(least)
     least[Fact.FREE] = largest if state.config.exact else cpus
-    if state.config.numa.policy == "single-numa-node":
-        least[Fact.FREE_ZONE] = largest
-    return Needs(least, cpus)
+    return _with_amounts(Needs(least, cpus), amounts)
 
 
 @dataclass(slots=True)
@@ -121,10 +148,15 @@ class NeedsTable:
     pool: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """The fact that is the size of its pool."""
 
+    zones: NDArray[np.int64] | None = None
+    """Amounts needed of the node and then of some NUMA node each, by configuration, need and column of
+    `zone_table`; None where none are needed."""
     resources: NDArray[np.int64] | None = None
     """What must be left of each resource, in the order of the columns; see `NodeResourcesFit`."""
+    needed: list[tuple[int, int]] = field(default_factory=list)
+    """The same without the others: the column and the amount."""
     scored: NDArray[np.float64] | None = None
-    """MilliCPU and bytes of memory that are requested."""
+    """MilliCPU and bytes of memory that count for scores."""
     always_bound: bool = False
     """Whether it is bound to CPUs with all settings."""
     koordinator: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
@@ -133,9 +165,9 @@ class NeedsTable:
     """Whether it is so with some settings."""
 
     def scored_requests(self, shape: Shape) -> NDArray[np.float64]:
-        """Return the milliCPU and bytes of memory that pods of the shape request."""
+        """Return the milliCPU and bytes of memory of the shape's pods that count for scores."""
         if self.scored is None:
-            self.scored = np.array([float(shape.requests.get(name, 0)) for name in ("cpu", "memory")])
+            self.scored = np.array(shape.scored, dtype=np.float64)
         return self.scored
 
     def with_koordinators(self, found: Scores, config: NDArray[np.int32], score: float) -> Scores:
@@ -148,12 +180,45 @@ class NeedsTable:
         """Add what new configurations need."""
         for canonical in columns.configs[len(self.by_config) :]:
             self.by_config.append(needs_of(canonical, shape))
+        self.zones = _padded([one.amounts for one in self.by_config], columns.configs[0].resources)
         self.table = np.array([one.least for one in self.by_config], dtype=np.int64)
         self.cpus = np.array([one.cpus for one in self.by_config], dtype=np.int64)
         self.always_bound = bool(self.cpus.all())
         self.koordinator = np.array([one.demand is not None for one in self.by_config], dtype=np.bool_)
         self.any_koordinator = bool(self.koordinator.any())
         self.pool = np.array([one.pool or Fact.SHARED for one in self.by_config], dtype=np.int64)
+
+
+def _padded(amounts: Sequence[ZoneNeeds], index: ResourceIndex) -> NDArray[np.int64] | None:
+    if not any(one.node or one.zones for one in amounts):
+        return None
+    for name in {name for one in amounts for part in (one.node, *one.zones) for name in part}:
+        index.column(name)
+    most = max(len(one.zones) for one in amounts)
+    found = np.zeros((len(amounts), 1 + most, len(index)), dtype=np.int64)
+    for config, one in enumerate(amounts):
+        for place, part in enumerate((one.node, *one.zones)):
+            found[config, place] = index.vector(part)
+    return found
+
+
+def enough(columns: Columns, shape: Shape, rows: Rows) -> Mask:
+    """Return which rows have all that pods of a shape need at least; the others admit none."""
+    table = needs(columns, shape)
+    config = columns.config[rows]
+    least = table.table.take(config, 0)
+    found: Mask = np.logical_and.reduce(columns.facts.take(rows, 0) >= least, axis=1)
+    if table.zones is None:
+        return found
+    needed = table.zones.take(config, 0)
+    left = columns.amounts().take(rows, 0)
+    width = min(needed.shape[2], left.shape[2])
+    needed, left = needed[:, :, :width], left[:, :, :width]
+    found &= np.logical_and.reduce(left[:, 0] >= needed[:, 0], axis=1)
+    for place in range(1, needed.shape[1]):
+        zones: Mask = np.logical_and.reduce(left[:, 1:] >= needed[:, place, None], axis=2)
+        found &= np.logical_or.reduce(zones, axis=1)
+    return found
 
 
 def by_koordinator(canonical: CanonicalState, shape: Shape) -> bool:

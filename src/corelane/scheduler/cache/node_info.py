@@ -43,6 +43,8 @@ class NodeInfo:
         "pods",
         "requested",
         "row",
+        "scored_cpu",
+        "scored_memory",
         "taints",
         "topology",
         "unreadable",
@@ -67,6 +69,8 @@ class NodeInfo:
         self.unreadable: dict[str, PodInfo] = {}
         """Pods that do not say which CPUs they have; see `unknown_pod`."""
         self.requested: dict[str, int] = {}
+        self.scored_cpu = self.scored_memory = 0
+        """Of the pods' `Shape.scored`."""
         self.allocatable: dict[str, int] = {}
         self.taints: tuple[Taint, ...] = ()
         """The Node's taints, and those that follow from its conditions."""
@@ -128,7 +132,7 @@ class NodeInfo:
         """The published state with all claims, under their UIDs and names."""
         if self._state is None:
             self._state = self.cpus.state
-            self._unapplied = sorted(self.pods.values(), key=self._is_fact, reverse=True)
+            self._unapplied = sorted(self.pods.values(), key=self._rank)
         for info in self._unapplied:
             if (request := info.request) is not None and info.uid not in self.counted:
                 self._state = node_kinds.running(self._state, request, recorded=self._is_fact(info))
@@ -287,6 +291,14 @@ class NodeInfo:
         status = self.node.status
         return max(0, -(-(_milli(status.capacity) - _milli(status.allocatable)) // 1000))
 
+    def _rank(self, info: PodInfo) -> tuple[bool, str]:
+        """The order in which pods are counted: recorded CPUs first, then as the kubelet started them.
+
+        It gave CPUs in that order; after a restart, pods are listed by name.
+        """
+        replayed = self.cpus.kind is NodeKind.KUBELET_REPLAY
+        return not self._is_fact(info), (info.pod.status.start_time or "~") if replayed else ""
+
     def _is_fact(self, info: PodInfo) -> bool:
         """Whether a pod's annotations, or its claim, tell its CPUs, and no agent's ledger does.
 
@@ -336,7 +348,7 @@ class NodeInfo:
             return self._of_state()
         self._canonical = self._states.intern(published)
         self._admitted = published.requested if isinstance(published, NodeState) else 0
-        for info in sorted(claims, key=self._is_fact, reverse=True):
+        for info in sorted(claims, key=self._rank):
             self._apply(info)
         return self._canonical, self._admitted
 
@@ -363,6 +375,9 @@ class NodeInfo:
     def _count(self, info: PodInfo, sign: int) -> None:
         for name, amount in info.requests.items():
             self.requested[name] = self.requested.get(name, 0) + sign * amount
+        cpu, memory = info.shape.scored
+        self.scored_cpu += sign * cpu
+        self.scored_memory += sign * memory
 
 
 def _same_request(old: PodInfo, new: PodInfo) -> bool:

@@ -181,8 +181,7 @@ def _judge(state: NodeState) -> Callable[[NodeState, PodRequest], tuple[NodeStat
     """Settings that answer exactly as another program does are not those of corelane's agent."""
     if state.config.koordinator is not None:
         return _admit_as_koordinator
-    replayed = state.config.exact and state.config.policy == "static"
-    return kubelet_replay.admit if replayed else nodes.admit
+    return kubelet_replay.admit if kubelet_replay.replayed(state) else nodes.admit
 
 
 def _admit_as_koordinator(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:

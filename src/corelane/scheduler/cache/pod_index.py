@@ -25,7 +25,7 @@ from corelane.kube.pod import Pod
 from corelane.scheduler.cache.label_rules import PodSet, Term, holds
 from corelane.scheduler.cache.objects import ClusterObjects
 from corelane.scheduler.cache.pod_counts import Counts
-from corelane.scheduler.cache.pod_facts import NO_FACTS, Affinities, HostPort
+from corelane.scheduler.cache.pod_facts import NO_FACTS, Affinities, HostPort, is_disk
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.cache.topology import Topology
 
@@ -67,7 +67,9 @@ class PodClass:
     owned_version: int = -1
 
 
-class _Counted(Struct, frozen=True):
+class _Counted(Struct, gc=False):
+    """One for each pod on a node: changed in place, and nothing for the garbage collector to walk."""
+
     info: PodInfo
     row: int
     of: PodClass
@@ -106,6 +108,8 @@ class PodIndex:
         """How many volumes of pods on nodes name the claim, by namespace and name."""
         self.ports: dict[tuple[int, str], dict[int, dict[str, int]]] = {}
         """Host ports of pods on nodes: port and protocol to row to address to number."""
+        self.disks: dict[int, int] = {}
+        """Number of pods with volumes that one pod of a node uses at a time, by row."""
         self._objects = objects
         self._pods: dict[str, _Counted] = {}
         self._classes: dict[tuple[str, bool, tuple[tuple[str, str], ...]], PodClass] = {}
@@ -144,6 +148,10 @@ class PodIndex:
             self._counts_of(owned).add(row, number)
         for port in info.facts.host_ports:
             self._add_port(port, row, number)
+        if info.facts.volumes and any(map(is_disk, info.pod.spec.volumes)):
+            self.disks[row] = self.disks.get(row, 0) + number
+            if not self.disks[row]:
+                del self.disks[row]
         for name in info.facts.claims:
             key = info.pod.metadata.namespace, name
             self.claims[key] = self.claims.get(key, 0) + number
@@ -266,7 +274,7 @@ class PodIndex:
         if not old.rows[row]:
             del old.rows[row]
             self._remove_if_empty(old)
-        self._pods[uid] = _Counted(counted.info, row, of)
+        counted.of = of
 
     def namespace_changed(self, name: str) -> None:
         """Forget what followed from the labels of a namespace."""

@@ -38,6 +38,8 @@ _encoder: Final = msgspec.json.Encoder(order="deterministic")
 _ids: Final = count(1)
 _MOST: Final = 1 << 52
 """Larger requests fit nowhere, as this one; columns hold sums of it."""
+_WITHOUT_REQUEST: Final = MappingProxyType({"cpu": 100, "memory": 200 << 20})
+"""What a container without a request counts for scores (upstream: pkg/scheduler/util/pod_resources.go)."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -53,6 +55,8 @@ class Shape:
     """Without UID, name and proposal; None where the pod is invalid, and `problem` says why."""
     requests: Mapping[str, int]
     problem: str = ""
+    scored: tuple[int, int] = (0, 0)
+    """MilliCPU and bytes of memory that count for scores, also of containers without requests."""
     milli: int = field(init=False)
     """MilliCPU that a node's ledger counts for such a pod."""
 
@@ -204,12 +208,14 @@ def _made(pod: Pod) -> Shape:
     except TranslationError as error:
         return Shape(next(_ids), None, {}, str(error))
     requests = {name: min(amount, _MOST) for name, amount in amounts.items()}
+    counted = translate.requests(pod, _WITHOUT_REQUEST)
+    scored = min(counted.get("cpu", 0), _MOST), min(counted.get("memory", 0), _MOST)
     unplaced = structs.replace(pod, spec=structs.replace(pod.spec, node_name=""))
     try:
         request = translate.request(unplaced)
     except TranslationError as error:
-        return Shape(next(_ids), None, requests, str(error))
-    return Shape(next(_ids), replace(request, uid="", name="", labels={}), requests)
+        return Shape(next(_ids), None, requests, str(error), scored)
+    return Shape(next(_ids), replace(request, uid="", name="", labels={}), requests, scored=scored)
 
 
 def with_labels(shape: Shape, labels: Mapping[str, str], looked_at: Collection[str]) -> Shape:
@@ -221,7 +227,7 @@ def with_labels(shape: Shape, labels: Mapping[str, str], looked_at: Collection[s
     found = _shapes.get(key)
     if found is None:
         request = replace(shape.request, labels=MappingProxyType(seen))
-        found = _shapes[key] = Shape(next(_ids), request, shape.requests)
+        found = _shapes[key] = Shape(next(_ids), request, shape.requests, scored=shape.scored)
     return found
 
 
@@ -234,7 +240,7 @@ def with_defaults(shape: Shape, defaults: SchedulerDefaults) -> Shape:
     if found is None:
         spec = replace(shape.request.placement_spec, defaults=defaults)
         request = replace(shape.request, placement_spec=spec)
-        found = _shapes[key] = Shape(next(_ids), request, shape.requests)
+        found = _shapes[key] = Shape(next(_ids), request, shape.requests, scored=shape.scored)
     return found
 
 

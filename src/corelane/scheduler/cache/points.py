@@ -22,5 +22,15 @@ class ExtensionPoints:
     def end(self, status: str = SUCCESS) -> None:
         """They have answered, with kube-scheduler's name of the status."""
 
+    def failed(self) -> None:
+        """A plugin of the point that was begun raised an error."""
+
     def finish(self, profile: str) -> None:
         """The attempt, or its portion, has ended."""
+
+    def now(self) -> float:
+        """Return the time, for `alone`."""
+        return 0.0
+
+    def alone(self, point: str, profile: str, begun: float) -> None:
+        """Plugins of a point that is not part of an attempt were asked since `begun`; they cannot fail."""

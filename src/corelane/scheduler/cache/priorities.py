@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import numpy as np
 
 from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cache.sorted_values import sorted_values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,7 +84,7 @@ class Priorities:
         lower = sorted(one for one in self._held if one < priority)
         held = [(one, *self._amounts(one)) for one in lower]
         every = [rows for _, rows, _ in held]
-        rows = np.unique(np.concatenate(every)) if every else np.zeros(0, np.int64)
+        rows = sorted_values(np.concatenate(every)) if every else np.zeros(0, np.int64)
         available = free(rows).reshape(-1, 2)
         total, levels = available.copy(), []
         size = max(1, -(-len(lower) // _MOST_LEVELS))

@@ -35,13 +35,13 @@ from corelane.reasons import Reason
 from corelane.scheduler.cache import node_kinds
 from corelane.scheduler.cache.pods import Shape
 from corelane.scheduler.cache.zone_amounts import CPUState, ZoneAmounts, zone_amounts
+from corelane.scheduler.cache.zone_table import UNLIMITED, ResourceIndex, table_of
 from corelane.workload import ContainerKind, ExclusivePolicy, NUMAPolicy
 
 MOST_MACHINES: Final = 1000
 """Kept by what was published; then reading begins again."""
 MOST_ANSWERS: Final = 16_384
 """Answers kept, twice at most; one takes 2 to 6 KB with the state that follows."""
-UNLIMITED: Final = 1 << 60
 _ASSUMED: Final = "#"
 
 
@@ -81,6 +81,10 @@ class CanonicalState:
     """Whether pods with rules about others may be judged on it."""
     amounts: tuple[ZoneAmounts, ...]
     facts: NDArray[np.int64]
+    table: NDArray[np.int64]
+    """Amounts of the node and by NUMA node; see `zone_table`."""
+    resources: ResourceIndex
+    """Of the columns of `table`, and of those of all states of this table of states."""
     capacity: int = UNLIMITED
     amplified: bool = False
     zones: dict[str, NDArray[np.int64]] = field(default_factory=dict)
@@ -131,6 +135,7 @@ class States:
         self._young: dict[tuple[int, int], Answer] = {}
         self._old: dict[tuple[int, int], Answer] = {}
         self._words: dict[Hashable, Hashable] = {}
+        self._resources = ResourceIndex()
         self.misses = 0
         """Admissions that were computed."""
         self.worded = 0
@@ -207,8 +212,18 @@ class States:
             amounts = zone_amounts(state)
             facts = np.array(_facts(state, amounts), dtype=np.int64)
             capacity = int(facts[Fact.CAPACITY])
+            table = table_of(state, amounts, self._resources)
             found = CanonicalState(
-                next(self._ids), state, config, detailed, amounts, facts, capacity, _amplified(state)
+                next(self._ids),
+                state,
+                config,
+                detailed,
+                amounts,
+                facts,
+                table,
+                self._resources,
+                capacity,
+                _amplified(state),
             )
             self._states[key] = found
         return found

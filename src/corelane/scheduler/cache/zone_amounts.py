@@ -45,6 +45,12 @@ class ZoneAmounts:
     """Resource name (`hugepages-2Mi`) to bytes."""
     devices: Amounts = field(default_factory=lambda: _NONE)
     """Extended resource to count."""
+    whole: int | None = None
+    """CPUs of the cores of which every CPU is free."""
+    touchable: int | None = None
+    """Cores with a CPU that may become exclusive."""
+    quiet: int | None = None
+    """CPUs that may become exclusive, in L3 domains where no pod has CPUs."""
     deduction: int = 0
     """MilliCPU of real load to be taken off; 0 until real capacity is measured."""
 
@@ -71,7 +77,8 @@ def _of_ledger(state: NodeState) -> Iterator[ZoneAmounts]:
     free = state.free_exclusive.mask
     topology = state.topology
     full = topology.full_cores(free) if free else 0
-    devices = _free_devices(state)
+    devices = _devices_by_node(state)
+    quiet = _quiet(state) & free
     numa = dict(zip(topology.numa_ids, topology.numa, strict=True))
     for node in state.machine.nodes:
         cpus = numa.get(node.id, 0)
@@ -84,25 +91,40 @@ def _of_ledger(state: NodeState) -> Iterator[ZoneAmounts]:
             memory.free.get(MEMORY, 0) if memory else None,
             {name: size for name, size in memory.free.items() if name != MEMORY} if memory else _NONE,
             devices.get(node.id, _NONE),
+            (full & cpus).bit_count(),
+            topology.cores_of(free & cpus).bit_count(),
+            (quiet & cpus).bit_count(),
         )
+
+
+def _quiet(state: NodeState) -> int:
+    """The CPUs of L3 domains where no pod has CPUs, as a mask."""
+    bound = state.bound.mask
+    return sum(cpus for _, cpus in state.machine.l3_masks if not cpus & bound)
 
 
 def _whole_domains(domains: MaskTable, free: int, usable: int) -> int:
     return sum(1 for _, cpus in domains if cpus & usable and not cpus & usable & ~free)
 
 
-def _free_devices(state: NodeState) -> Mapping[int, dict[str, int]]:
-    """NUMA node to the free devices near it; one whose place is unknown counts everywhere."""
-    counts: dict[int, dict[str, int]] = {}
+def free_devices(state: NodeState) -> dict[str, int]:
+    """Return how many devices of each resource no pod has."""
     used = held(state.entries.values()) if state.config.devices else {}
+    return {name: len(of.keys() - used.get(name, set())) for name, of in state.config.devices.items()}
+
+
+def _devices_by_node(state: NodeState) -> Mapping[int, dict[str, int]]:
+    """NUMA node to the free devices near it; one whose place is unknown counts everywhere."""
+    if not state.config.devices:
+        return {}
+    used = held(state.entries.values())
+    counts = {node.id: dict.fromkeys(state.config.devices, 0) for node in state.machine.nodes}
     for resource, inventory in state.config.devices.items():
         for device, near in inventory.items():
             if device in used.get(resource, ()):
                 continue
-            for node in state.machine.nodes:
-                if not near or near >> node.id & 1:
-                    here = counts.setdefault(node.id, {})
-                    here[resource] = here.get(resource, 0) + 1
+            for node, here in counts.items():
+                here[resource] += not near or near >> node & 1
     return counts
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from corelane.kube.decode import Malformed, decode_object
 from corelane.kube.pod import Pod
 
 T = TypeVar("T")
@@ -113,7 +114,9 @@ def _given(members: Mapping[str, msgspec.Raw], key: str) -> bool:
 def _pod(members: Mapping[str, msgspec.Raw]) -> Pod:
     if not _given(members, "pod"):
         raise ExtenderError("Pod: missing; send the pod to be scheduled")
-    pod: Pod = _member(members, "Pod", Pod)
+    pod = decode_object(Pod, members["pod"])
+    if isinstance(pod, Malformed):
+        raise ExtenderError(f"Pod: not what kube-scheduler sends: {pod.error}")
     if not pod.metadata.uid or not pod.metadata.name:
         raise ExtenderError("Pod.metadata: name or uid is missing")
     return pod

@@ -7,6 +7,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from corelane.prometheus import FrequentHistogram
+
 
 def exponential(first: float, factor: float, count: int) -> tuple[float, ...]:
     """Return the upper bounds of buckets, as client_golang's ExponentialBuckets."""
@@ -69,7 +71,7 @@ class Families:
             buckets=exponential(1, 2, 5),
             registry=registry,
         )
-        self.extension_points = Histogram(
+        self.extension_points = FrequentHistogram(
             "scheduler_framework_extension_point_duration_seconds",
             "Latency for running all plugins of a specific extension point.",
             ("extension_point", "status", "profile"),

@@ -4,14 +4,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import structlog
-
+from corelane import structured_log
 from corelane.cpuset import CPUSet
 from corelane.kube.apierrors import APIError
 from corelane.kube.decode import Malformed
 from corelane.kube.meta import Object
 from corelane.kube.pod import Pod
 from corelane.scheduler.daemon.metrics import SchedulerMetrics
+from corelane.scheduler.queue import Waiting
 
 _REPEAT_SECONDS: Final = 10.0
 _MOST_KEYS: Final = 1000
@@ -23,7 +23,7 @@ class LoggingReporter(SchedulerMetrics):
     def __init__(self, identity: str, lease: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(lease, clock)
         self._now = clock
-        self._log = structlog.get_logger("corelane.scheduler").bind(identity=identity)
+        self._log = structured_log.get_logger("corelane.scheduler").bind(identity=identity)
         self._last: dict[tuple[str, str], tuple[float, int]] = {}
         """By kind of line: when it was last written, and how many were left out since."""
         self._absent: set[str] = set()
@@ -80,6 +80,16 @@ class LoggingReporter(SchedulerMetrics):
     def plugin_failed(self, plugin: str, what: str, error: Exception) -> None:
         self._log.error("plugin failed", plugin=plugin, extension_point=what, error=_text(error))
 
+    def attempt_failed(self, now: float, waiting: Waiting, plugin: str, error: Exception) -> None:
+        super().attempt_failed(now, waiting, plugin, error)
+        self._limited(
+            "attempt failed: a plugin raised an error",
+            f"{plugin}: {type(error).__name__}",
+            pod=waiting.info.pod.title,
+            plugin=plugin,
+            exc_info=error,
+        )
+
     def unschedulable(self, pod: Pod, reason: str, message: str) -> None:
         self._log.debug("pod not scheduled", pod=pod.title, reason=reason, message=message)
 
@@ -88,7 +98,9 @@ class LoggingReporter(SchedulerMetrics):
 
     def unusable_topology(self, node: str, problem: str) -> None:
         super().unusable_topology(node, problem)
-        self._limited("NodeResourceTopology cannot be used", f"{node}: {problem}", node=node, problem=problem)
+        self._limited(
+            "NodeResourceTopology has an invalid value", f"{node}: {problem}", node=node, problem=problem
+        )
 
     def reallocated(self, pod: Pod, proposed: str, allocated: str) -> None:
         super().reallocated(pod, proposed, allocated)

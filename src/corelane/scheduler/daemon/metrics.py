@@ -73,11 +73,7 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
     def attempted(self, now: float, waiting: Waiting, attempt: Attempt) -> None:
         seconds = self._clock() - now
         self.families.algorithm_duration.observe(seconds)
-        pod = self._pods.get(waiting.info.uid)
-        if pod is None:
-            profile = waiting.info.pod.spec.scheduler_name
-            pod = self._pods[waiting.info.uid] = _PendingPod(now, profile)
-        pod.begun, pod.tries = now, waiting.attempts
+        pod = self._tried(now, waiting)
         if attempt.unfinished:
             return
         if attempt.node is None:
@@ -85,6 +81,19 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
             self._count("unschedulable", pod, seconds)
         else:
             pod.plugins = ()
+
+    def attempt_failed(self, now: float, waiting: Waiting, plugin: str, error: Exception) -> None:
+        pod = self._tried(now, waiting)
+        pod.plugins = ()
+        self._count("error", pod, self._clock() - now)
+
+    def _tried(self, now: float, waiting: Waiting) -> _PendingPod:
+        pod = self._pods.get(waiting.info.uid)
+        if pod is None:
+            profile = waiting.info.pod.spec.scheduler_name
+            pod = self._pods[waiting.info.uid] = _PendingPod(now, profile)
+        pod.begun, pod.tries = now, waiting.attempts
+        return pod
 
     def binding_ended(self, now: float, uid: str, outcome: Outcome, message: str) -> None:
         pod = self._pods.get(uid)

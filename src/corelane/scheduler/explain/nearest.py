@@ -40,6 +40,7 @@ _COSTS: Final = {
     Code.DROP_POD_RULE: 2.0,
     Code.REQUEST_LESS: 3.0,
     Code.EVICT_PODS: 4.0,
+    Code.DROP_REQUEST: 6.0,
     Code.NODE_RECOVERS: 8.0,
 }
 """How large a change is taken to be; each further pod moved counts as much again."""

@@ -116,11 +116,16 @@ class Requests:
     pod: Pod
 
     def fitted(self, left: Mapping[str, int], make: Callable[[Pod, Reason], T]) -> T | None:
-        """Return the pod with what it requests of the first resource of which too little is left."""
+        """Return the pod with what is left of the first resource of which it requests too much.
+
+        A request for an extended resource of which nothing is left is dropped.
+        """
         for name, amount in sorted(PodInfo.of(self.pod).requests.items()):
             over = amount - left.get(name, 0)
             if over > 0 and name != "cpu" and (pod := self._less(name, over)):
                 return make(pod, self._reason(name, amount - over, amount))
+            if over >= amount > 0 and "/" in name:
+                return make(self._without(name), Reason(Code.DROP_REQUEST, (name,)))
         return None
 
     def fewer_cpus(self, left: int) -> Iterator[tuple[Pod, Reason]]:
@@ -138,6 +143,17 @@ class Requests:
         else:
             what, amounts = name, (_in_words(name, now), _in_words(name, before))
         return Reason(Code.REQUEST_LESS, (what, *amounts))
+
+    def _without(self, name: str) -> Pod:
+        spec = self.pod.spec
+        return replace(
+            self.pod,
+            spec=replace(
+                spec,
+                containers=tuple(_without_amount(one, name) for one in spec.containers),
+                init_containers=tuple(_without_amount(one, name) for one in spec.init_containers),
+            ),
+        )
 
     def _less(self, name: str, by: int) -> Pod | None:
         containers = list(self.pod.spec.containers)
@@ -167,6 +183,15 @@ def _with_amount(container: Container, name: str, text: str) -> Container:
     limits = {**old.limits, name: text} if same else old.limits
     resources = replace(old, requests={**old.requests, name: text}, limits=limits)
     return replace(container, resources=resources)
+
+
+def _without_amount(container: Container, name: str) -> Container:
+    old = container.resources
+    requests, limits = (
+        {key: amount for key, amount in amounts.items() if key != name}
+        for amounts in (old.requests, old.limits)
+    )
+    return replace(container, resources=replace(old, requests=requests, limits=limits))
 
 
 def _limit(container: Container, name: str) -> int:

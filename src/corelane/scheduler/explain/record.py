@@ -4,8 +4,10 @@ Recording is on the path of every pod, so that nothing is computed here which th
 sentences, and the allocator's terms, are made when a record is read.
 """
 
+from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from corelane.cpuset import CPUSet
@@ -53,8 +55,10 @@ class Record:
     groups: tuple[Group, ...] = ()
     candidates: tuple[str, ...] = ()
     totals: tuple[float, ...] = ()
-    terms: tuple[tuple[str, float, tuple[float, ...]], ...] = ()
-    """Plugin, weight, and its score for each candidate."""
+    weights: tuple[tuple[str, float], ...] = ()
+    """Plugin and weight of each Score; one object for many records."""
+    scores: "array[float]" = field(default_factory=lambda: array("d"))
+    """Of each Score in turn, one number for each candidate."""
     before: NodeState | None = None
     """The chosen node before the pod; only of the latest records."""
     request: PodRequest | None = None
@@ -67,13 +71,26 @@ class Record:
     """Time, step and detail of what followed."""
 
     @property
+    def terms(self) -> tuple[tuple[str, float, tuple[float, ...]], ...]:
+        """Plugin, weight, and its score for each candidate."""
+        count = len(self.candidates)
+        of_plugin = [tuple(self.scores[i : i + count]) for i in range(0, len(self.scores), count or 1)]
+        named = zip(self.weights, of_plugin, strict=True)
+        return tuple((name, weight, values) for (name, weight), values in named)
+
+    @property
     def size(self) -> int:
         """Bytes of this record, about: names and reasons are shared with the cluster's own values.
 
-        Steps and CPUs that come later are not counted.
+        Steps and CPUs that come later, and the node's state, are not counted.
         """
-        groups = 300 * len(self.groups) + 200 * len(self.terms)
-        return 1000 + groups + STEP * len(self.course)
+        groups = 300 * len(self.groups) + self.scores.itemsize * len(self.scores)
+        return 1200 + groups + STEP * len(self.course)
+
+    @property
+    def state_size(self) -> int:
+        """Bytes of the node's state, about: its tables, and what is kept of pods that are gone."""
+        return 2000 + 160 * len(self.before.pods) if self.before is not None else 0
 
 
 def record(
@@ -100,10 +117,18 @@ def _compare(made: Record, attempt: Attempt, node: NodeInfo) -> None:
     ranked = attempt.ranked
     made.candidates = tuple(one.name for one in ranked)
     if len(ranked) > 1:
-        made.terms = attempt.terms(ranked)
+        terms = attempt.terms(ranked)
+        made.weights = _shared(tuple((plugin, weight) for plugin, weight, _ in terms))
+        made.scores = array("d", [value for _, _, values in terms for value in values])
         made.totals = tuple(
-            sum(weight * values[i] for _, weight, values in made.terms) for i in range(len(ranked))
+            sum(weight * values[i] for _, weight, values in terms) for i in range(len(ranked))
         )
+
+
+@lru_cache(64)
+def _shared(weights: tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
+    """One object for equal values."""
+    return weights
 
 
 def grouped(attempt: Attempt, names: int = NAMES) -> Iterator[Group]:

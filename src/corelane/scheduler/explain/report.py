@@ -28,7 +28,7 @@ _STEPS: Final = {
     "bound-elsewhere": "bound to node {0} by another scheduler; the claim was released",
     "released": "binding failed, the claim was released: {0}",
     "vanished": "the pod was deleted while it was being bound; the claim was released",
-    "nominated": "nominated for node {0}: pods with lower priority are being evicted there",
+    "nominated": "nominated for node {0} of lower priority evicted there",
     "permit-wait": "binding held by Permit plugin {0}",
     "permit-denied": "binding denied in Permit, the claim was released: {0}",
 }

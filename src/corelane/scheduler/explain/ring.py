@@ -13,14 +13,16 @@ from corelane.scheduler.framework.plugin import Nomination
 from corelane.scheduler.instructions import Bind
 from corelane.scheduler.queue import Waiting
 
-BUDGET: Final = 16 << 20
-"""Bytes; at 5,000 nodes some 8,000 decisions."""
-_STATES: Final = 256
+BUDGET: Final = 8 << 20
+"""Bytes; at 5,000 nodes some 3,000 decisions."""
+_STATES: Final = 128
 """Records that keep the chosen node's state, from which the allocator's terms are made."""
+_STATES_SHARE: Final = 0.25
+"""Of the budget; on nodes with many pods fewer states are kept."""
 _COURSE: Final = 12
 _SHARE: Final = 0.03
 """Share of the time that recording may take; beyond it, the comparison with other nodes is left out."""
-_MOST_SECONDS: Final = 0.2
+_MOST_SECONDS: Final = 0.05
 """Time that may be saved up for recording."""
 
 
@@ -53,11 +55,18 @@ class DecisionRing(DecisionReporter):
         self._timer, self._last, self._allowance = timer, timer(), _MOST_SECONDS
         self._histories: OrderedDict[str, History] = OrderedDict()
         self._with_state: deque[Record] = deque()
+        self._of_states = 0
+        """Bytes of these records' states."""
         self._number = 0
-        self.bytes = 0
+        self._of_records = 0
 
     def __len__(self) -> int:
         return len(self._histories)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all that is kept, about."""
+        return self._of_records + self._of_states
 
     def of(self, namespace: str, name: str) -> list[History]:
         """Return what is kept of the pods of this name, the latest decision first."""
@@ -85,9 +94,14 @@ class DecisionRing(DecisionReporter):
     def _keep_state(self, made: Record) -> None:
         if made.before is not None:
             self._with_state.append(made)
-            if len(self._with_state) > _STATES:
+            self._of_states += made.state_size
+            while len(self._with_state) > 1 and self._too_many_states():
                 oldest = self._with_state.popleft()
+                self._of_states -= oldest.state_size
                 oldest.before = oldest.request = None
+
+    def _too_many_states(self) -> bool:
+        return len(self._with_state) > _STATES or self._of_states > self._budget * _STATES_SHARE
 
     def bind_sent(self, now: float, bind: Bind) -> None:
         if history := self._histories.get(bind.pod.metadata.uid):
@@ -100,7 +114,8 @@ class DecisionRing(DecisionReporter):
 
     def nominated(self, now: float, uid: str, nomination: Nomination) -> None:
         if history := self._histories.get(uid):
-            self._step(history, "nominated", f"{nomination.node} ({len(nomination.victims)})")
+            count = len(nomination.victims)
+            self._step(history, "nominated", f"{nomination.node}: {count} {'pod' if count == 1 else 'pods'}")
 
     def held(self, now: float, uid: str, plugin: str, seconds: float) -> None:
         if history := self._histories.get(uid):
@@ -137,7 +152,7 @@ class DecisionRing(DecisionReporter):
 
     def _grow(self, history: History, size: int) -> None:
         history.size += size
-        self.bytes += size
+        self._of_records += size
         while self.bytes > self._budget and len(self._histories) > 1:
             _, oldest = self._histories.popitem(last=False)
-            self.bytes -= oldest.size
+            self._of_records -= oldest.size

@@ -39,7 +39,9 @@ class ChangeKind(Flag):
     STORAGE_CLASS = auto()
     NAMESPACE = auto()
     """Labels of a namespace changed."""
-    NODE = NODE_ADDED | NODE_ALLOCATABLE | NODE_LABELS | NODE_TAINTS
+    NODE_REMOVED = auto()
+    """A node is gone, and with it what its pods and labels counted for on other nodes."""
+    NODE = NODE_ADDED | NODE_REMOVED | NODE_ALLOCATABLE | NODE_LABELS | NODE_TAINTS
 
 
 @cache
@@ -53,7 +55,7 @@ class ClusterChange(Struct, frozen=True):
 
     The object is the Node for NODE kinds, a PodInfo for those of pods, else as its informer shows it.
     `before` and `after` say what the node offers, for all kinds that are about a node; `before` is None for
-    a new one, and where several changes are looked at as one.
+    a new one, and where several changes are looked at as one; `after` is None for a node that is gone.
     """
 
     kind: ChangeKind

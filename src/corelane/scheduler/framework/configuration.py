@@ -32,6 +32,7 @@ from corelane.scheduler.framework.plugin import (
     PreScorePlugin,
     QueueSortPlugin,
     ReservePlugin,
+    Scope,
     ScorePlugin,
 )
 from corelane.scheduler.framework.plugin_args import arguments_fault
@@ -193,25 +194,45 @@ def _arguments(
             raise _unknown(source, f"{place}.name", entry.name, offer)
         if entry.name in args:
             raise invalid(source, f"{place}.name", entry.name, "give the arguments of a plugin once")
-        given = {key: value for key, value in entry.args.items() if key not in _TYPE_KEYS}
+        types = {"apiVersion": configuration_file.API_VERSION, "kind": f"{entry.name}Args"}
+        for key, expected in types.items():
+            if (value := entry.args.get(key, expected)) != expected:
+                raise invalid(source, f"{place}.args.{key}", value, f"use {expected}, or remove it")
+        given = {key: value for key, value in entry.args.items() if key not in types}
         args[entry.name] = f"{place}.args", given
     return args
 
 
-_TYPE_KEYS: Final = frozenset({"apiVersion", "kind"})
-"""Of upstream's typed arguments."""
-
-
 def _made(name: str, args: Mapping[str, Any], place: str, source: str, offer: Offer) -> Plugin:
-    if fault := arguments_fault(offer.factories[name], args):
+    factory = offer.factories[name]
+    if not callable(factory):
+        what = f"the entry point is a {type(factory).__name__}, and cannot be called"
+        raise ConfigurationError(f"{source}: {place.rpartition('.')[0]}: plugin {name}: {what}")
+    if fault := arguments_fault(factory, args):
         raise ConfigurationError(f"{source}: {place}.{fault.path}: {fault.problem}: {fault.remedy}")
     try:
-        return offer.factories[name](**args)
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        plugin = factory(**args)
+    except Exception as error:  # a third party's factory may raise anything
         why = str(error).removeprefix(f"{name}: ")
+        if not isinstance(error, (TypeError, ValueError, msgspec.MsgspecError)):
+            why = f"{type(error).__name__}: {why}"
         if not any(key in why for key in args):
             why = f"{', '.join(f'{key}: {shown(value)}' for key, value in args.items()) or 'none'}: {why}"
         raise ConfigurationError(f"{source}: {place} of {name}: {why}") from error
+    if why := _plugin_fault(plugin, name):
+        raise ConfigurationError(f"{source}: {place.rpartition('.')[0]}: plugin {name}: {why}")
+    return plugin
+
+
+def _plugin_fault(plugin: Any, name: str) -> str:
+    """What an entry point's plugin lacks; "" if it can be used."""
+    if (found := getattr(plugin, "name", None)) != name:
+        return f'its attribute "name" is {found!r}: use {name!r}, the name of its entry point'
+    methods = [one for one in ("filter", "score") if hasattr(plugin, one)]
+    if methods and not isinstance(getattr(plugin, "scope", None), Scope):
+        remedy = "add Scope.CLUSTER, or Scope.ROW if its answers follow from that node and the pod alone"
+        return f'it has {" and ".join(methods)}, but no attribute "scope": {remedy}'
+    return ""
 
 
 def _check_points(

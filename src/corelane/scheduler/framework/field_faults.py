@@ -3,7 +3,8 @@
 import math
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any, Final, NamedTuple, get_args, get_origin
+from types import UnionType
+from typing import Any, Final, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -33,6 +34,11 @@ def _faults(value: Any, of_type: Any, path: str) -> Iterator[FieldFault]:
     origin = get_origin(of_type)
     if of_type is Any:
         return
+    if origin in {Union, UnionType}:
+        kinds = [one for one in get_args(of_type) if one is not type(None)]
+        if len(kinds) == 1:
+            yield from _faults(value, kinds[0], path)
+            return
     if isinstance(of_type, type) and issubclass(of_type, Struct):
         yield from _of_struct(value, of_type, path)
     elif origin is tuple:

@@ -26,6 +26,7 @@ from corelane.reasons import Reason, sentence
 from corelane.scheduler.cache.columns import Columns, Mask, Rows, Scores
 from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
 from corelane.scheduler.cache.pods import PodInfo, Shape
+from corelane.scheduler.cache.row_kinds import RowKind
 from corelane.scheduler.framework.changes import ChangeKind, Hint
 
 BEST: Final = 100.0
@@ -222,6 +223,22 @@ class StateFilterPlugin(Plugin, Protocol):
 
     def for_state(self, cycle: Cycle, rejection: Rejection) -> bool:
         """Return whether `filter` says the same for every node in the same canonical state."""
+
+
+@runtime_checkable
+class KindFilterPlugin(Plugin, Protocol):
+    """A Filter of scope ROW that follows from what a `RowKind` has; with `room`, `room_of_kind` says that."""
+
+    def passes_kind(self, cycle: Cycle, kind: RowKind) -> bool:
+        """Return what `feasible` says of rows of the kind; asked instead of it about a few changed rows."""
+
+
+@runtime_checkable
+class KindScorePlugin(Plugin, Protocol):
+    """A Score of scope ROW that follows from what a `RowKind` has."""
+
+    def score_of_kind(self, cycle: Cycle, kind: RowKind) -> float:
+        """Return what `scores` says of rows of the kind."""
 
 
 @runtime_checkable

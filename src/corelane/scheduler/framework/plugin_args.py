@@ -17,7 +17,10 @@ def arguments_fault(factory: Callable[..., Any], args: Mapping[str, Any]) -> Fie
 
 
 def _faults(factory: Callable[..., Any], args: Mapping[str, Any]) -> Iterator[FieldFault]:
-    parameters = inspect.signature(factory).parameters.values()
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except ValueError:
+        return  # Of some builtins it is not known.
     names = [one.name for one in parameters if one.kind is not inspect.Parameter.VAR_KEYWORD]
     if len(names) == len(parameters):
         for name in (name for name in args if name not in names):

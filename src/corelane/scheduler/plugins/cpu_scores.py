@@ -20,6 +20,7 @@ from corelane.node.zones.zone_state import ZonesState
 from corelane.scheduler.cache.columns import Columns, Integers, Rows, Scores
 from corelane.scheduler.cache.needs import by_koordinator, needs
 from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.cache.row_kinds import RowKind
 from corelane.scheduler.cache.states import Answer, CanonicalState, Fact
 from corelane.scheduler.framework.plugin import BEST, Cycle, Depends, Scope
 from corelane.scheduler.plugins.cpus import admissions
@@ -128,6 +129,18 @@ class PoolPressure:
         shared = columns.admitted[rows] + cycle.shape.milli - 1000 * facts[:, _EXCLUSIVE]
         found = BEST * np.where(table.cpus[config] > 0, 1.0, _share(size, shared))
         return table.with_koordinators(found, config, BEST)
+
+    def score_of_kind(self, cycle: Cycle, kind: RowKind) -> float:
+        """As `scores`."""
+        need = needs(cycle.cluster.columns, cycle.shape).by_config[kind.config]
+        if need.cpus or need.demand is not None:
+            return BEST
+        facts = kind.state.facts
+        size = 1000 * facts.item(need.pool or Fact.SHARED)
+        if size <= 0:
+            return 0.0
+        shared = kind.admitted + cycle.shape.milli - 1000 * facts.item(_EXCLUSIVE)
+        return BEST * min(max(1 - float(shared) / float(size), 0.0), 1.0)
 
 
 def _share(size: Integers, shared: Integers) -> Scores:

@@ -14,9 +14,10 @@ import numpy as np
 
 from corelane.reasons import Code, Reason, label
 from corelane.scheduler.cache.columns import Columns, Mask, Rows
-from corelane.scheduler.cache.needs import needs
+from corelane.scheduler.cache.needs import enough
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cache.row_kinds import RowKind
 from corelane.scheduler.cache.states import MOST_ANSWERS, Answer, looks_at_others
 from corelane.scheduler.framework.changes import ChangeKind, Hint, always
 from corelane.scheduler.framework.plugin import Cycle, Depends, NodeReason, Rejection, Scope
@@ -33,6 +34,8 @@ _SAME_EVERYWHERE: Final = frozenset(
 _OF_KOORDINATOR: Final = frozenset(
     {Code.KOORDINATOR_NOT_ENOUGH, Code.KOORDINATOR_BIND_POLICY, Code.KOORDINATOR_NUMA}
 )
+_OF_PODS_ONLY: Final = frozenset({BindPolicy.CONSTRAINED_BURST})
+"""Policies that are no default of a profile."""
 _OF_NODE: Final = frozenset({Code.CPUS_UNKNOWN, Code.OUT_OF_CPU, Code.OUT_OF_AMPLIFIED_CPU})
 """Refusals that follow from a node, and are found out again each time."""
 _STEPS_OF_ADMISSION: Final = 64
@@ -92,8 +95,6 @@ class CPUPlacement:
         numaTopologyPolicy: str = "",  # noqa: N803
     ) -> "CPUPlacement":
         """Read the profile's defaults, in the words of Koordinator's annotations. Raises ValueError."""
-        if bindPolicy == BindPolicy.CONSTRAINED_BURST:
-            raise ValueError(f"bindPolicy {bindPolicy!r}: use FullPCPUs or SpreadByPCPUs")
         return cls(
             SchedulerDefaults(
                 _one_of(BindPolicy, "bindPolicy", bindPolicy),
@@ -121,16 +122,19 @@ class CPUPlacement:
         return rejection
 
     def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
-        """Enough of every fact that the shape needs with the node's settings."""
-        least = needs(columns, cycle.shape).table.take(columns.config[rows], 0)
-        enough: Mask = np.logical_and.reduce(columns.facts.take(rows, 0) >= least, axis=1)
-        return enough
+        """Enough of every amount that the shape needs with the node's settings, on a NUMA node too."""
+        return enough(columns, cycle.shape, rows)
 
     def room(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
         """Capacity for the pod's request, exact but for amplified nodes; no pod with unknown CPUs."""
         milli = cycle.shape.milli
         room: Mask = columns.room[rows] >= milli if milli else np.ones(len(rows), dtype=np.bool_)
         return room & ~columns.unknown[rows] if cycle.shape.binds else room
+
+    def room_of_kind(self, cycle: Cycle, kind: RowKind) -> bool:
+        """As `room`."""
+        shape = cycle.shape
+        return not (shape.milli and kind.room < shape.milli) and not (shape.binds and kind.unknown)
 
     def for_state(self, cycle: Cycle, rejection: Rejection) -> bool:
         """Capacity and unknown CPUs are of a node; pods with rules about others are judged on more."""
@@ -196,11 +200,10 @@ def _key_of_words(cycle: Cycle) -> str:
 def _one_of(kind: type[E], name: str, text: str) -> E | None:
     if not text:
         return None
-    try:
-        return kind(text)
-    except ValueError:
-        words = ", ".join(str(one.value) for one in kind if one.value)
-        raise ValueError(f"{name} {text!r}: use one of {words}") from None
+    allowed = {str(one.value): one for one in kind if one.value and one not in _OF_PODS_ONLY}
+    if text not in allowed:
+        raise ValueError(f"{name} {text!r}: use one of {', '.join(allowed)}")
+    return allowed[text]
 
 
 def _refusal(refusal: Reason, info: PodInfo) -> NodeReason:

@@ -23,6 +23,8 @@ class ImageLocality:
     scope = Scope.CLUSTER
 
     def pre_score(self, cycle: Cycle, nodes: Sequence[NodeInfo]) -> Skip | None:
+        if not cycle.cluster.images:
+            return SKIP
         known = cycle.cluster.images.known
         for name in _images(cycle.pod.pod):
             if known(name):

@@ -3,18 +3,18 @@
 Nothing loops over pods: `cache.pod_index` has the numbers by node, which become totals by topology domain.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from corelane.kube.objects import Node
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cache.columns import Columns, Mask, Rows, Scores
+from corelane.scheduler.cache.columns import Columns, Mask, Rows, Scores, at
 from corelane.scheduler.cache.label_rules import Term
 from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
 from corelane.scheduler.cache.pod_counts import Totals
+from corelane.scheduler.cache.pod_facts import NO_AFFINITIES
 from corelane.scheduler.cache.pod_index import TermKind
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
@@ -76,8 +76,12 @@ class InterPodAffinity:
         error = cluster.objects.unwatched.get("namespaces")
         if error and any(term.pods.namespace_rules for term in (*mine.required, *mine.anti)):
             return Rejection.of(NAME, Reason(Code.NAMESPACES_NOT_WATCHED, (error,)), resolvable=False)
+        owned = cluster.index.owned(cycle.pod)
+        if not owned and mine is NO_AFFINITIES:
+            cycle.state[_SCORES] = {}
+            return SKIP
         matched = Matched()
-        for (kind, term, _), counts in cluster.index.owned(cycle.pod):
+        for (kind, term, _), counts in owned:
             if kind is TermKind.ANTI and counts.by_row:
                 _sum(matched.existing, term, counts.totals(cluster.topology, term.topology_key))
         if not (matched.existing or mine.required or mine.anti):
@@ -97,7 +101,17 @@ class InterPodAffinity:
         return rejected_rows.first(self._rejected, cycle, node)
 
     def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
-        return rejected_rows.feasible(self._rejected, cycle, rows)
+        """As `_rejected`, which says which rule rejects; domains are judged first, then their rows."""
+        matched: Matched = cycle.state[NAME]
+        topology, alone = cycle.cluster.topology, matched.alone
+        passed = np.ones(len(rows), np.bool_)
+        for key, totals in matched.affinity.items():
+            ids = at(topology.ids(key), rows)
+            passed &= (ids >= 0) if alone else (totals > 0).take(ids)
+        for key in {**matched.anti, **matched.existing}:
+            domains = [part[key] <= 0 for part in (matched.anti, matched.existing) if key in part]
+            passed &= np.logical_and.reduce(domains).take(at(topology.ids(key), rows))
+        return passed
 
     def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
         return rejected_rows.grouped(self._rejected, cycle, rows)
@@ -189,7 +203,8 @@ class InterPodAffinity:
             ChangeKind.POD_ADDED: _matches_affinity,
             ChangeKind.POD_REMOVED: _conflicted,
             ChangeKind.POD_CHANGED | ChangeKind.NAMESPACE | ChangeKind.POD_ITSELF: always,
-            ChangeKind.NODE_ADDED | ChangeKind.NODE_LABELS: _domain_changed,
+            # Of the domains of other pods' anti-affinity too, whose labels the pod does not know.
+            ChangeKind.NODE_ADDED | ChangeKind.NODE_REMOVED | ChangeKind.NODE_LABELS: always,
         }
 
 
@@ -232,14 +247,3 @@ def _conflicted(pod: PodInfo, change: ClusterChange) -> bool:
         return True
     mine, its = pod.facts.affinities.anti, old.facts.affinities.anti
     return any(_means(term, old) for term in mine) or any(_means(term, pod) for term in its)
-
-
-def _domain_changed(pod: PodInfo, change: ClusterChange) -> bool:
-    """A node helps if it is new, or has another value of a label that a term names."""
-    old, new, mine = change.old, change.new, pod.facts.affinities
-    if not (isinstance(old, Node) and isinstance(new, Node)):
-        return True
-    terms: Iterable[Term] = (*mine.required, *mine.anti)
-    keys = {term.topology_key for term in terms}
-    before, after = old.metadata.labels, new.metadata.labels
-    return not terms or any(before.get(key) != after.get(key) for key in keys)

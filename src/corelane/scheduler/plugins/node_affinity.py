@@ -8,6 +8,7 @@ import numpy as np
 
 from corelane.kube import pod as pods
 from corelane.kube.node_terms import (
+    is_valid,
     matches_required_affinity,
     named_nodes,
     preferred_weight,
@@ -19,6 +20,7 @@ from corelane.scheduler.cache.columns import Columns, Mask, Rows, Scores
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
+from corelane.scheduler.framework.field_faults import first_fault
 from corelane.scheduler.framework.plugin import SKIP, Cycle, Depends, Rejection, Scope, Skip
 from corelane.scheduler.plugins.node_term_masks import labels_mask, selector_mask, term_mask
 from corelane.scheduler.plugins.normalize import by_maximum
@@ -38,10 +40,19 @@ class NodeAffinity:
     exact = True
 
     def __init__(self, addedAffinity: Mapping[str, Any] | None = None) -> None:  # noqa: N803 - upstream's name
+        if fault := first_fault(addedAffinity or {}, pods.NodeAffinity):
+            raise ValueError(f"addedAffinity.{fault.path}: {fault.problem}: {fault.remedy}")
         self.added = msgspec.convert(addedAffinity or {}, pods.NodeAffinity)
-        for operator in _operators(self.added):
-            if operator not in _OPERATORS:
-                raise ValueError(f"addedAffinity: operator {operator!r}: use one of {', '.join(_OPERATORS)}")
+        for rule in _rules(self.added):
+            if rule.operator not in _OPERATORS:
+                allowed = ", ".join(_OPERATORS)
+                raise ValueError(f"addedAffinity: operator {rule.operator!r}: use one of {allowed}")
+            if not is_valid(rule):
+                values = ", ".join(rule.values)
+                raise ValueError(
+                    f"addedAffinity: {rule.key} {rule.operator} [{values}] can match no node: use a label's "
+                    "key, values with In and NotIn, none with Exists and DoesNotExist, an integer with Gt, Lt"
+                )
 
     def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
         if self.idle(cycle.pod):
@@ -130,11 +141,11 @@ class NodeAffinity:
         return not isinstance(old, Node) or not matches_required_affinity(pod.pod, old)
 
 
-def _operators(affinity: pods.NodeAffinity) -> Iterator[str]:
+def _rules(affinity: pods.NodeAffinity) -> Iterator[pods.NodeSelectorRequirement]:
     terms = [one.preference for one in affinity.preferred]
     terms += affinity.required.node_selector_terms if affinity.required else ()
     for term in terms:
-        yield from (one.operator for one in (*term.match_expressions, *term.match_fields))
+        yield from (*term.match_expressions, *term.match_fields)
 
 
 def _required(info: PodInfo) -> pods.NodeSelector | None:

@@ -17,6 +17,7 @@ from corelane.node.koordinator.zone_shares import allocated_by_zone, bound_cpus
 from corelane.scheduler.cache.columns import CPU, MEMORY, Columns, Integers, Mask, Rows, Scores
 from corelane.scheduler.cache.needs import by_koordinator, needs, needs_of
 from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.cache.sorted_values import sorted_values
 from corelane.scheduler.cache.states import CanonicalState
 from corelane.scheduler.framework.plugin import BEST, SKIP, Cycle, Depends, Scope, Skip
 from corelane.scheduler.plugins.cpus import admissions
@@ -28,6 +29,8 @@ _HEAD: Final = 2
 """Numbers of a row before those of its zones: milliCPU in cpusets, and how much more they are amplified."""
 _EACH: Final = 5
 """Numbers of each zone: CPU and memory that it offers, those allocated, and free CPUs."""
+_MOST: Final = 1 << 50
+"""Amounts beyond it are as good as this one: a hundred times those of some zones fit into a column."""
 
 
 class NodeNUMAResource:
@@ -114,6 +117,8 @@ class ZonesPart:
         """
         numbers = columns.zones(NAME, _numbers).take(rows, 0)
         zones = numbers[:, _HEAD : _HEAD + (numbers.shape[1] - _HEAD) // _EACH * _EACH]
+        if not zones.shape[1]:
+            return np.zeros(len(rows))  # No object has zones.
         zones = zones.reshape(len(rows), -1, _EACH)
         offered, used = zones[:, :, 0:2].transpose(2, 0, 1), zones[:, :, 2:4].transpose(2, 0, 1)
         asked = [demand.amounts.get(name, 0) for name in _SCORED]
@@ -179,7 +184,7 @@ def _by_demand(
     """Groups of places in `rows` with one demand each, of koordlet's nodes that are scored so."""
     table, config = needs(columns, cycle.shape), columns.config[rows]
     groups: dict[tuple[object, ...], tuple[list[int], PodDemand]] = {}
-    for number in np.unique(config).tolist():
+    for number in sorted_values(config).tolist():
         demand, state = table.by_config[number].demand, columns.configs[number].state
         if demand is None or not isinstance(state, NodeState):
             continue
@@ -222,7 +227,7 @@ def _numbers(canonical: CanonicalState) -> list[int]:
         numbers += [offered.get(name, 0) for name in _SCORED]
         numbers += [allocated[number].get(name, 0) for name in _SCORED]
         numbers.append((cpus.get(number, 0) & free).bit_count())
-    return numbers
+    return [min(max(number, -_MOST), _MOST) for number in numbers]
 
 
 def _allocated(

@@ -9,18 +9,28 @@ from corelane.reasons import Code, Reason
 from corelane.scheduler.cache.columns import CPU, Columns, Integers, Mask, Rows, Scores
 from corelane.scheduler.cache.needs import needs
 from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.cache.row_kinds import RowKind
 from corelane.scheduler.framework.changes import ChangeKind, Hint, always
+from corelane.scheduler.framework.field_faults import shown
 from corelane.scheduler.framework.plugin import BEST, Cycle, Rejection, Scope
 from corelane.scheduler.plugins.node_hints import amounts_may_fit
 
 Strategy = Literal["LeastAllocated", "MostAllocated"]
+_SCORED: Final = tuple(
+    [{"name": name} | ({"weight": 1} if number in weighted else {}) for number, name in enumerate(names)]
+    for names in (("cpu", "memory"), ("memory", "cpu"))
+    for weighted in ((), (0,), (1,), (0, 1))
+)
+"""What `scoringStrategy.resources` may be."""
 _ANYTHING: Final = np.iinfo(np.int64).min
 """More than this is left of every resource."""
-_WEIGHED: Final = ("cpu", "memory")
 
 
 class NodeResourcesFit:
-    """Rejects nodes with too little of a requested resource; scores by how empty or how full they are."""
+    """Rejects nodes with too little of a requested resource; scores by how empty or how full they are.
+
+    For scores, a container without a request counts with kube-scheduler's 100m of CPU and 200 MiB of memory.
+    """
 
     name = "NodeResourcesFit"
     scope = Scope.ROW
@@ -37,9 +47,10 @@ class NodeResourcesFit:
         if kind not in get_args(Strategy):
             raise ValueError(f"scoringStrategy.type {kind!r}: use one of {', '.join(get_args(Strategy))}")
         resources = strategy.pop("resources", [{"name": "cpu"}, {"name": "memory"}])
-        if {(one.get("name"), one.get("weight", 1)) for one in resources} != {("cpu", 1), ("memory", 1)}:
+        if resources not in _SCORED:
             raise ValueError(
-                f"scoringStrategy.resources {resources!r}: only cpu and memory, weight 1, are scored"
+                f"scoringStrategy.resources {shown(resources)}: only cpu and memory, weight 1, are scored; "
+                "use [{name: cpu, weight: 1}, {name: memory, weight: 1}], or remove the field"
             )
         if strategy:
             raise ValueError(f"scoringStrategy.{next(iter(strategy))} is not supported: remove it")
@@ -76,6 +87,27 @@ class NodeResourcesFit:
         allocated = (used[:, 0] + used[:, 1]) / columns.weighed[rows]
         found: Scores = BEST * (allocated if self.strategy == "MostAllocated" else 1 - allocated)
         return found
+
+    def passes_kind(self, cycle: Cycle, kind: RowKind) -> bool:
+        """As `feasible`."""
+        columns = cycle.cluster.columns
+        table = needs(columns, cycle.shape)
+        least = _needed(cycle, columns)
+        if least is None:
+            return False
+        left = kind.left
+        for index, amount in table.needed:
+            if left[index] < amount and not (index == CPU and kind.amplified):
+                return False
+        return True
+
+    def score_of_kind(self, cycle: Cycle, kind: RowKind) -> float:
+        """As `scores`."""
+        cpu, memory = map(float, cycle.shape.scored)
+        (of_cpu, of_memory), (used_cpu, used_memory) = kind.share, kind.used
+        used = min(cpu * of_cpu + used_cpu, 1.0) + min(memory * of_memory + used_memory, 1.0)
+        allocated = used / kind.weighed
+        return BEST * (allocated if self.strategy == "MostAllocated" else 1 - allocated)
 
     def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
         """Rows by what they lack, and by whether they would lack it without any pod."""
@@ -114,6 +146,7 @@ def _needed(cycle: Cycle, columns: Columns) -> Integers | None:
             return None
         table.resources = np.full(width, _ANYTHING)
         table.resources[indices] = list(amounts.values())
+        table.needed = list(zip(indices, amounts.values(), strict=True))
     return table.resources
 
 
@@ -151,7 +184,7 @@ def _lacking(cycle: Cycle, node: NodeInfo) -> Iterator[Reason]:
 
 
 def _shares(cycle: Cycle, node: NodeInfo) -> Iterator[float]:
-    for name in _WEIGHED:
+    cpu, memory = cycle.shape.scored
+    for name, scored in (("cpu", node.scored_cpu + cpu), ("memory", node.scored_memory + memory)):
         if allocatable := node.allocatable.get(name, 0):
-            requested = node.requested.get(name, 0) + cycle.pod.requests.get(name, 0)
-            yield min(1.0, requested / allocatable)
+            yield min(1.0, scored / allocatable)

@@ -25,13 +25,26 @@ def selector_mask(selector: NodeSelector, columns: Columns, rows: Rows) -> Mask:
     return mask
 
 
-def term_mask(term: NodeSelectorTerm, columns: Columns, rows: Rows) -> Mask:
-    """Return which nodes a term matches: none if it is empty or invalid."""
+def labels_selector_mask(selector: NodeSelector, columns: Columns, rows: Rows) -> Mask:
+    """Return which nodes one of the terms matches by labels; fields are not looked at."""
+    mask = np.zeros(len(rows), np.bool_)
+    for term in selector.node_selector_terms:
+        mask |= _labels_mask(term, columns, rows)
+    return mask
+
+
+def _labels_mask(term: NodeSelectorTerm, columns: Columns, rows: Rows) -> Mask:
     if not term_is_valid(term):
         return np.zeros(len(rows), np.bool_)
     mask = np.ones(len(rows), np.bool_)
     for rule in term.match_expressions:
         mask &= _by_value(rule, columns)[columns.label(rule.key)[rows]]
+    return mask
+
+
+def term_mask(term: NodeSelectorTerm, columns: Columns, rows: Rows) -> Mask:
+    """Return which nodes a term matches: none if it is empty or invalid."""
+    mask = _labels_mask(term, columns, rows)
     for rule in term.match_fields:
         mask &= _by_name(rule, columns, rows)
     return mask

@@ -22,6 +22,7 @@ from corelane.scheduler.cache.pod_facts import SpreadConstraint, spread_constrai
 from corelane.scheduler.cache.pod_index import labels_of
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
+from corelane.scheduler.framework.field_faults import first_fault
 from corelane.scheduler.framework.plugin import SKIP, Cycle, Rejection, Scope, Skip
 from corelane.scheduler.plugins import rejected_rows
 from corelane.scheduler.plugins import topology_spread_score as scoring
@@ -89,12 +90,15 @@ class PodTopologySpread:
         if defaultConstraints and defaultingType == "System":
             raise ValueError("PodTopologySpread: defaultConstraints needs defaultingType: List")
         self.system = defaultingType == "System"
-        listed = msgspec.convert(list(defaultConstraints), tuple[TopologySpreadConstraint, ...])
+        given = list(defaultConstraints)
+        if fault := first_fault(given, tuple[TopologySpreadConstraint, ...]):
+            raise ValueError(f"defaultConstraints{fault.path}: {fault.problem}: {fault.remedy}")
+        listed = msgspec.convert(given, tuple[TopologySpreadConstraint, ...])
         for number, one in enumerate(listed):
-            if why := _constraint_fault(one):
+            if why := _constraint_fault(one, listed[:number]):
                 raise ValueError(f"defaultConstraints[{number}].{why}")
-        given = tuple(spread_constraint(one, {}) for one in listed)
-        self.defaults = scoring.SYSTEM_CONSTRAINTS if self.system else given
+        of_file = tuple(spread_constraint(one, {}) for one in listed)
+        self.defaults = scoring.SYSTEM_CONSTRAINTS if self.system else of_file
         self._default_kinds = frozenset(one.hard for one in self.defaults)
 
     # Filter.
@@ -191,11 +195,12 @@ class PodTopologySpread:
         return {
             ChangeKind.POD_ADDED | ChangeKind.POD_REMOVED: _counts,
             ChangeKind.POD_CHANGED | ChangeKind.POD_ITSELF: always,
-            ChangeKind.NODE_ADDED | ChangeKind.NODE_LABELS | ChangeKind.NODE_TAINTS: _domain_changed,
+            ChangeKind.NODE_ADDED | ChangeKind.NODE_REMOVED: _domain_changed,
+            ChangeKind.NODE_LABELS | ChangeKind.NODE_TAINTS: _domain_changed,
         }
 
 
-def _constraint_fault(one: TopologySpreadConstraint) -> str:
+def _constraint_fault(one: TopologySpreadConstraint, earlier: Sequence[TopologySpreadConstraint] = ()) -> str:
     """Field, value and remedy of an invalid default constraint; "" for a valid one."""
     if one.max_skew <= 0:
         return f"maxSkew {one.max_skew}: use more than 0"
@@ -205,6 +210,9 @@ def _constraint_fault(one: TopologySpreadConstraint) -> str:
         return f"whenUnsatisfiable {one.when_unsatisfiable!r}: use DoNotSchedule or ScheduleAnyway"
     if one.label_selector is not None:
         return "labelSelector is set: remove it, the pod's own service or controller selects the pods"
+    kind = one.topology_key, one.when_unsatisfiable
+    if kind in [(other.topology_key, other.when_unsatisfiable) for other in earlier]:
+        return f"topologyKey {one.topology_key}: given twice with {one.when_unsatisfiable}: keep one"
     return ""
 
 
@@ -236,14 +244,14 @@ def _counts(pod: PodInfo, change: ClusterChange) -> bool:
 
 
 def _domain_changed(pod: PodInfo, change: ClusterChange) -> bool:
-    """A node helps if it has all labels now, or had them, and one of them or its taints changed."""
+    """A node helps if it has the labels of all constraints, or had them.
+
+    Its other labels and its taints say whether it counts (nodeAffinityPolicy, nodeTaintsPolicy): one that
+    counts no longer may have been the domain with the fewest pods.
+    """
     nodes = [one for one in (change.old, change.new) if isinstance(one, Node)]
     keys = [one.topology_key for one in pod.facts.spread if one.hard]
-    if not nodes or not keys:
-        return True
-    having = [all(key in node.metadata.labels for key in keys) for node in nodes]
-    if len(nodes) == 1 or having[0] != having[1]:
-        return any(having)
-    old, new = nodes
-    changed = any(old.metadata.labels.get(key) != new.metadata.labels.get(key) for key in keys)
-    return having[1] and (changed or old.spec != new.spec)
+    merged = change.old is None and (ChangeKind.NODE_ADDED | ChangeKind.NODE_REMOVED) & change.kind
+    if not nodes or not keys or (change.old is None and merged != ChangeKind.NODE_ADDED):
+        return True  # Of several changes looked at as one, the state before is not known.
+    return any(all(key in node.metadata.labels for key in keys) for node in nodes)

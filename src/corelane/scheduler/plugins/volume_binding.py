@@ -5,20 +5,31 @@ the node (`volume.kubernetes.io/selected-node`). Both are written before the pod
 the claims are bound (`volume_binder`).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from corelane.kube.storage import StorageClass
 from corelane.reasons import Code, Reason
+from corelane.scheduler.cache.columns import Columns, Mask, Rows
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.objects import ClusterObjects
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
 from corelane.scheduler.framework.plugin import SKIP, Cycle, NodeReason, Rejection, Scope, Skip
 from corelane.scheduler.instructions import PreBindWork
+from corelane.scheduler.plugins import volume_rows
 from corelane.scheduler.plugins.pod_claims import names_claim, not_watched, pod_claims, unusable
 from corelane.scheduler.plugins.volume_binder import VolumeWork, bind_volumes
-from corelane.scheduler.plugins.volume_matching import ClaimsOfPod, NodeVolumes, claims_of, find
+from corelane.scheduler.plugins.volume_matching import (
+    ClaimOffers,
+    ClaimsOfPod,
+    NodeVolumes,
+    claims_of,
+    find,
+    reasons_of,
+)
+from corelane.scheduler.plugins.volume_rows import BOUND, Codes
 
 if TYPE_CHECKING:
     from corelane.scheduler.framework.binding import BindContext
@@ -31,6 +42,7 @@ class VolumeState:
     """State of one attempt."""
 
     claims: ClaimsOfPod
+    offers: ClaimOffers
 
 
 class VolumeBinding:
@@ -38,6 +50,7 @@ class VolumeBinding:
 
     name = NAME
     scope = Scope.CLUSTER
+    exact = True
 
     def __init__(self, bindTimeoutSeconds: float = 600.0) -> None:  # noqa: N803 - upstream's name
         if bindTimeoutSeconds < 0:
@@ -60,7 +73,7 @@ class VolumeBinding:
         claims = claims_of(pod, objects)
         if claims.immediate:
             return self._reject(Reason(Code.CLAIMS_UNBOUND))
-        cycle.state[NAME] = VolumeState(claims)
+        cycle.state[NAME] = VolumeState(claims, ClaimOffers(objects))
         return None
 
     def _reject(self, reason: Reason) -> Rejection:
@@ -80,7 +93,28 @@ class VolumeBinding:
         state: VolumeState | None = cycle.state.get(NAME)
         if state is None or node.node is None:
             return NodeVolumes()
-        return find(state.claims, node.node, cycle.cluster.objects)
+        return find(state.claims, node.node, state.offers)
+
+    def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
+        codes, available = self._judged(cycle, rows)
+        fits: Mask = (codes == 0) & available
+        return fits
+
+    @staticmethod
+    def _judged(cycle: Cycle, rows: Rows) -> tuple[Codes, Mask]:
+        """By each row: what bound claims say, and whether the others get volumes."""
+        state: VolumeState = cycle.state[NAME]
+        codes = volume_rows.bound_codes(state.claims, state.offers, cycle.cluster.columns, rows)
+        return codes, volume_rows.available(state.claims, state.offers, cycle.cluster, rows)
+
+    def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
+        codes, available = self._judged(cycle, rows)
+        for number, code in enumerate(BOUND):
+            for able in (False, True):
+                alike = rows[(codes == number) & (available == able)]
+                reasons = reasons_of(code, available=able)
+                if len(alike) and reasons:
+                    yield Rejection(NAME, tuple(map(NodeReason, reasons)), resolvable=False), alike
 
     # Reserve and PreBind.
 

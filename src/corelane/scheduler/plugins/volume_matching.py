@@ -6,6 +6,7 @@ publish, and in-tree volumes' translation to CSI.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from corelane import quantity
 from corelane.kube import keys
@@ -19,6 +20,7 @@ from corelane.reasons import Code, Reason
 from corelane.scheduler.cache.label_rules import holds, rules_of
 from corelane.scheduler.cache.objects import ClusterObjects
 from corelane.scheduler.plugins.pod_claims import pod_claims
+from corelane.scheduler.plugins.volume_offers import Offers
 
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
@@ -61,18 +63,35 @@ def claims_of(pod: Pod, objects: ClusterObjects) -> ClaimsOfPod:
     return ClaimsOfPod(tuple(bound), tuple(delayed), tuple(immediate))
 
 
-def find(claims: ClaimsOfPod, node: Node, objects: ClusterObjects) -> NodeVolumes | tuple[Reason, ...]:
+class ClaimOffers:
+    """The volumes that may be bound to each claim of a pod, in one attempt."""
+
+    def __init__(self, objects: ClusterObjects) -> None:
+        self.objects = objects
+        self._offers: dict[tuple[str, str], Offers] = {}
+
+    def of(self, claim: PersistentVolumeClaim) -> Offers:
+        offers = self._offers.get(claim.key)
+        if offers is None:
+            offers = self._offers[claim.key] = _offers(claim, self.objects)
+        return offers
+
+
+def find(claims: ClaimsOfPod, node: Node, offers: ClaimOffers) -> NodeVolumes | tuple[Reason, ...]:
     """Return what a binding to the node must do, or why the node cannot have the pod."""
-    reasons = []
-    bound = _bound(claims.bound, node, objects)
-    delayed = _delayed(claims.delayed, node, objects)
-    if bound is Code.VOLUME_NODE_MISMATCH:
-        reasons.append(Reason(bound))
-    if delayed is None:
-        reasons.append(Reason(Code.VOLUME_NOT_AVAILABLE))
-    if bound is Code.VOLUME_MISSING:
-        reasons.append(Reason(bound))
-    return tuple(reasons) if delayed is None or reasons else delayed
+    bound = _bound(claims.bound, node, offers.objects)
+    delayed = _delayed(claims.delayed, node, offers)
+    return reasons_of(bound, available=delayed is not None) or delayed or NodeVolumes()
+
+
+def reasons_of(bound: Code | None, *, available: bool) -> tuple[Reason, ...]:
+    """Return why a node cannot have a pod, by its bound claims, and by what is available for the others."""
+    codes = (
+        bound if bound is Code.VOLUME_NODE_MISMATCH else None,
+        None if available else Code.VOLUME_NOT_AVAILABLE,
+        bound if bound is Code.VOLUME_MISSING else None,
+    )
+    return tuple(Reason(code) for code in codes if code is not None)
 
 
 def _bound(claims: Iterable[PersistentVolumeClaim], node: Node, objects: ClusterObjects) -> Code | None:
@@ -86,11 +105,12 @@ def _bound(claims: Iterable[PersistentVolumeClaim], node: Node, objects: Cluster
 
 
 def _delayed(
-    claims: tuple[PersistentVolumeClaim, ...], node: Node, objects: ClusterObjects
+    claims: tuple[PersistentVolumeClaim, ...], node: Node, offers: ClaimOffers
 ) -> NodeVolumes | None:
+    objects = offers.objects
     provisions, matching = [], []
     for claim in claims:
-        selected = objects.provisioned_node(claim) or claim.metadata.annotations.get(keys.SELECTED_NODE)
+        selected = selected_node(claim, objects)
         if selected is None:
             matching.append(claim)
         elif selected == node.metadata.name:
@@ -100,7 +120,7 @@ def _delayed(
     chosen: dict[str, PersistentVolume] = {}
     static = []
     for claim in sorted(matching, key=lambda one: _storage(one.spec.resources.requests)):
-        volume = _matching_volume(claim, node, objects, chosen)
+        volume = offers.of(claim).on(node, chosen)
         if volume is None:
             provisions.append(claim)
         else:
@@ -112,10 +132,23 @@ def _delayed(
 
 
 def _can_be_made(claim: PersistentVolumeClaim, node: Node, objects: ClusterObjects) -> bool:
+    terms = topologies(claim, objects)
+    return terms is not None and _allowed(terms, node.metadata.labels)
+
+
+def selected_node(claim: PersistentVolumeClaim, objects: ClusterObjects) -> str | None:
+    """Return the node for which the claim's volume is being made."""
+    return objects.provisioned_node(claim) or claim.metadata.annotations.get(keys.SELECTED_NODE)
+
+
+def topologies(
+    claim: PersistentVolumeClaim, objects: ClusterObjects
+) -> tuple[TopologySelectorTerm, ...] | None:
+    """Return where a volume can be made for the claim, everywhere without terms; None where none can be."""
     storage = objects.classes.get(class_of(claim))
     if storage is None or storage.provisioner in {"", _NO_PROVISIONER}:
-        return False
-    return _allowed(storage.allowed_topologies, node.metadata.labels)
+        return None
+    return storage.allowed_topologies
 
 
 def _allowed(terms: tuple[TopologySelectorTerm, ...], labels: Mapping[str, str]) -> bool:
@@ -129,31 +162,24 @@ def _allowed(terms: tuple[TopologySelectorTerm, ...], labels: Mapping[str, str])
     )
 
 
-def _matching_volume(
-    claim: PersistentVolumeClaim, node: Node, objects: ClusterObjects, chosen: Mapping[str, PersistentVolume]
-) -> PersistentVolume | None:
+def _offers(claim: PersistentVolumeClaim, objects: ClusterObjects) -> Offers:
     """Upstream's `FindMatchingVolume`: one bound to this claim beforehand, else the smallest that will do."""
-    smallest: tuple[int, str] | None = None
-    for volume in _candidates(claim, objects, chosen):
-        if _is_for(volume, claim, objects):
-            return volume if reaches(volume, node) else None
-        if _available(volume, claim) and reaches(volume, node):
-            size = (_storage(volume.spec.capacity), volume.metadata.name)
-            smallest = size if smallest is None else min(smallest, size)
-    return objects.volumes[smallest[1]] if smallest else None
+    candidates = list(_candidates(claim, objects))
+    reserved = [volume for volume in candidates if _is_for(volume, claim, objects)]
+    others = (volume for volume in candidates if not _is_for(volume, claim, objects))
+    available = [volume for volume in others if _available(volume, claim)]
+    available.sort(key=lambda volume: (_storage(volume.spec.capacity), volume.metadata.name))
+    return Offers(reserved, available)
 
 
-def _candidates(
-    claim: PersistentVolumeClaim, objects: ClusterObjects, chosen: Mapping[str, PersistentVolume]
-) -> Iterator[PersistentVolume]:
+def _candidates(claim: PersistentVolumeClaim, objects: ClusterObjects) -> Iterator[PersistentVolume]:
     size = _storage(claim.spec.resources.requests)
     for name, volume in objects.volumes_of_class(class_of(claim)).items():
         of_other = (volume.spec.claim_ref is not None or name in objects.taken_volumes) and not _is_for(
             volume, claim, objects
         )
         if (
-            name not in chosen
-            and not of_other
+            not of_other
             and _storage(volume.spec.capacity) >= size
             and volume.spec.volume_mode == claim.spec.volume_mode
             and volume.spec.volume_attributes_class_name == claim.spec.volume_attributes_class_name
@@ -180,7 +206,12 @@ def _available(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
 
 def _storage(amounts: ResourceList) -> int:
     """Bytes; 0 for an absent or invalid amount."""
+    return _bytes(str(amounts.get("storage", "0")))
+
+
+@lru_cache(4096)
+def _bytes(amount: str) -> int:
     try:
-        return quantity.value(str(amounts.get("storage", "0")))
+        return quantity.value(amount)
     except QuantityError:
         return 0

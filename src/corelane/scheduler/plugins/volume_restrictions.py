@@ -1,11 +1,15 @@
 """VolumeRestrictions: disks that one pod of a node uses at a time, and claims that one pod uses at all."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
+
+import numpy as np
 
 from corelane.kube.pod import Pod
 from corelane.kube.pod_volumes import Volume
 from corelane.reasons import Code, Reason
+from corelane.scheduler.cache.columns import Columns, Mask, Rows
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.pod_facts import is_disk
 from corelane.scheduler.cache.pods import PodInfo
@@ -34,6 +38,7 @@ class VolumeRestrictions:
 
     name = NAME
     scope = Scope.CLUSTER
+    exact = True
 
     def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
         objects, pod, names = cycle.cluster.objects, cycle.pod.pod, set()
@@ -61,6 +66,27 @@ class VolumeRestrictions:
             return Rejection.of(NAME, Reason(Code.DISK_CONFLICT))
         use: ClaimUse = cycle.state[NAME]
         return Rejection.of(NAME, Reason(Code.CLAIM_IN_USE)) if use.uses > 0 else None
+
+    def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
+        use: ClaimUse = cycle.state[NAME]
+        return np.zeros(len(rows), np.bool_) if use.uses > 0 else ~self._conflicts(cycle, rows)
+
+    def _conflicts(self, cycle: Cycle, rows: Rows) -> Mask:
+        """On which rows a pod has the same disk; only nodes of pods with disks are asked."""
+        found, disks = np.zeros(len(rows), np.bool_), cycle.cluster.index.disks
+        mine = [volume for volume in cycle.pod.pod.spec.volumes if is_disk(volume)]
+        if mine and disks:
+            for place in np.isin(rows, np.fromiter(disks, np.intp, len(disks))).nonzero()[0].tolist():
+                node = cycle.cluster.by_row[rows[place]]
+                pods = node.pods.values() if node else ()
+                found[place] = any(_disk_conflict(mine, other.pod) for other in pods)
+        return found
+
+    def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
+        conflict = self._conflicts(cycle, rows)
+        for code, some in ((Code.DISK_CONFLICT, rows[conflict]), (Code.CLAIM_IN_USE, rows[~conflict])):
+            if len(some):
+                yield Rejection.of(NAME, Reason(code)), some
 
     def add_pod(self, cycle: Cycle, pod: PodInfo, node: NodeInfo) -> None:
         self._change(cycle, pod, 1)

@@ -4,10 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from corelane.kube.storage import PersistentVolume, StorageClass
 from corelane.kube.volumes import class_of
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cache.columns import Columns, Rows
+from corelane.scheduler.cache.columns import Columns, Mask, Rows
+from corelane.scheduler.cache.label_columns import ABSENT
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
@@ -37,6 +40,7 @@ class VolumeZone:
 
     name = NAME
     scope = Scope.CLUSTER
+    exact = True
 
     def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
         places: list[Place] = []
@@ -62,6 +66,14 @@ class VolumeZone:
             if value not in place.values:
                 return Rejection.of(NAME, Reason(Code.VOLUME_ZONE_MISMATCH), resolvable=False)
         return None
+
+    def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
+        placed, agrees = np.zeros(len(rows), np.bool_), np.ones(len(rows), np.bool_)
+        for key in _LABELS:
+            placed |= columns.label(key)[rows] != ABSENT
+        for place in cycle.state[NAME]:
+            agrees &= _agrees(place, columns, rows)
+        return agrees | ~placed
 
     def rejections(self, _cycle: Cycle, _columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
         yield Rejection.of(NAME, Reason(Code.VOLUME_ZONE_MISMATCH), resolvable=False), rows
@@ -103,6 +115,17 @@ def _of(volume: PersistentVolume) -> list[Place]:
         (key, [part.strip() for part in labels[key].split(_SEPARATOR)]) for key in _LABELS if key in labels
     )
     return [Place(key, frozenset(values)) for key, values in sets if all(values)]
+
+
+def _agrees(place: Place, columns: Columns, rows: Rows) -> Mask:
+    """Which rows have one of the values, by the label's current name where they lack the former one."""
+    found, absent = np.zeros(len(rows), np.bool_), np.ones(len(rows), np.bool_)
+    for key in dict.fromkeys((place.key, _CURRENT.get(place.key, place.key))):
+        ids = columns.label(key)[rows]
+        values = [columns.label_value(key, value) for value in place.values]
+        found |= absent & np.isin(ids, values)
+        absent &= ids == ABSENT
+    return found
 
 
 def _waits(_pod: PodInfo, change: ClusterChange) -> bool:

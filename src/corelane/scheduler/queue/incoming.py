@@ -27,6 +27,7 @@ ACTIVATED: Final = "ForceActivate"
 TOO_LONG: Final = "UnschedulableTimeout"
 _LABELS: Final = {
     ChangeKind.NODE_ADDED: "NodeAdd",
+    ChangeKind.NODE_REMOVED: "NodeDelete",
     ChangeKind.NODE_ALLOCATABLE: "NodeUpdateNodeAllocatable",
     ChangeKind.NODE_LABELS: "NodeUpdateNodeLabel",
     ChangeKind.NODE_TAINTS: "NodeUpdateNodeTaint",

@@ -58,9 +58,9 @@ class Observed:
 def difference(before: NodeSummary | None, after: NodeSummary | None) -> ChangeKind:
     """Return what changed about a node, as far as it can help a pod."""
     if after is None:
-        return ChangeKind.NOTHING
+        return ChangeKind.NOTHING if before is None else ChangeKind.NODE_REMOVED
     if before is None:
-        return _COMPARED
+        return _COMPARED & ~ChangeKind.NODE_REMOVED
     kind = ChangeKind.NOTHING
     if summaries.allocatable_grew(before, after):
         kind |= ChangeKind.NODE_ALLOCATABLE

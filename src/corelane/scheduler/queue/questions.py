@@ -31,7 +31,16 @@ class Questions:
         """Add a change; False if there are too many, and all of them are dropped."""
         return self._backlog.add(change, sequence)
 
-    def next(self) -> Group | None:
+    def hopeful(self, most: int) -> Iterator[Group]:
+        """Ask at most so many groups, and yield those that the change may help."""
+        for _ in range(most):
+            group = self._next()
+            if group is not None and group.hopeful:
+                yield group
+            elif group is None and self.over:
+                return
+
+    def _next(self) -> Group | None:
         """Ask one group, and return it: `hopeful` if the change may help; None at the end of a change."""
         if self._asking is None:
             pending = self._backlog.take()

@@ -9,15 +9,17 @@ kube-scheduler's: back-off of 1 s doubling to 10 s, and an attempt after 5 minut
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from corelane.scheduler.cache.pods import PodInfo
-from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, members
+from corelane.scheduler.cache.points import ExtensionPoints
+from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.queue import incoming
 from corelane.scheduler.queue.active_queue import ActiveQueue, Line
 from corelane.scheduler.queue.backoff import Backoff, BackoffQueue
+from corelane.scheduler.queue.change_count import ChangeCount
 from corelane.scheduler.queue.gated import GatedPods
 from corelane.scheduler.queue.groups import Group, Grouping
 from corelane.scheduler.queue.questions import Questions
@@ -44,11 +46,13 @@ class SchedulingQueue:
         fits_nowhere: Callable[[PodInfo], bool] = lambda _: False,
         looked_at: Callable[[], frozenset[str]] = frozenset,
         entered: Callable[[str, str], None] = lambda _queue, _event: None,
+        points: Callable[[], ExtensionPoints] = ExtensionPoints,
     ) -> None:
         """`fits_nowhere` tells of pods that certainly do not fit now: others come first.
 
         `looked_at` returns the label keys that selectors in the cluster look at; it only grows. `entered` is
-        called with the queue's name and the event for every pod that enters one; see `incoming`.
+        called with the queue's name and the event for every pod that enters one; see `incoming`. `points`
+        returns the hooks around PreEnqueue.
         """
         self._grouping = Grouping(looked_at)
         self._fits_nowhere = fits_nowhere
@@ -59,13 +63,13 @@ class SchedulingQueue:
         self._backing_off = BackoffQueue()
         self._unschedulable = UnschedulablePods(profile)
         self._questions = Questions(profile, self._unschedulable)
-        self._gated = GatedPods(profile)
+        self._gated = GatedPods(profile, points)
         self._entered = entered
         self._event = ""
         """Why pods enter queues now; "" where they only move within one."""
-        self._latest: dict[ChangeKind, int] = {}
-        self._number = self.sequence = 0
-        """Number of changes so far."""
+        self.changes = ChangeCount()
+        self._number = 0
+        """Number of the latest heap entry."""
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._pods
@@ -135,7 +139,7 @@ class SchedulingQueue:
         if waiting.alone:
             waiting.alone, waiting.group = False, None
         if not waiting.continued:
-            waiting.started, waiting.portions = self.sequence, 0
+            waiting.started, waiting.portions, waiting.rejected = self.changes.number, 0, False
         waiting.continued = False
         waiting.attempts += 1
         return waiting
@@ -168,7 +172,7 @@ class SchedulingQueue:
     def verdict(self, waiting: Waiting) -> Verdict | None:
         """Return why a popped pod fits nowhere, if an equal one was tried and nothing changed since."""
         group = None if waiting.trial else self._group_of(waiting)
-        if group is None or self._changed_since(group.verdict.sequence, group.kinds):
+        if group is None or self.changes.since(group.verdict.sequence, group.kinds):
             return None
         return group.verdict
 
@@ -232,7 +236,7 @@ class SchedulingQueue:
         if not self._unschedulable.listens(change.kind):
             return
         idle = self._questions.over
-        if not self._questions.add(change, self.sequence):
+        if not self._questions.add(change, self.changes.number):
             for group in list(self._unschedulable.groups.values()):
                 self._try_group(group, now)
         if idle:
@@ -240,21 +244,14 @@ class SchedulingQueue:
 
     def noted(self, kinds: ChangeKind, now: float) -> None:
         """Count a change; with `changed`, pods that wait for it are asked too."""
-        self.sequence += 1
-        for kind in members(kinds):
-            self._latest[kind] = self.sequence
+        self.changes.add(kinds)
         self._split_groups(now)
 
     def ask(self, now: float, most: int = PORTION) -> None:
         """Ask groups about changes, at most so many; call it between attempts."""
-        for _ in range(most):
-            group = self._questions.next()
-            if group is None:
-                if self._questions.over:
-                    return
-            elif group.hopeful:
-                self._event = self._questions.event
-                self._try_group(group, now)
+        for group in self._questions.hopeful(most):
+            self._event = self._questions.event
+            self._try_group(group, now)
 
     def activate(self, uid: str, now: float) -> None:
         """Try a parked or backing off pod next, whatever changed; the back-off of an error is kept."""
@@ -298,9 +295,6 @@ class SchedulingQueue:
             self._event = incoming.TOO_LONG
             self._try_group(group, now, Line.FLUSHED)
 
-    def _changed_since(self, sequence: int, kinds: ChangeKind) -> bool:
-        return any(self._latest.get(kind, 0) > sequence for kind in members(kinds))
-
     # Groups.
 
     def _park(self, waiting: Waiting, now: float, verdict: Verdict) -> None:
@@ -309,7 +303,7 @@ class SchedulingQueue:
         waiting.ready_at = now + self._backoff.seconds(waiting.failures)
         self._pods[waiting.uid] = waiting
         group = self._unschedulable.judged(self._grouping.key(waiting), waiting.info, verdict, now)
-        if self._changed_since(verdict.sequence, group.kinds):
+        if self.changes.since(verdict.sequence, group.kinds):
             # A change came while the pod was being tried: it may help.
             self._unschedulable.drop_empty(group)
             self._back_off(waiting)
@@ -340,7 +334,7 @@ class SchedulingQueue:
         if not keys:
             return
         self._event = incoming.POD_UPDATED
-        pods = [waiting for waiting in self._pods.values() if not keys.isdisjoint(_labels(waiting))]
+        pods = [waiting for waiting in self._pods.values() if not keys.isdisjoint(waiting.labels)]
         apart = [waiting for waiting in pods if waiting.trial or waiting.place is QueuePlace.PARKED]
         for waiting in apart:
             self._leave(waiting, now)
@@ -404,7 +398,3 @@ class SchedulingQueue:
 
     def _sort_key(self, waiting: Waiting) -> SortKey:
         return self._profile.queue_sort.sort_key(waiting.info)
-
-
-def _labels(waiting: Waiting) -> Mapping[str, str]:
-    return waiting.info.pod.metadata.labels

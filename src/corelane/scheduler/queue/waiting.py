@@ -1,7 +1,7 @@
 """A pod without a node, and a heap of such pods in one place of the queue."""
 
 import heapq
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, TypeAlias
@@ -65,6 +65,8 @@ class Waiting:
     """Its attempt is not finished; changes count from when it was started."""
     portions: int = 0
     """Of its attempt, so far."""
+    rejected: bool = False
+    """All nodes rejected it for many reasons in the portion before: this one goes on, whatever changed."""
     gate: Rejection | None = None
     """Of the PreEnqueue plugin that keeps it from being tried."""
     nominated: str = ""
@@ -80,6 +82,10 @@ class Waiting:
     @property
     def uid(self) -> str:
         return self.info.uid
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.info.pod.metadata.labels
 
     @property
     def pending_because(self) -> str:

@@ -6,6 +6,7 @@ from corelane.limits.lint.findings import LintRule
 from corelane.limits.lint.rules import (
     amounts,
     autoscaling,
+    comments,
     cpu_burst,
     cpu_limits,
     cpu_requests,
@@ -25,5 +26,6 @@ RULES: Final[tuple[LintRule, ...]] = (
     *namespaces.RULES,
     *autoscaling.RULES,
     *cpu_burst.RULES,
+    *comments.RULES,
 )
 BY_ID: Final = {rule.id: rule for rule in RULES}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from corelane.kernel import cfs
+from corelane.limits.lint import unrendered
 from corelane.limits.lint.findings import Remark, cpus, ms, rule
 from corelane.limits.lint.located import Amount, ManifestResources
 from corelane.limits.lint.pod_context import PodContext, containers, effective
@@ -24,7 +25,8 @@ def _owners(context: PodContext) -> Iterator[tuple[str, ManifestResources]]:
 def _bad_quantity(context: PodContext) -> Iterator[Remark]:
     """An amount that is not a quantity.
 
-    The API server rejects the object. CPU amounts may be no finer than 1m, and none may be negative.
+    The API server rejects the object. None may be negative. CPU amounts finer than 1m, which it rounds up,
+    are only information.
     """
     for name, own in _owners(context):
         for part, amounts in (("requests", own.requests), ("limits", own.limits)):
@@ -36,16 +38,17 @@ def _bad_quantity(context: PodContext) -> Iterator[Remark]:
 
 
 def _unreadable(path: str, amount: Amount, container: str) -> Remark:
-    template = "{{" in amount.text or "${" in amount.text
-    fix = "render the template first (helm template CHART)" if template else "write it as in 250m, 2 or 512Mi"
+    fix = unrendered.remedy(amount.text) or "write it as in 250m, 2 or 512Mi"
     return Remark(
         amount.place, f"{path} {amount.text!r} is not an amount: {amount.error}", fix, container=container
     )
 
 
 def _too_fine(path: str, amount: Amount, container: str) -> Remark:
-    message = f"{path} {amount.text!r} is finer than a thousandth of a CPU, which the API server rejects"
-    return Remark(amount.place, message, "round it to whole millis, such as 1m", container=container)
+    # Pods and pod templates: SetDefaults_ResourceList in pkg/apis/core/v1/defaults.go.
+    rounded = cpus(amount.milli)
+    message = f"{path} {amount.text!r} is finer than 1m of a CPU: the API server rounds it up to {rounded}"
+    return Remark(amount.place, message, f"write {rounded}", Severity.INFO, container)
 
 
 @rule(

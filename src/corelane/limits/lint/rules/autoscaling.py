@@ -15,7 +15,7 @@ from corelane.limits.lint.manifests import (
     scaled_workload,
     utilisation_targets,
 )
-from corelane.limits.lint.pod_context import PodContext, effective, main_containers
+from corelane.limits.lint.pod_context import PodContext, effective, highest_utilisation, main_containers
 from corelane.limits.lint.policy import Severity
 
 _CRAMPED: Final = 1.3
@@ -73,7 +73,7 @@ def _reach(context: PodContext) -> Iterator[Remark]:
     may exceed 100 %, and scaling is faster.
     """
     for target, workload, counted in _scaled(context):
-        percent = _highest(replace(context, object=workload), counted)
+        percent = highest_utilisation(replace(context, object=workload), counted, target.container)
         if percent is None or percent >= target.percent * _CRAMPED:
             continue
         title = f"{workload.kind}/{workload.name}"
@@ -94,14 +94,6 @@ def _reach(context: PodContext) -> Iterator[Remark]:
                 "are throttled",
                 "drop the CPU limits: utilisation then shows the demand, also above 100 %",
             )
-
-
-def _highest(context: PodContext, counted: list[ManifestContainer]) -> float | None:
-    """The most that these containers can use, in percent of their requests; None without limits."""
-    found = [effective(context, one.resources, "cpu") for one in counted]
-    if not found or not all(one.limit and one.request for one in found):
-        return None
-    return 100 * sum(one.limit for one in found) / sum(one.request for one in found)
 
 
 RULES: Final = (_without_request, _reach)

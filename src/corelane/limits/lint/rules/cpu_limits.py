@@ -8,7 +8,12 @@ from typing import Any, Final
 from corelane.limits.lint.bundles import deployed_with
 from corelane.limits.lint.findings import Remark, container_patch, cpus, many, ms, rule, stall
 from corelane.limits.lint.located import text
-from corelane.limits.lint.manifests import ManifestContainer
+from corelane.limits.lint.manifests import (
+    ManifestContainer,
+    ManifestObject,
+    scaled_workload,
+    utilisation_targets,
+)
 from corelane.limits.lint.pod_context import (
     EffectiveAmounts,
     PodContext,
@@ -19,6 +24,8 @@ from corelane.limits.lint.pod_context import (
     effective,
     exclusive_by_class,
     exclusive_cpus,
+    highest_utilisation,
+    main_containers,
     qos,
     quota_lifted,
 )
@@ -28,9 +35,9 @@ from corelane.workload import ContainerKind, QOSClass
 
 THREADS_SHOWN: Final = 4
 """For how many threads the cost is shown where the manifest does not set the number."""
+_LARGEST_USUAL_NODE: Final = 128
+"""CPUs of a node on which threads of an unknown number are thought to run."""
 _HALF_LOST_MS: Final = 50.0
-_MOST_CPUS: Final = 8192
-"""CPUs that the kernel supports (NR_CPUS on x86-64): no node runs more threads at once."""
 
 
 @rule(
@@ -58,6 +65,7 @@ def _cpu_limit(context: PodContext) -> Iterator[Remark]:
         if (
             found.written
             and found.limit
+            and not container.waits
             and not exclusive_cpus(context, container)
             and _unwanted(context, found)
         ):
@@ -90,7 +98,9 @@ def _limited(context: PodContext, container: ManifestContainer, found: Effective
 
 def _costs(context: PodContext, limit_milli: int, threads: int) -> list[QuotaCost]:
     """For the threads that run at once, or for one and for several where unknown."""
-    several = context.policy.node_cpus or min(max(THREADS_SHOWN, 2 * -(-limit_milli // 1000)), _MOST_CPUS)
+    several = context.policy.node_cpus or min(
+        max(THREADS_SHOWN, 2 * -(-limit_milli // 1000)), _LARGEST_USUAL_NODE
+    )
     return [cost_of(context, limit_milli, count) for count in ((threads,) if threads else (1, several))]
 
 
@@ -106,7 +116,7 @@ def _about(context: PodContext, container: ManifestContainer) -> str:
 def _what_it_does(costs: list[QuotaCost], threads: int) -> str:
     quota = f"{ms(costs[0].quota_ms)} in every {ms(costs[0].period_ms)}"
     if costs[-1].stall_ms == 0:
-        whom = f"its {many(threads, 'thread')}" if threads else "all CPUs of a node"
+        whom = f"its {many(threads, 'thread')}" if threads else f"all of {many(costs[-1].threads, 'CPU')}"
         return f"{quota} is enough for {whom}: negligible cost, although periods may count as throttled"
     return f"{quota}; " + "; ".join(stall(cost) for cost in costs if cost.stall_ms > 0)
 
@@ -130,23 +140,31 @@ def _fix(context: PodContext, container: ManifestContainer, found: EffectiveAmou
     if quota_lifted(context):
         return "nothing: cpu-quota.crio.io: disable tells the runtime to set no quota"
     parts = [f"remove limits.cpu and keep requests.cpu: {cpus(found.request_milli)}"]
-    if "cpu" not in container.resources.requests:
+    if _elsewhere(context, container):
+        parts[0] = "remove limits.cpu; where nothing else sets requests.cpu, set that"
+    elif "cpu" not in container.resources.requests:
         parts[0] = (
             f"replace limits.cpu by requests.cpu: {cpus(found.request_milli)} (now the request follows from "
             "the limit)"
         )
     after = qos(context, without_cpu_limit=container)
-    if after is not QOSClass.GUARANTEED and qos(context) is QOSClass.GUARANTEED:
+    whole = context.object.pod is not None and context.object.pod.whole
+    if whole and after is not QOSClass.GUARANTEED and qos(context) is QOSClass.GUARANTEED:
         parts.append(f"the pod is then {after}, no longer Guaranteed")
     if is_jvm(container.node, container.image) and not container.settings:
         parts.append("the JVM then counts the node's CPUs: set -XX:ActiveProcessorCount")
     if _reads_limit(container):
         parts.append("thread counts set from limits.cpu then are the node's CPUs: set them from requests.cpu")
-    return "; ".join([*parts, *_beside(context)])
+    return "; ".join([*parts, *_beside(context, container)])
 
 
-def _beside(context: PodContext) -> Iterator[str]:
-    """Other objects of the namespace that depend on the limit."""
+def _elsewhere(context: PodContext, container: ManifestContainer) -> bool:
+    """Whether the request, absent here, may stand in what is patched, or come from an operator."""
+    return context.object.partial and "cpu" not in container.resources.requests
+
+
+def _beside(context: PodContext, container: ManifestContainer) -> Iterator[str]:
+    """Other objects of the namespace that depend on a container's limit."""
     default = context.ranges.get("cpu", RangeDefault())
     if default.limit:
         yield f"LimitRange {default.range} would set another limit: change that first"
@@ -154,9 +172,21 @@ def _beside(context: PodContext) -> Iterator[str]:
         if text(quota.node, "spec", "hard", "limits.cpu"):
             yield f"ResourceQuota {quota.name} rejects pods without a limit: change that first"
     for scaler in deployed_with(context.object, context.of_kind("HorizontalPodAutoscaler")):
-        target = [text(scaler.node, "spec", "scaleTargetRef", key) for key in ("kind", "name")]
-        if target == [context.object.kind, context.object.name]:
-            yield f"utilisation may then exceed 100 %, so HorizontalPodAutoscaler {scaler.name} scales sooner"
+        if scaled_workload(scaler) == (context.object.kind, context.object.name):
+            yield from _scaled_by(context, container, scaler)
+
+
+def _scaled_by(context: PodContext, container: ManifestContainer, scaler: ManifestObject) -> Iterator[str]:
+    """What becomes of an autoscaler by CPU utilisation that the limit caps."""
+    together = list(main_containers(context))
+    for target in utilisation_targets(scaler):
+        counted = [one for one in together if target.container in ("", one.name)]
+        percent = highest_utilisation(context, counted, target.container)
+        if container in counted and percent is not None:
+            yield (
+                f"utilisation may then exceed {percent:.0f} %, so HorizontalPodAutoscaler {scaler.name} "
+                "scales sooner"
+            )
 
 
 def _reads_limit(container: ManifestContainer) -> bool:
@@ -173,7 +203,7 @@ def _patch(context: PodContext, container: ManifestContainer, found: EffectiveAm
         same = {"cpu": cpus(_equal(container, found))}
         return container_patch(context.object, container, {"requests": same, "limits": same})
     change: dict[str, Any] = {"limits": {"cpu": None}}
-    if "cpu" not in container.resources.requests:
+    if "cpu" not in container.resources.requests and not _elsewhere(context, container):
         change["requests"] = {"cpu": cpus(found.request_milli)}
     return container_patch(context.object, container, change)
 
@@ -220,12 +250,20 @@ def _keeps_cpus(context: PodContext) -> Iterator[Remark]:
         yield Remark(
             found.written.place,
             f"limit = request = {many(whole, 'CPU')}: a static CPU manager gives this container "
-            f"{many(whole, 'exclusive CPU')}; without the limit the pod is Burstable and runs in the "
-            "shared pool",
+            f"{many(whole, 'exclusive CPU')}{_if_added(context)}; without the limit the pod is Burstable and "
+            "runs in the shared pool",
             "keep the limit, and lift the quota on the node (kubelet 1.33 and later does so for containers "
             "with exclusive CPUs: gate DisableCPUQuotaWithExclusiveCPUs; so does corelane)",
             container=container.name,
         )
+
+
+def _if_added(context: PodContext) -> str:
+    """The condition on containers that the manifest does not show."""
+    pod = context.object.pod
+    if pod is None or pod.whole:
+        return ""
+    return " if every container added to the pod has limit = request, too"
 
 
 def _keeps_class(
@@ -239,7 +277,7 @@ def _keeps_class(
     return Remark(
         found.written.place,
         f"CPU limit {found.written.text} keeps the pod Guaranteed, which the exclusive CPUs of {names} "
-        "depend on" + (f"; it costs: {stall(cost)}" if cost.stall_ms else ""),
+        f"depend on{_if_added(context)}" + (f"; it costs: {stall(cost)}" if cost.stall_ms else ""),
         "keep a limit; if throttling delays this container, raise its request and limit together",
         container=container.name,
         cost=cost,

@@ -13,15 +13,19 @@ from corelane.limits.lint.pod_context import (
     containers,
     effective,
     exclusive_cpus,
+    has_priority,
+    pod_request,
     qos,
     requests_and_limits,
+    runs_alone,
 )
 from corelane.limits.lint.policy import Severity
 from corelane.workload import ContainerKind, QOSClass, qos_class
 
+_EVICTED: Final = ", first to be evicted"
 _CLASSES: Final = {
-    QOSClass.BEST_EFFORT: "the pod is BestEffort, first to be evicted",
-    QOSClass.BURSTABLE: "the pod is Burstable",
+    QOSClass.BEST_EFFORT: f"; the pod is BestEffort{_EVICTED}",
+    QOSClass.BURSTABLE: "; the pod is Burstable",
     QOSClass.GUARANTEED: "",
 }
 
@@ -36,21 +40,30 @@ def _no_cpu_request(context: PodContext) -> Iterator[Remark]:
 
     The request is the guarantee: the scheduler reserves it on the node, and as the cgroup's weight it decides
     the shares when CPUs are contended. Without one the container has the smallest weight and starves beside
-    any container with a request. A pod without any requests and limits is BestEffort.
+    any container with a request. A pod without any requests and limits is BestEffort, and evicted
+    first unless it has a priority. An init container that
+    runs alone has the share and the reservation of the whole pod, so it needs no request of its own.
     """
     pod = context.object.pod
     if context.policy.cpu_request == "optional" or (
         pod and pod.resources and "cpu" in pod.resources.requests
     ):
         return
+    reserved = pod_request(context, "cpu")
+    where = "beside busy containers of its pod" if reserved else "under contention"
+    known = _CLASSES[qos(context)] if pod and pod.whole else ""
+    if has_priority(context):
+        known = known.removesuffix(_EVICTED)
     for container in containers(context):
         found = effective(context, container.resources, "cpu")
+        if container.waits or (reserved and runs_alone(context, container)):
+            continue
         if found.request or {"cpu"} & {*container.resources.requests, *container.resources.limits}:
             continue
         init = container.kind is ContainerKind.INIT
         message = (
-            "no CPU request: under contention it gets the smallest share (2 shares, as a request of 2m), and "
-            f"the scheduler reserves nothing for it; {_CLASSES[qos(context)]}"
+            f"no CPU request: {where} it gets the smallest share (2 shares, as a request of 2m), and the "
+            f"scheduler reserves nothing for it{known}"
         )
         fix = "set resources.requests.cpu to what it uses under load, and no limit"
         level = Severity.INFO if init else None
@@ -70,6 +83,13 @@ def _zero_request(context: PodContext) -> Iterator[Remark]:
             yield Remark(asked.place, message, "set it to what it uses under load", container=container.name)
 
 
+def _guaranteed_by(context: PodContext, container: ManifestContainer) -> bool:
+    """Whether the pod is Guaranteed for certain, and only with the CPU limit of a container."""
+    pod = context.object.pod
+    whole = pod is not None and pod.whole and qos(context) is QOSClass.GUARANTEED
+    return whole and qos(context, without_cpu_limit=container) is not QOSClass.GUARANTEED
+
+
 @rule("request-from-limit", Severity.INFO, "Set the request.")
 def _request_from_limit(context: PodContext) -> Iterator[Remark]:
     """A CPU request that follows from the limit only.
@@ -82,10 +102,11 @@ def _request_from_limit(context: PodContext) -> Iterator[Remark]:
         if limit is None or not limit.milli or "cpu" in container.resources.requests:
             continue
         patch = {"requests": {"cpu": limit.text}}
+        changed = "share and QoS class" if _guaranteed_by(context, container) else "the share"
         yield Remark(
             limit.place,
             f"no CPU request: the API server uses the limit, {limit.text}, so removing the limit removes the "
-            "request, too, and changes share and QoS class",
+            f"request, too, and changes {changed}",
             f"set requests.cpu: {limit.text}",
             container=container.name,
             patch=container_patch(context.object, container, patch),

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Final
 
 from corelane.limits.lint.findings import Remark, cpus, rule, stall
-from corelane.limits.lint.located import at, items, place, text
+from corelane.limits.lint.located import Located, at, items, place, text
 from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
 from corelane.limits.lint.pod_context import PodContext, containers, cost_of, effective, exclusive_cpus
 from corelane.limits.lint.policy import Severity
@@ -38,10 +38,28 @@ def _adds_limit(context: PodContext) -> Iterator[Remark]:
         yield Remark(
             place(item, key, "cpu"),
             f"{key}.cpu: {written} becomes the CPU limit of every container without one{_named(hit)}",
-            "drop it; defaultRequest.cpu alone gives a share"
-            + (" (a maximum is a default limit too)" if key == "max" else ""),
+            _without_limit(item, key),
             cost=cost_of(context, limit, 1) if limit else None,
         )
+
+
+def _without_limit(item: Located, key: str) -> str:
+    """What to drop for containers to have no limit, and what gives them a share.
+
+    A maximum is the default limit where there is no other (`SetDefaults_LimitRangeItem`), and with a maximal
+    ratio of limit to request a container without a limit is rejected (LimitRanger).
+    """
+    most, ratio = text(item, "max", "cpu"), text(item, "maxLimitRequestRatio", "cpu")
+    parts = [f"{key}.cpu: {text(item, key, 'cpu')}"]
+    if key == "max":
+        parts[0] += " (a maximum is a default limit, too)"
+    elif most:
+        parts.append(f"max.cpu: {most} (which would be the default limit then)")
+    if ratio:
+        parts.append(f"maxLimitRequestRatio.cpu: {ratio} (which rejects containers without a limit)")
+    share = text(item, "defaultRequest", "cpu")
+    keep = f"keep defaultRequest.cpu: {share}" if share else "set defaultRequest.cpu"
+    return f"drop {' and '.join(parts)}; {keep}, which gives a share without a quota"
 
 
 def _receiving(context: PodContext) -> Iterator[tuple[ManifestObject, ManifestContainer, int]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from corelane.limits.lint.findings import Remark, cpus, many, rule, stall
-from corelane.limits.lint.image_threads import counts_node_cpus
+from corelane.limits.lint.image_threads import CountsCPUs, counts_node_cpus, own_entrypoint, readable_variable
 from corelane.limits.lint.located import pairs
 from corelane.limits.lint.manifests import ManifestContainer
 from corelane.limits.lint.pod_context import (
@@ -25,6 +25,8 @@ from corelane.workload import ContainerKind
 _ACCELERATOR: Final = re.compile(r"gpu|tpu|nvidia|gaudi|neuron")
 _HALF_LOST_MS: Final = 50.0
 _NODE_CPUS: Final = 16
+_OWN_DEFAULT: Final = "GOMAXPROCS"
+"""Set to the node's CPUs it changes nothing, and idle threads of Go cost nothing."""
 
 
 def _on_accelerator(container: ManifestContainer) -> bool:
@@ -105,11 +107,20 @@ def _from_node(context: PodContext) -> Iterator[Remark]:
             else container.place,
             f"{known.what}, whatever the limit of {cpus(limit)}: on a node of {node_cpus} CPUs "
             f"{stall(cost)}; the larger the node, the worse",
-            f"{known.remedy}; and drop the limit",
+            _remedy(known, container),
             Severity.INFO if context.object.batch or _on_accelerator(container) else None,
             container.name,
             cost,
         )
+
+
+def _remedy(known: CountsCPUs, container: ManifestContainer) -> str:
+    """Without the limit a fixed number of threads; with it, what reads it."""
+    fix = f"{known.remedy}, and drop the limit"
+    variable = readable_variable(known, container.image)
+    if variable and own_entrypoint(container.node):
+        fix += f"; if the limit has to stay, set {variable}, which reads it (official image)"
+    return fix
 
 
 @rule(
@@ -121,7 +132,7 @@ def _follow_limit(context: PodContext) -> Iterator[Remark]:
     """A thread count set from a missing limit.
 
     A resourceFieldRef to limits.cpu gives the node's allocatable CPUs where no limit is set: on a large node
-    far more threads than intended.
+    far more threads than intended. Information for GOMAXPROCS, as Go takes that number by itself, too.
     """
     for container in containers(context):
         if effective(context, container.resources, "cpu").limit:
@@ -129,12 +140,16 @@ def _follow_limit(context: PodContext) -> Iterator[Remark]:
         for one in container.settings:
             if one.from_field != "limits.cpu" or one.count is not None:
                 continue
+            own = one.name == _OWN_DEFAULT
             yield Remark(
                 one.place,
                 f"{one.name} is set from limits.cpu, but there is no CPU limit: it becomes the CPU count of "
-                "the node",
-                "set it from requests.cpu, or to a number",
-                container=container.name,
+                "the node" + (", as without the variable" if own else ""),
+                "set a number, if the node's CPUs are too many"
+                if own
+                else "set it from requests.cpu, or to a number",
+                Severity.INFO if own else None,
+                container.name,
             )
 
 

@@ -1,0 +1,157 @@
+"""Containers that only wait, or end soon: they hardly lack CPU time or leak memory, whatever they request."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import Final
+
+from corelane.limits.lint.located import Located, at, items, text
+
+_ENTRYPOINT: Final = re.compile(r"(?:docker-)?entrypoint(?:\.sh)?")
+_HANDS_OVER: Final = re.compile(r"(?s)(.*?)\bexec\s+(?:(\S+)\s+)?\"?\$(?:@|\{@\})\"?\s*")
+_SETUP: Final = re.compile(
+    r"(?:else\s+)?(?:if\s+)?(?:!\s+)?(?:\[[^`()]*\]|then|fi"
+    r"|\w+=(?:\"?\$\((?:pwd|hostname|sysctl -n [\w./-]+)\)\"?|\"[^\"`()]*\"|'[^']*'|[^\s`()]*)"
+    r"|(?:/\S*/)?(?:mkdir|cd|ln|cp|mv|rm|touch|install|chmod|chown|export|umask|ulimit|sysctl"
+    r"|date|hostname|uname|whoami|id|pwd|ls|echo|printf)(?![\w.-])[^`|<()]*)"
+)
+"""What a script does once, in no time and in little memory: before it hands over, or all that it does."""
+_NOTHING: Final = re.compile(
+    r"|(?:/\S*/)?(?:true|false)|:|(?:/\S*/)?(?:echo|printf|set|exit)(?![\w.-])[^`|<>()]*"
+)
+_COMMENTS: Final = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
+_LOOP: Final = re.compile(r"\b(?:while|until|for|do)\b")
+_PAUSE: Final = re.compile(r"(?:^|/)pause(?:-[a-z0-9]+)?(?:[:@][^/]*)?$")
+_SLEEP_IMAGE: Final = re.compile(r"(?:^|/)sleep(?:[:@][^/]*)?$")
+_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?[smhd]?|infinity|\$[\w{}()]+)")
+_INITS: Final = frozenset({"tini", "dumb-init"})
+_SHELLS: Final = frozenset({"sh", "bash", "ash", "dash"})
+_SCRIPT_OPTION: Final = re.compile(r"-[a-z]*c")
+_ENDS: Final = re.compile(r"&&|\|\||[;&\n]")
+_KEYWORDS: Final = re.compile(r"^(?:(?:do|then|exec|wait)\s+)+")
+_SLEEP: Final = re.compile(r"(?:\S*/)?(?:sleep\s+[\w.${}]+|tail\s+-[fF]\s+/dev/null)")
+_NO_WORK: Final = re.compile(
+    r"|true|:|done|wait|while\s+(?:true|:)|(?:echo|trap|set|exit)(?![\w.-])[^`|<>()]*"
+)
+_TIMEOUT: Final = re.compile(
+    r"(?:\S*/)?timeout\s+(?:(?:-[ks]\s+\S+|-[kst]\S*|--\S+|-[fpv])\s+)*([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd]?)\s"
+)
+"""With options in front: how long, and the signal."""
+_UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+SOON_S: Final = 600
+"""What ends within this time has few occasions to leak."""
+_PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
+_LOOKS: Final = re.compile(r"(?:/\S*/)?(?:cat|test|stat|ls|true)(?: [\w./!-]+)*")
+"""Commands of probes that look at a file."""
+
+
+def only_waits(node: Located) -> bool:
+    """Whether a container does nothing but wait: the pause image, or a command of sleeps alone."""
+    if _is_asked(node):
+        return False
+    command = _unwrapped([text(word) for part in ("command", "args") for word in items(node, part)])
+    if not items(node, "command") and _SLEEP_IMAGE.search(text(node, "image")):
+        return all(_DURATION.fullmatch(word) for word in command)
+    if not command:
+        return _PAUSE.search(text(node, "image")) is not None
+    return _sleeps(_script(command) or " ".join(command))
+
+
+def ends_soon(node: Located) -> bool:
+    """Whether coreutils' or busybox' `timeout` ends a container's command within ten minutes."""
+    command = _unwrapped([text(word) for part in ("command", "args") for word in items(node, part)])
+    return _timeout_s(_TIMEOUT.match(" ".join(command))) <= SOON_S
+
+
+def ends_at_once(node: Located) -> bool:
+    """Whether a container's own command does nothing: `true`, or a script that only echoes."""
+    return _is_script_of(node, lambda step: _NOTHING.fullmatch(step) is not None)
+
+
+def only_prepares_files(node: Located) -> bool:
+    """Whether a container only copies files, makes links or sets permissions, and then ends."""
+    return _is_script_of(node, lambda step: bool(_NO_WORK.fullmatch(step) or _SETUP.fullmatch(step)))
+
+
+def _is_asked(node: Located) -> bool:
+    """Whether the kubelet has it work: by hooks, or by probes that do more than look at a file."""
+    probes = [probe for key in _PROBES if (probe := at(node, key)) is not None]
+    commands = (" ".join(text(word) for word in items(probe, "exec", "command")) for probe in probes)
+    return at(node, "lifecycle") is not None or not all(map(_LOOKS.fullmatch, commands))
+
+
+def _is_script_of(node: Located, fits: Callable[[str], bool]) -> bool:
+    """Whether `command`, run once, has steps of one sort only. Arguments alone may be any program's."""
+    if not items(node, "command") or _is_asked(node):
+        return False
+    command = _unwrapped([text(word) for part in ("command", "args") for word in items(node, part)])
+    script = _script(command) or " ".join(command)
+    return _LOOP.search(script) is None and all(map(fits, _steps(script)))
+
+
+def _steps(script: str) -> list[str]:
+    """The commands of a script, without comments and the keywords before them."""
+    return [_KEYWORDS.sub("", step.strip()) for step in _ENDS.split(_COMMENTS.sub("", script))]
+
+
+def _timeout_s(found: re.Match[str] | None) -> float:
+    """The seconds of a `timeout`; 0 is none there, as it is for the program."""
+    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    return seconds or math.inf
+
+
+def _unwrapped(command: Sequence[str]) -> Sequence[str]:
+    """The command under init processes such as tini and entrypoints that run their arguments."""
+    while command:
+        if _name(command[0]) in _INITS:
+            rest = command[1:]
+            while rest and rest[0].startswith("-"):
+                rest = rest[1:]
+        elif _ENTRYPOINT.fullmatch(_name(command[0])):
+            rest = command[1:]
+        else:
+            rest = _handed_over(command)
+        if not rest:
+            return command
+        command = rest
+    return command
+
+
+def _handed_over(command: Sequence[str]) -> Sequence[str]:
+    """The arguments that a shell's script runs in its own place at last; empty where it does not."""
+    script = _script(command)
+    found = _HANDS_OVER.fullmatch(script) if script else None
+    if found is None or (found[2] and not _ENTRYPOINT.fullmatch(_name(found[2]))):
+        return ()
+    if not all(_NO_WORK.fullmatch(step) or _SETUP.fullmatch(step) for step in _steps(found[1])):
+        return ()
+    # The argument after the script is $0.
+    return command[command.index(script) + 2 :]
+
+
+def _script(command: Sequence[str]) -> str:
+    """What a shell is given with -c; empty where it is no such command."""
+    if _name(command[0]) not in _SHELLS:
+        return ""
+    options = list(takewhile(lambda word: word[:1] in "-+" and word != "--", command[1:]))
+    rest = command[1 + len(options) :]
+    if not rest or not any(_SCRIPT_OPTION.fullmatch(word) for word in options):
+        return ""
+    return rest[1] if rest[0] == "--" and len(rest) > 1 else rest[0]
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _sleeps(script: str) -> bool:
+    """Whether a script has sleeps, and else no command that works, but for files it prepares once."""
+    steps, once = _steps(script), _LOOP.search(script) is None
+    sleeps = [_SLEEP.fullmatch(step) is not None for step in steps]
+    return any(sleeps) and all(
+        sleep or _NO_WORK.fullmatch(step) or (once and _SETUP.fullmatch(step))
+        for step, sleep in zip(steps, sleeps, strict=True)
+    )

@@ -1,0 +1,168 @@
+"""Sidecar injectors: webhooks that add containers to a pod, by its labels and annotations or its namespace's.
+
+What they add has requests of its own (Istio's proxy 100m and 128Mi by default), so the QoS class of such a
+pod does not follow from its manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from corelane.limits.lint.bundles import deployed_with
+from corelane.limits.lint.located import Located, LocatedMember, pairs, text
+from corelane.limits.lint.manifests import ManifestObject
+
+_OFF: Final = frozenset({"false", "disabled", "no", "n", "off", "f", "0"})
+_NAMESPACE: Final = "Namespace"
+_TELEMETRY: Final = ("java", "nodejs", "python", "dotnet", "go", "apache-httpd", "nginx")
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarInjector:
+    """The keys, of labels or annotations, with which an injector is switched on for a pod or a namespace.
+
+    Any value switches it on, as some keys name a revision or an instance, except those that say no.
+    """
+
+    name: str
+    pod: tuple[str, ...]
+    namespace: tuple[str, ...] = ()
+    source: str = ""
+
+
+TABLE: Final = (
+    SidecarInjector(
+        "Istio",
+        ("sidecar.istio.io/inject", "istio.io/rev"),
+        ("istio-injection", "istio.io/rev"),
+        "istio.io: Installing the Sidecar; Resource Labels",
+    ),
+    SidecarInjector(
+        "Linkerd", ("linkerd.io/inject",), ("linkerd.io/inject",), "linkerd.io: Automatic Proxy Injection"
+    ),
+    SidecarInjector("Dapr", ("dapr.io/enabled",), source="docs.dapr.io: Dapr arguments and annotations"),
+    SidecarInjector(
+        "Vault Agent",
+        ("vault.hashicorp.com/agent-inject",),
+        source="developer.hashicorp.com: Vault Agent Injector, Annotations",
+    ),
+    SidecarInjector(
+        "Consul",
+        ("consul.hashicorp.com/connect-inject",),
+        ("consul.hashicorp.com/connect-inject",),
+        "developer.hashicorp.com: Consul on Kubernetes, Annotations and labels",
+    ),
+    SidecarInjector(
+        "Kuma",
+        ("kuma.io/sidecar-injection",),
+        ("kuma.io/sidecar-injection",),
+        "kuma.io: Kubernetes annotations and labels",
+    ),
+    SidecarInjector(
+        "OpenTelemetry",
+        ("sidecar.opentelemetry.io/inject",),
+        ("sidecar.opentelemetry.io/inject",),
+        "opentelemetry-operator: README, Sidecar injection",
+    ),
+    *(
+        SidecarInjector(
+            "OpenTelemetry",
+            (f"instrumentation.opentelemetry.io/inject-{language}",),
+            (f"instrumentation.opentelemetry.io/inject-{language}",),
+            "opentelemetry-operator: README, auto-instrumentation injection",
+        )
+        for language in _TELEMETRY
+    ),
+    SidecarInjector(
+        "Jaeger",
+        ("sidecar.jaegertracing.io/inject",),
+        ("sidecar.jaegertracing.io/inject",),
+        "Red Hat OpenShift: Automatically injecting sidecars (also on the Deployment itself)",
+    ),
+    SidecarInjector(
+        "GKE's Cloud Storage FUSE",
+        ("gke-gcsfuse/volumes",),
+        source="GoogleCloudPlatform/gcs-fuse-csi-driver: docs/usage.md, pkg/webhook",
+    ),
+)
+"""Known without a policy; a policy's `sidecarInjectors` adds to these."""
+
+
+def marked(objects: Iterable[ManifestObject], more: Iterable[SidecarInjector] = ()) -> list[ManifestObject]:
+    """The objects, their pods not `whole` where an injector adds containers."""
+    every = list(objects)
+    known = (*TABLE, *more)
+    keys = frozenset(key for one in known for key in (*one.pod, *one.namespace))
+    namespaces = [one for one in every if one.kind == _NAMESPACE and keys & _written(one.node).keys()]
+    return [_injected(one, known, keys, namespaces) for one in every]
+
+
+def _injected(
+    one: ManifestObject,
+    known: Sequence[SidecarInjector],
+    keys: frozenset[str],
+    namespaces: Sequence[ManifestObject],
+) -> ManifestObject:
+    pod = one.pod
+    if pod is None or not pod.whole:
+        return one
+    members = {**pod.labels, **pod.annotations}
+    object_level = dict(pairs(one.node, "metadata", "annotations"))
+    if not namespaces and not keys & (members.keys() | object_level.keys()):
+        return one
+    own, outer = _texts(members), _texts(object_level)
+    around = [_written(each.node) for each in _homes(one, namespaces)]
+    if any(_adds(each, own, outer, around) for each in known):
+        return replace(one, pod=replace(pod, whole=False))
+    return one
+
+
+def _homes(one: ManifestObject, namespaces: Sequence[ManifestObject]) -> Sequence[ManifestObject]:
+    """The Namespaces that an object may be in: that of its name, or those deployed with it."""
+    if one.namespace:
+        return [each for each in namespaces if each.name == one.namespace]
+    return deployed_with(one, namespaces) if namespaces else ()
+
+
+def _adds(
+    one: SidecarInjector,
+    own: Mapping[str, str],
+    outer: Mapping[str, str],
+    around: Iterable[Mapping[str, str]],
+) -> bool:
+    """Whether it adds to a pod: by the pod template's keys, else by its object's or a namespace's."""
+    switches = list(_switches(one.pod, own))
+    if switches:
+        return all(switches)
+    return _on(one.pod, outer) or any(_on(one.namespace, each) for each in around)
+
+
+def _on(keys: Iterable[str], written: Mapping[str, str]) -> bool:
+    switches = list(_switches(keys, written))
+    return bool(switches) and all(switches)
+
+
+def _switches(keys: Iterable[str], written: Mapping[str, str]) -> Iterator[bool]:
+    return (written[key].strip().lower() not in _OFF for key in keys if written.get(key))
+
+
+def _written(node: Located) -> dict[str, str]:
+    """Labels and annotations of an object."""
+    return _texts({**dict(pairs(node, "metadata", "labels")), **dict(pairs(node, "metadata", "annotations"))})
+
+
+def _texts(members: Mapping[str, LocatedMember]) -> dict[str, str]:
+    return {key: text(member.value) for key, member in members.items()}
+
+
+def from_setting(value: Any) -> SidecarInjector:
+    """An entry of a policy's `sidecarInjectors`. Raises ValueError."""
+    if not isinstance(value, dict) or not value or not set(value) <= {"pod", "namespace"}:
+        raise ValueError(f"{value!r} is not a mapping of pod and namespace, each a label or annotation key")
+    for name, key in value.items():
+        if not isinstance(key, str) or not key.strip():
+            raise ValueError(f"{name}: {key!r} is not the key of a label or an annotation, as acme.io/inject")
+    pod, namespace = ((value[name].strip(),) if name in value else () for name in ("pod", "namespace"))
+    return SidecarInjector("policy", pod, namespace, "policy")

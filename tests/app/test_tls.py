@@ -1,0 +1,117 @@
+"""The certificates of `corelane up`, held against OpenSSL."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from corelane.app.settings_file import SettingsError
+from corelane.app.up import certificates, tls
+
+NOW = datetime.now(UTC)
+APART = """
+import json, ssl, sys
+from datetime import UTC, datetime
+from pathlib import Path
+from corelane.app.up import tls
+context, authority = tls.server_context(Path(sys.argv[1]), datetime.now(UTC))
+print(json.dumps([authority.decode(), sorted({name.partition(".")[0] for name in sys.modules})]))
+"""
+
+
+def handshake(server: ssl.SSLContext, authority: bytes, name: str) -> None:
+    """Connect a client that trusts the authority alone. Raises ssl.SSLError."""
+    client = ssl.create_default_context(cadata=authority.decode())
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        client.wrap_bio(back, there, server_hostname=name),
+        server.wrap_bio(there, back, server_side=True),
+    )
+    done: set[int] = set()
+    while len(done) < len(ends):
+        for number, end in enumerate(ends):
+            try:
+                end.do_handshake()
+                done.add(number)
+            except ssl.SSLWantReadError:
+                pass
+
+
+def texts(directory: Path) -> list[bytes]:
+    return [(directory / name).read_bytes() for name in ("ca.crt", "server.pem")]
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "::1"])
+def test_clients_that_trust_the_authority_accept_the_server(tmp_path: Path, name: str) -> None:
+    handshake(*tls.server_context(tmp_path, NOW), name)
+
+
+def test_clients_accept_no_other_name_and_no_other_authority(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    context, authority = tls.server_context(tmp_path, NOW)
+    with pytest.raises(ssl.SSLCertVerificationError, match="certificate verify failed"):
+        handshake(context, authority, "example.org")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(context, tls.server_context(tmp_path / "other", NOW)[1], "localhost")
+
+
+def test_keys_are_for_the_owner_alone(tmp_path: Path) -> None:
+    tls.server_context(tmp_path, NOW)
+    assert (tmp_path / "server.pem").stat().st_mode & 0o777 == 0o600
+
+
+def test_certificates_are_kept_until_thirty_days_before_their_end(tmp_path: Path) -> None:
+    tls.server_context(tmp_path, NOW)
+    before = texts(tmp_path)
+    tls.server_context(tmp_path, NOW + timedelta(days=3650 - 31))
+    assert texts(tmp_path) == before
+    later = NOW + timedelta(days=3650 - 29)
+    tls.server_context(tmp_path, later)
+    assert all(old != new for old, new in zip(before, texts(tmp_path), strict=True))
+    assert tls._good(tmp_path / "ca.crt", later + timedelta(days=3600))
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "server.pem"])
+@pytest.mark.parametrize("content", [None, b"", b"\x00\xff", b"-----BEGIN CERTIFICATE-----\nx\n", "half"])
+def test_missing_and_damaged_files_are_made_again(
+    tmp_path: Path, name: str, content: bytes | str | None
+) -> None:
+    tls.server_context(tmp_path, NOW)
+    path = tmp_path / name
+    whole = path.read_bytes()
+    path.unlink()
+    if content is not None:
+        path.write_bytes(whole[: len(whole) // 2] if isinstance(content, str) else content)
+    handshake(*tls.server_context(tmp_path, NOW), "localhost")
+
+
+def test_a_process_without_the_library_has_certificates_made_apart(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", APART, str(tmp_path)], capture_output=True, text=True, check=True, timeout=60
+    )
+    authority, modules = json.loads(run.stdout)
+    assert "cryptography" not in modules
+    context, found = tls.server_context(tmp_path, NOW)
+    assert found.decode() == authority
+    handshake(context, found, "localhost")
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls, "_LIBRARY", "not loaded")
+    missing = tmp_path / "missing" / "more"
+    with pytest.raises(SettingsError, match=f"{missing}: certificates were not created: .*No such file"):
+        tls.server_context(missing, NOW)
+
+
+def test_what_is_made_has_an_authority_for_servers_only(tmp_path: Path) -> None:
+    certificates.make(tmp_path / "ca.crt", tmp_path / "server.pem", NOW)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(tmp_path / "ca.crt")
+    (ca,) = context.get_ca_certs()
+    assert ca["subject"] == ((("commonName", "corelane loopback authority"),),)

@@ -1,0 +1,185 @@
+"""An attempt that is kept between portions of preemption is what a new one would find."""
+
+import random
+from collections import Counter
+
+import pytest
+from msgspec.structs import replace
+
+from corelane.kube.pod import Pod
+from corelane.scheduler import cycle as cycles
+from corelane.scheduler import kept_attempts
+from corelane.scheduler.attempts import Attempt
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.decisions import DecisionReporter
+from corelane.scheduler.events import (
+    BindFailed,
+    BindSucceeded,
+    CycleDue,
+    NodeChanged,
+    PodChanged,
+    TopologyChanged,
+)
+from corelane.scheduler.framework.profile import DEFAULT_NAME
+from corelane.scheduler.instructions import Bind, Evict, Instruction
+from corelane.scheduler.kept_attempts import MOST_KEPT, KeptAttempts
+from corelane.scheduler.plugins import preemption
+from corelane.scheduler.plugins.cpus import admissions
+from corelane.scheduler.queue import Waiting, scheduling_queue
+from corelane.scheduler.scheduling import SchedulerCore
+from support import objects
+from support.pods import guaranteed
+
+NODES = 8
+
+
+def waiting(name: str, cpus: int, priority: int) -> Pod:
+    one = guaranteed(name, str(cpus))
+    return replace(one, spec=replace(one.spec, scheduler_name=DEFAULT_NAME, priority=priority))
+
+
+def cluster(decisions: DecisionReporter | None = None) -> SchedulerCore:
+    """Nodes of 5 to 7 CPUs, 1 of them reserved; each has a pod of highest priority, and one of lower."""
+    core = SchedulerCore(decisions=decisions)
+    for number in range(NODES):
+        name, cores = f"n{number}", 5 + number % 3
+        core.handle(NodeChanged(0, None, objects.node(name, cores)))
+        core.handle(TopologyChanged(0, None, objects.topology(name, objects.state(f"core:{cores}", name))))
+        for each, priority in enumerate((1000, number % 5)):
+            one = guaranteed(f"r{number}-{each}", "1")
+            spec = replace(one.spec, node_name=name, priority=priority)
+            core.handle(PodChanged(0, None, replace(one, spec=spec)))
+    return core
+
+
+def rejected(attempt: Attempt) -> tuple[object, ...]:
+    """What of an attempt decides: why each node rejects the pod, and the nodes that only lack CPUs."""
+    assert attempt.node is None
+    return attempt.rejected, dict(attempt.rejections), sorted(admissions(attempt.cycle).lacking)
+
+
+def story(seed: int) -> list[tuple[str, str, str]]:
+    """Pods that preempt, or try to in vain, with events between their portions; return what was decided."""
+    chance, core = random.Random(seed), cluster()
+    for number in range(3):
+        core.handle(PodChanged(0, None, waiting(f"vain{number}", 6, 100 - number)))
+    core.handle(PodChanged(0, None, waiting("urgent", 5, chance.choice((80, 101)))))
+    done: list[Instruction] = []
+    for portion in range(150):
+        if chance.random() < 0.1:
+            core.handle(PodChanged(0, None, waiting(f"small{portion}", 1 + portion % 2, 99)))
+        if not core.ready(0):
+            break
+        decided = core.handle(CycleDue(0))
+        done += decided
+        for one in decided:
+            if isinstance(one, Bind) and chance.random() < 0.7:
+                uid = one.pod.metadata.uid
+                fails = chance.random() < 0.3
+                core.handle(BindFailed(0, uid, "rejected", "no") if fails else BindSucceeded(0, uid))
+    return [
+        ("bind", one.pod.metadata.name, one.node)
+        if isinstance(one, Bind)
+        else ("evict", one.victim.metadata.name, one.node)
+        for one in done
+        if isinstance(one, Bind | Evict)
+    ]
+
+
+@pytest.mark.parametrize("many", [0, kept_attempts.MANY_REASONS])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_kept_attempt_is_what_a_new_one_finds_and_decisions_are_the_same(
+    seed: int, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_attempts, "MANY_REASONS", many)
+    monkeypatch.setattr(preemption, "DRY_RUNS_AT_ONCE", 1)
+    monkeypatch.setattr(scheduling_queue, "MOST_PORTIONS", 2)  # Then pods take turns.
+    used: Counter[bool] = Counter()
+    pop = KeptAttempts.pop
+
+    def new(self: KeptAttempts, info: PodInfo) -> Attempt | None:
+        if (kept := pop(self, info)) is not None:
+            self._popped = cycles.attempt(SchedulerCore().profile, kept.cycle.cluster, info)
+        return self._popped
+
+    with monkeypatch.context() as without:
+        without.setattr(KeptAttempts, "pop", new)
+        expected = story(seed)
+
+    def compared(self: KeptAttempts, info: PodInfo) -> Attempt | None:
+        kept = pop(self, info)
+        used[kept is not None] += 1
+        if kept is not None:
+            assert rejected(kept) == rejected(
+                cycles.attempt(SchedulerCore().profile, kept.cycle.cluster, info)
+            )
+        return kept
+
+    monkeypatch.setattr(KeptAttempts, "pop", compared)
+    assert story(seed) == expected
+    assert used[True] >= 3
+    assert used[False] >= 3
+
+
+def test_reasons_that_are_many_are_concluded_in_a_portion_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def portions() -> tuple[int, list[Instruction]]:
+        core = cluster()
+        core.handle(PodChanged(0, None, waiting("hopeless", 9, 0)))
+        done: list[Instruction] = []
+        count = 0
+        while core.ready(0) and not done:
+            count, done = count + 1, core.handle(CycleDue(0))
+        return count, done
+
+    count, done = portions()
+    monkeypatch.setattr(kept_attempts, "MANY_REASONS", 0)
+    assert portions() == (count + 1, done)
+
+
+def test_an_attempt_with_preemption_in_portions_is_reported_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preemption, "DRY_RUNS_AT_ONCE", 1)
+    ended: list[bool] = []
+
+    class Reporter(DecisionReporter):
+        def attempted(self, now: float, waiting: Waiting, attempt: Attempt) -> None:
+            ended.append(not attempt.unfinished)
+
+    core = cluster(Reporter())
+    core.handle(PodChanged(0, None, waiting("vain", 6, 100)))
+    while core.ready(0):
+        core.handle(CycleDue(0))
+    assert (len(ended), sum(ended)) == (NODES + 1, 1)
+
+
+def test_few_attempts_are_kept_and_each_event_ends_them() -> None:
+    core = cluster()
+    kept = KeptAttempts(core.cluster)
+    infos = [PodInfo.of(waiting(f"p{number}", 9, 0)) for number in range(MOST_KEPT + 1)]
+    for info in infos:
+        kept.keep(info, cycles.attempt(core.profile, core.cluster, info))
+    assert kept.pop(infos[0]) is None
+    assert kept.pop(infos[1]) is not None
+    assert kept.pop(infos[1]) is None
+    kept.clear()
+    assert kept.pop(infos[2]) is None
+
+
+@pytest.mark.parametrize("change", ["pod", "node", "nomination", "update"])
+def test_an_attempt_is_not_kept_beyond_a_change(change: str) -> None:
+    core = cluster()
+    kept = KeptAttempts(core.cluster)
+    info = PodInfo.of(waiting("asked", 9, 0))
+    kept.keep(info, cycles.attempt(core.profile, core.cluster, info))
+    if change == "pod":
+        core.handle(PodChanged(0, core.cluster.node("n1").pods["uid-r1-0"].pod, None))
+        core.cluster.settle()
+    elif change == "node":
+        core.handle(NodeChanged(0, None, objects.node("new", 20)))
+        core.cluster.settle()
+    elif change == "nomination":
+        core.cluster.nominations.put(PodInfo.of(waiting("other", 2, 5)), "n1")
+    else:
+        info = PodInfo.of(info.pod)
+    assert kept.pop(info) is None

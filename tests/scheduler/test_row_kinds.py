@@ -1,0 +1,127 @@
+"""Vectors that are patched by the kinds of changed rows are those computed over columns, bit for bit."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from corelane.kube.pod import Pod
+from corelane.scheduler import cycle as cycles
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
+from corelane.scheduler.framework.plugin import Cycle
+from corelane.scheduler.instructions import Bind, SetCondition
+from corelane.scheduler.kind_verdicts import KindForms
+from corelane.scheduler.plans import plan_of, vectors_of
+from corelane.scheduler.plugins import default
+from corelane.scheduler.plugins.node_resources import Strategy
+from corelane.scheduler.scheduling import SchedulerCore
+from corelane.scheduler.vectors import ShapeVectors
+from support import objects
+from support.pods import container, guaranteed, pod
+
+NODES = 12
+STEPS = 150
+SIZES = ("core:4", "socket:2 core:4 smt:2", "numa:2 core:3 smt:2")
+
+
+class Cluster:
+    """Nodes of one policy, some with reserved CPUs, without a topology, or with few pods allowed."""
+
+    def __init__(self, seed: int, policy: str, strategy: Strategy) -> None:
+        self.random = random.Random(seed)
+        self.core = SchedulerCore(profile=default.profile(strategy=strategy))
+        self.running: list[Pod] = []
+        for number in range(NODES):
+            self.put_node(f"n{number:02}", policy)
+
+    def put_node(self, name: str, policy: str) -> None:
+        cpus = self.random.choice((4, 8, 16, 24))
+        node = objects.node(
+            name, cpus, memory=self.random.choice(("8Gi", "32Gi")), pods=self.random.randint(3, 30)
+        )
+        self.core.handle(NodeChanged(0, None, node))
+        if self.random.random() < 0.9:
+            known = objects.state(self.random.choice(SIZES), name, policy=policy)
+            self.core.handle(TopologyChanged(0, None, objects.topology(name, known)))
+
+    def pending(self, number: int) -> Pod:
+        name, memory = f"p{number}", self.random.choice(("1Gi", "3Gi", "7000000"))
+        if self.random.random() < 0.6:
+            made = guaranteed(name, self.random.choice(("1", "2", "4", "500m")), memory)
+        else:
+            made = pod(
+                name, container("main", f"cpu={self.random.choice(('100m', '1500m'))} memory={memory}", "")
+            )
+        pending: Pod = replace(made, spec=replace(made.spec, scheduler_name=self.core.name))
+        return pending
+
+    def step(self, number: int) -> None:
+        if self.running and self.random.random() < 0.25:
+            gone = self.running.pop(self.random.randrange(len(self.running)))
+            self.core.handle(PodChanged(0, gone, None))
+            return
+        self.core.handle(PodChanged(0, None, self.pending(number)))
+        for _ in range(20):
+            done = self.core.handle(CycleDue(0))
+            for one in done:
+                if isinstance(one, Bind):
+                    meta = replace(
+                        one.pod.metadata, annotations={**one.pod.metadata.annotations, **one.annotations}
+                    )
+                    bound = replace(one.pod, metadata=meta, spec=replace(one.pod.spec, node_name=one.node))
+                    self.core.handle(PodChanged(0, one.pod, bound))
+                    self.running.append(bound)
+            if not done or any(isinstance(one, Bind | SetCondition) for one in done):
+                return
+
+    def pairs(self) -> Iterator[tuple[ShapeVectors, ShapeVectors]]:
+        """Vectors of each shape as they were patched, and computed anew, with what is known of states."""
+        cache, profile = self.core.cluster.columns.vectors, self.core.profile
+        for number in range(len(self.running)):
+            info = PodInfo.of(
+                replace(self.running[number], spec=replace(self.running[number].spec, node_name=""))
+            )
+            cycle, skipped, rejected = cycles.begin(profile, self.core.cluster, info)
+            assert rejected is None
+            plan = plan_of(profile, skipped)
+            patched = vectors_of(profile, plan, skipped, cycle)
+            assert patched.update(cycle)
+            key = next(reversed(cache))
+            del cache[key]
+            anew = vectors_of(profile, plan, skipped, cycle)
+            anew.states = patched.states
+            assert anew.update(cycle)
+            cache[key] = patched
+            yield patched, anew
+
+
+@pytest.mark.parametrize("strategy", ["LeastAllocated", "MostAllocated"])
+@pytest.mark.parametrize("policy", ["pools", "static", "none"])
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_are_scored_by_kind_as_over_columns(
+    seed: int, policy: str, strategy: Strategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    judge = ShapeVectors._judge_kinds
+
+    def judged(self: ShapeVectors, cycle: Cycle, plugins: KindForms, *of: Any) -> Any:
+        asked.append(len(of[0]))
+        return judge(self, cycle, plugins, *of)
+
+    monkeypatch.setattr(ShapeVectors, "_judge_kinds", judged)
+    cluster, compared, rejected = Cluster(seed, policy, strategy), 0, 0
+    for number in range(STEPS):
+        cluster.step(number)
+        if number % 30:
+            continue
+        live = cluster.core.cluster.columns.live_rows()
+        for patched, anew in cluster.pairs():
+            assert patched.total[live].tobytes() == anew.total[live].tobytes()
+            assert (patched.blame[live] == anew.blame[live]).all()
+            rejected += int(np.count_nonzero(patched.blame[live]))
+            compared += 1
+    assert compared > 20 and rejected and sum(asked) > 100

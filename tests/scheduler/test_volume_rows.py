@@ -1,0 +1,227 @@
+"""Volume plugins judge all nodes at once as each alone, and choose volumes as upstream does."""
+
+import random
+from collections.abc import Iterable, Mapping
+
+import pytest
+from msgspec.structs import replace
+
+from corelane import quantity
+from corelane.kube import keys
+from corelane.kube.meta import ObjectMeta, ObjectReference
+from corelane.kube.objects import Node
+from corelane.kube.pod import (
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Pod,
+    ResourceRequirements,
+)
+from corelane.kube.pod_volumes import ClaimSource, GCEDisk, Volume
+from corelane.kube.storage import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeSpec,
+    PersistentVolumeStatus,
+    StorageClass,
+    TopologySelectorLabelRequirement,
+    TopologySelectorTerm,
+    VolumeNodeAffinity,
+)
+from corelane.kube.volumes import reaches
+from corelane.scheduler.cache.nodes import NodeCache
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.framework.plugin import Cycle, Rejection, Skip
+from corelane.scheduler.plugins.volume_binding import VolumeBinding
+from corelane.scheduler.plugins.volume_matching import ClaimOffers
+from corelane.scheduler.plugins.volume_restrictions import VolumeRestrictions
+from corelane.scheduler.plugins.volume_zone import VolumeZone
+from support import objects
+from support.pods import guaranteed
+
+NODES = 14
+HOST = "kubernetes.io/hostname"
+ZONES = (
+    "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+)
+
+
+def cluster(chance: random.Random) -> NodeCache:
+    made = NodeCache()
+    for number in range(NODES):
+        labels = {HOST: f"n{number}"} if chance.random() < 0.9 else {}
+        labels |= {key: f"z{chance.randrange(3)}" for key in ZONES if chance.random() < 0.5}
+        made.put_node(f"n{number}", objects.node(f"n{number}", labels=labels))
+    for name, provisioner in (("local", "kubernetes.io/no-provisioner"), ("made", "csi"), ("zoned", "csi")):
+        rules = (TopologySelectorLabelRequirement(ZONES[0], ("z0", "z1")),)
+        terms = (TopologySelectorTerm(rules),) if name == "zoned" else ()
+        made.objects.put_class(
+            name,
+            StorageClass(
+                metadata=ObjectMeta(name=name),
+                provisioner=provisioner,
+                volume_binding_mode="WaitForFirstConsumer",
+                allowed_topologies=terms,
+            ),
+        )
+    return made
+
+
+def selector(chance: random.Random) -> NodeSelector | None:
+    rules = [
+        NodeSelectorRequirement(HOST, "In", (f"n{chance.randrange(NODES)}", f"n{chance.randrange(NODES)}")),
+        NodeSelectorRequirement(ZONES[0], "In", (f"z{chance.randrange(4)}",)),
+        NodeSelectorRequirement(HOST, "NotIn", (f"n{chance.randrange(NODES)}",)),
+        NodeSelectorRequirement(ZONES[2], "Exists"),
+        NodeSelectorRequirement("bad key!", "In", ("x",)),
+    ]
+    weights = (8, 4, 1, 1, 1)
+    terms = tuple(
+        NodeSelectorTerm(tuple(chance.choices(rules, weights, k=chance.choice((1, 1, 1, 2)))))
+        for _ in range(chance.choice((1, 1, 1, 1, 2, 0)))
+    )
+    return NodeSelector(terms) if chance.random() < 0.95 else None
+
+
+def volume(chance: random.Random, number: int) -> PersistentVolume:
+    labels = {ZONES[chance.randrange(3)]: chance.choice(("z0", "z1__z2"))} if chance.random() < 0.3 else {}
+    reference = None
+    if chance.random() < 0.15:
+        reference = ObjectReference(namespace="ns", name=f"c{chance.randrange(4)}")
+    return PersistentVolume(
+        metadata=ObjectMeta(name=f"v{number}", labels=labels, resource_version="1"),
+        spec=PersistentVolumeSpec(
+            capacity={"storage": chance.choice(("1Gi", "5Gi", "9Gi", "9Gi"))},
+            access_modes=("ReadWriteOnce",),
+            claim_ref=reference,
+            storage_class_name=chance.choice(("local", "local", "made")),
+            node_affinity=VolumeNodeAffinity(required=selector(chance)),
+        ),
+        status=PersistentVolumeStatus(phase=chance.choice(("Available", "Available", "Available", "Bound"))),
+    )
+
+
+def claim(chance: random.Random, number: int, volumes: int) -> PersistentVolumeClaim:
+    bound, annotations = "", {}
+    if chance.random() < 0.4:
+        bound = f"v{chance.randrange(volumes + 1)}"
+        annotations[keys.BIND_COMPLETED] = "yes"
+    elif chance.random() < 0.15:
+        annotations[keys.SELECTED_NODE] = f"n{chance.randrange(NODES)}"
+    return PersistentVolumeClaim(
+        metadata=ObjectMeta(name=f"c{number}", namespace="ns", uid=f"u{number}", annotations=annotations),
+        spec=PersistentVolumeClaimSpec(
+            access_modes=("ReadWriteOnce",),
+            volume_name=bound,
+            storage_class_name=chance.choice(("local", "local", "local", "zoned", "made")),
+            resources=ResourceRequirements(requests={"storage": chance.choice(("1Gi", "4Gi", "8Gi"))}),
+        ),
+    )
+
+
+def with_volumes(name: str, *volumes: Volume, node: str = "") -> Pod:
+    one = guaranteed(name, "1", node=node)
+    return replace(one, spec=replace(one.spec, volumes=volumes))
+
+
+def disk(chance: random.Random) -> Volume:
+    return Volume(gce_persistent_disk=GCEDisk(pd_name=f"d{chance.randrange(3)}", read_only=False))
+
+
+def of_claim(name: str) -> Volume:
+    return Volume(persistent_volume_claim=ClaimSource(claim_name=name))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_all_nodes_at_once_are_judged_as_each_alone(seed: int) -> None:
+    chance = random.Random(seed)
+    nodes, volumes = cluster(chance), chance.randrange(1, 25)
+    for number in range(volumes):
+        nodes.objects.put_volume(f"v{number}", volume(chance, number))
+    for number in range(4):
+        one = claim(chance, number, volumes)
+        nodes.objects.put_claim(one.key, one)
+    for number in range(6):
+        name = f"n{chance.randrange(NODES)}"
+        nodes.put_pod(name, PodInfo.of(with_volumes(f"p{number}", disk(chance), node=name)))
+    compared = 0
+    for number in range(12):
+        names = chance.sample(range(4), chance.randrange(1, 4))
+        more = (disk(chance),) if chance.random() < 0.5 else ()
+        info = PodInfo.of(with_volumes(f"new{number}", *(of_claim(f"c{one}") for one in names), *more))
+        for plugin in (VolumeBinding(), VolumeZone(), VolumeRestrictions()):
+            cycle = Cycle(info, cluster=nodes)
+            if plugin.pre_filter(cycle) is None:
+                compared += 1
+                same(plugin, cycle, nodes)
+    assert compared
+
+
+def same(plugin: VolumeBinding | VolumeZone | VolumeRestrictions, cycle: Cycle, nodes: NodeCache) -> None:
+    rows = nodes.columns.live_rows()
+    alone: dict[int, Rejection | None] = {}
+    for row in rows.tolist():
+        node = nodes.by_row[row]
+        assert node is not None
+        alone[row] = plugin.filter(cycle, node)
+    passed = plugin.feasible(cycle, nodes.columns, rows)
+    assert passed.tolist() == [alone[row] is None for row in rows.tolist()]
+    groups = {
+        row: rejection
+        for rejection, some in plugin.rejections(cycle, nodes.columns, rows[~passed])
+        for row in some.tolist()
+    }
+    assert groups == {row: one for row, one in alone.items() if one is not None}
+
+
+def upstream(
+    volumes: Iterable[PersistentVolume], mine: PersistentVolumeClaim, node: Node, chosen: Mapping[str, object]
+) -> PersistentVolume | None:
+    """`FindMatchingVolume` one volume after the other."""
+    least, best = quantity.value(str(mine.spec.resources.requests["storage"])), None
+    for one in volumes:
+        size = quantity.value(str(one.spec.capacity["storage"]))
+        reference = one.spec.claim_ref
+        for_it = reference is not None and (reference.namespace, reference.name) == mine.key
+        if one.metadata.name in chosen or size < least or (reference is not None and not for_it):
+            continue
+        if one.spec.storage_class_name != mine.spec.storage_class_name:
+            continue
+        if for_it:
+            return one if reaches(one, node) else None
+        if one.status.phase == "Available" and reaches(one, node):
+            key = size, one.metadata.name
+            best = min(best, (*key, one)) if best else (*key, one)
+    return best[2] if best else None
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_each_node_gets_the_smallest_volume_that_reaches_it(seed: int) -> None:
+    chance = random.Random(seed)
+    nodes = cluster(chance)
+    volumes = [volume(chance, number) for number in range(25)]
+    for one in volumes:
+        nodes.objects.put_volume(one.metadata.name, one)
+    for number in range(4):
+        mine = claim(chance, number, 0)
+        offers = ClaimOffers(nodes.objects).of(mine)
+        chosen = {one.metadata.name: one for one in chance.sample(volumes, 5)}
+        alone = []
+        for info in nodes.placeable():
+            assert info.node is not None
+            alone.append(offers.on(info.node, {}) is not None)
+            for without in ({}, chosen):
+                found = offers.on(info.node, without)
+                assert found is upstream(volumes, mine, info.node, without)
+        live = nodes.columns.live_rows()
+        assert offers.reached(nodes.columns, live).tolist() == alone
+
+
+def test_a_pod_without_such_volumes_is_skipped() -> None:
+    cycle = Cycle(PodInfo.of(guaranteed("plain", "1")), cluster=cluster(random.Random(1)))
+    for plugin in (VolumeBinding(), VolumeZone(), VolumeRestrictions()):
+        assert isinstance(plugin.pre_filter(cycle), Skip)
+    assert not cycle.state
