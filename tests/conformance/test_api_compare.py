@@ -31,6 +31,7 @@ def normalised(value, **settings):
         ({"continue": "abc"}, {"continue": "<continue>"}),
         ({"continue": ""}, {"continue": ""}),
         ({"cells": ["p", "5m10s", 3, "0s"]}, {"cells": ["p", "<age>", 3, "<age>"]}),
+        ({"cells": ["3 (329d ago)", "x (2 ago)"]}, {"cells": ["3 (<age> ago)", "x (2 ago)"]}),
         ({"name": "5s"}, {"name": "5s"}),
         ({"schedulerName": "corelane-scheduler"}, {"schedulerName": "<scheduler>"}),
         ({"schedulerName": "other"}, {"schedulerName": "other"}),

@@ -16,6 +16,7 @@ Answer = dict[str, Any]
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _AGE = re.compile(r"(\d+[ydhms])+")
+_SINCE = re.compile(r"(?<=\()(\d+[ydhms])+(?= ago\))")
 _QUOTED_VERSION = re.compile(
     r"(?<=current: )\d+|(?<=object meta: )\d+|(?<=in record \()\d+"
     r'|(?<=resourceVersion\\":\\")\d+|(?<=resourceVersion":")\d+|(?<=resourceVersion:)\d+'
@@ -54,13 +55,16 @@ class Normaliser:
 
     def _list(self, items: list[Any], key: str) -> list[Any]:
         if key == "cells":
-            return ["<age>" if isinstance(v, str) and _AGE.fullmatch(v) else self(v) for v in items]
+            return [self._cell(item) if isinstance(item, str) else self(item) for item in items]
         if key == "managedFields":
             items = sorted(
                 ({k: v for k, v in entry.items() if k != "time"} for entry in items),
                 key=lambda entry: [str(entry.get(part, "")) for part in _MANAGED_BY],
             )
         return [self(item) for item in items]
+
+    def _cell(self, text: str) -> str:
+        return "<age>" if _AGE.fullmatch(text) else _SINCE.sub("<age>", self._text(text, ""))
 
     def _text(self, text: str, key: str) -> str:
         if key == "resourceVersion" and text.isdigit() and text != "0":
