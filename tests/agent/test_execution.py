@@ -4,8 +4,10 @@ import asyncio
 import errno
 from pathlib import Path
 
+import pytest
+
 from corelane.agent.allocation.events import PinFailed, Pinned
-from corelane.agent.allocation.instructions import Pin
+from corelane.agent.allocation.instructions import Observe, Pin
 from corelane.agent.clocks import Clocks
 from corelane.agent.execution import Execution
 from corelane.agent.lifecycle.records import ContainerPlan, ContainerProgress, ContainerStage
@@ -13,7 +15,7 @@ from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
 from corelane.kernel.cgroupfs import CgroupError
 from corelane.kernel.proc import TaskAffinity
-from corelane.runtime.base import ObservedResources, ResourceUpdate, RuntimeStatus
+from corelane.runtime.base import ObservedResources, ResourceUpdate, RuntimeStatus, each_observed
 
 CPUS = CPUSet([1, 2])
 STOPPED = Clocks(lambda: 0.0, lambda: 0.0)
@@ -33,6 +35,7 @@ class FakeRuntime:
     def __init__(self, **containers):
         self.observed = containers
         self.tasks = {}
+        self.batches = []
         self.read = []
 
     async def containers(self):
@@ -49,6 +52,10 @@ class FakeRuntime:
         if isinstance(result, Exception):
             raise result
         return result
+
+    async def observe_all(self, container_ids):
+        self.batches.append(tuple(container_ids))
+        return await each_observed(self.observe, container_ids)
 
     async def allowed(self, container_id, *, most=None):
         self.read.append(container_id)
@@ -118,6 +125,40 @@ def test_one_container_at_a_time_is_read_task_by_task():
             await execution.compare(map(running, "abc"))
         assert sorted(runtime.read) == ["a", "b", "c"]
         assert [event.allowed for event in events].count(CPUS | stray) == 3
+
+    asyncio.run(scenario())
+
+
+def test_a_comparison_observes_all_containers_at_once():
+    runtime = FakeRuntime(a=observed(), b=observed(populated=False), c=observed())
+    assert compared(runtime, "a", "b", "c") == ({"a": CPUS, "b": CPUSet(), "c": CPUS}, [])
+    assert runtime.batches == [("a", "b", "c")]
+
+
+@pytest.mark.parametrize("how", [Pin("a", ResourceUpdate(cpus=CPUS)), Observe("a")])
+def test_a_comparison_leaves_out_what_was_pinned_or_observed_meanwhile(how):
+    """Its reading may be the older one, and would look like drift."""
+
+    async def scenario():
+        events = []
+        runtime = FakeRuntime(a=observed(CPUSet([1])), b=observed(CPUSet([1])))
+        execution = Execution(runtime, put=events.append, reporter=Reporter(), clocks=STOPPED)
+        observe_all = runtime.observe_all
+
+        async def slow(container_ids):
+            readings = await observe_all(container_ids)
+            runtime.observed["a"] = observed()
+            execution.carry_out(how)
+            while not events:
+                await asyncio.sleep(0)
+            return readings
+
+        runtime.observe_all = slow
+        await execution.compare(map(running, "ab"))
+        assert [(event.id, event.allowed) for event in events] == [("a", CPUS), ("b", CPUSet([1]))]
+        runtime.observe_all = observe_all
+        await execution.compare(map(running, "ab"))
+        assert [event.id for event in events[2:]] == ["a", "b"]
 
     asyncio.run(scenario())
 

@@ -81,3 +81,45 @@ def test_a_long_log_is_folded_before_its_time(tmp_path, monkeypatch):
         backend.store.close()
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_the_log_is_looked_at_only_after_writes(tmp_path, monkeypatch):
+    monkeypatch.setattr(server_backend, "_LOOK", 0.001)
+    looks = []
+    monkeypatch.setattr(Store, "log_bytes", property(lambda _: looks.append(1) or 0))
+
+    async def run():
+        store = Store(tmp_path / "apiserver.db", describe)
+        task = asyncio.create_task(server_backend.keep_house(Backend(store, "s"), period=3600))
+        for number in range(1, 4):
+            for name in "abc":
+                store.put("events", f"default/{name}", event(0))
+            while len(looks) < number:
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.05)
+            assert len(looks) == number
+        task.cancel()
+        store.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_events_are_read_for_expired_ones_at_the_start_and_then_every_five_minutes(monkeypatch):
+    periods, expired = [], []
+
+    async def expire(_):
+        expired.append(len(periods) + 1)
+        if len(expired) == 2:
+            raise OSError("disk full")
+
+    async def run():
+        backend = Backend(Store(None, describe), "s", now=lambda: NOW)
+        monkeypatch.setattr(backend.store, "checkpoint", lambda: periods.append(1))
+        monkeypatch.setattr(server_backend, "expire_events", expire)
+        task = asyncio.create_task(server_backend.keep_house(backend, period=0.0001))
+        while len(expired) < 4:
+            await asyncio.sleep(0.001)
+        task.cancel()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert expired == [1, 15, 15, 29], "after a failure it is tried again the next time"

@@ -475,3 +475,19 @@ def test_sweep_removes_logs_of_unknown_pods_only(tmp_path, mode):
             assert left == {"default_listed_u-2", "default_web-0_runs", "not-a-pod"}
 
     run(main())
+
+
+def test_many_containers_are_observed_like_one(tmp_path, mode):
+    """Also ended ones, and an id that there is not."""
+
+    async def main():
+        async with opened(tmp_path / "state", mode) as runtime:
+            started = [await runtime.start(shell("sleep 60", name=name, cpus=LOW)) for name in "abc"]
+            *ids, last = [one.id for one in started]
+            await runtime.stop(last, 0)
+            found = await runtime.observe_all([*ids, "none", last])
+            assert isinstance(found.pop("none"), UnknownContainer)
+            assert found == {one: await runtime.observe(one) for one in (*ids, last)}
+            assert [found[one].cpus for one in ids] == [LOW, LOW]
+
+    run(main())

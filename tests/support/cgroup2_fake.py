@@ -59,7 +59,8 @@ class FakeV2:
             if refused == action and str(path).endswith(end):
                 self._refuse(action, path, code)
 
-    def read(self, path: Path) -> str:
+    def read(self, path: Path | str) -> str:
+        path = Path(path)
         self._heed_refusals("read", path)
         try:
             if path.name == "cpuset.cpus.effective" and path.exists():

@@ -5,7 +5,7 @@ as a failure; it never ends the agent.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,6 +21,7 @@ from corelane.agent.reporting import AgentReporter
 from corelane.agent.task_samples import TASKS, outside
 from corelane.cpuset import CPUSet
 from corelane.runtime.base import (
+    Observation,
     ObservedResources,
     ResourceUpdate,
     Runtime,
@@ -85,6 +86,8 @@ class Execution:
         self._clocks = clocks
         self._tasks = InstructionTasks(reporter)
         self._samples = 0
+        self._newer: set[str] = set()
+        """Containers pinned or observed since the last comparison began."""
 
     def carry_out(self, order: Instruction) -> bool:
         """Begin to carry out an instruction; return whether it is one for any runtime."""
@@ -104,6 +107,7 @@ class Execution:
     async def _pin(self, order: Pin) -> None:
         try:
             await (self._apply or self._runtime.update)(order.id, order.update)
+            self._newer.add(order.id)
             reading = await self._read(order.id)
         except Exception as error:
             self._put(events.PinFailed(id=order.id, message=str(error), **self._clocks.times()))
@@ -127,7 +131,9 @@ class Execution:
 
     async def observe(self, container_id: str) -> None:
         """Report what the kernel grants a container."""
-        self._put_reading(container_id, await self._read(container_id))
+        reading = await self._read(container_id)
+        self._newer.add(container_id)
+        self._put_reading(container_id, reading)
 
     def _put_reading(self, container_id: str, reading: Reading) -> None:
         event = events.Observed(
@@ -138,60 +144,76 @@ class Execution:
     async def inventory(self) -> tuple[ContainerRun, ...]:
         """Return every run that the runtime has, live or ended."""
         statuses = await self._runtime.containers()
-        faults: list[Exception] = []
-        runs = [container_run(status, await self._read_or(faults, status.id)) for status in statuses]
-        self._report(faults, len(statuses))
-        return tuple(runs)
+        readings = await self._read_all([status.id for status in statuses])
+        return tuple(container_run(status, readings.get(status.id)) for status in statuses)
 
     async def compare(self, recorded: Iterable[tuple[ContainerProgress, str]]) -> None:
         """Compare the containers that are recorded as live with the runtime and the kernel.
 
         The kernel's view is that of each container's cgroup. One container at a time is read task by task,
-        in turn: on cgroup v1 a thread can be moved out of it alone.
+        in turn: on cgroup v1 a thread can be moved out of it alone. A container that is pinned or
+        observed meanwhile is left out: its reading here may be the older one.
         """
         recorded = tuple(recorded)  # before listing: a container that is started meanwhile is not lost
         statuses = {status.id: status for status in await self._runtime.containers()}
         self._samples += 1
-        faults: list[Exception] = []
-        for number, (container, uid) in enumerate(recorded):
+        self._newer.clear()
+        live: list[str] = []
+        for container, uid in recorded:
             status = statuses.get(container.id)
             if status is None:
                 self._put(events.Exited(run=_lost(container, uid), **self._clocks.times()))
             elif status.state == ENDED:
                 self.ended(status)
             else:
-                sampled = number == self._samples % len(recorded)
-                reading = await self._read_or(faults, container.id, tasks=sampled)
-                if reading is not None:
-                    self._put_reading(container.id, reading)
-        self._report(faults, len(recorded))
+                live.append(container.id)
+        sampled = live[self._samples % len(live)] if live else ""
+        for container_id, reading in (await self._read_all(live, sampled)).items():
+            if container_id not in self._newer:
+                self._put_reading(container_id, reading)
 
-    async def _read_or(
-        self, faults: list[Exception], container_id: str, *, tasks: bool = False
-    ) -> Reading | None:
-        """As `_read`; on an error return None and append it: other containers are read all the same."""
-        try:
-            return await self._read(container_id, tasks=tasks)
-        except Exception as error:  # noqa: BLE001 - reported; the next comparison reads again
-            faults.append(error)
-            return None
+    async def _read_all(self, ids: Collection[str], sampled: str = "") -> dict[str, Reading]:
+        """Read containers, `sampled` task by task.
+
+        Errors are reported, and the next comparison reads again: other containers are read all the same.
+        """
+        faults: list[Exception] = []
+        readings: dict[str, Reading] = {}
+        for container_id, observed in (await self._runtime.observe_all(ids)).items():
+            try:
+                readings[container_id] = await self._reading(
+                    container_id, observed, tasks=container_id == sampled
+                )
+            except Exception as error:  # noqa: BLE001 - reported
+                faults.append(error)
+        self._report(faults, len(ids))
+        return readings
 
     def _report(self, faults: list[Exception], total: int) -> None:
         if faults:
             what = f"reading the CPUs of {len(faults)} of {total} containers"
             self._reporter.malfunction(what, faults[0])
 
-    async def _read(self, container_id: str, *, tasks: bool = False) -> Reading:
-        """Return what the kernel allows a container's processes, with `tasks` the union over its tasks."""
-        resources, cpus = None, NO_CPUS
-        with suppress(UnknownContainer):
-            resources = await self._runtime.observe(container_id)
-            if resources is None or not resources.populated:
-                return Reading(NO_CPUS, resources)
-            cpus = resources.cpus
-            if tasks and resources.cgroup:
+    async def _read(self, container_id: str) -> Reading:
+        """Return what the kernel allows a container's processes."""
+        try:
+            return await self._reading(container_id, await self._runtime.observe(container_id))
+        except UnknownContainer as error:
+            return await self._reading(container_id, error)
+
+    async def _reading(self, container_id: str, observed: Observation, *, tasks: bool = False) -> Reading:
+        """Return what was observed, with `tasks` the union over its tasks. Raises the error of observing."""
+        if isinstance(observed, UnknownContainer):
+            return Reading(NO_CPUS, None)
+        if isinstance(observed, Exception):
+            raise observed
+        if observed is None or not observed.populated:
+            return Reading(NO_CPUS, observed)
+        cpus = observed.cpus
+        if tasks and observed.cgroup:
+            with suppress(UnknownContainer):
                 cpus |= outside(await self._runtime.allowed(container_id, most=TASKS), cpus)
-        return Reading(cpus, resources)
+        return Reading(cpus, observed)
 
 
 def container_run(status: RuntimeStatus, reading: Reading | None = None) -> ContainerRun:

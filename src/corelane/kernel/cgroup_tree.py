@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -47,6 +48,15 @@ def join(*names: str) -> str:
     return "/".join((OWN, *names))
 
 
+@lru_cache(maxsize=1024)
+def _own(group: str) -> str:
+    """The path of a group, if it is one of ours. Raises ValueError."""
+    head, *names = group.split("/")
+    if head != OWN or any(name in ("", ".", "..") for name in names):
+        raise ValueError(f"the cgroup {group!r} is not one of ours: its path does not begin with {OWN}/")
+    return group
+
+
 class Groups(ABC):
     """Our groups in one set of hierarchies.
 
@@ -58,6 +68,8 @@ class Groups(ABC):
 
     def __init__(self, bases: dict[str, Path], files: Files = KERNEL, lacks: str = "") -> None:
         self.bases = bases
+        ordered = sorted(bases, key=lambda controller: controller != "cpuset")
+        self._hierarchies = tuple(dict.fromkeys(bases[controller] for controller in ordered))
         self.files = files
         self.lacks = lacks
         """Why the memory controller is not among `bases`; empty where it is."""
@@ -102,8 +114,7 @@ class Groups(ABC):
 
     def directories(self, group: str) -> tuple[Path, ...]:
         """The group's directory in every hierarchy, the cpuset's first."""
-        ordered = sorted(self.bases, key=lambda controller: controller != "cpuset")
-        return tuple(dict.fromkeys(self._directory(group, controller) for controller in ordered))
+        return tuple(base / _own(group) for base in self._hierarchies)
 
     def exists(self, group: str) -> bool:
         return any(directory.is_dir() for directory in self.directories(group))
@@ -176,14 +187,15 @@ class Groups(ABC):
 
     def populated(self, group: str) -> bool:
         """Whether a process is in the group or one below, in any hierarchy."""
-        return any(True for directory in self.directories(group) for _ in self._pids_below(directory))
+        name = _own(group)
+        return any(True for base in self._hierarchies for _ in self._pids_below(base / name))
 
     def _pids_below(self, directory: Path) -> Iterable[int]:
         return self._ids_below(directory, "cgroup.procs")
 
     def _ids_below(self, directory: Path, name: str) -> Iterator[int]:
         try:
-            yield from map(int, self.files.read(directory / name).split())
+            yield from map(int, self.files.read(f"{directory}/{name}").split())
         except CgroupError as error:
             if error.errno not in (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP):
                 raise
@@ -260,10 +272,7 @@ class Groups(ABC):
             time.sleep(_POLL_SECONDS)
 
     def _directory(self, group: str, controller: str) -> Path:
-        head, *names = group.split("/")
-        if head != OWN or any(name in ("", ".", "..") for name in names):
-            raise ValueError(f"the cgroup {group!r} is not one of ours: its path does not begin with {OWN}/")
-        return self.bases[controller] / group
+        return self.bases[controller] / _own(group)
 
     def _above(self, group: str) -> list[str]:
         """Our groups above this one, the highest first."""
@@ -271,7 +280,7 @@ class Groups(ABC):
         return ["/".join(names[:depth]) for depth in range(1, len(names))]
 
     def _read(self, group: str, controller: str, name: str) -> str:
-        return self.files.read(self._directory(group, controller) / name)
+        return self.files.read(f"{self.bases[controller]}/{_own(group)}/{name}")
 
     def _write(self, group: str, controller: str, name: str, text: str) -> None:
         self.files.write(self._directory(group, controller) / name, text)

@@ -123,7 +123,7 @@ def _meaning(action: str, path: Path, error: OSError) -> str:
 class Files(Protocol):
     """The operations; tests put a directory with the kernel's rules in the kernel's place."""
 
-    def read(self, path: Path) -> str:
+    def read(self, path: Path | str) -> str:
         """The text of an interface file, stripped. Raises CgroupError."""
 
     def write(self, path: Path, text: str) -> None:
@@ -142,7 +142,7 @@ class Files(Protocol):
 class _Kernel:
     """The kernel's own file systems."""
 
-    def read(self, path: Path) -> str:
+    def read(self, path: Path | str) -> str:
         try:
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -153,7 +153,7 @@ class _Kernel:
             finally:
                 os.close(file)
         except OSError as error:
-            raise CgroupError("read", path, error) from error
+            raise CgroupError("read", Path(path), error) from error
         return text.decode().strip()
 
     def write(self, path: Path, text: str) -> None:

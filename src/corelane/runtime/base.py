@@ -5,7 +5,7 @@ adds starting and ending them. Nothing here depends on how containers are run. T
 """
 
 import enum
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal, Protocol
@@ -193,6 +193,23 @@ class UnknownContainer(LookupError):  # noqa: N818 - reads as what it is at the 
         self.container_id = container_id
 
 
+Observation = ObservedResources | Exception | None
+"""What the kernel grants a container, None if there is nothing to read, or the error of reading it."""
+
+
+async def each_observed(
+    observe: Callable[[str], Awaitable[ObservedResources | None]], container_ids: Iterable[str]
+) -> dict[str, Observation]:
+    """Call `observe` for each id in turn, as `Runtime.observe_all`."""
+    found: dict[str, Observation] = {}
+    for container_id in container_ids:
+        try:
+            found[container_id] = await observe(container_id)
+        except Exception as error:  # noqa: BLE001 - the caller's: other containers are read all the same
+            found[container_id] = error
+    return found
+
+
 class Runtime(Protocol):
     """Containers of one machine. Nothing blocks the event loop; every method may be called concurrently.
 
@@ -229,6 +246,9 @@ class Runtime(Protocol):
 
         That is so once the container and its cgroup are gone, and where no kernel is involved.
         """
+
+    async def observe_all(self, container_ids: Iterable[str]) -> "dict[str, Observation]":
+        """Observe containers one after the other; an id has what `observe` returns for it, or raises."""
 
     async def allowed(self, container_id: str, *, most: int | None = None) -> list[TaskAffinity]:
         """Return the CPUs that the kernel allows the tasks of every process; empty once it has ended.

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import signal
 import time
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,13 +20,14 @@ from pathlib import Path
 from corelane.kernel import proc
 from corelane.kernel.cgroup import CgroupError
 from corelane.kernel.proc import TaskAffinity
-from corelane.runtime import enforce, logs, rebuilding
+from corelane.runtime import enforce, logs, observation, rebuilding
 from corelane.runtime import records as outcomes
 from corelane.runtime.base import (
     WHOLE_LOG,
     Capabilities,
     ContainerSpec,
     LogSelection,
+    Observation,
     ObservedResources,
     ResourceUpdate,
     RuntimeFailure,
@@ -209,6 +210,9 @@ class LocalRuntime:
         return await asyncio.to_thread(
             self._enforcements.of(container.stored).observe, container.stored, container.outcome
         )
+
+    async def observe_all(self, container_ids: Iterable[str]) -> dict[str, Observation]:
+        return await observation.observe_all(self._known, self._enforcements, container_ids)
 
     async def allowed(self, container_id: str, *, most: int | None = None) -> list[TaskAffinity]:
         container = await self._known.settled(container_id)

@@ -9,7 +9,7 @@ import asyncio
 import secrets
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,11 +20,13 @@ from corelane.runtime.base import (
     Capabilities,
     ContainerSpec,
     LogSelection,
+    Observation,
     ObservedResources,
     ResourceUpdate,
     RuntimeFailure,
     RuntimeStatus,
     UnknownContainer,
+    each_observed,
 )
 from corelane.runtime.process_watch import Broadcast
 from corelane.runtime.simulated_records import Row, SimulatedRecords
@@ -119,6 +121,9 @@ class SimulatedRuntime:
         """None: no kernel grants anything."""
         self._find(container_id)
         return None
+
+    async def observe_all(self, container_ids: Iterable[str]) -> dict[str, Observation]:
+        return await each_observed(self.observe, container_ids)
 
     async def allowed(self, container_id: str, *, most: int | None = None) -> list[TaskAffinity]:
         """Nothing: there is no task, and so nothing to confirm."""

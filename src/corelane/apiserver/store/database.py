@@ -61,6 +61,7 @@ class Store:
         self._stale: list[int] = []
         self._pending: list[StoreEvent] = []
         self._waiting: list[asyncio.Future[None]] = []
+        self._written = asyncio.Event()
         self._later: Callable[[Callable[[], None]], object] | None = None
         self._file = StateFile(path)
         self._db = self._file.db
@@ -162,6 +163,7 @@ class Store:
             _wake(waiting, error if isinstance(error, StoreError) else StoreError(repr(error)))
             raise
         self._announce(events)
+        self._written.set()
         _wake(waiting)
 
     def settle(self) -> None:
@@ -178,6 +180,16 @@ class Store:
             done = asyncio.get_running_loop().create_future()
             self._waiting.append(done)
             await done
+
+    async def next_commit(self, seconds: float) -> bool:
+        """Wait until something is committed that no call returned for; return whether it was in time."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._written.wait()
+        except TimeoutError:
+            return False
+        self._written.clear()
+        return True
 
     def events(self, resource: str, after: int) -> list[StoreEvent]:
         """Events of one resource later than revision `after`, oldest first.

@@ -119,7 +119,9 @@ EVENT_LIFE = timedelta(hours=1)
 """Time to keep an event after it was last seen, as upstream's `--event-ttl`."""
 
 _PERIOD = 20.0  # seconds
-_LOOK = 0.5  # seconds between two looks at the write-ahead log
+_LOOK = 0.5  # seconds between two looks at the write-ahead log, while something is written
+_EXPIRY_PERIODS = 15
+"""Every five minutes all events are read, to find those that have expired."""
 _LONGEST_LOG = 8 << 20
 """Bytes of the write-ahead log beyond which it is folded before its time."""
 _AT_ONCE = 100
@@ -129,14 +131,19 @@ _log = structured_log.get_logger("corelane.apiserver")
 
 
 async def keep_house(backend: Backend, period: float = _PERIOD) -> None:
-    """Expire events and fold the write-ahead log into the file every `period` seconds until cancelled.
+    """Fold the write-ahead log into the file every `period` seconds until cancelled.
 
-    Every `_BACKUP_PERIODS` periods the file is backed up. A failure is logged and tried again the next time.
+    The first time and every `_EXPIRY_PERIODS` periods events are expired, every `_BACKUP_PERIODS` the file is
+    backed up. A failure is logged and tried again the next time.
     """
+    expiry_due = True
     for number in count(1):
         try:
             await _pause(backend, period)
-            await expire_events(backend)
+            if expiry_due or number % _EXPIRY_PERIODS == 0:
+                expiry_due = True
+                await expire_events(backend)
+                expiry_due = False
             await asyncio.to_thread(backend.store.checkpoint)
             if number % _BACKUP_PERIODS == _FIRST_BACKUP:
                 await asyncio.to_thread(backend.store.back_up)
@@ -149,7 +156,7 @@ async def _pause(backend: Backend, seconds: float) -> None:
     """Sleep; fold the log meanwhile whenever it is long. Raises StoreError."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
-    while (left := end - loop.time()) > 0:
+    while (left := end - loop.time()) > 0 and await backend.store.next_commit(left):
         await asyncio.sleep(min(left, _LOOK))
         if backend.store.log_bytes > _LONGEST_LOG:
             await asyncio.to_thread(backend.store.checkpoint)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -22,11 +22,13 @@ from corelane.kernel.container_paths import CgroupView
 from corelane.kernel.proc import TaskAffinity
 from corelane.runtime.base import (
     Capabilities,
+    Observation,
     ObservedResources,
     ResourceUpdate,
     RuntimeFailure,
     RuntimeStatus,
     UnknownContainer,
+    each_observed,
 )
 from corelane.runtime.cri import changing
 from corelane.runtime.cri.client import CONTAINERD, CRIClient
@@ -319,6 +321,10 @@ class CRIRuntime:
             populated=reading.populated,
             cpus_requested=reading.cpus_requested,
         )
+
+    async def observe_all(self, container_ids: Iterable[str]) -> dict[str, Observation]:
+        """As `Runtime.observe_all`."""
+        return await each_observed(self.observe, container_ids)
 
     async def allowed(self, container_id: str, *, most: int | None = None) -> list[TaskAffinity]:
         """As `Runtime.allowed`. Needs the host's /proc (hostPID). Raises CgroupError."""
