@@ -362,13 +362,17 @@ class LocalRuntime:
             _log.warning("container %s: %s", container.stored.id, error)
 
     async def _sweep(self, seconds: float) -> None:
-        """Look after all containers in turn; at tasks' affinities of a few at a time, as that takes long."""
+        """Look after all containers in turn; at tasks' affinities of a few at a time, as that takes long.
+
+        At whole multiples of `seconds`, so that other periodic work of the process shares the wake-up.
+        """
+        now = asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(seconds - now() % seconds)
             everyone = self._known.all()
             self._deleted.look(everyone)
             due = {id(one) for one in self._due_for_repair(everyone)}
-            for container in everyone:
+            for container in [one for one in everyone if one.watch is None or id(one) in due]:
                 try:
                     await self._look_after(container, repair=id(container) in due)
                 except REFUSED as error:

@@ -144,8 +144,9 @@ class DataDir:
         """Wait until the directory, its lock or the API server's file is deleted or replaced; say so."""
         watched = [self.root / "lock", self.root / "apiserver.db"]
         identities = [_identity(path) for path in watched]
+        now = asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(_CHECK_SECONDS)
+            await asyncio.sleep(_CHECK_SECONDS - now() % _CHECK_SECONDS)  # a wake-up with the runtime's sweep
             for path, identity in zip(watched, identities, strict=True):
                 if _identity(path) != identity:
                     return (
