@@ -8,9 +8,9 @@ the environment that it was started with.
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -117,37 +117,53 @@ def traces(proc: Path = PROC) -> Traces:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
+    """A process as it was read; `again`: with the same name the second time, so it has its program."""
+
     start_ticks: int
     name: str
     shim: Shim | None
     mark: str
+    again: bool = False
+
+    def is_one_of(self, own: Collection[str]) -> bool:
+        """Whether it belongs to no container, or to one of `own`."""
+        return (not self.mark or self.mark in own) and (self.shim is None or self.shim.id in own)
 
 
 class KnownTraces:
     """As `traces`, again and again: of a process that was looked at before, only its state is read.
 
     Command line and environment change with a new program only, and so does the name, but for a program that
-    starts one of its own name: so every `_EVERY` looks all is read again.
+    starts one of its own name: so every `_EVERY` looks all is read again. The state of processes that belong
+    to no container, or to a known one, is read every `_SHARE` looks, a part of them in each: all that can
+    have happened is that another process got the id.
     """
 
     _EVERY: Final = 30
+    _SHARE: Final = 5
 
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = proc
         self._seen: dict[int, _Seen] = {}
         self._looks = 0
 
-    def look(self) -> Traces:
-        """Look at all processes."""
+    def look(self, own: Collection[str] = ()) -> Traces:
+        """Look at all processes. `own`: ids of containers whose processes may be listed after they ended."""
         before, self._seen = self._seen if self._looks % self._EVERY else {}, {}
         self._looks += 1
         found = Traces([], defaultdict(list))
         for pid in kernel_proc.pids(self._proc):
+            seen = before.get(pid)
+            if seen and seen.again and pid % self._SHARE != self._looks % self._SHARE and seen.is_one_of(own):
+                self._seen[pid] = seen
+                self._note(found, Identity(pid, seen.start_ticks), seen, dead=False)
+                continue
             stat = kernel_proc.stat(pid, self._proc)
             if stat is None:
                 continue
-            seen = before.get(pid)
-            if seen is None or (seen.start_ticks, seen.name) != (stat.start_ticks, stat.name):
+            if seen is not None and (seen.start_ticks, seen.name) == (stat.start_ticks, stat.name):
+                seen = seen if seen.again else replace(seen, again=True)
+            else:
                 mark = environment(pid, self._proc).get(MARK, "")
                 seen = _Seen(stat.start_ticks, stat.name, shim_of(pid, self._proc), mark)
             self._seen[pid] = seen

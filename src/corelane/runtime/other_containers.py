@@ -30,7 +30,7 @@ class OtherContainers:
     def find(self, own: Collection[str], own_groups: Collection[str | None]) -> tuple[OtherContainer, ...]:
         """Return the others; `own` are ids and cgroups of this instance's containers. Blocks."""
         mine = Own(self._state, self._instance, own, own_groups)
-        traces = self._known.look()
+        traces = self._known.look(own)
         others = instances.running(self._groups, mine, traces)
         seen = (OtherContainer(one.owner, one.title, self._cpus(one, traces)) for one in others)
         return tuple(sorted((one for one in seen if one.cpus), key=lambda one: (one.owner, one.title)))
