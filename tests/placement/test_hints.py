@@ -1,7 +1,5 @@
 """NUMA hints and their merge, against upstream's fold over the cross product of all hints."""
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +7,7 @@ from hypothesis import strategies as st
 from corelane.cpuset import CPUSet
 from corelane.placement import families, hints, topology, topologymanager
 from corelane.placement.hints import Hint
+from support.executed_lines import counted
 from support.numa_reference import fold
 
 FOUR_NODES = topology.build([(cpu, cpu, cpu // 8, cpu // 4, cpu // 8) for cpu in range(16)])
@@ -116,6 +115,6 @@ def test_close_nodes_win_over_low_ones_where_distances_count():
 @pytest.mark.parametrize("n", [1, 40, 130, 250])
 def test_sixteen_nodes_are_no_explosion(n):
     machine = topology.build([(cpu, cpu, cpu // 64, cpu // 16, 0) for cpu in range(256)])
-    start = time.thread_time()
-    assert hints.best_cpu_hint(machine, machine.all & ~1, 0, n).nodes is not None
-    assert time.thread_time() - start < 0.01
+    hint, lines = counted(hints.best_cpu_hint, machine, machine.all & ~1, 0, n)
+    assert hint.nodes is not None
+    assert lines < 5_000
