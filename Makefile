@@ -7,8 +7,12 @@ STAMP := $(VENV)/.installed
 CONSTRAINTS ?= $(if $(CI),-c requirements.lock)
 # More than cores: tests of real processes wait more than they compute.
 WORKERS ?= 3
+# Tests start hundreds of Pythons, which would compile corelane each time.
+unexport PYTHONDONTWRITEBYTECODE
+# A worker runs neighbouring tests, so what a module starts is started once; the last ones are shared out.
+SPREAD := -n $(WORKERS) --dist worksteal
 
-.PHONY: bench-advice bench-agent bench-limits bench-paths bench-placement bench-quality bench-scheduler bench-up demo soak soak-scheduler test test-integration test-system test-vm lint \
+.PHONY: bench-advice bench-agent bench-limits bench-paths bench-placement bench-quality bench-scheduler bench-up demo soak soak-scheduler test test-integration test-system test-thorough test-vm lint \
     format lock clean help
 
 help: ## what there is to make
@@ -24,7 +28,10 @@ demo: $(STAMP) ## install, and run the main job from pods to pinned processes
 	$(BIN)/corelane demo
 
 test: $(STAMP) ## all tests but the slow system and integration tests
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'not system and not integration'
+	$(BIN)/python -m pytest $(SPREAD) -m 'not system and not integration'
+
+test-thorough: $(STAMP) ## the tests of properties with ten times the examples, drawn anew each time
+	$(BIN)/python -m pytest $(SPREAD) -m 'hypothesis and not system' --hypothesis-profile=thorough
 
 test-system: $(STAMP) ## the slow tests against real programs
 	$(BIN)/python -m pytest -m 'system and not vm'
