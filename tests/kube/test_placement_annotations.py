@@ -120,7 +120,8 @@ def test_resource_spec(spec, bind, required, exclusive):
     [
         ({"numaTopologyPolicy": "SingleNUMANode"}, PlacementSpec(numa=NUMAPolicy.SINGLE_NUMA_NODE)),
         ({"numaTopologyPolicy": ""}, PlacementSpec()),
-        ({"numaTopologyPolicy": "None"}, PlacementSpec()),
+        ({"numaTopologyPolicy": "None"}, PlacementSpec(numa=NUMAPolicy.NONE)),
+        ({"numaTopologyPolicy": " None "}, PlacementSpec(numa=NUMAPolicy.NONE)),
         ({"singleNUMANodeExclusive": "Required"}, PlacementSpec(numa_exclusive=True)),
         ({"singleNUMANodeExclusive": "Preferred"}, PlacementSpec(numa_exclusive=False)),
         (

@@ -34,6 +34,10 @@ def resolved(spec: PlacementSpec, node: NodePolicies, default: BindPolicy | None
         ({}, NodePolicies(FULL, LEAST, RESTRICTED), (FULL, True, PCPU, LEAST, RESTRICTED)),
         ({"exclusive_policy": NOT}, NodePolicies(), (SPREAD, False, NOT, MOST, SINGLE)),
         ({"topology_aware": False}, NodePolicies(), (SPREAD, False, PCPU, MOST, NUMAPolicy.NONE)),
+        ({"numa": NUMAPolicy.NONE}, NodePolicies(), (SPREAD, False, PCPU, MOST, NUMAPolicy.NONE)),
+        ({"numa": NUMAPolicy.NONE}, NodePolicies(numa=RESTRICTED), (SPREAD, False, PCPU, MOST, RESTRICTED)),
+        ({}, NodePolicies(numa=NUMAPolicy.NONE), (SPREAD, False, PCPU, MOST, NUMAPolicy.NONE)),
+        ({"numa": RESTRICTED}, NodePolicies(numa=NUMAPolicy.NONE), (SPREAD, False, PCPU, MOST, RESTRICTED)),
     ],
 )  # fmt: skip
 def test_pod_comes_before_node_and_node_before_profile(pod, node, expected) -> None:

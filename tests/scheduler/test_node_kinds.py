@@ -15,11 +15,13 @@ from corelane.kube import keys, translate
 from corelane.kube.meta import ObjectMeta
 from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.pod import Pod, PodStatus
+from corelane.kube.translate import node_labels
 from corelane.kube.translate.crane import CraneTopology
 from corelane.kube.translate.koordlet import KubeletReport, PodCPUs
 from corelane.kube.translate.node_labels import KubeletSettings
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, new
+from corelane.node import NodeConfig, PoolOptions, new
+from corelane.node.ledger import usable_topology
 from corelane.node.zones.pods_fingerprint import fingerprint
 from corelane.scheduler.cache.node_kinds import NodeKind
 from corelane.scheduler.cache.nodes import NodeInfo
@@ -36,7 +38,7 @@ from corelane.scheduler.instructions import Bind, Instruction, RecordNodeEvent, 
 from corelane.scheduler.plugins import default
 from corelane.scheduler.plugins.node_resource_topology import NodeResourceTopologyMatch
 from corelane.scheduler.scheduling import SchedulerCore
-from corelane.workload import BindPolicy, NUMAStrategy, SchedulerDefaults
+from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, SchedulerDefaults
 from support import objects
 from support.pods import container, guaranteed, pod
 
@@ -437,6 +439,33 @@ def test_a_profiles_defaults_hold_for_pods_that_do_not_say(defaults, cpus) -> No
     assert str(bind.assignments["main"]) == cpus
 
 
+def test_a_topology_policy_none_of_node_or_pod_comes_before_the_profiles_default() -> None:
+    own = {keys.NUMA_TOPOLOGY_SPEC: '{"numaTopologyPolicy":"None"}'}
+    verdicts = []
+    for labels, annotations in (({}, {}), ({keys.NODE_NUMA_POLICY: "None"}, {}), ({}, own)):
+        for published in (koordlets(), of_agent(labels)):
+            lab = Lab()
+            defaults = SchedulerDefaults(numa=NUMAPolicy.SINGLE_NUMA_NODE)
+            lab.core = SchedulerCore(profile=Profile(plugins=default.plugins(), defaults=defaults))
+            lab.tell(NodeChanged(0, None, objects.node("n", 64, memory="256Gi", labels=labels)))
+            lab.publish(published)
+            asked = guaranteed(
+                "a", "10", labels={keys.QOS_CLASS: "LSR"}, annotations=annotations, priority=9500
+            )
+            verdicts.append(isinstance(lab.place(asked), Bind))
+    assert verdicts == [False, False, True, True, True, True]
+
+
+def of_agent(labels: Mapping[str, str]) -> NodeResourceTopology:
+    """What corelane's agent publishes on a Node with these labels."""
+    machine = parse_spec("socket:2 numa:1 core:4 smt:2", name="n")
+    cpus = usable_topology(machine)
+    options = node_labels.pool_options(
+        node_labels.node_labels(labels, {}), KubeletSettings(), PoolOptions(), cpus
+    )
+    return objects.topology("n", new(machine, NodeConfig("pools", pools=options)))
+
+
 # A kubelet's static policy, as koordlet reports it.
 
 STATIC = {keys.CPU_MANAGER_POLICY: '{"policy":"static","options":{},"reservedCPUs":"0"}'}
@@ -679,6 +708,48 @@ def test_another_object_comes_before_gocranes_and_a_damaged_one_is_told() -> Non
     lab.tell(CraneTopologyChanged(lab.now, None, cranes(4000, policy="Loose")))
     assert lab.node().cpus.kind is NodeKind.DAMAGED
     assert "craneManagerPolicy.cpuManagerPolicy" in lab.node().problem
+
+
+# Load beside requests, by NUMA node.
+
+
+def loaded_lab(published: NodeResourceTopology) -> Lab:
+    lab = Lab()
+    lab.publish(published)
+    return lab
+
+
+@pytest.mark.parametrize(
+    ("published", "why"),
+    [
+        (objects.topology("n", objects.state("socket:2 core:8", "n", policy="pools")), "Insufficient NUMA"),
+        (koordlets("socket:2 core:8"), "Insufficient NUMA"),
+        (zones({"cpu": 8, "memory": "8Gi"}, {"cpu": 8, "memory": "8Gi"}), "cannot align container"),
+    ],
+)
+def test_what_is_deducted_of_a_numa_node_goes_to_no_pod(published, why) -> None:
+    near = {keys.NUMA_TOPOLOGY_SPEC: '{"numaTopologyPolicy":"SingleNUMANode"}'}
+
+    def verdict(cpus: int, **load: int) -> Bind | str:
+        lab = loaded_lab(published)
+        lab.core.cluster.deduct("n", {int(numa[1:]): milli for numa, milli in load.items()})
+        labels = {keys.QOS_CLASS: "LSR"}
+        return lab.place(guaranteed("a", str(cpus), "1Gi", labels=labels, annotations=near, priority=9500))
+
+    assert isinstance(verdict(8), Bind)
+    assert isinstance(verdict(5, z0=2000, z1=2000), Bind)
+    assert why in str(verdict(7, z0=2000, z1=1500))
+    assert why in str(verdict(8, z0=1, z1=1))
+
+
+def test_a_deduction_that_ends_makes_room_again() -> None:
+    lab = loaded_lab(objects.topology("n", objects.state("core:8", "n", reserved_count=1)))
+    assert isinstance(lab.place(guaranteed("a", "3")), Bind)
+    lab.core.cluster.deduct("n", {0: 2000})
+    told = str(lab.place(guaranteed("b", "3")))
+    assert "Insufficient NUMA Node resources" in told
+    lab.core.cluster.deduct("n", {})
+    assert isinstance(lab.place(guaranteed("c", "3")), Bind)
 
 
 # Damage, and nothing at all.

@@ -257,8 +257,6 @@ def _pool_options(file: _Settings) -> PoolOptions:
     for name in kinds.keys() & values.keys():
         word = values[name]
         values[name] = kinds[name](word) if word not in (None, "None") else None
-    if "numa" in values:
-        values["numa"] = values["numa"] or NUMAPolicy.NONE
     if file.allocator is not UNSET:
         values["allocator"] = file.allocator
     return PoolOptions(**values)

@@ -57,7 +57,8 @@ class PoolOptions:
     as_proposed: bool = False
     """`koordinator` distributes evenly, and falls back from NUMANodeLevel, as the proposal says and its code
     does not."""
-    numa: NUMAPolicy = NUMAPolicy.NONE
+    numa: NUMAPolicy | None = None
+    """NUMAPolicy.NONE aligns nothing, whatever a scheduler's profile says; None leaves it to the profile."""
     withheld: CPUSet = field(default_factory=CPUSet)
     """CPUs that no pod uses (annotation `node.koordinator.sh/reservation`)."""
     withheld_offered: bool = False

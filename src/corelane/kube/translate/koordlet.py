@@ -32,6 +32,7 @@ from corelane.machine.model import Machine
 from corelane.node.entries import Origin
 from corelane.node.ledger import NodeState
 from corelane.quantity import QuantityError
+from corelane.workload import NUMAPolicy
 
 OPTIONAL: Final = (keys.AMPLIFICATION, keys.CPU_MANAGER_POLICY, keys.POD_CPU_ALLOCS)
 """Annotations whose presence has a meaning."""
@@ -237,7 +238,7 @@ def numa_alignment(state: NodeState) -> tuple[str, str]:
     """Return the node's topology manager policy and scope, in the kubelet's words."""
     config = state.config
     if config.policy == "pools":
-        return node_labels.KUBELET_POLICIES[config.pools.numa], "pod"
+        return node_labels.KUBELET_POLICIES[config.pools.numa or NUMAPolicy.NONE], "pod"
     return (config.numa.policy if config.policy != "none" else "none"), config.numa.scope
 
 

@@ -29,7 +29,7 @@ from corelane.node import (
 from corelane.node.entries import Sharing
 from corelane.node.ledger import NodeState, usable_topology, with_entries
 from corelane.placement.topologymanager import Policy, Scope
-from corelane.workload import NUMAPolicy, PodQOS
+from corelane.workload import PodQOS
 
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 _WHOLE_POD: Final = "*"
@@ -102,9 +102,7 @@ def static_state(published: NodeResourceTopology, machine: Machine, reserved_cou
             kubelet.reserved & machine.usable or None,
             None if kubelet.reserved else reserved_count or None,
             StaticOptions.parse(kubelet.options),
-            pools=PoolOptions(
-                node_bind=policies.bind, strategy=policies.strategy, numa=policies.numa or NUMAPolicy.NONE
-            ),
+            pools=PoolOptions(node_bind=policies.bind, strategy=policies.strategy, numa=policies.numa),
             numa=TopologyOptions(
                 cast("Policy", kubelet.topology_policy), cast("Scope", kubelet.topology_scope)
             ),

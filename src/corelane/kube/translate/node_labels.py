@@ -311,7 +311,7 @@ def pool_options(
         allocator=labels.allocator or profile.allocator,
         node_bind=merged.bind,
         strategy=merged.strategy,
-        numa=merged.numa or NUMAPolicy.NONE,
+        numa=merged.numa,
         amplification=labels.amplification.get("cpu", profile.amplification),
     )
     if labels.reservation:

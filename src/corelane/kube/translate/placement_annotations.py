@@ -137,9 +137,10 @@ def _numa_spec(path: str, text: str) -> dict[str, Any]:
     exclusive = spec.get("singleNUMANodeExclusive")
     if exclusive not in (None, "", "Required", "Preferred"):
         raise TranslationError(f"{path}.singleNUMANodeExclusive", exclusive, "use Required or Preferred")
-    policy = choice(f"{path}.numaTopologyPolicy", spec.get("numaTopologyPolicy"), NUMAPolicy, ("", "None"))
+    own = stripped(spec.get("numaTopologyPolicy"))
+    policy = choice(f"{path}.numaTopologyPolicy", own, NUMAPolicy, ("", "None"))
     return {
-        "numa": policy,
+        "numa": NUMAPolicy.NONE if own == "None" else policy,
         "numa_exclusive": exclusive == "Required" if exclusive else None,
         "strategy": choice(f"{path}.numaAllocateStrategy", spec.get("numaAllocateStrategy"), NUMAStrategy),
     }

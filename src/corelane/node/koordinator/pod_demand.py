@@ -9,6 +9,7 @@ from typing import Final
 from corelane.node import amplification
 from corelane.node.koordinator_options import KoordinatorOptions
 from corelane.node.ledger import NodeState
+from corelane.node.pools.classes import numa_policy
 from corelane.reasons import Code, Refusal
 from corelane.workload import (
     Amounts,
@@ -138,10 +139,7 @@ def _check_bind(state: NodeState, spec: PlacementSpec, cpus: int, *, own: bool) 
         raise Refusal(Code.POD_NOT_MULTIPLE_OF_CORE, cpus, threads)
 
 
-def _numa_policy(spec: PlacementSpec, node: NUMAPolicy) -> NUMAPolicy:
-    own = spec.numa or NUMAPolicy.NONE
-    if own and node and own is not node:
-        raise Refusal(Code.NUMA_POLICY_CONFLICT, own, node)
-    if not own and spec.topology_aware is not None:
-        return NUMAPolicy.SINGLE_NUMA_NODE if spec.topology_aware else NUMAPolicy.NONE
-    return own or node or spec.defaults.numa or NUMAPolicy.NONE
+def _numa_policy(spec: PlacementSpec, node: NUMAPolicy | None) -> NUMAPolicy:
+    if spec.numa and node and spec.numa is not node:
+        raise Refusal(Code.NUMA_POLICY_CONFLICT, spec.numa, node)
+    return numa_policy(spec, node)

@@ -256,12 +256,23 @@ def _first(values: Iterable[_T | None]) -> _T | None:
 
 def _numa(placement_spec: PlacementSpec, node: NodePolicies) -> NUMAPolicy | Reason:
     """The pod's and the node's; gocrane's awareness stands in for a pod that names no policy."""
-    own, here = placement_spec.numa or NUMAPolicy.NONE, node.numa or NUMAPolicy.NONE
+    own, here = placement_spec.numa, node.numa
     if own and here and own is not here:
         return Reason(Code.NUMA_POLICY_CONFLICT, (own, here))
-    if not own and placement_spec.topology_aware is not None:
-        return NUMAPolicy.SINGLE_NUMA_NODE if placement_spec.topology_aware else NUMAPolicy.NONE
-    return own or here or placement_spec.defaults.numa or NUMAPolicy.NONE
+    return numa_policy(placement_spec, here)
+
+
+def numa_policy(placement_spec: PlacementSpec, here: NUMAPolicy | None) -> NUMAPolicy:
+    """Return the topology policy of a pod and its node, which do not contradict each other.
+
+    A profile's default holds where neither names one; NUMAPolicy.NONE is one that aligns nothing.
+    """
+    own, aware = placement_spec.numa, placement_spec.topology_aware
+    if own is None and aware is not None:
+        return NUMAPolicy.SINGLE_NUMA_NODE if aware else NUMAPolicy.NONE
+    if own is None and here is None:
+        return placement_spec.defaults.numa or NUMAPolicy.NONE
+    return own or here or NUMAPolicy.NONE
 
 
 def _numa_exclusive(placement_spec: PlacementSpec) -> bool:

@@ -38,8 +38,7 @@ def with_pod(
     request = info.request
     assert request is not None
     after, decision = node_kinds.admit(state, replace(request, uid=f"@{next(_uids)}"))
-    config = before.config if isinstance(after, NodeState) else None
-    return states.intern(after, detailed=before.detailed, config=config), decision.admitted
+    return states.following(before, after), decision.admitted
 
 
 def _recorded(states: States, before: CanonicalState, info: PodInfo, *, fact: bool) -> CanonicalState:
@@ -47,8 +46,7 @@ def _recorded(states: States, before: CanonicalState, info: PodInfo, *, fact: bo
     assert request is not None
     request = replace(request, uid=f"@{next(_uids)}")
     state = node_kinds.running(before.state, request, recorded=fact)
-    config = before.config if isinstance(state, NodeState) else None
-    return states.intern(state, detailed=before.detailed, config=config)
+    return states.following(before, state)
 
 
 def too_much(canonical: CanonicalState, admitted: int, shape: Shape) -> Reason | None:

@@ -16,7 +16,7 @@ from corelane.node.ledger import release
 from corelane.node.zones.zone_state import ZonesState, forget
 from corelane.quantity import QuantityError
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cache import claimed_states, node_kinds, zone_resync
+from corelane.scheduler.cache import claimed_states, deductions, node_kinds, zone_resync
 from corelane.scheduler.cache.node_kinds import NOTHING, NodeKind
 from corelane.scheduler.cache.pods import PodInfo, Shape
 from corelane.scheduler.cache.states import Answer, CanonicalState, States, looks_at_others
@@ -37,6 +37,7 @@ class NodeInfo:
         "counted",
         "cpus",
         "crane",
+        "deductions",
         "name",
         "newer",
         "node",
@@ -72,6 +73,8 @@ class NodeInfo:
         self.scored_cpu = self.scored_memory = 0
         """Of the pods' `Shape.scored`."""
         self.allocatable: dict[str, int] = {}
+        self.deductions = deductions.NONE
+        """What real load takes off its NUMA nodes."""
         self.taints: tuple[Taint, ...] = ()
         """The Node's taints, and those that follow from its conditions."""
         self._states = states
@@ -159,7 +162,7 @@ class NodeInfo:
         if not looks_at_others(shape):
             return self.canonical
         if self._detailed is None:
-            self._detailed = self._states.intern(self.state, detailed=True)
+            self._detailed = self._interned(self.state, detailed=True)
         return self._detailed
 
     def answer(self, shape: Shape) -> Answer:
@@ -274,6 +277,11 @@ class NodeInfo:
         self.topology, self.cpus, self.counted = topology, cpus, counted
         self._forget()
 
+    def deduct(self, milli: Mapping[int, int]) -> None:
+        """Set what is taken off each NUMA node, in milliCPU, beside what pods request."""
+        self.deductions = deductions.deductions(milli)
+        self._forget()
+
     @property
     def _is_zones(self) -> bool:
         return isinstance(self.cpus.state, ZonesState)
@@ -327,7 +335,8 @@ class NodeInfo:
         other.unreadable = {uid: info for uid, info in self.unreadable.items() if uid in pods}
         for info in pods.values():
             other._count(info, 1)
-        other._canonical = self._states.intern(state)
+        other.deductions = self.deductions
+        other._canonical = other._interned(state)
         other._admitted = state.requested if isinstance(state, NodeState) else 0
         return other
 
@@ -346,7 +355,7 @@ class NodeInfo:
         claims = [info for uid, info in self.pods.items() if uid not in counted]
         if any(looks_at_others(info.shape) for info in claims):
             return self._of_state()
-        self._canonical = self._states.intern(published)
+        self._canonical = self._interned(published)
         self._admitted = published.requested if isinstance(published, NodeState) else 0
         for info in sorted(claims, key=self._rank):
             self._apply(info)
@@ -354,7 +363,12 @@ class NodeInfo:
 
     def _of_state(self) -> tuple[CanonicalState, int]:
         state = self.state
-        return self._states.intern(state), state.requested if isinstance(state, NodeState) else 0
+        return self._interned(state), state.requested if isinstance(state, NodeState) else 0
+
+    def _interned(self, state: CPUState, *, detailed: bool = False) -> CanonicalState:
+        if isinstance(state, ZonesState):
+            return self._states.intern(deductions.without(state, self.deductions))
+        return self._states.deducted(self._states.intern(state, detailed=detailed), self.deductions)
 
     def _apply(self, info: PodInfo) -> None:
         """Admit a pod into the canonical state; one that is refused changes nothing."""

@@ -6,7 +6,7 @@ A claim is a pod that is bound or about to be bound, and not yet in the node's p
 when the agent publishes a new one: a pod that ends releases its claim only.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from corelane import quantity
@@ -224,6 +224,12 @@ class NodeCache:
         if info.topology is None:
             self._publish(info, None)
         self._remove_if_empty(name)
+
+    def deduct(self, name: str, milli: Mapping[int, int]) -> None:
+        """Take milliCPU off the NUMA nodes of a node with a Node object: real load beside requests."""
+        info = self.node(name)
+        info.deduct(milli)
+        self._stale[name] = info
 
     def _publish(self, info: NodeInfo, topology: NodeResourceTopology | None) -> None:
         info.publish(topology)

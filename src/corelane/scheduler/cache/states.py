@@ -32,11 +32,12 @@ from corelane.node.numa_spans import latest_pod_spans
 from corelane.node.zones.zone_state import ZonesState
 from corelane.placement.topology import Topology
 from corelane.reasons import Reason
-from corelane.scheduler.cache import node_kinds
+from corelane.scheduler.cache import deductions, node_kinds
+from corelane.scheduler.cache.deductions import NONE, Deductions
 from corelane.scheduler.cache.pods import Shape
 from corelane.scheduler.cache.zone_amounts import CPUState, ZoneAmounts, zone_amounts
 from corelane.scheduler.cache.zone_table import UNLIMITED, ResourceIndex, table_of
-from corelane.workload import ContainerKind, ExclusivePolicy, NUMAPolicy
+from corelane.workload import ContainerKind, ExclusivePolicy
 
 MOST_MACHINES: Final = 1000
 """Kept by what was published; then reading begins again."""
@@ -89,6 +90,9 @@ class CanonicalState:
     amplified: bool = False
     zones: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     """Numbers of each NUMA node, by the names of the columns that have them."""
+    deductions: Deductions = NONE
+    base: "CanonicalState | None" = None
+    """The same without deductions, where there are any."""
 
 
 @dataclass(slots=True, eq=False)
@@ -201,10 +205,36 @@ class States:
         after, decision = node_kinds.admit(canonical.state, request)
         if after is canonical.state:
             return Answer(decision, canonical, canonical)
-        if not isinstance(after, NodeState):
-            return Answer(decision, self.intern(after), canonical)
-        state = self.intern(after, detailed=canonical.detailed, config=canonical.config)
-        return Answer(decision, state, canonical, latest_pod_spans(after))
+        state = self.following(canonical, after)
+        if canonical.base is not None and state.base is not None:
+            off = canonical.deductions
+            decision = deductions.decided(decision, canonical.base.amounts, state.base.amounts, off)
+            if not decision.admitted:
+                return Answer(decision, canonical, canonical)
+        spans = latest_pod_spans(after) if isinstance(after, NodeState) else ()
+        return Answer(decision, state, canonical, spans)
+
+    def following(self, before: CanonicalState, state: CPUState) -> CanonicalState:
+        """Return the canonical state of a node after a change of its pods."""
+        config = before.config if isinstance(state, NodeState) else None
+        after = self.intern(state, detailed=before.detailed, config=config)
+        return self.deducted(after, before.deductions)
+
+    def deducted(self, base: CanonicalState, off: Deductions) -> CanonicalState:
+        """Return the canonical state of nodes with deductions that are else in this one."""
+        if not off:
+            return base
+        key = "deducted", base.id, off
+        found = self._states.get(key)
+        if found is None:
+            amounts = deductions.deducted(base.amounts, off)
+            facts = np.array(_facts(base.state, amounts), dtype=np.int64)
+            table = table_of(base.state, amounts, self._resources)
+            number = next(self._ids)
+            found = replace(base, id=number, amounts=amounts, facts=facts, table=table, zones={})
+            found.deductions, found.base = off, base
+            self._states[key] = found
+        return found
 
     def _get(self, key: Hashable, config: int, state: CPUState, *, detailed: bool) -> CanonicalState:
         found = self._states.get(key)
@@ -270,7 +300,7 @@ def _is_plain(state: NodeState) -> bool:
     if state.config.policy != "pools":
         return True
     options = state.config.pools
-    if options.allocator != "optimal" or options.numa is not NUMAPolicy.NONE:
+    if options.allocator != "optimal" or options.numa:
         return False
     return not any(
         placed.avoids or placed.exclusive or placed.exclusive_policy is not ExclusivePolicy.NONE
@@ -361,7 +391,7 @@ def _facts(state: CPUState, amounts: tuple[ZoneAmounts, ...]) -> list[int]:
     facts |= {Fact.FREE: sum(cpus), Fact.FREE_ZONE: max(cpus), Fact.CAPACITY: UNLIMITED}
     facts |= {Fact.CORES: sum(cores), Fact.CORES_ZONE: max(cores)}
     if isinstance(state, NodeState):
-        facts[Fact.FREE] = len(state.free_exclusive)
+        facts[Fact.FREE] = min(len(state.free_exclusive), sum(cpus))
         facts[Fact.CAPACITY] = UNLIMITED if state.config.exact else state.allocatable
         facts[Fact.EXCLUSIVE] = len(state.exclusive)
         facts[Fact.SHARED], facts[Fact.BEST_EFFORT] = len(state.shared_pool), len(state.best_effort_pool)

@@ -52,7 +52,7 @@ class ZoneAmounts:
     quiet: int | None = None
     """CPUs that may become exclusive, in L3 domains where no pod has CPUs."""
     deduction: int = 0
-    """MilliCPU of real load to be taken off; 0 until real capacity is measured."""
+    """MilliCPU of real load that `cpu` is without; 0 until real capacity is measured. See `deductions`."""
 
     @property
     def cpus(self) -> int:

@@ -218,6 +218,8 @@ def _refusal(refusal: Reason, info: PodInfo) -> NodeReason:
         return NodeReason(Reason(Code.ZONES_CANNOT_ALIGN, refusal.values[:1]), refusal)
     if refusal.code in (Code.KUBELET_EXCLUSIVE_CPUS, Code.CPUS_UNKNOWN) or refusal.code in _OF_KOORDINATOR:
         return NodeReason(refusal)
+    if refusal.code is Code.ZONE_LOADED:
+        return NodeReason(Reason(Code.KOORDINATOR_NUMA), refusal)
     if refusal.code is Code.INSUFFICIENT_CPUS:
         return _too_few(refusal.values[0], info)
     if label(refusal) in _SAME_EVERYWHERE:
