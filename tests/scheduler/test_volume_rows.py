@@ -17,8 +17,13 @@ from corelane.kube.pod import (
     Pod,
     ResourceRequirements,
 )
-from corelane.kube.pod_volumes import ClaimSource, GCEDisk, Volume
+from corelane.kube.pod_volumes import AWSDisk, ClaimSource, GCEDisk, Volume
+from corelane.kube.selectors import LabelSelector, LabelSelectorRequirement
 from corelane.kube.storage import (
+    CSIDriver,
+    CSIDriverSpec,
+    CSINode,
+    CSIStorageCapacity,
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSpec,
@@ -67,7 +72,44 @@ def cluster(chance: random.Random) -> NodeCache:
                 allowed_topologies=terms,
             ),
         )
+    if chance.random() < 0.6:
+        publish_storage(chance, made)
+    for number in range(NODES if chance.random() < 0.5 else 0):
+        annotations = {keys.MIGRATED_PLUGINS: "kubernetes.io/aws-ebs"} if chance.random() < 0.6 else {}
+        made.objects.put_csi_node(
+            f"n{number}", CSINode(metadata=ObjectMeta(name=f"n{number}", annotations=annotations))
+        )
     return made
+
+
+def publish_storage(chance: random.Random, made: NodeCache) -> None:
+    """Free storage of each class on one node, in a zone, or where some rules hold."""
+    driver = CSIDriver(metadata=ObjectMeta(name="csi"), spec=CSIDriverSpec(storage_capacity=True))
+    made.objects.put_csi_driver("csi", driver)
+    for number in range(chance.randrange(12)):
+        rules = [
+            LabelSelectorRequirement(ZONES[0], "In", ("z0", "z1")),
+            LabelSelectorRequirement(ZONES[2], "Exists"),
+            LabelSelectorRequirement(ZONES[1], "NotIn", ("z1",)),
+            LabelSelectorRequirement(HOST, "DoesNotExist"),
+            LabelSelectorRequirement(HOST, "Unknown"),
+        ]
+        topology = chance.choice(
+            (
+                LabelSelector({HOST: f"n{chance.randrange(NODES)}"}),
+                LabelSelector({ZONES[0]: "z2"}),
+                LabelSelector({}, tuple(chance.sample(rules, chance.randrange(3)))),
+                None,
+            )
+        )
+        one = CSIStorageCapacity(
+            metadata=ObjectMeta(name=f"s{number}", namespace="ns"),
+            storage_class_name=chance.choice(("made", "zoned")),
+            node_topology=topology,
+            capacity=chance.choice(("2Gi", "6Gi", "20Gi", None)),
+            maximum_volume_size=chance.choice((None, None, "5Gi")),
+        )
+        made.objects.put_capacity(one.key, one)
 
 
 def selector(chance: random.Random) -> NodeSelector | None:
@@ -99,6 +141,7 @@ def volume(chance: random.Random, number: int) -> PersistentVolume:
             claim_ref=reference,
             storage_class_name=chance.choice(("local", "local", "made")),
             node_affinity=VolumeNodeAffinity(required=selector(chance)),
+            aws_elastic_block_store=AWSDisk("vol-1") if chance.random() < 0.3 else None,
         ),
         status=PersistentVolumeStatus(phase=chance.choice(("Available", "Available", "Available", "Bound"))),
     )

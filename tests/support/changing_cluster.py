@@ -99,8 +99,9 @@ class ChangingCluster:
             self._pod_changes,
             self._node_changes,
             self._other_changes,
+            self._storage_changes,
         )
-        random.choices(changes, (40, 10, 6, 30, 14))[0]()
+        random.choices(changes, (40, 10, 6, 30, 14, 14))[0]()
 
     def _names(self) -> list[str]:
         return [name for _, name in self.objects["nodes"]]
@@ -149,6 +150,21 @@ class ChangingCluster:
         else:
             name, storage_class = f"free{random.randrange(3)}", random.choice(["wait", "local"])
             self.put("volumes", volumes._volume(random, name, nodes, storage_class))
+
+    def _storage_changes(self) -> None:
+        random, node = self.random, self.random.choice(self._names() or ["n0"])
+        key, made = random.choice(
+            [
+                ("csi_nodes", volumes.limits(random, node)),
+                ("csi_drivers", volumes.driver(random)),
+                ("capacities", volumes.capacity(random, random.randrange(4))),
+                ("attachments", volumes.attachment(random, node)),
+            ]
+        )
+        if random.random() < 0.25:
+            self.delete(key, (made["metadata"].get("namespace", ""), made["metadata"]["name"]))
+        else:
+            self.put(key, made)
 
     # What the core does, beside one that starts now.
 

@@ -30,6 +30,21 @@ class AWSDisk(Wire, frozen=True):
     volume_id: str = field(name="volumeID", default="")
 
 
+class AzureDisk(Wire, frozen=True):
+    """An absent `kind` is Managed."""
+
+    disk_uri: str = field(name="diskURI", default="")
+    kind: str | None = None
+
+
+class CinderDisk(Wire, frozen=True):
+    volume_id: str = field(name="volumeID", default="")
+
+
+class PortworxDisk(Wire, frozen=True):
+    volume_id: str = field(name="volumeID", default="")
+
+
 class ISCSIDisk(Wire, frozen=True):
     iqn: str = ""
     read_only: bool = False
@@ -51,5 +66,8 @@ class Volume(Wire, frozen=True):
     image: ImageSource | None = None
     gce_persistent_disk: GCEDisk | None = None
     aws_elastic_block_store: AWSDisk | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: CinderDisk | None = None
+    portworx_volume: PortworxDisk | None = None
     iscsi: ISCSIDisk | None = None
     rbd: RBDImage | None = None

@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from msgspec import field
 
-from corelane.kube.meta import API, Condition, Object, ObjectReference, ResourceList, Wire
+from corelane.kube.meta import API, Condition, Object, ObjectReference, ResourceList, Wire, WireQuantity
 from corelane.kube.pod import NodeSelector, ResourceRequirements
+from corelane.kube.pod_volumes import AWSDisk, AzureDisk, CinderDisk, GCEDisk, PortworxDisk
 from corelane.kube.selectors import LabelSelector
 
 
@@ -47,10 +48,11 @@ class VolumeNodeAffinity(Wire, frozen=True):
 
 class CSISource(Wire, frozen=True):
     driver: str = ""
+    volume_handle: str = ""
 
 
 class PersistentVolumeSpec(Wire, frozen=True):
-    """Of the storage behind the volume only whether a CSI driver serves it is read."""
+    """Of the storage behind the volume only what a CSI driver serves, or took over, is read."""
 
     capacity: ResourceList = field(default_factory=dict)
     access_modes: tuple[str, ...] = ()
@@ -61,6 +63,11 @@ class PersistentVolumeSpec(Wire, frozen=True):
     persistent_volume_reclaim_policy: str = "Retain"
     volume_attributes_class_name: str | None = None
     csi: CSISource | None = None
+    aws_elastic_block_store: AWSDisk | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: CinderDisk | None = None
+    gce_persistent_disk: GCEDisk | None = None
+    portworx_volume: PortworxDisk | None = None
 
 
 class PersistentVolumeStatus(Wire, frozen=True):
@@ -99,3 +106,79 @@ class StorageClass(Object, frozen=True):
     """Immediate or WaitForFirstConsumer."""
     allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
     reclaim_policy: str = "Delete"
+
+
+class VolumeNodeResources(Wire, frozen=True):
+    """The number of a driver's volumes that a node can have at a time; absent for no limit."""
+
+    count: int | None = None
+
+
+class CSINodeDriver(Wire, frozen=True):
+    name: str = ""
+    allocatable: VolumeNodeResources | None = None
+
+
+class CSINodeSpec(Wire, frozen=True):
+    drivers: tuple[CSINodeDriver, ...] = ()
+
+
+class CSINode(Object, frozen=True):
+    """The CSI drivers of the node of the same name."""
+
+    api: ClassVar[API] = API("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False)
+    spec: CSINodeSpec = CSINodeSpec()
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Driver to number of volumes, of the drivers with a limit."""
+        drivers = self.spec.drivers
+        return {
+            one.name: one.allocatable.count
+            for one in drivers
+            if one.allocatable is not None and one.allocatable.count is not None
+        }
+
+
+class CSIDriverSpec(Wire, frozen=True):
+    storage_capacity: bool | None = None
+    """Whether the driver publishes the free capacity of storage."""
+
+
+class CSIDriver(Object, frozen=True):
+    api: ClassVar[API] = API("storage.k8s.io", "v1", "CSIDriver", "csidrivers", namespaced=False)
+    spec: CSIDriverSpec = CSIDriverSpec()
+
+
+class CSIStorageCapacity(Object, frozen=True):
+    """Free storage of a class, as far as nodes with matching labels can reach it; without labels, none can.
+
+    Amounts are quantities in bytes.
+    """
+
+    api: ClassVar[API] = API(
+        "storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", namespaced=True
+    )
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: WireQuantity | None = None
+    maximum_volume_size: WireQuantity | None = None
+
+
+class VolumeAttachmentSource(Wire, frozen=True):
+    persistent_volume_name: str | None = None
+
+
+class VolumeAttachmentSpec(Wire, frozen=True):
+    attacher: str = ""
+    node_name: str = ""
+    source: VolumeAttachmentSource = VolumeAttachmentSource()
+
+
+class VolumeAttachment(Object, frozen=True):
+    """A volume that is, or is to be, attached to a node."""
+
+    api: ClassVar[API] = API(
+        "storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", namespaced=False
+    )
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()

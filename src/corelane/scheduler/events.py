@@ -8,9 +8,18 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from corelane.kube.disruption import PodDisruptionBudget
+from corelane.kube.meta import Object
 from corelane.kube.objects import Namespace, Node, NodeResourceTopology, Service
 from corelane.kube.pod import Pod
-from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from corelane.kube.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 from corelane.kube.translate.crane import CraneTopology
 from corelane.scheduler.framework.profile import Profile
 
@@ -39,72 +48,89 @@ class TopologyChanged(Struct, frozen=True):
     new: NodeResourceTopology | None
 
 
-class NamespaceChanged(Struct, frozen=True):
-    """As PodChanged, for a Namespace."""
+class ObjectChanged(Struct, frozen=True):
+    """An object beside pods, nodes and topologies; a scheduler runs without those that it cannot watch."""
 
     now: float
+    old: Object | None
+    new: Object | None
+
+
+class NamespaceChanged(ObjectChanged, frozen=True):
+    """As PodChanged, for a Namespace."""
+
     old: Namespace | None
     new: Namespace | None
 
 
-class ClaimChanged(Struct, frozen=True):
+class ClaimChanged(ObjectChanged, frozen=True):
     """As PodChanged, for a PersistentVolumeClaim."""
 
-    now: float
     old: PersistentVolumeClaim | None
     new: PersistentVolumeClaim | None
 
 
-class VolumeChanged(Struct, frozen=True):
+class VolumeChanged(ObjectChanged, frozen=True):
     """As PodChanged, for a PersistentVolume."""
 
-    now: float
     old: PersistentVolume | None
     new: PersistentVolume | None
 
 
-class StorageClassChanged(Struct, frozen=True):
+class StorageClassChanged(ObjectChanged, frozen=True):
     """As PodChanged, for a StorageClass."""
 
-    now: float
     old: StorageClass | None
     new: StorageClass | None
 
 
-class ServiceChanged(Struct, frozen=True):
+class ServiceChanged(ObjectChanged, frozen=True):
     """As PodChanged, for a Service."""
 
-    now: float
     old: Service | None
     new: Service | None
 
 
-class BudgetChanged(Struct, frozen=True):
+class BudgetChanged(ObjectChanged, frozen=True):
     """As PodChanged, for a PodDisruptionBudget."""
 
-    now: float
     old: PodDisruptionBudget | None
     new: PodDisruptionBudget | None
 
 
-class CraneTopologyChanged(Struct, frozen=True):
+class CraneTopologyChanged(ObjectChanged, frozen=True):
     """As TopologyChanged, for gocrane's object of a node."""
 
-    now: float
     old: CraneTopology | None
     new: CraneTopology | None
 
 
-ObjectChanged: TypeAlias = (
-    NamespaceChanged
-    | ClaimChanged
-    | VolumeChanged
-    | StorageClassChanged
-    | ServiceChanged
-    | BudgetChanged
-    | CraneTopologyChanged
-)
-"""Objects beside pods, nodes and topologies; a scheduler runs without those that it cannot watch."""
+class CSINodeChanged(ObjectChanged, frozen=True):
+    """As PodChanged, for a CSINode."""
+
+    old: CSINode | None
+    new: CSINode | None
+
+
+class CSIDriverChanged(ObjectChanged, frozen=True):
+    """As PodChanged, for a CSIDriver."""
+
+    old: CSIDriver | None
+    new: CSIDriver | None
+
+
+class StorageCapacityChanged(ObjectChanged, frozen=True):
+    """As PodChanged, for a CSIStorageCapacity."""
+
+    old: CSIStorageCapacity | None
+    new: CSIStorageCapacity | None
+
+
+class VolumeAttachmentChanged(ObjectChanged, frozen=True):
+    """As PodChanged, for a VolumeAttachment."""
+
+    old: VolumeAttachment | None
+    new: VolumeAttachment | None
 
 
 class Unwatched(Struct, frozen=True):

@@ -1,24 +1,27 @@
 """Changes of the objects beside pods, nodes and topologies: into the cache, and to the queue."""
 
-from corelane.kube.meta import Object
 from corelane.scheduler.cache.nodes import NodeCache
 from corelane.scheduler.events import (
     BudgetChanged,
     ClaimChanged,
     CraneTopologyChanged,
+    CSIDriverChanged,
+    CSINodeChanged,
     NamespaceChanged,
     ObjectChanged,
     ServiceChanged,
+    StorageCapacityChanged,
     StorageClassChanged,
     Unwatched,
+    VolumeAttachmentChanged,
     VolumeChanged,
 )
-from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
+from corelane.scheduler.framework.changes import LIMITS, ChangeKind, ClusterChange
 
 
 def apply(cluster: NodeCache, event: ObjectChanged) -> ClusterChange | None:
     """Update the cache, and return the change that may help pods in the queue."""
-    one: Object | None = event.new or event.old
+    one = event.new or event.old
     assert one is not None
     kind, name = ChangeKind.NOTHING, one.metadata.name
     match event:
@@ -42,7 +45,19 @@ def apply(cluster: NodeCache, event: ObjectChanged) -> ClusterChange | None:
             cluster.objects.put_service(one.key, event.new)
         case BudgetChanged():
             cluster.budgets.put(one.key, event.new)
-    return ClusterChange(kind, "", event.old, event.new) if kind and event.new else None
+        case CSINodeChanged():
+            cluster.objects.put_csi_node(name, event.new)
+            kind = ChangeKind.CSI_NODE
+        case CSIDriverChanged():
+            cluster.objects.put_csi_driver(name, event.new)
+            kind = ChangeKind.CSI_DRIVER
+        case StorageCapacityChanged():
+            cluster.objects.put_capacity(one.key, event.new)
+            kind = ChangeKind.STORAGE_CAPACITY
+        case VolumeAttachmentChanged():
+            cluster.objects.put_attachment(name, event.new)
+            kind = ChangeKind.VOLUME_ATTACHMENT
+    return ClusterChange(kind, "", event.old, event.new) if kind and (event.new or kind in LIMITS) else None
 
 
 def unwatched(cluster: NodeCache, event: Unwatched) -> None:

@@ -12,7 +12,15 @@ from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.informer import Informer, InformerReporter, ObjectChange
 from corelane.kube.meta import Object
 from corelane.kube.objects import Namespace, Service
-from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from corelane.kube.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 from corelane.kube.translate.crane import CraneTopology
 from corelane.scheduler import events
 
@@ -22,9 +30,15 @@ KINDS: Final[tuple[tuple[type[Object], Callable[[float, Any, Any], events.Object
     (PersistentVolume, events.VolumeChanged),
     (StorageClass, events.StorageClassChanged),
     (Service, events.ServiceChanged),
+    (CSINode, events.CSINodeChanged),
+    (CSIDriver, events.CSIDriverChanged),
+    (CSIStorageCapacity, events.StorageCapacityChanged),
+    (VolumeAttachment, events.VolumeAttachmentChanged),
     (CraneTopology, events.CraneTopologyChanged),
     (PodDisruptionBudget, events.BudgetChanged),
 )
+OPTIONAL: Final = {CraneTopology, CSINode, CSIDriver, CSIStorageCapacity, VolumeAttachment}
+"""Kinds of which there are no objects where the server does not serve them: nothing is missed."""
 _ABSENT: Final = {403, 404, 405}
 """Answers that say that a kind is not served, or not to this client."""
 
@@ -72,7 +86,7 @@ class _Watch(InformerReporter):
         self._handle, self._reporter = handle, reporter
         self._unwatched = False
         self.informer: Informer[Any] = Informer(
-            client, kind, handler=changed, reporter=self, rng=rng, optional=kind is CraneTopology
+            client, kind, handler=changed, reporter=self, rng=rng, optional=kind in OPTIONAL
         )
 
     def listed(self, kind: type[Object], objects: int) -> None:

@@ -25,24 +25,18 @@ from corelane.scheduler.events import (
     BindFailed,
     BindRequested,
     BindSucceeded,
-    BudgetChanged,
-    ClaimChanged,
-    CraneTopologyChanged,
     CycleDue,
     EvictFailed,
     LookUpFailed,
-    NamespaceChanged,
     NodeChanged,
+    ObjectChanged,
     PermitDecided,
     PodChanged,
     PodLookedUp,
     PreBindFailed,
     SchedulerEvent,
-    ServiceChanged,
-    StorageClassChanged,
     TopologyChanged,
     Unwatched,
-    VolumeChanged,
 )
 from corelane.scheduler.failure_reports import FailureReports, unknown_cpus
 from corelane.scheduler.framework.changes import ChangeKind
@@ -142,15 +136,7 @@ class SchedulerCore:
                 return list(self._node_changed(event))
             case TopologyChanged():
                 return list(self._topology_changed(event))
-            case (
-                NamespaceChanged()
-                | ClaimChanged()
-                | VolumeChanged()
-                | StorageClassChanged()
-                | ServiceChanged()
-                | CraneTopologyChanged()
-                | BudgetChanged()
-            ):
+            case ObjectChanged():
                 if change := object_changes.apply(self.cluster, event):
                     self.queue.changed(change, event.now)
             case Unwatched():

@@ -12,15 +12,27 @@ from msgspec.structs import replace
 
 from corelane.kube.objects import Namespace, Node, Service
 from corelane.kube.pod import Pod
-from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from corelane.kube.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 from corelane.scheduler.events import (
     ClaimChanged,
+    CSIDriverChanged,
+    CSINodeChanged,
     CycleDue,
     NamespaceChanged,
     NodeChanged,
     PodChanged,
     ServiceChanged,
+    StorageCapacityChanged,
     StorageClassChanged,
+    VolumeAttachmentChanged,
     VolumeChanged,
 )
 from corelane.scheduler.instructions import Bind, SetCondition
@@ -37,6 +49,10 @@ _KINDS = (
     ("classes", StorageClass, StorageClassChanged),
     ("claims", PersistentVolumeClaim, ClaimChanged),
     ("volumes", PersistentVolume, VolumeChanged),
+    ("csi_nodes", CSINode, CSINodeChanged),
+    ("csi_drivers", CSIDriver, CSIDriverChanged),
+    ("capacities", CSIStorageCapacity, StorageCapacityChanged),
+    ("attachments", VolumeAttachment, VolumeAttachmentChanged),
     ("nodes", Node, NodeChanged),
 )
 

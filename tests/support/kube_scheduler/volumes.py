@@ -165,3 +165,39 @@ def _other_volume(random: Random) -> Object:
             {"name": "x", "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}}},
         ]
     )
+
+
+def limits(random: Random, node: str) -> Object:
+    """How many volumes of `example.com/disk` a node can have."""
+    allocatable = random.choice([{}, {"count": 0}, {"count": 1}, {"count": 2}])
+    driver = {"name": "example.com/disk", "nodeID": node, "allocatable": allocatable}
+    return {"metadata": {"name": node}, "spec": {"drivers": [driver]}}
+
+
+def driver(random: Random) -> Object:
+    spec = {"storageCapacity": random.random() < 0.7}
+    return {"metadata": {"name": "example.com/disk"}, "spec": spec}
+
+
+def capacity(random: Random, number: int) -> Object:
+    """Free storage of a class, in a zone or everywhere."""
+    made: Object = {
+        "metadata": {"name": f"s{number}", "namespace": "kube-system"},
+        "storageClassName": ["wait", "zoned"][number % 2],
+        "capacity": random.choice(["0", "1Gi", "5Gi", "10Gi"]),
+    }
+    labels = random.choice([{}, {ZONE: "z0"}, {ZONE: "z1"}, {ZONE: "z2", REGION: "r0"}])
+    made["nodeTopology"] = {"matchLabels": labels}
+    if random.random() < 0.2:
+        made["maximumVolumeSize"] = random.choice(["1Gi", "5Gi"])
+    return made
+
+
+def attachment(random: Random, node: str) -> Object:
+    number = random.randrange(3)
+    spec = {
+        "attacher": "example.com/disk",
+        "nodeName": node,
+        "source": {"persistentVolumeName": f"pv{number}"},
+    }
+    return {"metadata": {"name": f"a{number}"}, "spec": spec}

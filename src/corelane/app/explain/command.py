@@ -30,7 +30,7 @@ from corelane.scheduler.events import SchedulerEvent, Unwatched
 from corelane.scheduler.explain import recompute
 from corelane.scheduler.explain.trial import Snapshot, Trial
 from corelane.scheduler.framework.profile import Profile
-from corelane.scheduler.object_watches import KINDS
+from corelane.scheduler.object_watches import KINDS, OPTIONAL
 from corelane.scheduler.plugins import default
 from corelane.view import explain as view
 from corelane.view import tables
@@ -162,7 +162,8 @@ async def _events(
     try:
         listing = await client.list(kind)
     except APIError as error:
-        return [Unwatched(0, kind.api.plural, str(error))]
+        absent = error.code == 404 and kind in OPTIONAL
+        return [] if absent else [Unwatched(0, kind.api.plural, str(error))]
     return [event(0, None, one) for one in listing.items]
 
 

@@ -247,6 +247,7 @@ class NodeCache:
             self.by_row[row] = info
             self._stale[name] = info
             self.topology.put(row, None)
+            self.objects.uses.node_added(name, row)
         return info
 
     def _remove_if_empty(self, name: str) -> None:
@@ -255,6 +256,7 @@ class NodeCache:
             del self._nodes[name]
             self._stale.pop(name, None)
             self.by_row[info.row] = None
+            self.objects.uses.node_removed(name)
             self.columns.free_row(info.row)
 
 

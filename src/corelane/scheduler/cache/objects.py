@@ -6,8 +6,17 @@ from typing import Final
 
 from corelane.kube.objects import Namespace, Service
 from corelane.kube.pod import Pod
-from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from corelane.kube.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 from corelane.kube.volumes import class_of
+from corelane.scheduler.cache.volume_uses import VolumeUses
 
 _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 Key = tuple[str, str]
@@ -15,13 +24,17 @@ Key = tuple[str, str]
 
 
 class ClusterObjects:
-    """Namespaces, claims, volumes, storage classes and services, by name."""
+    """Namespaces, services and what is about volumes, by name."""
 
     def __init__(self) -> None:
         self.namespaces: dict[str, Namespace] = {}
         self.claims: dict[Key, PersistentVolumeClaim] = {}
         self.volumes: dict[str, PersistentVolume] = {}
         self.classes: dict[str, StorageClass] = {}
+        self.csi_nodes: dict[str, CSINode] = {}
+        self.csi_drivers: dict[str, CSIDriver] = {}
+        self.uses = VolumeUses(self)
+        """Volumes of CSI drivers on nodes, and how many each node can have."""
         self.services: dict[Key, Service] = {}
         self._services_by_pair: dict[tuple[str, tuple[str, str]], dict[str, Service]] = {}
         """By namespace and one label of the selector."""
@@ -32,6 +45,9 @@ class ClusterObjects:
         self.provisioned_claims: dict[Key, tuple[str, str]] = {}
         """Claims for which a binding under way has a volume made for a node, with the claim's version."""
         self._volumes_of_class: dict[str, dict[str, PersistentVolume]] = {}
+        self._claims_of_volume: dict[str, set[Key]] = {}
+        self._capacities_of_class: dict[str, dict[Key, CSIStorageCapacity]] = {}
+        self._class_of_capacity: dict[Key, str] = {}
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         namespace = self.namespaces.get(name)
@@ -50,10 +66,14 @@ class ClusterObjects:
         provisioned = self.provisioned_claims.get(key)
         if provisioned and (new is None or new.metadata.resource_version != provisioned[1]):
             del self.provisioned_claims[key]
-        if new is None:
-            self.claims.pop(key, None)
-        else:
+        old = self.claims.pop(key, None)
+        if old is not None and old.spec.volume_name:
+            self._claims_of_volume[old.spec.volume_name].discard(key)
+        if new is not None:
             self.claims[key] = new
+            if new.spec.volume_name:
+                self._claims_of_volume.setdefault(new.spec.volume_name, set()).add(key)
+        self.uses.claim_changed(key)
 
     def put_volume(self, name: str, new: PersistentVolume | None) -> None:
         taken = self.taken_volumes.get(name)
@@ -64,12 +84,40 @@ class ClusterObjects:
         if new is not None:
             self.volumes[name] = new
             self._volumes_of_class.setdefault(class_of(new), {})[name] = new
+        claims = self._claims_of_volume.get(name, set())
+        self.uses.volume_changed(name, claims)
+        if new is None and not claims:
+            self._claims_of_volume.pop(name, None)
 
     def put_class(self, name: str, new: StorageClass | None) -> None:
         if new is None:
             self.classes.pop(name, None)
         else:
             self.classes[name] = new
+        self.uses.class_changed(name)
+
+    def put_csi_node(self, name: str, new: CSINode | None) -> None:
+        old = self.csi_nodes.pop(name, None)
+        if new is not None:
+            self.csi_nodes[name] = new
+        self.uses.csi_node_changed(name, old, new)
+
+    def put_csi_driver(self, name: str, new: CSIDriver | None) -> None:
+        if new is None:
+            self.csi_drivers.pop(name, None)
+        else:
+            self.csi_drivers[name] = new
+
+    def put_capacity(self, key: Key, new: CSIStorageCapacity | None) -> None:
+        old = self._class_of_capacity.pop(key, None)
+        if old is not None:
+            del self._capacities_of_class[old][key]
+        if new is not None:
+            self._class_of_capacity[key] = new.storage_class_name
+            self._capacities_of_class.setdefault(new.storage_class_name, {})[key] = new
+
+    def put_attachment(self, name: str, new: VolumeAttachment | None) -> None:
+        self.uses.attachment_changed(name, new)
 
     def put_service(self, key: Key, new: Service | None) -> None:
         """Replace or remove; a service without a selector selects no pods."""
@@ -112,6 +160,10 @@ class ClusterObjects:
 
     def volumes_of_class(self, name: str) -> Mapping[str, PersistentVolume]:
         return self._volumes_of_class.get(name, {})
+
+    def capacities_of_class(self, name: str) -> Iterable[CSIStorageCapacity]:
+        """Return what drivers publish about free storage of a class."""
+        return self._capacities_of_class.get(name, {}).values()
 
     def may_select(self, pod: Pod) -> bool:
         """Return whether there are services with selectors, and the pod has labels for them."""

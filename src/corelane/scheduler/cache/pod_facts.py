@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from corelane.kube.csi_migration import may_be_limited
 from corelane.kube.pod import Pod
 from corelane.kube.pod_affinity import PodAffinity, PodAffinityTerm, TopologySpreadConstraint
 from corelane.kube.pod_volumes import Volume
@@ -71,7 +72,7 @@ class PodFacts:
     claims: tuple[str, ...] = ()
     """Names of the claims that its volumes name, without those of ephemeral volumes."""
     volumes: bool = False
-    """Whether it has claims, ephemeral volumes, or disks that not every pod of a node may use."""
+    """Whether it has claims, ephemeral volumes, or disks that not every pod, or not every node, may use."""
     problem: str = ""
 
 
@@ -105,9 +106,7 @@ _NONE: Final = (b"", b"")
 
 def is_restricted(volume: Volume) -> bool:
     """Return whether a volume may decide where its pod fits: a claim, an ephemeral one, or a disk."""
-    if volume.persistent_volume_claim is not None or volume.ephemeral is not None:
-        return True
-    return is_disk(volume)
+    return may_be_limited(volume) or is_disk(volume)
 
 
 def is_disk(volume: Volume) -> bool:

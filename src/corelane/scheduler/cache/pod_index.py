@@ -148,15 +148,23 @@ class PodIndex:
             self._counts_of(owned).add(row, number)
         for port in info.facts.host_ports:
             self._add_port(port, row, number)
-        if info.facts.volumes and any(map(is_disk, info.pod.spec.volumes)):
-            self.disks[row] = self.disks.get(row, 0) + number
-            if not self.disks[row]:
-                del self.disks[row]
+        if info.facts.volumes:
+            self._add_volumes(info, row, number)
         for name in info.facts.claims:
             key = info.pod.metadata.namespace, name
             self.claims[key] = self.claims.get(key, 0) + number
             if not self.claims[key]:
                 del self.claims[key]
+
+    def _add_volumes(self, info: PodInfo, row: int, number: int) -> None:
+        if any(map(is_disk, info.pod.spec.volumes)):
+            self.disks[row] = self.disks.get(row, 0) + number
+            if not self.disks[row]:
+                del self.disks[row]
+        if number > 0:
+            self._objects.uses.put(info, row)
+        else:
+            self._objects.uses.drop(info.uid)
 
     def _add_port(self, port: HostPort, row: int, number: int) -> None:
         rows = self.ports.setdefault((port.port, port.protocol), {})

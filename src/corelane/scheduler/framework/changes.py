@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import Flag, auto
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -39,9 +39,21 @@ class ChangeKind(Flag):
     STORAGE_CLASS = auto()
     NAMESPACE = auto()
     """Labels of a namespace changed."""
+    CSI_NODE = auto()
+    """The CSI drivers of a node, and their limits; also when the object is deleted."""
+    CSI_DRIVER = auto()
+    """A CSIDriver was added, changed or deleted."""
+    STORAGE_CAPACITY = auto()
+    """Free storage that a CSI driver publishes."""
+    VOLUME_ATTACHMENT = auto()
+    """A VolumeAttachment was added, changed or deleted."""
     NODE_REMOVED = auto()
     """A node is gone, and with it what its pods and labels counted for on other nodes."""
     NODE = NODE_ADDED | NODE_REMOVED | NODE_ALLOCATABLE | NODE_LABELS | NODE_TAINTS
+
+
+LIMITS: Final = ChangeKind.CSI_NODE | ChangeKind.CSI_DRIVER | ChangeKind.VOLUME_ATTACHMENT
+"""Kinds of objects that limit what fits: pods may fit once one is gone."""
 
 
 @cache

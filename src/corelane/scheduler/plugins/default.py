@@ -19,6 +19,7 @@ from corelane.scheduler.plugins.node_ports import NodePorts
 from corelane.scheduler.plugins.node_resource_topology import NodeResourceTopologyMatch
 from corelane.scheduler.plugins.node_resources import NodeResourcesFit, Strategy
 from corelane.scheduler.plugins.node_unschedulable import NodeUnschedulable
+from corelane.scheduler.plugins.node_volume_limits import NodeVolumeLimits
 from corelane.scheduler.plugins.placement_quality import PlacementQuality
 from corelane.scheduler.plugins.pod_validity import PodValidity
 from corelane.scheduler.plugins.preemption import DefaultPreemption
@@ -58,6 +59,7 @@ FACTORIES: Final[Mapping[str, Factory]] = {
     "NodePorts": NodePorts,
     "NodeResourcesFit": NodeResourcesFit.of,
     "VolumeRestrictions": VolumeRestrictions,
+    "NodeVolumeLimits": NodeVolumeLimits,
     "VolumeBinding": VolumeBinding,
     "VolumeZone": VolumeZone,
     "PodTopologySpread": PodTopologySpread,

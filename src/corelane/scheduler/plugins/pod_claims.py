@@ -1,37 +1,17 @@
 """The claims of a pod: those that its volumes name, and those made for its ephemeral volumes."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 from corelane.kube.pod import Pod
 from corelane.kube.storage import PersistentVolumeClaim
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cache.objects import ClusterObjects, Key
+from corelane.scheduler.cache.objects import ClusterObjects
+from corelane.scheduler.cache.pod_volumes import PodClaim, is_owned, pod_claims
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.framework.changes import ClusterChange
 
 
-@dataclass(frozen=True, slots=True)
-class PodClaim:
-    """Namespace and name of a claim, and whether it is made for the pod alone."""
-
-    key: Key
-    ephemeral: bool = False
-
-
-def pod_claims(pod: Pod) -> Iterator[PodClaim]:
-    """Yield the claims of the pod's volumes, in their order."""
-    namespace = pod.metadata.namespace
-    for volume in pod.spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            yield PodClaim((namespace, volume.persistent_volume_claim.claim_name))
-        elif volume.ephemeral is not None:
-            yield PodClaim((namespace, f"{pod.metadata.name}-{volume.name}"), ephemeral=True)
-
-
-def not_watched(objects: ClusterObjects) -> Reason | None:
-    """Return why pods with claims cannot be judged; None if everything needed is watched."""
-    for plural in ("persistentvolumeclaims", "persistentvolumes", "storageclasses"):
+def not_watched(objects: ClusterObjects, *more: str) -> Reason | None:
+    """Return why pods with claims cannot be judged; None if everything needed, and `more`, is watched."""
+    for plural in ("persistentvolumeclaims", "persistentvolumes", "storageclasses", *more):
         if error := objects.unwatched.get(plural):
             return Reason(Code.VOLUMES_NOT_WATCHED, (plural, error))
     return None
@@ -46,14 +26,9 @@ def unusable(pod: Pod, of: PodClaim, objects: ClusterObjects) -> Reason | None:
         return Reason(Code.CLAIM_LOST, (name, claim.spec.volume_name))
     if claim.metadata.deletion_timestamp:
         return Reason(Code.CLAIM_DELETED, (name,))
-    if of.ephemeral and not _owned_by(pod, claim):
+    if of.ephemeral and not is_owned(pod, claim):
         return Reason(Code.CLAIM_OF_OTHER_POD, (claim.title, pod.title))
     return None
-
-
-def _owned_by(pod: Pod, claim: PersistentVolumeClaim) -> bool:
-    owners = claim.metadata.owner_references
-    return any(owner.controller and owner.uid == pod.metadata.uid for owner in owners)
 
 
 def names_claim(pod: PodInfo, change: ClusterChange) -> bool:

@@ -9,17 +9,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from corelane.kube.storage import StorageClass
+from corelane.kube.csi_migration import migrated_plugins
+from corelane.kube.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cache.columns import Columns, Mask, Rows
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.objects import ClusterObjects
+from corelane.scheduler.cache.pod_volumes import pod_claims
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
 from corelane.scheduler.framework.plugin import SKIP, Cycle, NodeReason, Rejection, Scope, Skip
 from corelane.scheduler.instructions import PreBindWork
 from corelane.scheduler.plugins import volume_rows
-from corelane.scheduler.plugins.pod_claims import names_claim, not_watched, pod_claims, unusable
+from corelane.scheduler.plugins.pod_claims import names_claim, not_watched, unusable
+from corelane.scheduler.plugins.storage_capacity import largest
 from corelane.scheduler.plugins.volume_binder import VolumeWork, bind_volumes
 from corelane.scheduler.plugins.volume_matching import (
     ClaimOffers,
@@ -29,7 +32,7 @@ from corelane.scheduler.plugins.volume_matching import (
     find,
     reasons_of,
 )
-from corelane.scheduler.plugins.volume_rows import BOUND, Codes
+from corelane.scheduler.plugins.volume_rows import BOUND, DELAYED, Codes
 
 if TYPE_CHECKING:
     from corelane.scheduler.framework.binding import BindContext
@@ -65,7 +68,7 @@ class VolumeBinding:
         found = tuple(pod_claims(pod))
         if not found:
             return SKIP
-        if reason := not_watched(objects):
+        if reason := not_watched(objects, "csinodes"):
             return self._reject(reason)
         for one in found:
             if reason := unusable(pod, one, objects):
@@ -73,6 +76,8 @@ class VolumeBinding:
         claims = claims_of(pod, objects)
         if claims.immediate:
             return self._reject(Reason(Code.CLAIMS_UNBOUND))
+        if claims.delayed and (reason := not_watched(objects, "csidrivers", "csistoragecapacities")):
+            return self._reject(reason)
         cycle.state[NAME] = VolumeState(claims, ClaimOffers(objects))
         return None
 
@@ -96,23 +101,23 @@ class VolumeBinding:
         return find(state.claims, node.node, state.offers)
 
     def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
-        codes, available = self._judged(cycle, rows)
-        fits: Mask = (codes == 0) & available
+        bound, delayed = self._judged(cycle, rows)
+        fits: Mask = (bound == 0) & (delayed == 0)
         return fits
 
     @staticmethod
-    def _judged(cycle: Cycle, rows: Rows) -> tuple[Codes, Mask]:
-        """By each row: what bound claims say, and whether the others get volumes."""
+    def _judged(cycle: Cycle, rows: Rows) -> tuple[Codes, Codes]:
+        """By each row: what bound claims say, and what the others do."""
         state: VolumeState = cycle.state[NAME]
         codes = volume_rows.bound_codes(state.claims, state.offers, cycle.cluster.columns, rows)
-        return codes, volume_rows.available(state.claims, state.offers, cycle.cluster, rows)
+        return codes, volume_rows.delayed_codes(state.claims, state.offers, cycle.cluster, rows)
 
     def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
-        codes, available = self._judged(cycle, rows)
+        bound, delayed = self._judged(cycle, rows)
         for number, code in enumerate(BOUND):
-            for able in (False, True):
-                alike = rows[(codes == number) & (available == able)]
-                reasons = reasons_of(code, available=able)
+            for other, why in enumerate(DELAYED):
+                alike = rows[(bound == number) & (delayed == other)]
+                reasons = reasons_of(code, why)
                 if len(alike) and reasons:
                     yield Rejection(NAME, tuple(map(NodeReason, reasons)), resolvable=False), alike
 
@@ -155,6 +160,9 @@ class VolumeBinding:
             ChangeKind.STORAGE_CLASS: _allows_more,
             ChangeKind.VOLUME | ChangeKind.NODE_ADDED | ChangeKind.NODE_LABELS: always,
             ChangeKind.POD_ITSELF: always,
+            ChangeKind.CSI_NODE: _migrates,
+            ChangeKind.CSI_DRIVER: _limits_no_more,
+            ChangeKind.STORAGE_CAPACITY: _has_more,
         }
 
 
@@ -163,3 +171,28 @@ def _allows_more(_pod: PodInfo, change: ClusterChange) -> bool:
     if not (isinstance(old, StorageClass) and isinstance(new, StorageClass)):
         return True
     return old.allowed_topologies != new.allowed_topologies
+
+
+def _migrates(_pod: PodInfo, change: ClusterChange) -> bool:
+    """Whether other plugins' volumes are CSI drivers' on the node."""
+    before, after = (one if isinstance(one, CSINode) else None for one in (change.old, change.new))
+    return before is None or migrated_plugins(before) != migrated_plugins(after)
+
+
+def _limits_no_more(_pod: PodInfo, change: ClusterChange) -> bool:
+    """Whether free storage of a driver no longer counts."""
+    before, after = (
+        isinstance(one, CSIDriver) and bool(one.spec.storage_capacity) for one in (change.old, change.new)
+    )
+    return before and not after
+
+
+def _has_more(_pod: PodInfo, change: ClusterChange) -> bool:
+    """Whether larger volumes can be made than before, or on other nodes."""
+    old, new = change.old, change.new
+    if not (isinstance(old, CSIStorageCapacity) and isinstance(new, CSIStorageCapacity)):
+        return new is not None
+    if (old.node_topology, old.storage_class_name) != (new.node_topology, new.storage_class_name):
+        return True
+    before, after = largest(old), largest(new)
+    return after is not None and (before is None or after > before)

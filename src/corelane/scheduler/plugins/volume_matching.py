@@ -1,7 +1,6 @@
 """Which volumes of a pod are there for a node: bound ones, ones to be bound, and ones to be made.
 
-As upstream's volume binder (`FindPodVolumes`), without what is not watched: free capacity that CSI drivers
-publish, and in-tree volumes' translation to CSI.
+As upstream's volume binder (`FindPodVolumes`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,6 +9,7 @@ from functools import lru_cache
 
 from corelane import quantity
 from corelane.kube import keys
+from corelane.kube.csi_migration import migrated_plugins, plugin_of, translated
 from corelane.kube.meta import ResourceList
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
@@ -19,7 +19,8 @@ from corelane.quantity import QuantityError
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cache.label_rules import holds, rules_of
 from corelane.scheduler.cache.objects import ClusterObjects
-from corelane.scheduler.plugins.pod_claims import pod_claims
+from corelane.scheduler.cache.pod_volumes import pod_claims
+from corelane.scheduler.plugins.storage_capacity import FreeStorage, free_storage
 from corelane.scheduler.plugins.volume_offers import Offers
 
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -69,6 +70,7 @@ class ClaimOffers:
     def __init__(self, objects: ClusterObjects) -> None:
         self.objects = objects
         self._offers: dict[tuple[str, str], Offers] = {}
+        self._storage: dict[tuple[str, str], FreeStorage | None] = {}
 
     def of(self, claim: PersistentVolumeClaim) -> Offers:
         offers = self._offers.get(claim.key)
@@ -76,19 +78,27 @@ class ClaimOffers:
             offers = self._offers[claim.key] = _offers(claim, self.objects)
         return offers
 
+    def storage(self, claim: PersistentVolumeClaim) -> FreeStorage | None:
+        """Return where there is storage for a volume that is made for the claim; None for everywhere."""
+        if claim.key not in self._storage:
+            self._storage[claim.key] = free_storage(claim, self.objects)
+        return self._storage[claim.key]
+
 
 def find(claims: ClaimsOfPod, node: Node, offers: ClaimOffers) -> NodeVolumes | tuple[Reason, ...]:
     """Return what a binding to the node must do, or why the node cannot have the pod."""
     bound = _bound(claims.bound, node, offers.objects)
     delayed = _delayed(claims.delayed, node, offers)
-    return reasons_of(bound, available=delayed is not None) or delayed or NodeVolumes()
+    if isinstance(delayed, NodeVolumes):
+        return reasons_of(bound, None) or delayed
+    return reasons_of(bound, delayed)
 
 
-def reasons_of(bound: Code | None, *, available: bool) -> tuple[Reason, ...]:
-    """Return why a node cannot have a pod, by its bound claims, and by what is available for the others."""
+def reasons_of(bound: Code | None, delayed: Code | None) -> tuple[Reason, ...]:
+    """Return why a node cannot have a pod, by its bound claims, and by what the others would get."""
     codes = (
         bound if bound is Code.VOLUME_NODE_MISMATCH else None,
-        None if available else Code.VOLUME_NOT_AVAILABLE,
+        delayed,
         bound if bound is Code.VOLUME_MISSING else None,
     )
     return tuple(Reason(code) for code in codes if code is not None)
@@ -99,14 +109,23 @@ def _bound(claims: Iterable[PersistentVolumeClaim], node: Node, objects: Cluster
         volume = objects.volumes.get(claim.spec.volume_name)
         if volume is None:
             return Code.VOLUME_MISSING
-        if not reaches(volume, node):
+        if not reaches(for_node(volume, node.metadata.name, objects), node):
             return Code.VOLUME_NODE_MISMATCH
     return None
 
 
+def for_node(volume: PersistentVolume, node: str, objects: ClusterObjects) -> PersistentVolume:
+    """Return a volume as a node knows it: of the CSI driver, where that took the volume's plugin over."""
+    plugin = plugin_of(volume.spec)
+    if plugin and plugin in migrated_plugins(objects.csi_nodes.get(node)):
+        return translated(volume)
+    return volume
+
+
 def _delayed(
     claims: tuple[PersistentVolumeClaim, ...], node: Node, offers: ClaimOffers
-) -> NodeVolumes | None:
+) -> NodeVolumes | Code:
+    """Return what the node has for claims that wait for it, or why it has nothing."""
     objects = offers.objects
     provisions, matching = [], []
     for claim in claims:
@@ -116,7 +135,7 @@ def _delayed(
         elif selected == node.metadata.name:
             provisions.append(claim)
         else:
-            return None
+            return Code.VOLUME_NOT_AVAILABLE
     chosen: dict[str, PersistentVolume] = {}
     static = []
     for claim in sorted(matching, key=lambda one: _storage(one.spec.resources.requests)):
@@ -126,14 +145,18 @@ def _delayed(
         else:
             chosen[volume.metadata.name] = volume
             static.append((volume, claim))
-    if not all(_can_be_made(claim, node, objects) for claim in provisions):
-        return None
+    for claim in provisions:
+        if fault := _cannot_be_made(claim, node, offers):
+            return fault
     return NodeVolumes(tuple(static), tuple(provisions))
 
 
-def _can_be_made(claim: PersistentVolumeClaim, node: Node, objects: ClusterObjects) -> bool:
-    terms = topologies(claim, objects)
-    return terms is not None and _allowed(terms, node.metadata.labels)
+def _cannot_be_made(claim: PersistentVolumeClaim, node: Node, offers: ClaimOffers) -> Code | None:
+    terms, labels = topologies(claim, offers.objects), node.metadata.labels
+    if terms is None or not _allowed(terms, labels):
+        return Code.VOLUME_NOT_AVAILABLE
+    storage = offers.storage(claim)
+    return None if storage is None or storage.reached_by(labels) else Code.STORAGE_INSUFFICIENT
 
 
 def selected_node(claim: PersistentVolumeClaim, objects: ClusterObjects) -> str | None:

@@ -5,7 +5,7 @@ Upstream: `pkg/scheduler/framework/events.go`, and `ClusterEvent.Label` of k8s.i
 
 from typing import Final
 
-from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, members
+from corelane.scheduler.framework.changes import LIMITS, ChangeKind, ClusterChange, members
 from corelane.scheduler.queue.waiting import QueuePlace
 
 QUEUES: Final = {
@@ -42,11 +42,21 @@ _RESOURCES: Final = {
     ChangeKind.VOLUME: "PersistentVolume",
     ChangeKind.STORAGE_CLASS: "storage.k8s.io/StorageClass",
     ChangeKind.NAMESPACE: "Namespace",
+    ChangeKind.CSI_NODE: "storage.k8s.io/CSINode",
+    ChangeKind.CSI_DRIVER: "storage.k8s.io/CSIDriver",
+    ChangeKind.STORAGE_CAPACITY: "storage.k8s.io/CSIStorageCapacity",
+    ChangeKind.VOLUME_ATTACHMENT: "storage.k8s.io/VolumeAttachment",
 }
-"""Kinds that are additions or updates by the object before; upstream has no event for namespaces."""
+"""Kinds that are additions, updates or deletions by the object; upstream has no event for namespaces."""
 
 
 def event_of(change: ClusterChange) -> str:
     """Return the event of a change; of several kinds, the first one's."""
     kind = next(iter(members(change.kind)), ChangeKind.POD_ITSELF)
-    return _LABELS.get(kind) or f"{_RESOURCES[kind]}{'Add' if change.old is None else 'Update'}"
+    if label := _LABELS.get(kind):
+        return label
+    return f"{_RESOURCES[kind]}{'Add' if change.old is None else _action(kind, change)}"
+
+
+def _action(kind: ChangeKind, change: ClusterChange) -> str:
+    return "Delete" if change.new is None and kind in LIMITS else "Update"
