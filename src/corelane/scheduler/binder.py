@@ -28,11 +28,14 @@ from corelane.scheduler.framework.binding import (
     PostBindPlugin,
     PreBindError,
 )
+from corelane.scheduler.framework.checked import is_ours
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind, LookUpPod
 
 T = TypeVar("T")
 WORKERS: Final = 32
+PLUGIN_SECONDS: Final = 120.0
+"""A Bind or PostBind plugin that takes longer is stopped: it keeps a worker from other bindings."""
 _PROOFS: Final = frozenset({400, 401, 403, 404, 405, 413, 415, 422})
 """Answers of the API server that prove that a binding was not carried out, now or later."""
 
@@ -206,14 +209,14 @@ class Binder:
         plugins = {plugin.name: plugin for plugin in self._profile_of(bind).pre_binds}
         context = BindContext(self._client, bind)
         for work in bind.work:
+            plugin = plugins.get(work.plugin)
+            if plugin is None:
+                self._pre_bind_failed(bind, work.plugin, "the plugin is not enabled in the profile")
+                return False
             try:
-                plugin = plugins[work.plugin]
                 await self._timed("PreBind", plugin.name, plugin.pre_bind(context, work))
             except (PreBindError, APIError) as error:
                 self._pre_bind_failed(bind, work.plugin, str(error))
-                return False
-            except KeyError:
-                self._pre_bind_failed(bind, work.plugin, "the plugin is not enabled in the profile")
                 return False
             except Exception as error:  # noqa: BLE001 - a third party's plugin must not end the scheduler
                 self._reporter.plugin_failed(work.plugin, "pre_bind", error)
@@ -282,7 +285,8 @@ class Binder:
     async def _bound_by(self, plugin: BindPlugin, bind: Bind) -> bool:
         try:
             context = BindContext(self._client, bind)
-            return await self._timed("Bind", plugin.name, plugin.bind(context))
+            async with asyncio.timeout(None if is_ours(plugin) else PLUGIN_SECONDS):
+                return await self._timed("Bind", plugin.name, plugin.bind(context))
         except APIError:
             raise
         except Exception as error:
@@ -294,7 +298,9 @@ class Binder:
 
     async def _post_bind(self, plugin: PostBindPlugin, bind: Bind) -> None:
         try:
-            await self._timed("PostBind", plugin.name, plugin.post_bind(BindContext(self._client, bind)))
+            async with asyncio.timeout(None if is_ours(plugin) else PLUGIN_SECONDS):
+                context = BindContext(self._client, bind)
+                await self._timed("PostBind", plugin.name, plugin.post_bind(context))
         except Exception as error:  # noqa: BLE001 - the pod is bound whatever a plugin does now
             self._reporter.plugin_failed(plugin.name, "post_bind", error)
 
@@ -303,6 +309,11 @@ class Binder:
         try:
             result = await work
             ok = True
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise RuntimeError("the plugin's own work was cancelled") from None
         finally:
             self._reporter.extension_point(point, plugin, _now() - begun, ok=ok)
         return result

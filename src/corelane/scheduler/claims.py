@@ -13,7 +13,7 @@ from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.cache.states import Answer
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
 from corelane.scheduler.framework.profile import Profile
-from corelane.scheduler.instructions import Bind
+from corelane.scheduler.instructions import Bind, PreBindWork
 from corelane.scheduler.plugins.cpus import admissions
 from corelane.scheduler.preempting import Preemption
 from corelane.scheduler.queue import SchedulingQueue, Waiting
@@ -36,7 +36,7 @@ class Claims:
 
     def unreserve(self, profile: Profile, pod: PodInfo, node: str) -> None:
         """Undo what the profile's plugins have reserved for the pod."""
-        reserving.unreserve(profile, pod, node, self._cluster.points)
+        reserving.unreserve(profile, pod, node, self._cluster)
 
     def put_pod(self, node: str, info: PodInfo, now: float) -> None:
         """Count a pod on a node, and no longer on another."""
@@ -59,14 +59,13 @@ class Claims:
         change = ClusterChange(kind, node, old, new)
         return Observed(self._queue, self._cluster, change, now, self._preemption.node_changed)
 
-    def claim(self, waiting: Waiting, attempt: Attempt, profile: Profile, now: float) -> Bind:
-        """Count the pod on its node, with its CPUs, and return the binding."""
+    def claim(self, waiting: Waiting, attempt: Attempt, work: tuple[PreBindWork, ...], now: float) -> Bind:
+        """Count the pod on its node, with its CPUs, and return the binding, before which `work` is done."""
         assert attempt.node is not None
         info, cycle, node = waiting.info, attempt.cycle, attempt.node.name
         answer = admissions(cycle).admitted.get(node)
         with self.observed(ChangeKind.POD_ADDED, node, now, None, info):
             claimed = self._cluster.claim(node, info, answer)
-        work = reserving.pre_bind_work(profile, cycle, self._cluster.node(node))
         if answer is None or not self._cluster.writes_cpus(node):
             record = self._signature | translate.result_annotation(claimed.zone_cpus)
             return Bind(info.pod, node, record, work=work, in_order=self._in_order(info, node))

@@ -26,6 +26,9 @@ class DecisionReporter:
     def attempt_failed(self, now: float, waiting: Waiting, plugin: str, error: Exception) -> None:
         """A plugin raised an error, which ended the attempt."""
 
+    def plugin_failed(self, plugin: str, what: str, error: Exception) -> None:
+        """A plugin raised an error in the method `what`, which ended no attempt; reported once."""
+
     def bind_sent(self, now: float, bind: Bind) -> None:
         """The pod is claimed on its node, and its binding is sent."""
 

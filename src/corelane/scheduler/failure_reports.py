@@ -18,6 +18,7 @@ from corelane.scheduler.instructions import Instruction, NearestNode, RecordPodE
 from corelane.scheduler.plugins.cpus import NAME as CPU_PLACEMENT
 from corelane.scheduler.plugins.cpus import admissions
 from corelane.scheduler.queue import Waiting
+from corelane.scheduler.raising import raised_by
 
 SAME_EVENT_SECONDS: Final = 300.0
 NEW_EVENT_SECONDS: Final = 10.0
@@ -65,9 +66,24 @@ class FailureReports:
         if since >= (NEW_EVENT_SECONDS if why != waiting.event else SAME_EVENT_SECONDS):
             waiting.event, waiting.event_at = why, now
             # What another node lacks is no remedy while the nominated one is being made free.
-            nearest = _nearest(attempt.cycle) if attempt and not nominated else None
-            text = self._help(attempt, now) if attempt and nearest is None else ""
+            nearest, text = self._remedy(attempt, now, nominated=bool(nominated))
             yield RecordPodEvent(pod, "Warning", "FailedScheduling", why, nearest, text)
+
+    def _remedy(
+        self, attempt: Attempt | None, now: float, *, nominated: bool
+    ) -> tuple[NearestNode | None, str]:
+        """What would help; plugins are asked once more, and one that raises an error now says nothing."""
+        if attempt is None:
+            return None, ""
+        try:
+            nearest = None if nominated else _nearest(attempt.cycle)
+            return nearest, self._help(attempt, now) if nearest is None else ""
+        except Exception as error:
+            plugin = raised_by(error, self._profile_of(attempt.cycle.pod.pod))
+            if not plugin:
+                raise
+            self._cluster.faults.add(plugin, "explain", error)
+            return None, ""
 
     def _help(self, attempt: Attempt, now: float) -> str:
         """What would help, for a few events a second: it takes some milliseconds."""

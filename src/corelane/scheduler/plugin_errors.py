@@ -1,9 +1,6 @@
 """Errors that plugins raise in an attempt: the pod is tried again later, as after upstream's status Error."""
 
-from collections.abc import Iterator
-from pathlib import Path
-from traceback import walk_tb
-from types import CodeType
+from collections.abc import Callable, Iterator
 
 from corelane.scheduler.cache.nodes import NodeCache
 from corelane.scheduler.decisions import DecisionReporter
@@ -11,6 +8,7 @@ from corelane.scheduler.failure_reports import FailureReports
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Instruction
 from corelane.scheduler.queue import SchedulingQueue, Waiting
+from corelane.scheduler.raising import described, raised_by
 
 
 class PluginErrors:
@@ -42,22 +40,21 @@ class PluginErrors:
         self._queue.retry(waiting, now)
         yield from self._reports.explain(waiting, now, "SchedulerError", described(plugin, error))
 
+    def refused(self, waiting: Waiting, profile: Profile, error: Exception, now: float) -> None:
+        """Note that a pod of another scheduler's is not bound. Raises an error that no plugin raised."""
+        self._cluster.points.failed()
+        plugin = raised_by(error, profile)
+        if not plugin:
+            raise error
+        self._decisions.attempt_failed(now, waiting, plugin, error)
+        self._decisions.binding_ended(now, waiting.uid, "released", described(plugin, error))
 
-def raised_by(error: Exception, profile: Profile) -> str:
-    """Return the name of the innermost plugin in whose methods an error was raised; "" without any."""
-    plugins, found = {id(plugin): plugin.name for plugin in profile.plugins}, ""
-    for frame, _ in walk_tb(error.__traceback__):
-        found = plugins.get(id(frame.f_locals.get(_first_argument(frame.f_code))), found)
-    return found
-
-
-def _first_argument(code: CodeType) -> str:
-    return code.co_varnames[0] if code.co_argcount else ""
-
-
-def described(plugin: str, error: Exception) -> str:
-    """Return what a plugin raised, and where."""
-    *_, (frame, line) = walk_tb(error.__traceback__)
-    path = Path(frame.f_code.co_filename)
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"plugin {plugin} failed: {text} ({path.parent.name}/{path.name}, line {line})"
+    def observe(self, profile: Profile, hook: Callable[[], None]) -> None:
+        """Call a hook, for which plugins may be asked once more; their errors are reported once."""
+        try:
+            hook()
+        except Exception as error:
+            plugin = raised_by(error, profile)
+            if not plugin:
+                raise
+            self._cluster.faults.add(plugin, "explain", error)

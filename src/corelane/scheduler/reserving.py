@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
 from corelane.scheduler.cache.pods import PodInfo
-from corelane.scheduler.cache.points import SKIP, SUCCESS, UNSCHEDULABLE, WAIT, ExtensionPoints
+from corelane.scheduler.cache.points import SKIP, SUCCESS, UNSCHEDULABLE, WAIT
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Wait
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import PreBindWork
@@ -21,21 +21,25 @@ def reserve(profile: Profile, cycle: Cycle, node: NodeInfo) -> Rejection | None:
         for plugin in profile.reserves:
             if rejection := plugin.reserve(cycle, node):
                 points.end(UNSCHEDULABLE)
-                unreserve(profile, cycle.pod, node.name, points)
+                unreserve(profile, cycle.pod, node.name, cycle.cluster)
                 return rejection
     except Exception:
         points.failed()
-        unreserve(profile, cycle.pod, node.name, points)
+        unreserve(profile, cycle.pod, node.name, cycle.cluster)
         raise
     points.end()
     return None
 
 
-def unreserve(profile: Profile, pod: PodInfo, node: str, points: ExtensionPoints) -> None:
-    """Undo `reserve`, in reverse order."""
+def unreserve(profile: Profile, pod: PodInfo, node: str, cluster: NodeCache) -> None:
+    """Undo `reserve`, in reverse order; also the part of the others where a plugin raises an error."""
+    points = cluster.points
     begun = points.now()
     for plugin in reversed(profile.reserves):
-        plugin.unreserve(pod, node)
+        try:
+            plugin.unreserve(pod, node)
+        except Exception as error:  # noqa: BLE001 - a third party's plugin may raise anything
+            cluster.faults.add(plugin.name, "unreserve", error)
     points.alone("Unreserve", profile.name, begun)
 
 
@@ -50,7 +54,7 @@ def permit(profile: Profile, cycle: Cycle, node: NodeInfo) -> Rejection | dict[s
         waits = _waits(profile, cycle, node)
     except Exception:
         points.failed()
-        unreserve(profile, cycle.pod, node.name, points)
+        unreserve(profile, cycle.pod, node.name, cycle.cluster)
         raise
     points.end(UNSCHEDULABLE if isinstance(waits, Rejection) else WAIT if waits else SUCCESS)
     return waits
@@ -73,15 +77,23 @@ def reserve_and_permit(profile: Profile, cycle: Cycle, node: NodeInfo) -> Reject
         return rejection
     waits = permit(profile, cycle, node)
     if isinstance(waits, Rejection):
-        unreserve(profile, cycle.pod, node.name, cycle.cluster.points)
+        unreserve(profile, cycle.pod, node.name, cycle.cluster)
     return waits
 
 
 def pre_bind_work(profile: Profile, cycle: Cycle, node: NodeInfo) -> tuple[PreBindWork, ...]:
-    """Return what the shell has to do before it binds the pod to the node."""
+    """Return what the shell has to do before it binds the pod to the node.
+
+    Where a plugin raises an error, what was reserved is undone.
+    """
     points = cycle.cluster.points
     points.begin("PreBindPreFlight")
-    every = [plugin.pre_bind_work(cycle, node) for plugin in profile.pre_binds]
+    try:
+        every = [plugin.pre_bind_work(cycle, node) for plugin in profile.pre_binds]
+    except Exception:
+        points.failed()
+        unreserve(profile, cycle.pod, node.name, cycle.cluster)
+        raise
     work = tuple(one for one in every if one is not None)
     points.end(SUCCESS if work else SKIP)
     return work

@@ -29,7 +29,7 @@ from corelane.scheduler.events import (
     TopologyChanged,
 )
 from corelane.scheduler.evictor import Evictor
-from corelane.scheduler.framework.plugin import DecidingPermitPlugin
+from corelane.scheduler.framework.plugin import DecidePermit, DecidingPermitPlugin
 from corelane.scheduler.framework.profile import DEFAULT_NAME, Profile
 from corelane.scheduler.instructions import (
     Bind,
@@ -232,7 +232,13 @@ class Scheduler:
         for profile in self.core.profiles.values():
             for plugin in profile.permits:
                 if isinstance(plugin, DecidingPermitPlugin):
-                    plugin.decides_with(decide)
+                    self._give_permit(plugin, decide)
+
+    def _give_permit(self, plugin: DecidingPermitPlugin, decide: DecidePermit) -> None:
+        try:
+            plugin.decides_with(decide)
+        except Exception as error:  # noqa: BLE001 - a third party's plugin must not end the scheduler
+            self._reporter.plugin_failed(plugin.name, "decides_with", error)
 
     @property
     def synced(self) -> bool:

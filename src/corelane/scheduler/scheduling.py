@@ -42,7 +42,7 @@ from corelane.scheduler.failure_reports import FailureReports, unknown_cpus
 from corelane.scheduler.framework.changes import ChangeKind
 from corelane.scheduler.framework.plugin import Nomination, NotNominated, Rejection
 from corelane.scheduler.framework.profile import DEFAULT_NAME, Profile, united
-from corelane.scheduler.instructions import Bind, Evict, Instruction, RecordNodeEvent
+from corelane.scheduler.instructions import Bind, Evict, Instruction, PreBindWork, RecordNodeEvent
 from corelane.scheduler.kept_attempts import KeptAttempts
 from corelane.scheduler.permitting import Permits
 from corelane.scheduler.plugin_errors import PluginErrors
@@ -92,7 +92,13 @@ class SchedulerCore:
             self.cluster.label_keys,
             self.decisions.queued,
             lambda: self.cluster.points,
+            self.cluster.faults.add,
         )
+        self.cluster.faults.report = self.decisions.plugin_failed
+        for plugin in every.plugins:
+            every.hints(plugin.name)
+        for fault in every.faults:
+            self.cluster.faults.add(*fault)
         self.bindings = Bindings()
         self._preemption = Preemption(self.cluster, self.queue)
         self._kept = KeptAttempts(self.cluster)
@@ -287,7 +293,8 @@ class SchedulerCore:
         except Exception as error:  # noqa: BLE001 - of a plugin; those of the core are raised again
             yield from self._errors.ended(waiting, self.profile_of(waiting.info.pod), error, now)
             return
-        self.decisions.attempted(now, waiting, attempt)
+        profile = self.profile_of(waiting.info.pod)
+        self._errors.observe(profile, lambda: self.decisions.attempted(now, waiting, attempt))
         if attempt.node is not None:
             yield from self._found(waiting, attempt, attempt.node, now)
             return
@@ -314,6 +321,8 @@ class SchedulerCore:
         try:
             rejection = reserving.reserve(profile, attempt.cycle, node)
             waits = {} if rejection else reserving.permit(profile, attempt.cycle, node)
+            done = rejection or isinstance(waits, Rejection)
+            work = () if done else reserving.pre_bind_work(profile, attempt.cycle, node)
         except Exception as error:  # noqa: BLE001 - as above
             yield from self._errors.ended(waiting, profile, error, now)
             return
@@ -330,7 +339,7 @@ class SchedulerCore:
         self._preemption.forget(waiting.uid, now, taken=node.name)
         self.queue.nominate(waiting, "", now)
         self.queue.placed(waiting, now, permitted=not waits)
-        yield from self._claim(waiting, attempt, profile, waits, now)
+        yield from self._claim(waiting, attempt, profile, waits, work, now)
         yield from expected_node(self.bindings[waiting.uid])
 
     def _permit_decided(self, event: PermitDecided) -> Iterator[Instruction]:
@@ -350,23 +359,33 @@ class SchedulerCore:
         Reserve and Permit plugins are asked as for any pod; a binding that they hold is sent later.
         """
         waiting, profile = Waiting(PodInfo.of(event.pod)), event.profile
-        only = frozenset({event.node})
-        attempt = cycles.attempt(profile, self.cluster, waiting.info, only)
-        self.decisions.attempted(event.now, waiting, attempt)
-        if attempt.node is None:
+        try:
+            attempt = cycles.attempt(profile, self.cluster, waiting.info, frozenset({event.node}))
+            self._errors.observe(profile, lambda: self.decisions.attempted(event.now, waiting, attempt))
+            if attempt.node is None:
+                return
+            waits = reserving.reserve_and_permit(profile, attempt.cycle, attempt.node)
+            if isinstance(waits, Rejection):
+                why = "; ".join(map(str, waits.reasons))
+                self.decisions.binding_ended(event.now, waiting.uid, "released", f"{waits.plugin}: {why}")
+                return
+            work = reserving.pre_bind_work(profile, attempt.cycle, attempt.node)
+        except Exception as error:  # noqa: BLE001 - of a plugin; those of the core are raised again
+            self._errors.refused(waiting, profile, error, event.now)
             return
-        waits = reserving.reserve_and_permit(profile, attempt.cycle, attempt.node)
-        if isinstance(waits, Rejection):
-            why = "; ".join(map(str, waits.reasons))
-            self.decisions.binding_ended(event.now, waiting.uid, "released", f"{waits.plugin}: {why}")
-            return
-        yield from self._claim(waiting, attempt, profile, waits, event.now)
+        yield from self._claim(waiting, attempt, profile, waits, work, event.now)
 
     def _claim(
-        self, waiting: Waiting, attempt: Attempt, profile: Profile, waits: Mapping[str, float], now: float
+        self,
+        waiting: Waiting,
+        attempt: Attempt,
+        profile: Profile,
+        waits: Mapping[str, float],
+        work: tuple[PreBindWork, ...],
+        now: float,
     ) -> Iterator[Bind]:
         """Claim the pod, and bind it; with `waits` when the Permit plugins allow it."""
-        bind = self._claims.claim(waiting, attempt, profile, now)
+        bind = self._claims.claim(waiting, attempt, work, now)
         if waits:
             self._permits.hold(waiting, bind, profile, waits, now)
             return

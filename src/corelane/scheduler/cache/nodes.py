@@ -21,6 +21,7 @@ from corelane.scheduler.cache.node_info import NodeInfo
 from corelane.scheduler.cache.node_kinds import NodeKind
 from corelane.scheduler.cache.nominations import Nominations
 from corelane.scheduler.cache.objects import ClusterObjects
+from corelane.scheduler.cache.plugin_faults import PluginFaults
 from corelane.scheduler.cache.pod_index import PodIndex
 from corelane.scheduler.cache.pods import PodInfo, Shape, with_labels
 from corelane.scheduler.cache.points import ExtensionPoints
@@ -43,6 +44,7 @@ class NodeCache:
     def __init__(self) -> None:
         self.points = ExtensionPoints()
         """Told when plugins are asked about these nodes."""
+        self.faults = PluginFaults()
         self.topology = Topology()
         self.objects = ClusterObjects()
         self.nominations = Nominations()

@@ -17,6 +17,7 @@ from corelane.scheduler.explain import record, report
 from corelane.scheduler.explain.record import Record
 from corelane.scheduler.explain.trial import Trial
 from corelane.scheduler.framework.plugin import Rejection
+from corelane.scheduler.queue import gated
 from corelane.workload import PodRequest
 
 _NAMES: Final = 200
@@ -27,7 +28,7 @@ _RECORDS: Final = frozenset({keys.RESOURCE_STATUS, keys.CONTAINER_CPUSETS, keys.
 def decide(trial: Trial, pod: Pod, now: datetime) -> PodDecision:
     """Return what the scheduler would decide about a pod now; about a bound one, as if it were not bound."""
     info = PodInfo.of(pod)
-    gates = filter(None, (one.pre_enqueue(info) for one in trial.profile.pre_enqueue))
+    gates = filter(None, (gated.answer(info, one) for one in trial.profile.pre_enqueue))
     if gate := next(gates, None):
         return _gated(pod, gate, now)
     with ExitStack() as stack:

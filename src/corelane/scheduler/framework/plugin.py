@@ -112,12 +112,27 @@ class Cycle:
 
     def copy(self) -> "Cycle":
         """Return a copy in which pods can be added to and removed from nodes (`PreFilterExtensions`)."""
-        state = {name: one.copy() if hasattr(one, "copy") else one for name, one in self.state.items()}
+        state = {name: _copied(name, one) for name, one in self.state.items()}
         return Cycle(self.pod, state, self.only, self.cluster, self.labelled, self.filters)
 
     @property
     def info(self) -> PodInfo:
         return self.pod
+
+
+class StateError(RuntimeError):
+    """What a plugin keeps in `Cycle.state` cannot be copied."""
+
+    def __init__(self, plugin: str, error: Exception) -> None:
+        super().__init__(f"its state cannot be copied: {type(error).__name__}: {error}")
+        self.plugin = plugin
+
+
+def _copied(plugin: str, state: Any) -> Any:
+    try:
+        return state.copy() if hasattr(state, "copy") else state
+    except Exception as error:
+        raise StateError(plugin, error) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from corelane.scheduler.cache.pods import Shape
 from corelane.scheduler.framework.binding import BindPlugin, PostBindPlugin, PreBindPlugin
 from corelane.scheduler.framework.changes import ChangeKind, Hint, always
+from corelane.scheduler.framework.checked import checked
 from corelane.scheduler.framework.plugin import (
     EnqueueExtensions,
     FilterPlugin,
@@ -55,9 +56,9 @@ class Profile:
     @cached_property
     def queue_sort(self) -> QueueSortPlugin:
         """The first of the plugins that order the queue. Raises ValueError without any."""
-        for plugin in self.points.get("queueSort", self.plugins):
-            if isinstance(plugin, QueueSortPlugin):
-                return plugin
+        found: tuple[QueueSortPlugin, ...] = self._having("queueSort", QueueSortPlugin)
+        if found:
+            return found[0]
         raise ValueError(f"profile {self.name}: no plugin orders the queue; enable PrioritySort")
 
     @cached_property
@@ -108,8 +109,42 @@ class Profile:
 
     def hints(self, name: str) -> Mapping[ChangeKind, Hint]:
         """Return which changes can help pods that the plugin of this name rejected."""
-        plugin = next((one for one in self.plugins if one.name == name), None)
-        return plugin.hints() if isinstance(plugin, EnqueueExtensions) else _ANY_CHANGE
+        known = self._hints.get(name)
+        if known is None:
+            plugin = next((one for one in self.plugins if one.name == name), None)
+            known = self._hints[name] = self._hints_of(plugin)
+        return known
+
+    def _hints_of(self, plugin: Plugin | None) -> Mapping[ChangeKind, Hint]:
+        """Return a plugin's hints; every change may help where it has none, or fails to say."""
+        if plugin is None or not isinstance(plugin, EnqueueExtensions):
+            return _ANY_CHANGE
+        try:
+            found: Mapping[ChangeKind, Hint] = self._checked(plugin).hints()
+        except Exception as error:  # noqa: BLE001 - a third party's plugin may raise anything
+            self.faults.append((plugin.name, "hints", error))
+            return _ANY_CHANGE
+        return found
+
+    @cached_property
+    def _hints(self) -> dict[str, Mapping[ChangeKind, Hint]]:
+        return {}
+
+    @cached_property
+    def faults(self) -> list[tuple[str, str, Exception]]:
+        """Plugins that failed to give their hints: plugin, method, error."""
+        return []
+
+    @cached_property
+    def _known(self) -> dict[int, Any]:
+        """Plugins with checked answers, by the plugin's identity."""
+        return {}
+
+    def _checked(self, plugin: Any) -> Any:
+        found = self._known.get(id(plugin))
+        if found is None:
+            found = self._known[id(plugin)] = checked(plugin)
+        return found
 
     def helped_by(self, names: Iterable[str]) -> ChangeKind:
         """Return the kinds of change that can help a pod which these plugins rejected."""
@@ -121,7 +156,7 @@ class Profile:
 
     def _having(self, point: str, protocol: Any) -> tuple[Any, ...]:
         plugins = self.points.get(point, self.plugins)
-        return tuple(plugin for plugin in plugins if isinstance(plugin, protocol))
+        return tuple(self._checked(plugin) for plugin in plugins if isinstance(plugin, protocol))
 
 
 def united(profiles: Sequence[Profile]) -> Profile:

@@ -13,7 +13,7 @@ from corelane.scheduler.queue.hints import helps
 from corelane.scheduler.queue.waiting import Waiting
 
 
-def _answer(info: PodInfo, plugin: PreEnqueuePlugin) -> Rejection | None:
+def answer(info: PodInfo, plugin: PreEnqueuePlugin) -> Rejection | None:
     """What a plugin says; one that raises an error keeps the pod gated, as upstream's status Error."""
     try:
         return plugin.pre_enqueue(info)
@@ -36,7 +36,7 @@ class GatedPods:
         """Return why the pod must not be tried."""
         points = self._points()
         begun = points.now()
-        gate = next(filter(None, map(partial(_answer, info), self._profile.pre_enqueue)), None)
+        gate = next(filter(None, map(partial(answer, info), self._profile.pre_enqueue)), None)
         # Upstream's status is Success for gated pods too (runPreEnqueuePlugins, 1.36).
         points.alone("PreEnqueue", info.pod.spec.scheduler_name, begun)
         return gate

@@ -74,6 +74,6 @@ def helps(hints: Iterable[tuple[ChangeKind, Hint]], pod: PodInfo, change: Cluste
 
 def _says_so(hint: Hint, pod: PodInfo, change: ClusterChange) -> bool:
     try:
-        return hint(pod, change)
+        return bool(hint(pod, change))
     except Exception:  # noqa: BLE001 - a third party's hint may raise anything, and must not lose a pod
         return True

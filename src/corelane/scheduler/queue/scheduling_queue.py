@@ -23,8 +23,9 @@ from corelane.scheduler.queue.change_count import ChangeCount
 from corelane.scheduler.queue.gated import GatedPods
 from corelane.scheduler.queue.groups import Group, Grouping
 from corelane.scheduler.queue.questions import Questions
+from corelane.scheduler.queue.sort_keys import SortKeys
 from corelane.scheduler.queue.unschedulable import LONGEST_PARKED, UnschedulablePods
-from corelane.scheduler.queue.waiting import MOST_PORTIONS, QueuePlace, SortKey, Verdict, Waiting
+from corelane.scheduler.queue.waiting import MOST_PORTIONS, QueuePlace, Verdict, Waiting
 
 __all__ = ["LONGEST_PARKED", "SchedulingQueue"]
 
@@ -47,12 +48,13 @@ class SchedulingQueue:
         looked_at: Callable[[], frozenset[str]] = frozenset,
         entered: Callable[[str, str], None] = lambda _queue, _event: None,
         points: Callable[[], ExtensionPoints] = ExtensionPoints,
+        failed: Callable[[str, str, Exception], None] = lambda _plugin, _method, _error: None,
     ) -> None:
         """`fits_nowhere` tells of pods that certainly do not fit now: others come first.
 
         `looked_at` returns the label keys that selectors in the cluster look at; it only grows. `entered` is
         called with the queue's name and the event for every pod that enters one; see `incoming`. `points`
-        returns the hooks around PreEnqueue.
+        returns the hooks around PreEnqueue. `failed` gets errors of plugins: plugin, method, error.
         """
         self._grouping = Grouping(looked_at)
         self._fits_nowhere = fits_nowhere
@@ -64,6 +66,7 @@ class SchedulingQueue:
         self._unschedulable = UnschedulablePods(profile)
         self._questions = Questions(profile, self._unschedulable)
         self._gated = GatedPods(profile, points)
+        self._keys = SortKeys(profile.queue_sort, lambda plugin, error: failed(plugin, "sort_key", error))
         self._entered = entered
         self._event = ""
         """Why pods enter queues now; "" where they only move within one."""
@@ -166,7 +169,7 @@ class SchedulingQueue:
             if not self._fits_nowhere(waiting.info):
                 return ready
             self._move(waiting, QueuePlace.READY)
-            self._active.push(waiting, Line.DOUBTFUL, self._sort_key(waiting))
+            self._active.push(waiting, Line.DOUBTFUL, self._keys.of(waiting.info))
         return self._active.next(now)
 
     def verdict(self, waiting: Waiting) -> Verdict | None:
@@ -309,7 +312,7 @@ class SchedulingQueue:
             self._back_off(waiting)
             return
         self._move(waiting, QueuePlace.PARKED)
-        group.park(waiting, now, self._sort_key(waiting))
+        group.park(waiting, now, self._keys.of(waiting.info))
 
     def _try_group(self, group: Group | None, now: float, line: Line = Line.HINTED) -> None:
         """Make one parked pod of a group ready, or let it back off, unless there is one already."""
@@ -354,13 +357,13 @@ class SchedulingQueue:
         """Put a pod in a line; `first` of its level, since it had its turn already."""
         if self._passes_gates(waiting):
             self._move(waiting, QueuePlace.READY)
-            key = self._sort_key(waiting)
+            key = self._keys.of(waiting.info)
             self._active.push(waiting, line, key[:1] if first else key)
 
     def _back_off(self, waiting: Waiting) -> None:
         if self._passes_gates(waiting):
             self._move(waiting, QueuePlace.BACKING_OFF)
-            self._backing_off.push(waiting, self._sort_key(waiting))
+            self._backing_off.push(waiting, self._keys.of(waiting.info))
 
     def _passes_gates(self, waiting: Waiting) -> bool:
         waiting.gate = self._gated.gate(waiting.info)
@@ -395,6 +398,3 @@ class SchedulingQueue:
         if place is not waiting.place and place is not QueuePlace.OUT and self._event:
             self._entered(incoming.ENTERED[place], self._event)
         waiting.place, waiting.number = place, self._number
-
-    def _sort_key(self, waiting: Waiting) -> SortKey:
-        return self._profile.queue_sort.sort_key(waiting.info)

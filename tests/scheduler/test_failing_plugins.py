@@ -1,0 +1,403 @@
+"""Whatever a plugin of another package raises, answers or waits for, the scheduler goes on."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from corelane.kube.client import KubeClient
+from corelane.kube.pod import Pod
+from corelane.reasons import Code, Reason
+from corelane.scheduler import binder
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.daemon.metrics import SchedulerMetrics
+from corelane.scheduler.events import (
+    BindFailed,
+    BindRequested,
+    BindSucceeded,
+    CycleDue,
+    NodeChanged,
+    PodChanged,
+    PreBindFailed,
+)
+from corelane.scheduler.framework.plugin import NodeReason, NotNominated, Rejection, Scope, Wait
+from corelane.scheduler.framework.profile import Profile
+from corelane.scheduler.instructions import Bind, SetCondition
+from corelane.scheduler.plugins import default
+from corelane.scheduler.scheduling import SchedulerCore
+from support import objects
+from support.pods import container, pod
+
+CPUS = 8
+"""Of a node."""
+RIGHT: dict[str, Any] = {
+    "pre_enqueue": None,
+    "sort_key": (0, ""),
+    "pre_filter": None,
+    "idle": False,
+    "filter": None,
+    "feasible": None,
+    "room": None,
+    "rejections": None,
+    "post_filter": NotNominated(""),
+    "pre_score": None,
+    "score": 1.0,
+    "scores": None,
+    "normalize": None,
+    "reserve": None,
+    "unreserve": None,
+    "permit": None,
+    "pre_bind_work": None,
+    "hints": {},
+}
+"""Methods of plugins that the core calls, and an answer; None also for those that are made by arguments."""
+WRONG: dict[str, list[Any]] = {
+    "pre_enqueue": ["no", Rejection("Other", ("why",))],  # type: ignore[arg-type]
+    "sort_key": [None, (), 5, ("text",), (object(),), (0, 5), (0, None)],
+    "pre_filter": [False, "no", Rejection.of("Other", Reason(Code.PORTS_TAKEN)).reasons],
+    "filter": [
+        True,
+        "no room",
+        Rejection("Other", ("why",)),  # type: ignore[arg-type]
+        Rejection("Other", "why"),  # type: ignore[arg-type]
+        Rejection("Other", (NodeReason(Reason(Code.INSUFFICIENT_RESOURCE, ())),)),
+        Rejection("Other", (NodeReason(Reason(Code.POD_INVALID, ([],))),)),  # type: ignore[arg-type]
+    ],
+    "feasible": [None, True, np.ones(99, np.bool_), np.array(["a"])],
+    "room": [None, np.ones(99, np.bool_)],
+    "rejections": [5, ["no"], [("no", [0])], [(Rejection.of("Other", Reason(Code.PORTS_TAKEN)), [77])]],
+    "post_filter": [None, "a", (1,)],
+    "pre_score": ["x"],
+    "score": [None, "high", float("nan"), [1]],
+    "scores": [None, 1.0, np.array([float("inf")]), np.ones(99)],
+    "normalize": [None, np.ones(99), np.array([None])],
+    "reserve": ["no", True],
+    "permit": [30, "wait", Wait("long"), Wait(float("nan"))],  # type: ignore[arg-type]
+    "pre_bind_work": ["x", 5],
+    "hints": [None, ["x"], {"x": 1}],
+}
+FATAL_TO_A_POD = RIGHT.keys() - {"sort_key", "unreserve", "hints", "idle"}
+"""Methods whose errors end the attempt; `pre_enqueue` keeps the pod gated."""
+
+
+@dataclass
+class Plugin:
+    """Has one method beside those that it needs; it fails for pods with a label while `broken`."""
+
+    name = "Other"
+    scope = Scope.CLUSTER
+    exact = True
+    fail: Callable[[], Any]
+    broken: bool = True
+    undone: list[str] = field(default_factory=list)
+
+
+def plugin_with(method: str, fail: Callable[[], Any]) -> Plugin:
+    """A plugin that has the method, with those beside which it is called."""
+    beside = {
+        "normalize": ["score"],
+        "scores": ["score"],
+        "pre_score": ["score"],
+        "unreserve": ["reserve"],
+        "reserve": ["unreserve"],
+        "feasible": ["filter"],
+        "room": ["filter"],
+        "rejections": ["filter", "feasible"],
+        "idle": ["pre_filter"],
+        "pre_bind_work": ["pre_bind"],
+    }
+    return made_of([method, *beside.get(method, [])], method, fail)
+
+
+def made_of(methods: list[str], failing: str, fail: Callable[[], Any]) -> Plugin:
+    there = {one: _method(one, fails=one == failing) for one in methods}
+    return type("Made", (Plugin,), there)(fail)
+
+
+def _method(name: str, *, fails: bool) -> Callable[..., Any]:
+    def call(self: Plugin, *arguments: Any) -> Any:
+        if fails and self.broken:
+            return self.fail()
+        if name == "unreserve":
+            self.undone.append(arguments[1])
+        if name == "filter" and self.broken and self.fail is _rejects:
+            return Rejection.of("Other", Reason(Code.PORTS_TAKEN))
+        match name:
+            case "feasible" | "room":
+                return np.full(len(arguments[-1]), self.fail is not _rejects or not self.broken)
+            case "scores":
+                return np.ones(len(arguments[-1]))
+            case "normalize":
+                return arguments[-1]
+        return RIGHT.get(name)
+
+    return call
+
+
+def _rejects() -> Any:
+    raise KeyError("rejections")
+
+
+def raising() -> Any:
+    raise KeyError("example.com/rack")
+
+
+def profile_with(plugin: Any) -> Profile:
+    ours = default.profile("s")
+    first = [plugin] if hasattr(plugin, "sort_key") else []
+    return Profile("s", (*first, *ours.plugins, *([] if first else [plugin])), ours.weights)
+
+
+class World:
+    """A core with two nodes and the plugin."""
+
+    def __init__(self, plugin: Any) -> None:
+        self.faults: list[tuple[str, str, str]] = []
+        metrics = SchedulerMetrics(clock=lambda: 0.0)
+        metrics.plugin_failed = lambda *fault: self.faults.append(  # type: ignore[method-assign]
+            (fault[0], fault[1], type(fault[2]).__name__)
+        )
+        self.metrics, self.plugin, self.now = metrics, plugin, 0.0
+        self.core = SchedulerCore(profiles=(profile_with(plugin),), decisions=metrics)
+        for name in ("a", "b"):
+            self.core.handle(NodeChanged(0, None, objects.node(name)))
+
+    def add(self, name: str, cpu: int = 1, **spec: Any) -> Pod:
+        one = pod(name, container("x", f"cpu={cpu}", ""))
+        one = replace(one, spec=replace(one.spec, scheduler_name="s", **spec))
+        self.core.handle(PodChanged(self.now, None, one))
+        return one
+
+    def run(self, seconds: float = 0.0) -> list[Any]:
+        self.now += seconds
+        done: list[Any] = []
+        for _ in range(50):
+            if not self.core.ready(self.now):
+                return done
+            done += self.core.handle(CycleDue(self.now))
+        raise AssertionError("attempts without end")
+
+
+def bound(done: list[Any]) -> set[str]:
+    return {one.pod.metadata.name for one in done if isinstance(one, Bind)}
+
+
+def recovers(world: World, method: str) -> None:
+    """The pod is placed once the plugin works, for instance after it was corrected and its node changed."""
+    world.plugin.broken = False
+    world.core.handle(NodeChanged(world.now, None, objects.node("c")))
+    assert bound(world.run(400)) == {"p"}, method
+
+
+def reach(method: str, fail: Callable[[], Any]) -> World:
+    """Have a pod come to the method."""
+    plugin = plugin_with(method, fail)
+    world = World(plugin)
+    if method == "rejections":
+        plugin.fail = _rejects if fail is raising else fail
+    return world
+
+
+CASES = [(method, "raises", raising) for method in RIGHT] + [
+    (method, f"{answer!r:.40}", lambda answer=answer: answer) for method in WRONG for answer in WRONG[method]
+]
+
+
+@pytest.mark.parametrize(("method", "what", "fail"), CASES, ids=[f"{one[0]}-{one[1]}" for one in CASES])
+def test_the_scheduler_goes_on(method: str, what: str, fail: Callable[[], Any]) -> None:
+    if method in {"rejections", "post_filter"}:
+        the_pod_fits_nowhere(method, fail)
+        return
+    if method == "room":
+        return  # Of filters that depend on canonical states: as `feasible`.
+    world = reach(method, fail)
+    world.add("p")
+    done = world.run()
+    if method == "unreserve":
+        unreserve_fails(world)
+        return
+    if method in {"sort_key", "hints"}:
+        assert bound(done) == {"p"}
+        return
+    if method == "pre_enqueue":
+        assert world.core.queue.counts() == {"gated": 1}
+        assert "plugin failed" in next(iter(world.core.pending().values()))
+    elif method == "idle" and what != "raises":
+        assert bound(done) == {"p"}
+        return
+    else:
+        (condition,) = [one for one in done if isinstance(one, SetCondition)]
+        assert condition.reason == "SchedulerError"
+        assert condition.message.startswith("plugin Other failed: ")
+        assert 'attempts_total{profile="s",result="error"}' in world.metrics.text()
+        assert not world.core.ready(world.now + 0.5)
+    if method in {"reserve", "permit", "pre_bind_work"}:
+        assert not world.core.bindings.holds("uid-p")
+        assert world.core.cluster.node_of("uid-p") is None
+    recovers(world, method)
+
+
+def the_pod_fits_nowhere(method: str, fail: Callable[[], Any]) -> None:
+    class Rejects(Plugin):
+        def filter(self, cycle: Any, node: Any) -> Any:
+            return Rejection.of("Other", Reason(Code.PORTS_TAKEN)) if self.broken else None
+
+    there: dict[str, Any] = {method: _method(method, fails=True)}
+    if method == "rejections":
+        there["feasible"] = lambda self, cycle, columns, rows: np.full(len(rows), not self.broken)
+    world = World(type("Made", (Rejects,), there)(fail))
+    world.add("p")
+    (condition,) = [one for one in world.run() if isinstance(one, SetCondition)]
+    assert condition.reason == "SchedulerError"
+    assert condition.message.startswith("plugin Other failed: ")
+    recovers(world, method)
+
+
+def unreserve_fails(world: World) -> None:
+    """The other plugins undo their part, once; it is said once."""
+    core, plugin = world.core, world.plugin
+    others: list[str] = []
+    profile = core.profiles["s"]
+    other = next(one for one in profile.reserves if one.name == "VolumeBinding")
+    other.unreserve = lambda pod, node: others.append(node)  # type: ignore[method-assign]
+    for number in range(2):
+        core.handle(BindFailed(world.now, "uid-p", "rejected", "no"))
+        assert len(others) == number + 1
+        assert core.cluster.node_of("uid-p") is None
+        assert bound(world.run(20)) == {"p"}
+    assert world.faults == [("Other", "unreserve", "KeyError")]
+    core.handle(PodChanged(world.now, core.bindings["uid-p"].bind.pod, None))
+    assert len(others) == 3
+    assert not plugin.undone
+
+
+@pytest.mark.parametrize("answer", [*WRONG["sort_key"], raising])
+def test_pods_whose_sort_key_fails_come_last_by_priority(answer: Any) -> None:
+    """The first key says what keys are like."""
+
+    class Sorts(Plugin):
+        def sort_key(self, pod: PodInfo) -> Any:
+            if pod.pod.metadata.name.startswith("bad"):
+                return answer() if callable(answer) else answer
+            return (-pod.pod.spec.priority, pod.pod.metadata.name)
+
+    world = World(Sorts(raising))
+    for name, priority in (("good1", 0), ("bad1", 5), ("bad2", 9), ("good2", 3)):
+        world.add(name, priority=priority)
+    order = [one.pod.metadata.name for one in world.run() if isinstance(one, Bind)]
+    assert order == ["good2", "good1", "bad2", "bad1"]
+    assert len({(plugin, method) for plugin, method, _ in world.faults}) == 1
+    assert len(world.faults) == 1
+
+
+def test_a_pod_of_another_scheduler_is_refused() -> None:
+    for method in ("filter", "reserve", "permit", "pre_bind_work"):
+        world = reach(method, raising)
+        one = pod("p", container("x", "cpu=1", ""))
+        core = world.core
+        assert core.handle(BindRequested(0, one, "a", core.profiles["s"])) == []
+        assert core.cluster.node_of("uid-p") is None
+        world.plugin.broken = False
+        assert bound(core.handle(BindRequested(0, one, "a", core.profiles["s"]))) == {"p"}
+
+
+def test_states_that_cannot_be_copied_end_the_attempt() -> None:
+    class State:
+        def copy(self) -> Any:
+            raise RuntimeError("no copy")
+
+    class Keeps(Plugin):
+        def pre_filter(self, cycle: Any) -> None:
+            cycle.state["Other"] = State()
+
+        def filter(self, cycle: Any, node: Any) -> None:
+            return None
+
+    world = World(Keeps(raising))
+    for node in ("a", "b"):
+        world.add(f"on-{node}", cpu=CPUS, node_name=node)
+    world.add("p", cpu=CPUS, priority=10)
+    (condition,) = [one for one in world.run() if isinstance(one, SetCondition)]
+    assert condition.reason == "SchedulerError"
+    assert "Other" in condition.message
+    assert "no copy" in condition.message
+
+
+# The extension points that do I/O.
+
+
+class Sent:
+    """A binder with one plugin, and what it tells the core."""
+
+    def __init__(self, **methods: Any) -> None:
+        self.plugin = type("Made", (Plugin,), methods)(raising)
+        self.told: list[Any] = []
+        profile = Profile("s", (self.plugin,))
+        client = KubeClient.connect_to("http://127.0.0.1:1")
+        self.binder = binder.Binder(client, self.told.append, lambda _: "", lambda _: profile, workers=1)
+
+    async def binds(self, number: int, work: tuple[Any, ...] = ()) -> list[type]:
+        running = asyncio.create_task(self.binder.run())
+        for one in range(number):
+            info = pod(f"p{one}", container("x", "cpu=1", ""))
+            self.binder.put(Bind(info, "a", {}, work=work))
+        await self.binder.wait_idle()
+        running.cancel()
+        return [type(one) for one in self.told]
+
+
+class Work:
+    plugin = "Other"
+
+
+async def _cancelled(*_: Any) -> Any:
+    asyncio.get_running_loop().create_future().cancel()
+    raise asyncio.CancelledError
+
+
+async def _raises(*_: Any) -> Any:
+    raise KeyError("x")
+
+
+async def _never(*_: Any) -> Any:
+    await asyncio.get_running_loop().create_future()
+
+
+async def _true(*_: Any) -> bool:
+    return True
+
+
+def _number(*_: Any) -> Any:
+    return 5
+
+
+@pytest.mark.parametrize("fails", [_raises, _cancelled, _number, raising])
+def test_bindings_go_on_after_a_plugin_that_fails(fails: Any) -> None:
+    assert asyncio.run(Sent(bind=fails).binds(3)) == [BindFailed] * 3
+    assert asyncio.run(Sent(bind=_true, post_bind=fails).binds(3)) == [BindSucceeded] * 3
+    sent = Sent(bind=_true, pre_bind=fails, pre_bind_work=lambda *_: None)
+    assert asyncio.run(sent.binds(3, (Work(),))) == [PreBindFailed] * 3
+
+
+def test_plugins_that_never_return_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binder, "PLUGIN_SECONDS", 0.01)
+    assert asyncio.run(Sent(bind=_never).binds(2)) == [BindFailed] * 2
+    assert asyncio.run(Sent(bind=_true, post_bind=_never).binds(2)) == [BindSucceeded] * 2
+
+
+def test_a_pre_bind_that_never_returns_ends_with_its_pod() -> None:
+    async def story() -> list[type]:
+        sent = Sent(bind=_true, pre_bind=_never, pre_bind_work=lambda *_: None)
+        running = asyncio.create_task(sent.binder.run())
+        sent.binder.put(Bind(pod("p", container("x", "cpu=1", "")), "a", {}, work=(Work(),)))
+        await asyncio.sleep(0.01)
+        assert sent.binder.stop_preparing("uid-p", "the pod was deleted")
+        await sent.binder.wait_idle()
+        running.cancel()
+        return [type(one) for one in sent.told]
+
+    assert asyncio.run(story()) == [PreBindFailed]
