@@ -107,6 +107,10 @@ _ENABLED = "profiles:\n- plugins: {score: {enabled: [%s]}}\n"
 _ARGS = "profiles:\n- pluginConfig: [{name: %s}]\n"
 
 
+_SKEW = "maxSkew: 1, topologyKey: z"
+_HARD = f"{_SKEW}, whenUnsatisfiable: DoNotSchedule"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -157,6 +161,59 @@ _ARGS = "profiles:\n- pluginConfig: [{name: %s}]\n"
             _ARGS % "PodTopologySpread, args: {defaultingType: List, defaultConstraints: [{maxSkew: 1}]}",
             ["defaultConstraints[0].topologyKey missing"],
         ),
+        *(
+            (
+                _ARGS
+                % f"PodTopologySpread, args: {{defaultingType: List, defaultConstraints: [{{{fields}}}]}}",
+                [f"defaultConstraints[0].{said}"],
+            )
+            for fields, said in (
+                ("topologyKey: z, whenUnsatisfiable: DoNotSchedule", "maxSkew missing"),
+                ("maxSkew: 1, topologyKey: z", "whenUnsatisfiable missing: add DoNotSchedule or"),
+                (f"{_SKEW}, whenUnsatisfiable: Maybe", "whenUnsatisfiable 'Maybe': use DoNotSchedule or"),
+                (f"{_HARD}, nodeAffinityPolicy: Honour", "nodeAffinityPolicy 'Honour': use Honor or Ignore"),
+                (f"{_HARD}, nodeTaintsPolicy: Maybe", "nodeTaintsPolicy 'Maybe': use Honor or Ignore"),
+                (f"{_HARD}, minDomains: 0", "minDomains 0: use more than 0"),
+                (f"{_HARD}, labelSelector: {{}}", "labelSelector is set"),
+                (
+                    "maxSkew: 1, topologyKey: a b, whenUnsatisfiable: DoNotSchedule",
+                    "topologyKey 'a b': use a node label's key",
+                ),
+            )
+        ),
+        (
+            _ARGS % "DefaultPreemption, args: {minCandidateNodesPercentage: 0, minCandidateNodesAbsolute: 0}",
+            ["minCandidateNodesPercentage 0, minCandidateNodesAbsolute 0", "use 1 or more"],
+        ),
+        (_ARGS % "DefaultPreemption, args: {minCandidateNodesPercentage: 101}", ["101", "use 0 to 100"]),
+        (_ARGS % "DefaultPreemption, args: {minCandidateNodesAbsolute: -1}", ["-1", "use 0 or more"]),
+        *(
+            (
+                _ARGS
+                % (
+                    "NodeAffinity, args: {addedAffinity: {preferredDuringSchedulingIgnoredDuringExecution:"
+                    f" [{{weight: {weight}, preference: {{}}}}]}}}}"
+                ),
+                [f"preferredDuringSchedulingIgnoredDuringExecution[0].weight {weight}: use 1 to 100"],
+            )
+            for weight in (-5, 101)
+        ),
+        *(
+            (_ARGS % f"{name}, args: {{scoringStrategy: {{{fields}}}}}", [name, f"scoringStrategy.{said}"])
+            for name in ("NodeResourceTopologyMatch", "NodeNUMAResource")
+            for fields, said in (
+                ("typ: MostAllocated", "typ is not supported"),
+                ("type: Most", "type 'Most' is unknown"),
+                ("resources: cpu", "resources 'cpu': use a list"),
+                ("resources: [cpu]", "resources[0] 'cpu': use a mapping"),
+                ("resources: [{weight: 1}]", "resources[0].name null: use the name"),
+                ("resources: [{name: cpu, weight: -2}]", "resources[0].weight -2: use a whole number"),
+                ("resources: [{name: cpu, weight: 1.5}]", "resources[0].weight 1.5: use a whole number"),
+                ("resources: [{name: cpu}, {name: cpu}]", "resources[1].name 'cpu': name a resource once"),
+                ("resources: [{name: cpu, wight: 2}]", "resources[0].wight is not supported"),
+            )
+        ),
+        ("clientConnection: {burst: -1}\n", ["clientConnection.burst: -1 is invalid: use 0 or more"]),
         (
             _ARGS % "NodeAffinity, args: {addedAffinity: 3}",
             ["args.addedAffinity: 3 is invalid: use a mapping"],
@@ -570,3 +627,74 @@ def test_an_invalid_duration_is_named(text: str, tmp_path: Path) -> None:
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(SettingsError, match=r"/missing: No such file or directory"):
         with_file(SchedulerOptions(config=Path("/missing")))
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "said"),
+    [
+        (
+            "renewDeadline: 20s",
+            {},
+            "{file}: leaderElection.renewDeadline: renew deadline 20 s: must be shorter",
+        ),
+        (
+            "leaseDuration: 5s",
+            {},
+            "{file}: leaderElection.leaseDuration: renew deadline 10 s: must be shorter",
+        ),
+        (
+            "retryPeriod: 9s",
+            {},
+            "{file}: leaderElection.retryPeriod: retry period 9 s: must be above 0 and 1.2",
+        ),
+        ("renewDeadline: 2s", {}, "{file}: leaderElection.renewDeadline: retry period 2 s: must be above 0"),
+        (
+            "leaseDuration: 1500ms",
+            {},
+            "{file}: leaderElection.leaseDuration: lease duration 1.5 s: must be a",
+        ),
+        (
+            "leaseDuration: 20s",
+            {"renew_deadline": 30},
+            "--leader-elect-renew-deadline: renew deadline 30 s: must be shorter",
+        ),
+    ],
+)
+def test_times_that_contradict_each_other_are_named(
+    text: str, flags: dict[str, float], said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(f"{HEAD}leaderElection: {{{text}}}")
+    _, options = with_file(SchedulerOptions(config=file, **flags))
+    with pytest.raises(SettingsError) as error:
+        lease_settings(options)
+    assert str(error.value).startswith(said.format(file=file))
+    file.write_text(f"{HEAD}leaderElection: {{{text}, leaderElect: false}}")
+    _, options = with_file(SchedulerOptions(config=file, **flags))
+    assert lease_settings(options) is None
+
+
+def test_names_that_are_empty_are_the_default_ones(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(f'{HEAD}leaderElection: {{resourceName: "", resourceNamespace: "", resourceLock: ""}}')
+    lease = lease_settings(with_file(SchedulerOptions(config=file))[1])
+    assert lease is not None
+    assert (lease.name, lease.namespace) == ("corelane-scheduler", "kube-system")
+
+
+def test_all_profiles_order_the_queue_alike() -> None:
+    class Sorts:
+        name = "ByName"
+
+        def sort_key(self, pod: object) -> tuple[str]:
+            return ("",)
+
+    offer = profiles.offer({"ByName": Sorts})
+    other = "{queueSort: {enabled: [{name: ByName}], disabled: [{name: PrioritySort}]}}"
+    text = f"profiles: [{{schedulerName: a}}, {{schedulerName: b, plugins: {other}}}]"
+    with pytest.raises(ConfigurationError) as error:
+        configuration.parse(HEAD + text, "s.yaml", offer)
+    problem = "profiles[1].plugins.queueSort: 'ByName' is invalid: use PrioritySort, as profiles[0]"
+    assert str(error.value).startswith(f"s.yaml: {problem}")
+    text = f"profiles: [{{schedulerName: a, plugins: {other}}}, {{schedulerName: b, plugins: {other}}}]"
+    assert len(configuration.parse(HEAD + text, "s.yaml", offer).profiles) == 2

@@ -20,6 +20,12 @@ PORT: Final = 10251
 """The port on which kube-scheduler once served the same pages without TLS."""
 _NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _DEFAULT_NAMESPACE: Final = "kube-system"
+_TIMES: Final = {
+    "duration": ("lease_duration", "leaseDuration", "--leader-elect-lease-duration"),
+    "renew_deadline": ("renew_deadline", "renewDeadline", "--leader-elect-renew-deadline"),
+    "retry_period": ("retry_period", "retryPeriod", "--leader-elect-retry-period"),
+}
+"""Option, field of the file and flag of a time of the lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +47,8 @@ class SchedulerOptions:
     """Address and port of the extender."""
     tls_cert_file: Path | None = None
     tls_private_key_file: Path | None = None
+    of_file: frozenset[str] = frozenset()
+    """Options whose values are those of the file."""
     client_ca_file: Path | None = None
     """Authorities of the clients that the extender answers; None for any client."""
 
@@ -58,7 +66,7 @@ def with_file(options: SchedulerOptions) -> tuple[ConfigurationFile | None, Sche
     except (ConfigurationError, RegistryError) as error:
         raise SettingsError(str(error)) from error
     missing = {name: value for name, value in of_file.items() if getattr(options, name) is None}
-    return file, replace(options, **missing)
+    return file, replace(options, **missing, of_file=frozenset(missing))
 
 
 def _election(form: LeaderElection, source: str) -> dict[str, Any]:
@@ -69,8 +77,8 @@ def _election(form: LeaderElection, source: str) -> dict[str, Any]:
     }
     options: dict[str, Any] = {
         "leader_elect": form.leader_elect,
-        "lease_name": form.resource_name,
-        "lease_namespace": form.resource_namespace,
+        "lease_name": form.resource_name or None,
+        "lease_namespace": form.resource_namespace or None,
     }
     for option, (name, text) in times.items():
         options[option] = None if text is None else duration(text, source, f"leaderElection.{name}")
@@ -91,7 +99,15 @@ def lease_settings(options: SchedulerOptions) -> LeaseSettings | None:
     try:
         return replace(LeaseSettings(), **{name: value for name, value in given.items() if value is not None})
     except ElectionSettingsError as error:
-        raise SettingsError(f"leader election: {error}") from error
+        raise SettingsError(f"{_origin(options, error.settings)}: {error}") from error
+
+
+def _origin(options: SchedulerOptions, settings: tuple[str, ...]) -> str:
+    """Where the first of these settings that is given comes from: field of the file, or flag."""
+    given = (one for one in settings if getattr(options, _TIMES[one][0]) is not None)
+    setting = next(given, settings[0])
+    option, field, flag = _TIMES[setting]
+    return f"{options.config}: leaderElection.{field}" if option in options.of_file else flag
 
 
 def extender_address(options: SchedulerOptions) -> tuple[str, int]:

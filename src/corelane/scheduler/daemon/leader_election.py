@@ -28,7 +28,14 @@ JITTER: Final = 1.2
 
 
 class ElectionSettingsError(ValueError):
-    """Times that do not fit together; says which and how to correct them."""
+    """Times that do not fit together; says which and how to correct them.
+
+    `settings` are the names of these times in `LeaseSettings`, the one to be corrected first.
+    """
+
+    def __init__(self, message: str, *settings: str) -> None:
+        super().__init__(message)
+        self.settings = settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +51,22 @@ class LeaseSettings:
     def __post_init__(self) -> None:
         if self.duration < 1 or self.duration != int(self.duration):
             raise ElectionSettingsError(
-                f"lease duration {self.duration:g} s: must be a whole number of seconds, 1 or more"
+                f"lease duration {self.duration:g} s: must be a whole number of seconds, 1 or more",
+                "duration",
             )
         if self.renew_deadline >= self.duration:
             raise ElectionSettingsError(
                 f"renew deadline {self.renew_deadline:g} s: must be shorter than the lease duration "
-                f"({self.duration:g} s)"
+                f"({self.duration:g} s)",
+                "renew_deadline",
+                "duration",
             )
         if self.retry_period <= 0 or self.renew_deadline <= JITTER * self.retry_period:
             raise ElectionSettingsError(
                 f"retry period {self.retry_period:g} s: must be above 0 and {JITTER:g} times it shorter than "
-                f"the renew deadline ({self.renew_deadline:g} s)"
+                f"the renew deadline ({self.renew_deadline:g} s)",
+                "retry_period",
+                "renew_deadline",
             )
 
 

@@ -90,6 +90,7 @@ def parse(text: str, source: str, offer: Offer) -> Configuration:
     for i, name in enumerate(names):
         if name in names[:i]:
             raise invalid(source, f"profiles[{i}].schedulerName", name, "each profile needs another name")
+    _check_queue_sorts(profiles, source)
     if not profiles:
         profiles = [_profile(ProfileEntry(), "profiles[0]", source, offer)]
     return Configuration(
@@ -99,6 +100,15 @@ def parse(text: str, source: str, offer: Offer) -> Configuration:
         file.pod_initial_backoff_seconds,
         file.pod_max_backoff_seconds,
     )
+
+
+def _check_queue_sorts(profiles: Sequence[Profile], source: str) -> None:
+    """As upstream: pods of all profiles wait in one queue."""
+    sorts = [profile.points["queueSort"][0] for profile in profiles]
+    for i, plugin in enumerate(sorts):
+        if plugin.name != sorts[0].name:
+            remedy = f"use {sorts[0].name}, as profiles[0]: all profiles share one queue"
+            raise invalid(source, f"profiles[{i}].plugins.queueSort", plugin.name, remedy)
 
 
 def _profile(one: ProfileEntry, where: str, source: str, offer: Offer) -> Profile:

@@ -177,7 +177,10 @@ def _check(file: File, source: str) -> None:
     if file.extenders:
         found = shown(list(file.extenders))
         raise ConfigurationError(f"{source}: extenders: {found}: no extender is called: remove the field")
-    if file.leader_election.resource_lock not in {None, "leases"}:
+    burst = file.client_connection.burst
+    if burst is not None and burst < 0:
+        raise invalid(source, "clientConnection.burst", burst, "use 0 or more, or remove the field")
+    if file.leader_election.resource_lock not in {None, "", "leases"}:
         raise invalid(source, "leaderElection.resourceLock", file.leader_election.resource_lock, "use leases")
     if file.parallelism is not None and file.parallelism <= 0:
         raise invalid(source, "parallelism", file.parallelism, "use more than 0, or remove the field")

@@ -27,6 +27,8 @@ from corelane.scheduler.plugins.normalize import by_maximum
 
 _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 
+_MOST_WEIGHT: Final = 100
+
 
 class NodeAffinity:
     """Rejects nodes that do not match; scores by the weights of the preferred terms that match.
@@ -43,6 +45,10 @@ class NodeAffinity:
         if fault := first_fault(addedAffinity or {}, pods.NodeAffinity):
             raise ValueError(f"addedAffinity.{fault.path}: {fault.problem}: {fault.remedy}")
         self.added = msgspec.convert(addedAffinity or {}, pods.NodeAffinity)
+        for number, term in enumerate(self.added.preferred):
+            if not 0 <= term.weight <= _MOST_WEIGHT:
+                where = f"preferredDuringSchedulingIgnoredDuringExecution[{number}].weight"
+                raise ValueError(f"addedAffinity.{where} {term.weight}: use 1 to {_MOST_WEIGHT}")
         for rule in _rules(self.added):
             if rule.operator not in _OPERATORS:
                 allowed = ", ".join(_OPERATORS)

@@ -6,7 +6,7 @@ follow from the canonical state, and the totals of a node where upstream chooses
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, get_args
+from typing import Any, Final, cast, get_args
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from corelane.scheduler.cache.sorted_values import sorted_values
 from corelane.scheduler.cache.states import CanonicalState
 from corelane.scheduler.framework.plugin import BEST, SKIP, Cycle, Depends, Scope, Skip
 from corelane.scheduler.plugins.cpus import admissions
+from corelane.scheduler.plugins.strategy_args import strategy_type, weights
 from corelane.workload import ExclusivePolicy, NUMAPolicy
 
 NAME: Final = "NodeNUMAResource"
@@ -50,12 +51,8 @@ class NodeNUMAResource:
     @classmethod
     def of(cls, scoringStrategy: Mapping[str, Any] | None = None, **_: Any) -> "NodeNUMAResource":  # noqa: N803
         """Read upstream's arguments; those of its allocation are CPUPlacement's. Raises ValueError."""
-        strategy = dict(scoringStrategy or {})
-        kind = strategy.get("type", "LeastAllocated")
-        if kind not in get_args(zone_scoring.Strategy):
-            words = ", ".join(get_args(zone_scoring.Strategy))
-            raise ValueError(f"{NAME}: scoringStrategy.type {kind!r} is unknown: use one of {words}")
-        return cls(kind, _weights(strategy.get("resources")))
+        kind = strategy_type(scoringStrategy, get_args(zone_scoring.Strategy))
+        return cls(cast(zone_scoring.Strategy, kind), _weights(scoringStrategy))
 
     def pre_score(self, cycle: Cycle, nodes: Sequence[NodeInfo]) -> Skip | None:
         """Skip where no node is koordlet's: all scores are equal."""
@@ -251,15 +248,13 @@ def _allocated(
     return score // np.maximum(counted, 1)
 
 
-def _weights(resources: Any) -> dict[str, int]:
-    if resources is None:
+def _weights(strategy: Mapping[str, Any] | None) -> dict[str, int]:
+    if not strategy or strategy.get("resources") is None:
         return dict(zone_scoring.WEIGHTS)
-    try:
-        weights = {str(one["name"]): int(one.get("weight") or 1) for one in resources}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        why = f"scoringStrategy.resources {resources!r} must be a list of name and weight"
-        raise ValueError(f"{NAME}: {why}") from error
-    if not weights or weights.keys() - set(_SCORED) or min(weights.values()) < 1:
-        why = f"scoringStrategy.resources {resources!r}: only cpu and memory, weight 1 or more, are scored"
-        raise ValueError(f"{NAME}: {why}")
-    return weights
+    found = weights(strategy)
+    if not found or found.keys() - set(_SCORED):
+        listed = ", ".join(found) or "none"
+        raise ValueError(
+            f"scoringStrategy.resources {listed}: use {' and '.join(_SCORED)}: no other is scored"
+        )
+    return found

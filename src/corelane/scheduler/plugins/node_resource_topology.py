@@ -4,8 +4,8 @@ Its Filter is part of CPUPlacement, which judges nodes of every kind. A node who
 score: what is decided there holds.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, get_args
+from collections.abc import Mapping
+from typing import Any, Final, cast, get_args
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from corelane.scheduler.cache.columns import Columns, Rows, Scores
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.states import Fact
 from corelane.scheduler.framework.plugin import BEST, Cycle, Depends, Scope
+from corelane.scheduler.plugins.strategy_args import strategy_type, weights
 
 NAME: Final = "NodeResourceTopologyMatch"
 
@@ -35,12 +36,8 @@ class NodeResourceTopologyMatch:
     @classmethod
     def of(cls, scoringStrategy: Mapping[str, Any] | None = None, **_: Any) -> "NodeResourceTopologyMatch":  # noqa: N803
         """Read upstream's arguments; those of its cache have no meaning here. Raises ValueError."""
-        strategy = dict(scoringStrategy or {})
-        kind = strategy.get("type", "LeastAllocated")
-        if kind not in get_args(scoring.Strategy):
-            words = ", ".join(get_args(scoring.Strategy))
-            raise ValueError(f"{NAME}: scoringStrategy.type {kind!r} is unknown: use one of {words}")
-        return cls(kind, _weights(strategy.get("resources") or ()))
+        kind = strategy_type(scoringStrategy, get_args(scoring.Strategy))
+        return cls(cast(scoring.Strategy, kind), weights(scoringStrategy))
 
     def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
         """Nodes in the same canonical state have the same score."""
@@ -57,11 +54,3 @@ class NodeResourceTopologyMatch:
         if request is None or not isinstance(state, ZonesState):
             return BEST if isinstance(state, NodeState) else 0.0
         return float(scoring.score(state, request, self.strategy, self.weights))
-
-
-def _weights(resources: Sequence[Any]) -> dict[str, int]:
-    try:
-        return {str(one["name"]): int(one.get("weight", 1)) for one in resources}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        why = f"scoringStrategy.resources {resources!r} must be a list of name and weight"
-        raise ValueError(f"{NAME}: {why}") from error

@@ -64,6 +64,11 @@ class DefaultPreemption:
             raise ValueError(
                 f"{_NAME}: minCandidateNodesAbsolute {min_candidate_nodes_absolute}: use 0 or more"
             )
+        if not min_candidate_nodes_percentage and not min_candidate_nodes_absolute:
+            raise ValueError(
+                f"{_NAME}: minCandidateNodesPercentage 0, minCandidateNodesAbsolute 0: no node is looked at; "
+                "use 1 or more for one of them"
+            )
         self._searches: dict[str, _Search] = {}
         self._percentage = min_candidate_nodes_percentage
         self._absolute = min_candidate_nodes_absolute

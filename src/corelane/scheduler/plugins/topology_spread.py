@@ -4,14 +4,16 @@ Numbers of pods come from `cache.pod_index`; only nodes that the pod could use (
 as each constraint's policies say) make up the domains. Score is in `topology_spread_score`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
 
+from corelane.kube.node_terms import is_valid
 from corelane.kube.objects import Node
+from corelane.kube.pod import NodeSelectorRequirement
 from corelane.kube.pod_affinity import TopologySpreadConstraint
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cache.columns import Columns, Mask, Rows, Scores
@@ -95,7 +97,7 @@ class PodTopologySpread:
             raise ValueError(f"defaultConstraints{fault.path}: {fault.problem}: {fault.remedy}")
         listed = msgspec.convert(given, tuple[TopologySpreadConstraint, ...])
         for number, one in enumerate(listed):
-            if why := _constraint_fault(one, listed[:number]):
+            if why := _constraint_fault(one, given[number].keys(), listed[:number]):
                 raise ValueError(f"defaultConstraints[{number}].{why}")
         of_file = tuple(spread_constraint(one, {}) for one in listed)
         self.defaults = scoring.SYSTEM_CONSTRAINTS if self.system else of_file
@@ -200,12 +202,31 @@ class PodTopologySpread:
         }
 
 
-def _constraint_fault(one: TopologySpreadConstraint, earlier: Sequence[TopologySpreadConstraint] = ()) -> str:
-    """Field, value and remedy of an invalid default constraint; "" for a valid one."""
+def _constraint_fault(
+    one: TopologySpreadConstraint, given: Collection[str], earlier: Sequence[TopologySpreadConstraint] = ()
+) -> str:
+    """Field, value and remedy of an invalid default constraint; "" for a valid one.
+
+    `given` are the fields in the file: upstream has no defaults for three of them.
+    """
     if one.max_skew <= 0:
         return f"maxSkew {one.max_skew}: use more than 0"
+    if "maxSkew" not in given:
+        return "maxSkew missing: add how many pods more than another a domain may have, 1 or more"
     if not one.topology_key:
         return "topologyKey missing: add a node label's key, such as topology.kubernetes.io/zone"
+    if not is_valid(NodeSelectorRequirement(one.topology_key, "Exists")):
+        return (
+            f"topologyKey {one.topology_key!r}: use a node label's key, such as topology.kubernetes.io/zone"
+        )
+    if "whenUnsatisfiable" not in given:
+        return "whenUnsatisfiable missing: add DoNotSchedule or ScheduleAnyway"
+    if one.min_domains is not None and one.min_domains <= 0:
+        return f"minDomains {one.min_domains}: use more than 0, or remove it"
+    policies = {"nodeAffinityPolicy": one.node_affinity_policy, "nodeTaintsPolicy": one.node_taints_policy}
+    for name, policy in policies.items():
+        if policy not in {"Honor", "Ignore"}:
+            return f"{name} {policy!r}: use Honor or Ignore"
     if one.when_unsatisfiable not in {"DoNotSchedule", "ScheduleAnyway"}:
         return f"whenUnsatisfiable {one.when_unsatisfiable!r}: use DoNotSchedule or ScheduleAnyway"
     if one.label_selector is not None:
