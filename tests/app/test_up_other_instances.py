@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,11 +22,21 @@ OWN = pod("lane", container("server", FOREVER, "1"))
 needs_two = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: nothing can be exclusive")
 
 
+@pytest.fixture
+def listed_first() -> Iterator[Path]:
+    """A directory whose containers are named before those of other tests and users: five are named."""
+    path = Path(tempfile.mkdtemp(prefix="-corelane-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
 @needs_two
 @pytest.mark.parametrize("mode", ["auto", "off"])
 @pytest.mark.parametrize("first", ["running", "deleted"])
-def test_cpus_of_another_instance_are_not_promised_again(tmp_path: Path, mode: str, first: str) -> None:
-    a, b = tmp_path / "a", tmp_path / "b"
+def test_cpus_of_another_instance_are_not_promised_again(
+    listed_first: Path, tmp_path: Path, mode: str, first: str
+) -> None:
+    a, b = listed_first / "a", tmp_path / "b"
     usable = len(os.sched_getaffinity(0))
     ours = [pod(f"lane-{n}", container("server", FOREVER, "1")) for n in range(usable)]
     one = Up(a, "--node-name", "here", "--cgroups", mode)
