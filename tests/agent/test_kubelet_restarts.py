@@ -7,6 +7,7 @@ import pytest
 from corelane.agent import kubelet_side
 from corelane.agent.absent_pods import AbsentPod, AbsentPods
 from corelane.agent.allocation.modes import ModeName
+from corelane.agent.kubelet_sources import CONFIGURATION_SECONDS
 from corelane.cpuset import CPUSet
 from corelane.kube.client import Unreachable
 from corelane.kube.objects import Node
@@ -125,7 +126,7 @@ def test_cpus_pinned_by_the_kubelet_stay_held_while_a_restarted_kubelet_lists_no
             replace_file(lab.state_file, encode(Checkpoint("none")))
             await lab.until(lambda: agent.mode.name is ModeName.TAKEOVER)
             await lists(agent, lab)
-            await asyncio.sleep(3.5)  # one more reading of the state file
+            await asyncio.sleep(1.0)  # more readings of the state file
             assert agent.ledger.entries["uid-server", "app"].origin is Origin.KUBELET
             lab.kubelet.pods = listed
             await lists(agent, lab)
@@ -313,7 +314,7 @@ def test_cpusets_of_a_kubelet_that_turned_static_are_no_drift(tmp_path, with_fil
         server, noise = lab.run("server", "2"), lab.run("noise")
         async with lab.working() as agent:
             await lab.until(lambda: agent.status()["containers"] == {"confirmed": 2})
-            await asyncio.sleep(0.5)  # between two looks at the kubelet, which are 3 s apart
+            await asyncio.sleep(0.5)  # between two looks at the kubelet
             pinned = Checkpoint("static", CPUSet.parse("0-5"), {"uid-server": {"app": CPUSet.parse("6-7")}})
             lab.kubelet.configuration["cpuManagerPolicy"] = "static"
             if with_file:
@@ -324,7 +325,7 @@ def test_cpusets_of_a_kubelet_that_turned_static_are_no_drift(tmp_path, with_fil
             await asyncio.sleep(0.5)
             assert (str(lab.cpus(server)), str(lab.cpus(noise))) == ("6-7", "0-5")
 
-    with_lab(tmp_path, scene)
+    with_lab(tmp_path, scene, look_seconds=CONFIGURATION_SECONDS)
 
 
 def test_cpus_that_the_kubelet_has_just_pinned_are_held_when_its_policy_becomes_none(tmp_path):
@@ -344,4 +345,4 @@ def test_cpus_that_the_kubelet_has_just_pinned_are_held_when_its_policy_becomes_
             await lab.until(lambda: agent.mode.name is ModeName.TAKEOVER)
             assert agent.ledger.entries["uid-server", "app"].cpus == CPUSet.parse("6-7")
 
-    with_lab(tmp_path, scene)
+    with_lab(tmp_path, scene, look_seconds=CONFIGURATION_SECONDS)

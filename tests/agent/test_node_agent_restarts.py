@@ -18,10 +18,8 @@ def write_state(lab, policy, **cpus):
 
 
 def test_cpus_that_the_kubelet_pinned_stay_allocated_while_it_lists_no_pods_after_its_restart(
-    tmp_path, monkeypatch
+    tmp_path,
 ):
-    monkeypatch.setattr("corelane.agent.kubelet_sources.CONFIGURATION_SECONDS", 0.1)
-
     async def scene(lab):
         server = lab.run("server", "2", uid="u")
         lab.drift(server, "2-3")
@@ -88,9 +86,7 @@ def test_a_container_that_cannot_be_read_keeps_no_other_one_from_its_cpus(tmp_pa
     with_lab(tmp_path, scene)
 
 
-def test_quotas_are_left_alone_as_soon_as_the_kubelet_enforces_none(tmp_path, monkeypatch):
-    monkeypatch.setattr("corelane.agent.kubelet_sources.CONFIGURATION_SECONDS", 0.1)
-
+def test_quotas_are_left_alone_as_soon_as_the_kubelet_enforces_none(tmp_path):
     async def scene(lab):
         lab.kubelet.pods = [made := pod("noise")]
         limits = {"requests": {"cpu": "100m"}, "limits": {"cpu": "500m"}}

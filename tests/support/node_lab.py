@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from corelane.agent import kubelet_sources
 from corelane.agent.clocks import Clocks
 from corelane.agent.kubelet_state import KubeletStateFile
 from corelane.agent.node_agent import NodeAgent
@@ -264,13 +266,18 @@ def with_lab(
     *,
     seconds: float | None = 120,
     loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    look_seconds: float = 0.2,
     **node: Any,
 ) -> None:
-    """Run a scene, 2 minutes at most; `node` as for `FakeNode`, `loop` makes the event loop."""
+    """Run a scene, 2 minutes at most; `node` as for `FakeNode`, `loop` makes the event loop.
+
+    The agent looks at the kubelet's configuration and state file every `look_seconds`.
+    """
 
     async def whole() -> None:
         async with asyncio.timeout(seconds), node_lab(path, **node) as lab:
             await scene(lab)
 
-    with asyncio.Runner(loop_factory=loop) as runner:
+    looks = patch.object(kubelet_sources, "CONFIGURATION_SECONDS", look_seconds)
+    with looks, asyncio.Runner(loop_factory=loop) as runner:
         runner.run(whole())
