@@ -86,8 +86,8 @@ class Execution:
         self._clocks = clocks
         self._tasks = InstructionTasks(reporter)
         self._samples = 0
-        self._newer: set[str] = set()
-        """Containers pinned or observed since the last comparison began."""
+        self._newer: set[str] | None = None
+        """Containers pinned or observed since the comparison that goes on began; None between comparisons."""
 
     def carry_out(self, order: Instruction) -> bool:
         """Begin to carry out an instruction; return whether it is one for any runtime."""
@@ -107,7 +107,7 @@ class Execution:
     async def _pin(self, order: Pin) -> None:
         try:
             await (self._apply or self._runtime.update)(order.id, order.update)
-            self._newer.add(order.id)
+            self._note_newer(order.id)
             reading = await self._read(order.id)
         except Exception as error:
             self._put(events.PinFailed(id=order.id, message=str(error), **self._clocks.times()))
@@ -132,8 +132,12 @@ class Execution:
     async def observe(self, container_id: str) -> None:
         """Report what the kernel grants a container."""
         reading = await self._read(container_id)
-        self._newer.add(container_id)
+        self._note_newer(container_id)
         self._put_reading(container_id, reading)
+
+    def _note_newer(self, container_id: str) -> None:
+        if self._newer is not None:
+            self._newer.add(container_id)
 
     def _put_reading(self, container_id: str, reading: Reading) -> None:
         event = events.Observed(
@@ -157,7 +161,6 @@ class Execution:
         recorded = tuple(recorded)  # before listing: a container that is started meanwhile is not lost
         statuses = {status.id: status for status in await self._runtime.containers()}
         self._samples += 1
-        self._newer.clear()
         live: list[str] = []
         for container, uid in recorded:
             status = statuses.get(container.id)
@@ -168,8 +171,13 @@ class Execution:
             else:
                 live.append(container.id)
         sampled = live[self._samples % len(live)] if live else ""
-        for container_id, reading in (await self._read_all(live, sampled)).items():
-            if container_id not in self._newer:
+        newer = self._newer = set[str]()
+        try:
+            readings = await self._read_all(live, sampled)
+        finally:
+            self._newer = None
+        for container_id, reading in readings.items():
+            if container_id not in newer:
                 self._put_reading(container_id, reading)
 
     async def _read_all(self, ids: Collection[str], sampled: str = "") -> dict[str, Reading]:
