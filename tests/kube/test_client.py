@@ -8,6 +8,8 @@ import pytest
 from aiohttp import web
 
 from corelane.kube.client import APIError, Gone, KubeClient, MalformedObject, Unreachable, WatchEvent
+from corelane.kube.connection import _Pool
+from corelane.kube.kubeconfig import ClusterForm, ServerConfig, UserForm
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
 from corelane.kube.translate.crane import CraneTopology
@@ -409,3 +411,22 @@ def test_a_bad_kubeconfig_gets_one_clear_error(tmp_path: Path, text: str | None,
         KubeClient.connect(path)
     assert why in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+def test_answers_within_the_machine_are_not_compressed() -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
+        fake.script[PODS] = [listing(pod("a"))]
+        await client.list(Pod)
+        assert fake.seen[-1].headers["Accept-Encoding"] == "identity"
+
+    run(story)
+
+
+@pytest.mark.parametrize("address", ["https://10.0.0.1:6443", "https://cluster.example"])
+def test_answers_of_other_machines_may_be_compressed(address: str) -> None:
+    async def main() -> None:
+        pool = _Pool(ServerConfig(ClusterForm(server=address), UserForm()))
+        assert "Accept-Encoding" not in pool.session.headers, "aiohttp asks for gzip then"
+        await pool.close()
+
+    asyncio.run(main())

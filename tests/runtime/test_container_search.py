@@ -87,7 +87,7 @@ def test_a_mark_that_comes_with_the_same_program_is_noticed_after_some_looks():
 
 
 class Proc:
-    """A /proc of processes given by id as (name, start in ticks, mark), in which reads of states are counted."""
+    """A /proc of processes that are written by id; reads of their states are counted."""
 
     def __init__(self, path):
         self.path, self.read = path, []

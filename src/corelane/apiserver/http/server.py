@@ -22,6 +22,7 @@ from corelane.apiserver.codec import wire
 from corelane.apiserver.http import (
     auth,
     calls,
+    compression,
     connections,
     handlers,
     impersonation,
@@ -207,7 +208,10 @@ class APIServer:
         user = impersonation.acting_user(request.headers, user)
         connections.ask_for_body(request)
         reply = await self._answer(request, target, user)
-        return await responses.send(request, reply) if isinstance(reply, Stream) else reply
+        if isinstance(reply, Stream):
+            return await responses.send(request, reply)
+        objects = target.is_resource and target.subresource != "log"
+        return await compression.compress(request.headers, reply) if objects else reply
 
     async def _answer(self, request: Request, target: Target, user: User) -> Reply:
         auth.authorize(user, target)
