@@ -11,14 +11,14 @@ from typing import Final, TypeAlias, TypeVar
 
 import prometheus_client
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 MEDIA_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 LabelValues: TypeAlias = tuple[str, ...]
 Key = TypeVar("Key", bound=LabelValues)
-Gauges: TypeAlias = Callable[[], Iterable[GaugeMetricFamily]]
+Gauges: TypeAlias = Callable[[], Iterable[Metric]]
 
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -102,5 +102,5 @@ class _Read(Collector):
     def __init__(self, read: Gauges) -> None:
         self._read = read
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         yield from self._read()

@@ -33,6 +33,10 @@ UPSTREAM = {
     "scheduler_preemption_attempts_total": (),
     "scheduler_preemption_victims": (),
     "scheduler_queue_incoming_pods_total": ("queue", "event"),
+    "scheduler_permit_wait_duration_seconds": ("result",),
+    "scheduler_plugin_evaluation_total": ("plugin", "extension_point", "profile"),
+    "scheduler_event_handling_duration_seconds": ("event",),
+    "scheduler_pod_scheduled_after_flush_total": (),
     "scheduler_pending_pods": ("queue",),
     "scheduler_unschedulable_pods": ("plugin", "profile"),
     "scheduler_cache_size": ("type",),
@@ -65,7 +69,8 @@ def test_names_and_labels_are_kube_schedulers() -> None:
             (made,) = found[name].collect()
             assert all(one.labels.keys() - {"le"} == set(labels) for one in made.samples)
     samples = parsed(SchedulerMetrics("lease").text())
-    assert set(UPSTREAM) <= {*found, *samples, "scheduler_unschedulable_pods", "scheduler_cache_size"}
+    read = {"scheduler_unschedulable_pods", "scheduler_cache_size", "scheduler_plugin_evaluation_total"}
+    assert set(UPSTREAM) <= {*found, *samples, *read}
     others = {name for name in found if name not in UPSTREAM}
     assert all(name.startswith("corelane_scheduler_") for name in others), others
 
@@ -76,6 +81,9 @@ def test_buckets_are_kube_schedulers() -> None:
     assert bounds(made.sli_duration.labels("1"))[-1] == pytest.approx(5242.88)
     made.extension_points.labels("a", "b", "c")
     assert bounds(made.extension_points)[-1] == pytest.approx(0.2048)
+    made.event_handling.labels("NodeAdd")
+    assert bounds(made.event_handling) == [0.0001 * 2**n for n in range(12)]
+    assert bounds(made.permit_wait.labels("Success")) == [0.001 * 2**n for n in range(15)]
     assert bounds(made.preemption_victims) == [1, 2, 4, 8, 16, 32, 64]
     assert bounds(made.pod_attempts) == [1, 2, 4, 8, 16]
 

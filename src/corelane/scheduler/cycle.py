@@ -117,7 +117,7 @@ class _Search(Searched):
     def __init__(self, profile: Profile, cycle: Cycle, skipped: frozenset[str]) -> None:
         plan = plan_of(profile, skipped)
         super().__init__(cycle, plan, vectors_of(profile, plan, skipped, cycle))
-        cycle.filters = self.plan.plugins
+        cycle.filters, cycle.plan, cycle.scored = self.plan.plugins, plan, self.vectors.names
         self.nominated = cycle.cluster.nominations.matter_to(cycle.pod)
         self.beside: dict[int, Rejection] = {}
         """Rows where the pod does not fit beside the pods for which the node is nominated."""
@@ -179,7 +179,10 @@ class _Search(Searched):
         ]
         points = self.cycle.cluster.points
         points.begin("PreScore")
-        late = differing + [one for one in self.plan.cluster_scores if has_a_say(one, self.cycle, nodes)]
+        saying = [one for one in self.plan.cluster_scores if has_a_say(one, self.cycle, nodes)]
+        late = differing + saying
+        if saying:
+            self.cycle.scored = (*self.vectors.names, *(plugin.name for plugin, _ in saying))
         points.end()
         return late
 

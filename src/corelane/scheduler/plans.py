@@ -37,6 +37,9 @@ class Plan:
     plugins: tuple[FilterPlugin, ...]
     row_scores: tuple[Weighted, ...]
     cluster_scores: tuple[Weighted, ...]
+    profile: str
+    pre_filters: tuple[str, ...]
+    """Names of the pre-filters that did not skip."""
 
 
 def pre_filters_of(profile: Profile, cycle: Cycle) -> tuple[tuple[PreFilterPlugin, ...], frozenset[str]]:
@@ -71,6 +74,8 @@ def _plan(profile: Profile, skipped: frozenset[str]) -> Plan:
         tuple(plugin for _, plugin in filters),
         tuple(one for one in profile.scores if one[0].scope is Scope.ROW),
         tuple(one for one in profile.scores if one[0].scope is Scope.CLUSTER),
+        profile.name,
+        tuple(one.name for one in profile.pre_filters if one.name not in skipped),
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
@@ -15,7 +16,7 @@ from corelane.kube.informer import Informer, InformerReporter, ObjectChange
 from corelane.kube.meta import Object
 from corelane.kube.objects import Node, NodeResourceTopology, NodeResourceTopologyV1Alpha1
 from corelane.kube.pod import Pod
-from corelane.scheduler import events, pod_status_writer
+from corelane.scheduler import event_names, events, pod_status_writer
 from corelane.scheduler.binder import WORKERS, Binder, BinderReporter
 from corelane.scheduler.bound_pods import BoundPods, BoundPodsReporter
 from corelane.scheduler.daemon.memory import YoungObjects
@@ -66,6 +67,12 @@ class SchedulerReporter(InformerReporter, BinderReporter, BoundPodsReporter):
 
     def core_failed(self, what: str, error: Exception) -> None:
         """An object raised an error in the core, a bug; it is treated as absent."""
+
+    times_events = False
+    """Whether `event_handled` is to be called."""
+
+    def event_handled(self, event: str, seconds: float) -> None:
+        """A change of an object, by kube-scheduler's name of the event, was handled."""
 
     def unusable_topology(self, node: str, problem: str) -> None:
         """The NodeResourceTopology of a node is invalid."""
@@ -289,10 +296,20 @@ class Scheduler:
     def _handle(self, event: events.SchedulerEvent) -> None:
         if isinstance(event, PodChanged):
             self._bound_pods.changed(event.old, event.new)
-        for instruction in self._decide(event):
+        instructions = self._timed(event) if self._reporter.times_events else self._decide(event)
+        for instruction in instructions:
             self._carry_out(instruction)
         self._changed.set()
         self._young.event_handled()
+
+    def _timed(self, event: events.SchedulerEvent) -> list[Instruction]:
+        """As `_decide`; what it took is reported by the event's names."""
+        begun = time.perf_counter()
+        instructions = self._decide(event)
+        taken = time.perf_counter() - begun
+        for name in event_names.names_of(event, self.core.profiles):
+            self._reporter.event_handled(name, taken)
+        return instructions
 
     def _decide(self, event: events.SchedulerEvent) -> list[Instruction]:
         """What the core says. Where a topology is too much for it, that node goes on without one.

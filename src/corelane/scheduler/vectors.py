@@ -52,6 +52,7 @@ class ShapeVectors:
         "_total_of_node",
         "blame",
         "estimated",
+        "names",
         "normalized",
         "raw",
         "states",
@@ -77,6 +78,7 @@ class ShapeVectors:
             for part in _PARTS
         )
         self.weighted = weighted
+        self.names = tuple(plugin.name for plugin, _ in weighted)
         self.estimated = [one for one in parts if forms.is_estimate(one[0])]
         """Scores that are upper bounds, and their weights."""
         self.normalized = [one for one in weighted if forms.normalizes(one[0])]

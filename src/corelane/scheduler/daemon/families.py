@@ -85,6 +85,27 @@ class Families:
             buckets=exponential(0.00001, 1.5, 20),
             registry=registry,
         )
+        self.permit_wait = Histogram(
+            "scheduler_permit_wait_duration_seconds",
+            "Duration of waiting on permit.",
+            ("result",),
+            buckets=ATTEMPT_BUCKETS,
+            registry=registry,
+        )
+        self.event_handling = FrequentHistogram(
+            "scheduler_event_handling_duration_seconds",
+            "Event handling latency in seconds.",
+            ("event",),
+            buckets=exponential(0.0001, 2, 12),
+            registry=registry,
+        )
+        self.after_flush = Counter(
+            "scheduler_pod_scheduled_after_flush_total",
+            "Number of pods that were successfully scheduled after being flushed from unschedulablePods due "
+            "to timeout. This metric helps detect potential queueing hint misconfigurations or event "
+            "handling issues.",
+            registry=registry,
+        )
         self.preemption_attempts = Counter(
             "scheduler_preemption_attempts_total",
             "Total preemption attempts in the cluster till now",

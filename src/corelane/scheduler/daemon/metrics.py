@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import Metric
 
 from corelane import prometheus
 from corelane.kube.apierrors import APIError
@@ -15,12 +15,15 @@ from corelane.kube.meta import Object
 from corelane.kube.pod import Pod
 from corelane.prometheus import LabelValues
 from corelane.scheduler.binder import outcome as proven
+from corelane.scheduler.cache.points import SUCCESS, UNSCHEDULABLE
 from corelane.scheduler.cycle import Attempt
 from corelane.scheduler.daemon import families
+from corelane.scheduler.daemon.evaluations import PluginEvaluations
 from corelane.scheduler.daemon.extension_points import TimedPoints
 from corelane.scheduler.daemon.leader_election import ElectionReporter
 from corelane.scheduler.decisions import DecisionReporter, Outcome
 from corelane.scheduler.framework.plugin import Nomination
+from corelane.scheduler.instructions import Bind
 from corelane.scheduler.queue import Waiting
 from corelane.scheduler.scheduler import Scheduler, SchedulerReporter
 
@@ -37,6 +40,10 @@ class _PendingPod:
     profile: str
     tries: int = 0
     begun: float = 0.0
+    held: float | None = None
+    """Since when Permit plugins hold it."""
+    flushed: bool = False
+    """It was tried because nothing else had it tried for too long."""
     plugins: tuple[str, ...] = ()
     """Those that rejected it in its last attempt."""
 
@@ -44,11 +51,14 @@ class _PendingPod:
 class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
     """All metrics of a daemon."""
 
+    times_events = True
+
     def __init__(self, lease: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         """`lease` is its name, "" without leader election; `clock` is the one of the core's events."""
         self.registry = prometheus.registry(self._gauges)
         self.families = families.Families(self.registry)
         self._clock = clock
+        self._evaluations = PluginEvaluations()
         self._scheduler: Scheduler | None = None
         self._pods: dict[str, _PendingPod] = {}
         self._leads = False
@@ -64,6 +74,7 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
         self._pods.clear()
         if scheduler is not None:
             scheduler.core.cluster.points = TimedPoints(self._extension_point)
+            self._evaluations.know(scheduler.core.profiles.values())
 
     # Decisions.
 
@@ -76,6 +87,8 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
         pod = self._tried(now, waiting)
         if attempt.unfinished:
             return
+        pod.flushed = waiting.flushed
+        self._evaluations.attempted(attempt, pod.profile)
         if attempt.node is None:
             pod.plugins = tuple(sorted(attempt.plugins))
             self._count("unschedulable", pod, seconds)
@@ -99,6 +112,7 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
         pod = self._pods.get(uid)
         if pod is None:
             return
+        self._let_go(now, pod, UNSCHEDULABLE)
         if outcome == "released":
             self._count("error", pod, now - pod.begun)
             return
@@ -108,9 +122,26 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
             attempts = str(pod.tries) if pod.tries < _MOST_TRIES else f"{_MOST_TRIES}+"
             self.families.sli_duration.labels(attempts).observe(now - pod.first)
             self.families.pod_attempts.observe(pod.tries)
+            if pod.flushed:
+                self.families.after_flush.inc()
+
+    def held(self, now: float, uid: str, plugin: str, seconds: float) -> None:
+        if pod := self._pods.get(uid):
+            pod.held = now if pod.held is None else pod.held
+
+    def bind_sent(self, now: float, bind: Bind) -> None:
+        if pod := self._pods.get(bind.pod.metadata.uid):
+            self._let_go(now, pod, SUCCESS)
+
+    def _let_go(self, now: float, pod: _PendingPod, status: str) -> None:
+        """Permit plugins hold the pod no longer, if they did."""
+        if pod.held is not None:
+            self.families.permit_wait.labels(status).observe(now - pod.held)
+            pod.held = None
 
     def denied(self, now: float, uid: str, plugin: str, message: str) -> None:
         if pod := self._pods.get(uid):
+            self._let_go(now, pod, UNSCHEDULABLE)
             pod.plugins = (plugin,)
             self._count("unschedulable", pod, now - pod.begun)
 
@@ -121,7 +152,8 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
         self.families.preemption_victims.observe(len(nomination.victims))
 
     def gone(self, now: float, uid: str) -> None:
-        self._pods.pop(uid, None)
+        if pod := self._pods.pop(uid, None):
+            self._let_go(now, pod, UNSCHEDULABLE)
 
     def _count(self, result: str, pod: _PendingPod, seconds: float) -> None:
         self.families.schedule_attempts.labels(result, pod.profile).inc()
@@ -130,7 +162,10 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
     def _extension_point(self, seconds: float, point: str, status: str, profile: str) -> None:
         self.families.extension_points.labels(point, status, profile).observe(seconds)
 
-    # Answers and requests.
+    # Events, answers and requests.
+
+    def event_handled(self, event: str, seconds: float) -> None:
+        self.families.event_handling.labels(event).observe(seconds)
 
     def bound(self, pod: Pod, node: str, seconds: float) -> None:
         self.families.bindings.labels("bound").inc()
@@ -177,7 +212,8 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
     def leading(self, *, leads: bool) -> None:
         self._leads = leads
 
-    def _gauges(self) -> Iterator[GaugeMetricFamily]:
+    def _gauges(self) -> Iterator[Metric]:
+        yield from self._evaluations.collect()
         yield prometheus.gauge("scheduler_pending_pods", families.PENDING_HELP, ("queue",), self._pending())
         yield prometheus.gauge(
             "scheduler_unschedulable_pods",

@@ -104,6 +104,10 @@ class Cycle:
     labelled: Shape | None = None
     filters: "tuple[FilterPlugin, ...]" = ()
     """The Filter plugins that have something to do with the pod."""
+    plan: Any = None
+    """Which plugins are asked after the pre-filters, for metrics."""
+    scored: tuple[str, ...] = ()
+    """Names of the Score plugins that have something to say of the pod."""
     shape: Shape = field(init=False)
     """The pod's shape, with the labels that other pods' CPU affinities look at."""
 

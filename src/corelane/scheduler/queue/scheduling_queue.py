@@ -262,7 +262,7 @@ class SchedulingQueue:
         if waiting and not waiting.errors and waiting.place in {QueuePlace.PARKED, QueuePlace.BACKING_OFF}:
             self._event = incoming.ACTIVATED
             self._leave(waiting, now)
-            waiting.trial = True
+            waiting.trial, waiting.flushed = True, False
             self._make_ready(waiting, Line.HINTED)
 
     def nominate(self, waiting: Waiting, node: str, now: float) -> None:
@@ -319,7 +319,7 @@ class SchedulingQueue:
         while group is not None and not group.trials and (waiting := group.first(now)):
             group.trials.add(waiting.uid)
             self._leave(waiting, now)
-            waiting.trial = True
+            waiting.trial, waiting.flushed = True, line is Line.FLUSHED
             self._make_ready_or_back_off(waiting, now, line)
 
     def _end_trial(self, waiting: Waiting) -> None:

@@ -65,6 +65,8 @@ class Waiting:
     """Its attempt is not finished; changes count from when it was started."""
     portions: int = 0
     """Of its attempt, so far."""
+    flushed: bool = False
+    """It is tried because nothing else had it tried for too long."""
     rejected: bool = False
     """All nodes rejected it for many reasons in the portion before: this one goes on, whatever changed."""
     gate: Rejection | None = None
