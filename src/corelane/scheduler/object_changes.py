@@ -42,7 +42,8 @@ def apply(cluster: NodeCache, event: ObjectChanged) -> ClusterChange | None:
             cluster.objects.put_class(name, event.new)
             kind = ChangeKind.STORAGE_CLASS
         case ServiceChanged():
-            cluster.objects.put_service(one.key, event.new)
+            if cluster.objects.put_service(one.key, event.new):
+                kind = ChangeKind.SERVICE
         case BudgetChanged():
             cluster.budgets.put(one.key, event.new)
         case CSINodeChanged():

@@ -119,8 +119,8 @@ class ClusterObjects:
     def put_attachment(self, name: str, new: VolumeAttachment | None) -> None:
         self.uses.attachment_changed(name, new)
 
-    def put_service(self, key: Key, new: Service | None) -> None:
-        """Replace or remove; a service without a selector selects no pods."""
+    def put_service(self, key: Key, new: Service | None) -> bool:
+        """Replace or remove; return whether other pods are selected. Without a selector none are."""
         old = self.services.pop(key, None)
         if old is not None and old.spec.selector:
             del self._services_by_pair[key[0], min(old.spec.selector.items())][key[1]]
@@ -129,6 +129,7 @@ class ClusterObjects:
             if new.spec.selector:
                 pair = key[0], min(new.spec.selector.items())
                 self._services_by_pair.setdefault(pair, {})[key[1]] = new
+        return (old.spec.selector if old else {}) != (new.spec.selector if new else {})
 
     # What bindings under way take; a newer version of the object says more, and ends it.
 

@@ -47,12 +47,16 @@ class ChangeKind(Flag):
     """Free storage that a CSI driver publishes."""
     VOLUME_ATTACHMENT = auto()
     """A VolumeAttachment was added, changed or deleted."""
+    SERVICE = auto()
+    """The selector of a Service changed; also when the object is deleted."""
     NODE_REMOVED = auto()
     """A node is gone, and with it what its pods and labels counted for on other nodes."""
     NODE = NODE_ADDED | NODE_REMOVED | NODE_ALLOCATABLE | NODE_LABELS | NODE_TAINTS
 
 
-LIMITS: Final = ChangeKind.CSI_NODE | ChangeKind.CSI_DRIVER | ChangeKind.VOLUME_ATTACHMENT
+LIMITS: Final = (
+    ChangeKind.CSI_NODE | ChangeKind.CSI_DRIVER | ChangeKind.VOLUME_ATTACHMENT | ChangeKind.SERVICE
+)
 """Kinds of objects that limit what fits: pods may fit once one is gone."""
 
 

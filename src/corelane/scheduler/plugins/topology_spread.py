@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from corelane.kube.node_terms import is_valid
-from corelane.kube.objects import Node
+from corelane.kube.objects import Node, Service
 from corelane.kube.pod import NodeSelectorRequirement
 from corelane.kube.pod_affinity import TopologySpreadConstraint
 from corelane.reasons import Code, Reason
@@ -102,6 +102,7 @@ class PodTopologySpread:
         of_file = tuple(spread_constraint(one, {}) for one in listed)
         self.defaults = scoring.SYSTEM_CONSTRAINTS if self.system else of_file
         self._default_kinds = frozenset(one.hard for one in self.defaults)
+        self._may_reject = True in self._default_kinds
 
     # Filter.
 
@@ -194,12 +195,29 @@ class PodTopologySpread:
     # Hints.
 
     def hints(self) -> dict[ChangeKind, Hint]:
-        return {
+        """Services decide where pods fit only by default constraints of a file: those of the system score."""
+        of_services: dict[ChangeKind, Hint] = {ChangeKind.SERVICE: _selects} if self._may_reject else {}
+        return of_services | {
             ChangeKind.POD_ADDED | ChangeKind.POD_REMOVED: _counts,
             ChangeKind.POD_CHANGED | ChangeKind.POD_ITSELF: always,
             ChangeKind.NODE_ADDED | ChangeKind.NODE_REMOVED: _domain_changed,
             ChangeKind.NODE_LABELS | ChangeKind.NODE_TAINTS: _domain_changed,
         }
+
+
+def _selects(pod: PodInfo, change: ClusterChange) -> bool:
+    """Whether a service selects the pod that did not before, or no longer does."""
+    if pod.facts.spread:
+        return False
+    metadata = pod.pod.metadata
+    for one in (change.old, change.new):
+        if not isinstance(one, Service | None):
+            return True
+        if one is not None and one.metadata.namespace == metadata.namespace:
+            selector = one.spec.selector
+            if selector and selector.items() <= metadata.labels.items():
+                return True
+    return False
 
 
 def _constraint_fault(

@@ -42,12 +42,14 @@ _RESOURCES: Final = {
     ChangeKind.VOLUME: "PersistentVolume",
     ChangeKind.STORAGE_CLASS: "storage.k8s.io/StorageClass",
     ChangeKind.NAMESPACE: "Namespace",
+    ChangeKind.SERVICE: "Service",
     ChangeKind.CSI_NODE: "storage.k8s.io/CSINode",
     ChangeKind.CSI_DRIVER: "storage.k8s.io/CSIDriver",
     ChangeKind.STORAGE_CAPACITY: "storage.k8s.io/CSIStorageCapacity",
     ChangeKind.VOLUME_ATTACHMENT: "storage.k8s.io/VolumeAttachment",
 }
-"""Kinds that are additions, updates or deletions by the object; upstream has no event for namespaces."""
+"""Kinds that are additions, updates or deletions by the object. Upstream has no event for namespaces and
+services."""
 
 
 def event_of(change: ClusterChange) -> str:
