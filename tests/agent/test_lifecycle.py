@@ -275,6 +275,57 @@ def test_a_rejected_pod_fails_with_the_kubelets_message():
     assert world.live()[0].uid == "x"
 
 
+def settled_but_for_stops(world):
+    while orders := [n for n, one in enumerate(world.pending) if not isinstance(one, instructions.Stop)]:
+        world.carry_out(orders[0])
+    while world.inbox:
+        world.deliver(0)
+    if any(not isinstance(one, instructions.Stop) for one in world.pending):
+        settled_but_for_stops(world)
+
+
+def test_a_pod_that_fits_once_an_ending_one_has_ended_waits_instead_of_being_rejected():
+    """A pod deleted without a grace period is gone for the scheduler while its processes still end."""
+    world = running(plan("x", ("a", APP, 3000)))
+    world.vanish("x")
+    world.add(plan("y", ("a", APP, 2000)))
+    settled_but_for_stops(world)
+    waiting = statuses(world, "y")["a"]["state"]["waiting"]
+    assert (world.phase("y"), waiting["reason"]) == ("Pending", "WaitingForPods")
+    assert waiting["message"].startswith("Node didn't have enough resource: cpu, requested: 2000, used: 3000")
+    assert waiting["message"].endswith("waits for default/pod-x to end")
+    assert not told(world, "OutOfcpu")
+    world.settle()
+    assert world.phase("y") == "Running"
+    assert {process.uid for process in world.live()} == {"y"}
+
+
+def test_a_pod_that_does_not_fit_even_then_is_rejected():
+    world = running(plan("w", ("a", APP, 2000)), plan("x", ("a", APP, 1000)))
+    world.vanish("x")
+    world.add(plan("y", ("a", APP, 2000)))
+    settled_but_for_stops(world)
+    assert world.statuses["y"]["reason"] == "OutOfcpu"
+
+
+@pytest.mark.parametrize("resource", ["pods", "memory"])
+def test_memory_and_number_of_ending_pods_are_waited_for_too(resource):
+    world = World(cpus=4)
+    limits = {"pods": 1, "memory": 0} if resource == "pods" else {"pods": 9, "memory": 10}
+    world.core._capacity = replace(world.core._capacity, **limits)
+    for uid in "xy":
+        one = plan(uid, ("a", APP, 100), **SHARED)
+        requests = tuple(replace(container, memory_request=8) for container in one.request.containers)
+        world.add(replace(one, request=replace(one.request, containers=requests)))
+        if uid == "x":
+            world.settle()
+            world.vanish("x")
+    settled_but_for_stops(world)
+    assert world.phase("y") == "Pending"
+    world.settle()
+    assert world.phase("y") == "Running"
+
+
 def test_a_pod_with_a_refusal_is_rejected_with_its_reason():
     refused = replace(
         plan("p", ("a", APP, 0), **SHARED), refusal=StatusReason("CommandMissing", "no command")

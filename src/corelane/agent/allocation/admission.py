@@ -54,6 +54,13 @@ def admit_pod(ledger: NodeState, pod: PodCPUs) -> tuple[NodeState, AdmissionResu
     return ledger, AdmissionResult(decision, StatusReason(decision.reason, decision.message))
 
 
+def fits_without(ledger: NodeState, pod: PodCPUs, uids: Iterable[str]) -> bool:
+    """Whether a pod would be admitted if other pods were released."""
+    for uid in uids:
+        ledger = release(ledger, uid)
+    return admit(ledger, pod.pod.request)[1].admitted
+
+
 def why_unplaced(ledger: NodeState, request: PodRequest) -> StatusReason | None:
     """Return why a pod is in its pool that no admission placed, by the ledger as it is now; else None."""
     entries = adopted(ledger, request.uid)

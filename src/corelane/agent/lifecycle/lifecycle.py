@@ -9,7 +9,7 @@ may be carried out in any order, and any of them may be lost in a crash.
 from collections.abc import Callable
 from typing import Any, Final
 
-from corelane.agent.allocation import cpu_moves, due_orders, events
+from corelane.agent.allocation import admission, cpu_moves, due_orders, events
 from corelane.agent.allocation.admission import AdmissionResult, admission_order
 from corelane.agent.allocation.allocation import RETRY_AFTER, Allocation
 from corelane.agent.allocation.events import AgentEvent
@@ -229,6 +229,8 @@ class Lifecycle:
         result = AdmissionResult(refusal=refusal) if refusal else self.allocation.admit(pod.cpus)
         if result.refusal and pod.live:
             self.allocation.keep(pod.cpus, result.refusal)
+        elif result.refusal and (ending := self._ending_pods_in_the_way(pod)):
+            self._wait_for(pod, ending, result.refusal)
         elif result.refusal:
             pod.rejected = result.refusal
             self.allocation.recorder.refused(pod.cpus, result.refusal, result.decision, self.ledger)
@@ -244,6 +246,24 @@ class Lifecycle:
         return pod.plan.refusal or exceeded_capacity(
             pod.plan, self.allocation.pods.values(), self._capacity, withheld
         )
+
+    def _ending_pods_in_the_way(self, pod: PodRecord) -> list[PodRecord]:
+        """Return the pods that are ending, if a refused pod fits once their processes are gone; else none.
+
+        A pod deleted without a grace period is gone from the API server, and so for the scheduler, before.
+        """
+        ending = [one for one in self.pods.values() if one.cpus.admitted and pod_steps.is_ending(one)]
+        uids = {one.uid for one in ending}
+        others = (one for one in self.allocation.pods.values() if one.uid not in uids)
+        ledger, withheld = self.ledger, self.ledger.withheld_memory
+        if not ending or pod.plan.refusal or exceeded_capacity(pod.plan, others, self._capacity, withheld):
+            return []
+        return ending if admission.fits_without(ledger, pod.cpus, uids) else []
+
+    def _wait_for(self, pod: PodRecord, ending: list[PodRecord], refusal: StatusReason) -> None:
+        """Leave a pod pending; it is admitted once pods that are ending have ended."""
+        if pod_steps.note_waiting_for_pods(pod, [one.plan.key for one in ending], refusal):
+            self._outbox.touch(pod.uid)
 
     def _terminate(self, pod: PodRecord, by: float, now: float, reason: StatusReason | None = None) -> None:
         """End a pod by a time; of several times the earliest applies, with the first reason."""

@@ -7,6 +7,7 @@ Restarts follow the kubelet (`kuberuntime_manager.go`, `client-go/util/flowcontr
 immediate, the next 10 s after the end of the run, doubling up to 300 s; a run of ten minutes resets it.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -39,6 +40,7 @@ LOST_CODE: Final = 137
 _INITIALIZED: Final = "status lost; complete, since containers that start after it were started"
 _FIRST_DELAY: Final = 10.0
 _LONGEST_DELAY: Final = 300.0
+_MOST_NAMED: Final = 3
 _MAIN_KINDS: Final = (ContainerKind.INIT, ContainerKind.APP)
 
 # -- decisions about a pod
@@ -252,6 +254,17 @@ def note_waiting(container: ContainerProgress, cpus: CPUSet) -> bool:
     reason = StatusReason("WaitingForCPUs", f"other containers are still leaving {named(cpus.mask)}")
     new = container.waiting != reason
     container.waiting = reason
+    return new
+
+
+def note_waiting_for_pods(pod: PodRecord, ending: Sequence[str], refusal: StatusReason) -> bool:
+    """Record that the pod's admission waits for pods that are ending; return whether that is new."""
+    names = ", ".join(sorted(ending)[:_MOST_NAMED]) + (" and others" if len(ending) > _MOST_NAMED else "")
+    reason = StatusReason("WaitingForPods", f"{refusal.message}; waits for {names} to end")
+    records = list(pod.containers.values())
+    new = any(container.waiting is None or container.waiting.reason != reason.reason for container in records)
+    for container in records:
+        container.waiting = reason
     return new
 
 
