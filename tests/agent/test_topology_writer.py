@@ -295,3 +295,105 @@ def test_after_each_write_the_object_has_all_that_is_published_whatever_others_d
                 assert annotations.get(key) == whole["metadata"]["annotations"].get(key)
 
     story(server, changes)
+
+
+class Versions(Server):
+    """Serves the object in some versions, as one stored form."""
+
+    def __init__(self, *served, stored=None, writers=()):
+        super().__init__(stored, writers)
+        self.served = list(served)
+
+    def _find(self, version):
+        if version not in self.served:
+            raise APIError(404, "NotFound", "the server could not find the requested resource")
+
+    async def raw(self, method, path, query=None):
+        self._find(path.split("/")[3])
+        return await super().raw(method, path, query)
+
+    async def patch(self, kind, name, patch, field_manager=None):
+        self._find(kind.api.version)
+        return await super().patch(kind, name, patch, field_manager)
+
+    async def create(self, whole, field_manager=None):
+        self._find(whole["apiVersion"].split("/")[1])
+        if self.stored is not None:
+            raise APIError(409, "AlreadyExists", "exists")
+        return await super().create(whole, field_manager)
+
+
+@pytest.mark.parametrize("stored", [None, {"metadata": {"name": "n"}, "zones": []}])
+def test_where_v1alpha2_is_not_served_the_object_is_written_as_v1alpha1(stored):
+    server = Versions("v1alpha1", stored=stored)
+
+    async def changes(writer, queue):
+        for number in range(3):
+            writer.write(lambda number=number: body(number))
+            writer.flush()
+            await queue.idle()
+        server.stored = {**server.stored, "zones": []}
+        writer.repair(lambda: body(3))
+        await queue.idle()
+
+    assert story(server, changes) == []
+    assert [generation(one) for one in server.written] == [0, 1, 2, 3]
+    assert server.stored["zones"] == ZONES
+    assert all(one.get("apiVersion", "x/v1alpha1").endswith("/v1alpha1") for one in server.written)
+    assert not any("attributes" in one for one in server.written)
+
+
+def test_where_both_versions_are_served_the_newer_one_is_written():
+    server = Versions("v1alpha1", "v1alpha2")
+
+    async def changes(writer, queue):
+        writer.write(lambda: body(0))
+        writer.flush()
+        await queue.idle()
+
+    story(server, changes)
+    assert [one["apiVersion"] for one in server.written] == ["topology.node.k8s.io/v1alpha2"]
+
+
+def test_a_cluster_that_serves_another_version_later_gets_that_one():
+    server = Versions()
+
+    async def changes(writer, queue):
+        for number, served in enumerate([["v1alpha1"], ["v1alpha2"], ["v1alpha1"], ["v1alpha2"]]):
+            server.served = [] if number == 0 else server.served
+            writer._make = lambda number=number: body(number)
+            if number == 0:
+                with pytest.raises(APIError):
+                    await writer._write()
+            server.served = served
+            try:
+                await writer._write()
+            except APIError:  # The queue tries again.
+                await writer._write()
+            assert generation(server.stored) == number
+
+    story(server, changes)
+    assert generation(server.stored) == 3
+
+
+def test_other_errors_say_nothing_about_the_version():
+    server = Versions("v1alpha2")
+    fails = [APIError(500, "InternalError", "no"), APIError(403, "Forbidden", "no")]
+    create = server.create
+
+    async def failing(whole, field_manager=None):
+        if fails:
+            raise fails.pop()
+        return await create(whole, field_manager)
+
+    server.create = failing
+
+    async def changes(writer, queue):
+        writer._make = lambda: body(0)
+        for _ in range(2):
+            with pytest.raises(APIError):
+                await writer._write()
+        await writer._write()
+
+    story(server, changes)
+    assert [one["apiVersion"] for one in server.written] == ["topology.node.k8s.io/v1alpha2"]

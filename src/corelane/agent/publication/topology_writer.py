@@ -1,5 +1,6 @@
 """The NodeResourceTopology at the API server: written when what admission depends on changes.
 
+The object is written as v1alpha2, where the cluster does not serve that as v1alpha1, which has no attributes.
 There is one writer of zones. Where another exporter owns them, only annotations are written. The object has
 tens of kilobytes: only the parts that changed are sent, and the answer shows whether the rest is as it was.
 """
@@ -15,7 +16,7 @@ from corelane.agent.publication.publish_schedule import PublishSchedule
 from corelane.agent.publication.write_queue import WriteQueue
 from corelane.kube import translate
 from corelane.kube.client import APIError, KubeClient
-from corelane.kube.objects import NodeResourceTopology
+from corelane.kube.objects import NodeResourceTopology, NodeResourceTopologyV1Alpha1
 from corelane.kube.translate.zone_owner import FIELD_MANAGER, without_zones, zone_owner
 
 Make = Callable[[], dict[str, Any]]
@@ -46,6 +47,8 @@ class TopologyWriter:
         self._timer: asyncio.TimerHandle | None = None
         self._make: Make | None = None
         self._objects = objects
+        self._kind: type[NodeResourceTopology] = NodeResourceTopology
+        """The version that the cluster serves, as far as is known."""
         self._version = ""
         """`resourceVersion` of the object as this writer left it, "" before."""
         self._written_last: dict[str, Any] | None = None
@@ -71,8 +74,8 @@ class TopologyWriter:
         async def write() -> None:
             if self._is_untouched():
                 return
-            body = make()
             stored = await self._stored()
+            body = self._served(make())
             expected = without_zones(body) | {"zones": []} if self.owner else body
             if stored is None or translate.is_damaged(stored, expected):
                 self._written_last = None
@@ -109,10 +112,9 @@ class TopologyWriter:
         else:
             stored = await self._stored()
         if stored is None:
-            self._note(await self._client.create(body, field_manager=FIELD_MANAGER))
-            self._written_last = body
-            return True
+            return await self._create(body)
         self._note(stored)
+        body = self._served(body)
         if self.owner or not stored_values.agrees(stored, translate.as_patch(body)):
             return False
         self._written_last = body
@@ -121,7 +123,7 @@ class TopologyWriter:
     async def _stored(self) -> dict[str, Any] | None:
         """Return the object at the API server. Raises APIError."""
         try:
-            text = await self._client.raw("GET", NodeResourceTopology.api.path(name=self._node))
+            text = await self._client.raw("GET", self._kind.api.path(name=self._node))
         except APIError as error:
             if error.code != 404:
                 raise
@@ -129,11 +131,35 @@ class TopologyWriter:
         stored: dict[str, Any] = json.loads(text)
         return stored
 
+    def _served(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the object in the version that the cluster serves."""
+        return body if self._kind is NodeResourceTopology else translate.as_v1alpha1(body)
+
+    async def _create(self, body: dict[str, Any]) -> bool:
+        """Create the object; where its version is not served, begin anew with the other one.
+
+        Return whether nothing is left to write. Raises APIError.
+        """
+        body = self._served(body)
+        try:
+            self._note(await self._client.create(body, field_manager=FIELD_MANAGER))
+        except APIError as error:
+            if error.code != 404:
+                raise
+            tried, self._kind = self._kind, NodeResourceTopology
+            if tried is NodeResourceTopologyV1Alpha1:
+                raise
+            self._kind = NodeResourceTopologyV1Alpha1
+            return await self._begin(body)
+        self._written_last = body
+        return True
+
     async def _put(self, body: dict[str, Any]) -> None:
         """Patch what changed since the last write, or create the object. Raises APIError.
 
         All of it is written where others changed or removed parts meanwhile.
         """
+        body = self._served(body)
         owner, before, self._written_last = self.owner, self._written_last, None
         own = without_zones(body) if owner else body
         patch = translate.as_patch(own, before)
@@ -141,14 +167,12 @@ class TopologyWriter:
             self._written_last = own
             return
         try:
-            stored = await self._client.patch(
-                NodeResourceTopology, self._node, patch, field_manager=FIELD_MANAGER
-            )
+            stored = await self._client.patch(self._kind, self._node, patch, field_manager=FIELD_MANAGER)
         except APIError as error:
             if error.code != 404:
                 raise
-            self._note(await self._client.create(body, field_manager=FIELD_MANAGER))
-            self._written_last = body
+            if not await self._create(body):
+                await self._put(body)
             return
         self._note(stored)
         if self.owner == owner and stored_values.agrees(stored, translate.as_patch(own)):

@@ -11,6 +11,7 @@ from corelane.kube.translate.kubelet_report import (
 )
 from corelane.kube.translate.node_topology import (
     as_patch,
+    as_v1alpha1,
     hardware_key,
     is_damaged,
     is_koordlets,
@@ -37,6 +38,7 @@ __all__ = [
     "KubeletReport",
     "TranslationError",
     "as_patch",
+    "as_v1alpha1",
     "differing_cpusets",
     "hardware_key",
     "is_damaged",

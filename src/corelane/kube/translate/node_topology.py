@@ -86,6 +86,12 @@ def topology(
     }
 
 
+def as_v1alpha1(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object of `topology` as v1alpha1, whatever its version is: without attributes."""
+    older = {name: part for name, part in body.items() if name != "attributes"}
+    return older | {"apiVersion": f"{NodeResourceTopology.api.group}/v1alpha1"}
+
+
 def as_patch(body: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the object of `topology` as a merge patch, which removes optional annotations that it lacks.
 
