@@ -222,6 +222,38 @@ def test_instance_that_cannot_be_a_name_is_refused(name: str) -> None:
     assert "Traceback" not in answer.stderr
 
 
+def test_a_copy_does_not_select_the_containers_of_its_original(tmp_path: Path) -> None:
+    """It has their records, and the name of their cgroups."""
+    original, copy = tmp_path / "data", tmp_path / "copy"
+    for path in (original, copy):
+        (path / "nodes/here/containers").mkdir(parents=True)
+    state = original / "nodes/here/containers"
+    theirs = InstanceContainer("a", Identity(1, 1), instance="i1", state=state)
+    killed_shim = InstanceContainer("b", Identity(2, 2), instance="i1")
+    options = DownOptions(data_dir=copy)
+    assert select([theirs, killed_shim], options, {"i1"}, {"a"}) == ([killed_shim], [theirs])
+    shutil.rmtree(original)
+    assert select([theirs, killed_shim], options, {"i1"}, {"a"}) == ([theirs, killed_shim], [])
+
+
+@pytest.mark.parametrize("mode", ["auto", "off"])
+def test_purge_of_a_copy_leaves_the_original(tmp_path: Path, mode: str) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    running = started(data, mode)
+    try:
+        before = pids(data)
+        shutil.copytree(data, copy, symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
+        answer = down("--data-dir", str(copy), "--grace-seconds", "0", "--purge")
+        assert answer.returncode == 0, answer.stderr
+        assert f"of {data}; to end: corelane down --data-dir {data}" in answer.stdout
+        assert all(map(is_alive, before.values()))
+        assert (data / "apiserver.db").exists() and not copy.exists()
+    finally:
+        running.kill()
+        down("--data-dir", str(data), "--grace-seconds", "0")
+        clear(data)
+
+
 @pytest.mark.parametrize("how_moved", ["renamed", "by a link", "copied"])
 def test_containers_are_those_of_their_records_where_the_directory_has_another_name(
     tmp_path: Path, how_moved: str

@@ -20,7 +20,7 @@ from pathlib import Path
 from corelane.kernel import proc
 from corelane.kernel.cgroup import CgroupError
 from corelane.kernel.proc import TaskAffinity
-from corelane.runtime import enforce, logs, observation, rebuilding
+from corelane.runtime import copies, enforce, logs, observation, rebuilding
 from corelane.runtime import records as outcomes
 from corelane.runtime.base import (
     WHOLE_LOG,
@@ -102,7 +102,9 @@ class LocalRuntime:
     ) -> "LocalRuntime":
         held = await asyncio.to_thread(RecordStore, state)
         try:
+            await asyncio.to_thread(copies.check, held)
             problems = held.replaced + await asyncio.to_thread(rebuilding.name_instance, held)
+            await asyncio.to_thread(copies.claim_name, held)
             enforcement, notice = await asyncio.to_thread(enforce.choose, cgroups, held.instance, root)
             groups = enforcement.groups if isinstance(enforcement, enforce.ByCgroup) else None
             problems += await asyncio.to_thread(rebuilding.rebuild, held, groups)

@@ -17,6 +17,7 @@ import fcntl
 import os
 import re
 import secrets
+import socket
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
@@ -32,7 +33,7 @@ from corelane.kernel import cfs, proc
 from corelane.kernel.files import write_atomic
 from corelane.runtime.base import ContainerSpec, ContainerState, RuntimeFailure, RuntimeStatus
 
-_LOCK_SECONDS = 1.0
+LOCK_SECONDS = 1.0
 _WRITING_SECONDS = 60.0
 
 
@@ -80,6 +81,7 @@ class RecordStore:
             raise StateInUse(
                 f"{self.root}: another corelane uses this directory; stop it, or give another one"
             )
+        self._name: socket.socket | None = None
         self._remove_temporary()
         self.instance = self._read_instance()
         """Name of this directory's owner; "" until `set_instance` if it is missing or unreadable."""
@@ -91,7 +93,7 @@ class RecordStore:
 
     def _take(self) -> int | None:
         """If our predecessor was killed while it forked, its child still holds the lock for a moment."""
-        deadline = time.monotonic() + _LOCK_SECONDS
+        deadline = time.monotonic() + LOCK_SECONDS
         while (lock := _lock(self.root / "lock")) is None and time.monotonic() < deadline:
             time.sleep(0.02)
         return lock
@@ -119,7 +121,14 @@ class RecordStore:
         self.instance = name or secrets.token_hex(4)
         write_atomic(path, self.instance.encode(), durable=False)
 
+    def hold(self, name: socket.socket) -> None:
+        """Keep what holds the instance's name until closed."""
+        self._name = name
+
     def close(self) -> None:
+        if self._name is not None:
+            self._name.close()
+            self._name = None
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None

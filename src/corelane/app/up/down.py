@@ -148,8 +148,9 @@ def down(options: DownOptions, confirm: Callable[[Sequence[InstanceContainer]], 
     names = {options.instance} if options.instance else instance_names(options.data_dir)
     ids = set() if options.instance else recorded_ids(options.data_dir)
     chosen, others = select(instances.running(groups), options, names, ids)
+    agreed_names: set[str] = set()
     if options.everything and others and confirm(others):
-        chosen, names = [*chosen, *others], names | {one.instance for one in others if one.instance}
+        chosen, agreed_names = [*chosen, *others], {one.instance for one in others if one.instance}
     directories = {one.data_dir for one in chosen if one.data_dir}
     directories |= set() if options.instance else {options.data_dir}
     for directory in sorted(directories):
@@ -157,8 +158,11 @@ def down(options: DownOptions, confirm: Callable[[Sequence[InstanceContainer]], 
             report.stopped.append(pid)
     agreed = {one.id for one in chosen}
     found = instances.running(groups)  # once more: until now an `up` may have started others
+    agreed |= {one.id for one in select(found, options, names, ids)[0]}
     chosen = [
-        one for one in found if one.instance in names or one.data_dir in directories or one.id in agreed
+        one
+        for one in found
+        if one.id in agreed or one.instance in agreed_names or one.data_dir in directories
     ]
     report.others = [one for one in found if one not in chosen]
     report.left = instances.end(chosen, groups, options.grace_seconds)
@@ -166,7 +170,8 @@ def down(options: DownOptions, confirm: Callable[[Sequence[InstanceContainer]], 
     instances.shims_ended(report.ended)
     if groups is not None:
         ended = names | {one.instance for one in chosen if one.instance}
-        report.cgroups = instances.remove_groups(groups, ended)
+        in_use = {one.instance for one in report.others}
+        report.cgroups = instances.remove_groups(groups, ended - in_use)
     if options.purge and not report.left:
         there = [one for one in sorted(directories) if one.is_dir() and any(one.iterdir())]
         report.directories = list(map(purge, there))
@@ -178,17 +183,18 @@ def select(
 ) -> tuple[list[InstanceContainer], list[InstanceContainer]]:
     """Return the containers of the instance that the options name, and those of others.
 
-    `ids` are those of the directory's records. They count for containers whose shims name a directory that is
-    missing, as it was moved, or none; not for those of a directory of which this one is a copy.
+    `ids` are those of the directory's records. They and `names` count for containers whose shims name a
+    directory that is missing, as it was moved, or none; not for those of another directory, of which this one
+    is a copy.
     """
     here = options.data_dir.resolve()
 
     def is_chosen(one: InstanceContainer) -> bool:
-        if one.instance in names or options.instance:
+        if options.instance:
             return one.instance in names
         if one.data_dir is not None and (one.data_dir.exists() or one.data_dir == options.data_dir):
             return one.data_dir.resolve() == here
-        return one.id in ids
+        return one.instance in names or one.id in ids
 
     return [one for one in running if is_chosen(one)], [one for one in running if not is_chosen(one)]
 
