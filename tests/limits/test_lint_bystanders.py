@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from corelane.limits.lint.idle import ends_at_once, only_prepares_files, only_waits
+from corelane.limits.lint.idle import ends_at_once, only_prepares_files, only_waits, waits_for_another
 from corelane.limits.lint.located import located
 from corelane.limits.lint.policy import Severity
 from support.manifests import amounts, container, findings, only, report, rules, workload
@@ -26,14 +26,25 @@ def test_an_init_container_alone_in_its_pod_has_the_weight_of_the_whole_pod():
     assert rules(workload(APP, init=(init(amounts("")),))) == set()
 
 
-def test_an_init_container_of_a_pod_without_requests_has_the_smallest_share():
+def test_an_init_container_is_not_reported_beside_a_container_whose_request_would_be_its_own():
     text = workload(container(NOTHING), init=(init(NOTHING),))
-    found = [one for one in findings(text) if one.rule == "no-cpu-request"]
-    assert [(one.container, one.severity) for one in found] == [
-        ("first", Severity.INFO),
-        ("app", Severity.WARNING),
-    ]
-    assert all("under contention it gets the smallest share" in one.message for one in found)
+    found = only("no-cpu-request", text)
+    assert (found.container, found.severity) == ("app", Severity.WARNING)
+    assert "under contention it gets the smallest share" in found.message
+
+
+def test_an_init_container_of_a_pod_that_only_waits_then_has_the_smallest_share():
+    pause = "{name: pause, image: registry.k8s.io/pause:3.10, resources: {}}"
+    found = only("no-cpu-request", workload(pause, init=(init(NOTHING),)))
+    assert (found.container, found.severity) == ("first", Severity.INFO)
+    assert "under contention it gets the smallest share" in found.message
+
+
+def test_beside_a_sidecar_without_a_request_an_init_container_is_reported_too():
+    before = container(NOTHING, name="mesh", more=SIDECAR)
+    text = workload(container(NOTHING), init=(init(NOTHING), before, container(NOTHING, name="second")))
+    found = [one.container for one in findings(text) if one.rule == "no-cpu-request"]
+    assert found == ["mesh", "second", "app"]
 
 
 def test_beside_a_sidecar_that_started_before_it_an_init_container_has_the_smallest_share():
@@ -186,6 +197,22 @@ PREPARING = [
         'N="$(sysctl -n fs.file-max)"\nif [[ "$N" -lt 9 ]]; then\n  sysctl -w vm.max_map_count=9\nfi',
     ],
     ["bash", "-e", "-c", "set -e\n# so that uid 1000 writes\nmkdir -p /data\nchown -R 1000:1000 /data"],
+    ["sh", "-c", "cp /ro/flags.json /rw/flags.json && cat /rw/flags.json"],
+    ["sh", "-c", "cp /in/app.conf /out && sed -i s/HOST/db/ /out/app.conf > /dev/null 2>&1"],
+]
+CHECKING = [
+    ["sh", "-c", "until nc -z -v -w30 kafka 9092; do echo waiting for kafka; sleep 2; done;"],
+    ["sh", "-c", "until curl -sf http://api/healthz >/dev/null 2>&1; do sleep 2; done"],
+    ["bash", "-ec", "while ! pg_isready -h $DB_HOST -p 5432; do\n  echo waiting\n  sleep 1\ndone\n"],
+    ["sh", "-c", "while [ ! -f /certs/ca.crt ]; do sleep 1; done; echo found"],
+    ["sh", "-c", "until /usr/bin/getent hosts db; do echo $(date) no db yet; sleep 2; done"],
+    ["sh", "-c", "until nslookup db.$(cat /run/secrets/namespace).svc; do echo waiting; sleep 2; done"],
+    ["sh", "-c", "for i in $(seq 1 30); do if nc -z db 5432; then exit 0; fi; sleep 1; done; exit 1"],
+    [
+        "sh",
+        "-c",
+        "n=0; while [ $n -lt 9 ]; do if wget -qO- es | grep -q ok; then break; fi; n=$((n+1)); sleep 1; done",
+    ],
 ]
 LASTING = [
     ["sh", "-c", "while true; do echo spin; done"],
@@ -196,6 +223,15 @@ LASTING = [
     ["cpd", "/a"],
     ["echo-server"],
     ["sh", "-c", "cp /a /b && install.sh"],
+    ["sh", "-c", "cat /etc/config | python -"],
+    ["sh", "-c", "until curl -sf http://api; do sleep 2; done; exec /app"],
+    ["sh", "-c", "until curl -sf http://api; do :; done"],
+    ["sh", "-c", "until migrate up; do sleep 2; done"],
+    ["sh", "-c", "while true; do curl http://front; sleep 1; done"],
+    ["sh", "-c", "curl -o /data/model.bin http://models/big; sleep 1"],
+    ["sh", "-c", "until curl -sf $(render /templates); do sleep 2; done"],
+    ["sh", "-c", "until curl -sf http://api | tee >(load); do sleep 2; done"],
+    ["sh", "-c", "until curl -sf http://api/dump | psql; do sleep 2; done"],
 ]
 
 
@@ -217,10 +253,22 @@ def test_a_container_that_only_prepares_files_needs_no_memory_limit(command):
     assert "memory-limit-missing" not in rules(workload(APP, init=(copies,)))
 
 
+@pytest.mark.parametrize("command", CHECKING, ids=" ".join)
+def test_an_init_container_that_waits_for_another_service_needs_no_memory_limit(command):
+    node = located({"image": "x", "command": command})
+    assert waits_for_another(node)
+    assert waits_for_another(located({"image": "x", "command": command[:1], "args": command[1:]}))
+    assert not only_waits(node)
+    checks = f"{{name: wait, image: x, command: {json.dumps(command)}, resources: {{}}}}"
+    assert rules(workload(APP, init=(checks,))) == set()
+    assert "memory-limit-missing" in rules(workload(APP, checks))
+
+
 @pytest.mark.parametrize("command", LASTING, ids=" ".join)
 def test_a_command_that_goes_on_to_work_is_judged(command):
     assert not ends_at_once(located({"image": "x", "command": command}))
     assert not only_prepares_files(located({"image": "x", "command": command}))
+    assert not waits_for_another(located({"image": "x", "command": command}))
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,24 @@ def test_further_containers_count_unless_they_are_patches():
     assert {one.container for one in findings(text)} == {"side"}
 
 
+def test_every_deployment_of_an_operators_bundle_is_judged():
+    one = "{name: %s, spec: {template: {spec: {containers: [%s]}}}}"
+    deployments = ", ".join(one % (name, container(LIMITED, name=name)) for name in ("manager", "webhook"))
+    spec = f"{{install: {{strategy: deployment, spec: {{deployments: [{deployments}]}}}}}}"
+    text = custom("operators.coreos.com/v1alpha1", "ClusterServiceVersion", spec)
+    found = findings(text)
+    assert [(one.rule, one.container) for one in found] == [
+        ("cpu-limit", "manager"),
+        ("cpu-limit", "webhook"),
+    ]
+    assert {(one.kind, one.name, one.place.line, one.patch) for one in found} == {
+        ("ClusterServiceVersion", "x", 4, None)
+    }
+    assert report(text).workloads == 2
+    empty = report(custom("operators.coreos.com/v1alpha1", "ClusterServiceVersion", "{install: {}}"))
+    assert (empty.workloads, empty.skipped) == (0, {"ClusterServiceVersion": 1})
+
+
 @pytest.mark.parametrize("api", ["v1", "example.com/v1"])
 def test_the_same_kind_of_another_group_is_another_kind(api):
     found = report(custom(api, "Prometheus", f"{{resources: {LIMITED}}}"))

@@ -272,6 +272,31 @@ def test_limits_cap_what_an_autoscaler_can_see(asked, limit, target, severity):
     assert [one.severity for one in found] == ([severity] if severity else [])
 
 
+@pytest.mark.parametrize(
+    "metric",
+    [
+        "{type: Pods, pods: {metric: {name: queue}, target: {type: AverageValue, averageValue: 1}}}",
+        "{type: Resource, resource: {name: memory, target: {type: Utilization, averageUtilization: 70}}}",
+        "{type: Resource, resource: {name: cpu, target: {type: AverageValue, averageValue: 2}}}",
+    ],
+)
+@pytest.mark.parametrize(
+    ("limit", "target", "rule", "severity", "words"),
+    [
+        ("1", 100, "hpa-capped", Severity.WARNING, "never exceeded and only its other metrics scale up"),
+        ("1", 80, "hpa-capped", Severity.INFO, "one step by this metric adds at most 25% replicas"),
+        ("", 80, "hpa-without-request", Severity.ERROR, "other metrics scale up, and nothing scales down"),
+    ],
+)
+def test_an_autoscaler_with_other_metrics_may_scale_by_these(metric, limit, target, rule, severity, words):
+    one = scaler(target)
+    several = one.replace("metrics: [", f"metrics: [{metric}, ")
+    text = workload(container(amounts(limit, limit=limit)))
+    found = only(rule, f"{several}---\n{text}")
+    assert (found.severity, words in found.message) == (severity, True)
+    assert "other metrics" not in only(rule, f"{one}---\n{text}").message
+
+
 def test_the_old_form_of_a_target_is_read_too():
     old = (
         "apiVersion: autoscaling/v1\nkind: HorizontalPodAutoscaler\nmetadata: {name: h}\n"

@@ -22,6 +22,8 @@ class CustomResource:
     """Path of what holds the pod's metadata and spec; None where the operator makes the pod."""
     containers: tuple[tuple[str, Path], ...] = ()
     """Containers by name, with the path of what holds their `resources`."""
+    each: Path = ()
+    """Path of the workloads that it makes, each of which has a pod at `pod`; empty where it is one itself."""
     more: Path = ()
     """Path of a list of further containers."""
     complete: bool = False
@@ -65,6 +67,13 @@ TABLE: Final = (
         ),
     ),
     CustomResource("Rollout", "argoproj.io", pod=("spec", "template"), whole=True),
+    CustomResource(
+        "ClusterServiceVersion",
+        "operators.coreos.com",
+        pod=("spec", "template"),
+        each=("spec", "install", "spec", "deployments", _EACH),
+        whole=True,
+    ),
     CustomResource("Service", "serving.knative.dev", pod=("spec", "template")),
     CustomResource("Configuration", "serving.knative.dev", pod=("spec", "template")),
     CustomResource("Revision", "serving.knative.dev", pod=()),

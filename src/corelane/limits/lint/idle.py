@@ -16,12 +16,24 @@ _SETUP: Final = re.compile(
     r"(?:else\s+)?(?:if\s+)?(?:!\s+)?(?:\[[^`()]*\]|then|fi"
     r"|\w+=(?:\"?\$\((?:pwd|hostname|sysctl -n [\w./-]+)\)\"?|\"[^\"`()]*\"|'[^']*'|[^\s`()]*)"
     r"|(?:/\S*/)?(?:mkdir|cd|ln|cp|mv|rm|touch|install|chmod|chown|export|umask|ulimit|sysctl"
-    r"|date|hostname|uname|whoami|id|pwd|ls|echo|printf)(?![\w.-])[^`|<()]*)"
+    r"|cat|sed|date|hostname|uname|whoami|id|pwd|ls|echo|printf)(?![\w.-])[^`|<()]*)"
 )
 """What a script does once, in no time and in little memory: before it hands over, or all that it does."""
 _NOTHING: Final = re.compile(
     r"|(?:/\S*/)?(?:true|false)|:|(?:/\S*/)?(?:echo|printf|set|exit)(?![\w.-])[^`|<>()]*"
 )
+_CHECK: Final = re.compile(
+    r"(?:(?:until|while|if)\s+)(?:!\s+)?(?:\[[^`|<()]*\]|(?:\S*/)?"
+    r"(?:curl|dig|getent|host|mysqladmin|nc|ncat|nslookup|pg_isready|ping|stat|test|wget)(?![\w.-])[^`|<()]*"
+    r"(?:\|\s*(?:grep|head|tail|wc|cut|tr|jq)(?![\w.-])[^`|<()]*)*)"
+)
+"""The condition of a loop, or in one, that asks whether another service or a file is there."""
+_LOOPING: Final = re.compile(
+    r"do|then|done|fi|else|break|continue|for\s+\w+\s+in\s[^`|<()]*|while\s+(?:true|:|\[[^`|<()]*\])|\w+=[\w.]*"
+)
+_LISTED: Final = re.compile(r"\$\(\([^`()]*\)\)|\$\((?:cat|date|hostname|seq)(?![\w.-])[^`|<()]*\)")
+"""Numbers and names that a script computes."""
+_SILENCED: Final = re.compile(r"&>\s*/dev/null|\d?>\s*/dev/null|\d?>&\d")
 _COMMENTS: Final = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _LOOP: Final = re.compile(r"\b(?:while|until|for|do)\b")
 _PAUSE: Final = re.compile(r"(?:^|/)pause(?:-[a-z0-9]+)?(?:[:@][^/]*)?$")
@@ -76,6 +88,18 @@ def only_prepares_files(node: Located) -> bool:
     return _is_script_of(node, lambda step: bool(_NO_WORK.fullmatch(step) or _SETUP.fullmatch(step)))
 
 
+def waits_for_another(node: Located) -> bool:
+    """Whether a container's script only checks, with pauses, whether another service or a file is there."""
+    command = _unwrapped([text(word) for part in ("command", "args") for word in items(node, part)])
+    script = _LISTED.sub("0", _script(command)) if command and not _is_asked(node) else ""
+    steps, needed = _steps(script), (_CHECK, _SLEEP)
+    return (
+        _LOOP.search(script) is not None
+        and all(any(map(pattern.fullmatch, steps)) for pattern in needed)
+        and all(any(each.fullmatch(step) for each in (*needed, _NO_WORK, _LOOPING)) for step in steps)
+    )
+
+
 def _is_asked(node: Located) -> bool:
     """Whether the kubelet has it work: by hooks, or by probes that do more than look at a file."""
     probes = [probe for key in _PROBES if (probe := at(node, key)) is not None]
@@ -94,7 +118,9 @@ def _is_script_of(node: Located, fits: Callable[[str], bool]) -> bool:
 
 def _steps(script: str) -> list[str]:
     """The commands of a script, without comments and the keywords before them."""
-    return [_KEYWORDS.sub("", step.strip()) for step in _ENDS.split(_COMMENTS.sub("", script))]
+    return [
+        _KEYWORDS.sub("", step.strip()) for step in _ENDS.split(_SILENCED.sub("", _COMMENTS.sub("", script)))
+    ]
 
 
 def _timeout_s(found: re.Match[str] | None) -> float:

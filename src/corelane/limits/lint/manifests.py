@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from corelane.limits.lint.custom_resources import CustomResource, below, by_kind
-from corelane.limits.lint.idle import ends_at_once, ends_soon, only_prepares_files, only_waits
+from corelane.limits.lint.idle import (
+    ends_at_once,
+    ends_soon,
+    only_prepares_files,
+    only_waits,
+    waits_for_another,
+)
 from corelane.limits.lint.located import (
     Located,
     LocatedMapping,
@@ -57,8 +63,8 @@ class ManifestContainer:
     """Whether it does nothing but wait, or end."""
     ends_soon: bool = False
     """Whether `timeout` ends it within ten minutes."""
-    prepares_files: bool = False
-    """Whether it copies files, sets permissions and ends, which cannot leak memory."""
+    prepares: bool = False
+    """Whether it only copies files and sets permissions, or, as an init container, waits for a service."""
 
     @property
     def image(self) -> str:
@@ -157,7 +163,15 @@ def objects(
             yield from objects(item, file, source, kind.removesuffix("List"), custom)
         return
     group = text(root, "apiVersion").rpartition("/")[0]
-    yield _object(root, (kind, group), file, source, custom.get((kind, group)))
+    known = custom.get((kind, group))
+    whole = _object(root, (kind, group), file, source, known)
+    made = list(below(root, known.each)) if known and known.each else []
+    for one in made:
+        if isinstance(one, LocatedMapping):
+            part = _object(one, (kind, group), file, source, known)
+            yield replace(part, namespace=whole.namespace, name=whole.name)
+    if not made:
+        yield whole
 
 
 def _object(
@@ -218,9 +232,8 @@ def _container(node: Located, kind: ContainerKind) -> ManifestContainer:
     own = resources(node, place(node, "resources"))
     name, threads = text(node, "name"), settings(node, own)
     waits = only_waits(node) or ends_at_once(node)
-    return ManifestContainer(
-        name, kind, node, node.place, own, threads, waits, ends_soon(node), only_prepares_files(node)
-    )
+    prepares = only_prepares_files(node) or (kind is ContainerKind.INIT and waits_for_another(node))
+    return ManifestContainer(name, kind, node, node.place, own, threads, waits, ends_soon(node), prepares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,3 +263,15 @@ def utilisation_targets(scaler: ManifestObject) -> Iterator[UtilisationTarget]:
     for percent, container, where in written:
         if percent.isdecimal() and 0 < int(percent[:9]) < 10**6:
             yield UtilisationTarget(int(percent), container, where)
+
+
+def other_metrics(scaler: ManifestObject) -> bool:
+    """Whether it scales by anything beside CPU utilisation: the largest of all proposals counts."""
+    metrics = items(scaler.node, "spec", "metrics")
+    of_cpu = [
+        metric
+        for metric in metrics
+        for part in ("resource", "containerResource")
+        if text(metric, part, "name") == "cpu" and text(metric, part, "target", "averageUtilization")
+    ]
+    return len(metrics) > len(of_cpu)

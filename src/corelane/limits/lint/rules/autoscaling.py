@@ -12,6 +12,7 @@ from corelane.limits.lint.manifests import (
     ManifestContainer,
     ManifestObject,
     UtilisationTarget,
+    other_metrics,
     scaled_workload,
     utilisation_targets,
 )
@@ -46,8 +47,10 @@ def _without_request(context: PodContext) -> Iterator[Remark]:
     """Scaling by CPU utilisation without requests.
 
     Utilisation is usage over requests. A single container of the pod without a CPU request, a sidecar too,
-    makes the whole metric fail.
+    makes the whole metric fail. If the autoscaler has other metrics, these scale up, but nothing scales down.
     """
+    more = other_metrics(context.object)
+    outcome = "only its other metrics scale up, and nothing scales down" if more else "nothing is scaled"
     for target, workload, counted in _scaled(context):
         there = replace(context, object=workload)
         lacking = [one.name for one in counted if not effective(there, one.resources, "cpu").request]
@@ -55,7 +58,7 @@ def _without_request(context: PodContext) -> Iterator[Remark]:
             yield Remark(
                 target.place,
                 f"scales {workload.kind}/{workload.name} by CPU utilisation, which counts against requests, "
-                f"but {', '.join(lacking)} has none: the metric fails, and nothing is scaled",
+                f"but {', '.join(lacking)} has none: the metric fails, and {outcome}",
                 "set requests.cpu on every container, sidecars too, or use a ContainerResource metric",
             )
 
@@ -69,9 +72,11 @@ def _reach(context: PodContext) -> Iterator[Remark]:
     """A utilisation target that limits make unreachable.
 
     Usage stops at the limit. With limit = request utilisation never exceeds 100 %, so an autoscaler with a
-    target of 80 % adds a quarter of the replicas at a time, however high the load. Without limits utilisation
-    may exceed 100 %, and scaling is faster.
+    target of 80 % adds a quarter of the replicas at a time, however high the load. Without limits
+    utilisation may exceed 100 %, and scaling is faster. Information where the autoscaler has other metrics,
+    which may ask for more replicas (an unreachable target is then a warning).
     """
+    more = other_metrics(context.object)
     for target, workload, counted in _scaled(context):
         percent = highest_utilisation(replace(context, object=workload), counted, target.container)
         if percent is None or percent >= target.percent * _CRAMPED:
@@ -81,18 +86,20 @@ def _reach(context: PodContext) -> Iterator[Remark]:
             yield Remark(
                 target.place,
                 f"{title} cannot use more than {percent:.0f} % of its CPU requests within its limits, so "
-                f"the target of {target.percent} % is never exceeded and nothing is scaled up",
+                f"the target of {target.percent} % is never exceeded and "
+                f"{'only its other metrics scale up' if more else 'nothing is scaled up'}",
                 "drop the CPU limits, or lower the target",
-                Severity.ERROR,
+                Severity.WARNING if more else Severity.ERROR,
             )
         else:
             growth = percent / target.percent - 1
             yield Remark(
                 target.place,
-                f"limits cap {title} at {percent:.0f} % of its CPU requests: however high the load, one "
-                f"step adds at most {growth:.0%} replicas to a target of {target.percent} %, while the pods "
-                "are throttled",
+                f"limits cap {title} at {percent:.0f} % of its CPU requests: however high the load, one step "
+                f"{'by this metric ' if more else ''}adds at most {growth:.0%} replicas to a target of "
+                f"{target.percent} %, while the pods are throttled",
                 "drop the CPU limits: utilisation then shows the demand, also above 100 %",
+                Severity.INFO if more else None,
             )
 
 

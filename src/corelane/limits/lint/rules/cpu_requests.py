@@ -41,8 +41,9 @@ def _no_cpu_request(context: PodContext) -> Iterator[Remark]:
     The request is the guarantee: the scheduler reserves it on the node, and as the cgroup's weight it decides
     the shares when CPUs are contended. Without one the container has the smallest weight and starves beside
     any container with a request. A pod without any requests and limits is BestEffort, and evicted
-    first unless it has a priority. An init container that
-    runs alone has the share and the reservation of the whole pod, so it needs no request of its own.
+    first unless it has a priority. An init container that runs alone has the
+    share and the reservation of the whole pod, so it needs no request of its own, and is not reported beside
+    a container whose request it will have.
     """
     pod = context.object.pod
     if context.policy.cpu_request == "optional" or (
@@ -54,11 +55,10 @@ def _no_cpu_request(context: PodContext) -> Iterator[Remark]:
     known = _CLASSES[qos(context)] if pod and pod.whole else ""
     if has_priority(context):
         known = known.removesuffix(_EVICTED)
-    for container in containers(context):
-        found = effective(context, container.resources, "cpu")
-        if container.waits or (reserved and runs_alone(context, container)):
-            continue
-        if found.request or {"cpu"} & {*container.resources.requests, *container.resources.limits}:
+    lacking = [one for one in containers(context) if _lacks_request(context, one)]
+    lasting = any(one.kind is not ContainerKind.INIT for one in lacking)
+    for container in lacking:
+        if (reserved or lasting) and runs_alone(context, container):
             continue
         init = container.kind is ContainerKind.INIT
         message = (
@@ -68,6 +68,13 @@ def _no_cpu_request(context: PodContext) -> Iterator[Remark]:
         fix = "set resources.requests.cpu to what it uses under load, and no limit"
         level = Severity.INFO if init else None
         yield Remark(container.resources.place, message, fix, level, container.name)
+
+
+def _lacks_request(context: PodContext, container: ManifestContainer) -> bool:
+    """Whether a container that works has neither a CPU request nor anything that becomes one."""
+    own = container.resources
+    written = "cpu" in own.requests or "cpu" in own.limits
+    return not (container.waits or written or effective(context, own, "cpu").request)
 
 
 @rule("zero-cpu-request", Severity.WARNING, "Set it to what the container uses under load.")

@@ -42,7 +42,7 @@ def _missing(context: PodContext) -> Iterator[Remark]:
         return
     for container in containers(context):
         own = container.resources
-        if container.waits or container.prepares_files:
+        if container.waits or container.prepares:
             continue
         if "memory" in own.limits or effective(context, own, "memory").limit:
             continue
