@@ -50,8 +50,40 @@ def test_this_machine_cannot_have_the_name_of_a_simulated_node() -> None:
 def test_reserved_cpus_are_a_cpu_list_or_none() -> None:
     assert options.reserved(given()) is None
     assert options.reserved(given(reserved_cpus="0-1,8")) == CPUSet((0, 1, 8))
-    with pytest.raises(SettingsError, match="--reserved-cpus: '0-x'"):
-        options.reserved(given(reserved_cpus="0-x"))
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("abc", "'abc' is neither a CPU nor a range of CPUs"),
+        ("0,1-x", "'1-x' is neither a CPU nor a range of CPUs"),
+        ("-1", "'-1' is neither a CPU nor a range of CPUs"),
+        ("0 ,1", "'0 ' is neither a CPU nor a range of CPUs"),
+        ("1,,2", "it has an empty part"),
+        ("1,", "it has an empty part"),
+        ("3-1", 'invalid range "3-1" (3 > 1)'),
+        ("9999999999", "CPU id 9999999999 is too large (at most"),
+        ("9" * 30, f"'{'9' * 30}' is neither a CPU nor a range of CPUs"),
+    ],
+)
+def test_what_is_wrong_with_a_cpu_list_is_said_in_words_of_its_own(text: str, cause: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        options.reserved(given(reserved_cpus=text))
+    start = f'--reserved-cpus: {text!r} is not a CPU list such as "0-1,8": '
+    assert str(refused.value).startswith(start + cause)
+    assert "strconv" not in str(refused.value)
+
+
+def test_a_directory_in_place_of_the_lock_is_named(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(DataDirError, match=r"/lock: a directory in place of the lock; remove it$"):
+        DataDir(tmp_path)
+
+
+def test_a_file_in_place_of_the_data_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("")
+    with pytest.raises(DataDirError, match=r"/data: File exists; give another directory with --data-dir$"):
+        DataDir(tmp_path / "data")
 
 
 def test_a_port_in_use_is_an_error_with_a_remedy(tmp_path: Path) -> None:

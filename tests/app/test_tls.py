@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import subprocess
 import sys
@@ -107,6 +108,26 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch
     missing = tmp_path / "missing" / "more"
     with pytest.raises(SettingsError, match=f"{missing}: certificates were not created: .*No such file"):
         tls.server_context(missing, NOW)
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "server.pem"])
+def test_a_directory_in_place_of_a_certificate_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(SettingsError, match=rf"/{name}: a directory in place of a certificate; remove it"):
+        tls.server_context(tmp_path, NOW)
+    (tmp_path / name).rmdir()
+    handshake(*tls.server_context(tmp_path, NOW), "localhost")
+
+
+def test_errors_of_the_apart_process_name_file_and_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls, "_LIBRARY", "not loaded")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError) as failed:
+        tls.server_context(tmp_path / "file", NOW)
+    assert "Errno" not in str(failed.value)
+    assert re.search(r"/file/\.?server\.pem.*: Not a directory$", str(failed.value))
 
 
 def test_what_is_made_has_an_authority_for_servers_only(tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ def test_a_copy_of_a_directory_whose_containers_run_is_refused(original, opened,
         copies.check(copy)
     assert str(refused.value) == (
         f"{copy.root}: a copy of {original.root}, of which 1 container still runs; use the original, or end "
-        f"it (corelane down --data-dir {tmp_path / 'data'}), or start the copy without it: rm -r '{copy.root}'"
+        f"it (corelane down --data-dir {tmp_path / 'data'}), or start the copy without it: "
+        f"rm -r '{copy.root}'"
     )
 
 

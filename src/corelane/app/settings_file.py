@@ -6,6 +6,7 @@ A line has the field, its value, and what is allowed. The structs say what is al
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -45,6 +46,7 @@ ReservedMemory = Annotated[
     list[MemoryReservation], Meta(description="a list such as [{numaNode: 0, limits: {memory: 1Gi}}]")
 ]
 _CPU_LIST: Final = 'a CPU list such as "0-1,8"'
+_CPU_OR_RANGE: Final = re.compile(r"[0-9]{1,18}(-[0-9]{1,18})?")
 _SIZE: Final = "a size such as 1Gi"
 
 
@@ -63,7 +65,18 @@ def cpu_list(field: str, text: str) -> CPUSet:
     try:
         return CPUSet.parse(text)
     except CPUSetError as error:
-        raise SettingsError(f"{field}: {text!r} is not {_CPU_LIST}: {error}") from None
+        cause = _wrong_part(text) or str(error)
+        raise SettingsError(f"{field}: {_short(text)} is not {_CPU_LIST}: {cause}") from None
+
+
+def _wrong_part(text: str) -> str:
+    """Return what is wrong with the first wrong part of a list; "" for the size or order of its numbers."""
+    for part in text.split(","):
+        if not part.strip():
+            return "it has an empty part"
+        if not _CPU_OR_RANGE.fullmatch(part):
+            return f"{_short(part)} is neither a CPU nor a range of CPUs"
+    return ""
 
 
 def size(field: str, text: str) -> int:

@@ -100,7 +100,8 @@ def main() -> None:
     try:
         make(Path(sys.argv[1]), Path(sys.argv[2]), datetime.datetime.fromisoformat(sys.argv[3]))
     except OSError as error:
-        raise SystemExit(str(error)) from error
+        file = error.filename2 or error.filename or sys.argv[1]
+        raise SystemExit(f"{file}: {error.strerror or error}") from error
 
 
 if __name__ == "__main__":

@@ -100,8 +100,14 @@ class DataDir:
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = (self.root / "lock").open("a+")
+        except IsADirectoryError as error:
+            raise DataDirError(
+                f"{self.root / 'lock'}: a directory in place of the lock; remove it"
+            ) from error
         except OSError as error:
-            raise DataDirError(f"{root}: {error.strerror}; give another directory with --data-dir") from error
+            raise DataDirError(
+                f"{error.filename or root}: {error.strerror}; give another directory with --data-dir"
+            ) from error
         self._take_lock()
         for name in ("kubeconfig", "scheduler.json", "server.pem", "ca.crt"):
             files.remove_temporary(self.root / name)  # of killed processes

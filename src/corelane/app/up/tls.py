@@ -66,6 +66,11 @@ def _make(authority: Path, chain: Path, now: datetime.datetime) -> None:
 
     It takes 10 MB of memory, and is needed once in ten years. Raises SettingsError.
     """
+    for path in (authority, chain):
+        if path.is_dir():
+            raise SettingsError(
+                f"{path}: a directory in place of a certificate; remove it: a new one is created"
+            )
     if _LIBRARY in sys.modules:
         from corelane.app.up import certificates
 
