@@ -57,6 +57,8 @@ class ChangingCluster:
         if self.random.random() < 0.4:
             pods.add_taints(self.random, [node], {"spec": {}})
         self.put("nodes", node)
+        if self.random.random() < 0.5:
+            self.put("csi_nodes", volumes.limits(self.random, node["metadata"]["name"]))
 
     def put_pod(self, pod: Pod) -> None:
         old = self.pods.get(pod.metadata.uid)
