@@ -6,6 +6,7 @@ root and a quiet machine: disturbed runs are tried again, and left out with a no
 """
 
 # ruff: noqa: T201
+import argparse
 import os
 import platform
 import sys
@@ -178,11 +179,11 @@ def peak(scenario: Scenario) -> int:
 # This machine's kernel.
 
 
-def kernel() -> Iterator[Row]:
+def kernel(chosen: Sequence[Experiment]) -> Iterator[Row]:
     try:
         with precedence.groups() as groups:
             calibration = calibrate.measure(
-                calibrate.chosen(""), 1, ATTEMPTS, lambda text: print(text, file=sys.stderr), groups
+                chosen, 1, ATTEMPTS, lambda text: print(text, file=sys.stderr), groups
             )
             nested = list(nested_starts(groups))
     except (CgroupsUnavailable, CgroupError, CalibrationError, WorkerError, OSError) as reason:
@@ -246,12 +247,30 @@ def inside(values: Sequence[float], others: Sequence[float]) -> float:
 
 
 def main() -> int:
-    rows = [*examples(), *speed(), *nginx(), *neighbours()]
-    if "--no-kernel" not in sys.argv[1:]:
-        rows += kernel()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--no-kernel", action="store_true", help="leave the runs in real cgroups out")
+    what.add_argument(
+        "--only",
+        action="append",
+        metavar="TEXT",
+        help="only experiments with this text in their names",
+    )
+    options = parser.parse_args()
+    rows = [] if options.only else [*examples(), *speed(), *nginx(), *neighbours()]
+    if not options.no_kernel:
+        rows += kernel(_experiments(options.only or [""]))
     report.show(rows)
     report.keep("limits", rows)
     return 0
+
+
+def _experiments(texts: Sequence[str]) -> tuple[Experiment, ...]:
+    """Return those whose name has one of the texts, each once, in their order."""
+    found = {one.name for text in texts for one in calibrate.chosen(text)}
+    return tuple(one for one in calibrate.chosen("") if one.name in found)
 
 
 if __name__ == "__main__":
