@@ -202,6 +202,21 @@ def test_a_chart_with_subcharts_is_rendered_at_once(tmp_path):
     assert f"helm template {tmp_path}/umbrella/charts/db |" in run(tmp_path / "umbrella/charts").stderr
 
 
+def test_templates_that_a_chart_reads_from_other_files_are_part_of_the_chart(tmp_path):
+    for name in ("shop/templates", "shop/files", "other"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "shop/Chart.yaml").write_text("name: shop\n")
+    for name in ("shop/files/web.yaml", "other/web.yaml"):
+        (tmp_path / name).write_text("kind: Pod\nx: {{ .Values.x }}\n---\ny: {{ .Values.y }}\n")
+    (tmp_path / "shop/files/broken.yaml").write_text("x: [\n")
+    result = run(tmp_path, "-o", "json")
+    found = {
+        Path(one["file"]).relative_to(tmp_path).as_posix() for one in json.loads(result.stdout)["faults"]
+    }
+    assert found == {"shop/templates", "other/web.yaml", "shop/files/broken.yaml"}
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 3)
+
+
 def test_a_packaged_chart_is_named_with_how_to_render_it(tmp_path):
     packed = tmp_path / "shop-1.0.0.tgz"
     packed.write_bytes(b"\x1f\x8b\x08\x00")

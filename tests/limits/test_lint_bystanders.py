@@ -286,6 +286,20 @@ def test_the_pause_image_only_waits(image, waits):
     assert only_waits(located({"image": image})) is waits
 
 
+@pytest.mark.parametrize(
+    ("image", "args", "waits"),
+    [
+        ("registry.k8s.io/e2e-test-images/agnhost:2.53", ["pause"], True),
+        ("agnhost", ["pause"], True),
+        ("agnhost", ["netexec"], False),
+        ("agnhost", [], False),
+        ("shop/music", ["pause"], False),
+    ],
+)
+def test_the_test_image_of_kubernetes_waits_where_it_is_told_to_pause(image, args, waits):
+    assert only_waits(located({"image": image, "args": args})) is waits
+
+
 @pytest.mark.parametrize("hook", ["livenessProbe", "readinessProbe", "startupProbe", "lifecycle"])
 def test_what_the_kubelet_runs_in_a_container_is_work(hook):
     assert not only_waits(located({"image": "x", "command": ["sleep", "inf"], hook: {"exec": {}}}))

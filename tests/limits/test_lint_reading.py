@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from corelane.limits.lint import located, yaml_documents
 from corelane.limits.lint.yaml_documents import YAMLDocument, YAMLFault
+from support.manifests import report
 
 
 def one(content: str) -> located.Located:
@@ -113,6 +114,14 @@ def test_an_unrendered_template_is_said_to_be_one_at_its_first_brace(content):
     found = fault(content)
     assert found.line == 2
     assert "helm template" in found.message
+
+
+def test_a_file_of_several_unrendered_documents_is_one_line():
+    document = "a: 1\nb: {{ .Name }}\n"
+    found = report("---\n".join([document, "x: [\n", document, document])).faults
+    assert [(one.line, one.message.endswith("(3 documents)")) for one in found] == [(5, False), (2, True)]
+    (single,) = report(document).faults
+    assert "documents" not in single.message
 
 
 @pytest.mark.parametrize(

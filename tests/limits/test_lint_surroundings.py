@@ -44,6 +44,26 @@ def test_a_limit_range_that_makes_limits_is_said_there_and_at_the_container(item
     assert "no-cpu-request" not in rules(limit_range(item), text)
 
 
+def test_a_container_that_only_waits_is_not_reported_for_a_limit_ranges_limit():
+    waiting = workload("{name: app, image: app, command: [sleep, infinity]}")
+    found = findings(limit_range("default: {cpu: 500m}"), waiting)
+    assert [one.rule for one in found] == ["limitrange-adds-limit"]
+    assert "Deployment/web" not in found[0].message
+
+
+def test_a_limit_range_that_several_files_define_counts_beside_each_only():
+    mine, text = limit_range("default: {cpu: 500m}", namespace="shop"), NOTHING
+    text = text.replace("metadata: {name: web}", "metadata: {name: web, namespace: shop}", 1)
+
+    def limited(*ranges: str) -> bool:
+        files = {**dict.fromkeys(ranges, mine), "apps/web/deployment.yaml": text}
+        return "limit-from-range" in {one.rule for one in lint(files, Policy()).findings}
+
+    assert limited("policies/range.yaml")
+    assert not limited("a/range.yaml", "b/range.yaml")
+    assert limited("a/range.yaml", "apps/range.yaml")
+
+
 def test_a_limit_range_of_another_namespace_is_not_ours():
     assert "limit-from-range" not in rules(limit_range("default: {cpu: 500m}", namespace="other"), NOTHING)
 

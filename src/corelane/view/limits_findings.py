@@ -18,6 +18,7 @@ from corelane.view.units import plural
 _SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS: Final = {Severity.INFO: "note", Severity.WARNING: "warning", Severity.ERROR: "error"}
 _STDIN: Final = "-"
+_FAULT: Final = ("file", "line", "column", "message")
 
 
 def lines(report: LintReport, *, ignored: bool = False) -> Iterator[str]:
@@ -74,7 +75,7 @@ def plain(report: LintReport, notes: Sequence[str] = ()) -> dict[str, Any]:
     return {
         "findings": [_plain(one) for one in report.findings],
         "ignored": [{**_plain(one), "reason": one.ignored} for one in report.ignored],
-        "faults": json_value(report.faults),
+        "faults": [{key: getattr(one, key) for key in _FAULT} for one in report.faults],
         "notes": list(notes),
         "summary": {
             "workloads": report.workloads,

@@ -40,6 +40,8 @@ class Sources:
     texts: dict[str, str] = field(default_factory=dict)
     faults: list[FileFault] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    charts: list[Path] = field(default_factory=list)
+    """Charts among the faults, with the `helm template` line to run."""
 
 
 def main(
@@ -61,7 +63,8 @@ def main(
     before = _baseline(baseline) if baseline else {}
     sources = gather(names)
     found = lint(sources.texts, settings)
-    report = lint_baseline.without(replace(found, faults=(*sources.faults, *found.faults)), before)
+    faults = (*sources.faults, *(one for one in found.faults if not _of_chart(one, sources.charts)))
+    report = lint_baseline.without(replace(found, faults=faults), before)
     _print(report, sources.notes, form, ignored=ignored, say=say, complain=complain)
     for fault in report.faults:
         complain(f"Error: {fault}")
@@ -71,6 +74,11 @@ def main(
     if report.faults:
         return 2
     return int(report.at_least(settings.fail_on))
+
+
+def _of_chart(fault: FileFault, charts: Iterable[Path]) -> bool:
+    """Whether it is a template that a chart reads from its other files: its chart is named already."""
+    return fault.helm and any(chart in Path(fault.file).parents for chart in charts)
 
 
 def _baseline(path: Path) -> lint_baseline.Baseline:
@@ -131,7 +139,7 @@ def gather(names: Iterable[str]) -> Sources:
         if name == "-":
             _take(sources, name, lambda: sys.stdin.buffer.read(_LARGEST + 1))
         elif Path(name).is_dir():
-            for path in _below(Path(name), sources.faults):
+            for path in _below(Path(name), sources):
                 _take(sources, str(path), partial(_read, path, regular=True))
         elif chart := _chart_of(Path(name).parent):
             sources.faults.append(_unrendered(name, chart))
@@ -166,10 +174,10 @@ def _take(sources: Sources, name: str, read: Callable[[], bytes]) -> None:
         sources.faults.append(FileFault(name, 0, 0, str(error)))
 
 
-def _below(top: Path, faults: list[FileFault]) -> Iterator[Path]:
+def _below(top: Path, sources: Sources) -> Iterator[Path]:
     """The manifests below a directory, in order. A chart's templates are no manifests, so they are faults."""
     if chart := _chart_of(top):
-        faults.append(_unrendered(str(top), chart))
+        sources.faults.append(_unrendered(str(top), chart))
         return
     for where, directories, files in os.walk(top):
         here = Path(where)
@@ -178,7 +186,8 @@ def _below(top: Path, faults: list[FileFault]) -> Iterator[Path]:
             parts = [one for one in ("templates", "charts") if one in directories]
             directories[:] = [one for one in directories if one != "templates"]
             if parts and not _is_subchart(here, top):
-                faults.append(_unrendered(str(here / parts[0]), here))
+                sources.faults.append(_unrendered(str(here / parts[0]), here))
+                sources.charts.append(here)
         yield from (here / name for name in sorted(files) if Path(name).suffix in _SUFFIXES)
 
 

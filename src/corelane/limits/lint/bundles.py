@@ -102,14 +102,31 @@ def deployed_with(one: ManifestObject, others: Sequence[ManifestObject]) -> list
     return next(filter(None, nearest), [])
 
 
+def with_variants(objects: Iterable[ManifestObject]) -> list[ManifestObject]:
+    """The objects, marked where several files define the same one, as for several clusters or tests."""
+    all_of = list(objects)
+    files: dict[tuple[str, ...], set[str]] = {}
+    for one in all_of:
+        files.setdefault(_identity(one), set()).add(posixpath.normpath(one.file.replace("\\", "/")))
+    return [replace(one, variant=True) if len(files[_identity(one)]) > 1 else one for one in all_of]
+
+
+def _identity(one: ManifestObject) -> tuple[str, ...]:
+    return one.kind, one.group, one.namespace, one.name
+
+
 def governs(rule: ManifestObject, one: ManifestObject) -> bool:
     """Whether a LimitRange or ResourceQuota is of the namespace of another object in the same namespace.
 
     Where both give it, in any file. Else, as the namespace is then chosen at deployment, only beside it: in
-    the same file, kustomization or Helm release, or in a file of the same directory or one below.
+    the same file, kustomization or Helm release, or in a file of the same directory or one below. Of a rule
+    that several files define one only is there, so it also counts beside it only.
     """
     if rule.namespace and one.namespace:
-        return rule.namespace == one.namespace
+        if rule.namespace != one.namespace:
+            return False
+        if not rule.variant:
+            return True
     if _apart(rule, one):
         return False
     together = bool(rule.kustomization) and rule.kustomization == one.kustomization

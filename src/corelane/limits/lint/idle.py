@@ -37,6 +37,8 @@ _SILENCED: Final = re.compile(r"&>\s*/dev/null|\d?>\s*/dev/null|\d?>&\d")
 _COMMENTS: Final = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _LOOP: Final = re.compile(r"\b(?:while|until|for|do)\b")
 _PAUSE: Final = re.compile(r"(?:^|/)pause(?:-[a-z0-9]+)?(?:[:@][^/]*)?$")
+_AGNHOST: Final = re.compile(r"(?:^|/)agnhost(?:[:@][^/]*)?$")
+"""Kubernetes' image for tests, whose first argument names what it does."""
 _SLEEP_IMAGE: Final = re.compile(r"(?:^|/)sleep(?:[:@][^/]*)?$")
 _DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?[smhd]?|infinity|\$[\w{}()]+)")
 _INITS: Final = frozenset({"tini", "dumb-init"})
@@ -67,6 +69,8 @@ def only_waits(node: Located) -> bool:
     command = _unwrapped([text(word) for part in ("command", "args") for word in items(node, part)])
     if not items(node, "command") and _SLEEP_IMAGE.search(text(node, "image")):
         return all(_DURATION.fullmatch(word) for word in command)
+    if command == ["pause"] and _AGNHOST.search(text(node, "image")):
+        return True
     if not command:
         return _PAUSE.search(text(node, "image")) is not None
     return _sleeps(_script(command) or " ".join(command))

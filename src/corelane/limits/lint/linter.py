@@ -50,6 +50,8 @@ class FileFault:
     line: int
     column: int
     message: str
+    helm: bool = False
+    """Whether it is a template of Helm."""
 
     def __str__(self) -> str:
         where = f":{self.line}:{self.column}" if self.line else ""
@@ -99,7 +101,8 @@ def lint(texts: Mapping[str, str], policy: Policy) -> LintReport:
                     made = manifests.objects(patch.root, file, custom=custom)
                     objects += (replace(one, partial=True) for one in made if one.pod)
     named = bundles.kustomized(roots)
-    objects = injectors.marked((bundles.placed(one, named) for one in objects), policy.sidecar_injectors)
+    placed = bundles.with_variants(bundles.placed(one, named) for one in objects)
+    objects = injectors.marked(placed, policy.sidecar_injectors)
     skipped.update(one.kind for one in objects if one.pod is None and one.kind not in _BESIDE)
     comments = {file: Ignores(read_ignores(content, _KNOWN)) for file, content in texts.items()}
     return _report(objects, faults, skipped, comments, policy)
@@ -108,12 +111,19 @@ def lint(texts: Mapping[str, str], policy: Policy) -> LintReport:
 def _readable(
     file: str, documents: Iterable[YAMLDocument | YAMLFault], faults: list[FileFault]
 ) -> Iterator[YAMLDocument]:
-    """The documents; what cannot be read goes to `faults`."""
+    """The documents; what cannot be read goes to `faults`, once for all templates of a file."""
+    templates: list[YAMLFault] = []
     for one in documents:
-        if isinstance(one, YAMLFault):
-            faults.append(FileFault(file, one.line, one.column, one.message))
-        else:
+        if not isinstance(one, YAMLFault):
             yield one
+        elif one.template:
+            templates.append(one)
+        else:
+            faults.append(FileFault(file, one.line, one.column, one.message))
+    if templates:
+        first, count = templates[0], len(templates)
+        message = first.message + (f" ({count} documents)" if count > 1 else "")
+        faults.append(FileFault(file, first.line, first.column, message, first.helm))
 
 
 def _report(

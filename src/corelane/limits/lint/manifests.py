@@ -106,6 +106,8 @@ class ManifestObject:
     """Whether it is a patch: what it lacks stands in another object."""
     kustomization: str = ""
     """The kustomization that lists its file as a resource."""
+    variant: bool = False
+    """Whether several files define it: they are not deployed together."""
 
     @property
     def batch(self) -> bool:

@@ -49,6 +49,10 @@ class YAMLFault:
     line: int
     column: int
     message: str
+    template: bool = False
+    """Whether it is a template that was not rendered."""
+    helm: bool = False
+    """Whether that is one of Helm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,8 @@ def _explained(error: _Broken, chunk: str, first_line: int, content: str) -> YAM
     before = chunk[: template.start()]
     column = template.start() - (before.rfind("\n") + 1) + 1
     line = chunk[template.start() :].partition("\n")[0]
-    return YAMLFault(first_line + before.count("\n"), column, unrendered.reason(content, line))
+    message, helm = unrendered.reason(content, line), unrendered.is_helms(content)
+    return YAMLFault(first_line + before.count("\n"), column, message, template=True, helm=helm)
 
 
 def _as_yaml(chunk: str) -> str:

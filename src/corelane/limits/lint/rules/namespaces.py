@@ -67,6 +67,8 @@ def _receiving(context: PodContext) -> Iterator[tuple[ManifestObject, ManifestCo
     for other in chain.from_iterable(context.others.values()):
         there = replace(context, object=other)
         for container in containers(there):
+            if container.waits:
+                continue
             found = effective(there, container.resources, "cpu")
             if found.origin == context.object.name and found.limit and not exclusive_cpus(there, container):
                 yield other, container, found.limit_milli
@@ -90,7 +92,7 @@ def _range_limits(context: PodContext) -> Iterator[Remark]:
         return
     for container in containers(context):
         found = effective(context, container.resources, "cpu")
-        if not found.origin or not found.limit or exclusive_cpus(context, container):
+        if not found.origin or not found.limit or container.waits or exclusive_cpus(context, container):
             continue
         cost = cost_of(context, found.limit_milli, 1 if found.limit_milli < 1000 else _SHOWN)
         yield Remark(
