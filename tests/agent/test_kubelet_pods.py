@@ -405,3 +405,19 @@ def test_a_container_in_its_place_is_not_announced_as_pinned_while_another_is_th
     world.settle()
     assert own.cpus == cpus("1-2")
     assert world.conditions["x"].holds
+
+
+def test_a_pod_that_lost_all_its_exclusive_cpus_is_not_pinned_until_they_are_back():
+    world = running(bound_pod("x", ("a", APP, 2000)), cpus=4)
+    assert world.conditions["x"].holds
+    world.promised.clear()  # the CPUs go, and the container has to move
+    world.container("x").escaped = True
+    world.feed(events.MachineChanged(machine=world.machine.restricted(0b1001), **world.times()))
+    world.settle()
+    condition = world.conditions["x"]
+    assert (condition.holds, condition.reason) == (False, "CPUsLost")
+    assert condition.message == "a: 0 of 2 exclusive CPUs left, runs in the shared pool"
+    world.container("x").escaped = True
+    world.feed(events.MachineChanged(machine=world.machine, **world.times()))
+    world.settle()
+    assert world.conditions["x"].holds

@@ -629,6 +629,38 @@ def test_cpus_removed_by_hotplug_move_containers_to_the_remaining_ones():
     assert world.container("x", "a").cpus == CPUSet.parse("1")
 
 
+def pinned(world, uid):
+    return conditions(world, uid)["corelane.io/Pinned"]
+
+
+def test_a_pod_that_lost_exclusive_cpus_is_not_pinned_until_they_are_back():
+    world = running(plan("x", ("a", APP, 3000)))
+    assert pinned(world, "x")["status"] == "True"
+    for cpus, text in (
+        (0b0011, "a: 1 of 3 exclusive CPUs left"),
+        (0b0001, "a: 0 of 3 exclusive CPUs left, runs in the shared pool"),
+    ):
+        world.feed(events.MachineChanged(machine=world.machine.restricted(cpus), **world.times()))
+        world.settle()
+        condition = pinned(world, "x")
+        assert (condition["status"], condition["reason"]) == ("False", "CPUsLost")
+        assert condition["message"] == text
+    world.feed(events.MachineChanged(machine=world.machine, **world.times()))
+    world.settle()
+    assert pinned(world, "x")["status"] == "True"
+
+
+def test_a_pod_that_lost_its_exclusive_cpus_before_a_restart_is_not_pinned(monkeypatch):
+    world = running(plan("x", ("a", APP, 1000)))
+    less = world.machine.restricted(0b0001)
+    world.feed(events.MachineChanged(machine=less, **world.times()))
+    world.settle()
+    monkeypatch.setattr(world, "machine", less)
+    world.boot()
+    world.settle()
+    assert pinned(world, "x")["reason"] == "CPUsLost"
+
+
 @pytest.mark.parametrize("code", [128, None])
 def test_a_failed_start_is_reported_and_retried(code):
     world = World(cpus=4)

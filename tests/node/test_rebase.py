@@ -3,6 +3,8 @@ from dataclasses import replace
 import pytest
 
 from corelane import node
+from corelane.node.recovery.shortfall import exclusive_shortfall
+from corelane.node.recovery.unplaced import keep_in_pool
 from corelane.workload import PlacementSpec, PodQOS
 from support.node_asks import DUAL, LAPTOP, SINGLE, container, cpus, pod, without
 
@@ -150,3 +152,50 @@ def test_cpus_withheld_from_pods_stay_with_their_containers_and_are_named():
     assert (state.exclusive, state.shared_pool) == (before.exclusive, before.shared_pool)
     (text,) = problems
     assert text == "CPUs 1,5 are withheld from pods, but allocated exclusively: in use until the pods end"
+
+
+GUARANTEED = pod("a", container("x", 2000), container("y", 500))
+LABELLED = replace(
+    pod("a", container("x", 1500), container("y", 500)), placement_spec=PlacementSpec(qos=PodQOS.LSE)
+)
+
+
+@pytest.mark.parametrize(
+    ("policy", "request_", "some", "none"),
+    [
+        ("static", GUARANTEED, {"x": (2, 1)}, {"x": (2, 0)}),
+        ("pools", GUARANTEED, {"x": (2, 1)}, {"x": (2, 0)}),
+        ("pools", LABELLED, {"x": (2, 1), "y": (2, 1)}, {"x": (2, 0), "y": (2, 0)}),
+        ("static", pod("a", container("x", 500)), {}, {}),
+        ("pools", replace(GUARANTEED, placement_spec=PlacementSpec(qos=PodQOS.LS)), {}, {}),
+    ],
+)
+def test_the_shortfall_of_exclusive_cpus_is_that_of_admission(policy, request_, some, none):
+    config = node.NodeConfig(policy=policy)
+    state = after(request_, config=config)
+    assert exclusive_shortfall(state, request_) == {}
+    lost = list(state.exclusive) or [1, 2]
+    for gone, expected in ((lost[:1], some), (lost, none)):
+        less, _ = rebased(state, without(LAPTOP, ",".join(map(str, gone))))
+        assert exclusive_shortfall(less, request_) == expected
+        back, _ = rebased(less, LAPTOP)
+        assert (exclusive_shortfall(back, request_) == {}) == (back.exclusive == state.exclusive)
+
+
+def test_a_cpu_given_up_for_the_pool_is_part_of_the_shortfall():
+    state = after(pod("a", container("x", 2000)))
+    request = pod("a", container("x", 2000))
+    less, problems = rebased(state, LAPTOP.restricted(state.exclusive.mask))
+    assert "moved to the shared pool" in problems[0]
+    assert exclusive_shortfall(less, request) == {"x": (2, 1)}
+
+
+def test_pods_under_other_settings_or_without_admission_have_no_shortfall():
+    request = pod("a", container("x", 2000))
+    state = after(request)
+    assert exclusive_shortfall(node.new(LAPTOP), request) == {}
+    assert exclusive_shortfall(keep_in_pool(node.new(LAPTOP), request), request) == {}
+    assert exclusive_shortfall(rebased(state, LAPTOP, node.NodeConfig(policy="none"))[0], request) == {}
+    pools = node.NodeConfig(policy="pools", pools=node.PoolOptions(guaranteed_default=PodQOS.LS))
+    in_pool = after(request, config=pools)
+    assert exclusive_shortfall(rebased(in_pool, LAPTOP, node.NodeConfig(policy="pools"))[0], request) == {}

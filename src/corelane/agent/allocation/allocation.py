@@ -24,6 +24,7 @@ from corelane.agent.allocation.resources import ResourcePolicy
 from corelane.cpuset import CPUSet
 from corelane.node import Decision, NodeState, Phase, Sharing, mark, release, started
 from corelane.node.recovery.other_instances import OTHERS
+from corelane.node.recovery.shortfall import exclusive_shortfall
 from corelane.node.recovery.takeover import pinned
 from corelane.node.recovery.unplaced import keep_in_pool, keep_where_it_runs, left_in_place
 from corelane.runtime.base import KEEP, ObservedResources, ResourceUpdate
@@ -109,6 +110,7 @@ class Allocation:
         self.ledger, result = admission.admit_pod(self.ledger, pod)
         pod.admitted = result.refusal is None
         self.outbox.touch(pod.uid)
+        self._note_shortfall(pod)
         if pod.admitted:
             self.recorder.admitted(pod, result)
             update = admission.annotation_update(self.ledger, pod.pod.request, result)
@@ -357,6 +359,14 @@ class Allocation:
         """Record a changed ledger; a container that has exclusive CPUs again is still in the shared pool."""
         cpu_moves.note_exclusive_again(self._runs.values(), self.ledger, ledger)
         self.ledger = ledger
+        for pod in self.pods.values():
+            self._note_shortfall(pod)
+
+    def _note_shortfall(self, pod: PodCPUs) -> None:
+        shortfall = exclusive_shortfall(self.ledger, pod.pod.request)
+        if shortfall != pod.shortfall:
+            pod.shortfall = shortfall
+            self.outbox.touch(pod.uid)
 
     def _requests(self) -> list[PodRequest]:
         return [pod.pod.request for pod in self.pods.values() if pod.present]

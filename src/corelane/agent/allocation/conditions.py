@@ -10,7 +10,18 @@ def pinned_condition(pod: PodCPUs) -> tuple[str, str]:
     if pod.unplaced is not None:
         where = "left where it runs" if pod.unmanaged else "runs in the shared pool"
         return pod.unplaced.reason, f"{where}: {pod.unplaced.message}"
-    return unconfirmed(pod.runs)
+    return lost(pod) or unconfirmed(pod.runs)
+
+
+def lost(pod: PodCPUs) -> tuple[str, str] | None:
+    """Return reason and message if running containers have fewer exclusive CPUs than at their admission."""
+    running = {run.container for run in pod.runs}
+    texts = [
+        f"{name}: {now} of {admitted} exclusive CPUs left{'' if now else ', runs in the shared pool'}"
+        for name, (admitted, now) in pod.shortfall.items()
+        if name in running
+    ]
+    return ("CPUsLost", "; ".join(texts)) if texts else None
 
 
 def unconfirmed(runs: Iterable[RunCPUs]) -> tuple[str, str]:

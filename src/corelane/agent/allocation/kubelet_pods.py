@@ -293,14 +293,15 @@ class KubeletPods:
         self.allocation.reporter.waiting(pod.pod, run.container, own)
 
     def _publish_conditions(self, at: float) -> None:
-        """Publish the condition of pods that have, or should have, exclusive CPUs."""
+        """Publish the condition of pods that have, should have, or had exclusive CPUs."""
         for uid in self.allocation.outbox.take_touched():
             pod = self.allocation.pods.get(uid)
             if pod is None or not pod.present or not pod.live:
                 continue
             exclusive = any(entry.exclusive for entry in self.ledger.of_pod(uid))
             condition = pinned_condition(pod)
-            if (exclusive or pod.unplaced) and condition != pod.condition:
+            concerned = exclusive or pod.unplaced or pod.shortfall or pod.condition
+            if concerned and condition != pod.condition:
                 pod.condition = condition
                 reason, message = condition
                 order = PublishCondition(uid, not reason, reason or "Confirmed", message, at)

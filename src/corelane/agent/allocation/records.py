@@ -1,6 +1,6 @@
 """Records of the CPUs of pods and of their containers' runs: allocated, ordered, applied, and read back."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -72,7 +72,8 @@ class PodCPUs:
 
     `present`: the API server has the pod. `admitted`: the ledger has it. `unplaced`: why no admission placed
     it; then it runs in its pool, or it is `unmanaged`: it ran elsewhere before, its containers are left
-    unchanged, and the ledger holds their CPUs.
+    unchanged, and the ledger holds their CPUs. `shortfall`: container to the numbers of exclusive CPUs at its
+    admission and now, where these are fewer.
     """
 
     pod: BoundPod
@@ -80,6 +81,7 @@ class PodCPUs:
     admitted: bool = False
     unmanaged: bool = False
     unplaced: StatusReason | None = None
+    shortfall: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     runs: list[RunCPUs] = field(default_factory=list)
     condition: tuple[str, str] | None = None
     """Reason and message of the condition `corelane.io/Pinned`, as last published."""

@@ -7,7 +7,7 @@ container is started and ready as soon as it runs.
 from dataclasses import dataclass
 from typing import Any, Final
 
-from corelane.agent.allocation.conditions import unconfirmed
+from corelane.agent.allocation.conditions import lost, unconfirmed
 from corelane.agent.lifecycle import pod_steps
 from corelane.agent.lifecycle.records import (
     INIT_KINDS,
@@ -86,8 +86,8 @@ def _conditions(pod: PodRecord, at: float, host: PodHost) -> list[dict[str, Any]
 
 
 def _unconfirmed(pod: PodRecord) -> tuple[str, str]:
-    """Return reason and message if a container's CPUs are not confirmed, in the order of the spec."""
-    return unconfirmed(c.cpus for c in pod.containers.values() if c.cpus is not None)
+    """Return reason and message if a container's CPUs are lost or not confirmed, in the order of the spec."""
+    return lost(pod.cpus) or unconfirmed(c.cpus for c in pod.containers.values() if c.cpus is not None)
 
 
 def _readiness(pod: PodRecord, unready: list[str]) -> tuple[str, str]:
