@@ -16,6 +16,7 @@ from corelane.kube.storage import (
     VolumeAttachment,
 )
 from corelane.kube.volumes import class_of
+from corelane.scheduler.cache.storage_capacity import Capacity
 from corelane.scheduler.cache.volume_uses import VolumeUses
 
 _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -46,7 +47,7 @@ class ClusterObjects:
         """Claims for which a binding under way has a volume made for a node, with the claim's version."""
         self._volumes_of_class: dict[str, dict[str, PersistentVolume]] = {}
         self._claims_of_volume: dict[str, set[Key]] = {}
-        self._capacities_of_class: dict[str, dict[Key, CSIStorageCapacity]] = {}
+        self._capacities_of_class: dict[str, dict[Key, Capacity]] = {}
         self._class_of_capacity: dict[Key, str] = {}
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
@@ -114,7 +115,7 @@ class ClusterObjects:
             del self._capacities_of_class[old][key]
         if new is not None:
             self._class_of_capacity[key] = new.storage_class_name
-            self._capacities_of_class.setdefault(new.storage_class_name, {})[key] = new
+            self._capacities_of_class.setdefault(new.storage_class_name, {})[key] = Capacity.of(new)
 
     def put_attachment(self, name: str, new: VolumeAttachment | None) -> None:
         self.uses.attachment_changed(name, new)
@@ -162,7 +163,7 @@ class ClusterObjects:
     def volumes_of_class(self, name: str) -> Mapping[str, PersistentVolume]:
         return self._volumes_of_class.get(name, {})
 
-    def capacities_of_class(self, name: str) -> Iterable[CSIStorageCapacity]:
+    def capacities_of_class(self, name: str) -> Iterable[Capacity]:
         """Return what drivers publish about free storage of a class."""
         return self._capacities_of_class.get(name, {}).values()
 

@@ -5,19 +5,16 @@ Upstream: `hasEnoughCapacity` of kube-scheduler's volumebinding. Drivers count a
 """
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
-from corelane import quantity
-from corelane.kube.meta import WireQuantity
-from corelane.kube.storage import CSIStorageCapacity, PersistentVolumeClaim
+from corelane.kube.storage import PersistentVolumeClaim
 from corelane.kube.volumes import class_of
-from corelane.quantity import QuantityError
 from corelane.scheduler.cache.columns import Columns, Mask, Rows
-from corelane.scheduler.cache.label_rules import Rules, holds, rules_of
+from corelane.scheduler.cache.label_rules import Rules, holds
 from corelane.scheduler.cache.objects import ClusterObjects
+from corelane.scheduler.cache.storage_capacity import amount
 from corelane.workload.selectors import LabelRequirement, Operator
 
 _STORAGE: Final = "storage"
@@ -26,14 +23,12 @@ _STORAGE: Final = "storage"
 class FreeStorage:
     """Where a volume of a claim's size can be made: on nodes that reach one of these capacities."""
 
-    def __init__(self, capacities: Iterable[CSIStorageCapacity]) -> None:
+    def __init__(self, capacities: Iterable[Rules]) -> None:
+        """`capacities` are what the labels of their nodes must be."""
         self._by_label: dict[str, set[str]] = {}
         """Values of a label, one of which is all that a node must have."""
         self._others: set[Rules] = set()
-        for one in capacities:
-            rules = _rules(one)
-            if rules is None:
-                continue
+        for rules in capacities:
             if len(rules) == 1 and rules[0].operator is Operator.IN:
                 self._by_label.setdefault(rules[0].key, set()).update(rules[0].values)
             else:
@@ -69,30 +64,11 @@ def free_storage(claim: PersistentVolumeClaim, objects: ClusterObjects) -> FreeS
         return None
     size = amount(asked) or 0
     listed = objects.capacities_of_class(storage.metadata.name)
-    return FreeStorage(one for one in listed if (most := largest(one)) is not None and most >= size)
-
-
-def largest(capacity: CSIStorageCapacity) -> int | None:
-    """Return the size of the largest volume that can be made, in bytes; None where nothing is said of it."""
-    size = capacity.maximum_volume_size
-    return amount(capacity.capacity if size is None else size)
-
-
-@lru_cache(4096)
-def amount(wire: WireQuantity | None) -> int | None:
-    """Return bytes; None for an absent or invalid amount."""
-    try:
-        return None if wire is None else quantity.value(str(wire))
-    except QuantityError:
-        return None
-
-
-def _rules(capacity: CSIStorageCapacity) -> Rules | None:
-    """Return what a node's labels must be; None where no node has access, or the selector is invalid."""
-    try:
-        return rules_of(capacity.node_topology)
-    except ValueError:
-        return None
+    return FreeStorage(
+        one.rules
+        for one in listed
+        if one.rules is not None and one.largest is not None and one.largest >= size
+    )
 
 
 def _table(rule: LabelRequirement, columns: Columns) -> Mask:

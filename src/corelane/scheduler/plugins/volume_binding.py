@@ -17,12 +17,12 @@ from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.objects import ClusterObjects
 from corelane.scheduler.cache.pod_volumes import pod_claims
 from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cache.storage_capacity import largest
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
 from corelane.scheduler.framework.plugin import SKIP, Cycle, NodeReason, Rejection, Scope, Skip
 from corelane.scheduler.instructions import PreBindWork
 from corelane.scheduler.plugins import volume_rows
 from corelane.scheduler.plugins.pod_claims import names_claim, not_watched, unusable
-from corelane.scheduler.plugins.storage_capacity import largest
 from corelane.scheduler.plugins.volume_binder import VolumeWork, bind_volumes
 from corelane.scheduler.plugins.volume_matching import (
     ClaimOffers,
