@@ -25,7 +25,7 @@ MEMORY = {"memory": "1Gi"}
 @pytest.fixture(autouse=True)
 def _little_effort(monkeypatch):
     for name in ("FULL", "QUICK"):
-        monkeypatch.setattr(fitting, name, Effort(32, 8, 8, 1))
+        monkeypatch.setattr(fitting, name, Effort(8, 4, 4, 1))
 
 
 def run(*args: object) -> Result:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.limits.advice import judgement, starvation
+from corelane.limits.advice import fitting, judgement, starvation
 from corelane.limits.advice.consequences import RiskLevel
+from corelane.limits.advice.inference import Effort
 from corelane.limits.advice.judgement import Answer
 from corelane.limits.advice.options import OptionKind
 from corelane.limits.advice.subjects import NodeOccupancy, NodePod, Subject
@@ -24,6 +25,12 @@ WEB = Subject("Deployment", "shop", "web", "app", request=100)
 BATCH = "/sys/fs/cgroup/cpu/kubepods/burstable/pod11111111-2222-3333-4444-555555555555"
 UID = "11111111-2222-3333-4444-555555555555"
 V1 = staticmethod(lambda shares: shares)
+
+
+@pytest.fixture(autouse=True)
+def _little_effort(monkeypatch):
+    for name in ("FULL", "QUICK"):
+        monkeypatch.setattr(fitting, name, Effort(8, 4, 4, 1))
 
 
 def beside(own: int = 102, active: int = 922, used: float = 900.0) -> Competition:
