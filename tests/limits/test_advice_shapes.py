@@ -19,7 +19,7 @@ from corelane.limits.measure.requests import RequestLog
 from corelane.limits.measure.throttling import Latency, Measurement, Rates
 
 SECONDS = 10.0
-SMALL = Effort(64, 16, 16, 1)
+SMALL = Effort(32, 10, 10, 1)
 LOADS = {
     "requests": Shape(LoadShape.REQUESTS, 2, 2, 5.0, 0.4, per_second=40.0),
     "batches": Shape(LoadShape.REQUESTS, 2, 2, 4.0, 0.4, per_second=50.0, batch=12, variation=0.4),
@@ -261,12 +261,13 @@ def test_recorded_requests_come_again_in_every_forecast():
     st.floats(0.1, 5000),
     st.floats(0, 5000),
     st.floats(0, 1),
-    st.sampled_from([None, 0.5, 20.0, 3000.0]),
+    st.sampled_from([None, 0.5, 20.0, 300.0]),
     st.sampled_from([0, 1, 2, 64]),
     st.sampled_from([None, 1, 12]),
     st.booleans(),
 )
 @example(1592.0, 0.0, 0.0, 0.5, 0, 12, False)
+@example(100.0, 0.0, 0.0, 3000.0, 1, 1, False)
 @settings(max_examples=6, deadline=None)
 def test_every_drawn_shape_can_be_simulated(used, throttled, part, requests, cpus, threads, contended):
     observed = Observed(
