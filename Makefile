@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # CI installs exactly what is locked; people get the newest that fits the lower bounds.
 CONSTRAINTS ?= $(if $(CI),-c requirements.lock)
 # More than cores: tests of real processes wait more than they compute.
-WORKERS ?= 3
+WORKERS ?= 4
 # Tests start hundreds of Pythons, which would compile corelane each time.
 unexport PYTHONDONTWRITEBYTECODE
 # A worker runs neighbouring tests, so what a module starts is started once; the last ones are shared out.
