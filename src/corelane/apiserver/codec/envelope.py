@@ -84,7 +84,7 @@ def read(kind: ServedKind, body: bytes, content_type: str) -> Object:
     tree = {} if tree is None else tree
     try:
         if not isinstance(tree, dict):
-            raise ReadError(f"json: cannot unmarshal {decoding.json_type(tree)} into {_TYPE_META}")
+            raise ReadError(_not_an_object(tree))
         for name in ("apiVersion", "kind"):
             _text(tree, name)
     except ReadError as error:
@@ -93,6 +93,15 @@ def read(kind: ServedKind, body: bytes, content_type: str) -> Object:
     if said.count("/") > 1:
         raise _unrecognized(kind, f"unexpected GroupVersion string: {said}", body)
     return tree
+
+
+def not_an_object(value: Any) -> str:
+    """Why a value is no object of any kind, in upstream's words."""
+    return f"{_UNPARSED}{_not_an_object(value)}"
+
+
+def _not_an_object(value: Any) -> str:
+    return f"json: cannot unmarshal {decoding.json_type(value)} into {_TYPE_META}"
 
 
 def _note_repeated_keys(body: bytes, field_validation: str, notes: StrictNotes) -> None:

@@ -236,8 +236,9 @@ async def delete(call: Call) -> web.Response:
 
 async def delete_collection(call: Call) -> web.Response:
     view = call.view()
-    options = await calls.delete_options(call)
     asked = api_requests.list_options(call.query, watch=False)
+    listing.check_selectable(call.kind, call.target.version, asked.selection)
+    options = await calls.delete_options(call)
     call.backend.store.settle()
     page = listing.page(call.backend, call.target, replace(asked, limit=0))
     for start in range(0, len(page.records), _DELETES_AT_ONCE):

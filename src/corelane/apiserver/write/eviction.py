@@ -41,6 +41,10 @@ def evict(backend: Backend, target: Target, eviction: Object, options: WriteOpti
     asked = eviction.get("deleteOptions") or {}
     if asked.get(_UNREAD):
         raise _unreadable(target.name)
+    if options.dry_run and asked.get("dryRun") and asked["dryRun"] != ["All"]:
+        body = " ".join(asked["dryRun"])
+        why = f"Non-matching dry-run options in request and content: [All] and [{body}]"
+        raise status_errors.internal(why)
     how, fault = _options(asked)
     how = replace(how, dry_run=how.dry_run or options.dry_run)
     pods = replace(target, subresource="")

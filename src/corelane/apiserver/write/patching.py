@@ -53,7 +53,7 @@ def apply(
     if media_type == JSON_PATCH:
         patch = _json_patch if field_validation != "Ignore" else _unvalidated_json_patch
     elif media_type == MERGE_PATCH:
-        patch = _merge_patch
+        patch = _merge_patch if field_validation != "Ignore" else _unvalidated_merge_patch
     else:
         known = (JSON_PATCH, MERGE_PATCH, *(() if kind.custom else (STRATEGIC_PATCH,)), APPLY_PATCH)
         raise status_errors.unsupported_media_type(known)
@@ -115,6 +115,17 @@ def _merge_patch(current: Object, body: bytes, notes: StrictNotes) -> Any:
     _check_map(patch, "error decoding patch: ")
     custom_resources.note_repeats(patch, "", notes)
     return merged(current, patch)
+
+
+def _unvalidated_merge_patch(current: Object, body: bytes, notes: StrictNotes) -> Any:
+    """As upstream's library merges: a list takes the object's place, and is refused as no object."""
+    try:
+        patch = json_reading.read_json(body)
+    except ReadError:
+        patch = None
+    if not isinstance(patch, dict | list):
+        raise status_errors.bad_request("Invalid JSON Patch")
+    return merged(current, patch) if isinstance(patch, dict) else _without_nulls(patch)
 
 
 def merged(original: Any, patch: Any) -> Any:
@@ -203,10 +214,7 @@ def _read_back(
     version = _version(current)
     try:
         if not isinstance(patched, dict):
-            found = decoding.json_type(patched)
-            raise status_errors.bad_request(
-                f"json: cannot unmarshal {found} into Go value of type v1.{kind.kind}"
-            )
+            raise status_errors.bad_request(envelope.not_an_object(patched))
         if not kind.custom:
             _check_type(kind, version, patched)
         obj, found_strict = envelope.shaped(kind, version, patched, field_validation="Warn")

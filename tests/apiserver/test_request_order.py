@@ -1,0 +1,146 @@
+"""Which of several faults of one request is reported: after k8s.io/apiserver's handlers and registries."""
+
+import pytest
+
+from support.apiserver import CONFIG_MAPS, MERGE, PODS, config_map, pod, served
+
+TYPE_META = (
+    'Go value of type struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
+    'Kind string "json:\\"kind,omitempty\\"" }'
+)
+
+
+def eviction(**options):
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "p"},
+        **({"deleteOptions": options} if options else {}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "gone"),
+    [
+        ("", {}, True),
+        ("", {"dryRun": []}, True),
+        ("?dryRun=All", {}, False),
+        ("?dryRun=All", {"dryRun": []}, False),
+        ("", {"dryRun": ["All"]}, False),
+        ("?dryRun=All", {"dryRun": ["All"]}, False),
+    ],
+)
+def test_an_eviction_is_a_dry_run_if_query_or_body_says_so(query, body, gone):
+    @served
+    async def scenario(api):
+        await api.made(PODS, pod())
+        answer = await api("POST", f"{PODS}/p/eviction{query}", eviction(**body))
+        assert answer.status == 201
+        left = await api.get(f"{PODS}/p")
+        assert (left.status == 404 or "deletionTimestamp" in left.body["metadata"]) == gone
+
+    scenario()
+
+
+@pytest.mark.parametrize(("asked", "shown"), [(["x"], "[x]"), (["All", "All"], "[All All]")])
+def test_dry_runs_of_query_and_body_that_differ_are_refused(asked, shown):
+    @served
+    async def scenario(api):
+        await api.made(PODS, pod())
+        answer = await api("POST", f"{PODS}/p/eviction?dryRun=All", eviction(dryRun=asked))
+        assert answer.status == 500
+        assert answer.body["message"] == (
+            f"Non-matching dry-run options in request and content: [All] and {shown}"
+        )
+        assert "reason" not in answer.body
+        missing = await api("POST", f"{PODS}/none/eviction?dryRun=All", eviction(dryRun=asked))
+        assert missing.body["message"] == "name in URL does not match name in Eviction object"
+        assert (await api.get(f"{PODS}/p")).status == 200
+
+    scenario()
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("limit=x", 'strconv.ParseInt: parsing "x": invalid syntax'),
+        ("labelSelector=a=(", "unable to parse requirement"),
+        ("fieldSelector=spec.none=1", "is not a known field selector"),
+        (
+            "resourceVersionMatch=Exact",
+            "resourceVersionMatch is forbidden unless resourceVersion is provided",
+        ),
+    ],
+)
+def test_the_list_options_of_a_deleted_collection_are_read_before_its_body(query, message):
+    @served
+    async def scenario(api):
+        await api.made(CONFIG_MAPS, config_map())
+        headers = {"Content-Type": "application/json"}
+        for body in ("{", '{"propagationPolicy":"x"}', ""):
+            answer = await api("DELETE", f"{CONFIG_MAPS}?{query}", data=body, headers=headers)
+            listed = await api.get(f"{CONFIG_MAPS}?{query}")
+            assert message in answer.body["message"]
+            assert (answer.status, answer.body) == (listed.status, listed.body)
+        wrong = await api("DELETE", CONFIG_MAPS, data="{", headers=headers)
+        assert wrong.status == 400
+        assert (await api.get(f"{CONFIG_MAPS}/c")).status == 200
+
+    scenario()
+
+
+@pytest.mark.parametrize(
+    ("patch", "shown"),
+    [("[1,2]", "[1,2]"), ("[]", "[]"), ('[{"b":null,"a":1},null]', '[{\\"a\\":1},null]')],
+)
+def test_a_list_as_an_unvalidated_merge_patch_takes_the_objects_place_and_is_refused(patch, shown):
+    @served
+    async def scenario(api):
+        await api.made(CONFIG_MAPS, config_map())
+        path = f"{CONFIG_MAPS}/c?fieldValidation=Ignore"
+        answer = await api("PATCH", path, data=patch, headers=MERGE)
+        why = f"couldn't get version/kind; json parse error: json: cannot unmarshal array into {TYPE_META}"
+        assert answer.status == 422
+        assert answer.body["message"] == f' "" is invalid: patch: Invalid value: "{shown}": {why}'
+        assert answer.body["details"]["causes"][0]["field"] == "patch"
+
+    scenario()
+
+
+@pytest.mark.parametrize("patch", ["null", "5", '"x"', "true", "{", "[1", "x"])
+def test_other_unvalidated_merge_patches_that_are_no_object_are_no_patch(patch):
+    @served
+    async def scenario(api):
+        await api.made(CONFIG_MAPS, config_map())
+        path = f"{CONFIG_MAPS}/c?fieldValidation=Ignore"
+        answer = await api("PATCH", path, data=patch, headers=MERGE)
+        assert (answer.status, answer.body["message"]) == (400, "Invalid JSON Patch")
+
+    scenario()
+
+
+@pytest.mark.parametrize("validation", ["Warn", "Strict", ""])
+def test_a_validated_merge_patch_is_read_as_a_map_first(validation):
+    @served
+    async def scenario(api):
+        await api.made(CONFIG_MAPS, config_map())
+        path = f"{CONFIG_MAPS}/c?fieldValidation={validation}"
+        answer = await api("PATCH", path, data="[1]", headers=MERGE)
+        assert answer.status == 400
+        assert answer.body["message"] == (
+            "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"
+        )
+
+    scenario()
+
+
+def test_an_unvalidated_merge_patch_of_an_object_is_merged():
+    @served
+    async def scenario(api):
+        await api.made(CONFIG_MAPS, config_map(data={"a": "1", "b": "2"}))
+        path = f"{CONFIG_MAPS}/c?fieldValidation=Ignore"
+        answer = await api("PATCH", path, data='{"data":{"a":null,"c":"3"},"no":1}', headers=MERGE)
+        assert (answer.status, answer.body["data"]) == (200, {"b": "2", "c": "3"})
+        assert "Warning" not in answer.headers
+
+    scenario()
