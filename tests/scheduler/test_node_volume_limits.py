@@ -365,7 +365,7 @@ def test_a_rejection_says_driver_and_numbers() -> None:
     assert plugin.pre_filter(cycle) is None
     found = plugin.filter(cycle, made.node("n1"))
     assert found is not None and found.resolvable
-    expected = f"{FULL}: CSI driver {DISK}: 2 volumes on the node, 1 more requested, 2 allowed"
+    expected = f"{FULL}: CSI driver {DISK}: 2 of 2 volumes in use, 1 more requested"
     assert str(found.reasons[0]) == expected
 
 

@@ -56,7 +56,7 @@ _PHRASES: Final[Mapping[Code, str | Callable[..., str]]] = {
     Code.VOLUME_NOT_AVAILABLE: "node(s) didn't find available persistent volumes to bind",
     Code.STORAGE_INSUFFICIENT: "node(s) did not have enough free storage",
     Code.VOLUME_COUNT_EXCEEDED: "node(s) exceed max volume count",
-    Code.VOLUMES_OF_DRIVER: "CSI driver {0}: {1} volumes on the node, {2} more requested, {3} allowed",
+    Code.VOLUMES_OF_DRIVER: "CSI driver {0}: {1} of {3} volumes in use, {2} more requested",
     Code.VOLUME_NOT_COUNTED: "{0}",
     Code.CLAIM_LOOKED_UP: 'looking up PVC {0}: persistentvolumeclaim "{1}" not found',
     Code.VOLUME_MISSING: "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
