@@ -25,13 +25,15 @@ from corelane.kube.client import KubeClient
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
 from corelane.reasons import Code, Reason
-from corelane.scheduler import Scheduler
+from corelane.scheduler import Scheduler, profiles
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.daemon import extender as served
 from corelane.scheduler.daemon import extender_wire as wire
 from corelane.scheduler.daemon.extender import BindingOutcomes, ExtenderServer
-from corelane.scheduler.framework.plugin import Cycle, Rejection, Wait
+from corelane.scheduler.extender import beside_kube_scheduler
+from corelane.scheduler.framework import configuration
+from corelane.scheduler.framework.plugin import Cycle, Rejection, Scope, Wait
 from corelane.scheduler.plugins import default
 from support.certificates import Authority
 from support.scheduled_cluster import ScheduledCluster, assert_no_cpu_twice
@@ -424,3 +426,49 @@ def test_files_for_tls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         ))  # fmt: skip
     with pytest.raises(SettingsError, match="--client-ca-file: needs --tls-cert-file"):
         extender_tls(SchedulerOptions(client_ca_file=pair))
+
+
+@dataclass
+class Broken:
+    """A third party's plugin that fails at what it is asked."""
+
+    fails: bool = True
+    answer: Any = "high"
+    name = "Broken"
+    scope = Scope.CLUSTER
+
+    def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+        if self.fails:
+            raise KeyError("rack")
+        return None
+
+    def score(self, cycle: Cycle, node: NodeInfo) -> Any:
+        return self.answer
+
+
+def test_a_plugin_that_fails_is_named_in_the_answer() -> None:
+    plugin = Broken()
+
+    async def story(asked: Asked) -> None:
+        pod = await asked.pod("a")
+        why = "plugin Broken failed: KeyError: 'rack'"
+        assert (await asked.filter(pod, "n1"))["Error"].startswith(why)
+        assert why in await asked.bind(pod, "n1")
+        plugin.fails = False
+        answer = await asked.post("prioritize", {"Pod": pod, "Nodes": None, "NodeNames": ["n1"]}, 500)
+        assert answer["Error"] == "plugin Broken failed: score answered 'high'; use a finite number"
+        assert answer["Error"] in await asked.bind(pod, "n1")
+        plugin.answer = 1
+        assert await asked.bind(pod, "n1") == ""
+
+    run(story, plugin)  # type: ignore[arg-type]
+
+
+def test_kube_schedulers_own_plugins_are_left_to_it_in_a_profile_of_a_file_too() -> None:
+    head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    (of_file,) = configuration.parse(head, "s.yaml", profiles.offer({})).profiles
+    for profile in (of_file, default.profile()):
+        beside = beside_kube_scheduler(profile)
+        names = {plugin.name for plugin in (*beside.filters, *beside.reserves, *beside.pre_filters)}
+        assert not names & {"TaintToleration", "NodeVolumeLimits", "VolumeBinding", "NodeResourcesFit"}
+        assert "CPUPlacement" in names

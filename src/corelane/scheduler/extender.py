@@ -16,7 +16,7 @@ from corelane.scheduler.cache import hypothetical
 from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.framework.filtering import first_rejection
-from corelane.scheduler.framework.plugin import BEST, Cycle, Rejection
+from corelane.scheduler.framework.plugin import BEST, Cycle, Plugin, Rejection
 from corelane.scheduler.framework.profile import Profile
 
 HIGHEST: Final = 10
@@ -43,8 +43,13 @@ class Verdicts:
 
 def beside_kube_scheduler(profile: Profile) -> Profile:
     """Return the profile without the plugins that kube-scheduler has itself."""
-    kept = tuple(plugin for plugin in profile.plugins if plugin.name not in _OF_KUBE_SCHEDULER)
-    return replace(profile, name=f"{profile.name}/extender", plugins=kept)
+    points = {point: _own(plugins) for point, plugins in profile.points.items()}
+    name = f"{profile.name}/extender"
+    return replace(profile, name=name, plugins=_own(profile.plugins), points=points)
+
+
+def _own(plugins: Iterable[Plugin]) -> tuple[Plugin, ...]:
+    return tuple(plugin for plugin in plugins if plugin.name not in _OF_KUBE_SCHEDULER)
 
 
 class Extender:

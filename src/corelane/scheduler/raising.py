@@ -24,7 +24,9 @@ def _first_argument(code: CodeType) -> str:
 
 
 def described(plugin: str, error: Exception) -> str:
-    """Return what a plugin raised, and where."""
+    """Return what a plugin raised, and where; of a wrong answer, what it was."""
+    if isinstance(error, WrongAnswer | StateError):
+        return " ".join(f"plugin {plugin} failed: {error}".split())
     *_, (frame, line) = walk_tb(error.__traceback__)
     path = Path(frame.f_code.co_filename)
     text = " ".join(f"{type(error).__name__}: {error}".split())

@@ -20,6 +20,7 @@ from corelane.scheduler.daemon import extender_wire as wire
 from corelane.scheduler.daemon.extender_wire import BindArgs, ExtenderError
 from corelane.scheduler.decisions import DecisionReporter, Outcome
 from corelane.scheduler.extender import Extender
+from corelane.scheduler.raising import described, raised_by
 from corelane.scheduler.scheduler import Scheduler
 
 LARGEST_BODY: Final = 64 << 20
@@ -105,6 +106,13 @@ class ExtenderServer:
             except web.HTTPRequestEntityTooLarge:
                 why = f"body: more than {LARGEST_BODY >> 20} MiB; set nodeCacheCapable: true for the extender"
                 return _json({"Error": f"{request.path}: {why}"}, 413)
+            except Exception as error:
+                plugin = raised_by(error, self._extender(scheduler).profile)
+                if not plugin:
+                    raise
+                # Answers to Prioritize and Preempt have no place for an error.
+                status = 200 if handler in (self._filter, self._bind) else 500
+                return _json({"Error": described(plugin, error)}, status)
 
         return answer
 
