@@ -54,7 +54,7 @@ async def serving_tls(directory):
     server._store.settle()
     trusting = ssl.create_default_context(cafile=directory / "ca.crt")
     connector = aiohttp.TCPConnector(ssl=trusting, limit=0)
-    headers = {"Authorization": f"Bearer {TOKEN}"}
+    headers = {"Authorization": f"Bearer {TOKEN}", "Accept-Encoding": "identity"}
     try:
         async with aiohttp.ClientSession(server.url, connector=connector, headers=headers) as session:
             yield session
