@@ -63,6 +63,34 @@ def test_the_spread_is_that_of_its_runs_and_the_same_every_time():
         assert spread.cpus_used[path] == pytest.approx((0.2, 0.2), abs=0.012)
 
 
+def test_a_run_of_a_random_load_widens_the_spread_to_itself():
+    server = {"kind": "server", "threads": 2, "service": "5ms", "rate": 36}
+    scenario = nested()
+    pods = scenario_file.read(
+        {
+            "machine": {"cpus": 1},
+            "seconds": 20,
+            "pods": [{"name": "p", "containers": [{"name": "c", "limit": "200m", "workload": server}]}],
+        }
+    ).pods
+    scenario = replace(scenario, pods=pods, seconds=20)
+    outcomes = [run(scenario, seed) for seed in (1, 2)]
+    spread = phases.phase_spread(replace(scenario, seconds=0.3))
+    wide = spread.including(outcomes)
+    for path, stats in (
+        ("p", [one.pods["p"] for one in outcomes]),
+        ("p/c", [one.of("p/c").stat for one in outcomes]),
+    ):
+        values = [stat.throttled_ns / MS / 20 for stat in stats]
+        ends = spread.throttled_ms_per_second[path]
+        assert wide.throttled_ms_per_second[path] == (min(*values, *ends), max(*values, *ends))
+        assert wide.throttled_ms_per_second[path] != ends
+        used = [stat.usage_ns / MS / 20_000 for stat in stats]
+        least, greatest = wide.cpus_used[path]
+        assert least <= min(used) <= max(used) <= greatest
+    assert wide.including(outcomes) == wide
+
+
 def test_a_phase_in_the_scenario_fixes_it():
     assert phases.phase_spread(nested("10ms", "30ms")) is None
     fixed = [phases.at_phase(nested(phase="30ms"), number).pods[0] for number in range(phases.PHASES)]

@@ -118,7 +118,7 @@ def spread_note(columns: Sequence[StudyColumn]) -> str:
         return ""
     return (
         f"throttled ms/s in parentheses: least to greatest over {spread.phases} equally likely phases "
-        f"of pod and container periods (seed {spread.seed}, {spread.seconds:g} s each)"
+        f"of pod and container periods (seed {spread.seed}, {spread.seconds:g} s each), and the row itself"
     )
 
 

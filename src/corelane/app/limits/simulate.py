@@ -102,6 +102,7 @@ def _run(case: StudyCase, seconds: float | None, seeds: range, form: str) -> vie
         except ValueError as error:
             raise ScenarioError(f"{case.label}: {error}") from None
     spread = phase_spread(scenario, seeds[0]) if form != "svg" else None
+    spread = spread and spread.including(outcomes)
     return view.StudyColumn(case.label, outcomes, case.published, spread)
 
 

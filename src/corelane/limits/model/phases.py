@@ -4,7 +4,9 @@ A pod and its containers are refilled on grids of their own, whose relation is l
 so two starts of the same pod can be throttled for different times.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from corelane.limits.model.bandwidth import CPUStat
@@ -34,6 +36,21 @@ class PhaseSpread:
     seed: int
     throttled_ms_per_second: dict[str, tuple[float, float]]
     cpus_used: dict[str, tuple[float, float]]
+
+    def including(self, results: Iterable[SimulationResult]) -> PhaseSpread:
+        """Return the spread with further runs, of any length: under a random load these can lie outside."""
+        throttled, used = dict(self.throttled_ms_per_second), dict(self.cpus_used)
+        for result in results:
+            seconds = result.scenario.seconds
+            for path in throttled:
+                stat = result.pods[path] if path in result.pods else result.of(path).stat
+                throttled[path] = _widened(throttled[path], stat.throttled_ns / MS / seconds)
+                used[path] = _widened(used[path], stat.usage_ns / MS / 1000 / seconds)
+        return replace(self, throttled_ms_per_second=throttled, cpus_used=used)
+
+
+def _widened(ends: tuple[float, float], value: float) -> tuple[float, float]:
+    return min(ends[0], value), max(ends[1], value)
 
 
 def depends_on_phases(pod: ScenarioPod) -> bool:
