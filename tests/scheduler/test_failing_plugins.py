@@ -24,10 +24,12 @@ from corelane.scheduler.events import (
     PodChanged,
     PreBindFailed,
 )
-from corelane.scheduler.framework.plugin import NodeReason, NotNominated, Rejection, Scope, Wait
+from corelane.scheduler.framework.changes import ChangeKind
+from corelane.scheduler.framework.plugin import Depends, NodeReason, NotNominated, Rejection, Scope, Wait
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind, SetCondition
 from corelane.scheduler.plugins import default
+from corelane.scheduler.scheduler import Scheduler, SchedulerReporter
 from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 from support.pods import container, pod
@@ -41,7 +43,6 @@ RIGHT: dict[str, Any] = {
     "idle": False,
     "filter": None,
     "feasible": None,
-    "room": None,
     "rejections": None,
     "post_filter": NotNominated(""),
     "pre_score": None,
@@ -68,7 +69,6 @@ WRONG: dict[str, list[Any]] = {
         Rejection("Other", (NodeReason(Reason(Code.POD_INVALID, ([],))),)),  # type: ignore[arg-type]
     ],
     "feasible": [None, True, np.ones(99, np.bool_), np.array(["a"])],
-    "room": [None, np.ones(99, np.bool_)],
     "rejections": [5, ["no"], [("no", [0])], [(Rejection.of("Other", Reason(Code.PORTS_TAKEN)), [77])]],
     "post_filter": [None, "a", (1,)],
     "pre_score": ["x"],
@@ -105,7 +105,6 @@ def plugin_with(method: str, fail: Callable[[], Any]) -> Plugin:
         "unreserve": ["reserve"],
         "reserve": ["unreserve"],
         "feasible": ["filter"],
-        "room": ["filter"],
         "rejections": ["filter", "feasible"],
         "idle": ["pre_filter"],
         "pre_bind_work": ["pre_bind"],
@@ -127,7 +126,7 @@ def _method(name: str, *, fails: bool) -> Callable[..., Any]:
         if name == "filter" and self.broken and self.fail is _rejects:
             return Rejection.of("Other", Reason(Code.PORTS_TAKEN))
         match name:
-            case "feasible" | "room":
+            case "feasible":
                 return np.full(len(arguments[-1]), self.fail is not _rejects or not self.broken)
             case "scores":
                 return np.ones(len(arguments[-1]))
@@ -212,8 +211,6 @@ def test_the_scheduler_goes_on(method: str, what: str, fail: Callable[[], Any]) 
     if method in {"rejections", "post_filter"}:
         the_pod_fits_nowhere(method, fail)
         return
-    if method == "room":
-        return  # Of filters that depend on canonical states: as `feasible`.
     world = reach(method, fail)
     world.add("p")
     done = world.run()
@@ -292,6 +289,195 @@ def test_pods_whose_sort_key_fails_come_last_by_priority(answer: Any) -> None:
     assert order == ["good2", "good1", "bad2", "bad1"]
     assert len({(plugin, method) for plugin, method, _ in world.faults}) == 1
     assert len(world.faults) == 1
+
+
+class OfRows(Plugin):
+    """All forms of a Filter and a Score that look at one node; `failing` is the method that fails."""
+
+    scope = Scope.ROW
+    failing = ""
+
+    def _said(self, method: str, right: Any) -> Any:
+        return self.fail() if self.broken and method == self.failing else right
+
+    def filter(self, cycle: Any, node: Any) -> Any:
+        return self._said("filter", None)
+
+    def feasible(self, cycle: Any, columns: Any, rows: Any) -> Any:
+        return self._said("feasible", np.ones(len(rows), np.bool_))
+
+    def score(self, cycle: Any, node: Any) -> Any:
+        return self._said("score", 1.0)
+
+    def scores(self, cycle: Any, columns: Any, rows: Any) -> Any:
+        return self._said("scores", np.ones(len(rows)))
+
+
+class OfAmounts(OfRows):
+    depends = Depends.PODS
+
+    def passes_kind(self, cycle: Any, kind: Any) -> Any:
+        return self._said("passes_kind", True)
+
+    def score_of_kind(self, cycle: Any, kind: Any) -> Any:
+        return self._said("score_of_kind", 1.0)
+
+
+class OfStates(OfRows):
+    depends = Depends.CPUS
+    exact = False
+
+    def room(self, cycle: Any, columns: Any, rows: Any) -> Any:
+        return self._said("room", np.ones(len(rows), np.bool_))
+
+    def room_of_kind(self, cycle: Any, kind: Any) -> Any:
+        return self._said("room_of_kind", True)
+
+    def for_state(self, cycle: Any, rejection: Any) -> Any:
+        return self._said("for_state", False)
+
+
+def _without_truth() -> Any:
+    return np.ones(2)
+
+
+@pytest.mark.parametrize(
+    ("made", "method", "fail"),
+    [
+        *((OfAmounts, one, raising) for one in ("feasible", "scores", "passes_kind", "score_of_kind")),
+        (OfAmounts, "passes_kind", _without_truth),
+        (OfAmounts, "score_of_kind", lambda: "high"),
+        (OfAmounts, "scores", lambda: np.ones(99)),
+        *(
+            (OfStates, one, raising)
+            for one in ("feasible", "scores", "filter", "score", "room", "room_of_kind")
+        ),
+        (OfStates, "room", lambda: None),
+        (OfStates, "filter", lambda: "no"),
+        (OfStates, "score", lambda: None),
+    ],
+)
+def test_forms_over_rows_and_kinds_end_attempts_only(
+    made: type[OfRows], method: str, fail: Callable[[], Any]
+) -> None:
+    plugin = made(fail)
+    world = World(plugin)
+    if made is OfAmounts or method.startswith("room"):  # Answers for states are kept.
+        world.add("first")
+        assert bound(world.run()) == {"first"}
+    plugin.failing = method
+    world.core.handle(NodeChanged(world.now, None, objects.node("d")))
+    for name in ("p", "q"):
+        world.add(name)
+    done = world.run()
+    conditions = [one for one in done if isinstance(one, SetCondition)]
+    assert all(one.reason == "SchedulerError" for one in conditions)
+    assert all(one.message.startswith("plugin Other failed: ") for one in conditions)
+    assert conditions
+    plugin.broken = False
+    assert {one.pod.metadata.name for one in conditions} <= bound(world.run(400))
+
+
+def test_a_word_about_a_state_that_fails_ends_the_attempt() -> None:
+    plugin = OfStates(raising)
+    plugin.failing = "for_state"
+    plugin.filter = lambda cycle, node: Rejection.of("Other", Reason(Code.PORTS_TAKEN))  # type: ignore[method-assign]
+    world = World(plugin)
+    world.add("p")
+    (condition,) = [one for one in world.run() if isinstance(one, SetCondition)]
+    assert condition.message.startswith("plugin Other failed: KeyError")
+
+
+@pytest.mark.parametrize("method", ["add_pod", "remove_pod"])
+def test_pods_thought_added_and_away_end_the_attempt(method: str) -> None:
+    """Victims are thought away for `p`, which is thought to be on its nominated node for `q`."""
+
+    class Counts(Plugin):
+        def pre_filter(self, cycle: Any) -> None:
+            cycle.state["Other"] = {}
+
+        def filter(self, cycle: Any, node: Any) -> None:
+            return None
+
+        def add_pod(self, cycle: Any, pod: Any, node: Any) -> None:
+            if method == "add_pod":
+                self.fail()
+
+        def remove_pod(self, cycle: Any, pod: Any, node: Any) -> None:
+            if method == "remove_pod":
+                self.fail()
+
+    world = World(Counts(raising))
+    world.core.handle(NodeChanged(0, objects.node("b"), None))
+    world.add("there", cpu=CPUS - 1, node_name="a")
+    world.add("p", cpu=CPUS - 1, priority=10)
+    first = [one.reason for one in world.run() if isinstance(one, SetCondition)]
+    assert first == ["SchedulerError" if method == "remove_pod" else "Unschedulable"]
+    world.add("q")
+    if method == "add_pod":
+        (condition,) = [
+            one for one in world.run() if isinstance(one, SetCondition) and one.pod.metadata.name == "q"
+        ]
+        assert condition.message.startswith("plugin Other failed: KeyError")
+
+
+def test_what_fails_for_the_record_alone_is_reported_once() -> None:
+    class Details(Plugin):
+        def score(self, cycle: Any, node: Any) -> float:
+            return 1.0
+
+        def details(self, cycle: Any, node: Any) -> Any:
+            return raising()
+
+    world = World(Details(raising))
+    attempted = world.metrics.attempted
+    world.metrics.attempted = lambda now, waiting, attempt: (  # type: ignore[method-assign]
+        attempted(now, waiting, attempt),
+        attempt.terms(attempt.ranked),
+    )
+    for name in ("p", "q"):
+        world.add(name)
+    assert bound(world.run()) == {"p", "q"}
+    assert world.faults == [("Other", "explain", "KeyError")]
+
+
+def test_a_hint_that_fails_counts_as_a_change_that_helps() -> None:
+    class Rejects(Plugin):
+        def filter(self, cycle: Any, node: Any) -> Any:
+            return Rejection.of("Other", Reason(Code.PORTS_TAKEN)) if self.broken else None
+
+        def hints(self) -> Any:
+            return {ChangeKind.NODE_ADDED: lambda pod, change: raising()}
+
+    world = World(Rejects(raising))
+    world.add("p")
+    assert not bound(world.run())
+    world.plugin.broken = False
+    world.core.handle(NodeChanged(20, None, objects.node("c")))
+    assert bound(world.run(20)) == {"p"}
+
+
+def test_a_permit_plugin_that_cannot_keep_the_function_is_reported() -> None:
+    class Decides(Plugin):
+        def permit(self, cycle: Any, node: Any) -> None:
+            return None
+
+        def decides_with(self, decide: Any) -> None:
+            raising()
+
+    failed: list[tuple[str, str]] = []
+
+    class Reporter(SchedulerReporter):
+        def plugin_failed(self, plugin: str, what: str, error: Exception) -> None:
+            failed.append((plugin, what))
+
+    async def main() -> None:
+        client = KubeClient.connect_to("http://127.0.0.1:1")
+        Scheduler(client, profile=profile_with(Decides(raising)), reporter=Reporter())._give_permits()
+        await client.close()
+
+    asyncio.run(main())
+    assert failed == [("Other", "decides_with")]
 
 
 def test_a_pod_of_another_scheduler_is_refused() -> None:
