@@ -547,6 +547,7 @@ def test_a_query_that_is_no_histogram_is_said(tmp_path, shop, prometheus):
         (("{tmp}/rec.json", "--latency", "{tmp}/rate.yaml"), "requestsPerSecond: -1"),
         (("{tmp}/rec.json", "--prometheus", "http://x"), "different sources"),
         (("--prometheus", "http://x", "--window", "soon"), "'soon'"),
+        (("--window", "1h"), "--window is for --prometheus"),
         (("{tmp}/rec.json", "--policy", "{tmp}/list.json"), "list.json"),
         (("--cgroup", "{tmp}"), "is not a cgroup"),
     ],

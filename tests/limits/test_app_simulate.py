@@ -215,6 +215,15 @@ def test_the_command_lists_runs_and_refuses_in_one_line(file):
     )
 
 
+@pytest.mark.parametrize(
+    ("variant", "words"),
+    [("limit=", "'' is not an amount of CPU"), ("", "changes nothing"), (" , ", "changes nothing")],
+)
+def test_an_empty_variant_is_not_taken_for_one_without_a_limit(file, variant, words):
+    refused = CliRunner().invoke(main, ["limits", "simulate", file, "--variant", variant])
+    assert (refused.exit_code, words in refused.stderr) == (2, True)
+
+
 def test_a_limited_pod_has_its_own_counters_and_the_spread_over_phases(file, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     case = simulated(file)["cases"][0]

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _DIRECTORY: Final = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
+_WINDOW: Final = "5m"
+
+
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """What is measured: cgroups of a node, or containers of a cluster with `prometheus`."""
@@ -26,11 +29,14 @@ class SourceOptions:
     data_dir: Path | None
     cgroups: tuple[Path, ...]
     prometheus: str | None
-    window: str
+    window: str | None
     bearer_token_file: Path | None
 
     def groups(self, pods: Path | None = None) -> CgroupSource:
-        """Return where to find this node's cgroups; `pods` is a file with the names of its pods."""
+        """Return where to find this node's cgroups; `pods` is a file with names. Raises Fault."""
+        if self.window is not None or self.bearer_token_file:
+            given = "--bearer-token-file" if self.window is None else "--window"
+            raise Fault(f"{given} is for --prometheus, which is not given")
         from corelane.app.limits.sites import CgroupSource
 
         return CgroupSource(self.root, pods, self.data_dir, self.cgroups)
@@ -40,7 +46,7 @@ class SourceOptions:
         from corelane.app.limits import prometheus
 
         token = prometheus.bearer(self.bearer_token_file)
-        return prometheus.PrometheusServer(self.prometheus or "", token), window(self.window)
+        return prometheus.PrometheusServer(self.prometheus or "", token), window(self.window or _WINDOW)
 
 
 def _selection(namespace: str, pod: str) -> Selection:
@@ -79,7 +85,7 @@ source = gathered(
     ),
     text("--prometheus", "URL", "Read a cluster's measurements from Prometheus instead."),
     click.option(
-        "--window", metavar="5m", default="5m", show_default=True, help="Range of samples, with --prometheus."
+        "--window", metavar=_WINDOW, show_default=_WINDOW, help="Range of samples, with --prometheus."
     ),
     file("--bearer-token-file", "File with the bearer token for Prometheus."),
 )

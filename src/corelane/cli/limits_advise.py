@@ -72,9 +72,10 @@ def advise(
 
     \b
     corelane limits advise --pods objects.json
-    corelane limits watch --interval 0.1 --count 600 -o json > web.json; corelane limits advise web.json
+    corelane limits watch --interval 0.1 --count 600 -o json > web.json
+    corelane limits advise web.json
     corelane limits advise --pods objects.json -o html > advice.html
-    corelane limits advise --prometheus http://prometheus:9090 --window 1h --kubeconfig ~/.kube/config
+    corelane limits advise --prometheus http://prometheus:9090 --window 1h
     """  # noqa: D301 - click wants the character itself
     from corelane.app.limits import advise as app
     from corelane.app.limits import lint

@@ -54,7 +54,7 @@ def watch(
     corelane limits watch
     corelane limits watch --once -o json --sort lost
     corelane limits watch --interval 0.5 --count 60 -o html > throttling.html
-    corelane limits watch --prometheus http://prometheus:9090 --window 15m -n shop --once
+    corelane limits watch --prometheus http://prometheus:9090 --window 15m --once
     """  # noqa: D301 - click wants the character itself
     from corelane.app.limits import watch as app
 

@@ -288,7 +288,7 @@ def _body(server: PrometheusServer, request: urllib.request.Request) -> bytes:
         raise PrometheusError(f"{server.url}: {_refused(error)}") from None
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
         why = getattr(error, "reason", None) or error
-        raise PrometheusError(f"{server.url}: {why}: {_hint(why)}") from None
+        raise PrometheusError(f"{server.url}: {_cause(why)}: {_hint(why)}") from None
 
 
 def _read(server: PrometheusServer, response: http.client.HTTPResponse, deadline: float) -> bytes:
@@ -308,6 +308,12 @@ def _read(server: PrometheusServer, response: http.client.HTTPResponse, deadline
                 "choose a namespace, or a shorter window"
             )
     return b"".join(pieces)
+
+
+def _cause(why: Any) -> str:
+    """A system's error without its number; what TLS says as it is."""
+    plain = isinstance(why, OSError) and not isinstance(why, ssl.SSLError)
+    return (why.strerror if plain else "") or str(why)
 
 
 def _hint(why: Any) -> str:

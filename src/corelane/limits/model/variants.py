@@ -16,7 +16,10 @@ def vary(scenario: Scenario, text: str) -> Scenario:
 
     Raises ValueError that says what is wrong with which of them.
     """
-    for part in filter(None, (one.strip() for one in text.split(","))):
+    parts = [one.strip() for one in text.split(",") if one.strip()]
+    if not parts:
+        raise ValueError(f"variant {text!r}: changes nothing; there are {', '.join(KINDS)}")
+    for part in parts:
         key, _, value = part.partition("=")
         if key not in KINDS:
             raise ValueError(f"variant {part!r}: there is no {key!r}; there are {', '.join(KINDS)}")
@@ -40,7 +43,7 @@ def _check(scenario: Scenario, text: str) -> None:
 
 
 def _limit(scenario: Scenario, value: str) -> Scenario:
-    milli = None if value in ("none", "") else fields.milli(value)
+    milli = None if value == "none" else fields.milli(value)
 
     def change(one: ScenarioContainer) -> ScenarioContainer:
         old = one.limit or CFSLimit(1)
