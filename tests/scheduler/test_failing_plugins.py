@@ -58,7 +58,7 @@ RIGHT: dict[str, Any] = {
 """Methods of plugins that the core calls, and an answer; None also for those that are made by arguments."""
 WRONG: dict[str, list[Any]] = {
     "pre_enqueue": ["no", Rejection("Other", ("why",))],  # type: ignore[arg-type]
-    "sort_key": [None, (), 5, ("text",), (object(),), (0, 5), (0, None)],
+    "sort_key": [None, (), 5, ("text",), (1j,), (0, 5), (0, None)],
     "pre_filter": [False, "no", Rejection.of("Other", Reason(Code.PORTS_TAKEN)).reasons],
     "filter": [
         True,
