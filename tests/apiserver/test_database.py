@@ -1,5 +1,7 @@
+import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -12,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.apiserver.store import backups
+from corelane.apiserver.store import backups, state_file
 from corelane.apiserver.store.database import FILE_NAME, Store
 from corelane.apiserver.stored_objects import Compacted, StoreChange, StoreError
 
@@ -389,6 +391,45 @@ def test_backup_restores_what_was_written_and_keeps_the_damaged_file(tmp_path):
     store = on_disk(tmp_path)
     assert len(store.find("things")) == 400
     assert store.revision == 400
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "empty"),
+        (b"hello\n", "file is not a database"),
+        (None, "another application's file"),
+        ("truncated", "malformed|row missing|invalid page|out of range"),
+        ("layout", "layout 9, this corelane reads layout 1 and 2"),
+        ("table", "its table life is missing"),
+    ],
+)
+def test_a_file_that_is_no_backup_is_not_restored(tmp_path, content, why):
+    path = filled(tmp_path)
+    before, wrong = path.read_bytes(), tmp_path / "my backup?"
+    wrong.write_bytes(backups.path_of(path).read_bytes() if isinstance(content, str) else content or b"")
+    if content == "truncated":
+        wrong.write_bytes(wrong.read_bytes()[: wrong.stat().st_size // 2])
+    else:
+        statement = {
+            None: "CREATE TABLE t (a)",
+            "layout": "PRAGMA user_version = 9",
+            "table": "DROP TABLE life",
+        }
+        if content in statement:
+            with contextlib.closing(sqlite3.connect(wrong)) as db:
+                db.execute(statement[content])
+    with pytest.raises(StoreError) as refused:
+        state_file.restore(path, wrong)
+    assert re.search(why, str(refused.value))
+    assert str(refused.value).startswith(f"{wrong}: not a backup of an API server's objects (")
+    assert str(refused.value).endswith("); nothing was changed")
+    assert path.read_bytes() == before
+    assert not [one for one in tmp_path.iterdir() if "damaged" in one.name or one.suffix == ".tmp"]
+    assert state_file.restore(path, backups.path_of(path)) is not None
+    store = on_disk(tmp_path)
+    assert len(store.find("things")) == 400
     store.close()
 
 

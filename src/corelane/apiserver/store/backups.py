@@ -3,6 +3,7 @@
 import os
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from itertools import count
@@ -65,15 +66,21 @@ def set_aside(path: Path) -> Path | None:
     return kept
 
 
-def restore(path: Path, backup: Path) -> Path | None:
+def restore(path: Path, backup: Path, check: Callable[[Path], None] = lambda _: None) -> Path | None:
     """Put a copy of `backup` in the place of `path`; return the new name of the file that was there.
 
-    No process may have the file open. Raises OSError.
+    The copy is checked before anything is changed; what `check` raises is passed on. No process may have the
+    file open. Raises OSError.
     """
     temporary = _half_written(path)[1]
-    shutil.copyfile(backup, temporary)
-    temporary.chmod(0o600)
-    _fsync(temporary)
+    try:
+        shutil.copyfile(backup, temporary)
+        temporary.chmod(0o600)
+        _fsync(temporary)
+        check(temporary)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     kept = _free_name(path, "damaged") if path.exists() else None
     for companion in _COMPANIONS:
         there = path.with_name(f"{path.name}{companion}")

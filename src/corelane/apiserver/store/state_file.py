@@ -12,6 +12,7 @@ import shlex
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from corelane.apiserver.store import backups
 from corelane.apiserver.store.lives import EXPIRED, Life
@@ -75,6 +76,35 @@ def _offer(path: Path) -> str:
         "records of their containers"
     )
     return f"the file is left as it is, and pods go on running; {remedy}"
+
+
+def restore(path: Path, backup: Path) -> Path | None:
+    """As `backups.restore`, of a file that is one of ours and whole. Raises StoreError, OSError."""
+
+    def check(copy: Path) -> None:
+        if why := _unusable(copy):
+            raise StoreError(
+                f"{backup}: not a backup of an API server's objects ({why}); nothing was changed"
+            )
+
+    return backups.restore(path, backup, check)
+
+
+def _unusable(path: Path) -> str:
+    """Return why a file without a log cannot be used; "" if it can."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?immutable=1", uri=True)) as db:
+            if db.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION:
+                return "empty" if path.stat().st_size == 0 else "another application's file"
+            layout = db.execute("PRAGMA user_version").fetchone()[0]
+            if layout not in {1, _LAYOUT}:
+                return f"layout {layout}, this corelane reads layout 1 and {_LAYOUT}"
+            if missing := _missing_table(db, layout):
+                return f"its table {missing} is missing"
+            found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            return "" if found == "ok" else str(found)
+    except sqlite3.Error as error:
+        return str(error)
 
 
 @contextlib.contextmanager
@@ -272,8 +302,12 @@ def _checked_layout(db: sqlite3.Connection, path: Path) -> int:
             f"{path} has layout {layout}, this corelane reads layout 1 and {_LAYOUT}; "
             "use the corelane that wrote it, or another data directory"
         )
-    present = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    for name in _TABLES if layout == _LAYOUT else ("revision",):
-        if name not in present:
-            raise damaged(path, f"its table {name} is missing")
+    if missing := _missing_table(db, layout):
+        raise damaged(path, f"its table {missing} is missing")
     return int(layout)
+
+
+def _missing_table(db: sqlite3.Connection, layout: int) -> str:
+    present = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    expected = _TABLES if layout == _LAYOUT else ("revision",)
+    return next((name for name in expected if name not in present), "")

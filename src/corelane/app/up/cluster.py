@@ -22,7 +22,7 @@ from corelane.agent.watching import SharedWatch
 from corelane.apiserver.http.auth import MASTERS, User
 from corelane.apiserver.http.in_process import InProcess
 from corelane.apiserver.http.server import APIServer
-from corelane.apiserver.store import backups
+from corelane.apiserver.store import backups, state_file
 from corelane.apiserver.store.database import FILE_NAME
 from corelane.apiserver.store.server_backend import Backend
 from corelane.app import machines
@@ -170,7 +170,7 @@ class Cluster:
 
     def _restore(self, backup: Path) -> None:
         path = self.directory.root / FILE_NAME
-        kept = backups.restore(path, backup)
+        kept = state_file.restore(path, backup)
         was = f"; the file before is {kept}" if kept else ""
         self.notes.append(f"API server's objects restored from {backup}{was}")
 
