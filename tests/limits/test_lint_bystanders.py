@@ -204,6 +204,8 @@ CHECKING = [
     ["sh", "-c", "until nc -z -v -w30 kafka 9092; do echo waiting for kafka; sleep 2; done;"],
     ["sh", "-c", "until curl -sf http://api/healthz >/dev/null 2>&1; do sleep 2; done"],
     ["bash", "-ec", "while ! pg_isready -h $DB_HOST -p 5432; do\n  echo waiting\n  sleep 1\ndone\n"],
+    ["timeout", "600", "sh", "-c", "until nslookup zookeeper-2; do\n  sleep 3;\ndone;\n"],
+    ["timeout", "-k", "5", "2m", "sh", "-c", "until nc -z db 5432; do sleep 3; done"],
     ["sh", "-c", "while [ ! -f /certs/ca.crt ]; do sleep 1; done; echo found"],
     ["sh", "-c", "until /usr/bin/getent hosts db; do echo $(date) no db yet; sleep 2; done"],
     ["sh", "-c", "until nslookup db.$(cat /run/secrets/namespace).svc; do echo waiting; sleep 2; done"],

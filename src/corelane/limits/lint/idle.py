@@ -95,6 +95,7 @@ def only_prepares_files(node: Located) -> bool:
 def waits_for_another(node: Located) -> bool:
     """Whether a container's script only checks, with pauses, whether another service or a file is there."""
     command = _unwrapped([text(word) for part in ("command", "args") for word in items(node, part)])
+    command = _in_time(command)
     script = _LISTED.sub("0", _script(command)) if command and not _is_asked(node) else ""
     steps, needed = _steps(script), (_CHECK, _SLEEP)
     return (
@@ -131,6 +132,15 @@ def _timeout_s(found: re.Match[str] | None) -> float:
     """The seconds of a `timeout`; 0 is none there, as it is for the program."""
     seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
     return seconds or math.inf
+
+
+def _in_time(command: Sequence[str]) -> Sequence[str]:
+    """The command that `timeout` ends: after its options and the duration."""
+    if not command or _name(command[0]) != "timeout":
+        return command
+    words = range(2, len(command))
+    ends = [end for end in words if _TIMEOUT.fullmatch(" ".join((*command[:end], "")))]
+    return command[max(ends, default=0) :]
 
 
 def _unwrapped(command: Sequence[str]) -> Sequence[str]:
