@@ -219,7 +219,7 @@ OURS = pod("p", container("x", "cpu=1", ""), scheduler_name="s")
         (None, OURS, ("UnschedulablePodAdd",)),
         (OURS, OURS, ("UnschedulablePodUpdate",)),
         (OURS, None, ("UnschedulablePodDelete",)),
-        (OURS, placed(OURS, "a"), ("AssignedPodAdd",)),
+        (OURS, placed(OURS, "a"), ("UnschedulablePodDelete", "AssignedPodAdd")),
         (None, placed(OURS, "a"), ("AssignedPodAdd",)),
         (placed(OURS, "a"), placed(OURS, "a"), ("AssignedPodUpdate",)),
         (placed(OURS, "a"), None, ("AssignedPodDelete",)),
@@ -239,4 +239,5 @@ def test_changes_of_other_objects_have_upstreams_names() -> None:
     assert names_of(StorageClassChanged(0, StorageClass(), None), set()) == (
         "storage.k8s.io/StorageClassDelete",
     )
+    assert names_of(ServiceChanged(0, None, Service()), set()) == ()
     assert names_of(CycleDue(0), set()) == names_of(Unwatched(0, "x", "y"), set()) == ()

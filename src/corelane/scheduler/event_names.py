@@ -9,6 +9,7 @@ from typing import Any, Final
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
 from corelane.scheduler.events import (
+    ClaimChanged,
     CSIDriverChanged,
     CSINodeChanged,
     NodeChanged,
@@ -19,6 +20,7 @@ from corelane.scheduler.events import (
     StorageClassChanged,
     TopologyChanged,
     VolumeAttachmentChanged,
+    VolumeChanged,
 )
 
 _STORAGE: Final = (
@@ -32,7 +34,7 @@ _TOPOLOGY: Final = "noderesourcetopologies.v1alpha2.topology.node.k8s.io"
 
 
 def names_of(event: SchedulerEvent, schedulers: Collection[str]) -> tuple[str, ...]:
-    """Return the names of a change of an object; none of other events, or where nothing counts.
+    """Return the names of a change of an object; none of other events, and of kinds that have none upstream.
 
     Of pods without a node those of these `schedulers` are looked at.
     """
@@ -46,8 +48,9 @@ def names_of(event: SchedulerEvent, schedulers: Collection[str]) -> tuple[str, .
             return (_TOPOLOGY + _action(event),)
         case ObjectChanged():
             one = event.new or event.old
-            kind = one.api.kind if one is not None else ""
-            return (f"{'storage.k8s.io/' if isinstance(event, _STORAGE) else ''}{kind}{_action(event)}",)
+            group = "storage.k8s.io/" if isinstance(event, _STORAGE) else ""
+            known = one is not None and isinstance(event, (*_STORAGE, ClaimChanged, VolumeChanged))
+            return (f"{group}{one.api.kind}{_action(event)}",) if one is not None and known else ()
     return ()
 
 
@@ -62,9 +65,14 @@ def _of_pod(old: Pod | None, new: Pod | None, schedulers: Collection[str]) -> tu
     one = new or old
     assert one is not None
     if one.spec.node_name:
-        before = old is not None and bool(old.spec.node_name)
-        action = "Delete" if new is None else "Update" if before else "Add"
-        return (f"AssignedPod{action}",)
+        if new is None:
+            return ("AssignedPodDelete",)
+        if old is not None and old.spec.node_name:
+            return ("AssignedPodUpdate",)
+        left = (
+            ("UnschedulablePodDelete",) if old is not None and one.spec.scheduler_name in schedulers else ()
+        )
+        return (*left, "AssignedPodAdd")
     if one.spec.scheduler_name not in schedulers:
         return ()
     action = "Delete" if new is None else "Add" if old is None else "Update"
