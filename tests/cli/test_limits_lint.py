@@ -339,6 +339,19 @@ def test_rules_are_listed_and_explained():
     assert run().exit_code == 2
 
 
+def test_the_documents_example_of_comments_ignores_what_it_names():
+    page = (Path(__file__).parents[2] / "docs/limits-lint.md").read_text()
+    example = page.split("## Ignoring a finding")[1].split("```")[1].removeprefix("yaml\n")
+    pod = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec:\n{example}"
+    report = json.loads(run("-", "-o", "json", stdin=pod).stdout)
+    assert report["findings"] == []
+    assert {one["rule"] for one in report["ignored"]} == {"memory-limit-missing", "no-cpu-request"}
+    limited = pod.replace("resources: {}", "resources: {limits: {cpu: 200m, memory: 1Gi}}")
+    assert limited != pod
+    report = json.loads(run("-", "-o", "json", stdin=limited).stdout)
+    assert "cpu-limit" in {one["rule"] for one in report["ignored"]}
+
+
 def test_every_rule_is_documented_with_its_reason_and_its_fix():
     page = (Path(__file__).parents[2] / "docs/limits-lint.md").read_text()
     words = " ".join(page.split())
