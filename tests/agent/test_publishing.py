@@ -13,6 +13,7 @@ from corelane.agent.reporting import AgentReporter
 from corelane.kube.client import APIError, Unreachable
 from corelane.kube.pod import Pod
 from corelane.machine.spec import parse_spec
+from support.virtual_time import VirtualLoop
 
 MACHINE = parse_spec("core:8 smt:1")
 
@@ -50,6 +51,8 @@ class Work:
 
 
 def lane_test(body, **options):
+    """Play a scene in virtual time: pauses after failures take none."""
+
     async def scenario():
         work = Work()
         lane = WriteQueue(work.report, **options)
@@ -60,7 +63,8 @@ def lane_test(body, **options):
             task.cancel()
         return work
 
-    return asyncio.run(scenario())
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(scenario())
 
 
 def test_writes_are_carried_out_in_the_order_of_their_keys():
