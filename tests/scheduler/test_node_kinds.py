@@ -316,7 +316,7 @@ def test_nodes_are_ordered_by_upstreams_strategy(arguments, chosen) -> None:
     [{"scoringStrategy": {"type": "Best"}}, {"scoringStrategy": {"resources": ["cpu"]}}],
 )
 def test_arguments_of_the_strategy_are_checked(arguments) -> None:
-    with pytest.raises(ValueError, match="NodeResourceTopologyMatch: scoringStrategy"):
+    with pytest.raises(ValueError, match="scoringStrategy"):
         NodeResourceTopologyMatch.of(**arguments)
 
 

@@ -5,6 +5,8 @@ from typing import Any, Final
 
 from corelane.scheduler.framework.field_faults import shown
 
+_DEFAULT: Final = "LeastAllocated"
+"""The type of both plugins where none is given."""
 _FIELDS: Final = ("type", "resources")
 _OF_RESOURCE: Final = ("name", "weight")
 
@@ -13,7 +15,7 @@ def strategy_type(given: Mapping[str, Any] | None, types: Sequence[str]) -> str:
     """Return the type, the first one where none is given. Raises ValueError for a wrong or unknown field."""
     strategy = given or {}
     _refuse_others(strategy, _FIELDS, "scoringStrategy")
-    kind = strategy.get("type", types[0])
+    kind = strategy.get("type", _DEFAULT)
     if kind not in types:
         raise ValueError(f"scoringStrategy.type {kind!r} is unknown: use one of {', '.join(types)}")
     return str(kind)
