@@ -12,7 +12,7 @@ _OF_RESOURCE: Final = ("name", "weight")
 
 
 def strategy_type(given: Mapping[str, Any] | None, types: Sequence[str]) -> str:
-    """Return the type, the first one where none is given. Raises ValueError for a wrong or unknown field."""
+    """Return the type, LeastAllocated where none is given. Raises ValueError for a wrong or unknown field."""
     strategy = given or {}
     _refuse_others(strategy, _FIELDS, "scoringStrategy")
     kind = strategy.get("type", _DEFAULT)
