@@ -82,4 +82,5 @@ def _confirmed(others: Sequence[InstanceContainer]) -> bool:
         click.echo(f"  {one.title}, process {one.main.pid}, of {one.owner}", err=True)
     if not sys.stdin.isatty():
         raise Fault("--all ends the containers of other instances that are listed above; confirm with --yes")
-    return click.confirm(f"End these {len(others)} containers of other instances?", err=True)
+    them = "this container" if len(others) == 1 else f"these {len(others)} containers"
+    return click.confirm(f"End {them} of other instances?", err=True)
