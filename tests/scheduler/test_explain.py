@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 
+import pytest
 from msgspec.structs import replace
 
 from corelane.cpuset import CPUSet
@@ -212,6 +213,20 @@ def test_a_pending_pod_keeps_one_record_with_its_last_attempt() -> None:
     assert len(it.ring) == 1
     assert (seen.verdict, seen.attempt, seen.nodes) == (Verdict.UNSCHEDULABLE, 2, 2)
     assert seen.groups[0].nodes == ("n1", "n2")
+
+
+@pytest.mark.parametrize("outcome", ["unknown", "throttled", "conflict"])
+def test_an_answer_that_leaves_the_binding_open_is_part_of_the_course(outcome) -> None:
+    it = Recorded().node("n1")
+    pod = it.pod("web")
+    it.cycle()
+    it.tell(BindFailed(it.now, pod.metadata.uid, outcome, "connection lost"))
+    seen = it.decision("web")
+    assert [one.step for one in seen.course] == ["claimed", outcome]
+    assert "connection lost" in seen.course[1].text
+    assert seen.verdict is Verdict.BINDING
+    it.tell(BindSucceeded(it.now, pod.metadata.uid))
+    assert it.decision("web").verdict is Verdict.BOUND
 
 
 def test_a_failed_binding_is_part_of_the_course_and_the_next_attempt_continues_it() -> None:

@@ -811,6 +811,7 @@ def test_settings_that_make_no_sense_are_damage_and_end_nothing(policy, changes)
     lab.publish(with_config(policy, **changes))
     assert "invalid NodeResourceTopology" in str(lab.place(guaranteed("a", "2")))
     assert f"config: {next(iter(changes))}" in lab.node().problem
+    assert "<" not in lab.node().problem
 
 
 JUNK = st.recursive(

@@ -276,5 +276,5 @@ def _count(config: NodeConfig, topology: Topology) -> int:
 def _word(name: str, value: str | None, words: tuple[str | None, ...]) -> None:
     if value not in words:
         raise NodeConfigError(
-            f"{value!r} is unknown: use {' or '.join(str(word) for word in words if word)}", name
+            f"{str(value)!r} is unknown: use {' or '.join(str(word) for word in words if word)}", name
         )

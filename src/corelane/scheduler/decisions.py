@@ -12,6 +12,7 @@ from corelane.scheduler.instructions import Bind
 from corelane.scheduler.queue import Waiting
 
 Outcome: TypeAlias = Literal["bound", "bound-elsewhere", "released", "vanished"]
+OpenOutcome: TypeAlias = Literal["throttled", "conflict", "unknown"]
 
 
 class DecisionReporter:
@@ -34,6 +35,9 @@ class DecisionReporter:
 
     def binding_ended(self, now: float, uid: str, outcome: Outcome, message: str) -> None:
         """A binding succeeded, or its claim was released; `message` says why."""
+
+    def binding_open(self, now: float, uid: str, outcome: OpenOutcome, message: str) -> None:
+        """A binding was not accepted, which does not prove that it is not carried out: the claim stays."""
 
     def post_filtered(self, now: float, uid: str) -> None:
         """No node fits, and the PostFilter plugins have looked for one that can be made to."""

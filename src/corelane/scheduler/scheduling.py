@@ -148,6 +148,8 @@ class SchedulerCore:
             case Unwatched():
                 object_changes.unwatched(self.cluster, event)
             case BindSucceeded() | BindFailed() | PreBindFailed() | PodLookedUp() | LookUpFailed():
+                if isinstance(event, BindFailed) and event.outcome != "rejected":
+                    self.decisions.binding_open(event.now, event.uid, event.outcome, event.message)
                 step = self.bindings.handle(event)
                 return list(self._steps.carry_out(step, event.now)) if step else []
             case PermitDecided():

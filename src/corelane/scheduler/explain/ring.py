@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from corelane.scheduler.attempts import Attempt
-from corelane.scheduler.decisions import DecisionReporter, Outcome
+from corelane.scheduler.decisions import DecisionReporter, OpenOutcome, Outcome
 from corelane.scheduler.explain.record import STEP, Record, record
 from corelane.scheduler.framework.plugin import Nomination
 from corelane.scheduler.instructions import Bind
@@ -109,6 +109,10 @@ class DecisionRing(DecisionReporter):
             self._step(history, "claimed", bind.node, sum(map(len, bind.annotations.values())))
 
     def binding_ended(self, now: float, uid: str, outcome: Outcome, message: str) -> None:
+        if history := self._histories.get(uid):
+            self._step(history, outcome, message)
+
+    def binding_open(self, now: float, uid: str, outcome: OpenOutcome, message: str) -> None:
         if history := self._histories.get(uid):
             self._step(history, outcome, message)
 
