@@ -1,5 +1,6 @@
 """Nodes of every kind, through the scheduler's core: who published the CPUs, and what follows for pods."""
 
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -38,7 +39,7 @@ from corelane.scheduler.instructions import Bind, Instruction, RecordNodeEvent, 
 from corelane.scheduler.plugins import default
 from corelane.scheduler.plugins.node_resource_topology import NodeResourceTopologyMatch
 from corelane.scheduler.scheduling import SchedulerCore
-from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, SchedulerDefaults
+from corelane.workload import BindPolicy, ExclusivePolicy, NUMAPolicy, NUMAStrategy, SchedulerDefaults
 from support import objects
 from support.pods import container, guaranteed, pod
 
@@ -464,6 +465,67 @@ def of_agent(labels: Mapping[str, str]) -> NodeResourceTopology:
         node_labels.node_labels(labels, {}), KubeletSettings(), PoolOptions(), cpus
     )
     return objects.topology("n", new(machine, NodeConfig("pools", pools=options)))
+
+
+@pytest.mark.parametrize(("own", "cpus"), [("", "3"), ("Default", "3"), ("PCPULevel", "3"), ("None", "2")])
+@pytest.mark.parametrize("published", [koordlets("core:2 smt:2"), None])
+def test_a_pod_without_exclusivity_by_its_own_word_comes_before_the_profiles_default(
+    published, own, cpus
+) -> None:
+    def spec(policy: str) -> dict[str, str]:
+        return {keys.RESOURCE_SPEC: json.dumps({"preferredCPUExclusivePolicy": policy})}
+
+    lab = Lab()
+    defaults = SchedulerDefaults(bind=BindPolicy.SPREAD_BY_PCPUS, exclusive_policy=ExclusivePolicy.PCPU_LEVEL)
+    lab.core = SchedulerCore(profile=Profile(plugins=default.plugins(), defaults=defaults))
+    lab.tell(NodeChanged(0, None, objects.node("n", 64, memory="256Gi")))
+    lab.publish(published or with_allocator_of_koordinator())
+    chosen = []
+    for name, policy in (("a", "PCPULevel"), ("b", "None"), ("c", own)):
+        labels = {keys.QOS_CLASS: "LSR"}
+        bind = lab.place(guaranteed(name, "1", labels=labels, annotations=spec(policy), priority=9500))
+        assert isinstance(bind, Bind)
+        chosen.append(str(bind.assignments["main"]))
+    assert chosen == ["0", "1", cpus]
+
+
+@pytest.mark.parametrize(
+    ("default_", "of_node", "own", "zone"),
+    [
+        (None, None, "", 0),
+        ("MostAllocated", None, "", 1),
+        ("MostAllocated", "LeastAllocated", "", 0),
+        ("LeastAllocated", "MostAllocated", "", 1),
+        ("MostAllocated", "MostAllocated", "LeastAllocated", 0),
+    ],
+)
+def test_the_profiles_numa_strategy_holds_for_pods_in_the_shared_pool_of_one_numa_node(
+    default_, of_node, own, zone
+) -> None:
+    """NUMA node 1 has 4 CPUs taken; the pod is confined to the shared pool of one."""
+    lab = Lab()
+    defaults = SchedulerDefaults(strategy=NUMAStrategy(default_) if default_ else None)
+    lab.core = SchedulerCore(profile=Profile(plugins=default.plugins(), defaults=defaults))
+    lab.tell(NodeChanged(0, None, objects.node("n", 16, memory="256Gi")))
+    options = PoolOptions(strategy=NUMAStrategy(of_node) if of_node else None)
+    state = objects.state("socket:2 core:8", "n", policy="pools", reserved=CPUSet([0]), pools=options)
+    lab.publish(objects.topology("n", state))
+    lab.seen(recorded("old", "8-11"))
+    spec = {keys.RESOURCE_SPEC: '{"requiredCPUBindPolicy":"ConstrainedBurst"}'}
+    spec |= {keys.NUMA_TOPOLOGY_SPEC: json.dumps({"numaAllocateStrategy": own})}
+    labels = {keys.QOS_CLASS: "LS"}
+    bind = lab.place(pod("a", container("main", "cpu=1", "cpu=2"), labels=labels, annotations=spec))
+    assert isinstance(bind, Bind)
+    (pool,) = json.loads(bind.annotations[keys.RESOURCE_STATUS])["cpuSharedPools"]
+    assert pool["node"] == zone
+
+
+def with_allocator_of_koordinator() -> NodeResourceTopology:
+    """A ledger without reserved CPUs."""
+    options = PoolOptions(allocator="koordinator", be_minimum=0)
+    machine = parse_spec("core:2 smt:2", name="n")
+    config = NodeConfig("pools", pools=options)
+    return objects.topology("n", dataclasses.replace(new(machine, config), reserved=CPUSet()))
 
 
 # A kubelet's static policy, as koordlet reports it.

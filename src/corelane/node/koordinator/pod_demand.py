@@ -9,7 +9,7 @@ from typing import Final
 from corelane.node import amplification
 from corelane.node.koordinator_options import KoordinatorOptions
 from corelane.node.ledger import NodeState
-from corelane.node.pools.classes import numa_policy
+from corelane.node.pools.classes import exclusive_policy, numa_policy
 from corelane.reasons import Code, Refusal
 from corelane.workload import (
     Amounts,
@@ -72,9 +72,7 @@ def pod_demand(state: NodeState, request: PodRequest) -> PodDemand:
         cpus,
         bind,
         required,
-        (spec.exclusive_policy or spec.defaults.exclusive_policy or ExclusivePolicy.NONE)
-        if own
-        else ExclusivePolicy.NONE,
+        exclusive_policy(spec) if own else ExclusivePolicy.NONE,
         spec.strategy or node.strategy or spec.defaults.strategy or NUMAStrategy.LEAST_ALLOCATED,
         numa,
         bool(spec.numa) if spec.numa_exclusive is None else spec.numa_exclusive,

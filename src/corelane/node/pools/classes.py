@@ -233,9 +233,7 @@ def resolve(
     bind, required, notes = _bind(placement_spec, node, default, single=single)
     if cpus and required and bind is BindPolicy.FULL_PCPUS and cpus % threads:
         return Reason(Code.POD_NOT_MULTIPLE_OF_CORE, (cpus, threads))
-    exclusive = placement_spec.exclusive_policy
-    if exclusive is None:
-        exclusive = placement_spec.defaults.exclusive_policy or ExclusivePolicy.NONE
+    exclusive = exclusive_policy(placement_spec)
     if exclusive is ExclusivePolicy.PCPU_LEVEL and single:
         exclusive = ExclusivePolicy.NONE
         notes += (Reason(Code.PCPU_LEVEL_WITHOUT_SMT, (ExclusivePolicy.PCPU_LEVEL,)),)
@@ -273,6 +271,12 @@ def numa_policy(placement_spec: PlacementSpec, here: NUMAPolicy | None) -> NUMAP
     if own is None and here is None:
         return placement_spec.defaults.numa or NUMAPolicy.NONE
     return own or here or NUMAPolicy.NONE
+
+
+def exclusive_policy(placement_spec: PlacementSpec) -> ExclusivePolicy:
+    """Return the pod's policy; a profile's default holds where the pod names none, not even `None`."""
+    own, default = placement_spec.exclusive_policy, placement_spec.defaults.exclusive_policy
+    return (default or ExclusivePolicy.NONE) if own is None else own
 
 
 def _numa_exclusive(placement_spec: PlacementSpec) -> bool:

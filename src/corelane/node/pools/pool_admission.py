@@ -12,12 +12,19 @@ from corelane.node.ledger import Decision, NodeState, frozen
 from corelane.node.managers import Managers, needed
 from corelane.node.placed_pods import PlacedPod
 from corelane.node.pools.binding import Binding, Bound, bind
-from corelane.node.pools.classes import NodePolicies, PodClass, Policies, pod_class, resolve
+from corelane.node.pools.classes import (
+    NodePolicies,
+    PodClass,
+    Policies,
+    exclusive_policy,
+    pod_class,
+    resolve,
+)
 from corelane.node.pools.zones import STRICT, ZoneAssignment, assign_zone
 from corelane.placement.optimal.demand import Resource
 from corelane.placement.topologymanager import NUMAAffinity
 from corelane.reasons import Code, Reason, Refusal
-from corelane.workload import ContainerRequest, ExclusivePolicy, NUMAPolicy, PlacementSpec, PodRequest
+from corelane.workload import ContainerRequest, NUMAPolicy, PodRequest
 
 
 def why_shared(state: NodeState, request: PodRequest, container: ContainerRequest) -> Reason:
@@ -270,16 +277,11 @@ def placed_pod(request: PodRequest, burst: int = 0) -> PlacedPod:
     return PlacedPod(
         request.namespace,
         request.labels,
-        _exclusive_policy(spec),
+        exclusive_policy(spec),
         spec.exclusive,
         tuple(affinity for affinity in spec.affinities if affinity.avoid),
         burst,
     )
-
-
-def _exclusive_policy(spec: PlacementSpec) -> ExclusivePolicy:
-    own = spec.exclusive_policy
-    return (spec.defaults.exclusive_policy or ExclusivePolicy.NONE) if own is None else own
 
 
 def check_amplified(state: NodeState, request: PodRequest) -> None:

@@ -184,7 +184,9 @@ def assign_zone(
     if request.zone and _fits(request.zone, rooms, milli, most):
         why = Reason(Code.ZONE_PROPOSAL_USED, (request.zone.mask, milli))
         return ZoneAssignment(request.zone, why, burst)
-    zone = fitting(rooms, milli, most, request.placement_spec.strategy or state.config.pools.strategy)
+    spec = request.placement_spec
+    strategy = spec.strategy or state.config.pools.strategy or spec.defaults.strategy
+    zone = fitting(rooms, milli, most, strategy)
     if zone is None and (decided.confined or strict):
         what = "limit" if decided.confined else "request"
         raise Refusal(Code.INSUFFICIENT_NUMA, most, what, milli, tuple(rooms.items()))
