@@ -134,6 +134,74 @@ def test_an_exporter_that_takes_the_zones_later_is_noticed_by_the_next_write():
     assert ["zones" in patch for patch in server.written] == [True, False, False]
 
 
+class Versioned(Server):
+    """With a resource version that counts writes; `meanwhile` is called before each patch."""
+
+    def __init__(self, stored=None, writers=()):
+        super().__init__(stored, writers)
+        self.version, self.meanwhile = 1, lambda: None
+
+    def _answer(self):
+        answer = super()._answer()
+        return {**answer, "metadata": {**answer["metadata"], "resourceVersion": str(self.version)}}
+
+    async def patch(self, kind, name, patch, field_manager=None):
+        self.meanwhile()
+        if self.stored is not None and patch["metadata"].get("resourceVersion", str(self.version)) != str(
+            self.version
+        ):
+            raise APIError(409, "Conflict", "the object has been modified")
+        self.version += 1
+        return await super().patch(kind, name, patch, field_manager)
+
+    def other(self, writer, **parts):
+        """Another program writes parts of the object."""
+        self.stored, self.version = merged(self.stored, parts), self.version + 1
+        self.writers += [writer] if writer else []
+
+
+def with_zones(number):
+    return body(number) | {"zones": [{"name": "node-0", "type": "Node", "parent": f"socket-{number}"}]}
+
+
+def writes(server, *numbers):
+    async def changes(writer, queue):
+        writer.write(lambda: with_zones(0))
+        writer.flush()
+        await queue.idle()
+        for number, meanwhile in numbers:
+            meanwhile(server)
+            writer.write(lambda number=number: with_zones(number))
+            writer.flush()
+            await queue.idle()
+
+    return story(server, changes)
+
+
+def test_zones_that_an_exporter_took_over_are_not_overwritten_by_changed_ones():
+    foreign = [{"name": "node-0", "type": "Node", "parent": "theirs"}]
+
+    def take(server):
+        server.other(NFD, zones=foreign)
+
+    server = Versioned(body(0), [OWN])
+    assert writes(server, (1, take), (2, lambda _: None)) == ["nfd-topology-updater"]
+    assert server.stored["zones"] == foreign
+    assert generation(server.stored) == 2
+
+
+def test_changes_of_others_do_not_keep_changed_zones_from_being_written():
+    def annotate(server):
+        server.other(None, metadata={"annotations": {"example.com/note": str(server.version)}})
+
+    server = Versioned(body(0), [OWN])
+    assert writes(server, (1, annotate), (2, annotate)) == []
+    assert server.stored["zones"] == with_zones(2)["zones"]
+    server.meanwhile = lambda: annotate(server)  # Busier than any controller.
+    assert writes(server, (3, lambda _: None)) == []
+    assert server.stored["zones"] == with_zones(3)["zones"]
+
+
 def test_zones_are_written_again_once_the_object_of_the_other_exporter_is_deleted():
     server = Server({"metadata": {"name": "n"}, "zones": ZONES}, [NFD])
 

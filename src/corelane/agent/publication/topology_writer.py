@@ -1,14 +1,15 @@
 """The NodeResourceTopology at the API server: written when what admission depends on changes.
 
 The object is written as v1alpha2, where the cluster does not serve that as v1alpha1, which has no attributes.
-There is one writer of zones. Where another exporter owns them, only annotations are written. The object has
-tens of kilobytes: only the parts that changed are sent, and the answer shows whether the rest is as it was.
+There is one writer of zones. Where another exporter owns them, only annotations are written; one that takes
+them over later changes the object's version, without which zones are not written. The object has tens of
+kilobytes: only the parts that changed are sent, and the answer shows whether the rest is as it was.
 """
 
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from corelane.agent.publication import stored_values
 from corelane.agent.publication.node_objects import NodeObjects
@@ -17,9 +18,12 @@ from corelane.agent.publication.write_queue import WriteQueue
 from corelane.kube import translate
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.objects import NodeResourceTopology, NodeResourceTopologyV1Alpha1
-from corelane.kube.translate.zone_owner import FIELD_MANAGER, without_zones, zone_owner
+from corelane.kube.translate.zone_owner import CONTENT, FIELD_MANAGER, without_zones, zone_owner
 
 Make = Callable[[], dict[str, Any]]
+_UNKNOWN: Final = "unknown"
+_CONFLICTS: Final = 5
+"""Changes by others between a look at the object and a write of the zones; after these it is written."""
 
 
 class TopologyWriter:
@@ -167,7 +171,7 @@ class TopologyWriter:
             self._written_last = own
             return
         try:
-            stored = await self._client.patch(self._kind, self._node, patch, field_manager=FIELD_MANAGER)
+            stored = await self._patch(patch, owner)
         except APIError as error:
             if error.code != 404:
                 raise
@@ -179,6 +183,29 @@ class TopologyWriter:
             self._written_last = own
         elif (owner and not self.owner) or (before is not None and self.owner == owner):
             await self._put(body)
+
+    async def _patch(self, patch: dict[str, Any], owner: str) -> dict[str, Any]:
+        """Patch the object, its zones only as this writer left it. Raises APIError.
+
+        If others changed it meanwhile, it is read: a new owner of the zones keeps them.
+        """
+        for _ in range(_CONFLICTS):
+            if owner or self._version in ("", _UNKNOWN) or not patch.keys() & set(CONTENT):
+                break
+            metadata = patch.get("metadata", {}) | {"resourceVersion": self._version}
+            try:
+                return await self._send({**patch, "metadata": metadata})
+            except APIError as error:
+                stored = await self._stored() if error.code == 409 else None
+                if stored is None:
+                    raise
+            self._note(stored)
+            if owner := self.owner:
+                patch = without_zones(patch)
+        return await self._send(patch)
+
+    async def _send(self, patch: dict[str, Any]) -> dict[str, Any]:
+        return await self._client.patch(self._kind, self._node, patch, field_manager=FIELD_MANAGER)
 
     async def _merged(self, patch: dict[str, Any]) -> bool:
         """Merge changes into the object without a request, if it is as this writer left it.
@@ -204,4 +231,4 @@ class TopologyWriter:
 
 
 def _version(stored: Mapping[str, Any]) -> str:
-    return str(stored.get("metadata", {}).get("resourceVersion") or "unknown")
+    return str(stored.get("metadata", {}).get("resourceVersion") or _UNKNOWN)
