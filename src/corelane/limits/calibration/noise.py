@@ -12,6 +12,8 @@ is not known, how much of their CPUs others may have used."""
 TRUST = 0.03
 """How large what was lost may be beside the throttled time of a saturated load, which it shortens."""
 _MS_PER_TICK = 10
+_EARLY_NS = MS // 2
+"""How far ends of pauses may lie before the refills that they are held against: these were measured, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ def delayed_ms(pauses: Sequence[tuple[int, int]], period_ns: int, refills_ns: Se
     """
     lost = 0
     for start, end in pauses:
-        last = max(end - (end - refill) % period_ns for refill in refills_ns)
-        lost += end - max(last, start)
+        latest = end + _EARLY_NS
+        last = max(latest - (latest - refill) % period_ns for refill in refills_ns)
+        lost += max(end - max(last, start), 0)
     return lost / MS
