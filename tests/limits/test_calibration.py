@@ -154,7 +154,7 @@ def test_what_follows_the_last_refill_of_a_pause_is_delay():
 
 
 def test_a_pause_that_ends_a_moment_before_a_refill_ends_with_it():
-    """Of the probed refills the earliest counts, and timers differ by microseconds: it is not late since 30."""
+    """Of the probed refills the earliest counts, and timers differ by microseconds."""
     found = [(20, 99.97), (120, 199.99), (220, 300.02)]
     pauses = [(int(a * MS), int(b * MS)) for a, b in found]
     assert delayed_ms(pauses, 100 * MS, (0, 30 * MS)) == pytest.approx(0.02)
