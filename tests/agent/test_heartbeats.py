@@ -17,12 +17,13 @@ from corelane.apiserver.store.server_backend import Backend, describe
 from corelane.apiserver.write import pipeline
 from corelane.apiserver.write.node_objects import NodeObjects
 from corelane.kube.client import APIError
-from corelane.kube.objects import Node
+from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, new
 from corelane.runtime.base import Capabilities
 
 LEASES, NODES = "leases.coordination.k8s.io", "nodes"
+TOPOLOGIES = "noderesourcetopologies.topology.node.k8s.io"
 
 
 class Reporter(PublicationReporter):
@@ -99,8 +100,14 @@ async def started(count):
     beats = [world.heartbeat(f"sim-{number}") for number in range(count)]
     for beat in beats:
         await beat.register()
+        world.objects.ensure(topology(beat.name))
         world.shared.add(beat)
     return world, beats
+
+
+def topology(name):
+    version = NodeResourceTopology.api.api_version
+    return {"apiVersion": version, "kind": "NodeResourceTopology", "metadata": {"name": name}, "zones": []}
 
 
 def test_every_lease_is_renewed_in_every_period_with_one_commit_for_each_part():
@@ -183,6 +190,18 @@ def test_statuses_are_written_again_after_their_time_and_where_they_differ():
             assert {one["lastHeartbeatTime"] for one in status["conditions"]} == {"2027-01-15T08:00:10Z"}
         await world.turn()
         assert len(world.reposted) == 4
+
+    run(story)
+
+
+def test_a_topology_that_was_deleted_is_repaired_in_the_next_period():
+    async def story():
+        world, _ = await started(3)
+        await world.turn()
+        assert not world.reposted
+        world.store.delete(TOPOLOGIES, "sim-1")
+        await world.turn()
+        assert world.reposted == ["sim-1"]
 
     run(story)
 

@@ -14,7 +14,7 @@ from corelane.apiserver.api_requests import Target, WriteOptions
 from corelane.apiserver.codec import envelope
 from corelane.apiserver.store.database import Store
 from corelane.apiserver.store.server_backend import Backend, describe
-from corelane.apiserver.write import pipeline
+from corelane.apiserver.write import pipeline, restoration
 from corelane.app.up.lost_pods import NodeRecords, Recovery, recover
 from corelane.cpuset import CPUSet
 from corelane.node import Entry
@@ -55,11 +55,15 @@ def spec(pod: RunPod, **more: object) -> ContainerSpec:
 
 
 def entered(
-    server: Backend, *specs: ContainerSpec, ledger: dict | None = None, live: bool = True
+    server: Backend,
+    *specs: ContainerSpec,
+    ledger: dict | None = None,
+    live: bool = True,
+    forget: bool = False,
 ) -> Recovery:
     recovery = Recovery()
     records = NodeRecords("here", [(one, live) for one in specs], ledger or {})
-    recover(recovery, records, forget=False)(server)
+    recover(recovery, records, forget=forget)(server)
     return recovery
 
 
@@ -177,6 +181,18 @@ def test_deleted_pod_is_not_doubted() -> None:
     lost = created(server, {**TREE, "metadata": {"name": "web"}})
     server.store.delete("pods", "default/web")
     assert not entered(server, spec(lost)).lines()
+
+
+@pytest.mark.parametrize("has_manifest", [True, False])
+def test_forgotten_pod_stays_forgotten_at_later_starts(has_manifest: bool) -> None:
+    lost, server = plain_pod(), backend()
+    other = created(server, {**TREE, "metadata": {"name": "web"}})
+    manifest = recorded_manifest.encode(lost) if has_manifest else ""
+    record = spec(lost, manifest=manifest, namespace="default")
+    assert entered(server, record, forget=True).forgotten == ["default/web"]
+    assert restoration.pod_uids(server) == {other.metadata.uid}
+    assert not entered(server, record).lines()
+    assert not entered(server, record, forget=True).lines()
 
 
 def test_present_pod_is_not_touched() -> None:

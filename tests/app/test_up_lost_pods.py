@@ -132,6 +132,28 @@ def test_forget_pods_ends_what_the_api_server_lacks(
         again.kill()
 
 
+def test_forgotten_pod_whose_end_was_cut_short_ends_at_the_next_start(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    try:
+        with_pod = Up(data, *ARGS)
+        slow = pod("slow", container("c", "trap '' TERM; while :; do sleep 0.1; done"))
+        slow["spec"]["terminationGracePeriodSeconds"] = 8
+        with_pod.call(lambda client: create(client, slow))
+        ready(with_pod, "slow")
+        before = pids(data)
+        with_pod.stop()
+        for path in data.glob("apiserver.db*"):
+            path.unlink()
+        Up(data, *ARGS, "--forget-pods").kill()
+        assert all(map(is_alive, before.values()))
+        last = Up(data, *ARGS)
+        assert last.call(_pods) == {}
+        last.until(lambda _: _all_ended(before), "the process ends")
+        last.kill()
+    finally:
+        clear(data)
+
+
 async def _all_ended(found: dict[str, int]) -> bool:
     return not any(map(is_alive, found.values()))
 

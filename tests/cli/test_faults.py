@@ -29,6 +29,7 @@ def corelane(*args: str) -> subprocess.CompletedProcess[str]:
         (("up", "--data-dir", ""), ["--data-dir"]),
         (("down", "--data-dir", ""), ["--data-dir"]),
         (("up", "--port", "70000"), ["--port"]),
+        (("up", "--machine", "socket:1"), ["--machine", "--nodes N"]),
         (("nonsense",), ["nonsense"]),
     ],
 )

@@ -120,9 +120,13 @@ class NodeUpkeep:
         self.publisher.event(None, "InvalidSetting", text, warning=True)
 
     def publish_topology(self, *, if_damaged: bool = False) -> None:
-        """Write the NodeResourceTopology if what admission depends on changed, or if it was damaged."""
+        """Write the NodeResourceTopology if what admission depends on changed, or if it was damaged.
+
+        What was never published is not damaged: the pods may not all be known yet.
+        """
         if if_damaged:
-            self.publisher.topology(self.topology, if_damaged=True)
+            if self._published:
+                self.publisher.topology(self.topology, if_damaged=True)
             return
         ledger, facts = self._ledger(), (self.annotations, self.owner_uid, self.kubelet_report())
         if self._published and self._published[1] == facts and admits_alike(self._published[0], ledger):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import click
 
 from corelane.cli import _options
-from corelane.cli._errors import Command
+from corelane.cli._errors import Command, Fault
 
 
 @click.command(cls=Command)
@@ -106,6 +106,9 @@ def up(
     from corelane.app.up import command as app
     from corelane.app.up import datadir
 
+    asked = click.get_current_context().get_parameter_source("machine")
+    if not nodes and asked is click.core.ParameterSource.COMMANDLINE:
+        raise Fault("--machine is for simulated nodes, but there are none; add --nodes N, or remove it")
     directory = data_dir or datadir.default()
     if detach:
         from corelane.app.up import detach as background

@@ -15,6 +15,7 @@ from typing import Final
 from corelane.agent.publication.node_objects import NodeObjects
 from corelane.agent.publication.node_status import CONDITIONS
 from corelane.agent.publication.registration import RENEW_SECONDS, STATUS_SECONDS, Heartbeat
+from corelane.kube.objects import NodeResourceTopology
 
 _PARTS: Final = 20
 _STEP_SECONDS: Final = RENEW_SECONDS / _PARTS
@@ -79,6 +80,9 @@ class SharedHeartbeats:
             return
         for heartbeat in alone:
             await heartbeat.beat()
+        for heartbeat in part:
+            if self.objects.get(NodeResourceTopology.api, heartbeat.name) is None:
+                heartbeat.reposted()
 
     def _due(self, part: dict[Heartbeat, float]) -> list[Heartbeat]:
         """Return the heartbeats of which the status is to be written now."""

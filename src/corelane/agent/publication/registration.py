@@ -52,8 +52,8 @@ class Heartbeat:
 
         `registered` is called with the Node's labels and annotations when it was created or updated.
 
-        `reposted` is called every few minutes, when the unchanged status is written again: other objects of
-        the node may need a repair, too.
+        `reposted` is called every few minutes, when the unchanged status is written again, and where the
+        topology is seen to be missing: other objects of the node may need a repair, too.
         """
         self.uid = ""
         self.name = identity.name

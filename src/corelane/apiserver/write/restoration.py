@@ -37,8 +37,7 @@ def restore_pod(backend: Backend, manifest: Mapping[str, Any]) -> str:
     namespace = meta["namespace"]
     if backend.store.get(_NAMESPACES.stored, namespace) is None:
         _create(backend, _NAMESPACES, "", {"metadata": {"name": namespace}}, WriteOptions())
-    if backend.store.get(_PODS.stored, f"{namespace}/{meta['name']}") is not None:
-        meta["name"] = f"{meta['name'][:240]}-{meta['uid'][:8]}"
+    meta["name"] = _free_name(backend, meta)
     priority = _priority(manifest["spec"])
     spec = {name: value for name, value in manifest["spec"].items() if name not in _PRIORITY}
     tree = {**manifest, "metadata": meta, "spec": spec}
@@ -49,6 +48,20 @@ def restore_pod(backend: Backend, manifest: Mapping[str, Any]) -> str:
     obj["status"] |= {"phase": "Running", "conditions": [_scheduled(backend.timestamp())]}
     backend.store.put(_PODS.stored, f"{namespace}/{meta['name']}", obj)
     return str(meta["name"])
+
+
+def enter_deletion(backend: Backend, manifest: Mapping[str, Any]) -> None:
+    """Have the history say that this pod was deleted, so that its processes are ended. Raises StoreError."""
+    meta: Object = dict(manifest["metadata"])
+    meta["name"] = _free_name(backend, meta)
+    key = f"{meta['namespace']}/{meta['name']}"
+    backend.store.put(_PODS.stored, key, {**manifest, "metadata": meta, "status": {"phase": "Running"}})
+    backend.store.delete(_PODS.stored, key)
+
+
+def _free_name(backend: Backend, meta: Mapping[str, Any]) -> str:
+    taken = backend.store.get(_PODS.stored, f"{meta['namespace']}/{meta['name']}") is not None
+    return f"{meta['name'][:240]}-{meta['uid'][:8]}" if taken else str(meta["name"])
 
 
 def _create(

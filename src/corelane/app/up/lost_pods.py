@@ -16,6 +16,7 @@ from pathlib import Path
 from corelane import structured_log
 from corelane.agent.allocation.instructions import PublishEvent
 from corelane.agent.lifecycle import recorded_manifest
+from corelane.agent.lifecycle.recorded_manifest import Manifest
 from corelane.agent.saved_state import LEDGER_FILE
 from corelane.apiserver.status_errors import StatusError
 from corelane.apiserver.store.server_backend import Backend
@@ -106,10 +107,15 @@ def recover(recovery: Recovery, records: NodeRecords, *, forget: bool) -> Callab
         for uid, specs in records.pods().items():
             if uid in present:
                 continue
+            manifest, whole = recorded_manifest.recreated(
+                specs, records.ledger.get(uid, ()), node=records.node, created_at=time.time()
+            )
             if forget:
+                # A pod that outlives corelane in its grace period is not recreated by the next start.
+                restoration.enter_deletion(backend, manifest)
                 recovery.forgotten.append(f"{specs[0].namespace}/{specs[0].pod}")
             else:
-                _enter(backend, recovery, records, uid, specs)
+                _enter(backend, recovery, specs[0], manifest, whole=whole)
         for line in recovery.lines():
             _log.warning("pods not in the API server's data", what=line)
 
@@ -117,22 +123,19 @@ def recover(recovery: Recovery, records: NodeRecords, *, forget: bool) -> Callab
 
 
 def _enter(
-    backend: Backend, recovery: Recovery, records: NodeRecords, uid: str, specs: Sequence[ContainerSpec]
+    backend: Backend, recovery: Recovery, first: ContainerSpec, manifest: Manifest, *, whole: bool
 ) -> None:
-    manifest, whole = recorded_manifest.recreated(
-        specs, records.ledger.get(uid, ()), node=records.node, created_at=time.time()
-    )
     name = _first_valid(backend, (manifest, recorded_manifest.without_references(manifest)))
     if name is None:
-        recovery.unlisted.add(uid)
+        recovery.unlisted.add(first.pod_uid)
         return
-    title = f"{specs[0].namespace}/{name}"
+    title = f"{first.namespace}/{name}"
     recovery.recreated.append(title)
     if not whole:
         recovery.partly.append(title)
 
 
-def _first_valid(backend: Backend, manifests: Iterable[recorded_manifest.Manifest]) -> str | None:
+def _first_valid(backend: Backend, manifests: Iterable[Manifest]) -> str | None:
     for manifest in manifests:
         try:
             return restoration.restore_pod(backend, manifest)
