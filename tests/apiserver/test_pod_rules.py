@@ -198,10 +198,7 @@ PODS = [
     ),
     (
         spec(securityContext={"seLinuxChangePolicy": "X"}),
-        (
-            'spec.securityContext.seLinuxChangePolicy: Unsupported value: "X": supported values: '
-            '"MountOption", "Recursive"'
-        ),
+        ('spec.securityContext.seLinuxChangePolicy: Unsupported value: "X": supported values: "Recursive"'),
     ),
     (
         spec(
@@ -236,9 +233,7 @@ PODS = [
         ),
     ),
     (
-        container(
-            securityContext={"procMount": "Unmasked"}, volumeDevices=[{"name": "v", "devicePath": "/a"}]
-        ),
+        container(securityContext={"procMount": "Unmasked"}),
         (
             'spec.containers[0].securityContext.procMount: Invalid value: "Unmasked": `hostUsers` must '
             "be false to use `Unmasked`"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.pod_faults import agree, faults, merged, prepared, spec, volume
+from support.pod_faults import agree, claim, container, faults, merged, prepared, spec, volume
 
 # Sources that no node here can mount, with what each requires; of the rest only the types are checked.
 DRIVERS = {
@@ -217,3 +217,122 @@ def test_the_fields_of_a_storage_driver_are_stored_as_sent():
         {"name": "c", "flexVolume": {"driver": "d", "options": {"k": "v"}}},
     ]
     assert prepared(spec(volumes=disks))["spec"]["volumes"] == disks
+
+
+BLOCK = spec(
+    volumes=[
+        {"name": "v", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "e", "emptyDir": {}},
+    ]
+)
+DEVICES = [
+    ([{"name": "v", "devicePath": "/dev/x"}],),
+    ([{"name": "none", "devicePath": "/dev/x"}], 'volumeDevices[0].name: Not found: "none"'),
+    (
+        [{"name": "e", "devicePath": "/dev/x"}],
+        (
+            'volumeDevices[0].name: Invalid value: "e": can only use volume source type of '
+            "PersistentVolumeClaim or Ephemeral for block mode"
+        ),
+    ),
+    (
+        [{"name": "", "devicePath": ""}],
+        "volumeDevices[0].name: Required value",
+        'volumeDevices[0].name: Not found: ""',
+        "volumeDevices[0].devicePath: Required value",
+    ),
+    (
+        [{"name": "v", "devicePath": "a/../b"}],
+        "volumeDevices[0].devicePath: Invalid value: \"a/../b\": can not contain backsteps ('..')",
+    ),
+    (
+        [{"name": "v", "devicePath": "/dev/x"}, {"name": "v", "devicePath": "/dev/x"}],
+        'volumeDevices[1].name: Invalid value: "v": must be unique',
+        'volumeDevices[1].devicePath: Invalid value: "/dev/x": must be unique',
+    ),
+]
+
+
+@pytest.mark.parametrize(("devices", "expected"), [(devices, expected) for devices, *expected in DEVICES])
+def test_a_block_device_is_a_claim_that_the_container_uses_once(devices, expected):
+    assert agree(faults(BLOCK, container(volumeDevices=devices)), expected, "spec.containers[0].")
+
+
+PATH_IN = "must not already exist as a path in"
+
+
+def test_a_volume_is_either_mounted_or_a_device():
+    both = container(
+        volumeMounts=[{"name": "v", "mountPath": "/x"}], volumeDevices=[{"name": "v", "devicePath": "/x"}]
+    )
+    assert agree(
+        faults(BLOCK, both),
+        [
+            'volumeMounts[0].name: Invalid value: "v": must not already exist in volumeDevices',
+            f'volumeMounts[0].mountPath: Invalid value: "/x": {PATH_IN} volumeDevices',
+            'volumeDevices[0].name: Invalid value: "v": must not already exist in volumeMounts',
+            f'volumeDevices[0].devicePath: Invalid value: "/x": {PATH_IN} volumeMounts',
+        ],
+        "spec.containers[0].",
+    )
+
+
+TEMPLATES = [
+    ({"labels": {"a": "b"}, "annotations": {"a": "b c"}},),
+    ({"labels": {"a": "b c"}}, 'labels: Invalid value: "b c": a valid label must be an empty string…'),
+    ({"annotations": {"A B": ""}}, 'annotations: Invalid value: "A B": name part must consist of…'),
+    (
+        {
+            "finalizers": ["a/b"],
+            "name": "n",
+            "uid": "u",
+            "creationTimestamp": "2026-01-02T03:04:05Z",
+            "managedFields": [{"manager": "m"}],
+        },
+        "name: Forbidden: cannot be set",
+        "uID: Forbidden: cannot be set",
+        "creationTimestamp: Forbidden: cannot be set",
+        "finalizers: Forbidden: cannot be set",
+        "managedFields: Forbidden: cannot be set",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"), [(metadata, expected) for metadata, *expected in TEMPLATES]
+)
+def test_the_template_of_a_claim_has_labels_and_annotations_only(metadata, expected):
+    made = claim()
+    made["spec"]["volumes"][0]["ephemeral"]["volumeClaimTemplate"]["metadata"] = metadata
+    where = "spec.volumes[0].ephemeral.volumeClaimTemplate.metadata."
+    assert agree(faults(made), expected, where)
+
+
+def test_the_source_of_a_claim_in_another_namespace_is_named_alone():
+    reference = {"kind": "PersistentVolumeClaim", "name": "s", "namespace": "A"}
+    local = {"kind": "PersistentVolumeClaim", "name": "s"}
+    where = "spec.volumes[0].ephemeral.volumeClaimTemplate.spec"
+    assert agree(
+        faults(claim(dataSourceRef=reference, dataSource=local)),
+        [
+            f'/{where}.dataSourceRef.namespace: Invalid value: "A": a lowercase RFC 1123 label…',
+            f"/{where}: Invalid value: {{}}: may not be specified when dataSourceRef.namespace is specified",
+        ],
+    )
+
+
+def test_a_pod_does_not_name_the_claim_that_is_made_for_its_own_volume():
+    volumes = [
+        claim()["spec"]["volumes"][0],
+        {"name": "w", "persistentVolumeClaim": {"claimName": "p-v"}},
+    ]
+    why = "must not reference a PVC that gets created for an ephemeral volume"
+    where = "spec.volumes[1].persistentVolumeClaim.claimName"
+    assert faults(spec(volumes=volumes)) == [f'{where}: Invalid value: "p-v": {why}']
+
+
+def test_the_claim_that_is_made_for_a_volume_has_a_sound_name():
+    named = merged(claim(), {"metadata": {"name": "x" * 252}})
+    found = faults(named)
+    assert len(found) == 1
+    assert found[0].startswith(f'spec.volumes[0].name: Invalid value: "v": PVC name "{"x" * 252}-v": must be')

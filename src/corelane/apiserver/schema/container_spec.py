@@ -74,7 +74,7 @@ record(
     "name!=1 readOnly:bool=2 recursiveReadOnly?=7 mountPath!=3 subPath=4 mountPropagation?=5 subPathExpr=6",
 )
 
-record("VolumeDevice", "name!=1|required devicePath!=2|required")
+record("VolumeDevice", "name!=1 devicePath!=2")
 
 record("ExecAction", "command:[]string=1|required")
 
@@ -156,7 +156,7 @@ CONTAINER = record(
     "terminationMessagePolicy=20|required imagePullPolicy=14|required securityContext?:SecurityContext=15 "
     "stdin:bool=16 stdinOnce:bool=17 tty:bool=18",
     order=(
-        "name image terminationMessagePolicy @ports env envFrom @volume-mounts volumeDevices "
+        "name image terminationMessagePolicy @ports env envFrom @volume-mounts @volume-devices "
         "imagePullPolicy resources @resize-policy securityContext"
     ),
     ports=Columns(merge="containerPort", keys="containerPort protocol"),

@@ -40,12 +40,6 @@ def empty_dir(volume: Object) -> None:
         volume["emptyDir"] = {}
 
 
-def local_data_source(claim: Object) -> None:
-    """A claim's data comes from its own namespace (the feature CrossNamespaceVolumeDataSource is off)."""
-    if claim.get("dataSourceRef", {}).get("namespace"):
-        del claim["dataSourceRef"]
-
-
 def namespace_label(namespace: Object) -> None:
     """Every namespace can be selected by its own name."""
     name = namespace.get("metadata", {}).get("name", "")

@@ -15,7 +15,7 @@ record(
     "appArmorProfile?:AppArmorProfile=11 seLinuxChangePolicy?=13",
     order=(
         "fsGroup runAsUser runAsGroup supplementalGroups @share-process @sysctls fsGroupChangePolicy "
-        "seccompProfile windowsOptions appArmorProfile supplementalGroupsPolicy seLinuxChangePolicy"
+        "seccompProfile windowsOptions appArmorProfile supplementalGroupsPolicy @selinux-change"
     ),
     supplementalGroupsPolicy=Columns(enum="Merge Strict"),
     fsGroupChangePolicy=Columns(enum="Always OnRootMismatch"),

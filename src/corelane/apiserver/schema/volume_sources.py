@@ -1,7 +1,7 @@
 """Volumes of a pod: one record a source, and one row a storage driver that no node here can mount."""
 
 from corelane.apiserver.schema import object_meta  # noqa: F401 - for the types that rows here name
-from corelane.apiserver.schema.derived_defaults import empty_dir, local_data_source, volume_pull_policy
+from corelane.apiserver.schema.derived_defaults import empty_dir, volume_pull_policy
 from corelane.apiserver.schema.notation import Columns, alike, record
 
 record("LocalObjectReference", "name=1", name=Columns(default=""), atomic=True)
@@ -115,11 +115,14 @@ record(
     "volumeName=3 storageClassName?=5 volumeMode?=6 dataSource?:TypedLocalObjectReference=7 "
     "dataSourceRef?:TypedObjectReference=8 volumeAttributesClassName?=9",
     order="@claim-modes-given selector @claim-spec",
-    defaults=(local_data_source,),
     volumeMode=Columns(default="Filesystem", enum="Block Filesystem"),
 )
 
-record("PersistentVolumeClaimTemplate", "metadata+:ObjectMeta=1 spec!:PersistentVolumeClaimSpec=2")
+record(
+    "PersistentVolumeClaimTemplate",
+    "metadata+:ObjectMeta=1 spec!:PersistentVolumeClaimSpec=2",
+    order="@template-metadata spec",
+)
 
 record("EphemeralVolumeSource", "volumeClaimTemplate?:PersistentVolumeClaimTemplate=1|required")
 

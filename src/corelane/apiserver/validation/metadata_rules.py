@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 
 from corelane.apiserver import formats
+from corelane.apiserver.schema.object_meta import OBJECT_META
 from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item, unless_equal
-from corelane.apiserver.validation.table_rules import Object
+from corelane.apiserver.validation.table_rules import Object, Scope, rule
 from corelane.apiserver.validation.value_rules import labels
 
 PATH = "metadata"
@@ -28,6 +29,8 @@ def create(
     else:
         yield from causes.all_invalid(child(PATH, "name"), name, name_format(name))
     yield from _namespace(meta.get("namespace", ""), namespaced=namespaced)
+    if meta.get("generation", 0) < 0:
+        yield causes.invalid(child(PATH, "generation"), meta["generation"], causes.NEGATIVE)
     yield from _common(meta)
     yield from _finalizers(meta.get("finalizers", []))
     yield from _managed_fields(meta)
@@ -53,6 +56,18 @@ def update(new: Object, old: Object, *, core: bool) -> Iterator[StatusCause]:
     yield from _managed_fields(new)
     if core:
         yield from standard_finalizers(new)
+
+
+@rule("template-metadata")
+def _template_metadata(template: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
+    """Check `ValidateTemplateObjectMeta`: a template has labels and annotations, and nothing else."""
+    meta, path = template.get("metadata", {}), child(path, "metadata")
+    yield from _annotations(meta.get("annotations", {}), child(path, "annotations"))
+    yield from labels(meta.get("labels", {}), child(path, "labels"))
+    for row in OBJECT_META:
+        if row.name not in {"labels", "annotations"} and meta.get(row.name) is not None:
+            name = "uID" if row.name == "uid" else row.name
+            yield causes.forbidden(child(path, name), "cannot be set")
 
 
 def _namespace(name: str, *, namespaced: bool) -> list[StatusCause]:
@@ -94,7 +109,7 @@ def _owners(owners: list[Object], path: str) -> Iterator[StatusCause]:
 
 def _owner(owner: Object, path: str) -> Iterator[StatusCause]:
     group, _, version = owner.get("apiVersion", "").rpartition("/")
-    if not version:
+    if not version or "/" in group:
         yield causes.invalid(
             child(path, "apiVersion"), owner.get("apiVersion", ""), "version must not be empty"
         )

@@ -63,6 +63,16 @@ def _share_process(context: Object, path: str, scope: Scope) -> Iterator[StatusC
         yield causes.invalid(child(path, "shareProcessNamespace"), True, why)
 
 
+@rule("selinux-change")
+def _selinux_change(context: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
+    """Upstream's gate SELinuxMount is off: only a pod that has a policy may change it to MountOption."""
+    before = (scope.old or {}).get("spec", {}).get("securityContext", {}).get("seLinuxChangePolicy")
+    policies = ("Recursive",) if before is None else ("MountOption", "Recursive")
+    policy = context.get("seLinuxChangePolicy")
+    if policy is not None and policy not in policies:
+        yield causes.not_supported(child(path, "seLinuxChangePolicy"), policy, policies)
+
+
 @rule("sysctls")
 def _sysctls(context: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     seen: set[str] = set()

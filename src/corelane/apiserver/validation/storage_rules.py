@@ -85,10 +85,19 @@ def _claim_spec(spec: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     for name in ("dataSource", "dataSourceRef"):
         if name in spec:
             yield from _data_source(spec[name], child(path, name), scope)
-    if "dataSource" in spec and "dataSourceRef" in spec and spec["dataSource"] != spec["dataSourceRef"]:
-        yield causes.invalid(path, {}, "must match dataSourceRef")
+    yield from _both_sources(spec, path)
     attributes = child(path, "volumeAttributesClassName")
     yield from _class_name(spec.get("volumeAttributesClassName", ""), attributes)
+
+
+def _both_sources(spec: Object, path: str) -> Iterator[StatusCause]:
+    """Upstream shows an empty object in place of the source."""
+    if "dataSource" not in spec or "dataSourceRef" not in spec:
+        return
+    if spec["dataSourceRef"].get("namespace"):
+        yield causes.invalid(path, {}, "may not be specified when dataSourceRef.namespace is specified")
+    elif spec["dataSource"] != spec["dataSourceRef"]:
+        yield causes.invalid(path, {}, "must match dataSourceRef")
 
 
 def _data_source(source: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
@@ -103,6 +112,9 @@ def _data_source(source: Object, path: str, scope: Scope) -> Iterator[StatusCaus
     before = (scope.old or {}).get("spec", {})
     if group and not any(before.get(name, {}).get("apiGroup") for name in ("dataSource", "dataSourceRef")):
         yield from causes.all_invalid(child(path, "apiGroup"), group, formats.dns_subdomain(group))
+    namespace = source.get("namespace", "")
+    if namespace:
+        yield from causes.all_invalid(child(path, "namespace"), namespace, formats.dns_label(namespace))
 
 
 # --- persistent volumes

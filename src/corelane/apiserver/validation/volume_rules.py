@@ -1,6 +1,6 @@
 """Rules on volumes, their sources, and how the containers of the pod use them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from corelane import quantity
 from corelane.apiserver import formats
@@ -61,7 +61,7 @@ def _volumes(spec: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     """Also finds out which volumes containers may use: those without a fault."""
     for index, volume in enumerate(spec.get("volumes", ())):
         where, name = item(child(path, "volumes"), index), volume.get("name", "")
-        found = list(walk(tables.VOLUME, volume, where, scope))
+        found = [*walk(tables.VOLUME, volume, where, scope), *_made_claim(volume, where, scope)]
         if not name:
             found.append(causes.required(child(where, "name")))
         else:
@@ -71,6 +71,30 @@ def _volumes(spec: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
         if not found:
             scope.volumes[name] = volume
         yield from found
+        yield from _own_claim(volume, where, scope)
+
+
+def _made_claim(volume: Object, path: str, scope: Scope) -> list[StatusCause]:
+    """Check the name of the claim that is made for the volume."""
+    pod, name = scope.root["metadata"].get("name", ""), volume.get("name", "")
+    if _source(volume) != "ephemeral" or not pod or not name:
+        return []
+    made = f"{pod}-{name}"
+    faults = [f"PVC name {causes.quoted(made)}: {fault}" for fault in formats.dns_subdomain(made)]
+    return causes.all_invalid(child(path, "name"), name, faults)
+
+
+def _source(volume: Object) -> str:
+    return next((name for name in SOURCES if name in volume), "")
+
+
+def _own_claim(volume: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
+    pod, claim = scope.root["metadata"].get("name", ""), volume.get("persistentVolumeClaim", {})
+    name = claim.get("claimName", "")
+    made = {f"{pod}-{one.get('name', '')}" for one in scope.spec["volumes"] if "ephemeral" in one}
+    if pod and name in made:
+        why = "must not reference a PVC that gets created for an ephemeral volume"
+        yield causes.invalid(child(path, "persistentVolumeClaim", "claimName"), name, why)
 
 
 @rule("downward-items")
@@ -157,6 +181,7 @@ def _token(source: Object, path: str, where: str) -> Iterator[StatusCause]:
 def _volume_mounts(container: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     path = child(path, "volumeMounts")
     points: set[str] = set()
+    devices = _paths_by_name(container.get("volumeDevices", ()), "devicePath")
     for index, mount in enumerate(container.get("volumeMounts", ())):
         where, name, point = item(path, index), mount.get("name", ""), mount.get("mountPath", "")
         if not name:
@@ -168,7 +193,60 @@ def _volume_mounts(container: Object, path: str, scope: Scope) -> Iterator[Statu
         if point in points:
             yield causes.invalid(child(where, "mountPath"), point, "must be unique")
         points.add(point)
+        if name in devices:
+            yield causes.invalid(child(where, "name"), name, "must not already exist in volumeDevices")
+        if point in devices.values():
+            why = "must not already exist as a path in volumeDevices"
+            yield causes.invalid(child(where, "mountPath"), point, why)
         yield from _mount_options(mount, where, container)
+
+
+def _paths_by_name(used: Iterable[Object], path: str) -> dict[str, str]:
+    """Return the path of each volume in the container; of a volume that is used twice, the last."""
+    return {one.get("name", ""): one.get(path, "") for one in used}
+
+
+@rule("volume-devices")
+def _volume_devices(container: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
+    """Check block devices (`ValidateVolumeDevices`): only claims have them."""
+    mounts = _paths_by_name(container.get("volumeMounts", ()), "mountPath")
+    names: set[str] = set()
+    paths: set[str] = set()
+    for index, device in enumerate(container.get("volumeDevices", ())):
+        where = item(child(path, "volumeDevices"), index)
+        name, target = device.get("name", ""), device.get("devicePath", "")
+        yield from _device_name(name, child(where, "name"), names, scope)
+        yield from _device_path(target, child(where, "devicePath"), paths)
+        if name in mounts:
+            yield causes.invalid(child(where, "name"), name, "must not already exist in volumeMounts")
+        if target in mounts.values():
+            why = "must not already exist as a path in volumeMounts"
+            yield causes.invalid(child(where, "devicePath"), target, why)
+
+
+def _device_name(name: str, path: str, names: set[str], scope: Scope) -> Iterator[StatusCause]:
+    volume = scope.volumes.get(name)
+    if not name:
+        yield causes.required(path)
+    if name and name in names:
+        yield causes.invalid(path, name, "must be unique")
+    names.add(name)
+    if volume is None:
+        yield causes.not_found(path, name)
+    elif "persistentVolumeClaim" not in volume and "ephemeral" not in volume:
+        why = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
+        yield causes.invalid(path, name, why)
+
+
+def _device_path(target: str, path: str, paths: set[str]) -> Iterator[StatusCause]:
+    if not target:
+        yield causes.required(path)
+    if target in paths:
+        yield causes.invalid(path, target, "must be unique")
+    if ".." in target.split("/"):
+        yield causes.invalid(path, target, "can not contain backsteps ('..')")
+    else:
+        paths.add(target)
 
 
 def _mount_options(mount: Object, path: str, container: Object) -> Iterator[StatusCause]:

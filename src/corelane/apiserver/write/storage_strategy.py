@@ -23,12 +23,20 @@ def update_claim(claim: Object, old: Object) -> None:
 
 def _align_data_sources(spec: Object, old: Object | None) -> None:
     """KEP-1495: the two fields have the same contents; of the older one only two kinds count."""
+    if "dataSourceRef" not in (old or {}):
+        _drop_other_namespace(spec)
     in_use = old is not None and ("dataSource" in old or "dataSourceRef" in old)
     if not in_use and "dataSourceRef" not in spec and not _is_legacy_source(spec.get("dataSource")):
         spec.pop("dataSource", None)
     for name, other in (("dataSource", "dataSourceRef"), ("dataSourceRef", "dataSource")):
         if name in spec and other not in spec:
             spec[other] = dict(spec[name])
+
+
+def _drop_other_namespace(spec: Object) -> None:
+    """A claim's data comes from its own namespace: the feature CrossNamespaceVolumeDataSource is off."""
+    if spec.get("dataSourceRef", {}).get("namespace"):
+        del spec["dataSourceRef"]
 
 
 def _is_legacy_source(source: Object | None) -> bool:
