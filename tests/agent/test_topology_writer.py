@@ -46,7 +46,7 @@ class Server:
         fields = {"managedFields": self.writers} if self.writers else {}
         return {**self.stored, "metadata": {**self.stored.get("metadata", {}), **fields}}
 
-    async def raw(self, method, path, query=None):
+    async def raw(self, method, path, query=None, accept=""):
         if self.stored is None:
             raise APIError(404, "NotFound", "not found")
         return json.dumps(self._answer()).encode()
@@ -365,6 +365,47 @@ def test_after_each_write_the_object_has_all_that_is_published_whatever_others_d
     story(server, changes)
 
 
+class Counting(Server):
+    """Numbers its changes, as an API server does, and notes how it was read."""
+
+    def __init__(self):
+        super().__init__()
+        self.reads = []
+
+    def _answer(self):
+        answer = super()._answer()
+        return {**answer, "metadata": {**answer["metadata"], "resourceVersion": str(len(self.written))}}
+
+    async def raw(self, method, path, query=None, accept=""):
+        self.reads.append("metadata" if "PartialObjectMetadata" in accept else "whole")
+        return await super().raw(method, path, query, accept)
+
+
+def test_a_check_reads_metadata_alone_unless_the_object_was_changed_or_deleted():
+    server = Counting()
+
+    async def changes(writer, queue):
+        writer.write(lambda: body(1))
+        writer.flush()
+        await queue.idle()
+        server.reads.clear()
+        writer.repair(lambda: body(1))
+        await queue.idle()
+        assert server.reads == ["metadata"]
+        assert len(server.written) == 1
+        server.stored = None
+        writer.repair(lambda: body(1))
+        await queue.idle()
+        assert server.stored["zones"] == ZONES
+        server.stored = {**server.stored, "zones": []}
+        server.written.append("by another")
+        writer.repair(lambda: body(1))
+        await queue.idle()
+        assert server.stored["zones"] == ZONES
+
+    story(server, changes)
+
+
 class Versions(Server):
     """Serves the object in some versions, as one stored form."""
 
@@ -376,7 +417,7 @@ class Versions(Server):
         if version not in self.served:
             raise APIError(404, "NotFound", "the server could not find the requested resource")
 
-    async def raw(self, method, path, query=None):
+    async def raw(self, method, path, query=None, accept=""):
         self._find(path.split("/")[3])
         return await super().raw(method, path, query)
 

@@ -172,7 +172,7 @@ class Agent:
             clocks.wall,
             lambda: self.ledger,
             registered=self._registered,
-            reposted=lambda: self._node.publish_topology(if_damaged=True),
+            checked=lambda: self._node.publish_topology(if_damaged=True),
             objects=heartbeats.objects if heartbeats else None,
         )
         self._heartbeats = heartbeats

@@ -122,10 +122,10 @@ class NodeUpkeep:
     def publish_topology(self, *, if_damaged: bool = False) -> None:
         """Write the NodeResourceTopology if what admission depends on changed, or if it was damaged.
 
-        What was never published is not damaged: the pods may not all be known yet.
+        What was never written is not damaged: the pods may not all be known yet.
         """
         if if_damaged:
-            if self._published:
+            if self.publisher.topology_writer.written.is_set():
                 self.publisher.topology(self.topology, if_damaged=True)
             return
         ledger, facts = self._ledger(), (self.annotations, self.owner_uid, self.kubelet_report())

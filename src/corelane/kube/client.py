@@ -214,9 +214,11 @@ class KubeClient:
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
         content_type: str = "application/json",
+        accept: str = "",
     ) -> bytes:
         """Send any request, and return the body of the answer."""
-        headers = {"Content-Type": content_type} if body is not None else None
+        headers = {"Content-Type": content_type} if body is not None else {}
+        headers |= {"Accept": accept} if accept else {}
         answer = await self._call(method, path, query, body, headers)
         if answer.status >= _ERRORS:
             raise _failure(method, path, answer)

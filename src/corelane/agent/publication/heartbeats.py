@@ -15,7 +15,6 @@ from typing import Final
 from corelane.agent.publication.node_objects import NodeObjects
 from corelane.agent.publication.node_status import CONDITIONS
 from corelane.agent.publication.registration import RENEW_SECONDS, STATUS_SECONDS, Heartbeat
-from corelane.kube.objects import NodeResourceTopology
 
 _PARTS: Final = 20
 _STEP_SECONDS: Final = RENEW_SECONDS / _PARTS
@@ -81,8 +80,8 @@ class SharedHeartbeats:
         for heartbeat in alone:
             await heartbeat.beat()
         for heartbeat in part:
-            if self.objects.get(NodeResourceTopology.api, heartbeat.name) is None:
-                heartbeat.reposted()
+            if heartbeat not in alone:
+                heartbeat.check_topology(self.objects)
 
     def _due(self, part: dict[Heartbeat, float]) -> list[Heartbeat]:
         """Return the heartbeats of which the status is to be written now."""
@@ -99,6 +98,6 @@ class SharedHeartbeats:
                 unchanged.append(heartbeat.name)
             else:
                 await heartbeat.post()
-            heartbeat.reposted()
+            heartbeat.checked()
         if unchanged:
             self.objects.refresh_heartbeats(unchanged, CONDITIONS, self._clock())

@@ -20,7 +20,7 @@ from corelane.agent.publication.reporting import PublicationReporter
 from corelane.kube import keys
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.meta import condition
-from corelane.kube.objects import Lease, Node
+from corelane.kube.objects import Lease, Node, NodeResourceTopology
 from corelane.node import NodeState
 
 LEASE_NAMESPACE: Final = "kube-node-lease"
@@ -45,19 +45,19 @@ class Heartbeat:
         clock: Callable[[], float],
         ledger: Callable[[], NodeState],
         registered: Callable[[Mapping[str, str], Mapping[str, str]], None],
-        reposted: Callable[[], None],
+        checked: Callable[[], None],
         objects: NodeObjects | None = None,
     ) -> None:
         """With `objects` what concerns this node alone is read and written without requests.
 
         `registered` is called with the Node's labels and annotations when it was created or updated.
 
-        `reposted` is called every few minutes, when the unchanged status is written again, and where the
-        topology is seen to be missing: other objects of the node may need a repair, too.
+        `checked` is called twice a minute, when the Node was looked at: other objects of the node may need a
+        repair, too.
         """
         self.uid = ""
         self.name = identity.name
-        self.reposted = reposted
+        self.checked = checked
         self._objects = objects
         self._client = client
         self._identity = identity
@@ -202,6 +202,11 @@ class Heartbeat:
             self._seen = record.revision
         return record.revision == self._seen
 
+    def check_topology(self, objects: NodeObjects) -> None:
+        """Have the topology written again if the API server has none."""
+        if objects.get(NodeResourceTopology.api, self.name) is None:
+            self.checked()
+
     def set_disk_fault(self, fault: str) -> bool:
         """Record why the ledger cannot be written, "" if it can; return whether that changed."""
         if fault == self._disk.fault:
@@ -248,7 +253,8 @@ class Heartbeat:
             await self._register()
         elif _monotonic() - self._posted >= STATUS_SECONDS:
             await self.post()
-            self.reposted()
+        if check:
+            self.checked()
 
     async def _is_ready(self) -> bool:
         """Whether the API server has the Node, with the condition Ready. Raises APIError except 404."""

@@ -22,6 +22,7 @@ from corelane.kube.translate.zone_owner import CONTENT, FIELD_MANAGER, without_z
 
 Make = Callable[[], dict[str, Any]]
 _UNKNOWN: Final = "unknown"
+_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 _CONFLICTS: Final = 5
 """Changes by others between a look at the object and a write of the zones; after these it is written."""
 
@@ -76,7 +77,7 @@ class TopologyWriter:
         """Write what `make` returns if the object lacks parts of it."""
 
         async def write() -> None:
-            if self._is_untouched():
+            if await self._is_untouched():
                 return
             stored = await self._stored()
             body = self._served(make())
@@ -89,10 +90,20 @@ class TopologyWriter:
 
         self._queue.put("topology check", write, "topology")
 
-    def _is_untouched(self) -> bool:
-        """Whether the object is known to be as this writer left it."""
-        record = self._objects.get(NodeResourceTopology.api, self._node) if self._objects else None
-        return record is not None and str(record.revision) == self._version
+    async def _is_untouched(self) -> bool:
+        """Whether the object is as this writer left it. Raises APIError except 404."""
+        if self._objects is not None:
+            record = self._objects.get(NodeResourceTopology.api, self._node)
+            return record is not None and str(record.revision) == self._version
+        if self._version in ("", _UNKNOWN):
+            return False
+        try:
+            text = await self._client.raw("GET", self._kind.api.path(name=self._node), accept=_METADATA)
+        except APIError as error:
+            if error.code != 404:
+                raise
+            return False
+        return _version(json.loads(text)) == self._version
 
     async def _write(self) -> None:
         assert self._make is not None
