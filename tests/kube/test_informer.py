@@ -309,6 +309,35 @@ def test_a_kind_that_is_not_served_has_no_objects_until_it_is() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(("most", "longest"), [(300.0, [30, 60, 120, 240, 300, 300]), (30.0, [30] * 6)])
+def test_a_kind_that_is_not_served_is_listed_ever_more_rarely(most: float, longest: list[float]) -> None:
+    """Once it was served, the delays start again."""
+
+    async def main() -> None:
+        async with asyncio.timeout(30), serving() as (fake, client):
+            fake.script[PODS] = [NOT_SERVED] * 6 + [listing(pod("a"), version="5"), NOT_SERVED]
+            fake.script[WATCH] = [failure(410, "Expired", "too old resource version")]
+            delays: list[float] = []
+            ended = asyncio.Event()
+
+            async def sleep(seconds: float) -> None:
+                delays.append(seconds)
+                if len(delays) == 8:
+                    ended.set()
+                    await asyncio.Event().wait()
+
+            informer = Informer(client, Pod, sleep=sleep, optional=True, absent_seconds=most)
+            task = asyncio.create_task(informer.run())
+            await ended.wait()
+            task.cancel()
+            await asyncio.wait([task])
+            absences = delays[:6] + delays[7:]
+            for delay, limit in zip(absences, [*longest, longest[0]], strict=True):
+                assert limit / 2 <= delay <= limit, delays
+
+    asyncio.run(main())
+
+
 TOPOLOGIES = "/apis/topology.node.k8s.io/{}/noderesourcetopologies"
 NOT_SERVED = failure(404, "NotFound", "the server could not find the requested resource")
 

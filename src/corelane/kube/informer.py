@@ -26,6 +26,8 @@ QUIET_SECONDS: Final = 70.0
 """Upstream sends a bookmark every minute; a watch without a byte for longer counts as broken."""
 _FIRST_DELAY: Final = 0.25
 _LONGEST_DELAY: Final = 30.0
+ABSENT_SECONDS: Final = 300.0
+"""Longest time between two lists of an optional kind that is not served."""
 _SHORTEST_WATCH: Final = 1.0
 _SLICE_SECONDS: Final = 0.005
 """Changes are handled for this long before other tasks run: handlers differ in cost, so none are counted."""
@@ -125,10 +127,12 @@ class Informer(Generic[T]):
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         quiet_seconds: float = QUIET_SECONDS,
         optional: bool = False,
+        absent_seconds: float = ABSENT_SECONDS,
         older: type[T] | None = None,
     ) -> None:
         """An `optional` kind may not be served (404): then there are no objects of it, until it is.
 
+        It is listed again after 30 s, doubled each time up to `absent_seconds`, less up to half at random.
         `older` is the kind in an older version of its API, read where the server has no newer one.
         """
         self.kind = kind
@@ -145,11 +149,14 @@ class Informer(Generic[T]):
         self._sleep = sleep
         self._quiet = quiet_seconds
         self._optional = optional
+        self._absent_seconds = absent_seconds
         self._mirror: Mirror[T] = Mirror()
         self._malformed: dict[Key, Malformed] = {}
         self._synced = asyncio.Event()
         self._version = ""
         self._failures = 0
+        self._absences = 0
+        """Lists in a row that said that the kind is not served."""
         self._open = False
         """Whether the server answered the present watch."""
 
@@ -181,6 +188,7 @@ class Informer(Generic[T]):
     async def _list(self) -> None:
         listing = await self._listing()
         await self._replace(listing)
+        self._absences = 0
         self._reporter.listed(self.kind, len(listing.items))
         self._synced.set()
 
@@ -200,7 +208,9 @@ class Informer(Generic[T]):
         await self._replace(Listing((), ""))
         self._reporter.not_served(self.kind)
         self._synced.set()
-        await self._sleep(_LONGEST_DELAY * self._random.uniform(0.5, 1.0))
+        longest = min(self._absent_seconds, _LONGEST_DELAY * 2.0**self._absences)
+        self._absences = min(self._absences + 1, 30)
+        await self._sleep(longest * self._random.uniform(0.5, 1.0))
 
     async def _replace(self, listing: Listing[T]) -> None:
         for bad in listing.malformed:

@@ -49,6 +49,8 @@ from corelane.scheduler.scheduling import SchedulerCore
 T = TypeVar("T", bound=Object)
 
 _ALIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
+_UNDEFINED_SECONDS: Final = 30.0
+"""Longest time between two lists of NodeResourceTopologies while the kind is not defined."""
 _SLICE_SECONDS: Final = 0.003
 """Attempts are made for this long before other tasks run."""
 
@@ -185,6 +187,7 @@ class Scheduler:
             rng=rng,
             # A cluster may have nodes without a published topology only, and no definition of the kind.
             optional=kind is NodeResourceTopology,
+            absent_seconds=_UNDEFINED_SECONDS,
             older=older,
         )
 
