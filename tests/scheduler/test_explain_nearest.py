@@ -218,6 +218,24 @@ def test_nodes_without_cpu_ids_come_with_a_note(kind: str) -> None:
     assert "without a promise" in decided.notes[0]
 
 
+def test_a_pending_pod_says_how_nodes_of_each_kind_were_judged() -> None:
+    cluster = Cluster().node("exact").node("t1", spec="")
+    pending = guaranteed("a", "64")
+    (one,) = cluster.decide(pending).notes
+    assert one == "node t1 publishes no CPU topology: judged by its totals, without a promise"
+    for name in ("t2", "t3", "t4", "t5"):
+        cluster.node(name, spec="")
+    cluster.node("static", policy="static")
+    (several,) = cluster.decide(pending).notes
+    assert several.startswith("5 nodes (t1, t2, t3 and 2 more): no CPU topology is published"), several
+    broken = {"metadata": {"name": "t1", "annotations": {keys.CPU_TOPOLOGY: "{"}}, "zones": []}
+    topology = msgspec.convert(broken, NodeResourceTopology)
+    trial = Trial(default.profile(), Snapshot({"t1": cluster.nodes["t1"]}, {"t1": topology}, {}))
+    (damaged,) = recompute.decide(trial, pending, NOW).notes
+    assert damaged.startswith("node t1 publishes an invalid CPU topology"), damaged
+    assert not Cluster().node("exact").decide(pending).notes
+
+
 def test_an_event_says_what_would_help_on_the_nearest_node_and_changes_nothing() -> None:
     core = SchedulerCore()
     core.handle(NodeChanged(0, None, objects.node("n1", 4, taints=(Taint("gpu", "", "NoSchedule"),))))

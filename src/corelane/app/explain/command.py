@@ -242,7 +242,13 @@ def _with_today(record: PodDecision, cluster: Cluster, pod: Pod) -> PodDecision:
     today = _again(cluster, pod)
     if today.node:
         return replace(record, notes=(*record.notes, f"on today's state the pod fits on node {today.node}"))
-    return replace(record, nearest=today.nearest, nominated=today.nominated, terminating=today.terminating)
+    return replace(
+        record,
+        nearest=today.nearest,
+        nominated=today.nominated,
+        terminating=today.terminating,
+        notes=(*record.notes, *today.notes),
+    )
 
 
 def _with_facts(found: PodDecision, cluster: Cluster, pod: Pod) -> PodDecision:

@@ -1,5 +1,6 @@
 """A decision taken again on a cluster's present state, by the same filters, scores and admission."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime
 from typing import Final
@@ -50,9 +51,16 @@ def decide(trial: Trial, pod: Pod, now: datetime) -> PodDecision:
             report.message(made),
             scheduler=pod.spec.scheduler_name,
             nearest=nearest,
-            notes=tuple(report.of_kind(made)),
+            notes=tuple(_notes(trial, made)),
             **report.parts(made),
         )
+
+
+def _notes(trial: Trial, made: Record) -> Iterator[str]:
+    """Say how the chosen node was judged; for a pod that fits nowhere, how all nodes were."""
+    if made.node:
+        return report.of_kind(made)
+    return report.of_kinds((info.name, info.cpus.kind) for info in trial.cluster.placeable())
 
 
 def _gated(pod: Pod, gate: Rejection, now: datetime) -> PodDecision:

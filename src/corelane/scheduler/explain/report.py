@@ -1,6 +1,6 @@
 """Records made readable: sentences, the containers' CPUs with the reasons, and the allocator's own terms."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -47,6 +47,20 @@ _OF_KIND: Final[Mapping[str, str]] = {
     ),
     NodeKind.DAMAGED: "node {0} publishes an invalid CPU topology: judged by its totals, without a promise",
 }
+_OF_KINDS: Final[Mapping[str, str]] = {
+    NodeKind.ZONES: (
+        "NUMA zones only are published: judged by amounts by NUMA node, without a promise; "
+        "the kubelet there may still reject a pod"
+    ),
+    NodeKind.TOTALS: "no CPU topology is published: judged by totals, without a promise",
+    NodeKind.KUBELET_REPLAY: (
+        "the kubelet's CPU manager allocates the CPUs; "
+        "the scheduler replays its algorithm and writes no CPU ids"
+    ),
+    NodeKind.DAMAGED: "an invalid CPU topology is published: judged by totals, without a promise",
+}
+_NAMED: Final = 3
+"""Names in a note about several nodes."""
 _NOT_COMPARED: Final = (
     "many pods were placed at that time: the scores and the other nodes of this decision were not recorded"
 )
@@ -142,8 +156,27 @@ def _notes(made: Record) -> Iterator[str]:
 
 def of_kind(made: Record) -> Iterator[str]:
     """Yield what to know about the answers of the chosen node, by its kind."""
-    if text := _OF_KIND.get(made.kind):
-        yield text.format(made.node)
+    yield from of_node(made.node, made.kind)
+
+
+def of_node(name: str, kind: str) -> Iterator[str]:
+    """Yield what to know about the answers of a node, by its kind."""
+    if text := _OF_KIND.get(kind):
+        yield text.format(name)
+
+
+def of_kinds(nodes: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield the same for many nodes, given by name and kind: one line for each kind, with the first names."""
+    names: dict[str, list[str]] = {}
+    for name, kind in nodes:
+        names.setdefault(kind, []).append(name)
+    for kind, text in _OF_KIND.items():
+        some = sorted(names.get(kind, ()))
+        if len(some) == 1:
+            yield text.format(some[0])
+        elif some:
+            more = f" and {len(some) - _NAMED} more" if len(some) > _NAMED else ""
+            yield f"{len(some)} nodes ({', '.join(some[:_NAMED])}{more}): {_OF_KINDS[kind]}"
 
 
 def _group(group: Group) -> NodeGroup:
