@@ -3,6 +3,7 @@
 import pytest
 from multidict import CIMultiDict
 
+from corelane.apiserver.api_requests import parse
 from corelane.apiserver.http.auth import ANONYMOUS, User, groups_of
 from corelane.apiserver.http.impersonation import acting_user
 from corelane.apiserver.status_errors import StatusError
@@ -14,8 +15,8 @@ ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 PODS = "/api/v1/namespaces/default/pods"
 
 
-def acting(*headers, user=ADMIN):
-    return acting_user(CIMultiDict(headers), user)
+def acting(*headers, user=ADMIN, path="/version"):
+    return acting_user(CIMultiDict(headers), user, parse(path, "GET", {}))
 
 
 def test_without_a_header_the_caller_acts():
@@ -53,29 +54,53 @@ def test_uid_and_extra_values_are_taken_over():
     assert (user.uid, user.extra) == ("42", (("acme.com/project", ("one", "two")),))
 
 
-def refusal(name):
+def test_a_node_is_in_the_group_of_nodes():
+    name = "system:node:n"
+    assert acting(("Impersonate-User", name)) == User(name, ("system:nodes", "system:authenticated"))
+    more = acting(("Impersonate-User", name), ("Impersonate-Uid", "7"))
+    assert groups_of(more) == ("system:authenticated",)
+    assert groups_of(acting(("Impersonate-User", "system:node:A B"))) == ("system:authenticated",)
+
+
+def refusal(name, *more, path="/version"):
     with pytest.raises(StatusError) as error:
-        acting(("Impersonate-User", name), user=User("viewer"))
+        acting(("Impersonate-User", name), *more, user=User("viewer"), path=path)
     assert error.value.code == 403
     return error.value.message
 
 
+GROUP = ("Impersonate-Group", "g")
+
+
 def test_only_administrators_impersonate():
-    assert refusal("bob") == (
-        'users "bob" is forbidden: User "viewer" cannot impersonate resource "users" in API group "" '
-        "at the cluster scope"
-    )
-    assert refusal("system:serviceaccount:ns:robot") == (
-        'serviceaccounts "robot" is forbidden: User "viewer" cannot impersonate resource "serviceaccounts" '
-        'in API group "" in the namespace "ns"'
-    )
+    cannot = 'User "viewer" cannot impersonate'
+    assert refusal("bob", GROUP) == f'forbidden: {cannot}-on:user-info:get path "/version"'
+    where = 'resource "pods" in API group "" in the namespace "default"'
+    assert refusal("bob", path=PODS) == f"pods is forbidden: {cannot}-on:user-info:list {where}"
+    robot = "system:serviceaccount:ns:robot"
+    assert refusal(robot) == f'forbidden: {cannot}-on:serviceaccount:get path "/version"'
+    assert refusal("system:node:n") == f'forbidden: {cannot}-on:arbitrary-node:get path "/version"'
+    where = 'resource "serviceaccounts" in API group "" in the namespace "ns"'
+    assert refusal(robot, GROUP) == f'serviceaccounts "robot" is forbidden: {cannot} {where}'
 
 
-def test_groups_need_a_user():
+def unnamed(*headers):
     with pytest.raises(StatusError) as error:
-        acting(("Impersonate-Group", "g"))
-    assert error.value.code == 500
-    assert error.value.message.endswith("without impersonating a user")
+        acting(*headers)
+    assert error.value.code == 400
+    start, end = "requested &user.DefaultInfo{", "} without impersonating a user name"
+    return error.value.message.removeprefix(start).removesuffix(end)
+
+
+def test_groups_a_uid_and_extra_values_need_a_user():
+    groups = (GROUP, ("Impersonate-Group", 'a"'))
+    nil = "Extra:map[string][]string(nil)"
+    assert unnamed(*groups) == f'Name:"", UID:"", Groups:[]string{{"g", "a\\""}}, {nil}'
+    assert unnamed(("Impersonate-Uid", "7")) == f'Name:"", UID:"7", Groups:[]string(nil), {nil}'
+    extra = 'Extra:map[string][]string{"a":[]string{"1", "2"}, "b":[]string{"3"}}'
+    values = (("b", "3"), ("a", "1"), ("a", "2"))
+    headers = (("Impersonate-Extra-" + key, value) for key, value in values)
+    assert unnamed(*headers) == f'Name:"", UID:"", Groups:[]string(nil), {extra}'
 
 
 @served

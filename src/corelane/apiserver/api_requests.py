@@ -4,11 +4,12 @@ After apiserver's `pkg/endpoints/request/requestinfo.go` and apimachinery's opti
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from corelane.apiserver import selector_syntax, status_errors
+from corelane.apiserver import go_duration, selector_syntax, status_errors
+from corelane.apiserver.go_quoting import quoted
 from corelane.apiserver.served_kinds import BINDINGS, KINDS, REVIEWS, ServedKind, by_path
 from corelane.apiserver.status_errors import StatusCause
 
@@ -39,6 +40,7 @@ _SUBRESOURCE_METHODS = {
 }
 _POD_PARTS = {"binding", "eviction", "log", "exec", "attach", "portforward", "proxy"}
 _NODE_PARTS = {"proxy"}
+_LONG_RUNNING = {"attach", "exec", "log", "portforward", "proxy"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +229,20 @@ class ListOptions:
     watch: bool = False
 
 
+def check_timeout(target: Target, query: Query) -> None:
+    """Check the parameter `timeout` of a request that ends by itself. Raises StatusError 400.
+
+    After apiserver's `pkg/endpoints/filters/request_deadline.go`; a sound one has no effect here.
+    """
+    text = query.get("timeout", "")
+    if not text or target.verb == "watch" or target.subresource in _LONG_RUNNING:
+        return
+    try:
+        go_duration.parse(text)
+    except go_duration.DurationError as error:
+        raise status_errors.bad_request(f"invalid timeout specified in the request URL - {error}") from None
+
+
 def list_options(query: Query, *, watch: bool) -> ListOptions:
     """Read and validate. Raises StatusError 400 or 422."""
     options = ListOptions(
@@ -356,10 +372,21 @@ def dry_run_faults(values: list[str]) -> list[StatusCause]:
 
 
 def _manager_faults(manager: str) -> list[StatusCause]:
+    faults = []
     if len(manager.encode()) > _LONGEST_MANAGER:
         text = f"Too long: may not be more than {_LONGEST_MANAGER} bytes"
-        return [StatusCause("FieldValueTooLong", text, "fieldManager")]
-    if not manager.isprintable():
-        why = "should not contain unprintable characters"
-        return [StatusCause("FieldValueInvalid", f'Invalid value: "{manager}": {why}', "fieldManager")]
-    return []
+        faults.append(StatusCause("FieldValueTooLong", text, "fieldManager"))
+    for position, letter in _letters(manager):
+        if not letter.isprintable():
+            why = f"invalid character U+{ord(letter):04X} (at position {position})"
+            text = f"Invalid value: {quoted(manager)}: {why}"
+            faults.append(StatusCause("FieldValueInvalid", text, "fieldManager"))
+    return faults
+
+
+def _letters(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the letters of a text, each with the position of its first byte."""
+    position = 0
+    for letter in text:
+        yield position, letter
+        position += len(letter.encode(errors="surrogateescape"))

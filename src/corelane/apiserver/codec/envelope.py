@@ -12,7 +12,7 @@ from corelane.apiserver.status_errors import StatusCause, StatusError
 
 Object = dict[str, Any]
 
-_UNPARSED = "couldn't get version/kind; json parse error: "
+UNPARSED = "couldn't get version/kind; json parse error: "
 _TYPE_META = (
     r'Go value of type struct { APIVersion string "json:\"apiVersion,omitempty\""; '
     r'Kind string "json:\"kind,omitempty\"" }'
@@ -80,7 +80,7 @@ def read(kind: ServedKind, body: bytes, content_type: str) -> Object:
     try:
         tree = parse(body, content_type)
     except ReadError as error:
-        raise _unrecognized(kind, f"{'' if _is_yaml(content_type) else _UNPARSED}{error}", body) from None
+        raise _unrecognized(kind, f"{'' if _is_yaml(content_type) else UNPARSED}{error}", body) from None
     tree = {} if tree is None else tree
     try:
         if not isinstance(tree, dict):
@@ -88,7 +88,7 @@ def read(kind: ServedKind, body: bytes, content_type: str) -> Object:
         for name in ("apiVersion", "kind"):
             _text(tree, name)
     except ReadError as error:
-        raise _unrecognized(kind, f"{_UNPARSED}{error}", body) from None
+        raise _unrecognized(kind, f"{UNPARSED}{error}", body) from None
     said = _text(tree, "apiVersion")
     if said.count("/") > 1:
         raise _unrecognized(kind, f"unexpected GroupVersion string: {said}", body)
@@ -97,7 +97,7 @@ def read(kind: ServedKind, body: bytes, content_type: str) -> Object:
 
 def not_an_object(value: Any) -> str:
     """Why a value is no object of any kind, in upstream's words."""
-    return f"{_UNPARSED}{_not_an_object(value)}"
+    return f"{UNPARSED}{_not_an_object(value)}"
 
 
 def _not_an_object(value: Any) -> str:
@@ -164,15 +164,39 @@ def _check_known(kind: ServedKind, version: str, tree: Object, said_version: str
     convertible = said_kind == kind.kind and said in _versions(kind, group)
     if convertible:
         return
-    registered = (group, said, said_kind) == ("", "v1", "List") or any(
-        said_kind.removesuffix("List") == one.kind and group == one.group and said in one.versions
-        for one in served_kinds.KINDS
-    )
-    if registered:
+    if _registered(group, said, said_kind):
         why = f"converting ({said}.{said_kind}) to ({_internal(kind)}.{kind.kind}): unknown conversion"
     else:
         why = f'no kind "{said_kind}" is registered for version "{said_version}" in scheme "{_SCHEME}"'
     raise status_errors.bad_request(unusable(kind, version, tree, why))
+
+
+_UNVERSIONED = {"APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "List", "Status"}
+_OPTIONS = {"CreateOptions", "DeleteOptions", "GetOptions", "ListOptions", "PatchOptions", "UpdateOptions"}
+_OTHERS = {
+    "": "ComponentStatus Endpoints LimitRange PodTemplate ReplicationController ResourceQuota Service "
+    "ServiceAccount",
+    "apps": "ControllerRevision DaemonSet Deployment ReplicaSet StatefulSet",
+    "batch": "CronJob Job",
+    "networking.k8s.io": "Ingress IngressClass NetworkPolicy",
+    "rbac.authorization.k8s.io": "ClusterRole ClusterRoleBinding Role RoleBinding",
+}
+"""Kinds of v1 that manifests often hold and that are not served."""
+
+
+def _registered(group: str, version: str, kind: str) -> bool:
+    """Whether upstream's scheme has the kind, so that the body is read before it is found to be another."""
+    served = {(one.group, said) for one in served_kinds.KINDS if not one.custom for said in one.versions}
+    if (group, version) == ("", "v1") and kind in _UNVERSIONED:
+        return True
+    if kind in _OPTIONS and ((group, version) in served or (group in _OTHERS and version == "v1")):
+        return True
+    kind = kind.removesuffix("List")
+    if version == "v1" and kind in _OTHERS.get(group, "").split():
+        return True
+    return any(
+        kind == one.kind and group == one.group and version in one.versions for one in served_kinds.KINDS
+    )
 
 
 def _internal(kind: ServedKind) -> str:
@@ -208,7 +232,7 @@ def options(record: ObjectType, body: bytes, content_type: str) -> Object:
             raise status_errors.bad_request(why)
         return decoding.decode(record, tree, StrictNotes())
     except (ReadError, DecodeError) as error:
-        raise status_errors.bad_request(f"{_UNPARSED}{error}") from None
+        raise status_errors.bad_request(f"{UNPARSED}{error}") from None
 
 
 def _text(tree: Object, name: str) -> str:

@@ -282,7 +282,7 @@ async def log(call: Call) -> Reply:
     pod = call.backend.find(call.target).object()
     options = pod_logs.options(call.query, pod)
     if not pod["spec"].get("nodeName"):
-        return responses.data(b"", "text/plain", 204)
+        return responses.nothing()
     if call.context.log_source is None:
         raise status_errors.not_served("no node of this server serves pod logs")
     try:

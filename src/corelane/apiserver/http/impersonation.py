@@ -1,17 +1,21 @@
 """Impersonation: a request as another user, by headers (`kubectl --as`).
 
-After apiserver's `pkg/endpoints/filters/impersonation.go`. Each name needs the verb `impersonate`.
+After apiserver's `pkg/endpoints/filters/impersonation` (KEP-5284). Administrators may act as any user. Other
+users are refused by the first mode that applies: nodes, service accounts and other users have modes of their
+own, and where none applies each name needs the verb `impersonate`.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import unquote
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from corelane.apiserver import status_errors
+from corelane.apiserver import formats, status_errors
+from corelane.apiserver.api_requests import Target
+from corelane.apiserver.go_quoting import quoted
 from corelane.apiserver.http import auth
 from corelane.apiserver.http.auth import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User
 
@@ -20,6 +24,8 @@ _GROUP: Final = "Impersonate-Group"
 _UID: Final = "Impersonate-Uid"
 _EXTRA: Final = "impersonate-extra-"
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
+_NODE: Final = "system:node:"
+_NODES: Final = "system:nodes"
 _GROUP_OF_USERS: Final = "authentication.k8s.io"
 
 Headers = CIMultiDict[str] | CIMultiDictProxy[str]
@@ -38,10 +44,6 @@ class _Part:
     def versioned(self) -> bool:
         return self.kind in {"UserExtra", "UID"}
 
-    def __str__(self) -> str:
-        version = f"{_GROUP_OF_USERS}/v1" if self.versioned else ""
-        return f"{{{' '.join((self.kind, self.namespace, self.name, '', version, '', self.key))}}}"
-
 
 _RESOURCES: Final = {
     "User": "users",
@@ -52,23 +54,64 @@ _RESOURCES: Final = {
 }
 
 
-def acting_user(headers: Headers, user: User) -> User:
-    """Return the user that a request of `user` is carried out as.
+def acting_user(headers: Headers, user: User, target: Target) -> User:
+    """Return the user that a request of `user` for `target` is carried out as.
 
-    Raises StatusError 403 where `user` may not impersonate, 500 for groups, a UID or extra values without a
+    Raises StatusError 403 where `user` may not impersonate, 400 for groups, a UID or extra values without a
     user.
     """
     parts = list(_parts(headers))
     if not parts:
         return user
     if not headers.get(_USER):
-        asked = " ".join(map(str, parts))
-        raise status_errors.internal(
-            f"Internal error occurred: requested [{asked}] without impersonating a user"
-        )
+        shown = _shown(parts)
+        raise status_errors.bad_request(f"requested {shown} without impersonating a user name")
+    mode = _mode(headers[_USER], parts)
+    if mode:
+        auth.authorize(user, replace(target, verb=f"impersonate-on:{mode}:{target.verb}"))
+    else:
+        for part in parts:
+            _authorize(user, part)
+    return _impersonated(parts, is_node=mode == "arbitrary-node")
+
+
+def _mode(name: str, parts: list[_Part]) -> str:
+    """Return the mode in which a user is impersonated, or "" for the verb `impersonate` alone."""
+    node = name.startswith(_NODE) and not formats.dns_subdomain(name.removeprefix(_NODE))
+    if not node and not _service_account(name)[0]:
+        return "user-info"
+    if len(parts) > 1:
+        return ""
+    return "arbitrary-node" if node else "serviceaccount"
+
+
+def _shown(parts: list[_Part]) -> str:
+    """Show what was asked for without a user, as Go's `%#v` does."""
+    groups = [quoted(part.name) for part in parts if part.kind == "Group"]
+    uid = next((part.name for part in parts if part.kind == "UID"), "")
+    shown = ", ".join(
+        f"{quoted(key)}:{_go_strings(map(quoted, values))}" for key, values in sorted(_extra(parts).items())
+    )
+    fields = (
+        'Name:""',
+        f"UID:{quoted(uid)}",
+        f"Groups:{_go_strings(groups)}",
+        f"Extra:map[string][]string{f'{{{shown}}}' if shown else '(nil)'}",
+    )
+    return f"&user.DefaultInfo{{{', '.join(fields)}}}"
+
+
+def _go_strings(quoted: Iterable[str]) -> str:
+    shown = ", ".join(quoted)
+    return f"[]string{{{shown}}}" if shown else "[]string(nil)"
+
+
+def _extra(parts: list[_Part]) -> dict[str, list[str]]:
+    extra = defaultdict(list)
     for part in parts:
-        _authorize(user, part)
-    return _impersonated(parts)
+        if part.kind == "UserExtra":
+            extra[part.key].append(part.name)
+    return extra
 
 
 def _parts(headers: Headers) -> Iterator[_Part]:
@@ -103,18 +146,17 @@ def _authorize(user: User, part: _Part) -> None:
     raise status_errors.forbidden(resource, group, part.name, why)
 
 
-def _impersonated(parts: list[_Part]) -> User:
+def _impersonated(parts: list[_Part], *, is_node: bool) -> User:
     first = parts[0]
     name, groups = first.name, [part.name for part in parts if part.kind == "Group"]
+    if is_node:
+        groups = [_NODES]
     if first.kind == "ServiceAccount":
         name = f"{_SERVICE_ACCOUNT}{first.namespace}:{first.name}"
         groups = groups or ["system:serviceaccounts", f"system:serviceaccounts:{first.namespace}"]
-    if not {AUTHENTICATED, UNAUTHENTICATED} & set(groups):
-        groups.append(UNAUTHENTICATED if name == ANONYMOUS.name else AUTHENTICATED)
-    extra = defaultdict(list)
-    for part in parts:
-        if part.kind == "UserExtra":
-            extra[part.key].append(part.name)
+    ensured = UNAUTHENTICATED if name == ANONYMOUS.name else AUTHENTICATED
+    if ensured not in groups and UNAUTHENTICATED not in groups:
+        groups.append(ensured)
     uid = next((part.name for part in parts if part.kind == "UID"), "")
-    values = tuple((key, tuple(names)) for key, names in sorted(extra.items()))
+    values = tuple((key, tuple(names)) for key, names in sorted(_extra(parts).items()))
     return User(name, tuple(groups), uid, values)

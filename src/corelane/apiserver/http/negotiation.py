@@ -73,9 +73,9 @@ def aggregated_type(wanted: Representation) -> str:
 
 
 def for_error(accept: str | None) -> str:
-    """The media type for an error: YAML if that is what was asked for, else JSON."""
+    """The media type for an error: YAML if that is what was asked for, and not as a Table, else JSON."""
     try:
-        return representation(accept).media
+        return plain(accept, routed=False).media
     except StatusError:
         return JSON
 

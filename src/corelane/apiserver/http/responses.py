@@ -62,6 +62,13 @@ def text(body: str, code: int = 200) -> web.Response:
     return data(body.encode(), TEXT, code, {"X-Content-Type-Options": "nosniff"})
 
 
+def nothing() -> web.Response:
+    """No content."""
+    found = web.Response(body=b"", status=204, headers={"Cache-Control": "no-cache, private"})
+    found.headers.popall("Content-Type", None)
+    return found
+
+
 def error(fault: StatusError, accept: str | None) -> web.Response:
     media = negotiation.for_error(accept)
     found = wire.body(wire.Representation(media), fault.body())

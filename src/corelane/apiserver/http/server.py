@@ -204,8 +204,9 @@ class APIServer:
 
     async def _sent(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         """Answer a request by the user of its token, and send a stream."""
+        api_requests.check_timeout(target, request.query)
         user = auth.authenticate(request.headers.get("Authorization"), self._tokens)
-        user = impersonation.acting_user(request.headers, user)
+        user = impersonation.acting_user(request.headers, user, target)
         connections.ask_for_body(request)
         reply = await self._answer(request, target, user)
         if isinstance(reply, Stream):

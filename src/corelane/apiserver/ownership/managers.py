@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from corelane.apiserver.go_quoting import quoted
 from corelane.apiserver.ownership import field_sets, path_elements
 from corelane.apiserver.ownership.field_sets import FieldSet
 from corelane.apiserver.ownership.path_elements import PathElementError
-from corelane.apiserver.validation.causes import quoted
 
 APPLY = "Apply"
 UPDATE = "Update"

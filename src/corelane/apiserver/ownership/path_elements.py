@@ -12,7 +12,7 @@ from typing import Any
 
 from corelane.apiserver.codec.go_rendering import html_escaped
 from corelane.apiserver.codec.json_reading import Float
-from corelane.apiserver.validation.causes import quoted
+from corelane.apiserver.go_quoting import quoted
 
 _KEPT = 20_000
 

@@ -7,10 +7,10 @@ import decimal
 from collections.abc import Iterator
 from typing import Any
 
+from corelane.apiserver.go_quoting import quoted
 from corelane.apiserver.ownership import path_elements
 from corelane.apiserver.ownership.field_sets import LEAF, SELF, FieldSet
 from corelane.apiserver.ownership.merge_types import Listing, Mapping, MergeType, Scalar
-from corelane.apiserver.validation.causes import quoted
 
 
 class TypedValueError(ValueError):

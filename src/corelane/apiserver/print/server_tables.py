@@ -145,6 +145,7 @@ def _pod(pod: Object, now: datetime) -> list[Any]:
 def _node(node: Object, now: datetime) -> list[Any]:
     status = node.get("status") or {}
     info = status.get("nodeInfo") or {}
+    architecture = info.get("architecture")
     return [
         _meta(node, "name"),
         _node_status(node),
@@ -153,7 +154,9 @@ def _node(node: Object, now: datetime) -> list[Any]:
         info.get("kubeletVersion") or "",
         _address(status, "InternalIP"),
         _address(status, "ExternalIP"),
-        *(info.get(key) or UNKNOWN for key in ("osImage", "kernelVersion", "containerRuntimeVersion")),
+        info.get("osImage") or UNKNOWN,
+        (info.get("kernelVersion") or UNKNOWN) + (f" ({architecture})" if architecture else ""),
+        info.get("containerRuntimeVersion") or UNKNOWN,
     ]
 
 

@@ -93,7 +93,10 @@ def new_uid() -> str:
 def check_preconditions(target: Target, stored: Object, uid: str, version: str) -> None:
     """Check UID and resourceVersion before a write. Raises StatusError 409 with upstream's storage error."""
     meta = stored["metadata"]
-    place = _STORED_AS.get(target.resource, target.resource)
+    custom = target.kind is not None and target.kind.custom
+    place = (
+        f"{target.group}/{target.resource}" if custom else _STORED_AS.get(target.resource, target.resource)
+    )
     pairs = (("UID", uid, meta["uid"]), ("ResourceVersion", version, meta["resourceVersion"]))
     for name, wanted, found in pairs:
         if wanted and wanted != found:

@@ -6,6 +6,7 @@ from corelane.apiserver import formats
 from corelane.apiserver.codec import decoding, json_reading
 from corelane.apiserver.codec.decoding import DecodeError, StrictNotes
 from corelane.apiserver.codec.json_reading import ReadError
+from corelane.apiserver.go_quoting import quoted
 from corelane.apiserver.schema.pod_spec import TOLERATION
 from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
@@ -104,7 +105,7 @@ def _app_armor(name: str, profile: str, containers: set[str]) -> Iterator[Status
     if container not in containers:
         yield causes.invalid(key(PATH, name), container, "container not found")
     if profile and profile not in _TYPES and not profile.startswith(_LOCAL):
-        why = f"invalid AppArmor profile name: {causes.quoted(profile)}"
+        why = f"invalid AppArmor profile name: {quoted(profile)}"
         yield causes.invalid(key(PATH, name), profile, why)
 
 

@@ -4,10 +4,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from corelane.apiserver.go_quoting import quoted
 from corelane.apiserver.status_errors import StatusCause
 
-_GO_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
-_KEPT_ESCAPES = 4096
 NEGATIVE = "must be greater than or equal to 0"
 IMMUTABLE = "field is immutable"
 
@@ -86,37 +85,6 @@ def shown(value: Any) -> str:
     if isinstance(value, bool) or value is None or isinstance(value, dict | list):
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return str(value)
-
-
-class _Escapes(dict[int, str]):
-    """Go's escapes by code point, found out as they are needed."""
-
-    def __missing__(self, code: int) -> str:
-        letter = _escaped(chr(code))
-        if len(self) < _KEPT_ESCAPES:
-            self[code] = letter
-        return letter
-
-
-_ESCAPES = _Escapes()
-
-
-def quoted(text: str) -> str:
-    """Go's %q."""
-    return f'"{text.translate(_ESCAPES)}"'
-
-
-def _escaped(letter: str) -> str:
-    if letter in '"\\':
-        return f"\\{letter}"
-    if letter.isprintable():
-        return letter
-    if letter in _GO_ESCAPES:
-        return _GO_ESCAPES[letter]
-    code = ord(letter)
-    if code < 0x80:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _cause(reason: str, what: str, path: str, detail: str) -> StatusCause:

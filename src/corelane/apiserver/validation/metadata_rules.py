@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from corelane.apiserver import formats
+from corelane.apiserver.go_quoting import quoted
 from corelane.apiserver.schema.object_meta import OBJECT_META
 from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
@@ -43,7 +44,7 @@ def update(new: Object, old: Object, *, core: bool) -> Iterator[StatusCause]:
     if old.get("deletionTimestamp"):
         extra = sorted(set(new.get("finalizers", ())) - set(old.get("finalizers", ())))
         if extra:
-            shown = "[]string{" + ", ".join(map(causes.quoted, extra)) + "}"
+            shown = "[]string{" + ", ".join(map(quoted, extra)) + "}"
             why = "no new finalizers can be added if the object is being deleted, found new finalizers "
             yield causes.forbidden(child(PATH, "finalizers"), why + shown)
     if not new.get("resourceVersion"):

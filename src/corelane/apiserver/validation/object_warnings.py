@@ -7,9 +7,10 @@ from typing import Any
 
 from corelane import quantity
 from corelane.apiserver import formats
+from corelane.apiserver.go_quoting import quoted
 from corelane.apiserver.served_kinds import ServedKind
 from corelane.apiserver.validation import storage_warnings
-from corelane.apiserver.validation.causes import child, item, key, quoted
+from corelane.apiserver.validation.causes import child, item, key
 from corelane.apiserver.validation.deprecations import NODE_LABELS as _LABELS
 from corelane.apiserver.validation.deprecations import VOLUMES as _VOLUMES
 from corelane.apiserver.validation.pod_rules import each_container

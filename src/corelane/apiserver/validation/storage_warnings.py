@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from corelane import quantity
-from corelane.apiserver.validation.causes import child, item, key, quoted
+from corelane.apiserver.go_quoting import quoted
+from corelane.apiserver.validation.causes import child, item, key
 from corelane.apiserver.validation.deprecations import NODE_LABELS, VOLUMES
 from corelane.kube import keys
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from corelane import quantity
 from corelane.apiserver import formats
+from corelane.apiserver.go_quoting import quoted
 from corelane.apiserver.schema import volume_sources as tables
 from corelane.apiserver.schema.notation import ObjectType
 from corelane.apiserver.status_errors import StatusCause
@@ -80,7 +81,7 @@ def _made_claim(volume: Object, path: str, scope: Scope) -> list[StatusCause]:
     if _source(volume) != "ephemeral" or not pod or not name:
         return []
     made = f"{pod}-{name}"
-    faults = [f"PVC name {causes.quoted(made)}: {fault}" for fault in formats.dns_subdomain(made)]
+    faults = [f"PVC name {quoted(made)}: {fault}" for fault in formats.dns_subdomain(made)]
     return causes.all_invalid(child(path, "name"), name, faults)
 
 

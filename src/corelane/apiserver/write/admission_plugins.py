@@ -22,8 +22,9 @@ def admit_create(backend: Backend, target: Target, obj: Object) -> None:
     """Check and complete an object about to be created. Raises StatusError 403 or 404."""
     meta = obj.get("metadata") or {}
     if target.namespace and target.kind and target.kind.namespaced:
-        _check_namespace(backend, target, meta.get("name", ""))
+        _check_namespace(backend, target, target.name or meta.get("name", ""))
     if target.resource == "pods" and not target.subresource:
+        _check_runtime_class(obj)
         _set_priority(backend, target, obj)
     if target.resource == "persistentvolumeclaims":
         storage_admission.set_default_class(backend, obj)
@@ -65,6 +66,12 @@ def _check_namespace(backend: Backend, target: Target, name: str) -> None:
     why = f"unable to create new content in namespace {target.namespace} because it is being terminated"
     text = f"namespace {target.namespace} is being terminated"
     raise _refuse(target, name, why, (StatusCause("NamespaceTerminating", text, "metadata.namespace"),))
+
+
+def _check_runtime_class(pod: Object) -> None:
+    """Upstream looks up a class without a name too, and its client refuses. Raises StatusError 500."""
+    if (pod.get("spec") or {}).get("runtimeClassName") == "":
+        raise StatusError(500, "", "resource name may not be empty")
 
 
 def _set_priority(backend: Backend, target: Target, pod: Object) -> None:

@@ -238,6 +238,7 @@ def _delete_namespace(backend: Backend, target: Target, obj: Object, options: De
         return _delete(backend, target, obj, options)
     meta["deletionTimestamp"] = backend.timestamp()
     obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+    _set_finalizers(meta, options)
     if not options.dry_run:
         backend.store.put(kind.stored, target.key, obj)
     return DeleteResult(obj, gone=False)

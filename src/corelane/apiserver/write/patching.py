@@ -220,6 +220,8 @@ def _read_back(
         obj, found_strict = envelope.shaped(kind, version, patched, field_validation="Warn")
         if kind.custom:
             _check_type(kind, version, patched)
+    except ReadError as error:
+        raise _UnusableError(f"{envelope.UNPARSED}{error}") from None
     except StatusError as error:
         if error.reason == "Invalid":
             raise

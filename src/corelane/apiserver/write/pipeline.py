@@ -6,7 +6,7 @@ Errors and their order are those of apiserver's `pkg/endpoints/handlers` and `pk
 
 from dataclasses import dataclass, replace
 
-from corelane.apiserver import served_kinds, status_errors, validation
+from corelane.apiserver import api_requests, served_kinds, status_errors, validation
 from corelane.apiserver.api_requests import Target, WriteOptions
 from corelane.apiserver.codec import conversion, envelope, wire
 from corelane.apiserver.ownership import updating
@@ -86,7 +86,7 @@ def create_new(
     except StatusError as error:
         error.warnings = tuple(object_warnings.on_create(stored, obj))
         raise
-    if obj["metadata"].get("resourceVersion", "") not in {"", "0"}:
+    if _has_version(obj):
         raise status_errors.internal("resourceVersion should not be set on objects to be created")
     obj["metadata"].pop("resourceVersion", None)
     if not options.dry_run:
@@ -108,6 +108,14 @@ def _new(backend: Backend, target: Target, kind: ServedKind, obj: Object) -> Obj
     meta["creationTimestamp"] = backend.timestamp()
     obj["metadata"] = meta
     return obj
+
+
+def _has_version(obj: Object) -> bool:
+    """Whether a new object has a version; upstream takes no notice of one that is not a number."""
+    try:
+        return api_requests.revision(obj["metadata"].get("resourceVersion") or "0") != 0
+    except ValueError:
+        return False
 
 
 def _check_absent(backend: Backend, target: Target, *, generated: bool) -> None:

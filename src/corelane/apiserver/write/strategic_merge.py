@@ -49,12 +49,12 @@ def _merge_map(original: dict[str, Any], patch: dict[str, Any], shape: Shape | N
 
 
 def _directed(patch: dict[str, Any]) -> dict[str, Any]:
-    directive = patch.pop(PATCH)
-    if directive == "replace":
+    if patch[PATCH] == "replace":
+        del patch[PATCH]
         return patch
-    if directive == "delete":
+    if patch[PATCH] == "delete":
         return {}
-    raise _unknown(directive, patch)
+    raise _unknown(patch[PATCH], patch)
 
 
 def _unknown(directive: Any, value: dict[str, Any]) -> StrategicError:

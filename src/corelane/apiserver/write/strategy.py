@@ -219,6 +219,7 @@ def _inside(shape: Shape, value: Any) -> None:
 
 def _create_pod(pod: Object) -> None:
     """A new pod is Pending and has its quality-of-service class; selectors get its own label values."""
+    _drop_stop_signals(pod)
     tolerate_bad_nodes(pod)
     qos = pod.get("status", {}).get("qosClass") or _qos_class(pod["spec"])
     pod["status"] = {"phase": "Pending", "qosClass": qos}
@@ -255,8 +256,23 @@ def _update_pod(pod: Object, old: Object) -> None:
     for name in ("priority", "preemptionPolicy"):
         if name not in pod["spec"] and name in old["spec"]:
             pod["spec"][name] = old["spec"][name]
+    if not any("stopSignal" in life for life, _ in _lives(old)):
+        _drop_stop_signals(pod)
     tolerate_bad_nodes(pod)
     pod["status"] = old["status"]
+
+
+def _drop_stop_signals(pod: Object) -> None:
+    """Upstream's gate ContainerStopSignals is off; a life cycle without anything else goes too."""
+    for life, container in _lives(pod):
+        if life.pop("stopSignal", None) is not None and not life:
+            del container["lifecycle"]
+
+
+def _lives(pod: Object) -> list[tuple[Object, Object]]:
+    """The life cycle of each container that has one, and the container."""
+    containers = (container for container, _ in each_container(pod["spec"], "spec"))
+    return [(one["lifecycle"], one) for one in containers if one.get("lifecycle") is not None]
 
 
 def _update_pod_status(pod: Object, old: Object) -> None:

@@ -1,0 +1,169 @@
+"""Requests that few clients send, answered as kube-apiserver 1.36.2 answers them."""
+
+import pytest
+
+from corelane.apiserver.served_kinds import PODS as PODS_KIND
+from corelane.apiserver.status_errors import StatusError
+from corelane.apiserver.write import patching
+from support.apiserver import CONFIG_MAPS, MERGE, NAMESPACES, PODS, served
+
+NODES = "/api/v1/nodes"
+TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+TABLE = "as=Table;v=v1;g=meta.k8s.io"
+
+
+def pod(name="p", **spec):
+    containers = [{"name": "c", "image": "i"}]
+    return {"metadata": {"name": name}, "spec": {"containers": containers, **spec}}
+
+
+@served
+async def test_a_malformed_timeout_is_refused_before_the_caller_is_known(api):
+    for token in ("admintoken", "wrong", None):
+        answer = await api.get(f"{PODS}?timeout=1", token=token)
+        assert answer.status == 400
+        why = 'time: missing unit in duration "1"'
+        assert answer.body["message"] == f"invalid timeout specified in the request URL - {why}"
+    assert (await api.get(f"{PODS}?timeout=1s")).status == 200
+    assert (await api.get(f"{PODS}?timeout=")).status == 200
+    await api.made(PODS, pod())
+    assert (await api.get(f"{PODS}/p/log?timeout=x")).status == 204
+    assert (await api.get(f"{PODS}?watch=1&timeout=x&timeoutSeconds=1")).status == 200
+
+
+@served
+async def test_an_error_is_yaml_only_where_the_object_itself_would_be(api):
+    for accept, media in (
+        (f"application/yaml;{TABLE}", "application/json"),
+        ("application/yaml", "application/yaml"),
+        (f"application/yaml;{TABLE}, application/yaml;q=0.5", "application/yaml"),
+    ):
+        answer = await api.get(f"{PODS}/none", headers={"Accept": accept})
+        assert (answer.status, answer.headers["Content-Type"]) == (404, media)
+
+
+@served
+async def test_the_log_of_a_pod_without_a_node_has_no_content(api):
+    await api.made(PODS, pod())
+    answer = await api.get(f"{PODS}/p/log")
+    assert (answer.status, answer.body) == (204, "")
+    assert "Content-Type" not in answer.headers
+
+
+@served
+async def test_a_runtime_class_without_a_name_cannot_be_looked_up(api):
+    answer = await api("POST", PODS, pod(runtimeClassName=""))
+    assert answer.status == 500
+    assert answer.body["message"] == "resource name may not be empty"
+    assert "reason" not in answer.body
+
+
+@served
+async def test_stop_signals_are_dropped_and_with_them_an_empty_life_cycle(api):
+    alone = {"name": "a", "image": "i", "lifecycle": {"stopSignal": "SIGKILL"}}
+    hook = {"preStop": {"sleep": {"seconds": 1}}}
+    beside = {"name": "b", "image": "i", "lifecycle": {"stopSignal": "SIGKILL", **hook}}
+    empty = {"name": "c", "image": "i", "lifecycle": {}}
+    found = (await api.made(PODS, pod(containers=[alone, beside, empty])))["spec"]["containers"]
+    assert [one.get("lifecycle") for one in found] == [None, hook, {}]
+    patch = {"spec": {"activeDeadlineSeconds": 5, "containers": [alone, beside, empty]}}
+    changed = await api("PATCH", f"{PODS}/p", patch, headers=MERGE)
+    assert [one.get("lifecycle") for one in changed.body["spec"]["containers"]] == [None, hook, {}]
+
+
+@served
+async def test_a_version_that_is_not_a_number_does_not_hinder_a_create(api):
+    body = {"metadata": {"name": "b", "resourceVersion": "x"}, "spec": {"minAvailable": 1}}
+    assert (await api.made(BUDGETS, body))["metadata"]["resourceVersion"].isdigit()
+    body["metadata"] |= {"name": "c", "resourceVersion": "7"}
+    assert (await api("POST", BUDGETS, body)).status == 500
+
+
+@served
+async def test_unprintable_characters_of_a_field_manager_are_named_with_their_position(api):
+    answer = await api("POST", f"{CONFIG_MAPS}?fieldManager=%C3%A9%0A%00", {"metadata": {"name": "a"}})
+    assert [cause["message"] for cause in answer.body["details"]["causes"]] == [
+        f'Invalid value: "é\\n\\x00": invalid character U+{letter} (at position {at})'
+        for letter, at in (("000A", 2), ("0000", 3))
+    ]
+
+
+@served
+async def test_namespaces_take_the_finalizer_of_a_propagation_policy(api):
+    for number, (query, finalizers) in enumerate(
+        (
+            ("?propagationPolicy=Orphan", ["orphan"]),
+            ("?propagationPolicy=Foreground", ["foregroundDeletion"]),
+            ("", None),
+        )
+    ):
+        await api.made(NAMESPACES, {"metadata": {"name": f"n{number}"}})
+        answer = await api("DELETE", f"{NAMESPACES}/n{number}{query}")
+        assert answer.body["metadata"].get("finalizers") == finalizers
+
+
+@served
+async def test_an_eviction_from_a_terminating_namespace_names_the_pod_of_the_path(api):
+    await api.made(NAMESPACES, {"metadata": {"name": "t"}})
+    await api("DELETE", f"{NAMESPACES}/t")
+    answer = await api("POST", f"{NAMESPACES}/t/pods/b/eviction", {"metadata": {"name": "a"}})
+    assert answer.status == 403
+    assert answer.body["message"].startswith('pods "b" is forbidden: unable to create new content')
+
+
+@served
+async def test_the_key_of_a_custom_resource_has_its_group(api):
+    topology = {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": "n", "uid": "other"},
+        "zones": [],
+    }
+    await api.made(TOPOLOGIES, {**topology, "metadata": {"name": "n"}})
+    answer = await api("PUT", f"{TOPOLOGIES}/n", topology)
+    assert "Key: /registry/topology.node.k8s.io/noderesourcetopologies/n, " in answer.body["message"]
+
+
+@served
+async def test_the_kernel_of_a_node_is_shown_with_its_architecture(api):
+    info = {"kernelVersion": "6.1", "architecture": "arm64"}
+    await api.made(NODES, {"metadata": {"name": "a"}, "status": {"nodeInfo": info}})
+    await api.made(NODES, {"metadata": {"name": "b"}, "status": {"nodeInfo": {"architecture": "arm64"}}})
+    await api.made(NODES, {"metadata": {"name": "c"}})
+    rows = (await api.get(NODES, headers={"Accept": f"application/json;{TABLE}"})).body["rows"]
+    assert [row["cells"][8] for row in rows] == ["6.1 (arm64)", "<unknown> (arm64)", "<unknown>"]
+
+
+@served
+async def test_a_body_of_another_known_kind_cannot_be_converted(api):
+    for said in (
+        {"kind": "Status"},
+        {"kind": "DeleteOptions"},
+        {"kind": "Deployment", "apiVersion": "apps/v1"},
+    ):
+        answer = await api("POST", PODS, {"apiVersion": "v1", **said})
+        why = f"converting (v1.{said['kind']}) to (core.Pod): unknown conversion"
+        assert answer.body["message"] == f'{said["kind"]} in version "v1" cannot be handled as a Pod: {why}'
+    answer = await api("POST", PODS, {"apiVersion": "v1", "kind": "Deployment"})
+    assert 'no kind "Deployment" is registered' in answer.body["message"]
+
+
+CURRENT = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {}}
+
+
+@pytest.mark.parametrize(("value", "found"), [("[]", "array"), ('{"a":1}', "object"), ("5", "number")])
+def test_a_json_patch_that_makes_the_kind_no_text_is_refused(value, found):
+    body = f'[{{"op":"add","path":"/kind","value":{value}}}]'.encode()
+    with pytest.raises(StatusError) as error:
+        patching.apply(PODS_KIND, patching.JSON_PATCH, CURRENT, body)
+    assert error.value.code == 422
+    why = f"json: cannot unmarshal {found} into Go struct field .kind of type string"
+    assert error.value.message.endswith(f"couldn't get version/kind; json parse error: {why}")
+
+
+def test_an_unknown_directive_is_shown_with_its_map():
+    body = b'{"metadata":{"labels":{"$patch":"merge","z":"1"}}}'
+    with pytest.raises(StatusError) as error:
+        patching.apply(PODS_KIND, patching.STRATEGIC_PATCH, CURRENT, body)
+    assert error.value.message == "unknown patch type: merge in map: map[$patch:merge z:1]"
