@@ -5,13 +5,10 @@ from collections.abc import Callable, Mapping
 from corelane.apiserver import status_errors
 from corelane.apiserver.http import auth
 from corelane.apiserver.http.auth import User
-from corelane.apiserver.status_errors import StatusError
 from corelane.apiserver.stored_objects import Object
-from corelane.apiserver.validation import causes
+from corelane.apiserver.validation import review_rules
 
-_ONE_OF = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
 _AUDIENCE = "https://kubernetes.default.svc"
-_NOT_BOTH = "cannot be specified in combination with resourceAttributes"
 
 
 def answer(user: User, review: Object, now: str, tokens: Mapping[str, User] | None = None) -> Object:
@@ -37,24 +34,19 @@ def _token(review: Object, tokens: Mapping[str, User]) -> Object:
 
 
 def _access(user: User, review: Object, _now: str) -> Object:
-    resource = review["spec"].get("resourceAttributes")
-    path = review["spec"].get("nonResourceAttributes")
-    if (resource is None) == (path is None):
-        raise _invalid(path)
+    """Selectors restrict the question, but no role here looks at them."""
+    spec = review["spec"]
+    faults = list(review_rules.faults(spec))
+    if faults:
+        raise status_errors.invalid("", "authorization.k8s.io", "", faults)
+    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if path is not None:
         allowed = auth.path_allowed(user, path.get("verb", ""), path.get("path", ""))
     else:
         names = (resource.get(name, "") for name in ("verb", "group", "resource", "subresource"))
         allowed = auth.resource_allowed(user, *names)
-    return {**review, "status": {"allowed": allowed}}
-
-
-def _invalid(path: Object | None) -> StatusError:
-    cause = causes.invalid("spec.resourceAttributes", None, _ONE_OF)
-    if path is not None:
-        shown = {"Path": path.get("path", ""), "Verb": path.get("verb", "")}
-        cause = causes.invalid("spec.nonResourceAttributes", shown, _NOT_BOTH)
-    return status_errors.invalid("", "authorization.k8s.io", "", [cause])
+    ignored = review_rules.ignored_selectors(spec)
+    return {**review, "status": {"allowed": allowed} | ({"evaluationError": ignored} if ignored else {})}
 
 
 def _rules(user: User, review: Object, _now: str) -> Object:

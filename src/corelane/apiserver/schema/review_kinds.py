@@ -1,6 +1,6 @@
 """Reviews: questions about the caller, or about a token, that are answered at once and not stored."""
 
-from corelane.apiserver.schema.notation import record
+from corelane.apiserver.schema.notation import META, record
 from corelane.apiserver.schema.object_meta import kind
 
 AUTHENTICATION = "io.k8s.api.authentication.v1."
@@ -20,9 +20,21 @@ TOKEN_REVIEW = kind(
     "TokenReview", "spec!:TokenReviewSpec=2 status+:TokenReviewStatus=3", package=AUTHENTICATION
 )
 
+record("FieldSelectorRequirement", "key!=1 operator!=2 values:[]string=3", package=META)
+record(
+    "FieldSelectorAttributes",
+    "rawSelector=1 requirements:[]FieldSelectorRequirement=2",
+    package=AUTHORIZATION,
+)
+record(
+    "LabelSelectorAttributes",
+    "rawSelector=1 requirements:[]LabelSelectorRequirement=2",
+    package=AUTHORIZATION,
+)
 record(
     "ResourceAttributes",
-    "namespace=1 verb=2 group=3 version=4 resource=5 subresource=6 name=7",
+    "namespace=1 verb=2 group=3 version=4 resource=5 subresource=6 name=7 "
+    "fieldSelector?:FieldSelectorAttributes=8 labelSelector?:LabelSelectorAttributes=9",
     package=AUTHORIZATION,
 )
 record("NonResourceAttributes", "path=1 verb=2", package=AUTHORIZATION)
