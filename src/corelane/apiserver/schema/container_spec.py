@@ -128,7 +128,8 @@ record("SELinuxOptions", "user=1 role=2 type=3 level=4")
 
 record(
     "WindowsSecurityContextOptions",
-    "gmsaCredentialSpecName?=1|dns-subdomain gmsaCredentialSpec?=2 runAsUserName?=3 hostProcess?:bool=4",
+    "gmsaCredentialSpecName?=1 gmsaCredentialSpec?=2 runAsUserName?=3 hostProcess?:bool=4",
+    order="@windows-options",
 )
 
 SECCOMP_PROFILE = record("SeccompProfile", "type!=1 localhostProfile?=2", order="@seccomp")

@@ -120,8 +120,9 @@ POD_SPEC = record(
     order=(
         "@volumes @resource-claims @containers @init-containers @ephemeral-containers @pod-resources "
         "@host-ports restartPolicy dnsPolicy nodeSelector securityContext affinity @dns-config "
-        "readinessGates @scheduling-gates topologySpreadConstraints @host-users @hostname-override "
-        "serviceAccountName nodeName activeDeadlineSeconds hostname subdomain tolerations hostAliases "
+        "readinessGates @scheduling-gates topologySpreadConstraints @host-process @host-users "
+        "@hostname-override serviceAccountName nodeName activeDeadlineSeconds "
+        "hostname subdomain tolerations hostAliases "
         "priorityClassName runtimeClassName preemptionPolicy @overhead @os @file-keys"
     ),
     defaults=(service_account,),

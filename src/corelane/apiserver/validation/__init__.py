@@ -27,6 +27,7 @@ from corelane.apiserver.validation import (  # noqa: F401 - most only for the ru
     update_rules,
     value_rules,
     volume_rules,
+    windows_rules,
 )
 from corelane.apiserver.validation.table_rules import Scope, limited, walk
 

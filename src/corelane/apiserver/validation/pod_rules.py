@@ -154,24 +154,6 @@ def _hostname_override(spec: Object, path: str, scope: Scope) -> Iterator[Status
     yield from check_field(tables.POD_SPEC.fields["hostnameOverride"], spec, path, scope)
 
 
-@rule("os")
-def _os(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
-    name = spec["os"].get("name", "") if "os" in spec else None
-    if name == "":
-        yield causes.required(child(path, "os", "name"))
-    elif name == "linux":
-        yield from _linux(spec, path)
-    elif name not in {None, "windows"}:
-        yield causes.not_supported(child(path, "os"), name, ("linux", "windows"))
-
-
-def _linux(spec: Object, path: str) -> Iterator[StatusCause]:
-    for holder, where in ((spec, path), *each_container(spec, path)):
-        if "windowsOptions" in holder.get("securityContext", {}):
-            spot = child(where, "securityContext", "windowsOptions")
-            yield causes.forbidden(spot, "windows options cannot be set for a linux pod")
-
-
 @rule("file-keys")
 def _file_keys(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     """KEP-3721: files with environment variables live in volumes that are empty directories."""
