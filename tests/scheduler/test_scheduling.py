@@ -593,7 +593,9 @@ def test_after_a_conflict_without_a_node_the_claim_outlasts_every_late_request()
     pod = ours(guaranteed("a", "4"))
     story.wants(pod)
     story.tell(BindFailed(0, "uid-a", "conflict", "changed"))
-    assert story.tell(PodLookedUp(0, "uid-a", pod)) == []
+    (event,) = story.tell(PodLookedUp(0, "uid-a", pod))
+    assert isinstance(event, RecordPodEvent)
+    assert "binding to node n1: the outcome of a request is unknown" in event.message
     assert story.schedules(LATE_SECONDS - 1) == []
     looked_up(story.schedules(1))
     assert story.tell(LookUpFailed(story.now, "uid-a", "timeout")) == []
@@ -630,7 +632,11 @@ def test_an_unknown_binding_is_not_sent_again_to_a_deleted_node() -> None:
     story.tell(NodeChanged(0, node("n1"), None))
     story.has(node("n2"), spec="core:8")
     pod = looked_up(story.schedules(1))
-    assert story.tell(PodLookedUp(story.now, "uid-a", pod)) == []
+    (event,) = story.tell(PodLookedUp(story.now, "uid-a", pod))
+    assert isinstance(event, RecordPodEvent)
+    assert (event.type, event.reason) == ("Warning", "FailedScheduling")
+    assert "binding to node n1 (deleted)" in event.message
+    assert f"read again in {LATE_SECONDS - 1:.0f} s" in event.message
     looked_up(story.schedules(LATE_SECONDS))
     story.tell(PodLookedUp(story.now, "uid-a", pod))
     assert only_bind(story.schedules(2)).node == "n2"

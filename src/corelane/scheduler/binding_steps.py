@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from functools import lru_cache
 
 from corelane.cpuset import CPUSet
-from corelane.scheduler.bindings import Binding, Bound, Denied, Released, Step, Vanished
+from corelane.scheduler.bindings import Binding, Bound, Denied, Released, Step, Vanished, Waits
 from corelane.scheduler.cache.nodes import NodeCache
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.claims import Claims
@@ -44,6 +44,8 @@ class BindingSteps:
                 yield from self._bound(step, now)
             case Released(binding):
                 yield from self._released(binding, now)
+            case Waits(binding, seconds):
+                yield from self._waits(binding, seconds, now)
             case Denied(binding, plugin):
                 yield from self._permits.release(binding, plugin, now)
             case Vanished(binding):
@@ -62,6 +64,18 @@ class BindingSteps:
             self._queue.retry(binding.waiting, now)
             failure = binding.failure
             yield from self._reports.explain(binding.waiting, now, "SchedulerError", failure, claimed=True)
+
+    def _waits(self, binding: Binding, seconds: float, now: float) -> Iterator[RecordPodEvent]:
+        """Say why nothing happens to a pod for a minute."""
+        pod, node = binding.bind.pod, binding.bind.node
+        deleted = " (deleted)" if binding.node_deleted else ""
+        message = (
+            f"binding to node {node}{deleted}: the outcome of a request is unknown and the pod has no node; "
+            f"the request may still be carried out, the pod is read again in {seconds:.0f} s"
+        )
+        self._decisions.binding_open(now, binding.uid, "waits", message)
+        if pod.spec.scheduler_name in self._schedulers:
+            yield RecordPodEvent(pod, "Warning", "FailedScheduling", message)
 
     def _bound(self, bound: Bound, now: float) -> Iterator[Instruction]:
         """The claim stays until the informer shows the pod; where another bound it, there."""

@@ -108,6 +108,15 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
+class Waits:
+    """The pod has no node now, but an earlier request may still be carried out: keep its claim."""
+
+    binding: Binding
+    seconds: float
+    """Until the pod is read once more."""
+
+
+@dataclass(frozen=True, slots=True)
 class Vanished:
     """The pod does not exist any more, or is being deleted without a node: release its claim."""
 
@@ -122,7 +131,7 @@ class Denied:
     plugin: str
 
 
-Step: TypeAlias = Bind | LookUpPod | Bound | Released | Vanished | Denied
+Step: TypeAlias = Bind | LookUpPod | Bound | Released | Waits | Vanished | Denied
 """What the core does next: instructions for the shell, and what became of a binding."""
 Answer: TypeAlias = BindSucceeded | BindFailed | PreBindFailed | PodLookedUp | LookUpFailed
 
@@ -284,7 +293,7 @@ class Bindings:
         """The pod has no node now; it may get one only by a request that was not answered."""
         if now < binding.late_until:
             self._enter(binding, Phase.LOOK_UP, binding.late_until)
-            return None
+            return Waits(binding, binding.late_until - now)
         if binding.late_until and binding.phase is not Phase.LOOKING_UP:
             return self._look_up(binding)
         del self._bindings[binding.uid]

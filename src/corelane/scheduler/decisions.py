@@ -12,7 +12,7 @@ from corelane.scheduler.instructions import Bind
 from corelane.scheduler.queue import Waiting
 
 Outcome: TypeAlias = Literal["bound", "bound-elsewhere", "released", "vanished"]
-OpenOutcome: TypeAlias = Literal["throttled", "conflict", "unknown"]
+OpenOutcome: TypeAlias = Literal["throttled", "conflict", "unknown", "waits"]
 
 
 class DecisionReporter:

@@ -29,6 +29,7 @@ _STEPS: Final = {
     "unknown": "the outcome of the binding is unknown, the claim stays: {0}",
     "conflict": "the API server refused the binding with a conflict, the pod is read, the claim stays: {0}",
     "throttled": "the API server postponed the binding, the claim stays: {0}",
+    "waits": "the claim stays: {0}",
     "released": "binding failed, the claim was released: {0}",
     "vanished": "the pod was deleted while it was being bound; the claim was released",
     "nominated": "nominated for node {0} of lower priority evicted there",
