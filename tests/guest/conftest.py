@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +77,7 @@ def _guest(item: pytest.Item) -> guest.Guest:
     if _GUEST not in stash:
         guest.requirements()
         directory = Path(tempfile.mkdtemp(prefix="corelane-guest-"))
+        config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
         tests = [one.nodeid for one in item.session.items if one.path.is_relative_to(HERE)]
         stash[_GUEST] = guest.Guest(directory, tests)
         config.add_cleanup(stash[_GUEST].close)
