@@ -372,8 +372,7 @@ def zones_of(published):
 
 
 async def say_again(agent):
-    agent._heartbeat._posted = 0.0
-    await agent._heartbeat._beat(check=False)
+    await agent._heartbeat._beat(check=True)
     await agent._node.publisher.idle()
 
 

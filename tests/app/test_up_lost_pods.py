@@ -136,8 +136,8 @@ def test_forgotten_pod_whose_end_was_cut_short_ends_at_the_next_start(tmp_path: 
     data = tmp_path / "data"
     try:
         with_pod = Up(data, *ARGS)
-        slow = pod("slow", container("c", "trap '' TERM; while :; do sleep 0.1; done"))
-        slow["spec"]["terminationGracePeriodSeconds"] = 8
+        slow = pod("slow", container("c", "trap 'sleep 4; exit 0' TERM; while :; do sleep 0.1; done"))
+        slow["spec"]["terminationGracePeriodSeconds"] = 20
         with_pod.call(lambda client: create(client, slow))
         ready(with_pod, "slow")
         before = pids(data)

@@ -24,6 +24,8 @@ from corelane.limits.lint.located import (
 )
 
 MAX_DEPTH: Final = 200
+_TOO_DEEP: Final = "exceeded maximum nesting depth"
+"""What libyaml, since PyYAML 6.0.4, says beyond 1,000 levels; it may get there before level 201 is told."""
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BEGINS: Final = (yaml.StreamStartEvent, yaml.DocumentStartEvent)
 _MARKER: Final = re.compile(r"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
@@ -192,7 +194,10 @@ def _broken(error: yaml.YAMLError, chunk: str) -> _Broken:
     problem = str(getattr(error, "problem", None) or getattr(error, "reason", None) or error)
     if mark and chunk[_offset(chunk, mark) :].startswith("\t"):
         return _Broken(mark, "not YAML: a tab where YAML requires spaces")
-    return _Broken(mark or _mark_at(chunk, getattr(error, "position", 0)), f"not YAML: {_one_line(problem)}")
+    mark = mark or _mark_at(chunk, getattr(error, "position", 0))
+    if _TOO_DEEP in problem:
+        return _Broken(mark, f"nested deeper than {MAX_DEPTH} levels")
+    return _Broken(mark, f"not YAML: {_one_line(problem)}")
 
 
 def _offset(chunk: str, mark: yaml.Mark) -> int:
