@@ -2,9 +2,10 @@
 
 import pytest
 
+from corelane.apiserver.api_requests import Target
 from corelane.apiserver.served_kinds import PODS as PODS_KIND
 from corelane.apiserver.status_errors import StatusError
-from corelane.apiserver.write import patching
+from corelane.apiserver.write import namespace_admission, patching
 from support.apiserver import CONFIG_MAPS, MERGE, NAMESPACES, PODS, served
 
 NODES = "/api/v1/nodes"
@@ -70,6 +71,77 @@ async def test_stop_signals_are_dropped_and_with_them_an_empty_life_cycle(api):
     patch = {"spec": {"activeDeadlineSeconds": 5, "containers": [alone, beside, empty]}}
     changed = await api("PATCH", f"{PODS}/p", patch, headers=MERGE)
     assert [one.get("lifecycle") for one in changed.body["spec"]["containers"]] == [None, hook, {}]
+
+
+@served
+async def test_the_stop_signal_in_a_status_is_kept_whatever_it_is(api):
+    await api.made(PODS, pod())
+    for signal in ("SIGKILL", "SIGODD", ""):
+        status = {"name": "c", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+        patch = {"status": {"containerStatuses": [status | {"stopSignal": signal}]}}
+        answer = await api("PATCH", f"{PODS}/p/status", patch, headers=MERGE)
+        assert answer.body["status"]["containerStatuses"][0]["stopSignal"] == signal
+
+
+@served
+async def test_overhead_needs_a_runtime_class(api):
+    for overhead in ({"cpu": "1"}, {"example.com/a": "2", "memory": "1Mi"}):
+        answer = await api("POST", PODS, pod(overhead=overhead))
+        why = "Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        assert answer.status == 403
+        assert answer.body["message"] == f'pods "p" is forbidden: pod rejected: {why}'
+    assert (await api("POST", PODS, pod(overhead={"cpu": "-1"}))).status == 422
+
+
+SECURITY = "pod-security.kubernetes.io/"
+LEVEL = "must be one of privileged, baseline, restricted"
+VERSION = 'must be "latest" or "v1.x"'
+
+
+def namespace(**labels):
+    labels = {SECURITY + name.replace("_", "-"): value for name, value in labels.items()}
+    return {"metadata": {"name": "n", "labels": labels}}
+
+
+@pytest.mark.parametrize("mode", ["enforce", "audit", "warn"])
+def test_labels_of_pod_security_have_upstreams_values(mode):
+    @served
+    async def check(api):
+        for name, why, wrong, right in (
+            (mode, LEVEL, ("odd", "", "Baseline"), ("privileged", "baseline", "restricted")),
+            (f"{mode}-version", VERSION, ("", "v1", "v1.01", "v2.3", "Latest"), ("latest", "v1.0", "v1.36")),
+        ):
+            for value in wrong:
+                answer = await api("POST", NAMESPACES, namespace(**{name: value}))
+                field = f"metadata.labels[{SECURITY}{name}]"
+                message = f'Namespace "n" is invalid: {field}: Invalid value: "{value}": {why}'
+                assert (answer.status, answer.body["message"]) == (422, message)
+            for value in right:
+                answer = await api("POST", f"{NAMESPACES}?dryRun=All", namespace(**{name: value}))
+                assert answer.status == 201
+
+    check()
+
+
+@served
+async def test_faulty_labels_of_pod_security_are_named_in_order_and_refused_in_updates(api):
+    odd = namespace(warn="a", audit_version="b", audit="c", enforce="d")
+    found = (await api("POST", NAMESPACES, odd)).body["details"]["causes"]
+    names = ("enforce", "audit", "audit-version", "warn")
+    assert [cause["field"] for cause in found] == [f"metadata.labels[{SECURITY}{name}]" for name in names]
+    await api.made(NAMESPACES, namespace(enforce="baseline"))
+    answer = await api("PATCH", f"{NAMESPACES}/n", namespace(enforce="odd"), headers=MERGE)
+    assert answer.status == 422
+    other = await api("PATCH", f"{NAMESPACES}/n", namespace(other="odd"), headers=MERGE)
+    assert other.body["metadata"]["labels"][SECURITY + "enforce"] == "baseline"
+
+
+def test_faulty_labels_of_pod_security_from_before_may_stay_as_they_are():
+    target = Target("", "update", "", "v1", "namespaces", "", "", "n")
+    namespace_admission.check_labels(target, namespace(warn="odd", other="a"), namespace(warn="odd"))
+    for old in (namespace(), namespace(warn="odder"), namespace(warn="odd", audit="odd")):
+        with pytest.raises(StatusError):
+            namespace_admission.check_labels(target, namespace(warn="odd"), old)
 
 
 @served

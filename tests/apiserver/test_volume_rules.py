@@ -210,9 +210,27 @@ def test_a_volume_of_a_storage_driver_needs_its_required_fields_only(source):
     assert faults(volume(**{source: given})) == []
 
 
+RBD = {"monitors": ["m"], "image": "i"}
+SCALE_IO = {"gateway": "g", "system": "s", "volumeName": "v"}
+
+
+@pytest.mark.parametrize(
+    ("driver", "sent", "added"),
+    [
+        ("rbd", RBD, {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"}),
+        ("rbd", RBD | {"pool": "", "user": "u", "keyring": "k"}, {"pool": "rbd"}),
+        ("iscsi", {"targetPortal": "p", "iqn": "eui.0", "lun": 0}, {"iscsiInterface": "default"}),
+        ("scaleIO", SCALE_IO, {"storageMode": "ThinProvisioned", "fsType": "xfs"}),
+    ],
+)
+def test_a_storage_driver_has_upstreams_defaults(driver, sent, added):
+    [volume] = prepared(spec(volumes=[{"name": "v", driver: sent}]))["spec"]["volumes"]
+    assert volume[driver] == sent | added
+
+
 def test_the_fields_of_a_storage_driver_are_stored_as_sent():
     disks = [
-        {"name": "a", "iscsi": {"targetPortal": "p", "iqn": "eui.0", "lun": 0, "secretRef": {"name": "s"}}},
+        {"name": "a", "iscsi": {"targetPortal": "p", "iqn": "eui.0", "lun": 0, "iscsiInterface": "i"}},
         {"name": "b", "fc": {"targetWWNs": ["w"], "lun": 0}},
         {"name": "c", "flexVolume": {"driver": "d", "options": {"k": "v"}}},
     ]

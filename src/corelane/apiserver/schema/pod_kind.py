@@ -63,7 +63,6 @@ record(
     "allocatedResourcesStatus:[]ResourceStatus=14 stopSignal?=15",
     volumeMounts=Columns(merge="mountPath"),
     allocatedResourcesStatus=Columns(merge="name"),
-    stopSignal=Columns(gated=True),
 )
 
 record("PodResourceClaimStatus", "name!=1 resourceClaimName?=2")

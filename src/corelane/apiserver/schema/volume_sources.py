@@ -152,12 +152,16 @@ record(
     "targetPortal!=1|required iqn!=2|required lun?:int32=3 iscsiInterface=4 fsType=5 readOnly:bool=6 "
     "portals:[]string=7 chapAuthDiscovery:bool=8 chapAuthSession:bool=11 secretRef?:LocalObjectReference=10 "
     "initiatorName?=12",
+    iscsiInterface=Columns(default="default"),
 )
 record("GlusterfsVolumeSource", "endpoints!=1|required path!=2|required readOnly:bool=3")
 record(
     "RBDVolumeSource",
     "monitors!:[]string=1|required image!=2|required fsType=3 pool=4 user=5 keyring=6 "
     "secretRef?:LocalObjectReference=7 readOnly:bool=8",
+    pool=Columns(default="rbd"),
+    user=Columns(default="admin"),
+    keyring=Columns(default="/etc/ceph/keyring"),
 )
 record(
     "QuobyteVolumeSource", "registry!=1|required volume!=2|required readOnly:bool=3 user=4 group=5 tenant=6"
@@ -199,6 +203,8 @@ record(
     "ScaleIOVolumeSource",
     "gateway!=1|required system!=2|required secretRef?:LocalObjectReference=3 sslEnabled:bool=4 "
     "protectionDomain=5 storagePool=6 storageMode=7 volumeName!=8|required fsType=9 readOnly:bool=10",
+    storageMode=Columns(default="ThinProvisioned"),
+    fsType=Columns(default="xfs"),
 )
 record(
     "StorageOSVolumeSource",

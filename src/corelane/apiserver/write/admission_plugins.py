@@ -10,7 +10,7 @@ from corelane.apiserver.api_requests import Target
 from corelane.apiserver.status_errors import StatusCause, StatusError
 from corelane.apiserver.store.server_backend import Backend
 from corelane.apiserver.stored_objects import Object
-from corelane.apiserver.write import storage_admission, storage_strategy
+from corelane.apiserver.write import namespace_admission, storage_admission, storage_strategy
 
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
 SYSTEM_CLASSES = frozenset({"system-node-critical", "system-cluster-critical"})
@@ -32,13 +32,19 @@ def admit_create(backend: Backend, target: Target, obj: Object) -> None:
 
 
 def validate_create(backend: Backend, target: Target, obj: Object) -> None:
-    """Check a new object against others, once its own fields are valid. Raises StatusError 403."""
+    """Check a new object once its own fields are valid. Raises StatusError 403 or 422."""
+    if target.resource == "namespaces":
+        namespace_admission.check_labels(target, obj)
+    if target.resource == "pods":
+        _check_overhead(target, obj)
     if target.resource == "priorityclasses":
         _check_default_class(backend, target, obj)
 
 
 def validate_update(backend: Backend, target: Target, obj: Object, old: Object) -> None:
-    """Check an update against other objects, once its own fields are valid. Raises StatusError 403."""
+    """Check an update once its own fields are valid. Raises StatusError 403 or 422."""
+    if target.resource == "namespaces" and not target.subresource:
+        namespace_admission.check_labels(target, obj, old)
     if target.resource == "priorityclasses":
         _check_default_class(backend, target, obj)
     if target.resource == "persistentvolumeclaims" and not target.subresource:
@@ -72,6 +78,13 @@ def _check_runtime_class(pod: Object) -> None:
     """Upstream looks up a class without a name too, and its client refuses. Raises StatusError 500."""
     if (pod.get("spec") or {}).get("runtimeClassName") == "":
         raise StatusError(500, "", "resource name may not be empty")
+
+
+def _check_overhead(target: Target, pod: Object) -> None:
+    """KEP 688: a pod has the overhead of its runtime class, and none without one. Raises StatusError 403."""
+    if "overhead" in pod["spec"] and "runtimeClassName" not in pod["spec"]:
+        why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        raise _refuse(target, pod["metadata"].get("name", ""), why)
 
 
 def _set_priority(backend: Backend, target: Target, pod: Object) -> None:
