@@ -263,3 +263,13 @@ PROBES = [
 )
 def test_a_container_is_refused_in_upstreams_words(change, expected):
     assert agree(faults(change), expected, "spec.containers[0].")
+
+
+def test_without_a_restart_policy_the_rules_of_a_container_are_checked_but_not_of_an_init_container():
+    why = "restartPolicy: Required value: must specify restartPolicy when restart rules are used"
+    one = {"name": "d", "image": "i", "restartPolicyRules": [{"action": "Restart"}]}
+    missing = "restartPolicyRules[0].exitCodes: Required value: must be specified"
+    assert faults(spec(containers=[one])) == [f"spec.containers[0].{text}" for text in (why, missing)]
+    assert faults(spec(initContainers=[one])) == [f"spec.initContainers[0].{why}"]
+    chosen = one | {"restartPolicy": "Never"}
+    assert faults(spec(initContainers=[chosen])) == [f"spec.initContainers[0].{missing}"]

@@ -7,20 +7,16 @@ from support.pod_faults import agree, claim, container, faults, merged, prepared
 # Sources that no node here can mount, with what each requires; of the rest only the types are checked.
 DRIVERS = {
     "awsElasticBlockStore": ["volumeID"],
-    "azureDisk": ["diskName", "diskURI"],
     "azureFile": ["secretName", "shareName"],
     "cephfs": ["monitors"],
     "cinder": ["volumeID"],
     "csi": ["driver"],
-    "fc": [],
     "flexVolume": ["driver"],
-    "flocker": [],
     "glusterfs": ["endpoints", "path"],
     "gitRepo": ["repository"],
     "iscsi": ["targetPortal", "iqn"],
     "photonPersistentDisk": ["pdID"],
     "portworxVolume": ["volumeID"],
-    "quobyte": ["registry", "volume"],
     "rbd": ["monitors", "image"],
     "scaleIO": ["gateway", "system", "volumeName"],
     "storageos": ["volumeName"],
@@ -208,24 +204,6 @@ def test_a_volume_of_a_storage_driver_needs_its_required_fields_only(source):
     assert agree(faults(volume(**{source: {}})), expected, "spec.volumes[0].")
     given = {name: ["m"] if name == "monitors" else "x" for name in DRIVERS[source]}
     assert faults(volume(**{source: given})) == []
-
-
-RBD = {"monitors": ["m"], "image": "i"}
-SCALE_IO = {"gateway": "g", "system": "s", "volumeName": "v"}
-
-
-@pytest.mark.parametrize(
-    ("driver", "sent", "added"),
-    [
-        ("rbd", RBD, {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"}),
-        ("rbd", RBD | {"pool": "", "user": "u", "keyring": "k"}, {"pool": "rbd"}),
-        ("iscsi", {"targetPortal": "p", "iqn": "eui.0", "lun": 0}, {"iscsiInterface": "default"}),
-        ("scaleIO", SCALE_IO, {"storageMode": "ThinProvisioned", "fsType": "xfs"}),
-    ],
-)
-def test_a_storage_driver_has_upstreams_defaults(driver, sent, added):
-    [volume] = prepared(spec(volumes=[{"name": "v", driver: sent}]))["spec"]["volumes"]
-    assert volume[driver] == sent | added
 
 
 def test_the_fields_of_a_storage_driver_are_stored_as_sent():

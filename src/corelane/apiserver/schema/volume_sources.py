@@ -164,7 +164,9 @@ record(
     keyring=Columns(default="/etc/ceph/keyring"),
 )
 record(
-    "QuobyteVolumeSource", "registry!=1|required volume!=2|required readOnly:bool=3 user=4 group=5 tenant=6"
+    "QuobyteVolumeSource",
+    "registry!=1 volume!=2|required readOnly:bool=3 user=4 group=5 tenant=6",
+    order="@quobyte-registry volume",
 )
 record(
     "FlexVolumeSource",
@@ -178,10 +180,11 @@ record(
     "monitors!:[]string=1|required path=2 user=3 secretFile=4 secretRef?:LocalObjectReference=5 "
     "readOnly:bool=6",
 )
-record("FlockerVolumeSource", "datasetName=1 datasetUUID=2")
+record("FlockerVolumeSource", "datasetName=1 datasetUUID=2", order="@flocker-dataset")
 record(
     "FCVolumeSource",
     "targetWWNs:[]string=1 lun?:int32=2 fsType=3 readOnly:bool=4 wwids:[]string=5",
+    order="@fibre-channel",
     wwids=Columns(go="WWIDs"),
 )
 record("AzureFileVolumeSource", "secretName!=1|required shareName!=2|required readOnly:bool=3")
@@ -191,6 +194,7 @@ record(
 record(
     "AzureDiskVolumeSource",
     "diskName!=1|required diskURI!=2|required cachingMode?=3 fsType?=4 readOnly?:bool=5 kind?=6",
+    order="diskName diskURI @azure-disk",
     diskURI=Columns(go="DataDiskURI"),
     cachingMode=Columns(default="ReadWrite"),
     fsType=Columns(default="ext4"),

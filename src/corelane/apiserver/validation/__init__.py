@@ -13,6 +13,7 @@ from corelane.apiserver.validation import (  # noqa: F401 - most only for the ru
     container_rules,
     custom_rules,
     disruption_rules,
+    driver_rules,
     environment_rules,
     kind_rules,
     metadata_rules,

@@ -53,8 +53,10 @@ def _init_containers(spec: Object, path: str, scope: Scope) -> Iterator[StatusCa
     for index, container in enumerate(spec.get("initContainers", ())):
         where = item(path, index)
         yield from walk(tables.CONTAINER, container, where, scope)
-        if "restartPolicy" in container or container.get("restartPolicyRules"):
+        if "restartPolicy" in container:
             yield from _restart_policy(container, where)
+        elif container.get("restartPolicyRules"):
+            yield _no_policy(where)  # and nothing on the rules themselves, other than in other containers
         name = container.get("name", "")
         if name in names:
             yield causes.duplicate(child(where, "name"), name)
@@ -137,14 +139,18 @@ def _life(container: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
 def _restart_policy(container: Object, path: str) -> Iterator[StatusCause]:
     policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules", [])
     if policy is None and rules:
-        where = child(path, "restartPolicy")
-        yield causes.required(where, "must specify restartPolicy when restart rules are used")
+        yield _no_policy(path)
     if policy is not None and policy not in _RESTART_POLICIES:
         yield causes.not_supported(child(path, "restartPolicy"), policy, _RESTART_POLICIES)
     if len(rules) > 20:
         yield causes.too_many(child(path, "restartPolicyRules"), len(rules), 20)
     for index, restart in enumerate(rules):
         yield from _restart_rule(restart, item(child(path, "restartPolicyRules"), index))
+
+
+def _no_policy(path: str) -> StatusCause:
+    why = "must specify restartPolicy when restart rules are used"
+    return causes.required(child(path, "restartPolicy"), why)
 
 
 def _restart_rule(restart: Object, path: str) -> Iterator[StatusCause]:
