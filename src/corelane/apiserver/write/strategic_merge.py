@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from corelane.apiserver.codec import go_rendering
+from corelane.apiserver.ownership.typed_values import go_value
 from corelane.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, Shape
 from corelane.apiserver.stored_objects import copied
 
@@ -143,7 +144,8 @@ def _check_order(changes: list[Any], order: list[Any], key: str) -> None:
     wanted = (_token(other, key) for other in order)
     if not all(_token(item, key) in wanted for item in kept):
         raise StrategicError(
-            f"The order in patch list:\n{changes}\n doesn't match $setElementOrder list:\n{order}\n"
+            f"The order in patch list:\n{go_value(changes)}\n doesn't match $setElementOrder list:\n"
+            f"{go_value(order)}\n"
         )
 
 
