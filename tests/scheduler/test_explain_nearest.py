@@ -222,7 +222,7 @@ def test_a_pending_pod_says_how_nodes_of_each_kind_were_judged() -> None:
     cluster = Cluster().node("exact").node("t1", spec="")
     pending = guaranteed("a", "64")
     (one,) = cluster.decide(pending).notes
-    assert one == "node t1 publishes no CPU topology: judged by its totals, without a promise"
+    assert one == "node t1: no CPU topology is published: judged by totals, without a promise"
     for name in ("t2", "t3", "t4", "t5"):
         cluster.node(name, spec="")
     cluster.node("static", policy="static")
@@ -232,7 +232,7 @@ def test_a_pending_pod_says_how_nodes_of_each_kind_were_judged() -> None:
     topology = msgspec.convert(broken, NodeResourceTopology)
     trial = Trial(default.profile(), Snapshot({"t1": cluster.nodes["t1"]}, {"t1": topology}, {}))
     (damaged,) = recompute.decide(trial, pending, NOW).notes
-    assert damaged.startswith("node t1 publishes an invalid CPU topology"), damaged
+    assert damaged.startswith("node t1: an invalid CPU topology is published"), damaged
     assert not Cluster().node("exact").decide(pending).notes
 
 

@@ -53,7 +53,7 @@ _FOREIGN_TO_CONTAINERS = (
 
 
 def windows_pod(spec: Object, path: str) -> Iterator[StatusCause]:
-    """Refuse what only Linux has, in a pod whose operating system is Windows (`validateWindows`).
+    """Refuse fields that apply to Linux only, in a pod with `os.name: windows` (`validateWindows`).
 
     A pod without a security context may have anything beside it.
     """

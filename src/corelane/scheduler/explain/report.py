@@ -38,20 +38,8 @@ _STEPS: Final = {
 }
 _OF_KIND: Final[Mapping[str, str]] = {
     NodeKind.ZONES: (
-        "node {0} publishes NUMA zones only: judged by amounts by NUMA node, without a promise; "
+        "only NUMA zones are published: judged by amounts by NUMA node, without a promise; "
         "the kubelet there may still reject the pod"
-    ),
-    NodeKind.TOTALS: "node {0} publishes no CPU topology: judged by its totals, without a promise",
-    NodeKind.KUBELET_REPLAY: (
-        "node {0}: the kubelet's CPU manager allocates the CPUs; the scheduler replays its algorithm and "
-        "writes no CPU ids"
-    ),
-    NodeKind.DAMAGED: "node {0} publishes an invalid CPU topology: judged by its totals, without a promise",
-}
-_OF_KINDS: Final[Mapping[str, str]] = {
-    NodeKind.ZONES: (
-        "NUMA zones only are published: judged by amounts by NUMA node, without a promise; "
-        "the kubelet there may still reject a pod"
     ),
     NodeKind.TOTALS: "no CPU topology is published: judged by totals, without a promise",
     NodeKind.KUBELET_REPLAY: (
@@ -157,13 +145,7 @@ def _notes(made: Record) -> Iterator[str]:
 
 def of_kind(made: Record) -> Iterator[str]:
     """Yield what to know about the answers of the chosen node, by its kind."""
-    yield from of_node(made.node, made.kind)
-
-
-def of_node(name: str, kind: str) -> Iterator[str]:
-    """Yield what to know about the answers of a node, by its kind."""
-    if text := _OF_KIND.get(kind):
-        yield text.format(name)
+    yield from of_kinds([(made.node, made.kind)])
 
 
 def of_kinds(nodes: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -172,12 +154,12 @@ def of_kinds(nodes: Iterable[tuple[str, str]]) -> Iterator[str]:
     for name, kind in nodes:
         names.setdefault(kind, []).append(name)
     for kind, text in _OF_KIND.items():
-        some = sorted(names.get(kind, ()))
-        if len(some) == 1:
-            yield text.format(some[0])
-        elif some:
-            more = f" and {len(some) - _NAMED} more" if len(some) > _NAMED else ""
-            yield f"{len(some)} nodes ({', '.join(some[:_NAMED])}{more}): {_OF_KINDS[kind]}"
+        listed = sorted(names.get(kind, ()))
+        if len(listed) == 1:
+            yield f"node {listed[0]}: {text}"
+        elif listed:
+            more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
+            yield f"{len(listed)} nodes ({', '.join(listed[:_NAMED])}{more}): {text}"
 
 
 def _group(group: Group) -> NodeGroup:
