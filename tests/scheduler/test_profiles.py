@@ -698,3 +698,16 @@ def test_all_profiles_order_the_queue_alike() -> None:
     assert str(error.value).startswith(f"s.yaml: {problem}")
     text = f"profiles: [{{schedulerName: a, plugins: {other}}}, {{schedulerName: b, plugins: {other}}}]"
     assert len(configuration.parse(HEAD + text, "s.yaml", offer).profiles) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("15s", 15.0), ("1m30s", 90.0), ("15000000us", 15.0), (".5s", 0.5)]
+)
+def test_a_duration_is_read_as_go_reads_it(text: str, seconds: float) -> None:
+    assert configuration_file.duration(text, "s.yaml", "x") == seconds
+
+
+@pytest.mark.parametrize("text", ["", "15", "-15s", "15 s", "1d", "9999999999h"])
+def test_what_is_no_length_of_time_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match='use a duration such as "15s"'):
+        configuration_file.duration(text, "s.yaml", "x")

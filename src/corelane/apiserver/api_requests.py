@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from corelane.apiserver import go_duration, selector_syntax, status_errors
+from corelane.apiserver import selector_syntax, status_errors
 from corelane.apiserver.go_quoting import quoted
 from corelane.apiserver.served_kinds import BINDINGS, KINDS, REVIEWS, ServedKind, by_path
 from corelane.apiserver.status_errors import StatusCause
+from corelane.kube import go_duration
 
 Query = Mapping[str, str]
 

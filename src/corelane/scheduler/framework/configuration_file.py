@@ -1,21 +1,19 @@
 """The file of a configuration: its fields, and what makes it unusable whichever plugins there are."""
 
-import re
 from typing import Any, Final
 
 import msgspec
 import yaml
 from msgspec import Struct
 
+from corelane.kube import go_duration
 from corelane.kube.yaml_keys import DuplicateKeyError, UniqueKeyLoader
 from corelane.scheduler.framework.field_faults import first_fault, shown
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 KIND: Final = "KubeSchedulerConfiguration"
 _BEGINNING: Final = f'begin it with "apiVersion: {API_VERSION}" and "kind: {KIND}"'
-_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _DURATIONS: Final = ("leaseDuration", "renewDeadline", "retryPeriod")
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class ConfigurationError(ValueError):
@@ -107,11 +105,14 @@ def read(text: str, source: str) -> File:
 
 
 def duration(text: str, source: str, name: str) -> float:
-    """Return seconds of a duration such as `15s` or `1m30s`. Raises ConfigurationError."""
-    parts = _DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    """Return seconds of a duration as Go reads it, such as `15s` or `1m30s`. Raises ConfigurationError."""
+    try:
+        nanoseconds = go_duration.parse(text)
+    except go_duration.DurationError:
+        nanoseconds = -1
+    if nanoseconds < 0:
         raise invalid(source, name, text, 'use a duration such as "15s"')
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    return nanoseconds / 1e9
 
 
 def _decoded(text: str, source: str) -> File:

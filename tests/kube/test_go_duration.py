@@ -2,7 +2,7 @@
 
 import pytest
 
-from corelane.apiserver import go_duration
+from corelane.kube import go_duration
 
 READ = {
     "0": 0,
