@@ -24,6 +24,7 @@ from corelane.scheduler.events import (
     CycleDue,
     NodeChanged,
     PodChanged,
+    PodLookedUp,
     TopologyChanged,
 )
 from corelane.scheduler.explain import report
@@ -227,6 +228,18 @@ def test_an_answer_that_leaves_the_binding_open_is_part_of_the_course(outcome) -
     assert seen.verdict is Verdict.BINDING
     it.tell(BindSucceeded(it.now, pod.metadata.uid))
     assert it.decision("web").verdict is Verdict.BOUND
+
+
+def test_a_wait_for_a_request_that_may_be_late_is_part_of_the_course() -> None:
+    it = Recorded().node("n1")
+    pod = it.pod("web")
+    it.cycle()
+    it.tell(BindFailed(it.now, pod.metadata.uid, "conflict", "changed"))
+    it.tell(PodLookedUp(it.now, pod.metadata.uid, pod))
+    seen = it.decision("web")
+    assert [one.step for one in seen.course] == ["claimed", "conflict", "waits"]
+    assert "the claim stays: binding to node n1" in seen.course[2].text
+    assert seen.verdict is Verdict.BINDING
 
 
 def test_a_failed_binding_is_part_of_the_course_and_the_next_attempt_continues_it() -> None:
