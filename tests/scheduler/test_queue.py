@@ -309,7 +309,8 @@ OPERATIONS = st.lists(
 class Model:
     """What must hold of each pod, kept in the simplest way: no groups, no heaps, no backlog.
 
-    A pod that is parked is owed an attempt (of itself or of an equal pod) after a change that helps it.
+    A pod that is parked is owed an attempt (of itself or of an equal pod) after a change that helps it: one
+    that came since the attempt that found no node began.
     """
 
     def __init__(self) -> None:
@@ -319,11 +320,16 @@ class Model:
         self.here: dict[str, PodInfo] = {}
         self.listening: dict[str, ChangeKind] = {}
         self.owed: set[str] = set()
+        self.changes: list[ChangeKind] = []
+        self.began: dict[str, int] = {}
+        """Number of changes before the attempt of each pod."""
         self.now = 0.0
 
-    def shape(self, uid: str) -> tuple[str, int]:
-        spec = (self.here.get(uid) or next(w.info for w in self.out if w.uid == uid)).pod.spec
-        return spec.priority_class_name, spec.priority
+    @staticmethod
+    def shape(waiting: Waiting) -> tuple[str, int]:
+        """What is equal for pods that get the same answer; a nominated pod gets one of its own."""
+        spec = waiting.info.pod.spec
+        return (waiting.nominated and waiting.uid) or spec.priority_class_name, spec.priority
 
     def step(self, what: str, which: int, number: int) -> None:
         getattr(self, what)(f"p{which}", number)
@@ -350,6 +356,7 @@ class Model:
         verdict = self.queue.verdict(waiting)
         if verdict is None:
             self.out.append(waiting)
+            self.began[waiting.uid] = len(self.changes)
             return
         assert waiting.uid not in self.owed, "an owed attempt is not skipped"
         self.queue.park_alike(waiting, self.now, verdict)
@@ -365,13 +372,13 @@ class Model:
             return
         waiting = self.out.pop()
         plugins = frozenset({f"on-{number % 3}"})
-        shape = (waiting.info.pod.spec.priority_class_name, waiting.info.pod.spec.priority)
         self.queue.park(waiting, self.now, plugins)
         self.here[waiting.uid] = waiting.info
-        for uid in self.here:
-            if self.shape(uid) == shape:
-                self.owed.discard(uid)
-                self.listening[uid] = KINDS[number % 3]
+        equal = {other.uid for other in self.queue if self.shape(other) == self.shape(waiting)}
+        self.listening |= dict.fromkeys(equal, KINDS[number % 3])
+        self.owed -= equal
+        if KINDS[number % 3] in self.changes[self.began[waiting.uid] :]:
+            self.owed |= equal
 
     def place(self, _uid: str, _number: int) -> None:
         if self.out:
@@ -388,15 +395,20 @@ class Model:
 
     def change(self, _uid: str, number: int) -> None:
         kind = KINDS[number % 3]
+        self.changes.append(kind)
         self.queue.changed(change(kind, f"n{number}"), self.now)
         parked_ones = {w.uid for w in self.queue if w.place in {QueuePlace.PARKED, QueuePlace.BACKING_OFF}}
         self.owed |= {uid for uid in parked_ones if self.listening.get(uid) == kind}
 
     def update(self, uid: str, number: int) -> None:
         if uid in self.here:
+            waiting = self.queue.get(uid)
+            assert waiting is not None
+            before = waiting.place, self.shape(waiting)
             self.here[uid] = info(uid, number % 3, shape=f"s{number % 2}")
             self.queue.update(self.here[uid], self.now)
-            self.owed.discard(uid)
+            if before != (QueuePlace.PARKED, self.shape(waiting)):
+                self.owed.discard(uid)
 
     def gate(self, uid: str, number: int) -> None:
         if uid in self.here:
@@ -422,14 +434,13 @@ class Model:
 
     def finish(self) -> None:
         """Without another change, every owed pod is tried, or an equal one in vain; and no pod is lost."""
-        for waiting in self.out:
-            self.queue.placed(waiting, self.now)
-        self.out.clear()
+        while self.out:
+            self.place("", 0)
         for _ in range(200):
-            self.now += 11
+            self.now += 0.25  # No pod is tried for having been parked too long.
             self.queue.ask(self.now)
             self.pop("", 0)
-            self.place("", 0) if self.now % 2 else self.park("", 0)
+            self.place("", 0) if self.now % 0.5 else self.park("", 0)
             if not self.owed:
                 break
         assert not self.owed, "an attempt that a change called for never came"
