@@ -374,7 +374,8 @@ class Model:
         plugins = frozenset({f"on-{number % 3}"})
         self.queue.park(waiting, self.now, plugins)
         self.here[waiting.uid] = waiting.info
-        equal = {other.uid for other in self.queue if self.shape(other) == self.shape(waiting)}
+        others = (other for other in self.queue if other.place is not QueuePlace.GATED)
+        equal = {other.uid for other in others if self.shape(other) == self.shape(waiting)}
         self.listening |= dict.fromkeys(equal, KINDS[number % 3])
         self.owed -= equal
         if KINDS[number % 3] in self.changes[self.began[waiting.uid] :]:

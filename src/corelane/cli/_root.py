@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, Final
@@ -9,11 +10,23 @@ from typing import Any, Final
 import click
 
 from corelane import __version__
+from corelane.cli import _streams
 from corelane.cli._errors import Group
 
 
+class Root(Group):
+    """The command `corelane`, which ends in order whatever its standard streams take."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        _streams.prepare()
+        try:
+            return super().main(*args, **kwargs)
+        except SystemExit as ended:
+            sys.exit(_streams.status_after(ended.code))
+
+
 @click.group(
-    cls=Group,
+    cls=Root,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "CORELANE"},
 )
 @click.version_option(__version__, message="corelane %(version)s")

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import click
 
-from corelane.cli import _options
+from corelane.cli import _options, _streams
 from corelane.cli._errors import Command, Fault
 
 
@@ -115,5 +115,6 @@ def up(
 
         arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
         raise SystemExit(background.main(arguments, directory, click.echo))
+    _streams.treat_stdout_as_log()
     started = app.UpOptions(data_dir=directory, simulated=nodes, **options)
     raise SystemExit(app.main(started, stop_pods=stop_pods, say=click.echo, log_format=log_format))

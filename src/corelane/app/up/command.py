@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from corelane.app.up import (
@@ -30,7 +31,10 @@ _MOST_TITLES: Final = 10
 def main(
     options: UpOptions, *, stop_pods: bool, say: Callable[[str], None], log_format: logging.Format = "auto"
 ) -> int:
-    """Run until SIGINT or SIGTERM. Raises the error that prevented the start, or PartEnded."""
+    """Run until SIGINT or SIGTERM. Raises the error that prevented the start, or PartEnded.
+
+    `say` raises nothing but BrokenPipeError: a log on a full disk must break off no start, no stop.
+    """
     heap.share_one_arena()
     heap.bound_tls_buffers()
     path = detach.log_path()
@@ -40,7 +44,10 @@ def main(
 
 
 async def _run(options: UpOptions, *, stop_pods: bool, say: Callable[[str], None]) -> int:
-    say, note = _attempted(say, but=BrokenPipeError), _attempted(say)
+    def note(text: str) -> None:
+        with suppress(BrokenPipeError):  # the reader of the log may have ended first
+            say(text)
+
     with until_signal() as stop:
         memory.collect_young()
         cluster = Cluster(options, say=say)
@@ -63,20 +70,6 @@ async def _run(options: UpOptions, *, stop_pods: bool, say: Callable[[str], None
             interrupted = await _stop(cluster, stop_pods=stop_pods)
             note(_farewell(cluster, interrupted=interrupted))
         return 130 if interrupted else 1 if lost else 0
-
-
-def _attempted(say: Callable[[str], None], but: type[OSError] | tuple[()] = ()) -> Callable[[str], None]:
-    """Return `say` without its errors `but` these: a log on a full disk must break off no start, no stop."""
-
-    def attempt(text: str) -> None:
-        try:
-            say(text)
-        except but:
-            raise
-        except OSError:
-            pass  # it could be reported only there, too
-
-    return attempt
 
 
 async def _until_stopped(cluster: Cluster, stop: asyncio.Event) -> str:
