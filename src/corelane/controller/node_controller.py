@@ -1,4 +1,4 @@
-"""Watches nodes and their leases: marks silent nodes, and deletes what deleted nodes leave.
+"""Watches nodes and their leases: taints silent and cordoned nodes, deletes what deleted nodes leave.
 
 A node is looked at when it changes, and while it is silent; an object of a node when either appears or goes.
 """
@@ -172,7 +172,8 @@ class NodeController:
         if taints is not None:
             version = {"resourceVersion": node.metadata.resource_version}
             await self._client.patch(Node, name, {"metadata": version, "spec": {"taints": taints}})
-            if not _is_lost(silent) and node_health.ready_status(node) == "True":
+            ready = not _is_lost(silent) and node_health.ready_status(node) == "True"
+            if ready and node_health.is_marked(node):
                 self._reporter.node_back(name)
         if conditions:
             body = {"status": {"conditions": conditions}}

@@ -2,13 +2,14 @@
 
 The rules are those of upstream's node lifecycle controller: a node whose lease does not change for 40 s gets
 its conditions set to Unknown and the unreachable taints; once its agent reports it ready, the taints are
-removed. Time counts from when a change was seen here, so that clocks need not agree, and a restart of the
-controller starts it anew. Time during which the controller itself did not run counts for 10 s at most: while
-the machine was suspended, the agents did not run either. Pods of a deleted node are deleted after 40 s, as by
-upstream's pod garbage collector: the node may return.
+removed. A cordoned node and one under pressure have a taint as long as that lasts; set or removed by hand,
+these taints are put right again, all others stay. Time counts from when a change was seen here, so that
+clocks need not agree, and a restart of the controller starts it anew. Time during which the controller itself
+did not run counts for 10 s at most: while the machine was suspended, the agents did not run either. Pods of a
+deleted node are deleted after 40 s, as by upstream's pod garbage collector: the node may return.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,8 +25,19 @@ LONGEST_GAP: Final = 10.0
 """Seconds that count at most between two checks; more is a suspension or a clock that was set."""
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 NOT_READY: Final = "node.kubernetes.io/not-ready"
-_OURS: Final = (UNREACHABLE, NOT_READY)
+UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+_READY: Final = (UNREACHABLE, NOT_READY)
 _EFFECTS: Final = ("NoSchedule", "NoExecute")
+_OF_CONDITIONS: Final = {
+    "MemoryPressure": "node.kubernetes.io/memory-pressure",
+    "DiskPressure": "node.kubernetes.io/disk-pressure",
+    "PIDPressure": "node.kubernetes.io/pid-pressure",
+    "NetworkUnavailable": "node.kubernetes.io/network-unavailable",
+}
+"""Taints with the effect NoSchedule of conditions that are True."""
+_OURS: Final = {(key, effect) for key in _READY for effect in _EFFECTS} | {
+    (key, "NoSchedule") for key in (UNSCHEDULABLE, *_OF_CONDITIONS.values())
+}
 _CONDITIONS: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 
 
@@ -106,8 +118,8 @@ def ready_status(node: Node) -> str:
 
 
 def same_health(one: Node, other: Node) -> bool:
-    """Whether taints and conditions are equal, so that what holds of one node holds of the other."""
-    return one.spec.taints == other.spec.taints and one.status.conditions == other.status.conditions
+    """Whether taints, cordon and conditions are equal, so that what holds of one node holds of the other."""
+    return one.spec == other.spec and one.status.conditions == other.status.conditions
 
 
 def unknown_conditions(node: Node, at: float) -> list[dict[str, Any]] | None:
@@ -134,16 +146,31 @@ def _unknown(kind: str, at: float) -> dict[str, Any]:
 
 def taints(node: Node, ready: str, at: float) -> list[dict[str, str]] | None:
     """Return all taints of a node with that ready status, others' included; None if they do not change."""
-    key = {"True": "", "False": NOT_READY}.get(ready, UNREACHABLE)
-    expected = [(key, effect) for effect in _EFFECTS] if key else []
-    present = {(taint.key, taint.effect) for taint in node.spec.taints if taint.key in _OURS}
+    expected = list(_expected(node, ready))
+    present = {(taint.key, taint.effect) for taint in node.spec.taints} & _OURS
     if present == set(expected):
         return None
     remaining = [
-        taint for taint in node.spec.taints if taint.key not in _OURS or (taint.key, taint.effect) in expected
+        taint for taint in node.spec.taints if (taint.key, taint.effect) not in _OURS.difference(expected)
     ]
     new = [Taint(key, "", effect, timestamp(at)) for key, effect in expected if (key, effect) not in present]
     return [_plain(taint) for taint in (*remaining, *new)]
+
+
+def is_marked(node: Node) -> bool:
+    """Return whether the node has a taint of nodes that are not ready or unreachable."""
+    return any(taint.key in _READY for taint in node.spec.taints)
+
+
+def _expected(node: Node, ready: str) -> Iterator[tuple[str, str]]:
+    """Yield key and effect of the taints that the node is to have of `_OURS`."""
+    if key := {"True": "", "False": NOT_READY}.get(ready, UNREACHABLE):
+        yield from ((key, effect) for effect in _EFFECTS)
+    if node.spec.unschedulable:
+        yield UNSCHEDULABLE, "NoSchedule"
+    for kind, key in _OF_CONDITIONS.items():
+        if _status(node, kind) == "True":
+            yield key, "NoSchedule"
 
 
 def _plain(taint: Taint) -> dict[str, str]:
