@@ -261,7 +261,7 @@ def test_logs_of_the_current_and_the_previous_run(tmp_path):
             await asyncio.sleep(0.2)
             assert not following.done()
             await client.delete(Pod, "web", namespace="default")
-            assert await asyncio.wait_for(following, 10) == b"second\n"
+            assert await asyncio.wait_for(following, 120) == b"second\n"
 
     asyncio.run(scenario())
 

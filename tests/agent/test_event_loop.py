@@ -107,7 +107,7 @@ async def looping(owner: Owner):
 
 
 async def until(true) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not true():
             await asyncio.sleep(0.01)
 

@@ -89,7 +89,7 @@ class World:
 
 def run(story):
     async def limited():
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await story()
 
     asyncio.run(limited())

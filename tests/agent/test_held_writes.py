@@ -9,6 +9,7 @@ from corelane.agent.lifecycle.instructions import DeletePod, PublishStatus
 from corelane.agent.publication.held_writes import HeldWrites
 from corelane.agent.publication.publisher import Publisher
 from corelane.kube.pod import Pod
+from support.virtual_time import run
 
 
 def test_what_is_held_is_put_once_in_its_time_with_the_last_write():
@@ -24,7 +25,7 @@ def test_what_is_held_is_put_once_in_its_time_with_the_last_write():
         held.drop("a")
         assert put == [2]
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 def test_what_is_held_is_put_at_once_when_released_and_never_when_dropped():
@@ -40,14 +41,14 @@ def test_what_is_held_is_put_at_once_when_released_and_never_when_dropped():
         await asyncio.sleep(0.05)
         assert put == ["b", "c"]
 
-    asyncio.run(scenario())
+    run(scenario())
 
 
 class Server:
     """Takes statuses and deletions."""
 
-    def __init__(self):
-        self.seen = []
+    def __init__(self, seen):
+        self.seen = seen
 
     async def patch(self, kind, name, body, **_):
         self.seen.append(body["status"]["phase"])
@@ -58,10 +59,11 @@ class Server:
 
 def written(*phases, forget=False, waiting="ContainerCreating"):
     """Return what reaches the server: statuses of these phases in turn; "" waits a moment, "-" deletes."""
+    seen = []
     containers = [{"name": "c", "state": {"waiting": {"reason": waiting}}}]
 
     async def scenario():
-        server, reporter = Server(), SimpleNamespace(api_failed=print, malfunction=print)
+        server, reporter = Server(seen), SimpleNamespace(api_failed=print, malfunction=print)
         publisher = Publisher(server, "n", reporter, lambda: 0.0)
         pod = msgspec.convert({"metadata": {"name": "p", "namespace": "d", "uid": "u"}}, Pod)
         tasks = [asyncio.create_task(queue.run()) for queue in publisher.queues]
@@ -79,9 +81,9 @@ def written(*phases, forget=False, waiting="ContainerCreating"):
         await publisher.idle()
         for task in tasks:
             task.cancel()
-        return server.seen
 
-    return asyncio.run(scenario())
+    run(scenario())
+    return seen
 
 
 def test_a_pod_that_runs_soon_has_one_status_written():

@@ -46,7 +46,7 @@ def writes(body):
         publisher = Publisher(client, "n", PublicationReporter(), lambda: 0.0)
         tasks = [asyncio.create_task(queue.run()) for queue in publisher.queues]
         body(publisher)
-        await asyncio.wait_for(publisher.idle(), 20)
+        await asyncio.wait_for(publisher.idle(), 120)
         for task in tasks:
             task.cancel()
         return client.patches

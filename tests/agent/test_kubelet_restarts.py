@@ -154,7 +154,7 @@ def test_cpus_of_a_static_kubelet_are_written_to_a_pod_that_is_listed_after_the_
                 written = await lab.client.get(Pod, "server", "default")
                 return written.metadata.annotations.get("corelane.io/kubelet-cpusets")
 
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(120):
                 while not (found := await annotation()):
                     await asyncio.sleep(0.05)
             assert found == '{"app":"6-7"}'
@@ -232,7 +232,7 @@ def test_a_start_reports_the_mode_once_it_is_known(tmp_path):
             async def modes():
                 return [text for why, text in await events(lab.client, "here") if why == "ModeChanged"]
 
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while not (found := await modes()):
                     await asyncio.sleep(0.05)
             assert [text.partition(":")[0] for text in found] == ["mode owner"]
@@ -250,7 +250,7 @@ def test_a_condition_of_an_earlier_run_is_put_right_at_the_start(tmp_path):
             return next(one for one in node.status.conditions if one.type == "corelane.io/LedgerWritable")
 
         async with lab.working():
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while (await condition()).status != "True":
                     await asyncio.sleep(0.05)
         since = (await condition()).last_transition_time

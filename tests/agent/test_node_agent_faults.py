@@ -38,7 +38,7 @@ async def stays(lab, *idents):
 
 async def published(lab, name, reason):
     """The message of an event, once it is there."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             for why, text in await events(lab.client, name):
                 if why == reason:

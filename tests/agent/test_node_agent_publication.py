@@ -23,7 +23,7 @@ def test_phases_alone_are_not_published_and_requests_in_the_shared_pool_are(tmp_
         async with lab.working() as agent:
             await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
             await asyncio.sleep(1.0)  # a batch is published after its ledger is on disk
-            await asyncio.wait_for(agent.upkeep.publisher.idle(), 30)
+            await asyncio.wait_for(agent.upkeep.publisher.idle(), 120)
             before, generation, own = await published(lab), agent.ledger.generation, str(lab.cpus(server))
             lab.drift(server, "0-7")
             await lab.until(lambda: agent.ledger.generation > generation)
@@ -34,7 +34,7 @@ def test_phases_alone_are_not_published_and_requests_in_the_shared_pool_are(tmp_
             lab.kubelet.pods = [*lab.kubelet.pods, noise := pod("noise")]
             noise["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "300m"}}
             lab.start("uid-noise", "noise-0")
-            async with asyncio.timeout(30):  # the ledger is on disk before it is published
+            async with asyncio.timeout(120):  # the ledger is on disk before it is published
                 while '"uid-noise"' not in (after := await allocations(lab)):
                     await asyncio.sleep(0.05)
             assert "300" in after

@@ -106,7 +106,7 @@ def test_every_write_and_read_of_the_agent_is_permitted():
                 task.cancel()
             return permissions(fake)
 
-    assert asyncio.run(asyncio.wait_for(story(), 30)) == expected()
+    assert asyncio.run(asyncio.wait_for(story(), 120)) == expected()
 
 
 def permissions(fake):

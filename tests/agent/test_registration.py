@@ -60,7 +60,7 @@ def _fast(monkeypatch):
 
 def test_registration_is_retried_after_any_error():
     client, reporter = Client(TypeError("bug"), APIError(403, "Forbidden", "x"), KeyError("uid")), Reporter()
-    asyncio.run(asyncio.wait_for(heartbeat(client, reporter).register(), 20))
+    asyncio.run(asyncio.wait_for(heartbeat(client, reporter).register(), 120))
     assert reporter.unexpected == ["registering the node"] * 2
     assert reporter.failed == ["registering the node"]
 
@@ -75,7 +75,7 @@ def test_the_lease_is_renewed_after_any_error():
         task.cancel()
         assert reporter.unexpected[0] == reporter.failed[0] == "renewing the node's lease"
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(story(), 120))
 
 
 def test_no_file_of_the_room_reads_the_wall_clock_for_a_delay():

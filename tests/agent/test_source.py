@@ -23,7 +23,7 @@ def made(read, reporter: AgentReporter, seconds: float = 0.01) -> Source:
 
 
 async def until(true) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not true():
             await asyncio.sleep(0.01)
 

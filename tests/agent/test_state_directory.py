@@ -67,7 +67,7 @@ def test_an_agent_ends_where_another_took_the_replaced_state_directory(tmp_path)
         other = state_lock(lab.path / "state")
         assert other.try_acquire() == ""
         with pytest.raises(ExceptionGroup) as caught:
-            await asyncio.wait_for(task, 30)
+            await asyncio.wait_for(task, 120)
         error = innermost(caught.value)
         assert isinstance(error, StateDirectoryTaken)
         assert "is locked by process" in str(error)

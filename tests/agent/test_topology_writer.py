@@ -76,7 +76,7 @@ def story(server, body, schedule=None):
         writer = TopologyWriter(server, "n", queue, owners.append, schedule or Eager())
         task = asyncio.create_task(queue.run())
         try:
-            await asyncio.wait_for(body(writer, queue), 20)
+            await asyncio.wait_for(body(writer, queue), 120)
         finally:
             task.cancel()
         return owners

@@ -61,7 +61,7 @@ def script(fake: fake_api.Fake) -> None:
 
 def test_an_agent_receives_changes_of_its_own_node_and_pods_only() -> None:
     async def scene() -> None:
-        async with asyncio.timeout(20), fake_api.serving() as (fake, client):
+        async with asyncio.timeout(120), fake_api.serving() as (fake, client):
             script(fake)
             watch, one, two = SharedWatch(client, AgentReporter(), nodes="simulated=true"), Heard(), Heard()
             async with asyncio.TaskGroup() as group:
@@ -82,7 +82,7 @@ def test_an_agent_receives_changes_of_its_own_node_and_pods_only() -> None:
 
 def test_a_late_agent_receives_the_existing_pods() -> None:
     async def scene() -> None:
-        async with asyncio.timeout(20), fake_api.serving() as (fake, client):
+        async with asyncio.timeout(120), fake_api.serving() as (fake, client):
             script(fake)
             watch, one, two = SharedWatch(client, AgentReporter(), nodes="simulated=true"), Heard(), Heard()
             async with asyncio.TaskGroup() as group:
@@ -106,7 +106,7 @@ def test_malformed_pods_are_reported_to_every_agent_and_late_ones_too() -> None:
     bad = pod("bad", "1", "one") | {"spec": "?"}
 
     async def scene() -> None:
-        async with asyncio.timeout(20), fake_api.serving() as (fake, client):
+        async with asyncio.timeout(120), fake_api.serving() as (fake, client):
             fake.script[PODS].append(fake_api.listing(bad, version="5"))
             fake.script[f"{PODS}?watch"].append(
                 fake_api.watching(fake_api.event("DELETED", bad | {"metadata": bad["metadata"]}))

@@ -180,7 +180,7 @@ def commits(store):
 def served(scenario):
     def test(tmp_path):
         async def run():
-            async with asyncio.timeout(30), serving(data_dir=tmp_path) as api:
+            async with asyncio.timeout(120), serving(data_dir=tmp_path) as api:
                 client = KubeClient(InProcess(api.server, ADMIN_USER))
                 await scenario(api, client, api.server._store)
 

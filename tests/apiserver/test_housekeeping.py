@@ -80,7 +80,7 @@ def test_a_long_log_is_folded_before_its_time(tmp_path, monkeypatch):
         assert len(backend.store.find("events")) == 3
         backend.store.close()
 
-    asyncio.run(asyncio.wait_for(run(), 60))
+    asyncio.run(asyncio.wait_for(run(), 180))
 
 
 def test_the_log_is_looked_at_only_after_writes(tmp_path, monkeypatch):
@@ -101,7 +101,7 @@ def test_the_log_is_looked_at_only_after_writes(tmp_path, monkeypatch):
         task.cancel()
         store.close()
 
-    asyncio.run(asyncio.wait_for(run(), 60))
+    asyncio.run(asyncio.wait_for(run(), 180))
 
 
 def test_events_are_read_for_expired_ones_at_the_start_and_then_every_five_minutes(monkeypatch):
@@ -121,5 +121,5 @@ def test_events_are_read_for_expired_ones_at_the_start_and_then_every_five_minut
             await asyncio.sleep(0.001)
         task.cancel()
 
-    asyncio.run(asyncio.wait_for(run(), 60))
+    asyncio.run(asyncio.wait_for(run(), 180))
     assert expired == [1, 15, 15, 29], "after a failure it is tried again the next time"

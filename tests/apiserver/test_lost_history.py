@@ -269,7 +269,7 @@ class Lists(InformerReporter):
 
 
 async def until(condition):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not condition():
             await asyncio.sleep(0.01)
 

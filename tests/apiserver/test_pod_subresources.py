@@ -162,7 +162,7 @@ def test_stopping_the_server_ends_followed_logs():
         url, headers = f"{api.server.url}{PODS}/p/log?follow=true", {"Authorization": "Bearer admintoken"}
         async with api.session.get(url, headers=headers) as response:
             await response.content.readline()
-            await asyncio.wait_for(api.server.stop(), 4)
+            await asyncio.wait_for(api.server.stop(), 60)
         assert source.closed
 
     with_logs(source, scenario)

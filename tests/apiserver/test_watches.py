@@ -188,7 +188,7 @@ def test_bookmarks_come_regularly_to_those_who_asked():
         backend.store.put(
             "namespaces", "x", {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "x"}}
         )
-        found = [lines(await asyncio.wait_for(anext(frames), 2))[0] for _ in range(2)]
+        found = [lines(await asyncio.wait_for(anext(frames), 120))[0] for _ in range(2)]
         assert [event["type"] for event in found] == ["BOOKMARK", "BOOKMARK"]
         assert found[0]["object"]["metadata"]["resourceVersion"] == "4"
         await frames.aclose()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ def demo(tmp: Path, *args: str, cpus: set[int] | None = None) -> subprocess.Comp
         [sys.executable, "-m", "corelane", "demo", *args],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
         env=os.environ | {"TMPDIR": str(tmp)},
         preexec_fn=(lambda: os.sched_setaffinity(0, cpus)) if cpus else None,
@@ -56,7 +57,11 @@ def test_demo_on_one_cpu_says_what_it_cannot_show(tmp_path: Path) -> None:
 def pids_below(directory: Path) -> list[int]:
     """The main processes of the containers that are on record."""
     records = directory.glob("corelane-demo-*/data/nodes/*/containers/containers/*/status.json")
-    return [json.loads(record.read_text()).get("pid", 0) for record in records]
+    pids = []
+    for record in records:
+        with suppress(FileNotFoundError):  # a container that is being removed
+            pids.append(json.loads(record.read_text()).get("pid", 0))
+    return pids
 
 
 @pytest.mark.parametrize("signals", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM,), (signal.SIGHUP,)])
@@ -68,13 +73,13 @@ def test_a_demo_that_is_interrupted_cleans_up_all_the_same(
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not (pids := pids_below(tmp_path)) and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
         for number in signals:
             process.send_signal(number)
             time.sleep(0.1)
-        _, said = process.communicate(timeout=40)
+        _, said = process.communicate(timeout=180)
     assert pids
     assert process.returncode not in (0, None)
     assert "Traceback" not in said
@@ -99,7 +104,7 @@ def test_a_demo_that_nobody_reads_any_more_ends_quietly_and_cleans_up(tmp_path: 
             stdout=unread,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
             env=os.environ | {"TMPDIR": str(tmp_path)},
         )
@@ -112,7 +117,7 @@ def test_a_demo_without_stdout_runs_all_the_same(tmp_path: Path) -> None:
         ["sh", "-c", f"exec {sys.executable} -m corelane demo >&-"],
         stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
         env=os.environ | {"TMPDIR": str(tmp_path)},
     )

@@ -18,7 +18,7 @@ from corelane.app.up.logging import plain
 def detached(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "corelane", "up", "--detach", "--data-dir", str(directory)]
     return subprocess.run(
-        [*command, *arguments], capture_output=True, text=True, check=False, timeout=90, cwd=directory.parent
+        [*command, *arguments], capture_output=True, text=True, check=False, timeout=180, cwd=directory.parent
     )
 
 
@@ -40,14 +40,14 @@ def test_up_detached_returns_when_it_is_ready_and_goes_on(tmp_path: Path) -> Non
         assert str(pid) in again.stdout or "in use" in again.stdout
     finally:
         os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while "stopped" not in (tmp_path / "data" / "corelane.log").read_text():
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert "of an earlier run" not in log.read_text()
     assert log_file.old(log).stat().st_size >= log_file.LIMIT
     down = [sys.executable, "-m", "corelane", "down", "--data-dir", str(tmp_path / "data"), "--purge"]
-    subprocess.run(down, check=True, capture_output=True, timeout=90)
+    subprocess.run(down, check=True, capture_output=True, timeout=180)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -80,7 +80,7 @@ def test_log_of_the_background_process_is_bounded_and_keeps_the_last_lines(
     with path.open("ab") as log:
         arguments = [str(path), str(limit), str(lines), accident]
         subprocess.run(
-            [sys.executable, "-c", WRITER, *arguments], stdout=log, stderr=log, check=True, timeout=60
+            [sys.executable, "-c", WRITER, *arguments], stdout=log, stderr=log, check=True, timeout=180
         )
     if accident == "directory gone":  # no place for another file: the present one takes everything
         assert (tmp_path / "elsewhere" / "corelane.log").read_text().endswith("line 001999\nthe end\n")

@@ -31,7 +31,7 @@ STUBBORN["spec"]["terminationGracePeriodSeconds"] = 60
 def down(*args: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "corelane", "down", *args]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+        command, capture_output=True, text=True, timeout=180, check=False, stdin=subprocess.DEVNULL
     )
 
 

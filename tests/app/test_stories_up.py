@@ -97,7 +97,7 @@ async def label(client: KubeClient, labels: Mapping[str, str | None], published:
         return
     wanted = None not in labels.values()
     await client.patch(Node, "sim-1", {"metadata": {"labels": dict(labels)}})
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while (published in await settings(client)) is not wanted:
         assert time.monotonic() < deadline, f"{published}: {labels} changed nothing"
         await asyncio.sleep(0.05)
@@ -109,7 +109,7 @@ async def settings(client: KubeClient) -> str:
 
 
 async def settled(client: KubeClient, running: int, waiting: set[str]) -> Status:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while True:
         found = await status.gather(client)
         ready = {line.pod for line in found.containers if line.state == "simulated"}
@@ -126,7 +126,7 @@ def counts_pods(node: NodeResourceTopology) -> bool:
 
 
 async def until_gone(client: KubeClient) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while (await client.list(Pod)).items or [
         node for node in (await client.list(NodeResourceTopology)).items if counts_pods(node)
     ]:

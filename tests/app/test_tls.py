@@ -94,7 +94,7 @@ def test_missing_and_damaged_files_are_made_again(
 
 def test_a_process_without_the_library_has_certificates_made_apart(tmp_path: Path) -> None:
     run = subprocess.run(
-        [sys.executable, "-c", APART, str(tmp_path)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", APART, str(tmp_path)], capture_output=True, text=True, check=True, timeout=180
     )
     authority, modules = json.loads(run.stdout)
     assert "cryptography" not in modules

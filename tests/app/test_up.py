@@ -120,7 +120,7 @@ def test_directory_in_use_is_refused_and_named(cluster: Up) -> None:
         [sys.executable, "-m", "corelane", "up", "--data-dir", str(cluster.data_dir)],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=180,
         check=False,
     )
     assert second.returncode == 2

@@ -25,7 +25,7 @@ def start(directory: Path, *arguments: str, limit: int) -> subprocess.CompletedP
         capture_output=True,
         text=True,
         check=False,
-        timeout=90,
+        timeout=180,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )
 

@@ -18,7 +18,7 @@ print(json.dumps(sorted(sys.modules)))
 @pytest.fixture(scope="module")
 def loaded() -> set[str]:
     run = subprocess.run(
-        [sys.executable, "-c", PROBE], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", PROBE], capture_output=True, text=True, check=True, timeout=180
     )
     return set(json.loads(run.stdout))
 
@@ -52,5 +52,7 @@ def test_up_reads_no_certificate_authorities_of_the_system() -> None:
     for variable, value in ({}, "None"), ({"SSL_CERT_FILE": "/some/file"}, "/some/file"):
         environment = {name: text for name, text in os.environ.items() if name != "SSL_CERT_FILE"} | variable
         command = [sys.executable, "-c", probe]
-        run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment)
+        run = subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=180, env=environment
+        )
         assert run.stdout.split() == ["0", value]

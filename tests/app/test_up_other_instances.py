@@ -57,7 +57,7 @@ def test_cpus_of_another_instance_are_not_promised_again(
                 [sys.executable, "-m", "corelane", "status", "--kubeconfig", str(two.kubeconfig)],
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=180,
                 check=True,
             )
             assert "other-instances" in shown.stdout
@@ -67,7 +67,7 @@ def test_cpus_of_another_instance_are_not_promised_again(
     finally:
         one.kill()
         command = [sys.executable, "-m", "corelane", "down", "--data-dir", str(a), "--grace-seconds", "0"]
-        subprocess.run(command, capture_output=True, timeout=60, check=True)
+        subprocess.run(command, capture_output=True, timeout=180, check=True)
 
 
 async def _create(client: KubeClient, manifests: list[dict[str, object]]) -> None:

@@ -19,6 +19,7 @@ from corelane.kube import keys
 from corelane.kube.client import KubeClient
 from corelane.kube.objects import Event, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
+from support import up_pods
 from support.up import FOREVER, Up, container, pod, up
 
 CPUS = len(os.sched_getaffinity(0))
@@ -38,13 +39,7 @@ async def create(client: KubeClient, *manifests: dict[str, Any]) -> None:
 
 def pids(cluster: Up) -> dict[str, int]:
     """Pod to the process id of its container's main process, as the runtime recorded it."""
-    found = {}
-    for status in cluster.data_dir.glob("nodes/*/containers/containers/*/status.json"):
-        spec = json.loads(status.with_name("spec.json").read_text())["spec"]
-        outcome = json.loads(status.read_text())
-        if outcome["state"] == "running":
-            found[spec["pod"]] = outcome["pid"]
-    return found
+    return {name.partition("/")[0]: pid for name, pid in up_pods.pids(cluster.data_dir).items()}
 
 
 def allowed(cluster: Up, name: str) -> CPUSet:
@@ -145,7 +140,7 @@ def test_a_simulated_node_keeps_the_same_rules(cluster: Up) -> None:
     def shown() -> dict[str, Any]:
         command = [sys.executable, "-m", "corelane", "status", "-o", "json"]
         command += ["--kubeconfig", str(cluster.kubeconfig), "--node", "sim-1"]
-        return json.loads(subprocess.run(command, capture_output=True, check=True, timeout=30).stdout)
+        return json.loads(subprocess.run(command, capture_output=True, check=True, timeout=180).stdout)
 
     eventually(cluster, lambda: len(shown()["containers"]) == 5, "all have a node")
     status = shown()

@@ -83,7 +83,7 @@ def test_an_agent_alone_shows_all_that_is_missing_and_ends_cleanly(
             return {part["name"]: part["error"] for part in parts if part["state"] == "failing"}
 
         wanted = {"containers", "kubelet configuration", "Node"}
-        wait_for("the sources to fail", lambda: wanted <= failing().keys(), 60)
+        wait_for("the sources to fail", lambda: wanted <= failing().keys(), 180)
         errors = failing()
         assert "containerd.sock: No such file or directory; check that" in errors["containers"]
         assert "/nowhere/ca.crt: No such file or directory; give files" in errors["kubelet configuration"]
@@ -104,7 +104,7 @@ def test_an_agent_alone_shows_all_that_is_missing_and_ends_cleanly(
 def test_an_agent_that_is_stopped_is_reported_as_not_answering(tmp_path: Path) -> None:
     program = started(tmp_path)
     try:
-        wait_for("the status socket", (tmp_path / "state" / "agent.sock").exists, 60)
+        wait_for("the status socket", (tmp_path / "state" / "agent.sock").exists, 180)
         program.process.send_signal(signal.SIGSTOP)
         done = corelane_agent("status", "--state-dir", tmp_path / "state")
         assert done.returncode == 2
@@ -121,13 +121,13 @@ def test_two_agents_at_once_the_second_waits_and_takes_over(tmp_path: Path) -> N
     first = started(tmp_path)
     second = None
     try:
-        wait_for("the status socket", (tmp_path / "state" / "agent.sock").exists, 60)
+        wait_for("the status socket", (tmp_path / "state" / "agent.sock").exists, 180)
         second = started(tmp_path)
         waits = f"agent.lock is locked by process {first.pid}"
-        wait_for("the second waits", lambda: waits in second.tail(), 60)
+        wait_for("the second waits", lambda: waits in second.tail(), 180)
         assert first.process.poll() is None
         first.stop(signal.SIGKILL)
-        wait_for("the second acts", lambda: '"event": "mode"' in second.tail().rpartition(waits)[2], 60)
+        wait_for("the second acts", lambda: '"event": "mode"' in second.tail().rpartition(waits)[2], 180)
     finally:
         for program in filter(None, (first, second)):
             program.stop()

@@ -12,7 +12,7 @@ from corelane.cli._errors import text_for_users
 
 def corelane(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "corelane", *args], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-m", "corelane", *args], capture_output=True, text=True, check=False, timeout=180
     )
 
 
@@ -77,7 +77,7 @@ main(prog_name="corelane")
 )
 def test_a_missing_extra_is_one_line_that_says_what_to_install(missing: str, command: str) -> None:
     args = [sys.executable, "-c", WITHOUT, missing, command]
-    run = subprocess.run(args, capture_output=True, text=True, check=False, timeout=60)
+    run = subprocess.run(args, capture_output=True, text=True, check=False, timeout=180)
     assert run.returncode == 2
     what = f"this command requires {missing}, an optional dependency"
     assert run.stderr == f"Error: {what}: pip install 'corelane[all]'\n"

@@ -230,7 +230,7 @@ def test_a_packaged_chart_is_named_with_how_to_render_it(tmp_path):
 def test_a_pipe_in_a_directory_does_not_keep_lint_waiting(tmp_path, web):
     os.mkfifo(tmp_path / "pipe.yaml")
     command = [sys.executable, "-m", "corelane", "limits", "lint", str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert result.returncode == 2
     assert f"{tmp_path}/pipe.yaml: is not a regular file" in result.stderr
     assert f"{web}:12:13: error cpu-limit" in result.stdout

@@ -81,7 +81,7 @@ def family():
     """A process with a child that has two."""
     script = "sleep 60 & (sleep 60 & sleep 60 & wait) & wait"
     process = subprocess.Popen(["sh", "-c", script], start_new_session=True)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while len(proc.descendants(process.pid)) < 4 and time.monotonic() < deadline:
         time.sleep(0.01)
     yield process.pid

@@ -30,7 +30,7 @@ WATCH = f"{PODS}?watch"
 
 def run(story: Callable[[Fake, KubeClient], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(20), serving() as (fake, client):
+        async with asyncio.timeout(120), serving() as (fake, client):
             await story(fake, client)
 
     asyncio.run(main())

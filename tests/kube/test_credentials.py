@@ -38,7 +38,7 @@ contexts: [{{name: c, context: {{cluster: c, user: u}}}}]
 
 def story(body):
     async def main():
-        async with asyncio.timeout(30), serving() as (fake, _):
+        async with asyncio.timeout(120), serving() as (fake, _):
             await body(fake)
 
     asyncio.run(main())

@@ -38,7 +38,7 @@ def run(story: Callable[[KubeClient], Awaitable[None]]) -> None:
         await serving.start()
         client = KubeClient.connect_to(serving.url, TOKEN)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 await story(client)
         finally:
             await client.close()
@@ -250,7 +250,7 @@ def test_an_informer_outlives_the_server_and_misses_nothing(tmp_path: Path) -> N
         await second.stop()
 
     async def bounded() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             await main()
 
     asyncio.run(bounded())

@@ -76,7 +76,7 @@ def told(change: ObjectChange[Pod]) -> str:
 
 def run(story: Callable[[Fake, Watched], Awaitable[None]], quiet_seconds: float = 70) -> None:
     async def main() -> None:
-        async with asyncio.timeout(20), serving() as (fake, client):
+        async with asyncio.timeout(120), serving() as (fake, client):
             watched = Watched(client, quiet_seconds)
             task = asyncio.create_task(watched.informer.run())
             try:
@@ -268,7 +268,7 @@ def test_other_tasks_run_while_many_changes_are_handled() -> None:
                 turns[-1] += 1
 
     async def main() -> None:
-        async with asyncio.timeout(30), serving() as (fake, client):
+        async with asyncio.timeout(120), serving() as (fake, client):
             fake.script[PODS] = [listing(*(pod(f"a{n}") for n in range(50)), version="5")]
             fake.script[WATCH] = [watching(b"".join(event("ADDED", pod(f"b{n}", "6")) for n in range(50)))]
             informer = Informer(client, Pod, handler=slow)
@@ -286,7 +286,7 @@ def test_other_tasks_run_while_many_changes_are_handled() -> None:
 
 def test_a_kind_that_is_not_served_has_no_objects_until_it_is() -> None:
     async def main() -> None:
-        async with asyncio.timeout(30), serving() as (fake, client):
+        async with asyncio.timeout(120), serving() as (fake, client):
             fake.script[PODS] = [
                 failure(404, "NotFound", "the server could not find the requested resource"),
                 listing(pod("a"), version="5"),
@@ -314,7 +314,7 @@ def test_a_kind_that_is_not_served_is_listed_ever_more_rarely(most: float, longe
     """Once it was served, the delays start again."""
 
     async def main() -> None:
-        async with asyncio.timeout(30), serving() as (fake, client):
+        async with asyncio.timeout(120), serving() as (fake, client):
             fake.script[PODS] = [NOT_SERVED] * 6 + [listing(pod("a"), version="5"), NOT_SERVED]
             fake.script[WATCH] = [failure(410, "Expired", "too old resource version")]
             delays: list[float] = []
@@ -344,7 +344,7 @@ NOT_SERVED = failure(404, "NotFound", "the server could not find the requested r
 
 def test_a_kind_is_read_in_its_older_version_where_the_newer_is_not_served() -> None:
     async def main() -> None:
-        async with asyncio.timeout(30), serving() as (fake, client):
+        async with asyncio.timeout(120), serving() as (fake, client):
             old = TOPOLOGIES.format("v1alpha1")
             fake.script[TOPOLOGIES.format("v1alpha2")] = [NOT_SERVED]
             fake.script[old] = [listing({"metadata": {"name": "n1", "uid": "u"}}, version="5")]
@@ -370,7 +370,7 @@ def test_a_kind_is_read_in_its_older_version_where_the_newer_is_not_served() -> 
 @pytest.mark.parametrize(("served", "names"), [("v1alpha2", ["n1"]), ("v1alpha1", ["n1"]), ("v1beta1", [])])
 def test_topologies_are_listed_in_the_version_that_is_served(served: str, names: list[str]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(30), serving() as (fake, client):
+        async with asyncio.timeout(120), serving() as (fake, client):
             for version in ("v1alpha2", "v1alpha1"):
                 fake.script[TOPOLOGIES.format(version)] = [NOT_SERVED]
             fake.script[TOPOLOGIES.format(served)] = [listing({"metadata": {"name": "n1"}})]

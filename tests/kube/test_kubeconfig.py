@@ -29,7 +29,7 @@ def asked(tmp_path, authority, user, cluster=None, then=None, names=("127.0.0.1"
     async def main():
         pair = authority.issue(tmp_path / "server.pem", "server", *names)
         fake = FakeKubelet(tokens={"secret"})
-        async with asyncio.timeout(60), kubelet_server.serving(fake, pair, authority) as server:
+        async with asyncio.timeout(180), kubelet_server.serving(fake, pair, authority) as server:
             file = write(tmp_path, server.url, user, cluster or {"certificate-authority": "ca.pem"})
             client = KubeClient.connect(file)
             try:

@@ -476,7 +476,7 @@ def test_a_worker_uses_the_time_it_is_told_to(clock):
     (worker,) = workers.start([cpu], (3 * MS, 10 * MS, MS, 0, 0, clock))
     try:
         worker.begin(time.perf_counter_ns())
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while len(worker.report().bursts) < 3 and time.monotonic() < deadline:
             time.sleep(0.02)
         assert len(worker.report().bursts) >= 3

@@ -70,7 +70,7 @@ def lscpu(root, machine):
             name.parent.mkdir(parents=True, exist_ok=True)
             name.write_text(f"{text}\n")
     columns = ["lscpu", "--sysroot", root, "-p=CPU,CORE,SOCKET,NODE"]
-    told = subprocess.run(columns, capture_output=True, text=True, check=True, timeout=20).stdout
+    told = subprocess.run(columns, capture_output=True, text=True, check=True, timeout=180).stdout
     return [[int(cell or -1) for cell in line.split(",")] for line in told.splitlines() if line[0] != "#"]
 
 

@@ -25,7 +25,7 @@ from support.containers import (
 
 
 def run(main):
-    asyncio.run(asyncio.wait_for(main, 60))
+    asyncio.run(asyncio.wait_for(main, 180))
 
 
 async def mask(runtime, container_id):

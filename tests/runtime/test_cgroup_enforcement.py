@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not have_cgroups(), reason="needs cgroups that c
 
 
 def run(main):
-    asyncio.run(asyncio.wait_for(main, 60))
+    asyncio.run(asyncio.wait_for(main, 180))
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ VICTIM = Path(__file__).parents[1] / "support/runtime_victim.py"
 
 
 def run(main):
-    asyncio.run(asyncio.wait_for(main, 60))
+    asyncio.run(asyncio.wait_for(main, 180))
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_an_end_while_corelane_was_away_is_learned(tmp_path, mode, victim):
     first, pid = started(process)
     second, _ = started(process)
     killed(process)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while proc.identity(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
 

@@ -198,7 +198,7 @@ def test_a_client_outlives_a_restart_of_the_runtime(path):
 
 
 async def until_answered(client):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while True:
             with suppress(CRIError):
                 return await client.version()

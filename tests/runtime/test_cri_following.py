@@ -40,7 +40,7 @@ def test_a_cancellation_ends_it_although_a_list_fails_meanwhile():
         await containers.listing.wait()
         following.cancel()
         containers.closed.set()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await tasks.finish()
             with pytest.raises(asyncio.CancelledError):
                 await following

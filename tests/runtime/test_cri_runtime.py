@@ -34,7 +34,7 @@ async def connected(node, **options):
 
 def play(node, scene, **options):
     async def whole():
-        async with asyncio.timeout(60), connected(node, **options) as runtime:
+        async with asyncio.timeout(180), connected(node, **options) as runtime:
             await scene(runtime)
 
     with node.serving():
@@ -42,7 +42,7 @@ def play(node, scene, **options):
 
 
 async def until(condition):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -429,7 +429,7 @@ def test_a_runtime_that_is_down_is_a_failure_with_its_socket_and_listeners_wait_
     node.add(A)
 
     async def whole():
-        async with asyncio.timeout(60), connected(node) as runtime:
+        async with asyncio.timeout(180), connected(node) as runtime:
             with pytest.raises(CRIError, match=r"cri\.sock: No such file or directory; check that") as e:
                 await runtime.containers()
             assert e.value.code == "UNAVAILABLE"

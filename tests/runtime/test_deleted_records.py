@@ -15,7 +15,7 @@ SWEEP = 0.05
 
 
 def run(main):
-    asyncio.run(asyncio.wait_for(main, 60))
+    asyncio.run(asyncio.wait_for(main, 180))
 
 
 def open_in(state, mode):

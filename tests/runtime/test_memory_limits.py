@@ -42,7 +42,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 def run(main):
     async def limited():
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             await main
 
     asyncio.run(limited())

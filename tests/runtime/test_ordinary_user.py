@@ -69,7 +69,12 @@ def test_an_ordinary_user_gets_containers_pinned_by_affinity():
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o777)
         out = subprocess.check_output(
-            [python, "-B", "-c", SCRIPT, directory], env=environment, text=True, timeout=60, cwd="/", **NOBODY
+            [python, "-B", "-c", SCRIPT, directory],
+            env=environment,
+            text=True,
+            timeout=180,
+            cwd="/",
+            **NOBODY,
         )
     answer = json.loads(out)
     mine = sorted(os.sched_getaffinity(0))

@@ -32,7 +32,7 @@ SLEEP = "while :; do sleep 0.1; done"
 
 
 def run(main):
-    asyncio.run(asyncio.wait_for(main, 60))
+    asyncio.run(asyncio.wait_for(main, 180))
 
 
 async def start(state: Path, mode: str, **more: object) -> tuple[str, int]:
@@ -250,8 +250,8 @@ def test_ended_container_with_an_unreadable_status_has_ended(tmp_path, mode):
         await runtime.close()
         (tmp_path / "containers" / begun.id / "status.json").write_text("{")
         async with opened(tmp_path, mode) as again:
-            found = await status(again, begun.id)
-            assert (found.state, found.exit_code) == ("exited", 255)
+            found = await ended(again, begun.id)  # its shim may not have ended yet
+            assert found.exit_code == 255
             assert "exit code unknown" in again.problems[0]
 
     run(main())

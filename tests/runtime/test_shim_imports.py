@@ -15,7 +15,7 @@ PROBE = "import sys; sys.path.append(sys.argv[1]); import shim.supervise; print(
 def loaded() -> list[str]:
     room = str(Path(shim.__file__).parent.parent)
     command = [sys.executable, "-I", "-S", "-c", PROBE, room]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180)
     return run.stdout.split()
 
 

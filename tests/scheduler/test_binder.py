@@ -127,7 +127,7 @@ def run(
     workers: int = 4,
 ) -> None:
     async def main() -> None:
-        async with asyncio.timeout(60), serving() as (fake, client):
+        async with asyncio.timeout(180), serving() as (fake, client):
             profile = Profile(plugins=(*((plugin,) if plugin else ()), *others))
             lab = Lab(fake, client, profile, unsendable, workers)
             task = asyncio.create_task(lab.binder.run())
@@ -280,7 +280,7 @@ def test_a_plugin_disabled_at_a_point_is_not_asked_there(point: str) -> None:
     points = {"bind": (plugin, binder), "postBind": (plugin,)} | {point: (binder,)}
 
     async def main() -> None:
-        async with asyncio.timeout(60), serving() as (fake, client):
+        async with asyncio.timeout(180), serving() as (fake, client):
             fake.script[BINDING] = [SUCCESS]
             lab = Lab(fake, client, Profile(plugins=(plugin, binder), points=points), "", 1)
             task = asyncio.create_task(lab.binder.run())

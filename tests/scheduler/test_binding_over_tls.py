@@ -96,7 +96,7 @@ def test_an_answer_lost_over_tls_keeps_the_claim_until_the_watch_shows_the_pod_b
             made = Scheduler(through)
             running = asyncio.create_task(made.run())
             try:
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(180):
                     await story(ScheduledCluster(client), made, proxy)
             finally:
                 assert not running.done(), running

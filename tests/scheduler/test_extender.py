@@ -106,7 +106,7 @@ def run(story: Callable[[Asked], Awaitable[None]], *plugins: Gate) -> None:
         running = asyncio.create_task(scheduler.run())
         cluster = ScheduledCluster(client)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(180):
                 while not scheduler.synced:
                     await asyncio.sleep(0.02)
                 await cluster.node("n1", "core:4", 4, policy="pools")
@@ -402,7 +402,7 @@ def test_over_tls_only_clients_of_the_authority_are_answered(tmp_path: Path) -> 
         port = await extender.start("127.0.0.1", 0, extender_tls(options))
         url = f"https://127.0.0.1:{port}/bind"
         try:
-            async with asyncio.timeout(30), aiohttp.ClientSession() as session:
+            async with asyncio.timeout(120), aiohttp.ClientSession() as session:
                 known = client(ours.issue(tmp_path / "known.pem", "kube-scheduler"))
                 async with session.post(url, json=body, ssl=known) as got:
                     assert (got.status, await got.json()) == (503, {"Error": NOT_LEADING})

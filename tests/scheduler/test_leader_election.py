@@ -223,7 +223,7 @@ def test_on_a_real_server_the_lease_has_client_gos_fields() -> None:
         first = LeaderElector(client, times, "a")
         second = LeaderElector(client, times, "b", reporter=log)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(180):
                 await first.acquire()
                 lease = await client.get(Lease, "corelane-scheduler", "kube-system")
                 assert lease.spec.holder_identity == "a"

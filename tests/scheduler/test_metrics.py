@@ -98,7 +98,7 @@ def bounds(histogram: Collector) -> list[float]:
 async def page(port: int, path: str) -> tuple[int, str]:
     def read() -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=180) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -125,7 +125,7 @@ def run(story: Callable[[ScheduledCluster, SchedulerDaemon, int], Awaitable[None
         stop = asyncio.Event()
         running = asyncio.create_task(daemon.run(stop))
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(180):
                 await story(ScheduledCluster(client), daemon, port)
                 stop.set()
                 await running

@@ -291,7 +291,7 @@ def test_a_plugin_holds_a_pod_of_a_real_scheduler_until_its_partner_is_there() -
         scheduler = Scheduler(client, profile=replace(usual, plugins=(*usual.plugins, pairs)))
         cluster, running = ScheduledCluster(client), asyncio.create_task(scheduler.run())
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(180):
                 await cluster.node("n1", "core:8", 8)
                 await cluster.pod("a")
                 while scheduler.claims() != {"held": 1}:

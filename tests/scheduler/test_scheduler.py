@@ -131,7 +131,7 @@ def run(story: Callable[[Cluster], Awaitable[None]], sees: type[KubeClient] = Ku
         told = Told()
         scheduler = asyncio.create_task(Scheduler(client, reporter=told).run())
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 await story(Cluster(server, client, told))
         finally:
             assert not scheduler.done() or scheduler.exception() is None

@@ -135,7 +135,7 @@ def run(story: Callable[[Cluster], Awaitable[None]]) -> None:
         scheduler = Scheduler(client)
         tasks = [asyncio.create_task(one.run()) for one in (scheduler, Controller(client))]
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(180):
                 await story(Cluster(client, scheduler))
         finally:
             for task in tasks:

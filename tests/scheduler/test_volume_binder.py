@@ -80,7 +80,7 @@ async def test_a_claim_gets_its_node_and_the_pod_waits_until_it_is_bound() -> No
         await asyncio.sleep(0.3)
         assert not task.done()
         objects.put_claim(("ns", "data"), claim("5", "made", **{SELECTED: "n1"}))
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(task, 120)
 
 
 @in_a_loop
@@ -98,7 +98,7 @@ async def test_a_volume_gets_its_claim() -> None:
         assert body["spec"]["claimRef"]["uid"] == "u"
         objects.put_volume("pv", volume("8", "u"))
         objects.put_claim(("ns", "data"), claim("4", "pv"))
-        await asyncio.wait_for(task, 30)
+        await asyncio.wait_for(task, 120)
 
 
 @in_a_loop
@@ -142,7 +142,7 @@ async def test_waiting_ends_where_it_is_of_no_use(work: VolumeWork, change: Any,
         else:
             objects.put_claim(("ns", "data"), change)
         with pytest.raises(PreBindError, match=message):
-            await asyncio.wait_for(task, 30)
+            await asyncio.wait_for(task, 120)
 
 
 @in_a_loop
@@ -172,7 +172,7 @@ async def test_kinds_that_are_forbidden_or_not_served_are_said_and_come_later() 
         watches = ObjectWatches(client, told.append, SchedulerReporter())
         task = asyncio.ensure_future(watches.run())
         try:
-            await asyncio.wait_for(watches.settled(), 30)
+            await asyncio.wait_for(watches.settled(), 120)
             await _until(lambda: any(isinstance(one, ClaimChanged) for one in told))
             await _until(lambda: any(isinstance(one, NamespaceChanged) for one in told))
         finally:
@@ -189,6 +189,6 @@ async def test_kinds_that_are_forbidden_or_not_served_are_said_and_come_later() 
 
 
 async def _until(holds: Any) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not holds():
             await asyncio.sleep(0.01)

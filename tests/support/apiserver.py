@@ -70,7 +70,7 @@ class Stream:
     def __init__(self, response) -> None:
         self.response = response
 
-    async def next(self, timeout=5.0):
+    async def next(self, timeout=120.0):
         line = await asyncio.wait_for(self.response.content.readline(), timeout)
         return json.loads(line) if line else None
 

@@ -51,10 +51,10 @@ async def working(agent: Agent) -> AsyncIterator[Agent]:
     task = asyncio.create_task(agent.run())
     try:
         ready = asyncio.create_task(agent.ready())
-        await asyncio.wait({task, ready}, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, ready}, timeout=180, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             task.result()
-        assert ready.done(), "the agent did not come up within 20 s"
+        assert ready.done(), "the agent did not come up within 180 s"
         yield agent
     finally:
         await agent.shutdown()
@@ -91,7 +91,7 @@ def pod(name: str, *containers: dict[str, Any], node: str = "here", **spec: Any)
 SERVE = "trap 'exit 0' TERM; while :; do sleep 0.05; done"
 
 
-async def until(what: Callable[[], Awaitable[Any]], seconds: float = 15) -> Any:
+async def until(what: Callable[[], Awaitable[Any]], seconds: float = 120) -> Any:
     """Wait for something to become true, and return it."""
     deadline = time.monotonic() + seconds
     while True:
@@ -111,7 +111,7 @@ async def read_pod(client: KubeClient, name: str) -> Pod | None:
         raise
 
 
-async def phase(client: KubeClient, name: str, wanted: str, seconds: float = 15) -> Pod:
+async def phase(client: KubeClient, name: str, wanted: str, seconds: float = 120) -> Pod:
     """The pod once it is in that phase."""
 
     async def there() -> Pod | None:

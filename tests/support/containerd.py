@@ -137,7 +137,7 @@ class Containerd(CRIPods):
         command += ["--snapshotter", "native", *(["--local"] if self.release == "2" else []), file]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=self.environment)
         assert done.returncode == 0, done.stderr
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not self.call("ImageStatus", {1: {1: IMAGE}}, IMAGES):
             assert time.monotonic() < deadline, "the image is not known to CRI"
             time.sleep(0.1)
@@ -193,7 +193,7 @@ def require(lab: Containerd) -> None:
 
 def _end_leftovers(lab: Containerd) -> None:
     """Kill the processes in the test's cgroups and the shims that serve its socket, by their ids."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         left = {*_members(lab.parent), *_shims(lab.home)}
         if not left:

@@ -76,7 +76,7 @@ async def opened(state: Path, mode: str = "auto", sweep_seconds: float = 0.2) ->
         await runtime.destroy(0)
 
 
-async def ended(runtime: LocalRuntime, container_id: str, seconds: float = 10) -> RuntimeStatus:
+async def ended(runtime: LocalRuntime, container_id: str, seconds: float = 120) -> RuntimeStatus:
     """The status once a container has ended."""
     return await eventually(lambda: _ended(runtime, container_id), seconds)
 
@@ -90,7 +90,7 @@ async def status(runtime: LocalRuntime, container_id: str) -> RuntimeStatus:
     return next(found for found in await runtime.containers() if found.id == container_id)
 
 
-async def eventually(check: Callable[[], object], seconds: float = 10):
+async def eventually(check: Callable[[], object], seconds: float = 120):
     """What `check` gives (or comes to) once that is true; fails if it never is."""
     deadline = time.monotonic() + seconds
     while True:

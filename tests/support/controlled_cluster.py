@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from corelane.controller import Controller, ControllerReporter
 from support.cluster_lab import cluster
 
-PATIENCE = 60
+PATIENCE = 180
 
 
 class Heard(ControllerReporter):

@@ -35,7 +35,7 @@ from support.kubelet_server import FakeKubelet
 from support.node_lab import pod as manifest_of
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 60.0
+PATIENCE = 180.0
 STUBBORN = ("/bin/busybox", "sh", "-c", "trap '' TERM; while :; do /bin/busybox sleep 0.2; done")
 STATE_FILE = '{"policyName":"none","defaultCpuSet":"","checksum":1353318690}'
 SHAPES = {"exclusive": (("app", "1"),), "pair": (("app", "1"), ("side", "100m")), "shared": (("app", ""),)}

@@ -62,7 +62,7 @@ def running_server(directory: Path, **settings) -> Iterator[Served]:
     thread = threading.Thread(target=run, name="embedded-server")
     thread.start()
     try:
-        assert started.wait(10), "the embedded server did not start within 10 s"
+        assert started.wait(120), "the embedded server did not start within 120 s"
         if isinstance(ready[0], BaseException):
             raise ready[0]
         yield Served(str(ready[0]), directory / "ca.crt")

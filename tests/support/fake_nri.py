@@ -11,7 +11,7 @@ from support.nri_wire import PLUGIN, RUNTIME, payload, status
 from support.protobuf import decode
 
 CONTAINERD_1_7 = {2: "containerd", 3: "1.7.24"}
-SECONDS = 30
+SECONDS = 120
 
 
 class PluginAtRuntime:

@@ -41,7 +41,7 @@ class Kubectl:
         """Run it, for at most 60 s; its exit code must be `code`, unless that is None."""
         command = [str(self.path), *arguments]
         done = subprocess.run(
-            command, input=stdin, env=self.environment, capture_output=True, text=True, timeout=60
+            command, input=stdin, env=self.environment, capture_output=True, text=True, timeout=180
         )
         told = f"{' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}"
         assert code is None or done.returncode == code, told
@@ -109,7 +109,7 @@ def find() -> tuple[Path, int] | None:
 def version(path: Path) -> int:
     """Its minor version; raises if it cannot be run."""
     command = [str(path), "version", "--client", "-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
     return int(json.loads(done.stdout)["clientVersion"]["minor"].rstrip("+"))
 
 

@@ -34,7 +34,7 @@ from support.cluster_lab import TOKEN, write_kubeconfig
 from support.fake_node import FakeNode
 from support.kubelet_server import FakeKubelet
 
-SECONDS = 30
+SECONDS = 120
 CALL_SECONDS = 10.0
 MACHINE = parse_spec("core:8 smt:1")
 
@@ -264,12 +264,12 @@ def with_lab(
     path: Path,
     scene: Callable[[NodeLab], Any],
     *,
-    seconds: float | None = 120,
+    seconds: float | None = 300,
     loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
     look_seconds: float = 0.2,
     **node: Any,
 ) -> None:
-    """Run a scene, 2 minutes at most; `node` as for `FakeNode`, `loop` makes the event loop.
+    """Run a scene, five minutes at most; `node` as for `FakeNode`, `loop` makes the event loop.
 
     The agent looks at the kubelet's configuration and state file every `look_seconds`.
     """

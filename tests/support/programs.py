@@ -28,7 +28,7 @@ class Program:
     def tail(self) -> str:
         return self.log.read_text(errors="replace")[-4000:]
 
-    def stop(self, number: int = signal.SIGTERM, seconds: float = 30) -> None:
+    def stop(self, number: int = signal.SIGTERM, seconds: float = 120) -> None:
         """Send a signal and wait for the end; SIGKILL after so many seconds."""
         if self.process.poll() is not None:
             return
@@ -57,7 +57,7 @@ def _value(ready: Callable[[], object]) -> object:
         return False
 
 
-def wait_for(what: str, value: Callable[[], object], seconds: float = 60) -> object:
+def wait_for(what: str, value: Callable[[], object], seconds: float = 180) -> object:
     """Return the first true value; fail, naming `what`, where there is none in time."""
     deadline = time.monotonic() + seconds
     while not (answer := value()):

@@ -69,7 +69,7 @@ class RealAgent:
     def status(self) -> dict | None:
         """What `corelane agent status` shows; None where there is nothing yet."""
         command = [*_command("status"), f"--state-dir={self.state_dir}", "-o", "json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def report(self) -> str:
@@ -95,7 +95,7 @@ def install(cluster: Cluster, home: Path) -> tuple[Path, Path]:
     for manifest in (PERMISSIONS, TOPOLOGY_DEFINITION):
         cluster.kubectl("apply", "-f", str(manifest))
     # The namespace may have been made a moment ago.
-    token = wait_for("a token of the agent's account", lambda: _token(cluster), 30)
+    token = wait_for("a token of the agent's account", lambda: _token(cluster), 120)
     file = home / "token"
     file.write_text(token)
     return file, cluster.plane.kubeconfig(home / "kubeconfig", token)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from corelane.kube.client import KubeClient
 
 T = TypeVar("T")
-PATIENCE = 30.0
+PATIENCE = 180.0
 
 
 class Up:

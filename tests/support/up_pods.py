@@ -1,6 +1,7 @@
 """Pods of a running `corelane up`: ready, and with the main processes that the runtime recorded."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 from corelane.kube.client import KubeClient
@@ -25,8 +26,9 @@ def pids(data_dir: Path) -> dict[str, int]:
     """Container (pod/name) to the process id of its main process, as the runtime recorded it."""
     found = {}
     for status in data_dir.glob("nodes/*/containers/containers/*/status.json"):
-        spec = json.loads(status.with_name("spec.json").read_text())["spec"]
-        outcome = json.loads(status.read_text())
-        if outcome["state"] == "running":
-            found[f"{spec['pod']}/{spec['name']}"] = outcome["pid"]
+        with suppress(FileNotFoundError):  # a container that is being removed
+            spec = json.loads(status.with_name("spec.json").read_text())["spec"]
+            outcome = json.loads(status.read_text())
+            if outcome["state"] == "running":
+                found[f"{spec['pod']}/{spec['name']}"] = outcome["pid"]
     return found

@@ -95,6 +95,6 @@ async def take_over(path: Path, holder: subprocess.Popen) -> list[str]:
     await asyncio.sleep(0.6)
     assert not waiting.done()
     holder.send_signal(signal.SIGKILL)
-    await asyncio.wait_for(waiting, 20)
+    await asyncio.wait_for(waiting, 120)
     lock.release()
     return seen
