@@ -1,29 +1,50 @@
 """What holds for all tests."""
 
 import os
+import random
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# A deadline measures the machine, not the code: CI's two cores are shared.
+from support.again import pytest_sessionfinish as pytest_sessionfinish
+
+SEED = int(os.environ.setdefault("HYPOTHESIS_SEED", str(random.getrandbits(32))))
+"""Of all properties, drawn anew for each run; workers inherit it."""
 USUAL = 100
-settings.register_profile("corelane", deadline=None, max_examples=USUAL)
-settings.register_profile("thorough", deadline=None, max_examples=10 * USUAL, derandomize=False)
+USUALLY = settings(
+    settings.get_profile("default"),  # on CI, too: what is drawn there is drawn anew
+    deadline=None,  # it measures the machine, not the code, as does the time to draw
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=False,
+    print_blob=True,
+    max_examples=USUAL,
+)
+settings.register_profile("corelane", USUALLY)
+settings.register_profile("thorough", USUALLY, max_examples=10 * USUAL)
 settings.load_profile("corelane")
+
+_SEED = "_hypothesis_internal_use_seed"
 
 # Tests run side by side on one machine, each with instances of its own.
 os.environ.setdefault("CORELANE_UP_OTHER_INSTANCES", "ignore")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Scale numbers of examples that tests set themselves, as the profile scales the usual number."""
+    """Give properties their seed; scale numbers of examples that tests set as the profile scales its own."""
+    functions = {getattr(one, "__func__", one) for one in (getattr(item, "obj", None) for item in items)}
+    for function in functions:
+        if getattr(function, _SEED, SEED) is None:
+            setattr(function, _SEED, SEED)
     if settings.default.max_examples != USUAL:
-        functions = (getattr(item, "obj", None) for item in items)
-        for function in {getattr(function, "__func__", function) for function in functions}:
+        for function in functions:
             _scale(function, "_hypothesis_internal_use_settings")
         for state_machine in {getattr(item, "cls", None) for item in items}:
             _scale(state_machine, "settings")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_line(f"to draw the same values of properties again: HYPOTHESIS_SEED={SEED}")
 
 
 def _scale(holder: Any, attribute: str) -> None:
