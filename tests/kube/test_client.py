@@ -1,5 +1,7 @@
 import asyncio
 import json
+import resource
+import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -7,6 +9,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from corelane.kube import connection
+from corelane.kube.apierrors import TooLong
 from corelane.kube.client import APIError, Gone, KubeClient, MalformedObject, Unreachable, WatchEvent
 from corelane.kube.connection import _Pool
 from corelane.kube.kubeconfig import ClusterForm, ServerConfig, UserForm
@@ -430,3 +434,62 @@ def test_answers_of_other_machines_may_be_compressed(address: str) -> None:
         await pool.close()
 
     asyncio.run(main())
+
+
+def test_a_list_whose_pages_never_end_is_an_error() -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
+        fake.script[PODS] = [listing(continuation="again")] * 200
+        with pytest.raises(MalformedObject, match="does not end"):
+            await client.list(Pod)
+
+    run(story)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_page_that_is_too_long_is_read_in_smaller_ones(monkeypatch, zipped: bool) -> None:
+    monkeypatch.setattr(connection, "_LONGEST_ANSWER", 1 << 20)
+
+    async def respond(request: web.Request) -> web.Response:
+        items = [pod(f"p{number}") for number in range(int(request.query["limit"]))]
+        items[0]["metadata"]["annotations"] = {"a": "x" * 8000 * len(items)}
+        response = web.json_response({"metadata": {"resourceVersion": "3"}, "items": items})
+        if zipped:
+            response.enable_compression(web.ContentCoding.gzip)
+        return response
+
+    async def story(fake: Fake, client: KubeClient) -> None:
+        fake.script[PODS] = [respond] * 3
+        assert len((await client.list(Pod)).items) == 125
+        assert [request.query["limit"] for request in fake.seen] == ["500", "125"]
+
+    run(story)
+
+
+def test_an_answer_that_inflates_without_end_is_an_error_and_not_kept() -> None:
+    packer, piece = zlib.compressobj(9, zlib.DEFLATED, 31), b" " * (1 << 20)
+    bomb = b"".join(packer.compress(piece) for _ in range(512)) + packer.flush()
+
+    async def respond(_: web.Request) -> web.Response:
+        return web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
+
+    async def story(fake: Fake, client: KubeClient) -> None:
+        fake.script["/api/v1/pods/x"] = [respond]
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with pytest.raises(TooLong, match="128 MiB"):
+            await client.raw("GET", "/api/v1/pods/x")
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
+
+    run(story)
+
+
+def test_a_redirect_is_an_error() -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
+        moved = answer({}, status=301)
+        fake.script[PODS] = [moved]
+        fake.script[WATCH] = [moved]
+        with pytest.raises(APIError, match="301"):
+            await client.list(Pod)
+        with pytest.raises(APIError, match="301"):
+            await follow(client)
+
+    run(story)

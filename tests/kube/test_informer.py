@@ -204,10 +204,31 @@ def test_what_cannot_be_read_keeps_its_last_good_state() -> None:
             watching(event("DELETED", pod("a", "10", containers=7))),
         ]
         assert await watched.next(3) == ["+a@1", "+b@8", "-a@1"]
-        assert [bad.name for bad in watched.log.bad] == ["a", "a"]
+        assert [bad.name for bad in watched.log.bad] == ["a"]
         assert [bad.name for bad in watched.log.gone] == ["a"]
 
     run(story)
+
+
+def test_what_remains_of_a_malformed_pod_replaces_it_where_asked_for() -> None:
+    async def main() -> None:
+        broken = pod("a", "6", nodeName="n", containers=[{"name": "c", "env": 7}])
+        async with asyncio.timeout(20), serving() as (fake, client):
+            fake.script[PODS] = [listing(pod("a"), version="5"), listing(broken, version="6")]
+            gone = event("ERROR", {"kind": "Status", "code": 410})
+            fake.script[WATCH] = [watching(event("MODIFIED", broken), gone), watching()]
+            log, news = Log(), asyncio.Queue[str]()
+            informer = Informer(
+                client, Pod, handler=lambda change: news.put_nowait(told(change)), reporter=log,
+                sleep=lambda _: asyncio.sleep(0.001), remainders=True,
+            )  # fmt: skip
+            running = asyncio.create_task(informer.run())
+            assert [await news.get(), await news.get()] == ["+a@1", "~a@6"]
+            assert informer.objects["ns", "a"].spec.node_name == "n"
+            running.cancel()
+            assert [bad.name for bad in log.bad] == ["a"]
+
+    asyncio.run(main())
 
 
 NAMES = st.sampled_from("abc")

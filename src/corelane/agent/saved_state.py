@@ -140,7 +140,7 @@ def load_settings(path: Path) -> tuple[SavedSettings, str]:
         return empty, f"{path}: settings file of {what}: not replaced, settings read from the Node"
     except FileNotFoundError:
         return NOTHING_SAVED, ""
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         return NOTHING_SAVED, f"{path}: invalid settings file ({error}), read again from the Node"
 
 

@@ -96,6 +96,6 @@ def read_status(directory: Path, seconds: float = _SECONDS) -> dict[str, Any]:
         os.close(descriptor)
     try:
         document: dict[str, Any] = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise OSError(f"{directory / SOCKET_FILE}: the agent's answer is incomplete") from None
     return document

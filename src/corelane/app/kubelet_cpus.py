@@ -66,5 +66,5 @@ def _annotated(pod: Pod, name: str) -> CPUSet:
     try:
         named = json.loads(pod.metadata.annotations.get(keys.KUBELET_CPUSETS, "{}"))
         return CPUSet.parse(named.get(name, ""))
-    except (ValueError, AttributeError, TypeError, CPUSetError):
+    except (ValueError, RecursionError, AttributeError, TypeError, CPUSetError):
         return CPUSet()

@@ -14,7 +14,8 @@ from msgspec import field
 from corelane.controller import ownership
 from corelane.controller.ownership import FOREGROUND, ORPHAN, Item, OwnershipGraph
 from corelane.controller.work_queue import WorkQueue
-from corelane.kube.client import APIError, KubeClient
+from corelane.kube.client import APIError, KubeClient, MalformedObject
+from corelane.kube.decode import Malformed, decode_object
 from corelane.kube.informer import Informer, ObjectChange
 from corelane.kube.meta import API, BareMeta, Object, ObjectMeta, OwnerReference
 from corelane.kube.objects import ConfigMap, Lease, NodeResourceTopology, PriorityClass, Secret
@@ -164,7 +165,9 @@ class GarbageCollector:
     # Requests.
 
     async def _read(self, item: Item) -> ObjectMeta:
-        read = msgspec.json.decode(await self._client.raw("GET", item.path), type=Object)
+        read = decode_object(Object, await self._client.raw("GET", item.path))
+        if isinstance(read, Malformed):
+            raise MalformedObject(str(read))
         return read.metadata
 
     async def _delete(self, item: Item, meta: ObjectMeta, policy: str) -> None:
@@ -179,7 +182,7 @@ class GarbageCollector:
     async def _remove_owners(self, item: Item, uids: Collection[str]) -> None:
         """Remove references from an object; one that is gone needs none removed."""
         try:
-            meta = msgspec.json.decode(await self._client.raw("GET", item.path))["metadata"]
+            meta = (await self._client.read_tree(item.path))["metadata"]
             owners = [owner for owner in meta.get("ownerReferences", ()) if owner["uid"] not in uids]
             await self._patch(item, meta["uid"], meta["resourceVersion"], ownerReferences=owners or None)
         except APIError as error:

@@ -64,6 +64,13 @@ class MalformedObject(APIError):  # noqa: N818 - a state of affairs
         super().__init__(0, "Malformed", message)
 
 
+class TooLong(APIError):  # noqa: N818 - a state of affairs
+    """An answer of more bytes than are read. A write may have been carried out."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(0, "TooLong", message)
+
+
 def of_status(code: int, status: object, fallback: str, retry_after: str = "") -> APIError:
     """Return the error of a decoded `Status` object; for any other answer the message is `fallback`.
 

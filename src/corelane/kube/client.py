@@ -3,6 +3,7 @@
 Reads return slim structs. Writes take plain dicts and patches, because a struct lacks most fields.
 """
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, Final, Literal, Self, TypeVar
 import msgspec
 
 from corelane.kube import apierrors, decode
-from corelane.kube.apierrors import APIError, Gone, MalformedObject, NoCluster, Unreachable
+from corelane.kube.apierrors import APIError, Gone, MalformedObject, NoCluster, TooLong, Unreachable
 from corelane.kube.connection import (
     CONFIGURATION_ERRORS,
     NETWORK_ERRORS,
@@ -22,7 +23,7 @@ from corelane.kube.connection import (
 from corelane.kube.decode import Listing, Malformed, WatchEvent
 from corelane.kube.meta import Object
 from corelane.kube.objects import api_of, written
-from corelane.kube.transport import Answer, Response, Transport
+from corelane.kube.transport import Answer, AnswerTooLongError, Response, Transport
 
 __all__ = ["APIError", "Gone", "Listing", "MalformedObject", "NoCluster", "Unreachable", "WatchEvent"]
 
@@ -33,6 +34,13 @@ _REDIRECTS: Final = 300
 _ERRORS: Final = 400
 """Status codes from here on are errors."""
 _BIND_SECONDS: Final = 30.0
+_LONG: Final = 1 << 20
+"""Malformed lists from this size on are decoded in a thread: it takes 0.2 s for each MiB at most."""
+_ERROR_SECONDS: Final = 30.0
+_LONGEST_ERROR: Final = 1 << 20
+_EMPTY_PAGES: Final = 100
+"""Pages in a row without an object after which a list counts as one without end."""
+_MOST_OBJECTS: Final = 5_000_000
 _JSON: Final = {"Content-Type": "application/json"}
 
 _PATCH_TYPES: Final = {
@@ -90,13 +98,24 @@ class KubeClient:
 
     async def _pages(self, kind: type[T], path: str, query: dict[str, str]) -> Listing[T]:
         items: list[T] = []
-        malformed: tuple[Malformed, ...] = ()
+        malformed: list[Malformed] = []
+        empty = 0
         while True:
-            page = _page(kind, await self.raw("GET", path, query))
+            try:
+                page = await _page(kind, await self.raw("GET", path, query))
+            except TooLong:
+                if int(query.get("limit", 1)) == 1:
+                    raise
+                query = query | {"limit": str(max(1, int(query["limit"]) // 4))}
+                continue
             items += page.items
-            malformed += tuple(page.malformed)
+            malformed += page.malformed
             if not page.continuation:
-                return Listing(tuple(items), page.resource_version, malformed)
+                return Listing(tuple(items), page.resource_version, tuple(malformed))
+            empty = 0 if page.items or page.malformed else empty + 1
+            if empty > _EMPTY_PAGES or len(items) + len(malformed) > _MOST_OBJECTS:
+                seen = f"{len(items)} objects, {empty} empty pages"
+                raise MalformedObject(f"the list of {kind.api.plural} does not end ({seen})")
             query = query | {"continue": page.continuation}
 
     async def watch(
@@ -130,8 +149,8 @@ class KubeClient:
             async with self._connection.request(
                 "GET", path, query=query, read_seconds=quiet_seconds
             ) as response:
-                if response.status >= _ERRORS:
-                    raise _failure("GET", path, await _whole(response))
+                if response.status >= _REDIRECTS:
+                    raise _failure("GET", path, await _error(response))
                 opened()
                 lines = decode.Lines()
                 async for chunk in response.content.iter_any():
@@ -220,7 +239,7 @@ class KubeClient:
         headers = {"Content-Type": content_type} if body is not None else {}
         headers |= {"Accept": accept} if accept else {}
         answer = await self._call(method, path, query, body, headers)
-        if answer.status >= _ERRORS:
+        if answer.status >= _REDIRECTS:
             raise _failure(method, path, answer)
         return answer.body
 
@@ -239,6 +258,8 @@ class KubeClient:
                 answer = await self._connection.call(method, path, query, body, headers, seconds)
         except CredentialsError as error:
             raise _without_credentials(method, path, error) from error
+        except AnswerTooLongError as error:
+            raise TooLong(f"API server {self._connection.server}: {method} {path}: {error}") from error
         except NETWORK_ERRORS as error:
             raise self._unreachable(method, path, error) from error
         return answer
@@ -259,10 +280,18 @@ class KubeClient:
         query: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         answer = await self.raw(method, path, query, msgspec.json.encode(body), content_type)
-        try:
-            return msgspec.json.decode(answer, type=dict[str, Any])
-        except msgspec.MsgspecError as error:
-            raise MalformedObject(f"{method} {path}: the answer is not a JSON object: {error}") from error
+        return _tree(answer, f"{method} {path}")
+
+    async def read_tree(self, path: str, *, accept: str = "") -> dict[str, Any]:
+        """Read one object as plain values, without what is nested too deep."""
+        return _tree(await self.raw("GET", path, accept=accept), f"GET {path}")
+
+
+def _tree(answer: bytes, request: str) -> dict[str, Any]:
+    tree = decode.plain_json(answer)
+    if not isinstance(tree, dict):
+        raise MalformedObject(f"{request}: the answer is not a JSON object")
+    return tree
 
 
 class _BindingMeta(msgspec.Struct, frozen=True, gc=False):
@@ -299,7 +328,7 @@ def _succeeded(body: bytes) -> bool:
     """Whether the body of a 2xx answer to a binding is the API server's: a Status, or the Binding itself."""
     try:
         outcome = _OUTCOME.decode(body)
-    except msgspec.MsgspecError:
+    except decode.UNDECODABLE:
         return False
     return outcome.kind == "Binding" or (outcome.kind == "Status" and outcome.status == "Success")
 
@@ -315,10 +344,16 @@ def _object(kind: type[T], body: bytes) -> T:
     return read
 
 
-def _page(kind: type[T], body: bytes) -> decode.DecodedPage[T]:
+async def _page(kind: type[T], body: bytes) -> decode.DecodedPage[T]:
     try:
-        return decode.decode_page(kind, body)
-    except msgspec.MsgspecError as error:
+        return decode.decode_valid_page(kind, body)
+    except decode.UNDECODABLE:
+        pass
+    try:
+        if len(body) < _LONG:
+            return decode.decode_page(kind, body)
+        return await asyncio.to_thread(decode.decode_page, kind, body)
+    except decode.UNDECODABLE as error:
         raise MalformedObject(f"the answer is not a list of {kind.api.plural}: {error}") from error
 
 
@@ -327,9 +362,15 @@ def _failure(method: str, path: str, answer: Answer) -> APIError:
     return apierrors.of_status(answer.status, decode.plain_json(answer.body), fallback, answer.retry_after)
 
 
-async def _whole(response: Response) -> Answer:
-    body, retry_after = await response.read(), response.headers.get("Retry-After", "")
-    return Answer(response.status, response.reason or "", body, retry_after)
+async def _error(response: Response) -> Answer:
+    """Read an error's body, its first MiB at most."""
+    body = b""
+    async with asyncio.timeout(_ERROR_SECONDS):
+        async for chunk in response.content.iter_any():
+            body += chunk
+            if len(body) > _LONGEST_ERROR:
+                break
+    return Answer(response.status, response.reason or "", body, response.headers.get("Retry-After", ""))
 
 
 def _why(error: BaseException) -> str:

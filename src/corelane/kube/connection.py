@@ -20,7 +20,7 @@ from corelane import __version__
 from corelane.kube import kubeconfig
 from corelane.kube.credentials import Authorization, tls_context
 from corelane.kube.kubeconfig import ClusterForm, ConfigError, ServerConfig, UserForm
-from corelane.kube.transport import Answer
+from corelane.kube.transport import Answer, AnswerTooLongError
 
 CONFIGURATION_ERRORS: Final = (ConfigError, OSError, ValueError)
 """Errors of configurations and of the files that they name."""
@@ -28,6 +28,10 @@ NETWORK_ERRORS: Final = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 """Errors of a request without a whole answer; CredentialsError is none of them."""
 _READ_SECONDS: Final = 30.0
 _CONNECT_SECONDS: Final = 10.0
+_CALL_SECONDS: Final = 300.0
+"""Longest time of a whole answer; an API server ends requests after 60 s."""
+_LONGEST_ANSWER: Final = 128 << 20
+"""Most bytes of an answer, after decompression."""
 _CONNECTIONS: Final = 100
 _KEEPALIVE_SECONDS: Final = 30.0
 """Idle connections live longer than a heartbeat's period, and shorter than a proxy's usual minute."""
@@ -37,7 +41,9 @@ _CHECK_SECONDS: Final = 1.0
 _Versions: TypeAlias = tuple[tuple[int, ...], ...]
 
 
-_TIMEOUT: Final = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS)
+_TIMEOUT: Final = aiohttp.ClientTimeout(
+    total=_CALL_SECONDS, sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS
+)
 
 
 class CredentialsError(Exception):
@@ -174,7 +180,7 @@ class Connection:
     ) -> Answer:
         """Send a request, and read the whole answer, within `seconds` in all if given.
 
-        Raises CredentialsError, NETWORK_ERRORS.
+        Raises CredentialsError, NETWORK_ERRORS, AnswerTooLongError.
         """
         pool = await self._current_pool()
         pool.requests += 1
@@ -182,7 +188,7 @@ class Connection:
         try:
             response = await self._start(pool, method, path, query, body, headers, timeout)
             try:
-                whole = await response.read()
+                whole = await _body(response)
             except BaseException:
                 response.close()
                 raise
@@ -251,6 +257,16 @@ class Connection:
 
     async def close(self) -> None:
         await self._pool.close()
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    chunks, size = [], 0
+    async for chunk in response.content.iter_any():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > _LONGEST_ANSWER:
+            raise AnswerTooLongError(f"an answer of more than {_LONGEST_ANSWER >> 20} MiB")
+    return b"".join(chunks)
 
 
 @lru_cache(maxsize=16)

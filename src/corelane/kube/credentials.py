@@ -136,5 +136,5 @@ async def _plugin_token(plugin: PluginForm) -> str:
         raise ConfigError(f"exec {plugin.command}: exit code {process.returncode}: {text}")
     try:
         return msgspec.json.decode(output, type=_ExecCredential).status.token
-    except msgspec.MsgspecError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"exec {plugin.command}: not an ExecCredential with a token: {error}") from error

@@ -1,20 +1,29 @@
 """Decode the API server's JSON: objects, pages of lists and watch events, to slim structs. No I/O.
 
-A malformed object is reported with the reason, and the others are decoded.
+A malformed object is reported with the reason, and the others are decoded. Fields that are not read may hold
+anything: what is nested too deep there, or not UTF-8, is cut out (`json_repair`). Of a malformed pod that is
+bound to a node, the fields that say what it occupies there are decoded.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, field
 
-from corelane.kube import apierrors
-from corelane.kube.apierrors import Unreachable
+from corelane.kube import apierrors, json_repair
+from corelane.kube.apierrors import MalformedObject, Unreachable
 from corelane.kube.meta import Object, Wire
 
 T = TypeVar("T", bound=Object)
+
+UNDECODABLE: Final = (ValueError, RecursionError, OverflowError)
+"""What decoders raise for data from outside; msgspec's and Unicode's errors are ValueErrors."""
+LONGEST_LINE: Final = 32 << 20
+"""Most bytes of one event of a watch; objects have 3 MiB at most."""
+_LONGEST_ERROR: Final = 300
+_LONGEST_NAME: Final = 253
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +35,8 @@ class Malformed:
     name: str
     error: str
     uid: str = ""
+    remainder: Any = None
+    """The object with the fields alone that say what it occupies, where they are valid; else None."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -34,7 +45,8 @@ class Malformed:
 
     def __str__(self) -> str:
         title = "/".join(filter(None, self.key)) or "(without a name)"
-        return f"{self.kind} {title} is malformed and left out: {self.error}"
+        left = "counted by its requests only" if self.remainder else "left out"
+        return f"{self.kind} {title} is malformed and {left}: {self.error}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,50 +101,85 @@ def decode_object(kind: type[T], raw: bytes | Raw) -> T | Malformed:
     """Decode one object; `null` counts as absent, as in Go."""
     try:
         return _decoder(kind).decode(raw)  # type: ignore[no-any-return]
-    except msgspec.MsgspecError:
-        return _leniently(kind, raw)
+    except UNDECODABLE as error:
+        return _leniently(kind, bytes(raw), error)
 
 
 def resource_version_of(raw: bytes | Raw) -> str:
     """Return the resourceVersion of an object of any kind, "" without one."""
     try:
         return _decoder(_Versioned).decode(raw).metadata.resource_version  # type: ignore[no-any-return]
-    except msgspec.MsgspecError:
-        return ""
+    except UNDECODABLE:
+        tree = plain_json(raw)
+    metadata = tree.get("metadata") if isinstance(tree, dict) else None
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    return version if isinstance(version, str) else ""
 
 
 def plain_json(body: bytes | Raw) -> Any:
-    """Return JSON as plain values; None for invalid JSON."""
+    """Return JSON as plain values, without what is nested too deep; None for invalid JSON."""
     try:
         return msgspec.json.decode(body)
-    except (msgspec.MsgspecError, RecursionError):
+    except UNDECODABLE:
+        pass
+    try:
+        return json_repair.plain_values(json_repair.repaired(bytes(body)))
+    except UNDECODABLE:
         return None
+
+
+def decode_valid_page(kind: type[T], body: bytes) -> DecodedPage[T]:
+    """Decode a list without a malformed item. Raises UNDECODABLE."""
+    listed = _decoder(_TypedList[kind]).decode(body)  # type: ignore[valid-type]
+    return DecodedPage(listed.items, [], listed.metadata.resource_version, listed.metadata.continuation)
 
 
 def decode_page(kind: type[T], body: bytes) -> DecodedPage[T]:
     """Decode a list. Raises msgspec.DecodeError for invalid JSON, ValidationError for another object."""
     try:
-        listed = _decoder(_TypedList[kind]).decode(body)  # type: ignore[valid-type]
-    except msgspec.ValidationError:
-        return _item_by_item(kind, body)
-    return DecodedPage(listed.items, [], listed.metadata.resource_version, listed.metadata.continuation)
-
-
-def _item_by_item(kind: type[T], body: bytes) -> DecodedPage[T]:
-    listed = _decoder(_RawList).decode(body)
-    read = [decode_object(kind, raw) for raw in listed.items or ()]
+        return decode_valid_page(kind, body)
+    except UNDECODABLE:
+        pass
+    metadata, items = split_list(body)
+    read = [decode_object(kind, raw) for raw in items]
     good = [item for item in read if not isinstance(item, Malformed)]
     bad = [item for item in read if isinstance(item, Malformed)]
-    return DecodedPage(good, bad, listed.metadata.resource_version, listed.metadata.continuation)
+    return DecodedPage(good, bad, metadata.resource_version, metadata.continuation)
 
 
-def _leniently(kind: type[T], raw: bytes | Raw) -> T | Malformed:
+def split_list(body: bytes) -> tuple[_ListMeta, list[Raw] | list[bytes]]:
+    """Return a list's metadata, and the JSON of each item.
+
+    Raises msgspec.DecodeError for invalid JSON, ValidationError for another object.
+    """
     try:
-        # Through JSON, because msgspec.convert cannot make raw fields.
-        pruned = msgspec.json.encode(without_nulls(msgspec.json.decode(raw)))
-        return _decoder(kind).decode(pruned)  # type: ignore[no-any-return]
-    except (msgspec.MsgspecError, RecursionError) as error:
-        return _identify(kind, raw, str(error))
+        listed = _decoder(_RawList).decode(body)
+    except UNDECODABLE as error:
+        try:
+            rest, items = json_repair.split_items(body)
+            return _decoder(_RawList).decode(json_repair.repaired(rest)).metadata, items
+        except UNDECODABLE:
+            raise (error if isinstance(error, msgspec.MsgspecError) else _malformed(error)) from None
+    return listed.metadata, listed.items or []
+
+
+def _malformed(error: Exception) -> msgspec.DecodeError:
+    return msgspec.DecodeError(f"JSON is malformed: {error}")
+
+
+def _leniently(kind: type[T], raw: bytes, error: Exception) -> T | Malformed:
+    try:
+        tree = json_repair.plain_values(json_repair.repaired(raw))
+        return _of_tree(kind, tree)
+    except UNDECODABLE as again:
+        error = again if isinstance(again, msgspec.MsgspecError) else error
+    return _identify(kind, plain_json(raw), " ".join(str(error).split())[:_LONGEST_ERROR])
+
+
+def _of_tree(kind: type[T], tree: Any) -> T:
+    # Through JSON, because msgspec.convert cannot make raw fields.
+    pruned = msgspec.json.encode(without_nulls(tree))
+    return _decoder(kind).decode(pruned)  # type: ignore[no-any-return]
 
 
 def without_nulls(value: Any) -> Any:
@@ -144,12 +191,21 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
-def _identify(kind: type[T], raw: bytes | Raw, error: str) -> Malformed:
-    whole = plain_json(raw)
+def _identify(kind: type[T], whole: Any, error: str) -> Malformed:
     part = whole.get("metadata") if isinstance(whole, dict) else None
     metadata = part if isinstance(part, dict) else {}
-    namespace, name = (str(metadata.get(key) or "") for key in ("namespace", "name"))
-    return Malformed(kind.api.kind, namespace, name, error, str(metadata.get("uid") or ""))
+    namespace, name, uid = (
+        str(metadata.get(key) or "")[:_LONGEST_NAME] for key in ("namespace", "name", "uid")
+    )
+    return Malformed(kind.api.kind, namespace, name, error, uid, _remainder(kind, whole))
+
+
+def _remainder(kind: type[T], whole: Any) -> T | None:
+    try:
+        essentials = kind.essentials(whole)
+        return None if essentials is None else _of_tree(kind, essentials)
+    except (*UNDECODABLE, AttributeError, TypeError, KeyError):  # any field of any type
+        return None
 
 
 # Watches.
@@ -174,20 +230,28 @@ class _Line(Struct):
 
 
 class Lines:
-    """Splits chunks of bytes into lines of any length."""
+    """Splits chunks of bytes into lines."""
 
     def __init__(self) -> None:
         self._pending: list[bytes] = []
+        self._length = 0
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the lines that end within this chunk, without blank ones."""
+        """Yield the lines that end within this chunk, without blank ones. Raises MalformedObject."""
         first, *others = chunk.split(b"\n")
-        self._pending.append(first)
+        self._add(first)
         for following in others:
             line = b"".join(self._pending)
-            self._pending = [following]
+            self._pending, self._length = [], 0
+            self._add(following)
             if line.strip():
                 yield line
+
+    def _add(self, part: bytes) -> None:
+        self._pending.append(part)
+        self._length += len(part)
+        if self._length > LONGEST_LINE:
+            raise MalformedObject(f"the watch sent a line of more than {LONGEST_LINE >> 20} MiB")
 
     def close(self) -> None:
         """End the stream. Raises Unreachable within a line."""
@@ -197,15 +261,23 @@ class Lines:
 
 def decode_event(kind: type[T], line: bytes) -> WatchEvent[T]:
     """Decode one line of a watch. Raises the APIError of an ERROR event (Gone for 410)."""
+    type_, raw = _event(kind, line)
+    if type_ == "ERROR":
+        raise apierrors.of_status(0, plain_json(raw), f"watch of {kind.api.plural} failed")
+    if type_ == "BOOKMARK":
+        return WatchEvent(type_, resource_version_of(raw))
+    obj = decode_object(kind, raw)
+    if isinstance(obj, Malformed):
+        return WatchEvent(type_, resource_version_of(raw), malformed=obj)
+    return WatchEvent(type_, obj.metadata.resource_version, obj)
+
+
+def _event(kind: type[Object], line: bytes) -> tuple[str, bytes | Raw]:
     try:
         read = msgspec.json.decode(line, type=_Line)
-    except msgspec.MsgspecError as error:
+        return read.type, read.object
+    except UNDECODABLE as error:
+        tree = plain_json(line)
+        if isinstance(tree, dict) and isinstance(tree.get("type"), str) and "object" in tree:
+            return tree["type"], msgspec.json.encode(tree["object"])
         raise Unreachable(f"watch of {kind.api.plural}: a line is not an event: {error}") from error
-    if read.type == "ERROR":
-        raise apierrors.of_status(0, plain_json(read.object), f"watch of {kind.api.plural} failed")
-    if read.type == "BOOKMARK":
-        return WatchEvent(read.type, resource_version_of(read.object))
-    obj = decode_object(kind, read.object)
-    if isinstance(obj, Malformed):
-        return WatchEvent(read.type, resource_version_of(read.object), malformed=obj)
-    return WatchEvent(read.type, obj.metadata.resource_version, obj)

@@ -3,14 +3,15 @@
 Theory of operation: list once, page by page; then watch from the list's version. Every event and bookmark
 moves that version on, so a broken connection continues where it stopped. When the server no longer keeps the
 version (410), or answers with any other error, list again; `Mirror` turns the differences into changes, so
-that no deletion is missed. Where an object cannot be decoded, its last valid state stays.
+that no deletion is missed. Where an object cannot be decoded, its last valid state stays, or what could be
+decoded of it replaces it (`remainders`); it is reported once, and again when it is malformed in another way.
 """
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
@@ -129,11 +130,13 @@ class Informer(Generic[T]):
         optional: bool = False,
         absent_seconds: float = ABSENT_SECONDS,
         older: type[T] | None = None,
+        remainders: bool = False,
     ) -> None:
         """An `optional` kind may not be served (404): then there are no objects of it, until it is.
 
         It is listed again after 30 s, doubled each time up to `absent_seconds`, less up to half at random.
         `older` is the kind in an older version of its API, read where the server has no newer one.
+        With `remainders`, what a malformed object occupies is kept as the object.
         """
         self.kind = kind
         self._newest, self._older = kind, older
@@ -150,6 +153,7 @@ class Informer(Generic[T]):
         self._quiet = quiet_seconds
         self._optional = optional
         self._absent_seconds = absent_seconds
+        self._remainders = remainders
         self._mirror: Mirror[T] = Mirror()
         self._malformed: dict[Key, Malformed] = {}
         self._synced = asyncio.Event()
@@ -213,13 +217,18 @@ class Informer(Generic[T]):
         await self._sleep(longest * self._random.uniform(0.5, 1.0))
 
     async def _replace(self, listing: Listing[T]) -> None:
+        before, self._malformed = self._malformed, {bad.key: bad for bad in listing.malformed}
+        known = {(bad.key, bad.uid, bad.error) for bad in before.values()}
         for bad in listing.malformed:
-            self._reporter.malformed(bad)
-        if self._malformed:
-            present = {item.key for item in listing.items} | {bad.key for bad in listing.malformed}
-            for key in self._malformed.keys() - present:
-                self._reporter.malformed_gone(self._malformed[key])
-        self._malformed = {bad.key: bad for bad in listing.malformed}
+            if (bad.key, bad.uid, bad.error) not in known:
+                self._reporter.malformed(bad)
+        if before:
+            present = {item.key for item in listing.items} | self._malformed.keys()
+            for key in before.keys() - present:
+                self._reporter.malformed_gone(before[key])
+        if self._remainders and listing.malformed:
+            left = [bad.remainder for bad in listing.malformed if bad.remainder is not None]
+            listing = replace(listing, items=(*listing.items, *left))
         pace = _Pace()
         for change in self._mirror.replace(listing):
             self._handler(change)
@@ -263,9 +272,12 @@ class Informer(Generic[T]):
         if event.malformed and event.type == "DELETED":
             self._malformed.pop(event.malformed.key, None)
             self._reporter.malformed_gone(event.malformed)
-        elif event.malformed:
-            self._malformed[event.malformed.key] = event.malformed
-            self._reporter.malformed(event.malformed)
+        elif bad := event.malformed:
+            before, self._malformed[bad.key] = self._malformed.get(bad.key), bad
+            if before is None or (before.uid, before.error) != (bad.uid, bad.error):
+                self._reporter.malformed(bad)
+            if self._remainders:
+                event = replace(event, object=bad.remainder)
         elif event.object is not None:
             self._malformed.pop(event.object.key, None)
         self._version = event.resource_version or self._version

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 from msgspec import field
@@ -106,6 +106,14 @@ class Object(Wire, frozen=True):
     def title(self) -> str:
         """`namespace/name`, or the name of a cluster-wide object."""
         return "/".join(filter(None, self.key))
+
+    @classmethod
+    def essentials(cls, tree: Any) -> dict[str, Any] | None:
+        """Return the fields of a malformed object that say what it occupies; None where it occupies nothing.
+
+        Raises AttributeError, TypeError, KeyError for values of other types.
+        """
+        return None
 
 
 class Condition(Wire, frozen=True):

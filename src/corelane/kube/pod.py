@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from msgspec import Raw, field
 from msgspec.structs import force_setattr
@@ -257,3 +257,33 @@ class Pod(Object, frozen=True):
     def ended(self) -> bool:
         """Whether all containers have ended and will not restart."""
         return self.status.phase in {"Succeeded", "Failed"}
+
+    @classmethod
+    def essentials(cls, tree: Any) -> dict[str, Any] | None:
+        """Return what a pod occupies on the node to which it is bound."""
+        metadata, spec = tree["metadata"], tree["spec"]
+        if not spec.get("nodeName"):
+            return None
+        meta = {key: metadata[key] for key in _IDENTITY & metadata.keys()}
+        texts = {key: _texts(metadata.get(key)) for key in ("labels", "annotations")}
+        kept = {key: spec[key] for key in _OCCUPIED & spec.keys()}
+        lists = {
+            key: [_occupied(one) for one in spec.get(key) or ()] for key in ("containers", "initContainers")
+        }
+        status = tree.get("status")
+        phase = status.get("phase") if isinstance(status, dict) else None
+        return {"metadata": meta | texts, "spec": kept | lists, "status": {"phase": phase}}
+
+
+_IDENTITY: Final = {"name", "namespace", "uid", "resourceVersion", "deletionTimestamp"}
+_OCCUPIED: Final = {"nodeName", "overhead", "resources", "priority"}
+
+
+def _occupied(container: Any) -> dict[str, Any]:
+    return {key: container[key] for key in {"name", "resources", "restartPolicy"} & container.keys()}
+
+
+def _texts(members: Any) -> dict[str, str]:
+    if not isinstance(members, dict):
+        return {}
+    return {key: text for key, text in members.items() if isinstance(text, str)}

@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
+class AnswerTooLongError(Exception):
+    """An answer has more bytes than are read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A whole answer."""
@@ -40,9 +44,6 @@ class Response(Protocol):
 
     @property
     def content(self) -> Chunks: ...
-
-    async def read(self) -> bytes:
-        """Return the whole body."""
 
 
 class Transport(Protocol):

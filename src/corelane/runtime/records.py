@@ -164,7 +164,7 @@ class RecordStore:
         try:
             data = (self.directory(container_id) / "spec.json").read_bytes()
             found = msgspec.convert(_upgraded(msgspec.json.decode(data)), ContainerRecord, dec_hook=_decode)
-        except (OSError, ValueError):  # a ValidationError, or CPUs that are not a list
+        except (OSError, ValueError, RecursionError):  # a ValidationError, or CPUs that are not a list
             return None
         return found if found.id == container_id else None
 
@@ -173,7 +173,7 @@ class RecordStore:
         try:
             data = (self.directory(container_id) / "status.json").read_bytes()
             return msgspec.json.decode(data, type=ShimOutcome)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
 
     def faults(self, container_id: str) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ class SimulatedRecords:
             return []
         try:
             return list(_read(self._path.read_bytes()).values())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SimulationStateError(
                 f"{self._path}: not a list of simulated containers ({error}); "
                 "remove it, and they are started anew"

@@ -86,7 +86,7 @@ class _Watch(InformerReporter):
         self._handle, self._reporter = handle, reporter
         self._unwatched = False
         self.informer: Informer[Any] = Informer(
-            client, kind, handler=changed, reporter=self, rng=rng, optional=kind in OPTIONAL
+            client, kind, handler=changed, reporter=self, rng=rng, optional=kind in OPTIONAL, remainders=True
         )
 
     def listed(self, kind: type[Object], objects: int) -> None:

@@ -189,6 +189,7 @@ class Scheduler:
             optional=kind is NodeResourceTopology,
             absent_seconds=_UNDEFINED_SECONDS,
             older=older,
+            remainders=True,
         )
 
     def _report_problem(self, kind: type[Object], new: Object | None) -> None:

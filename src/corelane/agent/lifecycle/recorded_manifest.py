@@ -60,7 +60,7 @@ def _recorded(specs: Sequence[ContainerSpec]) -> Manifest | None:
     for spec in reversed(specs):
         try:
             manifest: Manifest = msgspec.json.decode(spec.manifest or "{}", type=Manifest)
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):
             continue
         meta, pod = manifest.get("metadata"), manifest.get("spec")
         if isinstance(meta, dict) and isinstance(pod, dict) and meta.get("uid") == spec.pod_uid:

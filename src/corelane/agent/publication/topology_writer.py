@@ -7,7 +7,6 @@ kilobytes: only the parts that changed are sent, and the answer shows whether th
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -98,12 +97,12 @@ class TopologyWriter:
         if self._version in ("", _UNKNOWN):
             return False
         try:
-            text = await self._client.raw("GET", self._kind.api.path(name=self._node), accept=_METADATA)
+            stored = await self._client.read_tree(self._kind.api.path(name=self._node), accept=_METADATA)
         except APIError as error:
             if error.code != 404:
                 raise
             return False
-        return _version(json.loads(text)) == self._version
+        return _version(stored) == self._version
 
     async def _write(self) -> None:
         assert self._make is not None
@@ -138,13 +137,11 @@ class TopologyWriter:
     async def _stored(self) -> dict[str, Any] | None:
         """Return the object at the API server. Raises APIError."""
         try:
-            text = await self._client.raw("GET", self._kind.api.path(name=self._node))
+            return await self._client.read_tree(self._kind.api.path(name=self._node))
         except APIError as error:
             if error.code != 404:
                 raise
             return None
-        stored: dict[str, Any] = json.loads(text)
-        return stored
 
     def _served(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return the object in the version that the cluster serves."""

@@ -334,7 +334,7 @@ class Store:
             expired = number <= max(found.start, floors.get(resource, 0))
             try:
                 self._restore(number, resource, key, bool(deleted), value, expired=expired)
-            except (msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
+            except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
                 why = f"revision {number}: {error or type(error).__name__}"
                 raise damaged(self._path or Path(":memory:"), why) from error
         return found

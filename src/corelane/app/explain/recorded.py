@@ -54,7 +54,7 @@ def beside(kubeconfig: Path | None) -> Endpoint | None:
     try:
         value = json.loads((kubeconfig.parent / FILE).read_text())
         return Endpoint(str(value["url"]), str(value["token"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

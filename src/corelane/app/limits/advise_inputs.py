@@ -98,13 +98,11 @@ async def _get(kubeconfig: Path | None) -> tuple[list[tuple[str, Any]], list[str
     try:
         for path in _SERVED:
             try:
-                body = await client.raw("GET", path)
+                bodies.append((path, await client.read_tree(path)))
             except APIError as error:
                 if path == _SERVED[0]:
                     raise
                 notes.append(f"{path.rpartition('/')[2]} are not served: {error}")
-                continue
-            bodies.append((path, json.loads(body)))
     finally:
         await client.close()
     return bodies, notes

@@ -226,7 +226,7 @@ def _query(server: PrometheusServer, text: str) -> _Answer:
     body = _body(server, _request(server, text))
     try:
         answer = msgspec.json.decode(body, type=_Answer)
-    except msgspec.MsgspecError as error:
+    except (ValueError, RecursionError) as error:
         raise PrometheusError(f"{server.url}: not an answer of Prometheus: {error}") from None
     if answer.status != "success":
         raise PrometheusError(f"{server.url}: {answer.error or answer.status or 'no status'}")
@@ -341,5 +341,5 @@ def _error_text(body: bytes) -> str:
     try:
         answer = msgspec.json.decode(body, type=_Answer)
         return answer.error or answer.status
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         return " ".join(body.decode(errors="replace").split())[:_SHOWN] or "no reason given"

@@ -283,7 +283,7 @@ def _own(data_dir: Path) -> Iterator[Site]:
     for record in sorted(data_dir.glob(_OWN_SPECS)):
         try:
             stored = msgspec.json.decode(record.read_bytes(), type=_Stored)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, ValueError, RecursionError):
             continue
         if directories := tuple(path for path in stored.directories if Path(path).is_dir()):
             yield Site(

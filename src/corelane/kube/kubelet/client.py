@@ -7,9 +7,8 @@ from http import HTTPStatus
 from typing import Final, Generic, TypeVar
 
 import aiohttp
-import msgspec
 
-from corelane.kube.decode import Listing
+from corelane.kube.decode import UNDECODABLE, Listing
 from corelane.kube.kubelet import configuration
 from corelane.kube.kubelet.access import Credentials, KubeletAccess
 from corelane.kube.kubelet.configuration import KubeletConfiguration
@@ -53,7 +52,7 @@ class KubeletClient(Generic[T]):
         body = await self._get(PODS)
         try:
             return self._pods.read(body)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise self._error(Code.KUBELET_MALFORMED, PODS, str(error)) from None
 
     async def configuration(self) -> KubeletConfiguration:
@@ -62,7 +61,7 @@ class KubeletClient(Generic[T]):
         if self._configuration is None or self._configuration[0] != body:
             try:
                 self._configuration = body, configuration.decode(body)
-            except msgspec.MsgspecError as error:
+            except UNDECODABLE as error:
                 raise self._error(Code.KUBELET_MALFORMED, CONFIGZ, str(error)) from None
         return self._configuration[1]
 

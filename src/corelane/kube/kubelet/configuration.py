@@ -6,7 +6,7 @@
 import msgspec
 from msgspec import field
 
-from corelane.kube.decode import without_nulls
+from corelane.kube.decode import UNDECODABLE, plain_json, without_nulls
 from corelane.kube.meta import ResourceList, Wire
 
 
@@ -29,9 +29,9 @@ class _Answer(Wire, frozen=True):
 
 
 def decode(body: bytes) -> KubeletConfiguration:
-    """Decode the answer of /configz. Raises msgspec.MsgspecError."""
+    """Decode the answer of /configz. Raises ValueError."""
     try:
         return msgspec.json.decode(body, type=_Answer).configuration
-    except msgspec.ValidationError:
-        tree = without_nulls(msgspec.json.decode(body))
+    except UNDECODABLE:
+        tree = without_nulls(plain_json(body))
         return msgspec.convert(tree, _Answer, strict=False).configuration

@@ -8,17 +8,12 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Generic, TypeVar
 
-import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
-from corelane.kube.decode import Listing, Malformed, decode_object
+from corelane.kube.decode import Listing, Malformed, decode_object, split_list
 from corelane.kube.meta import Object
 
 T = TypeVar("T", bound=Object)
-
-
-class _Items(Struct, gc=False):
-    items: list[Raw] | None = None
 
 
 def _digest(data: bytes | Raw) -> bytes:
@@ -37,12 +32,12 @@ class PodList(Generic[T]):
     def read(self, body: bytes) -> Listing[T]:
         """Decode a list, pods by namespace and name; while nothing changes, return the same object again.
 
-        A malformed pod is named in the result and spoils no other. Raises msgspec.MsgspecError for a body
+        A malformed pod is named in the result and spoils no other. Raises ValueError for a body
         that is not a list of objects; the last list then stays.
         """
         if (digest := _digest(body)) == self._body:
             return self._listing
-        items = {_digest(raw): raw for raw in msgspec.json.decode(body, type=_Items).items or ()}
+        items = {_digest(raw): raw for raw in split_list(body)[1]}
         if items.keys() != self._decoded.keys() or not self._body:
             decoded = {key: self._decoded.get(key) or decode_object(self._kind, items[key]) for key in items}
             self._decoded, self._listing = decoded, _listing(decoded.values())

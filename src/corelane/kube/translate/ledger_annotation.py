@@ -244,7 +244,7 @@ def _check(text: str, state: NodeState, entries: dict[Key, Entry]) -> None:
 def _decoded(text: str) -> _Ledger:
     try:
         return msgspec.json.decode(text, type=_Ledger)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise _broken(text, str(error)) from error
 
 

@@ -180,7 +180,7 @@ def load_detail(text: str, name: str, nodes: Mapping[int, NUMANode]) -> Machine:
 def _decoded(key: str, text: str, kind: Any) -> Any:
     try:
         return msgspec.json.decode(text, type=kind)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise _broken(key, text, str(error)) from error
 
 

@@ -183,5 +183,5 @@ def placement_reasons(annotations: Mapping[str, str]) -> Mapping[str, str]:
     """Return container name to its reasons, as `reasons_annotation` wrote them; empty if not readable."""
     try:
         return msgspec.json.decode(annotations.get(PLACEMENT_REASONS, "{}"), type=dict[str, str])
-    except (msgspec.MsgspecError, RecursionError):
+    except (ValueError, RecursionError):
         return {}

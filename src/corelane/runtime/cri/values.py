@@ -219,7 +219,7 @@ class _Info(msgspec.Struct):
 def _info(text: str) -> _Info:
     try:
         return msgspec.json.decode(text, type=_Info)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except (ValueError, RecursionError):
         return _Info()
 
 

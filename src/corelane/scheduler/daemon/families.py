@@ -152,6 +152,12 @@ class Families:
             ("why",),
             registry=registry,
         )
+        self.malformed = Counter(
+            "corelane_scheduler_malformed_objects_total",
+            "Objects that could not be decoded, or in part only; the log names them.",
+            ("kind",),
+            registry=registry,
+        )
         self.lists = Counter(
             "corelane_scheduler_lists_total",
             "Lists of all objects, at start and after 410 Gone.",

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import msgspec
 
-from corelane.kube.apierrors import APIError
+from corelane.kube.apierrors import APIError, MalformedObject
 from corelane.kube.client import KubeClient
-from corelane.kube.decode import without_nulls
+from corelane.kube.decode import UNDECODABLE, without_nulls
 from corelane.kube.objects import Lease
 
 JITTER: Final = 1.2
@@ -256,7 +256,11 @@ class LeaderElector:
         }
 
     def _observe_stored(self, stored: dict[str, Any]) -> None:
-        self._observe(msgspec.convert(without_nulls(stored), Lease))
+        try:
+            lease = msgspec.convert(without_nulls(stored), Lease)
+        except UNDECODABLE as error:
+            raise MalformedObject(f"the stored Lease cannot be decoded: {error}") from error
+        self._observe(lease)
 
     def _observe(self, lease: Lease) -> None:
         self._lease, self._seen_at = lease, self._now()

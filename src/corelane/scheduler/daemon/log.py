@@ -140,7 +140,8 @@ class LoggingReporter(SchedulerMetrics):
             self._log.info("kind is not served: no objects of it", kind=f"{kind.api.plural}.{kind.api.group}")
 
     def malformed(self, bad: Malformed) -> None:
-        self._limited("object left out: it cannot be decoded", str(bad), object=str(bad))
+        super().malformed(bad)
+        self._limited("object cannot be decoded", f"{bad.kind} {bad.key}", object=str(bad))
 
     def retrying(self, kind: type[Object], error: APIError, seconds: float) -> None:
         super().retrying(kind, error, seconds)

@@ -204,7 +204,7 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
         self.families.watch_failures.labels(kind.api.plural).inc()
 
     def malformed(self, bad: Malformed) -> None:
-        """Counted nowhere: the log names the object."""
+        self.families.malformed.labels(bad.kind).inc()
 
     def unusable_topology(self, node: str, problem: str) -> None:
         self.families.problems.inc()
