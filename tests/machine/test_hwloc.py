@@ -88,6 +88,21 @@ def test_version_2_gives_the_whole_machine():
     assert machine.offline == CPUSet([8, 9])
 
 
+def test_cpus_of_a_die_without_memory_belong_to_the_lowest_node_of_their_own_socket():
+    def socket(index):
+        first, second = 1 << 2 * index, 2 << 2 * index
+        return f"""<object type="Package" os_index="{index}" cpuset="{first | second:#x}">
+          <object type="NUMANode" os_index="{2 * index + 1}" cpuset="{second:#x}" local_memory="4096"/>
+          <object type="PU" os_index="{2 * index}" cpuset="{first:#x}"/>
+          <object type="PU" os_index="{2 * index + 1}" cpuset="{second:#x}"/></object>"""
+
+    machine = parse(
+        f'<topology><object type="Machine" cpuset="0xf">{socket(0)}{socket(1)}</object></topology>'
+    )
+    assert machine.numa_masks == ((1, 0b0011), (3, 0b1100))
+    assert machine.notes == ("CPUs 0,2 are listed in no NUMA node: put into node 1,3",)
+
+
 def test_devices_are_near_what_they_hang_on_and_bridges_left_out():
     (device,) = parse(V2).devices
     assert (device.address, device.kind, device.vendor) == ("0000:3b:00.0", "network", "0x8086")

@@ -2,6 +2,7 @@ import json
 import shutil
 import subprocess
 from contextlib import suppress
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -104,6 +105,138 @@ def test_the_summary_is_filled_up_as_linux_numbers_cpus_on_x86_and_noted():
 def test_a_summary_with_more_sockets_than_nodes_deals_cores_to_sockets():
     machine = parse(summary(cpus="0-7", threads="1", sockets="2"))
     assert machine.socket_masks == ((0, 0x0F), (1, 0xF0))
+
+
+def counted(online, architecture="x86_64", **counts):
+    fields = {"Architecture:": architecture, "On-line CPU(s) list:": online}
+    fields |= {f"{name.replace('_', ' ')}:": value for name, value in counts.items()}
+    return parse(json.dumps({"lscpu": [{"field": key, "data": value} for key, value in fields.items()]}))
+
+
+def sizes(machine):
+    return [mask.bit_count() for _, mask in machine.core_masks]
+
+
+PER_CORE, PER_SOCKET, SOCKETS = "Thread(s) per core", "Core(s) per socket", "Socket(s)"
+
+
+def test_a_hybrid_machines_cores_of_two_threads_are_counted_and_the_contradiction_is_noted():
+    machine = counted("0-21", **{PER_CORE: "2", PER_SOCKET: "16", SOCKETS: "1"})
+    assert sizes(machine) == [2] * 6 + [1] * 10
+    assert "contradicts itself: 22 CPUs are online, not 2 (threads) x 16 (cores)" in machine.notes[0]
+    assert "use `lscpu -J -e`" in machine.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "online", "counts", "cores"),
+    [
+        ("ppc64le", "0-79", ("8", "1", "10"), [0xFF << 8 * core for core in range(10)]),
+        ("ppc64le", "0-3,104-107,112-115", ("4", "1", "2"), [0xF, 0xF << 104, 0xF << 112]),
+        ("s390x", "0-7", ("2", "8", "1"), [0b11 << 2 * core for core in range(4)]),
+        ("x86_64", "0-7", ("2", "4", "1"), [0b10001 << core for core in range(4)]),
+    ],
+)
+def test_siblings_are_numbered_as_the_architectures_kernel_does(architecture, online, counts, cores):
+    machine = counted(online, architecture, **dict(zip((PER_CORE, PER_SOCKET, SOCKETS), counts, strict=True)))
+    assert [mask for _, mask in machine.core_masks] == cores
+    assert machine.notes
+
+
+def test_books_and_drawers_multiply_the_sockets():
+    drawers = {"Socket(s) per book": "1", "Book(s) per drawer": "1", "Drawer(s)": "2"}
+    machine = counted("0,1", "s390x", **{PER_CORE: "1", PER_SOCKET: "1"}, **drawers)
+    assert (len(machine.socket_masks), bool(machine.notes)) == (2, True)
+    books = counted(
+        "0-7", "s390x", **{PER_CORE: "2", PER_SOCKET: "8", "Socket(s) per book": "3", "Book(s)": "8"}
+    )
+    assert (sizes(books), len(books.socket_masks)) == ([2] * 4, 1)
+    assert "not 2 (threads) x 8 (cores) x 24" in books.notes[0]
+
+
+def test_clusters_of_cores_are_no_sockets():
+    machine = counted(
+        "0-47", "aarch64", **{PER_CORE: "1", "Core(s) per cluster": "12", "Cluster(s)": "4", SOCKETS: "-"}
+    )
+    assert (len(machine.socket_masks), sizes(machine), machine.notes) == (1, [1] * 48, ())
+
+
+def test_counts_of_several_models_are_added():
+    models = [
+        {"field": field, "data": data}
+        for model in (("1", "4"), ("2", "2"))
+        for field, data in ((PER_CORE, model[0]), (PER_SOCKET, model[1]), (SOCKETS, "1"))
+    ]
+    machine = parse(json.dumps({"lscpu": [{"field": "On-line CPU(s) list:", "data": "0-7"}, *models]}))
+    assert sizes(machine) == [1, 1, 1, 1, 2, 2]
+    assert "does not list the CPUs of its 2 CPU models" in machine.notes[0]
+
+
+def test_offline_cpus_count_when_siblings_are_derived():
+    machine = counted(
+        "0-3,5-7", **{"Off-line CPU(s) list": "4", PER_CORE: "2", PER_SOCKET: "4", SOCKETS: "1"}
+    )
+    assert machine.core_masks == ((0, 0b1), (1, 0b100010), (2, 0b1000100), (3, 0b10001000))
+
+
+@pytest.mark.parametrize(
+    ("counts", "note"),
+    [
+        ({PER_CORE: "0", PER_SOCKET: "4"}, "no count 'Thread(s) per core': 2 assumed"),
+        ({PER_CORE: "1", "NUMA node(s)": "2"}, "NUMA node(s): 2, but none is listed"),
+        (
+            {PER_CORE: "1", "NUMA node(s)": "2", "NUMA node0 CPU(s)": "0-7"},
+            "NUMA node(s): 2, but 1 are listed",
+        ),
+        ({PER_CORE: "1", "NUMA node0 CPU(s)": "0-6"}, "CPU 7 is listed in no NUMA node: put into node 0"),
+        (
+            {PER_CORE: "1", "NUMA node0 CPU(s)": "0-7", "NUMA node1 CPU(s)": "7"},
+            "CPU 7 is listed in several NUMA nodes: the lowest node taken",
+        ),
+        ({PER_CORE: "1", "CPU(s)": "16"}, "CPU(s): 16, but 8 are listed"),
+        ({PER_CORE: "1", "L3": "8 MiB (9 instances)"}, "L3: 9 instances, more than the 8 cores"),
+        ({PER_CORE: "1", "L1d": "8 MiB (4 instances)"}, "L1d: 4 instances, but 8 cores"),
+        ({PER_CORE: "3", PER_SOCKET: "5", SOCKETS: "1"}, "8 CPUs are online, not 3 (threads) x 5 (cores)"),
+    ],
+)
+def test_a_count_that_contradicts_another_is_noted(counts, note):
+    assert any(note in each for each in counted("0-7", **counts).notes)
+
+
+@settings(deadline=None)
+@given(
+    architecture=st.sampled_from(["x86_64", "ppc64le", "s390x", "aarch64"]),
+    counts=st.tuples(st.integers(0, 8), st.integers(0, 8), st.integers(0, 3)),
+    online=st.integers(1, (1 << 24) - 1),
+    split=st.lists(st.integers(0, 24), max_size=3),
+)
+def test_counts_of_the_summary_hold_or_a_note_names_them(architecture, counts, online, split):
+    bounds = [0, *sorted(split), 24]
+    masks = [online & (1 << high) - (1 << low) for low, high in pairwise(bounds)]
+    nodes = {f"NUMA node{node} CPU(s)": str(CPUSet.from_mask(mask)) for node, mask in enumerate(masks)}
+    named = dict(zip((PER_CORE, PER_SOCKET, SOCKETS), map(str, counts), strict=True))
+    machine = counted(str(CPUSet.from_mask(online)), architecture, **named, **nodes)
+    assert machine.online == CPUSet.from_mask(online)
+    assert [node.cpus.mask for node in machine.nodes] == masks, "cores never take a CPU out of its node"
+    if not machine.notes:
+        threads, cores, sockets = counts
+        assert (threads, max(sockets, 1)) == (1, 1), "anything else needs a guess"
+        assert sizes(machine) == [1] * (cores or len(machine.cpus))
+
+
+def test_decimal_commas_of_a_locale_are_read_and_translated_output_is_named():
+    cpus = '{"cpus": [{"cpu": 0, "core": 0, "online": true, "maxmhz": 3800,0000, "minmhz": 800,0000}]}'
+    assert parse(cpus).cpu(0).max_khz == 3_800_000
+    translated = {"lscpu": [{"field": "Processeur(s) :", "data": "4"}]}
+    with pytest.raises(MachineError, match="LC_ALL=C lscpu -J -e"):
+        parse(json.dumps(translated))
+    with pytest.raises(MachineError, match=r"column online has 'oui' for CPU 0.*LC_ALL=C"):
+        parse("CPU NODE SOCKET CORE ONLINE\n  0    0      0    0    oui\n")
+
+
+def test_sockets_and_nodes_that_cross_are_noted():
+    rows = "".join(f"{cpu},{cpu},{cpu // 4},{cpu // 2 % 2}\n" for cpu in range(8))
+    (note,) = parse("# CPU,Core,Socket,Node\n" + rows).notes
+    assert note.startswith("sockets 0,1 and NUMA nodes 0,1 cross")
 
 
 @pytest.mark.parametrize(

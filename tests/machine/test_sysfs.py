@@ -39,13 +39,17 @@ class Files:
         return self.modes.get(path, 0o644 if path in self.files else 0)
 
 
-def found(files, **modes):
+def found(files, allowed=None, **modes):
     split = {
         top: {p.removeprefix(top): t for p, t in files.items() if p.startswith(top)}
         for top in ("sys/", "proc/")
     }
     return discover(
-        Files(split["sys/"]), Files(split["proc/"], modes.get("modes", ())), name="m", source="here"
+        Files(split["sys/"]),
+        Files(split["proc/"], modes.get("modes", ())),
+        name="m",
+        source="here",
+        allowed=allowed,
     )
 
 
@@ -104,6 +108,19 @@ def test_offline_cpus_are_counted_but_have_no_place():
 def test_without_a_list_each_cpus_own_switch_tells_who_is_online():
     files = sysfs.without(sysfs.files(parse_spec("core:4")), f"{CPU}/online")
     assert found({**files, f"{CPU}/cpu2/online": "0\n"}).online == CPUSet([0, 1, 3])
+
+
+def test_a_renumbered_list_of_online_cpus_gives_way_to_each_cpus_own_file():
+    files = sysfs.files(parse_spec("core:4"))
+    files[f"{CPU}/online"] = "0-1"
+    files |= {f"{CPU}/cpu{cpu}/online": "1" for cpu in (1, 2)} | {f"{CPU}/cpu3/online": "0"}
+    machine = found(files, allowed=0b0110)
+    assert (machine.online, machine.usable) == (CPUSet([0, 1, 2]), CPUSet([1, 2]))
+    assert (
+        "lists CPUs 0-1, but this process may run on CPU 2: the file is not the kernel's" in machine.notes[0]
+    )
+    assert not found(files, allowed=0b0011).notes, "nothing contradicts the list"
+    assert str(found(files, allowed=0b1001).usable) == "0", "a CPU that goes off-line meanwhile"
 
 
 def test_a_list_of_cpus_that_are_not_there_is_cut_and_noted():

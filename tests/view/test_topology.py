@@ -70,11 +70,11 @@ def test_what_is_odd_about_a_machine_is_told_below_it():
     ]
 
 
-def test_an_l3_across_nodes_holds_them_and_one_across_sockets_is_left_out():
+def test_an_l3_across_nodes_holds_them_and_one_across_sockets_stands_beside_them_with_its_cpus():
     wide = replace(SERVER, cpus=tuple(replace(cpu, l3=cpu.socket) for cpu in SERVER.cpus))
     assert "├─ Socket 0 · L3 0" in tree(wide)
     crossing = replace(SERVER, cpus=tuple(replace(cpu, l3=(cpu.numa + 1) // 2 % 2) for cpu in SERVER.cpus))
-    assert "L3 1" not in tree(crossing)
+    assert "└─ L3 1: CPUs 16-47,80-111" in tree(crossing).splitlines()
     assert tree(crossing).count("NUMA node") == 5
 
 

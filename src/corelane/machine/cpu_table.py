@@ -1,9 +1,9 @@
 """A machine from a table with one row for each CPU, as lscpu and hwloc can be brought into."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from corelane.cpuset import CPUSet
+from corelane.cpuset import CPUSet, named, verb
 from corelane.machine import model
 from corelane.machine.model import CPU, Device, Machine, MachineError, NUMANode, default_distances
 
@@ -49,7 +49,7 @@ def assemble(
     rows = sorted(rows, key=lambda row: row.cpu)
     if not rows:
         raise MachineError(f"{source}: it names no CPU that is online")
-    cpus = _cpus(rows)
+    cpus, notes = _cpus(rows), [*notes, *_homeless(rows)]
     online = CPUSet(row.cpu for row in rows)
     facts = dict(nodes or {})
     ids = sorted({*facts, *(cpu.numa for cpu in cpus)})
@@ -61,7 +61,7 @@ def assemble(
         offline=(offline or CPUSet()) - online,
         allowed=online,
         devices=tuple(devices),
-        notes=tuple(notes),
+        notes=(*notes, *model.crossings(cpus)),
         source=source,
     )
 
@@ -98,6 +98,15 @@ def _numa(rows: list[TableRow]) -> dict[int, int]:
     lowest = min((numa for _, numa in known), default=0)
     by_socket = {socket: min(numa for other, numa in known if other == socket) for socket, _ in known}
     return {row.cpu: by_socket.get(row.socket, lowest) if row.numa is None else row.numa for row in rows}
+
+
+def _homeless(rows: list[TableRow]) -> Iterator[str]:
+    """A note about CPUs that a source with NUMA nodes puts into none."""
+    numa, unknown = _numa(rows), [row.cpu for row in rows if row.numa is None]
+    if unknown and len(unknown) < len(rows):
+        mask = sum(1 << cpu for cpu in unknown)
+        to = ",".join(str(node) for node in sorted({numa[cpu] for cpu in unknown}))
+        yield f"{named(mask)} {verb(mask)} listed in no NUMA node: put into node {to}"
 
 
 def _first_known(*values: int | None) -> int:

@@ -158,14 +158,13 @@ def _sockets(found: _Found, numa: Mapping[int, int]) -> dict[int, int]:
 
 
 def _numa(found: _Found) -> dict[int, int]:
-    """The node of each CPU. A node without CPUs has those of its parent, so that the narrowest one counts."""
+    """The node of each CPU that is in one. A node without CPUs has its parent's, so the narrowest counts."""
     nodes = sorted(found.groups.get("NUMANode", []), key=lambda group: (group.mask.bit_count(), group.id))
     place: dict[int, int] = {}
     for group in nodes:
         for cpu in bits(group.mask):
             place.setdefault(cpu, group.id or 0)
-    lowest = min(place.values(), default=0)
-    return {cpu: place.get(cpu, lowest) for cpu in found.cpus}
+    return place or dict.fromkeys(found.cpus, 0)
 
 
 def _hugepages(node: Element) -> dict[int, int]:

@@ -5,21 +5,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from corelane.cpuset import CPUSet, CPUSetError, bits, parse_list
+from corelane.cpuset import CPUSet, bits
 from corelane.machine.cpu_table import TableRow, assemble
+from corelane.machine.lscpu_summary import parse_summary
 from corelane.machine.model import Machine, MachineError
 
 _MISSING = ("", "-", "None")
-_NODE_FIELD = re.compile(r"NUMA node([0-9]{1,5}) CPU\(s\)", re.ASCII)
-_INSTANCES = re.compile(r"\(([0-9]{1,4}) instances?\)", re.ASCII)
 _HEADER_P = re.compile(r"^#\s*CPU\b", re.MULTILINE)
 _BARE_DASH = re.compile(r":\s*-(?=\s*[,}])")
 """How lscpu writes an unknown value, which is not JSON."""
-_GUESSED = (
-    "lscpu's summary lists neither siblings nor sockets of CPUs: siblings i and i + N assumed, "
-    "and nodes in order of sockets; use `lscpu -J -e`"
-)
-_BEST = "use the output of `lscpu -p` or `lscpu -J -e`"
+_DECIMAL_COMMA = re.compile(r"(:\s*[0-9]{1,7}),([0-9]{4})(?=\s*[,}])", re.ASCII)
+"""How lscpu writes a frequency under many locales, which is not JSON either."""
+_ONLINE = {"Y": True, "YES": True, "N": False, "NO": False, "": True, "-": True}
+_BEST = "use the output of `LC_ALL=C lscpu -p` or `LC_ALL=C lscpu -J -e`"
 
 
 def is_lscpu(text: str) -> bool:
@@ -34,7 +32,7 @@ def parse_lscpu(text: str, *, name: str, source: str) -> Machine:
     """The machine; MachineError naming line or field when the text cannot be used.
 
     lscpu reports no memory, no distances, and sockets and cores by index rather than by the kernel's ids. The
-    summary does not list siblings: they are assumed as Linux numbers them on x86.
+    summary does not list siblings: they are assumed as the architecture's kernel numbers them.
     """
     if text.lstrip().startswith("{"):
         return _from_json(text, name, source)
@@ -68,14 +66,14 @@ def _record(columns: Sequence[str], cells: Sequence[str], number: int, source: s
 
 def _from_json(text: str, name: str, source: str) -> Machine:
     try:
-        data = json.loads(_BARE_DASH.sub(": null", text))
+        data = json.loads(_DECIMAL_COMMA.sub(r"\1.\2", _BARE_DASH.sub(": null", text)))
     except (ValueError, RecursionError) as error:
         raise MachineError(f"{source}: not valid JSON: {error}; {_BEST}") from None
     cpus, summary = data.get("cpus"), data.get("lscpu")
     if isinstance(cpus, list) and all(isinstance(cpu, dict) for cpu in cpus):
         return _from_records([{key.lower(): _cell(cpu[key]) for key in cpu} for cpu in cpus], name, source)
     if isinstance(summary, list):
-        return _from_summary(dict(_fields(summary)), name, source)
+        return parse_summary(summary, name=name, source=source)
     raise MachineError(f"{source}: neither a list 'cpus' nor a list 'lscpu'; {_BEST}")
 
 
@@ -92,12 +90,19 @@ def _from_records(records: Sequence[Mapping[str, str]], name: str, source: str) 
         if cpu is None:
             raise MachineError(f"{source}: a row without a CPU number; {_BEST}")
         row = _row(cpu, record, source)
-        if record.get("online", "Y").upper() in ("N", "NO") or ("online" not in record and _is_blank(row)):
+        if not _is_online(record, cpu, source) or ("online" not in record and _is_blank(row)):
             offline |= 1 << cpu
         else:
             rows.append(row)
     rows = rows or [TableRow(cpu, None, None, None) for cpu in bits(offline)]
     return assemble(rows, name=name, source=source, offline=CPUSet.from_mask(offline))
+
+
+def _is_online(record: Mapping[str, str], cpu: int, source: str) -> bool:
+    text = record.get("online", "")
+    if text.upper() not in _ONLINE:
+        raise MachineError(f"{source}: column online has {text!r} for CPU {cpu}, not yes or no; {_BEST}")
+    return _ONLINE[text.upper()]
 
 
 def _is_blank(row: TableRow) -> bool:
@@ -138,81 +143,3 @@ def _number(record: Mapping[str, str], column: str, source: str) -> int | None:
     if not (cell.isascii() and cell.isdecimal() and len(cell) < 7):
         raise MachineError(f"{source}: column {column} has {cell!r}, which is not a number")
     return int(cell)
-
-
-def _fields(items: Sequence[Any]) -> Iterator[tuple[str, str]]:
-    """The summary's fields, flat; newer versions of lscpu nest them."""
-    for item in items:
-        if isinstance(item, dict):
-            yield str(item.get("field", "")).rstrip(":"), str(item.get("data", ""))
-            yield from _fields(item.get("children") or ())
-
-
-def _from_summary(fields: Mapping[str, str], name: str, source: str) -> Machine:
-    online = _cpus(fields, "On-line CPU(s) list", source)
-    offline = _cpus(fields, "Off-line CPU(s) list", source) if "Off-line CPU(s) list" in fields else 0
-    threads = max(_count(fields, "Thread(s) per core"), 1)
-    sockets = max(_count(fields, "Socket(s)"), 1)
-    nodes = _summary_nodes(fields, online, source)
-    guesses = (
-        _guess(node, place, mask, len(nodes), sockets, threads)
-        for place, (node, mask) in enumerate(nodes.items())
-    )
-    caches = _INSTANCES.search(fields.get("L3", fields.get("L3 cache", "")))
-    rows = _with_l3([row for guess in guesses for row in guess], int(caches[1]) if caches else 0)
-    certain = threads == sockets == 1
-    return assemble(
-        rows,
-        name=name,
-        source=source,
-        offline=CPUSet.from_mask(offline),
-        notes=() if certain else (_GUESSED,),
-    )
-
-
-def _summary_nodes(fields: Mapping[str, str], online: int, source: str) -> dict[int, int]:
-    """The masks of the nodes with CPUs; a CPU belongs to the first that names it, else to the lowest."""
-    names = sorted((int(match[1]), field) for field in fields if (match := _NODE_FIELD.fullmatch(field)))
-    nodes: dict[int, int] = {}
-    left = online
-    for node, field in names:
-        mask = _cpus(fields, field, source) & left
-        left &= ~mask
-        if mask:
-            nodes[node] = mask
-    if left:
-        lowest = min(nodes, default=0)
-        nodes[lowest] = nodes.get(lowest, 0) | left
-    return dict(sorted(nodes.items()))
-
-
-def _guess(node: int, place: int, mask: int, nodes: int, sockets: int, threads: int) -> Iterator[TableRow]:
-    """A node's CPUs: as many equal runs as there are threads a core, and nodes dealt to sockets in order."""
-    cpus = list(bits(mask))
-    cores = max(len(cpus) // threads, 1)
-    for index, cpu in enumerate(cpus):
-        first = cpus[index % cores]
-        socket = place * sockets // nodes if nodes >= sockets else index % cores * sockets // cores
-        yield TableRow(cpu, first, socket, node)
-
-
-def _with_l3(rows: Sequence[TableRow], caches: int) -> list[TableRow]:
-    """Cores dealt to so many caches in order of node and number."""
-    cores = sorted({(row.socket or 0, row.numa or 0, row.core or 0) for row in rows})
-    if not caches or caches > len(cores):
-        return list(rows)
-    cache = {core: index * caches // len(cores) for index, (_, _, core) in enumerate(cores)}
-    return [TableRow(row.cpu, row.core, row.socket, row.numa, cache[row.core or 0]) for row in rows]
-
-
-def _cpus(fields: Mapping[str, str], field: str, source: str) -> int:
-    try:
-        text = fields.get(field, "").strip()
-        return 0 if text in _MISSING else parse_list(text)
-    except CPUSetError as error:
-        raise MachineError(f"{source}: field {field!r} is not a CPU list: {error}") from None
-
-
-def _count(fields: Mapping[str, str], field: str) -> int:
-    text = fields.get(field, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0

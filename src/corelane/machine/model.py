@@ -4,7 +4,7 @@ A machine is read once and shared; whatever a hot loop asks is prepared here as 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TypeVar
@@ -232,6 +232,24 @@ def from_rows(name: str, rows: Iterable[tuple[int, int, int, int, int]], *, sour
         for numa, mask in members
     )
     return Machine(name, cpus, nodes, online, allowed=online, source=source)
+
+
+def crossings(cpus: Sequence[CPU]) -> Iterator[str]:
+    """A note where sockets and NUMA nodes cross: each has CPUs that the other lacks (hypervisors do that)."""
+    sockets, nodes = _table(cpus, lambda cpu: cpu.socket), _table(cpus, lambda cpu: cpu.numa)
+    pairs = [
+        (socket, node)
+        for socket, members in sockets
+        for node, mask in nodes
+        if members & mask and members & ~mask and mask & ~members
+    ]
+    if pairs:
+        these = (",".join(str(number) for number in sorted(set(side))) for side in zip(*pairs, strict=True))
+        crossing, crossed = these
+        yield (
+            f"sockets {crossing} and NUMA nodes {crossed} cross: each has CPUs that the other lacks; "
+            "memory is as near as the NUMA node says"
+        )
 
 
 def default_distances(numa: int, nodes: Iterable[int]) -> dict[int, int]:

@@ -110,7 +110,7 @@ def svg(machine: Machine, owners: Mapping[int, Owner] | None = None, *, captions
     entries = legend(machine, owners)
     by_cpu = {cpu: entry for entry in entries.values() for cpu in bits(entry.mask)}
     style = _Style(_scale(machine), machine, by_cpu, _classes(entries), owners is not None)
-    root = _measured(_box(machine, units.nest(machine)), style.scale)
+    root = _measured(_box(machine, units.nest(machine)[0]), style.scale)
     longest = max(map(len, captions), default=0) * _LETTER_W
     width, top = max(root.width + 2 * _MARGIN, _MIN_WIDTH, longest + 2 * _MARGIN), _MARGIN + 52
     keys = list(_keys(machine, entries, style))

@@ -19,7 +19,9 @@ _CORES_IN_FULL = 32
 def tree(machine: Machine) -> str:
     """Return the machine as indented text, sockets outermost, with devices, special CPUs and notes below."""
     lines = [f"{machine.name}: {units.counts(machine)}"]
-    lines += _branches([*_unit_items(machine, units.nest(machine)), *_memory_only(machine)], "")
+    root, crossing = units.nest(machine)
+    outside = [*_crossing(machine, crossing), *_memory_only(machine)]
+    lines += _branches([*_unit_items(machine, root), *outside], "")
     return "\n".join([*lines, *_footer(machine)]) + "\n"
 
 
@@ -47,9 +49,13 @@ def _unit_item(machine: Machine, unit: units.Unit) -> _Item:
 
 
 def _title(unit: units.Unit) -> str:
-    facts = [units.size(node.memory) for node in unit.nodes if node.memory]
+    facts = [size for node in unit.nodes for size in _memory(node)]
     facts += [pages for node in unit.nodes for pages in _hugepages(node)]
     return "  ".join([unit.title, *facts])
+
+
+def _memory(node: NUMANode) -> list[str]:
+    return [units.size(node.memory)] if node.memory else []
 
 
 def _hugepages(node: NUMANode) -> Iterator[str]:
@@ -95,9 +101,16 @@ def _devices(devices: Sequence[Device]) -> list[_Item]:
     return [(f"{kind}: {', '.join(names)}", []) for kind, names in sorted(kinds.items())]
 
 
+def _crossing(machine: Machine, crossing: Sequence[units.Unit]) -> list[_Item]:
+    """Return units that share CPUs with units of the tree, but lie in none of them."""
+    return [
+        (f"{_title(unit)}: CPUs {format_list(unit.mask)}", _device_items(machine, unit)) for unit in crossing
+    ]
+
+
 def _memory_only(machine: Machine) -> list[_Item]:
     return [
-        (f"NUMA node {node.id}  {units.size(node.memory)}  no CPUs", _node_devices(machine, node))
+        ("  ".join([f"NUMA node {node.id}", *_memory(node), "no CPUs"]), _node_devices(machine, node))
         for node in machine.nodes
         if not node.cpus
     ]

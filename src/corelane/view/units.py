@@ -37,13 +37,19 @@ class Unit:
         return " · ".join(self.names)
 
 
-def nest(machine: Machine) -> Unit:
-    """Return the machine as a tree, without units that cross another (an L3 shared by two sockets, say)."""
+def nest(machine: Machine) -> tuple[Unit, list[Unit]]:
+    """Return the machine as a tree, and the units that cross another and so are not in it.
+
+    An L3 shared by two sockets crosses, or a hypervisor's NUMA nodes.
+    """
     root = Unit("Machine", [machine.name], machine.cpus_mask)
-    for kind, number, mask in _groups(machine):
-        _insert(root, Unit(kind, [f"{kind} {number}"], mask, _nodes(machine, kind, number)))
+    units = [
+        Unit(kind, [f"{kind} {number}"], mask, _nodes(machine, kind, number))
+        for kind, number, mask in _groups(machine)
+    ]
+    crossing = [unit for unit in units if not _insert(root, unit)]
     _sort(root)
-    return root
+    return root, crossing
 
 
 def _groups(machine: Machine) -> list[tuple[str, int, int]]:
@@ -59,18 +65,18 @@ def _nodes(machine: Machine, kind: str, number: int) -> list[NUMANode]:
     return [machine.node(number)] if kind == "NUMA node" else []
 
 
-def _insert(parent: Unit, unit: Unit) -> None:
+def _insert(parent: Unit, unit: Unit) -> bool:
     for child in parent.children:
         if child.mask == unit.mask:
             child.names += unit.names
             child.nodes += unit.nodes
-            return
+            return True
         if child.mask & unit.mask == unit.mask:
-            _insert(child, unit)
-            return
+            return _insert(child, unit)
         if child.mask & unit.mask:
-            return
+            return False
     parent.children.append(unit)
+    return True
 
 
 def _sort(unit: Unit) -> None:

@@ -8,6 +8,7 @@ import os
 
 from corelane.cpuset import CPUSet
 from corelane.kernel.files import Directory, Tree
+from corelane.machine import model
 from corelane.machine.model import Machine
 from corelane.machine.sysfs import cores, numa, states
 
@@ -29,9 +30,10 @@ def discover(sys: Tree, proc: Tree, *, name: str, source: str, allowed: int | No
     Raises MachineError when no CPU is to be found; anything less becomes a note in the machine.
     """
     notes: list[str] = []
-    state = states.read(sys, proc, source, notes)
+    state = states.read(sys, proc, source, notes, allowed or 0)
     raw_nodes = numa.read(sys, proc, notes)
     cpus = cores.read(sys, state.online, raw_nodes, notes)
+    notes += model.crossings(cpus)
     return Machine(
         name=name,
         cpus=cpus,

@@ -112,15 +112,19 @@ class States:
     managed_irq: int
 
 
-def read(sys: Tree, proc: Tree, source: str, notes: list[str]) -> States:
-    """From the kernel's lists, else from the CPUs' directories and the kernel's command line."""
+def read(sys: Tree, proc: Tree, source: str, notes: list[str], running: int = 0) -> States:
+    """From the kernel's lists, else from the CPUs' directories and the kernel's command line.
+
+    `running` is the mask of CPUs that this process may run on, which proves them to be online.
+    """
     directories = sum(1 << cpu for cpu in numbered(sys.names(CPU_DIR), "cpu"))
     if not directories:
         raise MachineError(
             f"{source}: no CPUs under {CPU_DIR}; give a directory or an archive that holds a copy of /sys"
         )
     present = first_of((read_list(sys, f"{CPU_DIR}/present") or 0) & directories, directories)
-    online = _online(sys, present, notes)
+    present |= running & directories
+    online = _online(sys, present, running, notes)
     cmdline = proc.read("cmdline") or ""
     isolated, managed_irq = isolcpus(cmdline, present)
     return States(
@@ -135,12 +139,26 @@ def read(sys: Tree, proc: Tree, source: str, notes: list[str]) -> States:
     )
 
 
-def _online(sys: Tree, present: int, notes: list[str]) -> int:
+def _online(sys: Tree, present: int, running: int, notes: list[str]) -> int:
+    """The list of online CPUs; each CPU's own file where it lacks a running one (lxcfs renumbers it)."""
     listed = read_list(sys, f"{CPU_DIR}/online") or 0
     if listed & ~present:
         gone = listed & ~present
         notes.append(f"{named(gone)} {verb(gone)} listed as online but {verb(gone)} not there: left out")
-    if listed & present:
+    if running & ~present:
+        notes.append(
+            f"this process may run on {named(running & ~present)}, missing from {CPU_DIR}: not the kernel's "
+            "(lxcfs in a container?); run corelane outside of the container for the whole machine"
+        )
+    own = {cpu: (sys.read(f"{CPU_DIR}/cpu{cpu}/online") or "").strip() for cpu in bits(present & ~listed)}
+    if not listed & present:
+        return present & ~sum(1 << cpu for cpu, text in own.items() if text == "0")
+    # A CPU that goes off-line meanwhile has 0 in its own file.
+    hidden = sum(1 << cpu for cpu, text in own.items() if text == "1" and running >> cpu & 1)
+    if not hidden:
         return listed & present
-    off = (cpu for cpu in bits(present) if (sys.read(f"{CPU_DIR}/cpu{cpu}/online") or "").strip() == "0")
-    return present & ~sum(1 << cpu for cpu in off)
+    notes.append(
+        f"{CPU_DIR}/online lists {named(listed)}, but this process may run on {named(hidden)}: the file is "
+        "not the kernel's (lxcfs in a container?); each CPU's own file used"
+    )
+    return listed & present | sum(1 << cpu for cpu, text in own.items() if text == "1")
