@@ -44,9 +44,9 @@ def state(spec: str, name: str = "n", **config: object) -> NodeState:
     return nodes.new(parse_spec(spec, name=name), NodeConfig(**config))  # type: ignore[arg-type]
 
 
-def topology(name: str, known: NodeState) -> NodeResourceTopology:
+def topology(name: str, known: NodeState, *, leased: bool = False) -> NodeResourceTopology:
     """What the agent of that node publishes, as it comes over the wire."""
-    obj = translate.topology(known.machine, name, known)
+    obj = translate.topology(known.machine, name, known, leased=leased)
     obj["metadata"]["resourceVersion"] = str(known.generation + 1)
     return msgspec.json.decode(msgspec.json.encode(obj), type=NodeResourceTopology)
 

@@ -98,6 +98,12 @@ CONFIG_SOURCE: Final = "kubernetes.io/config.source"
 CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
 """On the mirror of a static pod, at the API server."""
 
+AGENT_NAMESPACE: Final = "corelane-system"
+"""Where the agent beside a kubelet renews a Lease, its sign of life, that has the node's name."""
+AGENT_LABELS: Final = {MANAGED_BY: "corelane", "app.kubernetes.io/component": "agent"}
+"""Labels of these Leases."""
+AGENT_SELECTOR: Final = ",".join(f"{name}={value}" for name, value in AGENT_LABELS.items())
+
 # Types of conditions.
 PINNED: Final = "corelane.io/Pinned"
 """Of a pod: the kernel confines every live container to its CPUs."""

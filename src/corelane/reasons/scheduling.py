@@ -5,6 +5,10 @@ from typing import Final
 
 from corelane.reasons.codes import Code
 
+_START_AGENT: Final = (
+    "start the node's agent (`kubectl -n corelane-system get pods -o wide` shows where one is missing)"
+)
+
 
 def _no_topology(problem: str) -> str:
     what = f"invalid NodeResourceTopology ({problem})" if problem else "no NodeResourceTopology"
@@ -27,6 +31,12 @@ _PHRASES: Final[Mapping[Code, str | Callable[..., str]]] = {
     Code.BEST_EFFORT_WITHOUT_CPU: "node(s) had too few CPUs left for best effort",
     Code.TOO_FEW_EXCLUSIVE: "node(s) had too few CPUs free for exclusive use ({0} requested)",
     Code.INVALID_CPU_TOPOLOGY: "node(s) invalid CPU Topology",
+    Code.AGENT_ABSENT: "node(s) had no running corelane agent to apply exclusive CPUs",
+    Code.AGENT_LEASE_EXPIRED: (
+        "Lease {0} was last renewed at {1}, longer than {2} s ago; " + _START_AGENT
+    ),
+    Code.AGENT_LEASE_RELEASED: "Lease {0} was given up, last renewed at {1}; " + _START_AGENT,
+    Code.AGENT_LEASE_MISSING: "Lease {0} does not exist; " + _START_AGENT,
     Code.CPUS_UNKNOWN: "node(s) had pod {0} with unreadable CPUs ({1})",
     Code.NO_CPU_TOPOLOGY: _no_topology,
     Code.ZONES_CANNOT_ALIGN: "cannot align {0}",

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.meta import Object
-from corelane.kube.objects import Namespace, Node, NodeResourceTopology, Service
+from corelane.kube.objects import Lease, Namespace, Node, NodeResourceTopology, Service
 from corelane.kube.pod import Pod
 from corelane.kube.storage import (
     CSIDriver,
@@ -54,6 +54,20 @@ class ObjectChanged(Struct, frozen=True):
     now: float
     old: Object | None
     new: Object | None
+
+
+class AgentLeaseChanged(ObjectChanged, frozen=True):
+    """As PodChanged, for the Lease that a node's agent renews; of its kind alone it has a node's name."""
+
+    old: Lease | None
+    new: Lease | None
+
+
+class AgentLeasesWatched(Struct, frozen=True):
+    """Changes of agents' Leases are seen from now on, or cannot be."""
+
+    now: float
+    works: bool
 
 
 class NamespaceChanged(ObjectChanged, frozen=True):
@@ -229,6 +243,7 @@ SchedulerEvent: TypeAlias = (
     | NodeChanged
     | TopologyChanged
     | ObjectChanged
+    | AgentLeasesWatched
     | Unwatched
     | BindSucceeded
     | BindFailed

@@ -5,13 +5,14 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
+from corelane.kube import keys
 from corelane.kube.apierrors import APIError
 from corelane.kube.client import KubeClient
 from corelane.kube.decode import Malformed
 from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.informer import Informer, InformerReporter, ObjectChange
 from corelane.kube.meta import Object
-from corelane.kube.objects import Namespace, Service
+from corelane.kube.objects import Lease, Namespace, Service
 from corelane.kube.storage import (
     CSIDriver,
     CSINode,
@@ -25,6 +26,7 @@ from corelane.kube.translate.crane import CraneTopology
 from corelane.scheduler import events
 
 KINDS: Final[tuple[tuple[type[Object], Callable[[float, Any, Any], events.ObjectChanged]], ...]] = (
+    (Lease, events.AgentLeaseChanged),
     (Namespace, events.NamespaceChanged),
     (PersistentVolumeClaim, events.ClaimChanged),
     (PersistentVolume, events.VolumeChanged),
@@ -86,11 +88,20 @@ class _Watch(InformerReporter):
         self._handle, self._reporter = handle, reporter
         self._unwatched = False
         self.informer: Informer[Any] = Informer(
-            client, kind, handler=changed, reporter=self, rng=rng, optional=kind in OPTIONAL, remainders=True
+            client,
+            kind,
+            handler=changed,
+            reporter=self,
+            rng=rng,
+            optional=kind in OPTIONAL,
+            remainders=True,
+            namespace=keys.AGENT_NAMESPACE if kind is Lease else None,
+            label_selector=keys.AGENT_SELECTOR if kind is Lease else None,
         )
 
     def listed(self, kind: type[Object], objects: int) -> None:
         self._reporter.listed(kind, objects)
+        self._seen(kind, works=True)
         if self._unwatched:
             self._unwatched = False
             self._handle(events.Unwatched(_now(), kind.api.plural, ""))
@@ -102,6 +113,7 @@ class _Watch(InformerReporter):
 
     def watching(self, kind: type[Object], objects: int) -> None:
         self._reporter.watching(kind, objects)
+        self._seen(kind, works=True)
 
     def malformed(self, bad: Malformed) -> None:
         self._reporter.malformed(bad)
@@ -111,6 +123,7 @@ class _Watch(InformerReporter):
 
     def retrying(self, kind: type[Object], error: APIError, seconds: float) -> None:
         self._reporter.retrying(kind, error, seconds)
+        self._seen(kind, works=False)
         if error.code in _ABSENT:
             if not self._unwatched:
                 self._unwatched = True
@@ -119,6 +132,11 @@ class _Watch(InformerReporter):
 
     def recovered(self, kind: type[Object]) -> None:
         self._reporter.recovered(kind)
+        self._seen(kind, works=True)
+
+    def _seen(self, kind: type[Object], *, works: bool) -> None:
+        if kind is Lease:
+            self._handle(events.AgentLeasesWatched(_now(), works))
 
 
 def _now() -> float:

@@ -17,11 +17,14 @@ from corelane.scheduler import object_changes, reserving
 from corelane.scheduler.attempts import Attempt
 from corelane.scheduler.binding_steps import BindingSteps
 from corelane.scheduler.bindings import Bindings, expected_node, stopped
+from corelane.scheduler.cache.agents import Agents
 from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.claims import Claims
 from corelane.scheduler.decisions import DecisionReporter
 from corelane.scheduler.events import (
+    AgentLeaseChanged,
+    AgentLeasesWatched,
     BindFailed,
     BindRequested,
     BindSucceeded,
@@ -80,6 +83,7 @@ class SchedulerCore:
         self.decisions = DecisionReporter() if decisions is None else decisions
         self.profile = profile or default.profile(name)
         self.cluster = NodeCache()
+        self.agents = Agents()
         self._problems: dict[str, str] = {}
         """Node name to the fault of its topology, which has its event."""
         self.profiles = {one.name: one for one in profiles} or {name: self.profile}
@@ -131,6 +135,9 @@ class SchedulerCore:
 
     def handle(self, event: SchedulerEvent) -> list[Instruction]:
         """Update the state by an event, and return what to do now."""
+        if isinstance(event, AgentLeaseChanged):  # mostly renewals, of which there are many
+            self._agent_lease_changed(event)
+            return []
         if not isinstance(event, CycleDue):
             self._kept.clear()
         match event:
@@ -145,6 +152,8 @@ class SchedulerCore:
             case ObjectChanged():
                 if change := object_changes.apply(self.cluster, event):
                     self.queue.changed(change, event.now)
+            case AgentLeasesWatched():
+                self.agents.watch(event.now, works=event.works)
             case Unwatched():
                 object_changes.unwatched(self.cluster, event)
             case BindSucceeded() | BindFailed() | PreBindFailed() | PodLookedUp() | LookUpFailed():
@@ -162,12 +171,12 @@ class SchedulerCore:
 
     def ready(self, now: float) -> bool:
         """Return whether a CycleDue would do something now."""
-        due = self.bindings.next_time()
-        return self.queue.has_ready(now) or (due is not None and due <= now)
+        times = (self.bindings.next_time(), self.agents.next_time())
+        return self.queue.has_ready(now) or any(due is not None and due <= now for due in times)
 
     def next_time(self) -> float | None:
         """Return when a CycleDue will do something without another event; None for never."""
-        times = (self.bindings.next_time(), self.queue.next_time())
+        times = (self.bindings.next_time(), self.queue.next_time(), self.agents.next_time())
         return min((time for time in times if time is not None), default=None)
 
     def pending(self) -> dict[str, str]:
@@ -258,12 +267,29 @@ class SchedulerCore:
         name = topology.metadata.name
         with self._claims.observed(ChangeKind.TOPOLOGY, name, event.now, event.old, event.new):
             self.cluster.put_topology(event.old, event.new)
-        node = self.cluster.get(name)
+            node = self.cluster.get(name)
+            self.agents.judge(name, event.now, leased=node is not None and node.cpus.leased)
+            self.cluster.put_agent_fault(name, self.agents.fault(name))
         before, problem = self._problems.pop(name, ""), node.problem if node else ""
         if problem:
             self._problems[name] = problem
         if problem and problem != before:
             yield RecordNodeEvent(name, "InvalidNodeResourceTopology", problem)
+
+    def _agent_lease_changed(self, event: AgentLeaseChanged) -> None:
+        lease = event.new or event.old
+        assert lease is not None
+        name = lease.metadata.name
+        before = self.agents.fault(name)
+        self.agents.put(name, event.new, event.now)
+        if self.agents.fault(name) != before:
+            self._put_agent_fault(name, event.now)
+
+    def _put_agent_fault(self, name: str, now: float) -> None:
+        """A node whose agent ended, or runs again, is another node for pods with exclusive CPUs."""
+        with self._claims.observed(ChangeKind.TOPOLOGY, name, now, None, None):
+            if self.cluster.put_agent_fault(name, self.agents.fault(name)):
+                self._kept.clear()
 
     # One cycle.
 
@@ -395,5 +421,7 @@ class SchedulerCore:
         yield self.bindings.begin(waiting, bind, profile)
 
     def _due(self, now: float) -> Iterator[Instruction]:
+        for name in self.agents.expire(now):
+            self._put_agent_fault(name, now)
         for step in self.bindings.due(now):
             yield from self._steps.carry_out(step, now)

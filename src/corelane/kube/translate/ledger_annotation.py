@@ -72,9 +72,15 @@ class _Ledger(Wire, frozen=True):
     """UID to the facts that other pods' placement depends on; see `node.placed_pods`."""
     memory: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """Memory by NUMA node, under a memory manager; see `node.codec`."""
+    leased: bool = False
+    """Whether the agent renews a Lease as long as it runs. Here, as a former version drops it."""
 
 
-def dump(state: NodeState) -> str:
+class _Leased(Wire, frozen=True):
+    leased: bool = False
+
+
+def dump(state: NodeState, *, leased: bool = False) -> str:
     """Return the part of a node's state that the scheduler needs, as text; equal states give equal texts."""
     owners = [entry for entry in state.entries.values() if entry.placed or entry.memory or entry.devices]
     pods = dict(sorted(state.pods.items()))
@@ -87,6 +93,7 @@ def dump(state: NodeState) -> str:
         tuple(map(_owned, owners)),
         placed,
         codec.plain_nodes(state.memory),
+        leased,
     )
     return msgspec.json.encode(ledger).decode()
 
@@ -162,6 +169,14 @@ def load(text: str, machine: Machine) -> NodeState:
     _check(text, state, entries)
     state = replace(state, placed_pods=frozen(_placed_pods(text, ledger)), memory=_memory(text, ledger))
     return replace(with_entries(state, entries, ledger.pods), generation=ledger.generation)
+
+
+def is_leased(text: str) -> bool:
+    """Return whether the agent that wrote this renews a Lease as long as it runs."""
+    try:
+        return msgspec.json.decode(text, type=_Leased).leased
+    except (msgspec.MsgspecError, RecursionError):
+        return False
 
 
 def _empty_state(machine: Machine, config: NodeConfig) -> NodeState:

@@ -43,12 +43,14 @@ def topology(
     levels: Collection[Level] | None = None,
     version: Version = "v1alpha2",
     kubelet: KubeletReport | None = None,
+    leased: bool = False,
 ) -> dict[str, Any]:
     """Return the whole NodeResourceTopology object of a node, owned by the Node with `owner_uid`.
 
     `node_annotations` are the Node's; some are repeated in the object. `levels` are those of the zones; None
     takes them from the node's settings. v1alpha1 has no attributes. `kubelet` is what is published of a
     kubelet beside the agent; None is a node without one, where the ledger's settings stand for a kubelet's.
+    `leased`: the agent renews a Lease as long as it runs.
     """
     report = kubelet or koordlet.report_of_ledger(state)
     api = NodeResourceTopology.api
@@ -58,7 +60,7 @@ def topology(
         "annotations": {
             keys.MACHINE: machine_annotation.dump(machine),
             **koordlet.annotations(machine, state, facts, node_annotations, report),
-            keys.CPU_ALLOCATIONS: ledger_annotation.dump(state),
+            keys.CPU_ALLOCATIONS: ledger_annotation.dump(state, leased=leased),
         },
     }
     if owner_uid:
@@ -174,6 +176,11 @@ def names_cpus(published: NodeResourceTopology) -> bool:
     return bool({keys.MACHINE, keys.CPU_TOPOLOGY, keys.CPU_ALLOCATIONS} & metadata.annotations.keys()) or (
         managed_by in ("corelane", "Koordinator")
     )
+
+
+def is_leased(published: NodeResourceTopology) -> bool:
+    """Return whether the agent that published it renews a Lease as long as it runs."""
+    return ledger_annotation.is_leased(published.metadata.annotations.get(keys.CPU_ALLOCATIONS, ""))
 
 
 def state_from_topology(

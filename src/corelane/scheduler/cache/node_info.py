@@ -33,6 +33,7 @@ class NodeInfo:
         "_state",
         "_states",
         "_unapplied",
+        "agent_fault",
         "allocatable",
         "counted",
         "cpus",
@@ -73,6 +74,8 @@ class NodeInfo:
         self.scored_cpu = self.scored_memory = 0
         """Of the pods' `Shape.scored`."""
         self.allocatable: dict[str, int] = {}
+        self.agent_fault: Reason | None = None
+        """Why the node's agent counts as ended; None where it runs, or is not judged."""
         self.deductions = deductions.NONE
         """What real load takes off its NUMA nodes."""
         self.taints: tuple[Taint, ...] = ()
@@ -155,6 +158,11 @@ class NodeInfo:
             return None
         return next((info for uid, info in self.unreadable.items() if uid not in ledger.pods), None)
 
+    @property
+    def unknown(self) -> bool:
+        """Whether no pod may get exclusive CPUs now: some may be another pod's, or none are applied."""
+        return self.agent_fault is not None or self.unknown_pod is not None
+
     # Decisions.
 
     def canonical_for(self, shape: Shape) -> CanonicalState:
@@ -173,7 +181,9 @@ class NodeInfo:
         return self._states.admit(canonical, shape)
 
     def _unknown_cpus(self, shape: Shape) -> Reason | None:
-        """Why a pod with exclusive CPUs may get some that another pod has."""
+        """Why a pod with exclusive CPUs may get some that another pod has, or does not get them at all."""
+        if self.agent_fault and shape.binds:
+            return self.agent_fault
         other = self.unknown_pod if self.unreadable and shape.binds else None
         return Reason(Code.CPUS_UNKNOWN, (other.pod.title, other.unreadable)) if other else None
 
@@ -335,7 +345,7 @@ class NodeInfo:
         other.unreadable = {uid: info for uid, info in self.unreadable.items() if uid in pods}
         for info in pods.values():
             other._count(info, 1)
-        other.deductions = self.deductions
+        other.deductions, other.agent_fault = self.deductions, self.agent_fault
         other._canonical = other._interned(state)
         other._admitted = state.requested if isinstance(state, NodeState) else 0
         return other

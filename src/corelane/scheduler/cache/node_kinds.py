@@ -72,6 +72,8 @@ class NodeCPUs:
     state: CPUState = field(default_factory=UncountedState)
     problem: str = ""
     """Why what was published cannot be used, or not all of it."""
+    leased: bool = False
+    """Whether exclusive CPUs are applied by an agent that renews a Lease as long as it runs."""
 
     @property
     def writes_cpus(self) -> bool:
@@ -129,7 +131,8 @@ def _read(
     if not translate.is_koordlets(published):
         ledger = translate.state_from_topology(published, machine)
         if not static or ledger.config.policy != "none":
-            return NodeCPUs(NodeKind.LEDGER, ledger)
+            leased = ledger.config.policy != "none" and translate.is_leased(published)
+            return NodeCPUs(NodeKind.LEDGER, ledger, leased=leased)
     if static:
         state = koordlet_state.static_state(published, machine, reserved_count)
         return NodeCPUs(NodeKind.KUBELET_REPLAY, state)

@@ -14,6 +14,7 @@ from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.kube.translate.crane import CraneTopology
 from corelane.quantity import QuantityError
+from corelane.reasons import Reason
 from corelane.scheduler.cache.budgets import Budgets
 from corelane.scheduler.cache.columns import Columns
 from corelane.scheduler.cache.images import ImageIndex
@@ -112,8 +113,7 @@ class NodeCache:
         while self._stale and (most is None or steps < most):
             _, info = self._stale.popitem()
             steps += 1 + len(info.pods)
-            unknown = info.unknown_pod is not None
-            self.columns.put_state(info.row, info.canonical, info.admitted, unknown=unknown)
+            self.columns.put_state(info.row, info.canonical, info.admitted, unknown=info.unknown)
         return not self._stale
 
     # Pods.
@@ -175,8 +175,7 @@ class NodeCache:
             self.drop_pod(info.uid)
         self._node_of_pod[info.uid] = name
         node.claim(claimed, answer)
-        unknown = node.unknown_pod is not None
-        self.columns.claim(node.row, info.shape, node.canonical, node.admitted, unknown=unknown)
+        self.columns.claim(node.row, info.shape, node.canonical, node.admitted, unknown=node.unknown)
         self._stale.pop(name, None)
         self.index.put(claimed, node.row)
         self.priorities.put(claimed, node.row)
@@ -226,6 +225,15 @@ class NodeCache:
         if info.topology is None:
             self._publish(info, None)
         self._remove_if_empty(name)
+
+    def put_agent_fault(self, name: str, fault: Reason | None) -> bool:
+        """Note why a node's agent counts as ended, None where it runs; return whether that is new."""
+        info = self._nodes.get(name)
+        if info is None or info.agent_fault == fault:
+            return False
+        info.agent_fault = fault
+        self._stale[name] = info
+        return True
 
     def deduct(self, name: str, milli: Mapping[int, int]) -> None:
         """Take milliCPU off the NUMA nodes of a node with a Node object: real load beside requests."""

@@ -36,7 +36,7 @@ class NodeSummary:
     admitted: int
     """MilliCPU that the ledger and the claims request."""
     unknown: bool
-    """Whether some pod may have any CPUs: its record cannot be read."""
+    """Whether no pod may get exclusive CPUs; see `NodeInfo.unknown`."""
 
 
 def summary(info: NodeInfo | None) -> NodeSummary | None:
@@ -56,7 +56,7 @@ def summary(info: NodeInfo | None) -> NodeSummary | None:
         min((pod.pod.spec.priority for pod in info.pods.values()), default=None),
         info.canonical,
         info.admitted,
-        info.unknown_pod is not None,
+        info.unknown,
     )
 
 

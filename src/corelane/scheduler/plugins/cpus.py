@@ -36,7 +36,11 @@ _OF_KOORDINATOR: Final = frozenset(
 )
 _OF_PODS_ONLY: Final = frozenset({BindPolicy.CONSTRAINED_BURST})
 """Policies that are no default of a profile."""
-_OF_NODE: Final = frozenset({Code.CPUS_UNKNOWN, Code.OUT_OF_CPU, Code.OUT_OF_AMPLIFIED_CPU})
+_AGENT_FAULTS: Final = frozenset(
+    {Code.AGENT_LEASE_EXPIRED, Code.AGENT_LEASE_RELEASED, Code.AGENT_LEASE_MISSING}
+)
+_AGENT_ABSENT: Final = Reason(Code.AGENT_ABSENT)
+_OF_NODE: Final = frozenset({Code.CPUS_UNKNOWN, Code.OUT_OF_CPU, Code.OUT_OF_AMPLIFIED_CPU, *_AGENT_FAULTS})
 """Refusals that follow from a node, and are found out again each time."""
 _STEPS_OF_ADMISSION: Final = 64
 _STEPS_OF_REASON: Final = 4
@@ -126,7 +130,7 @@ class CPUPlacement:
         return enough(columns, cycle.shape, rows)
 
     def room(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
-        """Capacity for the pod's request, exact but for amplified nodes; no pod with unknown CPUs."""
+        """Capacity for the pod's request, exact but for amplified nodes; nothing makes exclusive CPUs unsafe."""
         milli = cycle.shape.milli
         room: Mask = columns.room[rows] >= milli if milli else np.ones(len(rows), dtype=np.bool_)
         return room & ~columns.unknown[rows] if cycle.shape.binds else room
@@ -139,7 +143,7 @@ class CPUPlacement:
     def for_state(self, cycle: Cycle, rejection: Rejection) -> bool:
         """Capacity and unknown CPUs are of a node; pods with rules about others are judged on more."""
         reason = rejection.reasons[0].reason
-        if reason.code is Code.CPUS_UNKNOWN or reason in _OF_CAPACITY:
+        if reason.code is Code.CPUS_UNKNOWN or reason in (_AGENT_ABSENT, *_OF_CAPACITY):
             return False
         return not looks_at_others(cycle.shape)
 
@@ -210,6 +214,8 @@ def _refusal(refusal: Reason, info: PodInfo) -> NodeReason:
     """Koordinator's or kube-scheduler's text where there is one, with the ledger's reason as the detail."""
     if refusal.code in _SHORT:
         return NodeReason(_SHORT[refusal.code])
+    if refusal.code in _AGENT_FAULTS:
+        return NodeReason(_AGENT_ABSENT, refusal)
     if refusal.code is Code.NO_CPU_TOPOLOGY:
         return NodeReason(Reason(Code.INVALID_CPU_TOPOLOGY), refusal)
     if refusal.code is Code.CRANE_INSUFFICIENT:
