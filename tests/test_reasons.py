@@ -38,7 +38,7 @@ VALUES: dict[Code, tuple[object, ...]] = {
     Code.INVALID_CPU_TOPOLOGY: (),
     Code.AGENT_ABSENT: (),
     Code.AGENT_LEASE_EXPIRED: ("corelane-system/n1", "2026-11-28T10:00:00.000000Z", 60),
-    Code.AGENT_LEASE_RELEASED: ("corelane-system/n1", "2026-11-28T10:00:00.000000Z", 60),
+    Code.AGENT_LEASE_RELEASED: ("corelane-system/n1", "2026-11-28T10:00:00.000000Z"),
     Code.AGENT_LEASE_MISSING: ("corelane-system/n1",),
     Code.CPUS_UNKNOWN: ("default/web", "annotation scheduling.koordinator.sh/resource-status: invalid JSON"),
     Code.NO_CPU_TOPOLOGY: ("zones[0]: not a zone",),

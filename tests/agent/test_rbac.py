@@ -6,13 +6,15 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from corelane.agent.agent_lease import AgentLease
 from corelane.agent.allocation.instructions import Annotate, PublishCondition, PublishEvent
 from corelane.agent.publication.publisher import Publisher
 from corelane.agent.publication.reporting import PublicationReporter
+from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.informer import Informer
-from corelane.kube.objects import KINDS, Node, NodeResourceTopology
+from corelane.kube.objects import KINDS, Lease, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.machine.spec import parse_spec
 from corelane.node import new
@@ -31,14 +33,16 @@ REQUESTS = {
     ("", "pods/status"): {"patch"},
     ("", "events"): {"create"},
     ("topology.node.k8s.io", "noderesourcetopologies"): {"get", "create", "patch"},
+    ("coordination.k8s.io", "leases"): {"get", "create", "patch"},
 }
 
 
 def granted(name):
     documents = yaml.safe_load_all((DEPLOY / name).read_text())
-    (role,) = [document for document in documents if document["kind"] == "ClusterRole"]
+    roles = [document for document in documents if document["kind"] in ("ClusterRole", "Role")]
     return {
         (group, resource): set(rule["verbs"])
+        for role in roles
         for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -101,6 +105,13 @@ def test_every_write_and_read_of_the_agent_is_permitted():
             publisher.ledger_condition("", 0.0)
             publisher.event(None, "ModeChanged", "owner", warning=False)
             publisher.topology(lambda: translate.topology(MACHINE, "n", new(MACHINE)))
+            # The Lease is of no agent, then created, renewed and given up.
+            fake.script[Lease.api.path("corelane-system", "n")] = [gone, gone, answer({})]
+            lease = AgentLease(client, "n", lambda: "u", lambda: None, AgentReporter(), lambda: 0.0)
+            assert not await lease.wait_for_other(lambda _: None)
+            tasks.append(asyncio.create_task(lease.source.run()))
+            await until(lambda: lease.held)
+            await lease.release()
             await until(lambda: expected() <= permissions(fake))
             for task in tasks:
                 task.cancel()

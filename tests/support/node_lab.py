@@ -246,6 +246,9 @@ async def node_lab(path: Path, **node: Any) -> AsyncIterator[NodeLab]:
         access = KubeletAccess(kubelet.url, ca_file=authority.write(path / "ca.pem"), token="token")
         lab = NodeLab(path, server, client, kubelet, access, **node)
         await client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "here"}})
+        await client.create(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": keys.AGENT_NAMESPACE}}
+        )
         try:
             with lab.node.serving():
                 yield lab

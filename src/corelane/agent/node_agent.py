@@ -6,9 +6,11 @@ kubelet. The agent neither registers the Node, nor renews its lease, nor writes 
 """
 
 import asyncio
+from pathlib import Path
 from typing import Any, Final
 
 from corelane.agent import agent_status
+from corelane.agent.agent_lease import AgentLease
 from corelane.agent.allocation import events, instructions, modes
 from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.events import AgentEvent
@@ -39,6 +41,7 @@ from corelane.node import NodeState
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.reasons import Code, sentence
 from corelane.runtime.base import ResourceUpdate
+from corelane.runtime.nri.acting_lock import node_locks
 from corelane.runtime.nri.connection import NRIConnection
 
 _TICK: Final = 1.0
@@ -66,7 +69,12 @@ class NodeAgent:
         self.state = StateDirectory(
             settings.state_dir, self.status, self._state_renewed, self.reporter, self.clocks.wall
         )
-        self._acts = not self.state.lock.try_acquire()  # before the files are read
+        sockets = [settings.nri] if settings.nri else []
+        if settings.endpoint:
+            sockets.append(Path(settings.endpoint.removeprefix("unix://")))
+        self.node_locks = node_locks(sockets, f"state directory {settings.state_dir}")
+        # Before the files are read.
+        self._acts = not (self.state.lock.try_acquire() or self.node_locks.try_acquire())
         self.loop = EventLoop(self, lambda: self.refresh_kubelet())
         self.upkeep = NodeUpkeep(
             around.client,
@@ -78,6 +86,14 @@ class NodeAgent:
             put=self.put,
             reporter=self.reporter,
             clocks=self.clocks,
+        )
+        self.lease = AgentLease(
+            around.client,
+            settings.node_name,
+            lambda: self.upkeep.owner_uid,
+            self._announced,
+            self.reporter,
+            self.clocks.wall,
         )
         self._validate = validate
         self._take_saved_state()
@@ -124,11 +140,12 @@ class NodeAgent:
     async def run(self) -> None:
         """Run until cancelled. Containers keep their CPUs.
 
-        Of several agents with this state directory one acts, and the others wait. Raises OSError where the
-        directory cannot be locked, StateDirectoryTaken.
+        Of several agents of this node one acts, and the others wait. Raises OSError where the state directory
+        cannot be locked, StateDirectoryTaken.
         """
-        if not self._acts:
-            await self.state.lock.acquire(self._waits)
+        await self.state.lock.acquire(self._waits)
+        await self.node_locks.acquire(self._waits)
+        if await self.lease.wait_for_other(self._waits) or not self._acts:
             self.upkeep.read_files()  # the other agent has written them since
             self._take_saved_state()
         self.upkeep.files.remove_temporary()
@@ -137,6 +154,7 @@ class NodeAgent:
         self.loop.save_again(self.ledger)  # whether it can be written is published
         parts = [self.loop.run(), self._tick(), *self.state.parts(), *self.sources.parts()]
         parts += [queue.run() for queue in self.upkeep.publisher.queues]
+        parts.append(self.lease.source.run())
         if self.nri is not None:
             parts.append(self.nri.run())
         try:
@@ -148,8 +166,10 @@ class NodeAgent:
 
     async def close(self) -> None:
         """Wait a moment for the last writes, and close the runtime's connection."""
+        await self.lease.release()
         await self.upkeep.idle(_LAST_WRITES)
         await self.around.close()
+        self.node_locks.release()
         self.state.lock.release()
 
     def _take_saved_state(self) -> None:
@@ -169,8 +189,13 @@ class NodeAgent:
         self.loop.save_again(self.ledger)
         self.upkeep.files.settings.is_saved = False
 
+    def _announced(self) -> None:
+        """Have schedulers judge the node by its Lease from now on."""
+        self.upkeep.leased = True
+        self.upkeep.publish_topology()
+
     def _waits(self, holder: str) -> None:
-        self.reporter.source_failed("state directory", RuntimeError(f"{holder}; waiting until it ends"))
+        self.reporter.source_failed("another agent", RuntimeError(f"{holder}; waiting until it ends"))
 
     async def _tick(self) -> None:
         while True:
@@ -199,6 +224,8 @@ class NodeAgent:
         known, self.upkeep.owner_uid = self.upkeep.owner_uid, node.metadata.uid
         self.upkeep.node_seen(node)
         changed = self.upkeep.apply(node.metadata.labels, node.metadata.annotations)
+        if known != node.metadata.uid:
+            self.lease.source.wake()
         if changed or known != node.metadata.uid:
             self.upkeep.publish_topology()
 
@@ -339,7 +366,10 @@ class NodeAgent:
                 unrecorded=len(runtime.unrecorded),
             ),
             nri=agent_status.of_nri(str(self.settings.nri), self.nri.status if self.nri else None),
-            sources=[*sources.states(), *(source.state.plain() for source in self.state.sources)],
+            sources=[
+                *sources.states(),
+                *(source.state.plain() for source in (*self.state.sources, self.lease.source)),
+            ],
             writes=agent_status.of_queues(
                 self.upkeep.publisher.states(), self.clocks.wall(), self.started_at
             ),

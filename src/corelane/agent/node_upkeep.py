@@ -53,6 +53,8 @@ class NodeUpkeep:
         self.annotations: Mapping[str, str] = {}
         self.owner_uid = ""
         """UID of the Node, once known: the topology goes when it goes."""
+        self.leased = False
+        """Whether a Lease is renewed as long as the agent runs, and schedulers may judge by it."""
         self.kubelet_report: Callable[[], KubeletReport | None] = lambda: None
         """What is published of a kubelet beside the agent; None where there is none."""
         self._node: Node | None = None
@@ -128,7 +130,8 @@ class NodeUpkeep:
             if self.publisher.topology_writer.written.is_set():
                 self.publisher.topology(self.topology, if_damaged=True)
             return
-        ledger, facts = self._ledger(), (self.annotations, self.owner_uid, self.kubelet_report())
+        ledger = self._ledger()
+        facts = (self.annotations, self.owner_uid, self.kubelet_report(), self.leased)
         if self._published and self._published[1] == facts and admits_alike(self._published[0], ledger):
             return
         before, self._published = self._published, (ledger, facts)
@@ -167,6 +170,7 @@ class NodeUpkeep:
             facts=self._cpu_facts,
             node_annotations=self.annotations,
             kubelet=self.kubelet_report(),
+            leased=self.leased,
         )
 
     async def idle(self, seconds: float) -> None:

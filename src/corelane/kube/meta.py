@@ -131,6 +131,11 @@ def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
     return next((c for c in conditions if c.type == kind), None)
 
 
+def micro_time(time: datetime) -> str:
+    """Return a time as Kubernetes' MicroTime."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 def rfc3339(at: float) -> str:
     """Format Unix seconds as Kubernetes does, in whole seconds and UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

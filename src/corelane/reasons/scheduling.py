@@ -32,10 +32,8 @@ _PHRASES: Final[Mapping[Code, str | Callable[..., str]]] = {
     Code.TOO_FEW_EXCLUSIVE: "node(s) had too few CPUs free for exclusive use ({0} requested)",
     Code.INVALID_CPU_TOPOLOGY: "node(s) invalid CPU Topology",
     Code.AGENT_ABSENT: "node(s) had no running corelane agent to apply exclusive CPUs",
-    Code.AGENT_LEASE_EXPIRED: (
-        "Lease {0} was last renewed at {1}, longer than {2} s ago; " + _START_AGENT
-    ),
-    Code.AGENT_LEASE_RELEASED: "Lease {0} was given up, last renewed at {1}; " + _START_AGENT,
+    Code.AGENT_LEASE_EXPIRED: ("Lease {0} was last renewed at {1}, longer than {2} s ago; " + _START_AGENT),
+    Code.AGENT_LEASE_RELEASED: "Lease {0} was given up at {1}; " + _START_AGENT,
     Code.AGENT_LEASE_MISSING: "Lease {0} does not exist; " + _START_AGENT,
     Code.CPUS_UNKNOWN: "node(s) had pod {0} with unreadable CPUs ({1})",
     Code.NO_CPU_TOPOLOGY: _no_topology,

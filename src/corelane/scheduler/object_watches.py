@@ -94,7 +94,7 @@ class _Watch(InformerReporter):
             reporter=self,
             rng=rng,
             optional=kind in OPTIONAL,
-            remainders=True,
+            remainders=kind is not Lease,
             namespace=keys.AGENT_NAMESPACE if kind is Lease else None,
             label_selector=keys.AGENT_SELECTOR if kind is Lease else None,
         )

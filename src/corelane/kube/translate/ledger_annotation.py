@@ -175,7 +175,7 @@ def is_leased(text: str) -> bool:
     """Return whether the agent that wrote this renews a Lease as long as it runs."""
     try:
         return msgspec.json.decode(text, type=_Leased).leased
-    except (msgspec.MsgspecError, RecursionError):
+    except (ValueError, RecursionError):
         return False
 
 

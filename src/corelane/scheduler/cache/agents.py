@@ -106,8 +106,9 @@ class Agents:
         if lease is None:
             return Reason(Code.AGENT_LEASE_MISSING, (name,))
         spec = lease.spec
-        code = Code.AGENT_LEASE_EXPIRED if spec.holder_identity else Code.AGENT_LEASE_RELEASED
-        return Reason(code, (name, spec.renew_time, spec.lease_duration_seconds))
+        if not spec.holder_identity:
+            return Reason(Code.AGENT_LEASE_RELEASED, (name, spec.renew_time))
+        return Reason(Code.AGENT_LEASE_EXPIRED, (name, spec.renew_time, spec.lease_duration_seconds))
 
 
 def _duration(lease: Lease | None) -> float:

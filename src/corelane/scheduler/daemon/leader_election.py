@@ -21,6 +21,7 @@ import msgspec
 from corelane.kube.apierrors import APIError, MalformedObject
 from corelane.kube.client import KubeClient
 from corelane.kube.decode import UNDECODABLE, without_nulls
+from corelane.kube.meta import micro_time
 from corelane.kube.objects import Lease
 
 JITTER: Final = 1.2
@@ -268,8 +269,3 @@ class LeaderElector:
 
 def _duration(lease: Lease) -> float:
     return float(max(0, lease.spec.lease_duration_seconds))
-
-
-def micro_time(time: datetime) -> str:
-    """Return a time as Kubernetes' MicroTime."""
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -130,7 +130,7 @@ class CPUPlacement:
         return enough(columns, cycle.shape, rows)
 
     def room(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
-        """Capacity for the pod's request, exact but for amplified nodes; nothing makes exclusive CPUs unsafe."""
+        """Capacity for the pod's request, exact but for amplified nodes; CPUs that can be exclusive."""
         milli = cycle.shape.milli
         room: Mask = columns.room[rows] >= milli if milli else np.ones(len(rows), dtype=np.bool_)
         return room & ~columns.unknown[rows] if cycle.shape.binds else room

@@ -1,0 +1,167 @@
+"""The Lease of the agent beside a kubelet: renewed while it runs, given up at its end; one agent acts."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from corelane.agent import agent_lease
+from corelane.kernel import proc
+from corelane.kube import keys, translate
+from corelane.kube.client import APIError
+from corelane.kube.objects import Lease, Node, NodeResourceTopology
+from corelane.runtime.nri.acting_lock import node_locks
+from support.node_lab import source, with_lab
+
+
+async def lease_of(lab):
+    return await lab.client.get(Lease, "here", keys.AGENT_NAMESPACE)
+
+
+async def until_announced(lab, leased):
+    """Wait until the published ledger says that a Lease is renewed, or that none is."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                topology = await lab.client.get(NodeResourceTopology, "here")
+            except APIError as error:
+                assert error.code == 404
+            else:
+                if translate.is_leased(topology) is leased:
+                    return
+            await asyncio.sleep(0.05)
+
+
+def test_the_lease_is_renewed_then_announced_and_given_up_at_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(agent_lease, "RENEW_SECONDS", 0.2)
+
+    async def scene(lab):
+        async with lab.working():
+            await until_announced(lab, leased=True)
+            first = await lease_of(lab)
+            node = await lab.client.get(Node, "here")
+            assert [(one.kind, one.uid) for one in first.metadata.owner_references] == [
+                ("Node", node.metadata.uid)
+            ]
+            assert first.spec.holder_identity == agent_lease.own_identity()
+            assert first.spec.lease_duration_seconds == agent_lease.DURATION_SECONDS
+            async with asyncio.timeout(30):
+                while (await lease_of(lab)).spec.renew_time == first.spec.renew_time:
+                    await asyncio.sleep(0.05)
+        ended = await lease_of(lab)
+        assert ended.spec.holder_identity == ""
+
+    with_lab(tmp_path, scene)
+
+
+def test_a_lease_that_cannot_be_written_is_a_problem_and_not_announced(tmp_path, monkeypatch):
+    async def scene(lab):
+        monkeypatch.setattr(keys, "AGENT_NAMESPACE", "not-there")
+        async with lab.working() as agent:
+            await until_announced(lab, leased=False)
+            await lab.until(lambda: source(agent, "lease")["state"] == "failing")
+            assert keys.AGENT_NAMESPACE in source(agent, "lease")["error"]
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": keys.AGENT_NAMESPACE}}
+            await lab.client.create(namespace)
+            await until_announced(lab, leased=True)
+
+    with_lab(tmp_path, scene)
+
+
+def sleeper():
+    return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+
+
+def test_an_agent_waits_while_the_process_that_holds_the_lease_lives_on_this_machine(tmp_path):
+    async def scene(lab):
+        other = sleeper()
+        ticks = proc.identity(other.pid).start_ticks
+        holder = f"elsewhere_{other.pid}_{ticks}_{proc.boot_id()}"
+        spec = {"holderIdentity": holder, "leaseDurationSeconds": 60}
+        metadata = {"name": "here", "namespace": keys.AGENT_NAMESPACE}
+        await lab.client.create(
+            {"apiVersion": Lease.api.api_version, "kind": "Lease", "metadata": metadata, "spec": spec}
+        )
+        agent = lab.agent()
+        running = asyncio.create_task(agent.run())
+        await lab.until(lambda: any(f"process {other.pid} holds Lease" in one for one in lab.reporter.lines))
+        assert agent.mode is None
+        other.communicate(b"\n")
+        await lab.until(lambda: agent.mode and agent.mode.name == "owner")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await agent.close()
+
+    with_lab(tmp_path, scene)
+
+
+@pytest.mark.parametrize(
+    "holder",
+    ["", "x", "a_1_2_3", "host_1_0_not-this-boot", f"host_{os.getpid()}_0_{proc.boot_id()}", "_" * 4000],
+)
+def test_a_holder_that_is_no_living_process_of_this_machine_holds_nobody_up(holder):
+    assert agent_lease.living_process(holder) == ""
+
+
+def test_a_second_agent_with_another_state_directory_waits_and_names_the_first(tmp_path):
+    async def scene(lab):
+        run = lab.path / "run"
+        run.mkdir(mode=0o700)
+        endpoint = f"unix://{run}/containerd.sock"
+        async with lab.working(endpoint=endpoint) as first:
+            await lab.until(lambda: first.mode and first.mode.name == "owner")
+            second = lab.agent(endpoint=endpoint, state_dir=lab.path / "other")
+            waiting = asyncio.create_task(second.run())
+            await lab.until(lambda: any("is locked by" in line for line in lab.reporter.lines))
+            assert second.mode is None
+            first.node_locks.release()  # as the kernel does when the process ends
+            await lab.until(lambda: second.mode and second.mode.name == "owner")
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            await second.close()
+
+    with_lab(tmp_path, scene)
+
+
+def locks(directory: Path, note: str = ""):
+    return node_locks([directory / "containerd.sock"], note)
+
+
+def test_agents_that_have_the_directory_writable_and_read_only_exclude_each_other(tmp_path):
+    tmp_path.chmod(0o700)
+    first, second = locks(tmp_path, "state directory /a"), locks(tmp_path)
+    (tmp_path / "corelane-agent.lock").unlink(missing_ok=True)
+    assert first.try_acquire() == ""
+    assert second.try_acquire() == f"{tmp_path} is locked by another process"
+    first.release()
+    (tmp_path / "corelane-agent.lock").unlink()
+    with_no_file = node_locks([tmp_path / "containerd.sock"], "")
+    with_no_file._locks = with_no_file._locks[:1]  # what a read-only mount leaves
+    assert with_no_file.try_acquire() == ""
+    assert "is locked by" in first.try_acquire()
+
+
+def test_where_others_could_lock_the_directory_the_file_alone_is_locked(tmp_path):
+    tmp_path.chmod(0o755)
+    first, second = locks(tmp_path, "state directory /a"), locks(tmp_path)
+    assert first.try_acquire() == ""
+    assert first.paths == (tmp_path / "corelane-agent.lock",)
+    assert first.paths[0].stat().st_mode & 0o777 == 0o600
+    assert second.try_acquire().endswith(f"is locked by process {os.getpid()} (state directory /a)")
+
+
+def test_a_directory_that_others_may_write_is_not_trusted(tmp_path):
+    tmp_path.chmod(0o777)
+    assert locks(tmp_path).try_acquire() == ""
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_directory_of_another_user_is_not_trusted(tmp_path):
+    os.chown(tmp_path, 65534, 65534)
+    assert locks(tmp_path).paths == ()
+    assert locks(tmp_path).try_acquire() == ""
+    assert not list(tmp_path.iterdir())
