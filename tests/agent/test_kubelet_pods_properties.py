@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.agent.allocation.instructions import Pin
-from corelane.node import PoolOptions
+from corelane.node import PoolOptions, codec
 from corelane.workload import PlacementSpec, PodQOS, QOSClass
 from support.agent_world import APP, INIT, SIDECAR
 from support.kubelet_world import KubeletWorld, bound_pod
@@ -33,6 +33,7 @@ OPERATIONS = (
     "escape",
     "resync",
     "malform",
+    "finish",
 )
 TROUBLE = (
     "crash",
@@ -45,6 +46,8 @@ TROUBLE = (
     "escape",
     "bare",
     "malform",
+    "spoil",
+    "down",
 )
 STEP = st.tuples(st.sampled_from(OPERATIONS + TROUBLE), st.integers(0, 999))
 
@@ -105,6 +108,22 @@ class History:
     def resync(self, choice: int) -> None:
         self.world.resync()
 
+    def finish(self, choice: int) -> None:
+        """A pod ends; once in a while another writer says so, and its containers run on."""
+        if uids := sorted(self.world.pods):
+            self.world.finish(uids[choice % len(uids)], force=choice % 5 == 0)
+
+    def spoil(self, choice: int) -> None:
+        """The disk of the ledger fails, or works again."""
+        self.world.unwritable = not self.world.unwritable
+
+    def down(self, choice: int) -> None:
+        """While the agent is down containers and pods end, and pods are deleted."""
+        for number, happens in enumerate((self.exit, self.delete, self.finish)):
+            if choice >> number & 1:
+                happens(choice >> 3)
+        self.crash(choice)
+
     def tick(self, choice: int) -> None:
         self.world.tick((0.3, 0.45, 1.0, 12.0)[choice % 4])
 
@@ -141,7 +160,8 @@ class History:
         for _ in range(6):
             world.run_all()
             for one in world.live():
-                if one.name == "i" or (one.uid not in world.pods and not one.id.startswith("bare")):
+                ended = one.uid not in world.pods or world.pods[one.uid].ended
+                if one.name == "i" or (ended and not one.id.startswith("bare")):
                     world.exit(one)
             world.tick(35.0)
             world.resync()
@@ -162,7 +182,9 @@ def check(history: History, steps: list[tuple[str, int]]) -> None:
             continue
         assert one.cpus == ledger.runs_on(entry), (one, entry)
         assert entry.phase == "confirmed"
-    assert ledger.pods.keys() == {*world.pods, *(one.uid for one in world.live())}
+    going_on = {uid for uid, pod in world.pods.items() if not pod.ended}
+    assert ledger.pods.keys() == going_on | {one.uid for one in world.live()}
+    assert codec.decode(world.disk, world.machine, world.config).pods.keys() == ledger.pods.keys()
 
 
 def world(nri: bool, pools: bool, cpus: int = 9) -> KubeletWorld:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from corelane.agent.lifecycle.records import RestartPolicy
 from corelane.cpuset import CPUSet
-from corelane.node import PoolOptions
+from corelane.node import Origin, PoolOptions, codec
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.workload import BindPolicy, CPUPolicy, NUMAPolicy, PlacementSpec, PodQOS, QOSClass
 from support.agent_world import APP, INIT, SIDECAR, World, plan
@@ -56,6 +56,8 @@ OPERATIONS = ("carry", "deliver") * 4 + (
     "escape",
     "lose",
 )
+ENDINGS = ("spoil", "spoil", "down", "end-by-status", "exit", "crash")
+"""While the ledger cannot be written pods end, and the agent is killed."""
 
 
 class Life:
@@ -133,6 +135,21 @@ class Life:
     def crash(self, choice: int) -> None:
         self.world.boot()
 
+    def spoil(self, choice: int) -> None:
+        """The disk fails, or works again."""
+        self.world.unwritable = not self.world.unwritable
+
+    def down(self, choice: int) -> None:
+        """While the agent is down containers end, and pods are deleted or end by their status."""
+        for number, happens in enumerate((self.exit, self.vanish, self.end_by_status)):
+            if choice >> number & 1:
+                happens(choice >> 3)
+        self.world.boot()
+
+    def end_by_status(self, choice: int) -> None:
+        if uid := self.some_pod(choice):
+            self.world.end_by_status(uid, ("Succeeded", "Failed")[choice % 2])
+
     def lose(self, choice: int) -> None:
         if not any(process.escaped for process in self.world.processes.values()):
             self.world.lose_ledger()
@@ -174,6 +191,30 @@ def test_under_pools_incompatible_containers_never_meet(lived: list[tuple[str, i
     check_life(Life(world, OF_POOLS), lived)
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(step | st.tuples(st.sampled_from(ENDINGS), st.integers(0, 1 << 12)), min_size=20, max_size=100)
+)
+def test_cpus_of_ended_pods_are_released_whatever_the_disk_and_the_agent_did(
+    lived: list[tuple[str, int]],
+) -> None:
+    life = Life()
+    for operation, choice in lived:
+        life.step(operation, choice)
+    life.world.boot()
+    life.rest()
+    assert_held_by_running_pods(life.world)
+
+
+def assert_held_by_running_pods(world: World) -> None:
+    """Assert that the ledger, in memory and on disk, has the pods that run and no others."""
+    running = {process.uid for process in world.live()}
+    pinned = {entry.uid for entry in world.core.ledger.entries.values() if entry.origin is Origin.KUBELET}
+    assert world.core.ledger.pods.keys() - pinned == running
+    on_disk = codec.decode(world.disk, world.machine, world.config)
+    assert on_disk.entries.keys() == world.core.ledger.entries.keys()
+
+
 def check_life(life: Life, lived: list[tuple[str, int]]) -> None:
     for operation, choice in lived:
         life.step(operation, choice)
@@ -181,6 +222,7 @@ def check_life(life: Life, lived: list[tuple[str, int]]) -> None:
     life.rest()
     world = life.world
     assert not [process for process in world.processes.values() if process.uid not in world.api]
+    assert_held_by_running_pods(world)
     for uid, pod in world.api.items():
         assert pod.deletion_grace is None, "a deleted pod was left"
         phase = world.phase(uid)

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,11 +17,43 @@ from corelane.app.up import log_file
 from corelane.app.up.logging import plain
 
 
-def detached(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "corelane", "up", "--detach", "--data-dir", str(directory)]
+def detached(
+    directory: Path, *arguments: str, flag: str = "--detach", env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "corelane", "up", *flag.split(), "--data-dir", str(directory)]
     return subprocess.run(
-        [*command, *arguments], capture_output=True, text=True, check=False, timeout=180, cwd=directory.parent
+        [*command, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+        cwd=directory.parent,
+        env=os.environ | (env or {}),
     )
+
+
+def marked(mark: str) -> list[int]:
+    """Processes with this text in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if mark.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
+def test_detach_in_the_environment_starts_one_process_in_the_background(tmp_path: Path) -> None:
+    mark = f"CORELANE_TEST_MARK={tmp_path}"
+    env = {"CORELANE_UP_DETACH": "1", "CORELANE_READY_FD": "1", **dict([mark.split("=")])}
+    try:
+        result = detached(tmp_path / "data", "--cgroups", "off", flag="", env=env)
+        assert result.returncode == 0, result.stdout + result.stderr
+        assert marked(mark) == [int(result.stdout.split("pid ")[1].split(",")[0])]
+    finally:
+        while pids := marked(mark):  # each could have started another one
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 def test_up_detached_returns_when_it_is_ready_and_goes_on(tmp_path: Path) -> None:

@@ -5,11 +5,14 @@ import json
 import signal
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from corelane.kernel import cgroup, proc
 from corelane.runtime.base import ResourceUpdate, RuntimeFailure, UnknownContainer
+from corelane.runtime.enforce import mark
+from corelane.runtime.launch import _INHERITED as INHERITED
 from corelane.runtime.local import LocalRuntime
 from support.containers import (
     HIGH,
@@ -29,6 +32,7 @@ from support.containers import (
 )
 
 pytestmark = both_ways
+MARK = mark("").rstrip("=")
 
 
 def run(main):
@@ -130,6 +134,27 @@ def test_a_container_gets_a_plain_process_with_the_environment_it_asked_for(tmp_
             assert (await output(runtime, found.id)).splitlines() == want
 
     run(main())
+
+
+def test_options_and_secrets_of_corelanes_environment_reach_neither_shim_nor_container(
+    tmp_path, mode, monkeypatch
+):
+    monkeypatch.setenv("CORELANE_UP_DETACH", "1")
+    monkeypatch.setenv("API_TOKEN", "secret")
+
+    async def main():
+        async with opened(tmp_path / "state", mode) as runtime:
+            found = await runtime.start(spec("sleep", "60"))
+            parent = proc.stat(found.pid).ppid
+            for pid in (found.pid, parent):
+                names = {one.split(b"=")[0].decode() for one in environ(pid) if one}
+                assert names <= {"PATH", "LD_LIBRARY_PATH", "LC_CTYPE", *INHERITED, "HOSTNAME", MARK}
+
+    run(main())
+
+
+def environ(pid):
+    return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
 
 
 def test_a_container_that_handles_sigterm_ends_as_it_likes(tmp_path, mode):

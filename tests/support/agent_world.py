@@ -114,6 +114,8 @@ class World:
     undecodable: set = field(default_factory=set)
     """Pods whose object the agent cannot decode when it starts."""
     lost: bool = False
+    unwritable: bool = False
+    """The ledger cannot be written: what changes containers waits, everything else goes on."""
 
     def __post_init__(self) -> None:
         self.machine = spec.parse_spec(self.spec or f"core:{self.cpus} smt:1")
@@ -206,6 +208,11 @@ class World:
         run = replace(self.run_of(process), reason=reason)
         self.inbox.append(events.Exited(run=run, **self.times()))
 
+    def end_by_status(self, uid: str, phase: str) -> None:
+        """Another writer gives the pod a terminal phase, whatever its containers do."""
+        self.statuses[uid] = {"phase": phase}
+        self.inbox.append(PodSeen(plan=self.as_listed(uid), **self.times()))
+
     def tick(self, seconds: float) -> None:
         self.at += seconds
         self.now += seconds
@@ -216,7 +223,13 @@ class World:
     # -- what the shell does
 
     def choices(self) -> list[int]:
-        """Which of the pending instructions may be next: a checkpoint goes before all that follow it."""
+        """Which of the pending instructions may be next: a checkpoint goes before all that follow it.
+
+        While it cannot be written, those that change no container may go before it, as in the agent's loop.
+        """
+        if self.unwritable:
+            waiting = (SaveLedger, Pin, *instructions.CHANGES)
+            return [i for i, one in enumerate(self.pending) if not isinstance(one, waiting)]
         for i, one in enumerate(self.pending):
             if isinstance(one, SaveLedger):
                 return list(range(i + 1))
@@ -354,6 +367,7 @@ class World:
 
     def settle(self, rounds: int = 10_000) -> None:
         """Carry out and tell everything, in order, until nothing is left to do."""
+        self.unwritable = False
         for _ in range(rounds):
             if self.pending:
                 self.carry_out(0)

@@ -72,6 +72,8 @@ class KubeletWorld:
     told: list[PublishEvent] = field(default_factory=list)
     conditions: dict[str, PublishCondition] = field(default_factory=dict)
     crashes: int = 0
+    unwritable: bool = False
+    """The ledger cannot be written: what changes containers waits, everything else goes on."""
     unanswered: set[str] = field(default_factory=set)
     """Containers whose last order was not answered yet: none may be given another one."""
     needs: dict[int, int] = field(default_factory=dict)
@@ -165,13 +167,22 @@ class KubeletWorld:
         self.promised = {key: cpus for key, cpus in self.promised.items() if key[0] != uid}
         self.inbox.append(events.PodGone(uid=uid, **self.times()))
 
+    def finish(self, uid: str, *, force: bool = False) -> None:
+        """The pod's phase becomes terminal; with `force` another writer does that, and containers run on."""
+        for one in self.live():
+            if one.uid == uid and not force:
+                self.exit(one)
+        self.pods[uid] = replace(self.pods[uid], ended=True)
+        self.promised = {key: cpus for key, cpus in self.promised.items() if key[0] != uid}
+        self.inbox.append(self.seen(uid))
+
     def startable(self) -> list[tuple[str, str]]:
         """Containers that the kubelet would start now: apps once all init containers have run."""
         running = {(one.uid, one.name) for one in self.live()}
         ran = {(one.uid, one.name) for one in self.containers.values()}
         due = []
         for uid, pod in self.pods.items():
-            for container in pod.request.containers:
+            for container in pod.request.containers if not pod.ended else ():
                 key = uid, container.name
                 init = container.kind is ContainerKind.INIT
                 if key not in running and not (init and key in ran):
@@ -241,6 +252,9 @@ class KubeletWorld:
 
     def choices(self) -> list[int]:
         """Which of the pending instructions may be next: checkpoints and answers go before what follows."""
+        if self.unwritable:
+            waiting = SaveLedger | Pin | AnswerCreate
+            return [i for i, order in enumerate(self.pending) if not isinstance(order, waiting)]
         for i, order in enumerate(self.pending):
             if isinstance(order, SaveLedger | AnswerCreate):
                 return list(range(i + 1))
@@ -273,7 +287,7 @@ class KubeletWorld:
         kept = {key: entry.cpus for key, entry in ledger.entries.items() if entry.exclusive}
         for key, cpus in self.promised.items():
             assert kept.get(key) == cpus, f"{key} had {cpus}, and now {kept.get(key)}"
-        self.promised |= {key: cpus for key, cpus in kept.items() if key[0] in self.pods}
+        self.promised |= {key: cpus for key, cpus in kept.items() if key[0] in self.pods and not self.pods[key[0]].ended}
 
     def pin(self, order: Pin, fails: bool) -> None:
         """Carry an order out; one that fails may have been carried out all the same."""
@@ -312,6 +326,7 @@ class KubeletWorld:
 
     def settle(self, rounds: int = 10_000) -> None:
         """Carry out and deliver everything, in order, until nothing is left to do."""
+        self.unwritable = False
         for _ in range(rounds):
             if self.pending:
                 self.carry_out(0)

@@ -113,8 +113,8 @@ def up(
     if detach:
         from corelane.app.up import detach as background
 
-        arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
-        raise SystemExit(background.main(arguments, directory, click.echo))
+        if not background.in_background():  # else this is the process that such a call started
+            raise SystemExit(background.main(sys.argv[1:], directory, click.echo))
     _streams.treat_stdout_as_log()
     started = app.UpOptions(data_dir=directory, simulated=nodes, **options)
     raise SystemExit(app.main(started, stop_pods=stop_pods, say=click.echo, log_format=log_format))

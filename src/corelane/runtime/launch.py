@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from corelane.runtime.records import ContainerRecord, RecordStore, ShimOutcome
 
 _TIMEOUT_SECONDS = 60.0
 _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR")
+_OF_SHIM = ("PATH", "LD_LIBRARY_PATH")
+"""What Python may need to start."""
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -24,11 +27,15 @@ class LaunchError(Exception):
 
 
 def environment(spec: ContainerSpec, container_id: str) -> list[tuple[str, str]]:
-    """The environment of an image (here: corelane's own), then that of the spec."""
-    given = {name: value for name in _INHERITED if (value := os.environ.get(name)) is not None}
-    own = {"PATH": _DEFAULT_PATH, **given, "HOSTNAME": spec.pod, **dict(spec.env)}
+    """The environment of an image (here: a few variables of corelane's own), then that of the spec."""
+    own = {"PATH": _DEFAULT_PATH, **_inherited(_INHERITED), "HOSTNAME": spec.pod, **dict(spec.env)}
     name, _, value = mark(container_id).partition("=")
     return [*own.items(), (name, value)]
+
+
+def _inherited(names: Iterable[str]) -> dict[str, str]:
+    """Nothing else of corelane's environment, with its options and secrets, reaches shim or container."""
+    return {name: value for name in names if (value := os.environ.get(name)) is not None}
 
 
 def launch(state: RecordStore, stored: ContainerRecord, log_bytes: int, log_files: int) -> ShimOutcome:
@@ -88,6 +95,7 @@ def _spawn(directory: Path, lock: int, report: int) -> subprocess.Popen[bytes]:
             stdout=complaints,
             stderr=complaints,
             pass_fds=(lock, report),
+            env=_inherited(_OF_SHIM),
             start_new_session=True,
         )
 

@@ -121,6 +121,8 @@ class Lifecycle:
         if not pod.present or pod.undecodable:
             pod.cpus.present, pod.undecodable = True, False
             pod_steps.adopt_plan(pod, plan, event.at, event.now)
+            if pod.finished:  # the ledger may be older than its end: it could not be written then
+                self.allocation.release(pod.cpus)
         self._outbox.touch(plan.uid)
         if plan.deletion_grace is not None:
             self._terminate(pod, event.now + plan.deletion_grace, event.now)

@@ -13,7 +13,8 @@ from corelane.app.up import log_file
 
 LOG_NAME: Final = "corelane.log"
 _READY_FD: Final = "CORELANE_READY_FD"
-"""Environment variable with the descriptor on which the background process reports that it is ready."""
+"""Environment variable of the background process: its parent, and the descriptor on which it reports that it
+is ready."""
 _LOG_FILE: Final = "CORELANE_BACKGROUND_LOG"
 """Environment variable with the path of the background process's log."""
 
@@ -21,7 +22,8 @@ _LOG_FILE: Final = "CORELANE_BACKGROUND_LOG"
 def main(arguments: Sequence[str], data_dir: Path, say: Callable[[str], None]) -> int:
     """Start `corelane` with these arguments in a session of its own; return 0 once it serves.
 
-    If it ends before, print what it printed, and return its exit status. Raises OSError.
+    That process has the same options, from arguments and environment, and is `in_background`: there,
+    --detach has no effect. If it ends before, print what it printed, and return its exit status. Raises OSError.
     """
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = (data_dir / LOG_NAME).resolve()
@@ -36,7 +38,7 @@ def main(arguments: Sequence[str], data_dir: Path, say: Callable[[str], None]) -
                 stdout=log,
                 stderr=log,
                 pass_fds=(writer,),
-                env={**os.environ, _READY_FD: str(writer), _LOG_FILE: str(path)},
+                env={**os.environ, _READY_FD: f"{os.getpid()}:{writer}", _LOG_FILE: str(path)},
                 start_new_session=True,
             )
         finally:
@@ -64,17 +66,28 @@ def _without_output(status: int, path: Path) -> str:
 
 def in_background() -> bool:
     """Whether `main` started this process, which did not report yet."""
-    return _READY_FD in os.environ
+    return _report_pipe() is not None
+
+
+def _report_pipe() -> int | None:
+    """Return the descriptor on which to report; None where the variable is not from `main` for us."""
+    parent, _, descriptor = os.environ.get(_READY_FD, "").partition(":")
+    return int(descriptor) if parent == str(os.getppid()) and descriptor.isdecimal() else None
 
 
 def log_path() -> Path | None:
     """Return the log to which `main` sent stdout and stderr of this process; None if it did not start it."""
     path = os.environ.pop(_LOG_FILE, "")
-    return Path(path) if path and in_background() else None
+    if not in_background():
+        os.environ.pop(_READY_FD, None)
+        return None
+    return Path(path) if path else None
 
 
 def report_ready(welcome: str) -> None:
     """Report to `main`, if this process was started by it, that it serves."""
-    if descriptor := os.environ.pop(_READY_FD, ""):
-        with os.fdopen(int(descriptor), "w") as ready:
+    descriptor = _report_pipe()
+    os.environ.pop(_READY_FD, None)
+    if descriptor is not None:
+        with os.fdopen(descriptor, "w") as ready:
             ready.write(welcome)
