@@ -103,6 +103,87 @@ def test_run_as_non_root_is_refused_only_when_the_agent_is_root(monkeypatch):
     assert planned(securityContext={"runAsNonRoot": True}).refusal is None
 
 
+BROKEN = {
+    "readOnlyRootFilesystem true": {"readOnlyRootFilesystem": True},
+    "allowPrivilegeEscalation false": {"allowPrivilegeEscalation": False},
+    "capabilities.drop ALL": {"capabilities": {"drop": ["ALL"]}},
+    "seccompProfile RuntimeDefault": {"seccompProfile": {"type": "RuntimeDefault"}},
+    "appArmorProfile Localhost": {"appArmorProfile": {"type": "Localhost", "localhostProfile": "x"}},
+    "seLinuxOptions": {"seLinuxOptions": {"level": "s0"}},
+}
+KEPT = {
+    "readOnlyRootFilesystem": False,
+    "allowPrivilegeEscalation": True,
+    "privileged": True,
+    "procMount": "Unmasked",
+    "capabilities": {"add": ["SYS_NICE"]},
+    "seccompProfile": {"type": "Unconfined"},
+    "appArmorProfile": {"type": "Unconfined"},
+    "runAsUser": 0,
+    "runAsGroup": 0,
+    "runAsNonRoot": False,
+}
+
+
+@pytest.fixture
+def as_root(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "getegid", lambda: 0)
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_restriction_that_does_not_hold_for_local_processes_is_refused_by_name(as_root, text):
+    found = planned({"securityContext": BROKEN[text]})
+    assert found.refusal.reason == "SecurityContextUnsupported"
+    assert f"container c: securityContext {text}: not enforced" in found.refusal.message
+
+
+def test_all_restrictions_that_do_not_hold_are_named_at_once(as_root):
+    context = {field: value for one in BROKEN.values() for field, value in one.items()}
+    assert planned({"securityContext": context}).refusal.message.startswith(
+        f"container c: securityContext {', '.join(BROKEN)}: not enforced for local processes"
+    )
+
+
+def test_restrictions_of_the_pod_hold_for_its_containers_unless_these_have_their_own(as_root):
+    profile = {"seccompProfile": {"type": "RuntimeDefault"}}
+    assert planned(securityContext=profile).refusal.reason == "SecurityContextUnsupported"
+    own = {"securityContext": {"seccompProfile": {"type": "Unconfined"}, "runAsNonRoot": False}}
+    assert planned(own, securityContext={**profile, "runAsNonRoot": True}).refusal is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "text"),
+    [
+        ({"runtimeClassName": "gvisor"}, "RuntimeClassUnsupported", "gvisor"),
+        ({"hostUsers": False}, "UserUnsupported", "hostUsers false"),
+        ({"securityContext": {"sysctls": [{"name": "a.b", "value": "1"}]}}, "SysctlsUnsupported", "a.b"),
+        ({"securityContext": {"runAsGroup": 2000}}, "UserUnsupported", "runAsGroup 2000"),
+    ],
+)
+def test_isolation_of_a_pod_that_local_processes_lack_is_refused(as_root, spec, reason, text):
+    found = planned(**spec)
+    assert found.refusal.reason == reason
+    assert text in found.refusal.message
+
+
+def test_what_local_processes_have_anyway_is_neither_refused_nor_a_warning(as_root):
+    host = {"hostPID": True, "hostIPC": True, "hostNetwork": True, "hostUsers": True}
+    found = planned({"securityContext": KEPT}, **host, shareProcessNamespace=True)
+    assert (found.refusal, found.warnings) == (None, ())
+
+
+def test_permissions_without_effect_are_one_warning(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    own = {"privileged": True, "capabilities": {"add": ["SYS_NICE"], "drop": ["ALL"]}}
+    (warning,) = planned(
+        {"securityContext": own}, securityContext={"fsGroup": 2000, "supplementalGroups": [3000]}
+    ).warnings
+    assert warning.reason == "SecurityContextIgnored"
+    fields = "supplementalGroups, fsGroup, privileged, capabilities.add SYS_NICE"
+    assert warning.message.startswith(f"securityContext {fields} ignored")
+
+
 def test_the_service_account_mount_is_accepted():
     mount = {"name": "kube-api-access", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
     assert planned({"volumeMounts": [mount]}).refusal is None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ import yaml
 from corelane.app.settings_file import SettingsError
 from corelane.app.up import options
 from corelane.app.up.cluster import Cluster
-from corelane.app.up.datadir import DataDir, DataDirError
+from corelane.app.up.datadir import Access, DataDir, DataDirError
 from corelane.app.up.options import UpOptions
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
@@ -96,33 +99,83 @@ def test_a_port_in_use_is_an_error_with_a_remedy(tmp_path: Path) -> None:
             asyncio.run(cluster.start())
 
 
-def test_an_unreadable_kubeconfig_is_an_error_of_one_line(tmp_path: Path) -> None:
-    (tmp_path / "kubeconfig").write_text("{\n")
-    directory = DataDir(tmp_path)
-    with pytest.raises(DataDirError, match="not a kubeconfig that corelane wrote") as refused:
-        directory.access()
-    directory.close()
-    assert "\n" not in str(refused.value)
-    assert str(tmp_path / "kubeconfig") in str(refused.value)
-
-
 TOKEN = "t" * 20
+URL = "https://127.0.0.1:6443"
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[DataDir]:
+    directory = DataDir(path)
+    try:
+        yield directory
+    finally:
+        directory.close()
 
 
 @pytest.mark.parametrize(
-    ("server", "token"),
+    ("content", "why"),
     [
-        ("https://127.0.0.1:99999", TOKEN),
-        ("https://127.0.0.1:-5", TOKEN),
-        ("https://example.com:443", TOKEN),
-        (6443, TOKEN),
-        ("https://127.0.0.1:6443", None),
-        ("https://127.0.0.1:6443", ""),
-        ("https://127.0.0.1:6443", "short"),
+        (b"{\n", "not YAML"),
+        (b"\xff\xfe\x00", "not YAML"),
+        (b"- a\n", "not a YAML mapping"),
+        (b"clusters: [a]\n", "clusters: not a list of named entries"),
+        (b"users: [{name: corelane, user: x}]\n", "users: not a list of named entries"),
     ],
 )
-def test_address_and_token_that_corelane_did_not_write_are_refused(
-    tmp_path: Path, server: object, token: object
+def test_a_file_that_is_no_kubeconfig_is_kept_under_another_name(
+    tmp_path: Path, content: bytes, why: str
+) -> None:
+    (tmp_path / "kubeconfig").write_bytes(content)
+    (tmp_path / "kubeconfig.damaged-1").write_bytes(b"of an earlier start")
+    with opened(tmp_path) as directory:
+        access = directory.access()
+        directory.write_kubeconfig(URL, access.token, b"")
+        (line,) = directory.notes
+        assert line.startswith(f"{tmp_path / 'kubeconfig'}: {why}")
+        assert "kubeconfig.damaged-2" in line
+    assert (tmp_path / "kubeconfig.damaged-2").read_bytes() == content
+    assert yaml.safe_load((tmp_path / "kubeconfig").read_text())["current-context"] == "corelane"
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "pipe", "directory"])
+def test_what_is_no_file_in_place_of_the_kubeconfig_is_neither_followed_nor_written(
+    tmp_path: Path, kind: str
+) -> None:
+    other, place = tmp_path / "other", tmp_path / "data" / "kubeconfig"
+    place.parent.mkdir()
+    other.write_text("precious")
+    match kind:
+        case "link":
+            place.symlink_to(other)
+        case "dangling":
+            place.symlink_to(tmp_path / "nowhere")
+        case "pipe":
+            os.mkfifo(place)
+        case "directory":
+            place.mkdir()
+    with opened(place.parent) as directory:
+        directory.write_kubeconfig(URL, directory.access().token, b"")
+        assert len(directory.notes) == 1
+    assert other.read_text() == "precious"
+    assert not (tmp_path / "nowhere").exists()
+    assert place.is_file()
+    assert not place.is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("server", "token", "port"),
+    [
+        ("https://127.0.0.1:99999", TOKEN, 0),
+        ("https://127.0.0.1:-5", TOKEN, 0),
+        ("https://example.com:443", TOKEN, 0),
+        (6443, TOKEN, 0),
+        (URL, None, 6443),
+        (URL, "", 6443),
+        (URL, "short", 6443),
+    ],
+)
+def test_address_and_token_that_corelane_did_not_write_are_renewed(
+    tmp_path: Path, server: object, token: object, port: int
 ) -> None:
     """A token that is empty, or the text None, would be an administrator's."""
     config = {
@@ -130,21 +183,44 @@ def test_address_and_token_that_corelane_did_not_write_are_refused(
         "users": [{"name": "corelane", "user": {"token": token}}],
     }
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
-    directory = DataDir(tmp_path)
-    with pytest.raises(DataDirError, match="no cluster corelane at https://"):
-        directory.access()
-    directory.close()
+    with opened(tmp_path) as directory:
+        access = directory.access()
+        assert access.port == port
+        assert len(access.token) >= 20
+        assert (access.token == TOKEN) == (token == TOKEN) == (not directory.notes)
+        directory.write_kubeconfig("https://127.0.0.1:7", access.token, b"")
+        assert directory.access() == Access(7, access.token)
 
 
-def test_kubeconfig_to_which_kubectl_added_other_clusters_is_read(tmp_path: Path) -> None:
-    directory = DataDir(tmp_path)
-    directory.write_kubeconfig("https://127.0.0.1:6443", TOKEN, b"")
-    config = yaml.safe_load(directory.kubeconfig.read_text())
-    config["clusters"].insert(0, {"name": "a", "cluster": {"server": "https://a.example:443"}})
-    config["users"].insert(0, {"name": "a", "user": {}})
-    directory.kubeconfig.write_text(yaml.safe_dump(config))
-    assert (directory.access().port, directory.access().token) == (6443, TOKEN)
-    directory.close()
+def test_changes_of_the_kubeconfig_by_its_user_stay(tmp_path: Path) -> None:
+    with opened(tmp_path) as directory:
+        directory.write_kubeconfig(URL, TOKEN, b"old")
+        config = yaml.safe_load(directory.kubeconfig.read_text())
+        config["clusters"].insert(0, {"name": "a", "cluster": {"server": "https://a.example:443"}})
+        config["clusters"][1]["cluster"]["tls-server-name"] = "localhost"
+        config["users"].insert(0, {"name": "a", "user": {}})
+        config["contexts"][0]["context"]["namespace"] = "prod"
+        config["contexts"].append({"name": "b", "context": {"cluster": "a", "user": "a"}})
+        config |= {"current-context": "b", "preferences": {"colors": True}}
+        directory.kubeconfig.write_text(yaml.safe_dump(config))
+        directory.kubeconfig.chmod(0o644)
+        assert directory.access() == Access(6443, TOKEN)
+        directory.write_kubeconfig("https://127.0.0.1:7000", TOKEN, b"new")
+        config["clusters"][1]["cluster"] |= {
+            "server": "https://127.0.0.1:7000",
+            "certificate-authority-data": "bmV3",
+        }
+        assert yaml.safe_load(directory.kubeconfig.read_text()) == config
+        assert directory.kubeconfig.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_kubeconfig_that_is_up_to_date_is_not_written(tmp_path: Path) -> None:
+    with opened(tmp_path) as directory:
+        directory.write_kubeconfig(URL, TOKEN, b"")
+        directory.kubeconfig.write_text(directory.kubeconfig.read_text() + "# my comment\n")
+        directory.write_kubeconfig(URL, TOKEN, b"")
+        assert directory.kubeconfig.read_text().endswith("# my comment\n")
+        assert directory.notes == []
 
 
 @pytest.mark.parametrize("text", ["0-1", "0,1", "0-7"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import ssl
 import subprocess
@@ -11,6 +12,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509 import load_pem_x509_certificates
 
 from corelane.app.settings_file import SettingsError
 from corelane.app.up import certificates, tls
@@ -75,7 +83,8 @@ def test_certificates_are_kept_until_thirty_days_before_their_end(tmp_path: Path
     later = NOW + timedelta(days=3650 - 29)
     tls.server_context(tmp_path, later)
     assert all(old != new for old, new in zip(before, texts(tmp_path), strict=True))
-    assert tls._good(tmp_path / "ca.crt", later + timedelta(days=3600))
+    (ca,) = load_pem_x509_certificates((tmp_path / "ca.crt").read_bytes())
+    assert ca.not_valid_after_utc > later + timedelta(days=3600)
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "server.pem"])
@@ -90,6 +99,54 @@ def test_missing_and_damaged_files_are_made_again(
     if content is not None:
         path.write_bytes(whole[: len(whole) // 2] if isinstance(content, str) else content)
     handshake(*tls.server_context(tmp_path, NOW), "localhost")
+
+
+def test_first_certificates_are_made_without_a_line(tmp_path: Path) -> None:
+    lines: list[str] = []
+    tls.server_context(tmp_path, NOW, lines.append)
+    tls.server_context(tmp_path, NOW, lines.append)
+    assert lines == []
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "cause"),
+    [
+        (["ca.crt"], r"server\.pem: not accepted by clients that trust .*/ca\.crt"),
+        (["server.pem"], r"server\.pem: not accepted by clients that trust .*/ca\.crt"),
+        (["key"], r"server\.pem: key values mismatch"),
+        (["ca.crt", "server.pem", "future"], r"ca\.crt: not valid before .* 2031 GMT, now is"),
+        (["ca.crt", "server.pem", "past"], r"ca\.crt: not valid after "),
+        (["encrypted"], r"server\.pem: "),
+        (["pipe"], "not a file"),
+    ],
+)
+def test_files_of_another_pair_or_another_time_are_made_again_and_the_cause_is_said(
+    tmp_path: Path, spoilt: list[str], cause: str
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    tls.server_context(tmp_path, NOW)
+    when = {"future": datetime(2031, 1, 1, 1, tzinfo=UTC), "past": NOW - timedelta(days=3651)}
+    certificates.make(other / "ca.crt", other / "server.pem", when.get(spoilt[-1], NOW))
+    key, found, rest = (tmp_path / "server.pem").read_text().partition("-----BEGIN CERTIFICATE-----")
+    for name in {"ca.crt", "server.pem"}.intersection(spoilt):
+        (tmp_path / name).write_bytes((other / name).read_bytes())
+    if spoilt == ["key"]:
+        foreign = (other / "server.pem").read_text().partition("-----BEGIN CERTIFICATE-----")[0]
+        (tmp_path / "server.pem").write_text(foreign + found + rest)
+    if spoilt == ["encrypted"]:
+        secret = load_pem_private_key(key.encode(), None).private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x")
+        )
+        (tmp_path / "server.pem").write_text(secret.decode() + found + rest)
+    if spoilt == ["pipe"]:
+        (tmp_path / "ca.crt").unlink()
+        os.mkfifo(tmp_path / "ca.crt")
+    lines: list[str] = []
+    handshake(*tls.server_context(tmp_path, NOW, lines.append), "127.0.0.1")
+    assert len(lines) == 1
+    assert re.search(cause, lines[0])
+    assert "clients with a copy of the old one fail" in lines[0]
 
 
 def test_a_process_without_the_library_has_certificates_made_apart(tmp_path: Path) -> None:

@@ -287,7 +287,8 @@ class KubeletWorld:
         kept = {key: entry.cpus for key, entry in ledger.entries.items() if entry.exclusive}
         for key, cpus in self.promised.items():
             assert kept.get(key) == cpus, f"{key} had {cpus}, and now {kept.get(key)}"
-        self.promised |= {key: cpus for key, cpus in kept.items() if key[0] in self.pods and not self.pods[key[0]].ended}
+        going_on = {uid for uid, pod in self.pods.items() if not pod.ended}
+        self.promised |= {key: cpus for key, cpus in kept.items() if key[0] in going_on}
 
     def pin(self, order: Pin, fails: bool) -> None:
         """Carry an order out; one that fails may have been carried out all the same."""

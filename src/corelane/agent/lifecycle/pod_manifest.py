@@ -6,7 +6,6 @@ without is a warning.
 
 # ruff: noqa: D101 - the API reference documents its own structs
 
-import os
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
@@ -15,6 +14,7 @@ from msgspec import field
 from msgspec.structs import replace
 
 from corelane.agent.allocation.pods import StatusReason
+from corelane.agent.lifecycle import pod_security
 from corelane.agent.lifecycle.records import (
     ConditionTransition,
     ContainerExit,
@@ -53,13 +53,6 @@ class VolumeMount(Wire, frozen=True):
     mount_path: str = ""
 
 
-class SecurityContext(Wire, frozen=True):
-    """Security context of a container or of a whole pod."""
-
-    run_as_user: int | None = None
-    run_as_non_root: bool = False
-
-
 class RunContainer(Container, frozen=True):
     env_from: tuple[EnvFromSource, ...] = ()
     volume_mounts: tuple[VolumeMount, ...] = ()
@@ -68,15 +61,17 @@ class RunContainer(Container, frozen=True):
     readiness_probe: Tree | None = None
     startup_probe: Tree | None = None
     lifecycle: Tree | None = None
-    security_context: SecurityContext | None = None
+    security_context: Tree | None = None
 
 
 class RunSpec(PodSpec, frozen=True):
     containers: tuple[RunContainer, ...] = ()
     init_containers: tuple[RunContainer, ...] = ()
     ephemeral_containers: tuple[Tree, ...] = ()
-    security_context: SecurityContext | None = None
+    security_context: Tree | None = None
     service_account_name: str = ""
+    runtime_class_name: str | None = None
+    host_users: bool | None = None
 
 
 class RunPod(Pod, frozen=True):
@@ -228,6 +223,8 @@ def _refusals(pod: RunPod) -> Iterator[StatusReason]:
             "ResourceClaimsUnsupported",
             "spec.resourceClaims is not supported: corelane does not allocate devices by claim",
         )
+    spec = pod.spec
+    yield from pod_security.pod_refusals(spec.runtime_class_name, spec.host_users, spec.security_context)
     for container, _ in _containers(pod):
         yield from _refusals_of(pod, container)
 
@@ -258,28 +255,7 @@ def _refusals_of(pod: RunPod, container: RunContainer) -> Iterator[StatusReason]
             "SecretsUnsupported",
             f"{subject}: environment variables from secrets are not supported; use a config map",
         )
-    yield from _user_refusals(subject, container.security_context, pod.spec.security_context)
-
-
-def _user_refusals(
-    subject: str, own: SecurityContext | None, pods: SecurityContext | None
-) -> Iterator[StatusReason]:
-    """Yield a refusal for another user than the agent's, as which local processes run."""
-    contexts = [context for context in (own, pods) if context]
-    agent_user = os.geteuid()
-    users = (context.run_as_user for context in contexts if context.run_as_user is not None)
-    user = next(users, agent_user)
-    if user != agent_user:
-        yield StatusReason(
-            "UserUnsupported",
-            f"{subject}: runAsUser {user} is not supported; "
-            f"local processes run as the agent's user {agent_user}",
-        )
-    elif agent_user == 0 and any(context.run_as_non_root for context in contexts):
-        yield StatusReason(
-            "UserUnsupported",
-            f"{subject}: runAsNonRoot is set, but the agent and its local processes run as root",
-        )
+    yield from pod_security.refusals(subject, container.security_context, pod.spec.security_context)
 
 
 def _warnings(pod: RunPod, request: PodRequest, *, limits_memory: bool) -> Iterator[StatusReason]:
@@ -300,6 +276,13 @@ def _warnings(pod: RunPod, request: PodRequest, *, limits_memory: bool) -> Itera
         yield StatusReason(
             "MemoryLimitsIgnored",
             f"memory limits are not enforced on this node; its annotation {keys.NOTICE} has the reason",
+        )
+    contexts = [container.security_context for container in containers]
+    own = pod.spec.security_context
+    if fields := {field: None for one in contexts for field in pod_security.without_effect(one, own)}:
+        yield StatusReason(
+            "SecurityContextIgnored",
+            f"securityContext {', '.join(fields)} ignored: local processes have the agent's user and groups",
         )
     if pod.spec.ephemeral_containers:
         yield StatusReason("EphemeralContainersIgnored", "ephemeral containers are ignored")

@@ -146,7 +146,8 @@ class Cluster:
             self._restore(self.options.restore_backup)
         now = datetime.datetime.now(datetime.UTC)
         port = access.port if self.options.port is None else self.options.port
-        context, authority = await asyncio.to_thread(tls.server_context, self.directory.root, now)
+        root = self.directory.root
+        context, authority = await asyncio.to_thread(tls.server_context, root, now, self.notes.append)
         self._server = APIServer(
             data_dir=self.directory.root,
             tokens={access.token: _ADMIN},
@@ -167,6 +168,7 @@ class Cluster:
             self.notes.append(_started_empty(self._server.kept_backup))
         self.url = self._server.url
         self.directory.write_kubeconfig(self.url, access.token, authority)
+        self.notes += self.directory.notes
 
     def _restore(self, backup: Path) -> None:
         path = self.directory.root / FILE_NAME

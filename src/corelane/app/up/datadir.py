@@ -12,14 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import fcntl
 import os
 import re
 import secrets
+import stat
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 
@@ -31,6 +35,9 @@ _ADDRESS = re.compile(r"https://127\.0\.0\.1:([0-9]{1,5})")
 _ENTRY = "corelane"
 _LAST_PORT = 65535
 _SHORTEST_TOKEN = 16
+
+Config: TypeAlias = dict[str, Any]
+"""A kubeconfig, as read from YAML."""
 
 
 class DataDirError(Exception):
@@ -76,20 +83,49 @@ class Access:
     token: str
 
 
-def _access(config: Any) -> Access:
-    """Raises KeyError, TypeError, ValueError or StopIteration for a configuration that `up` did not write."""
-    cluster, user = (_named(config[kind]) for kind in ("clusters", "users"))
-    address, token = _ADDRESS.fullmatch(cluster["cluster"]["server"]), user["user"]["token"]
-    if address is None or int(address[1]) > _LAST_PORT or not isinstance(token, str):
-        raise ValueError
-    if len(token) < _SHORTEST_TOKEN:  # an empty one would be that of an administrator
-        raise ValueError
-    return Access(int(address[1]), token)
+def _access(config: Config) -> Access:
+    """Return what our entries say; no port and a new token where they are missing or invalid."""
+    address = _ADDRESS.fullmatch(str(_inner(config, "clusters").get("server")))
+    port = int(address[1]) if address and int(address[1]) <= _LAST_PORT else 0
+    token = _inner(config, "users").get("token")
+    if not isinstance(token, str) or len(token) < _SHORTEST_TOKEN:  # an empty one would be an administrator's
+        token = secrets.token_urlsafe(32)
+    return Access(port, token)
 
 
-def _named(entries: Any) -> Any:
-    """Return the entry that `up` wrote; kubectl may have added others, in the order of their names."""
-    return next(entry for entry in entries if entry["name"] == _ENTRY)
+def _inner(config: Config, kind: str) -> dict[str, Any]:
+    """Return the content of our entry of a kind, empty where it has none; kubectl may have added others."""
+    for entry in config.get(kind) or []:
+        if entry.get("name") == _ENTRY:
+            return dict(entry.get(kind[:-1]) or {})
+    return {}
+
+
+def _renewed(config: Config, kind: str, values: Mapping[str, Any]) -> list[Config]:
+    """Return the entries of a kind with these values in ours, and everything else as it is."""
+    ours = {"name": _ENTRY, kind[:-1]: {**_inner(config, kind), **values}}
+    entries = list(config.get(kind) or [])
+    places = [place for place, entry in enumerate(entries) if entry.get("name") == _ENTRY]
+    for place in places[:1]:
+        entries[place] = {**entries[place], **ours}
+    return entries if places else [*entries, ours]
+
+
+def _parsed(data: bytes) -> Config:
+    """Raises YAMLError, UnicodeDecodeError, RecursionError, ValueError for what is no kubeconfig."""
+    config = yaml.safe_load(data)
+    config = {} if config is None else config
+    if not isinstance(config, dict):
+        raise ValueError("not a YAML mapping")
+    for kind in ("clusters", "users", "contexts"):
+        entries = config.get(kind) or []
+        if not isinstance(entries, list) or not all(map(_is_entry(kind[:-1]), entries)):
+            raise ValueError(f"{kind}: not a list of named entries")
+    return config
+
+
+def _is_entry(inner: str) -> Callable[[Any], bool]:
+    return lambda entry: isinstance(entry, dict) and isinstance(entry.get(inner) or {}, dict)
 
 
 class DataDir:
@@ -97,6 +133,8 @@ class DataDir:
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
+        self.notes: list[str] = []
+        """What was found and changed in the directory, a sentence each."""
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = (self.root / "lock").open("a+")
@@ -171,35 +209,63 @@ class DataDir:
 
     def access(self) -> Access:
         """Return the port and token of the last start, so that copies of the kubeconfig stay valid."""
+        config = self._config()
+        access = _access(config)
+        if config and access.token != _inner(config, "users").get("token"):
+            self.notes.append(f"{self.kubeconfig}: no valid token of user {_ENTRY}: a new one was created")
+        return access
+
+    def _config(self) -> Config:
+        """Return the kubeconfig; one that is not readable as such is renamed, and then it is empty."""
+        path = self.kubeconfig
         try:
-            return _access(yaml.safe_load(self.kubeconfig.read_bytes()))
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:
-            return Access(0, secrets.token_urlsafe(32))
+            return {}
         except OSError as error:
-            why = error.strerror or str(error)
-        except (yaml.YAMLError, UnicodeDecodeError):
-            why = "not YAML"
-        except (KeyError, TypeError, ValueError, StopIteration):
-            why = "no cluster corelane at https://127.0.0.1:PORT, or no user corelane with a token"
-        raise DataDirError(
-            f"{self.kubeconfig}: not a kubeconfig that corelane wrote ({why}); "
-            "remove it: a new one is created"
-        )
+            if error.errno not in (errno.ELOOP, errno.ENXIO):
+                raise DataDirError(f"{path}: {error.strerror}") from error
+            return self._keep_aside("a symbolic link or socket")
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                return self._keep_aside("not a file")
+            return _parsed(files.read_all(fd))
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+            return self._keep_aside("not YAML")
+        except ValueError as error:
+            return self._keep_aside(str(error))
+        finally:
+            os.close(fd)
+
+    def _keep_aside(self, why: str) -> Config:
+        """Rename what is in place of the kubeconfig. Raises DataDirError."""
+        path = self.kubeconfig
+        names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
+        backup = next(name for name in names if not os.path.lexists(name))
+        try:
+            path.rename(backup)
+        except OSError as error:
+            raise DataDirError(f"{path}: {why}, and cannot be renamed: {error.strerror}") from error
+        self.notes.append(f"{path}: {why}: renamed to {backup}, a new one with a new token was created")
+        return {}
 
     def write_kubeconfig(self, url: str, token: str, authority: bytes) -> None:
-        """Write the kubeconfig with mode 0600; `authority` is the PEM certificate that signs the server's."""
+        """Bring our entries of the kubeconfig up to date; what users changed beside them stays.
+
+        The file has mode 0600. `authority` is the PEM certificate that signs the server's.
+        """
+        before = self._config()
+        context = {"namespace": "default", **_inner(before, "contexts"), "cluster": _ENTRY, "user": _ENTRY}
         cluster = {"server": url, "certificate-authority-data": base64.b64encode(authority).decode()}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": _ENTRY, "cluster": cluster}],
-            "users": [{"name": _ENTRY, "user": {"token": token}}],
-            "contexts": [
-                {
-                    "name": "corelane",
-                    "context": {"cluster": "corelane", "user": "corelane", "namespace": "default"},
-                }
-            ],
-            "current-context": "corelane",
+            **before,
+            "clusters": _renewed(before, "clusters", cluster),
+            "users": _renewed(before, "users", {"token": token}),
+            "contexts": _renewed(before, "contexts", context),
+            "current-context": before.get("current-context", _ENTRY),
         }
-        files.write_atomic(self.kubeconfig, yaml.safe_dump(config, sort_keys=False).encode(), mode=0o600)
+        if config != before or stat.S_IMODE(self.kubeconfig.stat().st_mode) != 0o600:
+            text = yaml.safe_dump(config, sort_keys=False)
+            files.write_atomic(self.kubeconfig, text.encode(), mode=0o600)

@@ -23,7 +23,8 @@ def main(arguments: Sequence[str], data_dir: Path, say: Callable[[str], None]) -
     """Start `corelane` with these arguments in a session of its own; return 0 once it serves.
 
     That process has the same options, from arguments and environment, and is `in_background`: there,
-    --detach has no effect. If it ends before, print what it printed, and return its exit status. Raises OSError.
+    --detach has no effect. If it ends before, print what it printed, and return its exit status.
+    Raises OSError.
     """
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = (data_dir / LOG_NAME).resolve()

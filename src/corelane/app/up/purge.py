@@ -12,7 +12,7 @@ from typing import Final
 from corelane.app.up.detach import LOG_NAME
 
 _OWN_FILES: Final = re.compile(
-    r"lock|kubeconfig|scheduler\.json|server\.pem|ca\.crt|apiserver\.(lock|db.*)|\.(kubeconfig|apiserver"
+    r"lock|kubeconfig(\.damaged-\d+)?|scheduler\.json|server\.pem|ca\.crt|apiserver\.(lock|db.*)|\.(kubeconfig|apiserver"
     r"|scheduler|server|ca)\..*\.tmp|" + re.escape(LOG_NAME) + r"(\.1)?"
 )
 """Names of the files of a data directory; only those that `_MARKS` has are names that others hardly use."""
