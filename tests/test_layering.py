@@ -84,7 +84,7 @@ SHARED_BELOW = {"placement": "", "node": "admission __init__", "apiserver": "ser
 
 STDLIB_ONLY = {"cpuset", "quantity", "reasons", "kernel", "machine", "workload", "placement", "node"}
 _METRICS = ("prometheus.py", "scheduler/daemon/", "apiserver/http/metrics.py")
-THIRD_PARTY_ONLY_IN = {"grpc": ("runtime/",), "numpy": ("scheduler/",), "prometheus_client": _METRICS}
+THIRD_PARTY_ONLY_IN = {"h2": ("runtime/",), "numpy": ("scheduler/",), "prometheus_client": _METRICS}
 
 
 def module(path: Path) -> str:

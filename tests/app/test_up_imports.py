@@ -29,7 +29,7 @@ def loaded() -> set[str]:
         "cryptography",  # 10 MB, for certificates that are made once
         "rich",  # 3 MB with pygments, for tables and colours of other commands
         "pygments",
-        "grpc",
+        "h2",
         "google.protobuf",
         "numpy.ma",  # 1 MB
         "importlib.metadata",  # 1 MB with zipfile

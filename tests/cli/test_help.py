@@ -11,7 +11,7 @@ from corelane.cli import main
 
 HEAVY = (
     "numpy",
-    "grpc",
+    "h2",
     "aiohttp",
     "rich",
     "msgspec",

@@ -7,7 +7,6 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 
-import grpc
 import pytest
 
 from corelane.runtime.cri import client as cri
@@ -111,7 +110,7 @@ def test_resources_come_from_the_status_or_from_the_specification(path, answer, 
 
 def test_a_container_that_is_gone_has_no_resources(path):
     def gone(_request, context):
-        context.abort(grpc.StatusCode.NOT_FOUND, "container not found")
+        context.abort("NOT_FOUND", "container not found")
 
     with fake_cri.serving(path, {"ContainerStatus": gone}) as endpoint:
         assert request(endpoint, "resources", resources=["c1"]) == [None]
@@ -163,7 +162,7 @@ def test_details_hold_times_in_seconds_and_the_place_of_the_cgroup(path):
 )
 def test_the_code_of_a_failure_is_kept(path, code):
     def refuse(_request, context):
-        context.abort(getattr(grpc.StatusCode, code), "refused")
+        context.abort(code, "refused")
 
     answers = {"UpdateContainerResources": refuse}
     with fake_cri.serving(path, answers) as endpoint, pytest.raises(CRIError) as error:
@@ -312,7 +311,7 @@ def test_a_server_without_the_cri_is_told_apart(path):
 
 def test_a_refusal_is_told_in_the_runtimes_words(path):
     def refuse(_request, context):
-        context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not yet\nready")
+        context.abort("FAILED_PRECONDITION", "not yet\nready")
 
     with fake_cri.serving(path, {"ListContainers": refuse}) as endpoint:
         assert "ListContainers: FAILED_PRECONDITION: not yet ready" in said(endpoint, "containers")

@@ -5,7 +5,6 @@ import threading
 import time
 from contextlib import asynccontextmanager
 
-import grpc
 import pytest
 
 from corelane.cpuset import CPUSet
@@ -197,7 +196,7 @@ def test_a_container_whose_status_is_refused_hides_no_other_one(node):
 
     def refusing(request, context):
         if A.encode() in request:
-            context.abort(grpc.StatusCode.UNKNOWN, "failed to load its specification")
+            context.abort("UNKNOWN", "failed to load its specification")
         return status(request, context)
 
     node.status = refusing

@@ -4,7 +4,6 @@ import asyncio
 import threading
 from pathlib import Path
 
-import grpc
 import pytest
 
 from corelane.cpuset import CPUSet
@@ -12,6 +11,7 @@ from corelane.kernel.container_paths import CgroupView
 from corelane.runtime.base import ResourceUpdate
 from corelane.runtime.cri.runtime import CRIRuntime
 from support import fake_cri
+from support.grpc_server import Context
 
 GROUP = "kubepods/pod1/c1"
 INFO = f'{{"runtimeSpec": {{"linux": {{"cgroupsPath": "/{GROUP}"}}}}}}'
@@ -35,11 +35,11 @@ class SlowRuntime:
     def __init__(self, *, fails: bool) -> None:
         self.begun, self.release, self.fails = threading.Event(), threading.Event(), fails
 
-    def update(self, _: bytes, context: grpc.ServicerContext) -> bytes:
+    def update(self, _: bytes, context: Context) -> bytes:
         self.begun.set()
         assert self.release.wait(50)
         if self.fails:
-            context.abort(grpc.StatusCode.UNAVAILABLE, "the runtime ends")
+            context.abort("UNAVAILABLE", "the runtime ends")
         return b""
 
     @property

@@ -13,7 +13,7 @@ import sys
 import traceback
 from functools import partial
 
-import grpc
+import h2
 
 from corelane.agent import node_agent, nri_handlers
 from corelane.app.agent import command
@@ -21,7 +21,7 @@ from corelane.cli import main
 from corelane.runtime.nri import connection
 
 SLOWER = 30
-LOADED = (grpc, command)
+LOADED = (h2, command)
 """Loaded by their first users otherwise."""
 
 

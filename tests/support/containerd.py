@@ -117,7 +117,6 @@ class Containerd(CRIPods):
     def wait_ready(self, seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            self.reconnect()
             with suppress(Exception):
                 self.call("Version", {1: "v1"}, seconds=5)
                 return

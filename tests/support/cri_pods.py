@@ -5,12 +5,13 @@ Fields are those of `runtime.v1` (api.proto).
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from support.busybox_image import IMAGE, SLEEP
+from support.grpc_server import Client
 from support.protobuf import decode, encode, strings
 
 NODE_NETWORK = {1: {1: 2}}  # namespace_options: network of the node
@@ -42,22 +43,15 @@ class CRIPods:
     def __init__(self, socket: Path, parent: str) -> None:
         self.socket, self.parent = socket, parent
         self.pods: list[Pod] = []
-        self._channel = _channel(socket)
+        self._client = Client(socket)
 
     @property
     def endpoint(self) -> str:
         return f"unix://{self.socket}"
 
     def call(self, method: str, fields: dict, service: str = RUNTIME, seconds: float = 60) -> dict[int, list]:
-        """The answer's fields; raises grpc.RpcError."""
-        return decode(self._channel.unary_unary(f"/{service}/{method}")(encode(fields), timeout=seconds))
-
-    def events(self, seconds: float) -> Iterator[tuple[str, int]]:
-        """Container ids and types (0 created, 1 started, 2 stopped, 3 deleted) of GetContainerEvents."""
-        stream = self._channel.unary_stream(f"/{RUNTIME}/GetContainerEvents")(b"", timeout=seconds)
-        for message in stream:
-            fields = decode(message)
-            yield _text(fields, 1), fields.get(2, [0])[0]
+        """The answer's fields; raises GRPCError."""
+        return decode(self._client.call(f"/{service}/{method}", encode(fields), seconds))
 
     def run_pod(
         self,
@@ -169,12 +163,7 @@ class CRIPods:
         return process_cgroup(self.pid(container), controller)
 
     def disconnect(self) -> None:
-        self._channel.close()
-
-    def reconnect(self) -> None:
-        """A new connection: an old one waits before it tries again."""
-        self._channel.close()
-        self._channel = _channel(self.socket)
+        self._client.close()
 
 
 def process_cgroup(pid: int, controller: str = "cpuset", top: Path = Path("/sys/fs/cgroup")) -> Path:
@@ -184,15 +173,6 @@ def process_cgroup(pid: int, controller: str = "cpuset", top: Path = Path("/sys/
         if controller in controllers.split(","):
             return top / controllers / path.lstrip("/")
     return top / next(path for number, _, path in lines if number == "0").lstrip("/")
-
-
-def _channel(socket: Path):
-    import grpc
-
-    return grpc.insecure_channel(
-        f"unix://{socket}",
-        options=[("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1)],
-    )
 
 
 def _text(fields: dict[int, list], number: int) -> str:

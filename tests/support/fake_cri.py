@@ -4,13 +4,12 @@ An answer is a message, a function that makes one, or a `Stream` of messages.
 """
 
 from collections.abc import Callable, Iterator
-from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
-
+from support import grpc_server
+from support.grpc_server import Context
 from support.protobuf import encode, strings
 
 
@@ -18,10 +17,10 @@ from support.protobuf import encode, strings
 class Stream:
     """Messages in the order in which an iterator yields them; `make` is called for each listener."""
 
-    make: Callable[[bytes, grpc.ServicerContext], Iterator[dict]]
+    make: Callable[[bytes, Context], Iterator[dict]]
 
 
-Answer = dict | Stream | Callable[[bytes, grpc.ServicerContext], bytes]
+Answer = dict | Stream | Callable[[bytes, Context], bytes]
 SERVICES = ("runtime.v1.RuntimeService", "containerd.services.events.v1.Events")
 RUNTIME = {1: "0.1.0", 2: "fake", 3: "1.0", 4: "v1"}
 
@@ -29,34 +28,16 @@ RUNTIME = {1: "0.1.0", 2: "fake", 3: "1.0", 4: "v1"}
 @contextmanager
 def serving(path: Path, answers: dict[str, Answer]) -> Iterator[str]:
     """The endpoint of a runtime; methods that `answers` does not name are unimplemented."""
-    server = grpc.server(
-        futures.ThreadPoolExecutor(16),
-        options=[("grpc.max_send_message_length", -1), ("grpc.so_reuseport", 0)],
-    )
-    server.add_generic_rpc_handlers((_Handler({"Version": RUNTIME, **answers}),))
-    assert server.add_insecure_port(f"unix://{path}")
-    server.start()
-    try:
+    methods = {method: _respond(answer) for method, answer in {"Version": RUNTIME, **answers}.items()}
+    paths = {f"{service}/{method}": respond for service in SERVICES for method, respond in methods.items()}
+    with grpc_server.serving(path, paths):
         yield f"unix://{path}"
-    finally:
-        server.stop(0).wait()
 
 
-class _Handler(grpc.GenericRpcHandler):
-    def __init__(self, answers: dict[str, Answer]) -> None:
-        self.answers = answers
-
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        service, _, method = details.method.lstrip("/").partition("/")
-        answer = self.answers.get(method)
-        if service not in SERVICES or answer is None:
-            return None
-        if isinstance(answer, Stream):
-            return grpc.unary_stream_rpc_method_handler(
-                lambda request, context: map(encode, answer.make(request, context))
-            )
-        respond = answer if callable(answer) else lambda _request, _context: encode(answer)
-        return grpc.unary_unary_rpc_method_handler(respond)
+def _respond(answer: Answer) -> grpc_server.Answer:
+    if isinstance(answer, Stream):
+        return lambda request, context: map(encode, answer.make(request, context))
+    return answer if callable(answer) else lambda _request, _context: encode(answer)
 
 
 def sandbox(ident: str, uid: str, name: str, *, ready: bool = True, labels: bool = True) -> dict:

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import grpc
-
 from corelane.kernel.container_paths import CgroupView
 from support import fake_cri
 from support.cgroup2_fake import FakeV2
+from support.grpc_server import Context
 from support.protobuf import decode, encode, strings
 
 CREATED, RUNNING, EXITED = range(3)
@@ -108,7 +107,7 @@ class FakeNode:
             while method in self.hung and context.is_active():
                 time.sleep(0.01)
             if code := self.refusals.get(method):
-                context.abort(getattr(grpc.StatusCode, code), "refused by the test")
+                context.abort(code, "refused by the test")
             return answer(request, context) if callable(answer) else encode(answer)
 
         return respond
@@ -123,22 +122,22 @@ class FakeNode:
         fields = {1: ident, 2: f"s-{container['pod']}", 3: {1: container["name"]}, 6: container["state"]}
         return fields | {8: self._labels(container)}
 
-    def status(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+    def status(self, request: bytes, context: Context) -> bytes:
         ident = decode(request)[1][0].decode()
         container = self.containers.get(ident)
         if container is None:
-            context.abort(grpc.StatusCode.NOT_FOUND, "not found")
+            context.abort("NOT_FOUND", "not found")
         status = {1: ident, 2: {1: container["name"]}, 3: container["state"], 5: 1_000_000_000}
         linux = {"cgroupsPath": f"/{self.group(ident)}", "resources": {"cpu": self.record(ident)}}
         info = {"pid": PID, "sandboxID": f"s-{container['pod']}", "runtimeSpec": {"linux": linux}}
         status |= {7: 3, 12: self._labels(container)}
         return encode({1: status, 2: strings({"info": json.dumps(info)})})
 
-    def update(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+    def update(self, request: bytes, context: Context) -> bytes:
         fields = decode(request)
         ident, resources = fields[1][0].decode(), decode(fields[2][0])
         if ident not in self.containers:
-            context.abort(grpc.StatusCode.NOT_FOUND, "not found")
+            context.abort("NOT_FOUND", "not found")
         self.updates.append((ident, resources))
         record = self.containers[ident]["record"]
         record.update(resources)
@@ -154,7 +153,7 @@ class FakeNode:
         cpu = {name: value[0].decode() for name, value in texts.items() if value}
         return cpu | {name: _signed(value[0]) for name, value in numbers.items() if value}
 
-    def _stream(self, _request, context: grpc.ServicerContext) -> Iterator[dict]:
+    def _stream(self, _request, context: Context) -> Iterator[dict]:
         listener: queue.Queue = queue.Queue()
         self.listeners.append(listener)
         context.add_callback(lambda: listener.put(None))

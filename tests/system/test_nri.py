@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from grpclib.exceptions import GRPCError
 
 from corelane.kernel import container_paths
 from corelane.runtime.cri.runtime import CRIRuntime
@@ -250,8 +251,6 @@ def test_a_handler_that_is_too_slow_leaves_the_container_in_the_shared_pool(lab,
 
 def test_two_plugins_that_pin_the_same_container_fail_its_creation(lab, pod, tmp_path):
     """Why one copy acts at a time: these two have different locks."""
-    import grpc
-
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "nri.sock").symlink_to(lab.nri_socket)
@@ -261,7 +260,7 @@ def test_two_plugins_that_pin_the_same_container_fail_its_creation(lab, pod, tmp
     with first, second:
         first.wait_report("connected: containerd")
         second.wait_report("connected: containerd")
-        with pytest.raises(grpc.RpcError, match="both tried to set"):
+        with pytest.raises(GRPCError, match="both tried to set"):
             lab.create_container(pod, "pinned")
 
 

@@ -66,7 +66,7 @@ _EXTRAS = {
     "aiohttp",
     "cryptography",
     "google",  # protobuf
-    "grpc",
+    "h2",
     "structlog",
 }
 

@@ -5,7 +5,6 @@ The kubelet names pods by namespace and name, not by UID. Containers in the shar
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +13,6 @@ from typing import Any, Final
 from corelane.cpuset import MAX_CPU, CPUSet
 
 _MOST_BYTES: Final = 64 << 20
-_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", _MOST_BYTES),
-    ("grpc.default_authority", "localhost"),
-    ("grpc.enable_retries", 0),
-)
 
 
 class PodResourcesError(Exception):
@@ -52,11 +46,11 @@ class PodResourcesClient:
     """A connection to the kubelet's socket. Every call raises PodResourcesError."""
 
     def __init__(self, socket: Path, seconds: float = 5.0) -> None:
-        """`seconds` is the deadline of a call. Raises ImportError where grpcio is not installed."""
-        import grpc
+        """`seconds` is the deadline of a call. Raises ImportError where h2 is not installed."""
+        from corelane.runtime.grpc_channel import Channel
 
         self._socket, self._seconds = socket, seconds
-        self._channel = grpc.aio.insecure_channel(f"unix://{socket}", options=_OPTIONS)
+        self._channel = Channel(str(socket), _MOST_BYTES)
 
     async def list(self) -> list[PodAllocation]:
         """Return every pod that the kubelet runs, with its exclusive CPUs if it has any.
@@ -72,40 +66,25 @@ class PodResourcesClient:
 
     async def close(self) -> None:
         """Close the connection."""
-        await self._channel.close(grace=0)
+        self._channel.close()
 
     async def _call(self, method: str, messages: str) -> Any:
-        import grpc
-
+        from corelane.runtime.grpc_channel import RPCError
         from corelane.runtime.podresources_messages import SERVICE, message
 
-        await self._reach()
-        call = self._channel.unary_unary(
-            f"/{SERVICE}/{method}",
-            request_serializer=message(f"{messages}Request").SerializeToString,
-            response_deserializer=message(f"{messages}Response").FromString,
-        )
+        request = message(f"{messages}Request")().SerializeToString()
         try:
-            return await call(message(f"{messages}Request")(), timeout=self._seconds, wait_for_ready=True)
-        except grpc.aio.AioRpcError as error:
-            raise self._failed(method, error.code().name, error.details() or "") from None
-
-    async def _reach(self) -> None:
-        """Fail with the operating system's error for a missing socket; gRPC's code is the same for all."""
-        try:
-            async with asyncio.timeout(self._seconds):
-                _, writer = await asyncio.open_unix_connection(self._socket)
+            answer = await self._channel.unary(f"/{SERVICE}/{method}", request, self._seconds)
+        except RPCError as error:
+            raise self._failed(method, error.code, str(error)) from None
         except OSError as error:
-            why = error.strerror or f"no answer within {self._seconds:g} s"
             kind = NoSocket if isinstance(error, FileNotFoundError) else PodResourcesError
-            raise kind(
-                f"{self._socket}: {why}; check that the kubelet runs, and mount this socket's directory",
-                "UNAVAILABLE",
-            ) from None
-        writer.close()
+            remedy = "check that the kubelet runs, and mount this socket's directory"
+            raise kind(f"{self._socket}: {error.strerror or error}; {remedy}", "UNAVAILABLE") from None
+        return message(f"{messages}Response").FromString(answer)
 
     def _failed(self, method: str, code: str, details: str) -> PodResourcesError:
-        text = f"{self._socket}: {method}: {code} {' '.join(details.split())}".rstrip()
+        text = f"{self._socket}: {method}: {code} {details}".rstrip()
         remedy = {
             "UNIMPLEMENTED": "the kubelet lacks this call; use Kubernetes 1.28 or later",
             "DEADLINE_EXCEEDED": f"no answer within {self._seconds:g} s; check the load of the kubelet",

@@ -1,15 +1,15 @@
 """A client of the CRI, Kubernetes' container runtime interface (KEP-2041, `runtime.v1`).
 
-containerd from 1.6 and CRI-O from 1.24 on. A lost connection is made again by the next call, once in two
-seconds at most, so a restarted runtime needs no new client.
+containerd from 1.6 and CRI-O from 1.24 on. A lost connection is made again by the next call, so a restarted
+runtime needs no new client.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any, Final
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 from corelane.runtime.cri import values
 from corelane.runtime.cri.values import (
@@ -23,21 +23,17 @@ from corelane.runtime.cri.values import (
     Sandbox,
 )
 
+if TYPE_CHECKING:
+    from corelane.runtime.grpc_channel import RPCError
+
 CONTAINERD: Final = "unix:///run/containerd/containerd.sock"
 """Where containerd listens by default; CRI-O: unix:///var/run/crio/crio.sock."""
 
 _MOST_BYTES = 64 << 20
 _MOST_CALLS = 8
 """Calls in flight at a time, so that a slow runtime is not overloaded."""
-_RETRY_MS = (("initial", 100), ("max", 2000))
-_OPTIONS = (
-    ("grpc.max_receive_message_length", _MOST_BYTES),
-    ("grpc.default_authority", "localhost"),
-    ("grpc.enable_retries", 0),
-    ("grpc.use_local_subchannel_pool", 1),
-    *((f"grpc.{bound}_reconnect_backoff_ms", milliseconds) for bound, milliseconds in _RETRY_MS),
-)
 _CHANGES: Final[dict[int, ChangeKind]] = {1: "started", 2: "stopped", 3: "deleted"}
+_CONTAINERD_METADATA: Final = {"containerd-namespace": "k8s.io"}
 _CONTAINERD_EVENTS: Final = ('namespace==k8s.io,topic~="^/tasks/(start|exit)$"',)
 
 
@@ -45,15 +41,15 @@ class CRIClient:
     """A connection; every call raises CRIError. At most `_MOST_CALLS` are in flight, others wait."""
 
     def __init__(self, endpoint: str = CONTAINERD, seconds: float = 10.0) -> None:
-        """`seconds` is the deadline of a call. Raises ImportError where grpcio is not installed.
+        """`seconds` is the deadline of a call. Raises ImportError where h2 is not installed.
 
         Nothing is sent before the first call. To be made in a running event loop.
         """
-        import grpc
+        from corelane.runtime.grpc_channel import Channel
 
         self.endpoint, self._seconds = endpoint, seconds
         self._path = _path(endpoint)
-        self._channel = grpc.aio.insecure_channel(f"unix://{self._path}", options=_OPTIONS)
+        self._channel = Channel(self._path, _MOST_BYTES)
         self._calls = asyncio.Semaphore(_MOST_CALLS)
 
     async def version(self) -> RuntimeVersion:
@@ -126,58 +122,50 @@ class CRIClient:
 
     async def close(self) -> None:
         """Close the connection; calls under way fail."""
-        await self._channel.close(grace=0)
+        self._channel.close()
 
     async def _call(self, method: str, **fields: Any) -> Any:
-        import grpc
-
         from corelane.runtime.cri.messages import SERVICE, message
+        from corelane.runtime.grpc_channel import RPCError
 
-        call = self._channel.unary_unary(
-            f"/{SERVICE}/{method}",
-            request_serializer=message(f"{method}Request").SerializeToString,
-            response_deserializer=message(f"{method}Response").FromString,
-        )
+        request = message(f"{method}Request")(**fields).SerializeToString()
         async with self._calls:
             try:
-                return await call(message(f"{method}Request")(**fields), timeout=self._seconds)
-            except grpc.aio.AioRpcError as error:
+                answer = await self._channel.unary(f"/{SERVICE}/{method}", request, self._seconds)
+            except (RPCError, OSError) as error:
                 failure = error
+            else:
+                return message(f"{method}Response").FromString(answer)
         raise await self._failed(method, failure) from None
 
     async def _stream(self, path: str, request: str, response: str, **fields: Any) -> AsyncIterator[Any]:
         """Yield the messages of a stream. It has no deadline: a runtime that stops ends the stream."""
-        import grpc
-
         from corelane.runtime.cri.messages import message
+        from corelane.runtime.grpc_channel import RPCError
 
-        call = self._channel.unary_stream(
-            f"/{path}",
-            request_serializer=message(request).SerializeToString,
-            response_deserializer=message(response).FromString,
-        )
-        stream = call(message(request)(**fields), metadata=(("containerd-namespace", "k8s.io"),))
+        asked = message(request)(**fields).SerializeToString()
         try:
-            async for answer in stream:
-                yield answer
-        except grpc.aio.AioRpcError as error:
+            async with aclosing(self._channel.stream(f"/{path}", asked, _CONTAINERD_METADATA)) as answers:
+                async for answer in answers:
+                    yield message(response).FromString(answer)
+        except (RPCError, OSError) as error:
             failure = error
         else:
             return
-        finally:
-            stream.cancel()
         raise await self._failed(path.rpartition("/")[2], failure) from None
 
-    async def _failed(self, method: str, error: Any) -> CRIError:
-        """Return a gRPC status as an error with the remedy; the socket's own error where nothing answers."""
-        code = error.code().name
-        if code == "UNAVAILABLE":
+    async def _failed(self, method: str, error: RPCError | OSError) -> CRIError:
+        """Return a failure as an error with the remedy; the socket's own error where nothing answers."""
+        if isinstance(error, OSError):
+            return _unreachable(self.endpoint, error, self._seconds)
+        if error.code == "UNAVAILABLE":
             try:
                 await reach(self.endpoint, self._path, self._seconds)
             except CRIError as unreachable:
                 return unreachable
-        details = " ".join((error.details() or "").split())
-        return CRIError(f"{self.endpoint}: {method}: {_text(code, details, self._seconds)}", code)
+        return CRIError(
+            f"{self.endpoint}: {method}: {_text(error.code, str(error), self._seconds)}", error.code
+        )
 
 
 def _task_change(envelope: Any) -> Change | None:
@@ -214,7 +202,7 @@ async def connect(endpoint: str = CONTAINERD, seconds: float = 10.0) -> AsyncIte
     """Connect to the runtime behind an endpoint; `seconds` is the deadline of a call.
 
     Raises CRIError where the socket is missing or refuses, or something else than a runtime listens; and
-    ImportError where grpcio is not installed.
+    ImportError where h2 is not installed.
     """
     await reach(endpoint, _path(endpoint), seconds)
     client = CRIClient(endpoint, seconds)
@@ -240,9 +228,13 @@ async def reach(endpoint: str, path: str, seconds: float) -> None:
         async with asyncio.timeout(seconds):
             _, writer = await asyncio.open_unix_connection(path)
     except OSError as error:
-        why = error.strerror or f"no answer within {seconds:g} s"
-        remedy = "check that the container runtime is running and this is its CRI socket"
-        if isinstance(error, PermissionError):
-            remedy = "run as a user who may open the socket, as a rule root"
-        raise CRIError(f"{endpoint}: {why}; {remedy}") from None
+        raise _unreachable(endpoint, error, seconds) from None
     writer.close()
+
+
+def _unreachable(endpoint: str, error: OSError, seconds: float) -> CRIError:
+    why = f"no answer within {seconds:g} s" if isinstance(error, TimeoutError) else error.strerror or error
+    remedy = "check that the container runtime is running and this is its CRI socket"
+    if isinstance(error, PermissionError):
+        remedy = "run as a user who may open the socket, as a rule root"
+    return CRIError(f"{endpoint}: {why}; {remedy}")
