@@ -64,9 +64,10 @@ def pids_below(directory: Path) -> list[int]:
     return pids
 
 
-@pytest.mark.parametrize("signals", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM,), (signal.SIGHUP,)])
+@pytest.mark.parametrize("insisting", [False, True], ids=["once", "again and again"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_demo_that_is_interrupted_cleans_up_all_the_same(
-    tmp_path: Path, signals: tuple[signal.Signals, ...]
+    tmp_path: Path, number: signal.Signals, insisting: bool
 ) -> None:
     command = [sys.executable, "-m", "corelane", "demo"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
@@ -76,9 +77,10 @@ def test_a_demo_that_is_interrupted_cleans_up_all_the_same(
         deadline = time.monotonic() + 120
         while not (pids := pids_below(tmp_path)) and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
-        for number in signals:
+        process.send_signal(number)
+        while insisting and process.poll() is None:
+            time.sleep(0.01)
             process.send_signal(number)
-            time.sleep(0.1)
         _, said = process.communicate(timeout=180)
     assert pids
     assert process.returncode not in (0, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from corelane.kernel import proc
 from corelane.kube.client import KubeClient
 
 T = TypeVar("T")
@@ -121,8 +121,5 @@ FOREVER = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
 
 
 def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    found = proc.stat(pid)
+    return found is not None and found.state not in "ZXx"

@@ -22,7 +22,7 @@ from typing import Any
 from corelane.app import examples, status
 from corelane.app.up import logging
 from corelane.app.up.cluster import Cluster, UpOptions
-from corelane.app.up.supervise import cancel_on_signal
+from corelane.app.up.supervise import cancel_on_signal, ignore_signals
 from corelane.kube.client import KubeClient
 from corelane.kube.meta import condition
 from corelane.kube.pod import Pod
@@ -34,7 +34,7 @@ from corelane.view import tables
 from corelane.view.demo import Check, PoolStep
 
 _SIMULATED = "socket:2 core:8 smt:2"
-_PATIENCE = 20.0
+_PATIENCE = 60.0
 
 
 class DemoError(Exception):
@@ -68,6 +68,7 @@ async def _demo(directory: Path, cgroups: Mode, *, as_json: bool) -> int:
     finally:
         await cluster.stop(stop_pods=True)
         left = await _clear(directory / "data" / "nodes" / cluster.node_name / "containers", cgroups)
+        ignore_signals()
     out.cleaned(left)
     good = demo.good and not left
     if as_json:

@@ -6,7 +6,9 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
+
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -36,9 +38,17 @@ def until_signal(*more: signal.Signals) -> Iterator[asyncio.Event]:
 def cancel_on_signal(task: asyncio.Task[Any]) -> None:
     """Let SIGINT, SIGTERM and SIGHUP cancel a task and nothing else, so that its caller can clean up."""
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, task.cancel)
+
+
+def ignore_signals() -> None:
+    """Let no signal interrupt what is left to do until the process ends; closing a loop would allow that."""
+    loop = asyncio.get_running_loop()
+    for number in _ENDING:
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
 
 
 async def completes(body: Coroutine[Any, Any, None], *, unless: asyncio.Event) -> bool:
