@@ -26,6 +26,9 @@ settings.load_profile("corelane")
 
 _SEED = "_hypothesis_internal_use_seed"
 
+# A Python that crashes says where; pytest does so itself.
+os.environ.setdefault("PYTHONFAULTHANDLER", "1")
+
 # Tests run side by side on one machine, each with instances of its own.
 os.environ.setdefault("CORELANE_UP_OTHER_INSTANCES", "ignore")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from corelane.app.up import log_file
+from corelane.app.up import detach, log_file
 from corelane.app.up.logging import plain
 
 
@@ -88,7 +88,7 @@ def test_up_detached_returns_when_it_is_ready_and_goes_on(tmp_path: Path) -> Non
 WRITER = """
 import logging, os, sys
 from pathlib import Path
-from corelane.app.up import log_file
+from corelane.app.up import detach, log_file
 path, limit = Path(sys.argv[1]), int(sys.argv[2])
 log = logging.getLogger("x")
 log.addHandler(log_file.BoundedLog(path, limit))
@@ -147,3 +147,33 @@ def test_a_line_for_people_has_time_pod_and_event() -> None:
     assert plain(None, "", admitted)[8:] == " pod admitted (cpus=a 0-1; b 3, reallocated=True, attempt=0)"
     admitted |= {"cpus": {}, "reallocated": False, "message": ""}
     assert plain(None, "", admitted)[8:] == " pod admitted (attempt=0)"
+
+
+def test_a_crash_leaves_a_trace_in_the_log_and_the_next_start_names_it(tmp_path: Path) -> None:
+    data, log = tmp_path / "data", tmp_path / "data" / "corelane.log"
+    started = detached(data, "--cgroups", "off")
+    os.kill(int(started.stdout.split("pid ")[1].split(",")[0]), signal.SIGSEGV)
+    try:
+        deadline = time.monotonic() + 60
+        while "<module>" not in log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert "Fatal Python error: Segmentation fault\n" in log.read_text()
+        assert "in run_forever" in log.read_text()
+    finally:
+        again = detached(data, "--cgroups", "off")
+        subprocess.run([sys.executable, "-m", "corelane", "down", "--data-dir", str(data)], check=False)
+        os.kill(int(again.stdout.split("pid ")[1].split(",")[0]), signal.SIGTERM)
+    assert "note: the run before crashed (Segmentation fault); its trace is in the log" in again.stdout
+    assert detach.last_crash(log) == "", "what runs now has written more"
+
+
+def test_a_crash_after_the_log_was_renamed_leaves_its_trace_in_the_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "corelane.log"
+    crash = "import faulthandler\nfaulthandler.enable(2)\n" + WRITER + "\nos.kill(os.getpid(), 11)\n"
+    with path.open("ab") as log:
+        command = [sys.executable, "-c", crash, str(path), "4096", "2000", "none"]
+        ended = subprocess.run(command, stdout=log, stderr=log, check=False, timeout=180)
+    assert ended.returncode == -signal.SIGSEGV
+    assert log_file.old(path).exists()
+    assert detach.last_crash(path) == "Segmentation fault"
+    assert detach.last_crash(log_file.old(path)) == ""

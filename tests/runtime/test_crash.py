@@ -248,6 +248,24 @@ def test_a_container_whose_shim_is_killed_goes_on_and_its_end_is_not_taken_for_a
     run(main())
 
 
+def test_a_shim_that_crashes_leaves_a_trace_beside_its_record(tmp_path):
+    async def main():
+        state = tmp_path / "state"
+        async with opened(state, "off") as runtime:
+            found = await runtime.start(shell("exec sleep 60"))
+            os.kill(shim_of(state, found.id), signal.SIGSEGV)
+            trace = state / "containers" / found.id / "shim.err"
+
+            async def crashed():
+                return "in main" in trace.read_text()
+
+            await eventually(crashed)
+            assert trace.read_text().startswith("Fatal Python error: Segmentation fault\n")
+            await runtime.stop(found.id, 0)
+
+    run(main())
+
+
 def forge(state, container_id, **fields):
     """A container's record, changed as if history had been another; its shim is gone."""
     os.kill(shim_of(state, container_id), signal.SIGKILL)

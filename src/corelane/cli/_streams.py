@@ -8,6 +8,7 @@ command, as SIGPIPE would. What cannot be written to stderr is dropped.
 from __future__ import annotations
 
 import errno
+import faulthandler
 import io
 import os
 import select
@@ -54,13 +55,15 @@ _descriptors: dict[str, _Descriptor] = {}
 
 
 def prepare() -> None:
-    """Replace standard streams that are closed, and Python's own for writing.
+    """Replace standard streams that are closed, and Python's own for writing; let a crash leave a trace.
 
     A file that is opened while a standard descriptor is closed gets its number, and with it what is printed.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
+    if not faulthandler.is_enabled():
+        faulthandler.enable(_STDERR)
     sys.stdin = sys.stdin or io.TextIOWrapper(io.FileIO(0, closefd=False))
     if sys.stdout is sys.__stdout__:
         sys.stdout = _writer(_STDOUT, "stdout", sys.stdout)

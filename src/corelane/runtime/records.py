@@ -234,7 +234,8 @@ class RecordStore:
         """The last line that a shim in trouble wrote."""
         with suppress(OSError):
             lines = (self.directory(container_id) / "shim.err").read_text(errors="replace").splitlines()
-            return lines[-1] if lines else ""
+            crash = [line for line in lines if line.startswith("Fatal Python error")]
+            return (crash or lines or [""])[-1]
         return ""
 
 

@@ -17,6 +17,10 @@ _READY_FD: Final = "CORELANE_READY_FD"
 is ready."""
 _LOG_FILE: Final = "CORELANE_BACKGROUND_LOG"
 """Environment variable with the path of the background process's log."""
+_CRASH: Final = "Fatal Python error: "
+_TRACE: Final = ("Thread 0x", "Current thread", "  ", "Extension modules: ")
+"""How the lines of a crash's trace begin, after the first one."""
+_TRACE_BYTES: Final = 64 << 10
 
 
 def main(arguments: Sequence[str], data_dir: Path, say: Callable[[str], None]) -> int:
@@ -28,6 +32,7 @@ def main(arguments: Sequence[str], data_dir: Path, say: Callable[[str], None]) -
     """
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = (data_dir / LOG_NAME).resolve()
+    crash = last_crash(path)
     log_file.make_room(path)
     reader, writer = os.pipe()
     with path.open("ab") as log, os.fdopen(reader) as ready:
@@ -54,8 +59,21 @@ def main(arguments: Sequence[str], data_dir: Path, say: Callable[[str], None]) -
         printed = path.read_bytes()[offset:].decode(errors="replace").rstrip()
         say(printed or _without_output(status, path))
         return status or 1
-    say(f"{welcome}\n  pid {process.pid}, log {path}")
+    note = f"\n  note: the run before crashed ({crash}); its trace is in the log" if crash else ""
+    say(f"{welcome}\n  pid {process.pid}, log {path}{note}")
     return 0
+
+
+def last_crash(log: Path) -> str:
+    """Return what crashed the run that wrote the end of a log; "" where it ended otherwise."""
+    if not log.exists():
+        return ""
+    with log.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TRACE_BYTES))
+        lines = [line for line in file.read().decode(errors="replace").splitlines() if line]
+    while lines and lines[-1].startswith(_TRACE):
+        lines.pop()
+    return lines[-1].removeprefix(_CRASH) if lines and lines[-1].startswith(_CRASH) else ""
 
 
 def _without_output(status: int, path: Path) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import marshal
 import os
 import select
@@ -171,6 +172,7 @@ def supervise(spec: Spec, record: OutcomeRecord, report: int) -> None:
 def main() -> None:
     if os.fork():
         os._exit(0)  # reparented to init: corelane need not wait for us, and may end at any time
+    faulthandler.enable()  # to shim.err
     directory, lock, report = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     for fd in (lock, report):
         os.set_inheritable(fd, False)
