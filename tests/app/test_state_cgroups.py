@@ -69,6 +69,17 @@ def test_the_kubelets_prefix_of_slices_is_accepted(tmp_path):
     assert [(group.uid, group.qos, group.id) for group in only] == [(UID, "besteffort", A)]
 
 
+@pytest.mark.parametrize("qos", ["", "burstable", "besteffort"])
+@pytest.mark.parametrize("below", ["system.slice/containerd.service", "", "system.slice/k3s.service"])
+def test_containers_of_a_runtime_without_systemds_driver_are_found_by_their_triple(tmp_path, below, qos):
+    tree = Kubepods(tmp_path, version=1)
+    pod = f"kubepods-{qos + '-' if qos else ''}pod{UID.replace('-', '_')}.slice"
+    write(tree.base / below / f"{pod}:cri-containerd:{A}/cpuset.cpus", "2-3")
+    write(tree.base / below / f"{pod}:cri-containerd:{B}/cgroup.procs", "")
+    (only,) = found(tree)
+    assert (only.uid, only.id, only.qos, str(only.cpus)) == (UID, A, qos, "2-3")
+
+
 def test_a_directory_without_cgroups_is_an_error_with_a_remedy(tmp_path):
     with pytest.raises(StateFileError, match=r"has no cgroups.*--root"):
         cgroups.read(str(tmp_path))

@@ -299,6 +299,14 @@ def test_bad_input_is_one_line(tmp_path, args, words):
     assert words in result.stderr.strip().splitlines()[-1]
 
 
+def test_a_limited_group_that_is_no_known_container_is_left_out_aloud(tree, tmp_path, monkeypatch):
+    write(tree.base / "acme/job/cpu.max", "20000 100000")
+    write(tree.base / "acme/job/cgroup.procs", "7")
+    play(monkeypatch)
+    left_out = [note for note in notes(once(tree, tmp_path)) if note.startswith("left out: 1 cgroups")]
+    assert "such as acme/job in /sys/fs/cgroup" in left_out[0]
+
+
 def test_a_root_without_cgroups_says_that_nothing_was_found(tmp_path, monkeypatch):
     play(monkeypatch)
     result = run("--root", tmp_path, "--data-dir", tmp_path, "--once", "-o", "json")

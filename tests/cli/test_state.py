@@ -93,6 +93,50 @@ def test_a_truncated_file_shows_nothing(file):
     assert "truncated" in fails("show", file)
 
 
+def test_a_whole_state_with_the_end_of_a_longer_one_is_shown_and_repaired(file, node_root):
+    whole = file.read_bytes()
+    file.write_bytes(whole + b'12-15","checksum":1}')
+    assert f"too long: a whole JSON object ends at byte {len(whole)}, and 20 bytes" in fails(
+        "verify", file, *SETTINGS
+    )
+    shown = run("show", file)
+    assert "(right)" in shown.stdout
+    result = run("repair", file, *SETTINGS, "--root", node_root, "--yes")
+    assert result.exit_code == 0, result.output
+    assert file.read_bytes() == whole
+
+
+def test_a_state_of_another_cpu_manager_is_named(file):
+    file.write_bytes(
+        b'{"policyName":"enhanced-static","defaultCpuSet":"0-7","entries":{"u":{"c":"1,10001"}},"checksum":1}'
+    )
+    fault = fails("verify", file, *SETTINGS)
+    assert 'policy "enhanced-static" is not a kubelet\'s (none, static), nor is 10001 a CPU' in fault
+
+
+def test_a_listed_container_that_runs_without_a_visible_cgroup_keeps_its_entry_or_ends_the_repair(
+    file, node_root, tmp_path
+):
+    pods, elsewhere = tmp_path / "pods.json", "9" * 64
+    hidden = listed("u9", ("far", "2", elsewhere))
+    pods.write_text(json.dumps({"kind": "List", "items": [listed("u1", ("app", "2", A)), hidden]}))
+    options = [*SETTINGS, "--root", node_root, "--pods", pods, "--dry-run"]
+    fault = fails("repair", file, *options)
+    assert f"/far ({elsewhere[:12]}) runs with exclusive CPUs, but has no cgroup below" in fault
+    file.write_bytes(checkpoint.encode(held({**KEPT, "u9": {"far": "4,12"}}, default="0-1,5-9,13-15")))
+    result = run("repair", file, *options)
+    assert result.exit_code == 0, result.output
+    assert "not running, but its pod is still on the node" in result.stdout
+
+
+def test_a_reservation_that_the_configuration_lacks_is_named_with_file_and_fields(file, tmp_path):
+    settings = tmp_path / "config.yaml"
+    settings.write_text("kind: KubeletConfiguration\ncpuManagerPolicy: static\nreservedCpus: '0'\n")
+    fault = fails("verify", file, *MACHINE, "--kubelet-config", settings)
+    assert f"{settings}: no CPU is reserved" in fault
+    assert "reservedCpus is not a field of a KubeletConfiguration, reservedSystemCPUs is" in fault
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"\xff\xfe", b'{"policyName":1}', b'{"entries":{"a":3}}']
 )

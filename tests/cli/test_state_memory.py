@@ -63,14 +63,71 @@ def reserved(start: kubelet_files.Start) -> list[str]:
 def config(start: kubelet_files.Start, tmp_path: Path, **more: object) -> Path:
     listed = [{"numaNode": node, "limits": of} for node, of in start.reserved.items()]
     path = tmp_path / "config.yaml"
+    total = sum(of.get("memory", 0) for of in start.reserved.values())
     plain = {
         "kind": "KubeletConfiguration",
         "memoryManagerPolicy": "Static",
+        "kubeReserved": {"memory": total - (100 << 20)},
         "reservedMemory": listed,
         **more,
     }
     path.write_text(json.dumps(plain))
     return path
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        (
+            {"evictionHard": {"memory.available": "1Gi"}},
+            '"1280Mi" of type "memory" is not equal to the value "2204Mi"',
+        ),
+        (
+            {"evictionHard": {"nodefs.available": "1Gi"}},
+            '"1280Mi" of type "memory" is not equal to the value "1180Mi"',
+        ),
+        ({"systemReserved": {"memory": "1Mi"}}, 'is not equal to the value "1281Mi"'),
+        ({"reservedMemory": None, "kubeReserved": {"memory": "1Gi"}}, 'total amount "0" of type "memory"'),
+        (
+            {"reservedMemory": None, "kubeReserved": None, "evictionHard": {"memory.available": "0"}},
+            "you should specify the system reserved memory",
+        ),
+        ({"evictionHard": {"memory.available": "100Mi"}, "systemReserved": {"memory": "0"}}, ""),
+    ],
+)
+def test_reservations_of_the_configuration_file_must_add_up(file, tmp_path, settings, fault):
+    hardware = machine(FITS, tmp_path)
+    result = run(
+        "verify", file, *hardware, "--kubelet-config", config(FITS, tmp_path, **settings), "-o", "json"
+    )
+    failing = [rule["text"] for rule in json.loads(result.stdout)["rules"] if rule["verdict"] == "fails"]
+    assert (result.exit_code, len(failing)) == (1 if fault else 0, 1 if fault else 0)
+    assert fault in "".join(failing)
+
+
+def test_a_share_of_the_memory_evicts_too(file, tmp_path):
+    hardware = machine(FITS, tmp_path)
+    memory = sum(node["memory"] for node in FITS.nodes)
+    more = {
+        "evictionHard": {"memory.available": "2%"},
+        "kubeReserved": {"memory": (1280 << 20) - memory * 2 // 100},
+    }
+    result = run("verify", file, *hardware, "--kubelet-config", config(FITS, tmp_path, **more))
+    assert result.exit_code == 0, result.output
+    odd = config(FITS, tmp_path, evictionHard={"memory.available": "x%"})
+    assert "evictionHard: memory.available: 'x%' is invalid" in fails(
+        "verify", file, *hardware, "--kubelet-config", odd
+    )
+
+
+def test_a_field_that_a_kubelet_does_not_have_is_named_with_the_similar_one(file, tmp_path):
+    wrong = config(FITS, tmp_path, reservedCpus="0", kubereserved={})
+    result = run("verify", file, *machine(FITS, tmp_path), "--kubelet-config", wrong, "-o", "json")
+    warnings = [rule for rule in json.loads(result.stdout)["rules"] if rule["name"] == "field"]
+    assert [rule["remedy"] for rule in warnings] == [
+        "correct its name (reservedSystemCPUs?), or remove it",
+        "correct its name (kubeReserved?), or remove it",
+    ]
 
 
 def test_show_prints_nodes_and_blocks(tmp_path):

@@ -25,8 +25,8 @@ def machine(*nodes):
 TWO = machine(*(NUMANode(node, frozenset(), 4 * GIB) for node in (0, 1)))
 
 
-def problems(checkpoint, policy="Static", reserved=None):
-    found = validation.memory_start_problems(checkpoint, TWO, policy, reserved or RESERVED)
+def problems(checkpoint, policy="Static", reserved=None, minor=36):
+    found = validation.memory_start_problems(checkpoint, TWO, policy, reserved or RESERVED, minor)
     return [(one.code, one.text) for one in found]
 
 
@@ -134,6 +134,8 @@ def test_blocks_over_a_group_only_have_to_add_up():
     tables = [Table(4 * GIB, GIB, 3 * GIB, part * GIB, (3 - part) * GIB) for part in (1, 3)]
     nodes = {node: NodeMemory({"memory": tables[node]}, 1, (0, 1)) for node in (0, 1)}
     assert problems(state(nodes, {"u": {"c": (both,)}})) == []
+    of_each = problems(state(nodes, {"u": {"c": (both,)}}), minor=31)
+    assert {code for code, _ in of_each} == {"machine"}, "before 1.32 each node was compared by itself"
 
 
 def test_without_a_reservation_the_files_own_can_be_taken():

@@ -81,4 +81,4 @@ def _spec(name, cpu):
 
 
 def _status(name, ident):
-    return {"name": name, "containerID": f"containerd://{ident}"}
+    return {"name": name, "containerID": f"containerd://{ident}", "state": {"running": {}}}

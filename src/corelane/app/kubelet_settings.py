@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -64,6 +65,37 @@ class KubeletOptions:
     """The kubelet's release, such as 1.36 or v1.33.4."""
     source: str = ""
     """The configuration file."""
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    """Fields of the file that a KubeletConfiguration does not have, and the ones that may be meant."""
+    node_memory: MemoryReservation | None = None
+    """Memory reserved outside of pods, as the file has it."""
+
+    def reserved_node_memory(self, machine: Machine) -> int | None:
+        """Bytes that Node Allocatable leaves out: for kubelet and system, and the hard eviction threshold."""
+        if self.node_memory is None:
+            return None
+        capacity = sum(node.memory for node in machine.nodes)
+        return self.node_memory.reserved + self.node_memory.evicted_below(capacity)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReservation:
+    """kubeReserved and systemReserved memory together, in bytes, and `evictionHard` memory.available."""
+
+    reserved: int
+    eviction: str
+
+    def evicted_below(self, capacity: int) -> int:
+        """The hard eviction threshold in bytes: a size, or a share of the machine's memory such as 5%."""
+        where = "evictionHard: memory.available"
+        if not self.eviction.endswith("%"):
+            return size(where, self.eviction)
+        try:
+            return int(capacity * (float(self.eviction[:-1]) / 100))
+        except (ValueError, OverflowError):
+            raise SettingsError(
+                f"{where}: {self.eviction!r} is neither a size nor a share such as 5%"
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +127,40 @@ def release(text: str) -> int:
 # The configuration file.
 
 
+_FIELD_NAMES: Final = """
+    address allowedUnsafeSysctls apiVersion authentication authorization cgroupDriver cgroupRoot
+    cgroupsPerQOS clusterDNS clusterDomain configMapAndSecretChangeDetectionStrategy containerLogMaxFiles
+    containerLogMaxSize containerLogMaxWorkers containerLogMonitorInterval containerRuntimeEndpoint
+    contentType cpuCFSQuota cpuCFSQuotaPeriod cpuManagerPolicy cpuManagerPolicyOptions
+    cpuManagerReconcilePeriod crashLoopBackOff enableContentionProfiling enableControllerAttachDetach
+    enableDebugFlagsHandler enableDebuggingHandlers enableProfilingHandler enableServer
+    enableSystemLogHandler enableSystemLogQuery enforceNodeAllocatable eventBurst eventRecordQPS
+    evictionHard evictionMaxPodGracePeriod evictionMinimumReclaim evictionPressureTransitionPeriod
+    evictionSoft evictionSoftGracePeriod failCgroupV1 failSwapOn featureGates fileCheckFrequency hairpinMode
+    healthzBindAddress healthzPort httpCheckFrequency imageGCHighThresholdPercent imageGCLowThresholdPercent
+    imageMaximumGCAge imageMinimumGCAge imagePullCredentialsVerificationPolicy imageServiceEndpoint
+    iptablesDropBit iptablesMasqueradeBit kernelMemcgNotification kind kubeAPIBurst kubeAPIQPS kubeReserved
+    kubeReservedCgroup kubeletCgroups localStorageCapacityIsolation logging makeIPTablesUtilChains
+    maxOpenFiles maxParallelImagePulls maxPods memoryManagerPolicy memoryReservationPolicy memorySwap
+    memoryThrottlingFactor mergeDefaultEvictionSettings nodeLeaseDurationSeconds nodeStatusMaxImages
+    nodeStatusReportFrequency nodeStatusUpdateFrequency oomScoreAdj podCIDR podLogsDir podPidsLimit
+    podsPerCore port preloadedImagesVerificationAllowlist protectKernelDefaults providerID qosReserved
+    readOnlyPort registerNode registerWithTaints registryBurst registryPullQPS reservedMemory
+    reservedSystemCPUs resolvConf rotateCertificates runOnce runtimeRequestTimeout seccompDefault
+    serializeImagePulls serverTLSBootstrap showHiddenMetricsForVersion shutdownGracePeriod
+    shutdownGracePeriodByPodPriority shutdownGracePeriodCriticalPods singleProcessOOMKill staticPodPath
+    staticPodURL staticPodURLHeader streamingConnectionIdleTimeout syncFrequency systemCgroups
+    systemReserved systemReservedCgroup tlsCertFile tlsCipherSuites tlsCurvePreferences tlsMinVersion
+    tlsPrivateKeyFile topologyManagerPolicy topologyManagerPolicyOptions topologyManagerScope tracing
+    userNamespaces volumePluginDir volumeStatsAggPeriod
+"""
+FIELDS: Final = frozenset(_FIELD_NAMES.split())
+"""The fields of a KubeletConfiguration v1beta1 (1.36), and runOnce, which older ones have."""
+
+
 class _Reservation(Struct):
     cpu: str | int | None = None
+    memory: str | int | None = None
 
 
 class _Gates(Struct, rename={"pod_level": _GATE}):
@@ -112,6 +176,7 @@ class _Configuration(Struct, rename=settings_file.camel):
     reserved_system_cpus: str | int | None = None
     kube_reserved: _Reservation | None = None
     system_reserved: _Reservation | None = None
+    eviction_hard: dict[str, str | int] | None = None
     topology_manager_policy: str | None = None
     topology_manager_scope: str | None = None
     topology_manager_policy_options: dict[str, Option] | None = None
@@ -130,8 +195,9 @@ def from_file(path: Path, options: KubeletOptions) -> KubeletOptions:
     Raises SettingsError naming file and field.
     """
     try:
-        file = _configuration(files.read_stream(path))
-        reserved = _reservation(file)
+        tree = _tree(files.read_stream(path))
+        file = settings_file.convert(tree, _Configuration)
+        reserved, node_memory = _reservation(file), _memory_reservation(file)
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from None
     memory_policy = file.memory_manager_policy
@@ -158,15 +224,34 @@ def from_file(path: Path, options: KubeletOptions) -> KubeletOptions:
         memory_policy=options.memory_policy or ("" if memory_policy is UNSET else memory_policy or "None"),
         pod_level=gate if options.pod_level is None else options.pod_level,
         source=str(path),
+        unknown={name: _similar(name) for name in map(str, tree) if name not in FIELDS},
+        node_memory=node_memory,
     )
 
 
-def _configuration(content: bytes) -> _Configuration:
+def _similar(name: str) -> str:
+    """Return the field that may be meant; "" without a similar one."""
+    fields = {each.casefold(): each for each in sorted(FIELDS)}
+    return fields.get(next(iter(get_close_matches(name.casefold(), fields, 1)), ""), "")
+
+
+def _memory_reservation(file: _Configuration) -> MemoryReservation:
+    """Memory that is no pod's; a kubelet without `evictionHard` evicts below 100Mi."""
+    total = sum(
+        size(f"{name}.memory", str(reserved.memory))
+        for name, reserved in (("kubeReserved", file.kube_reserved), ("systemReserved", file.system_reserved))
+        if reserved and reserved.memory not in (None, "")
+    )
+    hard = file.eviction_hard or {"memory.available": "100Mi"}
+    return MemoryReservation(total, str(hard.get("memory.available", "0")))
+
+
+def _tree(content: bytes) -> dict[Any, Any]:
     tree = settings_file.load(content)
     tree = tree.get("kubeletconfig", tree) if isinstance(tree, dict) else tree
     if not isinstance(tree, dict):
         raise SettingsError(f"is {type(tree).__name__}, not a KubeletConfiguration object")
-    return settings_file.convert(tree, _Configuration)
+    return tree
 
 
 def _reservation(file: _Configuration) -> str:
@@ -254,10 +339,7 @@ def config(options: KubeletOptions, *, exact: bool = True) -> NodeConfig:
     )
     count = _reserved_count(options)
     if policy == "static" and exact and reserved is None and count is None:
-        raise SettingsError(
-            f"--reserved-cpus or --reserved: {_NO_RESERVATION}; "
-            "give the values of this kubelet, or --kubelet-config FILE"
-        )
+        raise SettingsError(_unreserved(options))
     static = node.StaticOptions.parse(options.options, version)
     numa = node.TopologyOptions.parse(
         options.topology_policy or "none", options.topology_scope or "container", options.topology_options
@@ -265,6 +347,23 @@ def config(options: KubeletOptions, *, exact: bool = True) -> NodeConfig:
     if "max-allowable-numa-nodes" not in options.topology_options and not exact:
         numa = replace(numa, max_allowable_numa_nodes=None)
     return NodeConfig(cast("Policy", policy), reserved, count, static, numa, exact=exact)
+
+
+def _unreserved(options: KubeletOptions) -> str:
+    """Return the error for a static policy without a reservation of CPUs, naming file and fields."""
+    if not options.source:
+        return (
+            f"--reserved-cpus or --reserved: {_NO_RESERVATION}; "
+            "give the values of this kubelet, or --kubelet-config FILE"
+        )
+    unknown = "".join(
+        f"; {name} is not a field of a KubeletConfiguration" + (f", {meant} is" if meant else "")
+        for name, meant in options.unknown.items()
+    )
+    return (
+        f"{options.source}: no CPU is reserved: {_NO_RESERVATION}; "
+        f"set reservedSystemCPUs, kubeReserved.cpu or systemReserved.cpu in it{unknown}"
+    )
 
 
 def _reserved_count(options: KubeletOptions) -> int | None:

@@ -236,6 +236,10 @@ class Code(StrEnum):
     REMEDY_REMOVE_WITHOUT_GATE = "remedy-remove-without-gate"
     REMEDY_MEMORY_POLICY = "remedy-memory-policy"
     REMEDY_RESERVED_MEMORY = "remedy-reserved-memory"
+    REMEDY_REMOVE_UNUSED = "remedy-remove-unused"
+    REMEDY_RESERVE_MEMORY = "remedy-reserve-memory"
+    REMEDY_MEMORY_GROUP = "remedy-memory-group"
+    REMEDY_UNKNOWN_FIELD = "remedy-unknown-field"
     REMEDY_GIVE_RESERVATION = "remedy-give-reservation"
 
     # -- why the kubelet could not be asked

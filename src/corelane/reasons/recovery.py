@@ -54,6 +54,19 @@ _PHRASES: Final[Mapping[Code, str | Callable[..., str]]] = {
     Code.REMEDY_REMOVE_WITHOUT_GATE: f"without the gate: {_REMOVE}",
     Code.REMEDY_MEMORY_POLICY: f"set memoryManagerPolicy: {{0}} again, or {_REMOVE}",
     Code.REMEDY_RESERVED_MEMORY: f"set reservedMemory to its earlier value if it changed, or {_REMOVE}",
+    Code.REMEDY_REMOVE_UNUSED: (
+        "no container has memory in the file: remove it, and the kubelet creates a new one; "
+        "nothing needs to be drained"
+    ),
+    Code.REMEDY_RESERVE_MEMORY: (
+        "make reservedMemory of all NUMA nodes together equal to kubeReserved.memory + "
+        "systemReserved.memory + evictionHard memory.available (100Mi without evictionHard)"
+    ),
+    Code.REMEDY_MEMORY_GROUP: (
+        "kubelets before 1.32 compare each NUMA node by itself, where memory of several nodes is assigned: "
+        f"upgrade the kubelet to 1.32 or later, or {_REMOVE}"
+    ),
+    Code.REMEDY_UNKNOWN_FIELD: "correct its name ({0}), or remove it",
     Code.REMEDY_GIVE_RESERVATION: (
         "give --kubelet-config FILE, or --reserved-memory 0:memory=1Gi for each NUMA node"
     ),

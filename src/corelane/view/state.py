@@ -26,7 +26,7 @@ def plain_contents(file: StateFile[Checkpoint]) -> dict[str, Any]:
         "kind": "cpu_manager_state",
         **_plain_checkpoint(file.checkpoint),
         "checksum": file.checksum,
-        "checksumOk": not file.fault,
+        "checksumOk": file.whole or not file.fault,
         "fault": file.fault,
     }
 
@@ -59,7 +59,7 @@ def show_contents(file: StateFile[Checkpoint], to: Console) -> None:
     fields = [
         ("policy", content.policy or "(none)"),
         ("version", str(content.version)),
-        ("checksum", checksum(file.checksum, file.fault)),
+        ("checksum", checksum(file.checksum, "" if file.whole else file.fault)),
         ("default CPU set", _set(content.default)),
     ]
     tables.show(file.path, ("field", "value"), fields, to)

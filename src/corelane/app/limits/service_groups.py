@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from corelane.app.state import cgroups
+from corelane.kernel import cgroup_tree
 from corelane.kernel.files import Directory
 from corelane.limits.measure import counters
 from corelane.limits.measure.counters import CounterError
@@ -66,6 +67,8 @@ class ServiceGroups:
 
     groups: tuple[ServiceGroup, ...] = ()
     unlimited: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """Paths of other groups with processes and a CPU limit."""
 
 
 def find(root: Path) -> ServiceGroups:
@@ -77,17 +80,19 @@ def find(root: Path) -> ServiceGroups:
     if directory is None:
         return ServiceGroups()
     named = _Names(root)
-    groups, unlimited = list[ServiceGroup](), list[str]()
+    groups, unlimited, unknown = list[ServiceGroup](), list[str](), list[str]()
     for engine, ident, path in _walk(directory, "", _MAX_DEPTH):
         if not cgroups.has_processes(directory, path):
             continue
-        if engine != SYSTEMD:
+        if not engine:
+            unknown += [path] if _limited(directory, path) else []
+        elif engine != SYSTEMD:
             groups.append(ServiceGroup(engine, named.name(engine, ident), ident, path))
         elif _limited(directory, path):
             groups.append(ServiceGroup(engine, _unit(path), "", path))
         elif not path.endswith(".slice"):
             unlimited.append(path)
-    return ServiceGroups(tuple(groups), tuple(unlimited))
+    return ServiceGroups(tuple(groups), tuple(unlimited), tuple(unknown))
 
 
 def _hierarchy(top: Path) -> Directory | None:
@@ -99,16 +104,21 @@ def _hierarchy(top: Path) -> Directory | None:
 
 
 def _walk(directory: Directory, path: str, depth: int) -> Iterator[tuple[str, str, str]]:
-    """Engine, id and path of each group. Containers' own groups, and the kubelet's, are not entered."""
+    """Engine, id and path of each group, the first two "" for an unknown one.
+
+    Containers' own groups, the kubelet's and corelane's are not entered.
+    """
     for name in directory.names(path or ".") if depth else ():
         below = f"{path}/{name}" if path else name
-        if not directory.names(below) or cgroups.is_kubelets(name):
+        if not directory.names(below) or cgroups.is_kubelets(name) or below == cgroup_tree.OWN:
             continue
         if container := _container(name, path.rpartition("/")[2]):
             yield *container, below
             continue
         if _UNIT.fullmatch(name):
             yield SYSTEMD, "", below
+        else:
+            yield "", "", below
         yield from _walk(directory, below, depth - 1)
 
 

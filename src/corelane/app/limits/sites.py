@@ -215,13 +215,21 @@ def find(where: CgroupSource) -> Sites:
     own = tuple(_own(where.data_dir or datadir.default()))
     services = service_groups.find(where.root)
     found = (*pods, *own, *_services(services, where.root))
-    return Sites(found, notes if found else (*notes, *_nothing(services)))
+    return Sites(found, (*notes, *_left_out(services), *(() if found else _nothing(services))))
 
 
 def _services(services: ServiceGroups, root: Path) -> Iterator[Site]:
     trees = _hierarchies(root / "sys/fs/cgroup") if services.groups else []
     for group in services.groups:
         yield Site(group.engine, "", group.name, group.id, _below(trees, group.path))
+
+
+def _left_out(services: ServiceGroups) -> Iterator[str]:
+    if services.unknown:
+        yield (
+            f"left out: {len(services.unknown)} cgroups with a CPU limit that are no known containers or units; "
+            f"measure one with --cgroup, such as {services.unknown[0]} in /sys/fs/cgroup"
+        )
 
 
 def _nothing(services: ServiceGroups) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 Both cgroup versions and both drivers: `kubepods/burstable/podUID/ID` (cgroupfs) and
 `kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice/cri-containerd-ID.scope` (systemd).
+Where the kubelet's driver is systemd and the runtime's is not, runc takes systemd's triple for a directory,
+mostly below the runtime's group: `system.slice/containerd.service/kubepods-podUID.slice:cri-containerd:ID`.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ _MAX_DEPTH: Final = 5
 _TOP = re.compile(r"(?:.+-)?kubepods(?:\.slice)?")
 _QOS = re.compile(r"(?:.+-)?(burstable|besteffort)(?:\.slice)?")
 _POD = re.compile(r"(?:.*kubepods-(?:burstable-|besteffort-)?)?pod(.+?)(?:\.slice)?")
+_TRIPLE = re.compile(r"((?:.+-)?kubepods-(?:(burstable|besteffort)-)?pod[^:]+\.slice):[^:]*:(.+)")
 _ID = re.compile(r"(?:cri-containerd-|crio-|docker-|libpod-)?(.+?)(?:\.scope)?")
 _UNITS = ("slice", "scope", "service")
 _KUBELETS = ("kubelet", "kubelite", "k3s-server", "k3s-agent")
@@ -35,13 +38,16 @@ def read(root: str) -> list[RunningContainer]:
     Raises StateFileError where there are no cgroups, or a cpuset cannot be parsed.
     """
     tree = _hierarchy(Directory(root), root)
-    tops = list(_tops(tree.directory, "", _MAX_DEPTH))
-    return sorted((one for top in tops for one in _pods(tree, top, "")), key=lambda one: one.path)
+    found: list[RunningContainer] = []
+    for path in _tops(tree.directory, "", _MAX_DEPTH):
+        match = _TRIPLE.fullmatch(path.rpartition("/")[2])
+        found += _of_triple(tree, path, match) if match else _pods(tree, path, "")
+    return sorted(found, key=lambda one: one.path)
 
 
 def is_kubelets(name: str) -> bool:
-    """Whether a directory of this name is one in which the kubelet's pods begin."""
-    return _TOP.fullmatch(name) is not None
+    """Whether a directory of this name is one in which the kubelet's pods begin, or a container of one."""
+    return _TOP.fullmatch(name) is not None or _TRIPLE.fullmatch(name) is not None
 
 
 def has_pods(root: str) -> bool:
@@ -72,10 +78,10 @@ def _hierarchy(directory: Directory, root: str) -> _Hierarchy:
 
 
 def _tops(directory: Directory, path: str, depth: int) -> Iterator[str]:
-    """The outermost directories in which pods begin."""
+    """The outermost directories in which pods begin, and containers that lie in no pod's directory."""
     for name in directory.names(path or "."):
         below = f"{path}/{name}" if path else name
-        if _TOP.fullmatch(name):
+        if is_kubelets(name):
             yield below
         elif depth and ("." not in name or name.rpartition(".")[2] in _UNITS):
             yield from _tops(directory, below, depth - 1)
@@ -90,6 +96,13 @@ def _pods(tree: _Hierarchy, path: str, qos: str) -> Iterator[RunningContainer]:
             yield from _containers(tree, below, uid, qos)
         elif match := _QOS.fullmatch(name):
             yield from _pods(tree, below, match[1])
+
+
+def _of_triple(tree: _Hierarchy, path: str, match: re.Match[str]) -> Iterator[RunningContainer]:
+    pod = _POD.fullmatch(match[1])
+    if pod and has_processes(tree.directory, path):
+        own = _cpus(tree, f"{path}/{tree.cpus}")
+        yield RunningContainer(pod[1].replace("_", "-"), match[3], own, match[2] or "", path=path)
 
 
 def _containers(tree: _Hierarchy, path: str, uid: str, qos: str) -> Iterator[RunningContainer]:

@@ -65,9 +65,22 @@ def verify(path: Path, machine: str | None, settings: KubeletOptions, *, as_json
         visible = statefiles.read_by(loaded, minor)
     except CheckpointError as error:
         raise StateFileError(f"{path}: {error}") from None
-    rules = start_rules.check(loaded.checkpoint, state, minor, visible)
+    rules = [*start_rules.check(loaded.checkpoint, state, minor, visible), *_unknown_fields(settings)]
     facts = {"policy": state.config.policy, "reserved": str(state.reserved), "cpus": str(state.usable)}
     return _print_rules(path, rules, facts, say if as_json else None)
+
+
+def _unknown_fields(settings: KubeletOptions) -> list[StartRule]:
+    """A kubelet logs fields that it does not have, and goes on without them."""
+    return [
+        StartRule(
+            "field",
+            "warning",
+            f"{settings.source}: {name} is not a field of a KubeletConfiguration: the kubelet ignores it",
+            Reason(Code.REMEDY_UNKNOWN_FIELD, (f"{meant}?" if meant else "none is similar",)),
+        )
+        for name, meant in settings.unknown.items()
+    ]
 
 
 def _print_rules(path: Path, rules: list[StartRule], facts: Mapping[str, Any], say: Say | None) -> int:
@@ -108,9 +121,12 @@ def verify_memory(
     reserved, notes = settings.reserved_memory, []
     if reserved is not None:
         kubelet_settings.check_nodes(settings.reserved_memory_source, reserved, hardware)
-    elif policy == "Static":
+    elif policy == "Static" and not settings.source:
         reserved, notes = validation.reserved_in(content), [_UNKNOWN_RESERVATION]
-    rules = start_rules.check_memory(content, hardware, policy, reserved or {}, _minor(settings, 36))
+    node_allocatable = settings.reserved_node_memory(hardware)
+    minor = _minor(settings, 36)
+    rules = start_rules.check_memory(content, hardware, policy, reserved or {}, minor, node_allocatable)
+    rules += _unknown_fields(settings)
     facts = {"policy": policy, "reserved": {str(node): dict(of) for node, of in (reserved or {}).items()}}
     return _print_rules(path, [*rules, *notes], facts, say if as_json else None)
 

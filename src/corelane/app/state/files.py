@@ -19,6 +19,8 @@ Say = Callable[[str], None]
 
 _MAX_BYTES = 64 << 20
 _MODE = 0o600
+_NR_CPUS = 8192
+"""The most CPUs that Linux can be built for (x86, CONFIG_MAXSMP)."""
 
 
 class StateFileError(ValueError):
@@ -62,9 +64,22 @@ def load(path: Path) -> StateFile[Checkpoint]:
 def load_intact(path: Path) -> StateFile[Checkpoint]:
     """As `load`. Raises StateFileError for a wrong checksum too."""
     loaded = load(path)
+    if loaded.checkpoint.policy not in ("", "none", "static"):
+        raise StateFileError(f"{path}: {_foreign(loaded.checkpoint)}")
     if loaded.fault:
         raise StateFileError(f"{path}: {loaded.fault}")
     return loaded
+
+
+def _foreign(content: Checkpoint) -> str:
+    """Return the fault of a file that another CPU manager wrote, and an id in it that is not a CPU's."""
+    ids = [cpu for of in content.entries.values() for cpus in of.values() for cpu in cpus if cpu >= _NR_CPUS]
+    strange = f", nor is {ids[0]} a CPU" if ids else ""
+    return (
+        f'policy "{content.policy}" is not a kubelet\'s (none, static){strange}: another CPU manager wrote '
+        "this file, with rules and a checksum of its own; use its vendor's tools, or, to go back to the "
+        "kubelet's, drain the node and remove the file"
+    )
 
 
 def load_memory(path: Path) -> StateFile[MemoryCheckpoint]:

@@ -76,7 +76,12 @@ def _listed(pod: Pod, request: PodRequest) -> ListedPod:
     }
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     ids = {status.container_id.rpartition("//")[2]: status.name for status in statuses if status.container_id}
-    return ListedPod(pod.title, pod.ended, containers, ids)
+    running = frozenset(
+        status.container_id.rpartition("//")[2]
+        for status in statuses
+        if status.state and status.state.running
+    )
+    return ListedPod(pod.title, pod.ended, containers, ids, running)
 
 
 def logged(logs: str) -> dict[str, ContainerName]:

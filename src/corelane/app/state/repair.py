@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -13,7 +13,7 @@ from corelane.app.state import cgroups, command, cri_names, files, pod_lists
 from corelane.app.state.cri_names import RuntimeReport
 from corelane.app.state.files import Say, StateFileError
 from corelane.node import NodeState
-from corelane.node.kubelet import checkpoint
+from corelane.node.kubelet import checkpoint, statefile
 from corelane.node.kubelet.checkpoint import Checkpoint, Version
 from corelane.node.recovery import cpu_owners, rebuilding, start_rules
 from corelane.node.recovery.cpu_owners import Observation
@@ -56,6 +56,7 @@ def plan(
     """
     files.refuse_memory(path, "repair")
     content, recorded, intact, notes = _recorded(path)
+    tail = content is not None and bool(statefile.whole_object(content))
     state, settings = command.empty_node(machine, settings, recorded)
     observed, more = _observe(state, sources, recorded, intact=intact)
     target = cast("Version", version or (recorded.version if recorded and recorded.version != 1 else 2))
@@ -64,7 +65,7 @@ def plan(
     if failing := start_rules.broken(start_rules.check(checkpoint.decode(after), state)):
         raise RepairError(f"{failing[0].name}: {failing[0].text}: this cannot be repaired")
     notes += [*more, *rebuilt.notes, *_unnamed(rebuilt, observed)]
-    needed = not intact or recorded != replace(rebuilt.checkpoint, version=target)
+    needed = tail or not intact or recorded != replace(rebuilt.checkpoint, version=target)
     difference = StateDifference(
         str(path), recorded, rebuilt.checkpoint, target, rebuilt.changes, tuple(notes), needed
     )
@@ -80,6 +81,8 @@ def _recorded(path: Path) -> tuple[bytes | None, Checkpoint | None, bool, list[s
         loaded = files.load(path)
     except StateFileError as error:
         return content, None, False, [str(error)]
+    if loaded.whole:
+        return content, loaded.checkpoint, True, [f"{path}: {loaded.fault}; the first state is used"]
     if loaded.fault:
         note = f"{path}: {loaded.fault}; its entries are only used to name running containers"
         return content, loaded.checkpoint, False, [note]
@@ -98,6 +101,14 @@ def _observe(
     if containers and report.without_cgroup:
         notes.append(f"owners without a cgroup here, reported by the runtime: {len(report.without_cgroup)}")
     ready = dict(report.ready)
+    seen = {one.id for one in (*containers, *report.without_cgroup)}
+    missing = list(_missing(listed, seen, recorded if intact else None))
+    if missing:
+        raise RepairError(
+            f"{sources.pods}: {', '.join(missing[:3])} runs with exclusive CPUs, but has no cgroup below "
+            f"{sources.cgroups}: its CPUs would be given to others; run this on the node itself, give its "
+            "root directory with --root, or, if it has ended since, a newer list"
+        )
     if not containers and (note := _nothing_runs(sources, report, recorded if intact else None)):
         ready |= dict.fromkeys(recorded.entries if recorded else (), "")
         notes.append(note)
@@ -112,6 +123,16 @@ def _observe(
         reserved=state.reserved,
     )
     return observed, notes
+
+
+def _missing(listed: pod_lists.PodList, seen: set[str], recorded: Checkpoint | None) -> Iterator[str]:
+    """Containers that run by the list, with exclusive CPUs, without a cgroup here or an entry that stays."""
+    for uid, pod in listed.pods.items():
+        entries = recorded.entries.get(uid, {}) if recorded and recorded.version != 1 else {}
+        for ident, name in pod.ids.items():
+            need = pod.containers.get(name)
+            if ident in pod.running and ident not in seen and need and need.cpus and name not in entries:
+                yield f"{pod.title}/{name} ({ident[:12]})"
 
 
 def _nothing_runs(sources: RepairSources, report: RuntimeReport, recorded: Checkpoint | None) -> str:

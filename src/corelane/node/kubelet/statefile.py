@@ -30,12 +30,29 @@ def parse(content: bytes, where: str) -> Pairs:
     except (ValueError, RecursionError) as error:
         if not text.strip():
             raise MalformedError(f"{where} is empty") from None
+        if whole := whole_object(content):
+            rest = len(content) - len(whole)
+            raise MalformedError(
+                f"{where} is too long: a whole JSON object ends at byte {len(whole)}, and {rest} bytes of "
+                "another, mostly an older and longer state, follow it"
+            ) from None
         raise MalformedError(
             f"{where} is not valid JSON, perhaps truncated after {len(content)} bytes ({error})"
         ) from None
     if value is not None and not isinstance(value, Pairs):
         raise MalformedError(f"{where} is a JSON {type(value).__name__}, not an object")
     return value or Pairs()
+
+
+def whole_object(content: bytes) -> bytes:
+    """Return the JSON object that a file begins with, where more than blanks follow it; else b""."""
+    text = content.decode("utf-8", "replace")
+    start = len(text) - len(text.lstrip())
+    try:
+        value, end = json.JSONDecoder().raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return b""
+    return text[:end].encode() if isinstance(value, dict) and text[end:].strip() else b""
 
 
 def _pairs(members: list[tuple[str, Any]]) -> Pairs:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from corelane import quantity
 from corelane.cpuset import CPUSet, format_list
 from corelane.machine.model import Machine, NUMANode
 from corelane.node.config import NodeConfig, reserve
@@ -93,12 +94,13 @@ _UINT64 = (1 << 64) - 1
 
 
 def memory_start_problems(
-    checkpoint: MemoryCheckpoint, machine: Machine, policy: str, reserved: Reserved
+    checkpoint: MemoryCheckpoint, machine: Machine, policy: str, reserved: Reserved, minor: int = 36
 ) -> list[Problem]:
     """What keeps a kubelet under this policy from starting with this file; nothing when it starts.
 
-    Codes are policy, empty, blocks and machine. Where the machine's state differs, every difference is a
-    problem of its own; upstream says the first words of each and logs what differs.
+    Codes are policy, empty, blocks and machine. Before 1.32 each NUMA node of a group was compared by itself
+    (kubernetes #113130), since then the sums of the group. Where the machine's state differs, every
+    difference is a problem of its own; upstream says the first words of each and logs what differs.
     """
     if checkpoint.policy != policy:
         text = (
@@ -117,7 +119,31 @@ def memory_start_problems(
         for uid, container, block in _assigned(checkpoint)
         for problem in _assign(expected, uid, container, block)
     ]
-    return lost or list(_differences(checkpoint.machine, expected))
+    return lost or list(_differences(checkpoint.machine, expected, grouped=minor >= 32))
+
+
+def reservation_problems(reserved: Reserved, node_allocatable: int | None) -> Iterator[Problem]:
+    """What keeps a Static memory manager from starting with its settings alone; texts are upstream's (1.36).
+
+    `node_allocatable` is the memory of kubeReserved, systemReserved and the hard eviction threshold together,
+    in bytes; None where it is unknown. Upstream: `validateReservedMemory` and `NewPolicyStatic`.
+    """
+    totals: dict[str, int] = {}
+    for of_node in reserved.values():
+        for name, size in of_node.items():
+            totals[name] = totals.get(name, 0) + size
+    if node_allocatable is not None:
+        for name in sorted({"memory", *totals}):
+            total, other = totals.get(name, 0), node_allocatable if name == "memory" else 0
+            if total != other:
+                amounts = [str(quantity.of_value(size, quantity.BINARY_SI)) for size in (total, other)]
+                yield Problem(
+                    "reservation",
+                    f'the total amount "{amounts[0]}" of type "{name}" is not equal to the value '
+                    f'"{amounts[1]}" determined by Node Allocatable feature',
+                )
+    if not totals.get("memory"):
+        yield Problem("reservation", "[memorymanager] you should specify the system reserved memory")
 
 
 def reserved_in(checkpoint: MemoryCheckpoint) -> Reserved:
@@ -189,17 +215,21 @@ def _assign(expected: Mapping[int, _Node], uid: str, container: str, block: Bloc
         size -= taken
 
 
-def _differences(found: Mapping[int, NodeMemory], expected: Mapping[int, _Node]) -> Iterator[Problem]:
+def _differences(
+    found: Mapping[int, NodeMemory], expected: Mapping[int, _Node], *, grouped: bool
+) -> Iterator[Problem]:
     for node in sorted({*found, *expected}):
         if node not in expected:
             yield _differs(f"NUMA node {node} is in the file, not in the machine")
         elif node not in found:
             yield _differs(f"NUMA node {node} is in the machine, not in the file")
         else:
-            yield from _of_node(node, found, expected)
+            yield from _of_node(node, found, expected, grouped=grouped)
 
 
-def _of_node(node: int, found: Mapping[int, NodeMemory], expected: Mapping[int, _Node]) -> Iterator[Problem]:
+def _of_node(
+    node: int, found: Mapping[int, NodeMemory], expected: Mapping[int, _Node], *, grouped: bool
+) -> Iterator[Problem]:
     before, now = found[node], expected[node]
     if before.assignments != now.assignments:
         yield _differs(
@@ -216,7 +246,7 @@ def _of_node(node: int, found: Mapping[int, NodeMemory], expected: Mapping[int, 
             yield _differs(f"{where} is in the machine, not in the file")
         else:
             yield from _of_table(where, before.memory[name], now.memory[name])
-            yield from _of_group(where, name, now.group, found, expected)
+            yield from _of_group(where, name, now.group if grouped else (node,), found, expected)
 
 
 def _of_table(where: str, before: Table, now: _Amount) -> Iterator[Problem]:

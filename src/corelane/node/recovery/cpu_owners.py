@@ -51,6 +51,8 @@ class ListedPod:
     ended: bool
     containers: Mapping[str, CPUNeed]
     ids: Mapping[str, str] = field(default_factory=dict)
+    running: frozenset[str] = frozenset()
+    """Ids of containers that the list reports as running."""
 
 
 @dataclass(frozen=True, slots=True)

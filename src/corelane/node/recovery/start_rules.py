@@ -23,6 +23,7 @@ Verdict: TypeAlias = Literal["ok", "warning", "fails"]
 _REPAIR: Final = Reason(Code.REMEDY_REPAIR)
 _CONVERT: Final = Reason(Code.REMEDY_CONVERT)
 _DRAIN_POD_LEVEL: Final = Reason(Code.REMEDY_DRAIN_POD_LEVEL)
+_RESERVE_MEMORY: Final = Reason(Code.REMEDY_RESERVE_MEMORY)
 _CODES: Final = ("policy", "pool", "reserved", "overlap", "total")
 _MEMORY_RULES: Final = {
     "policy": "policy {policy} is the configured one",
@@ -132,14 +133,33 @@ def _shared_by_pods(content: Checkpoint) -> Iterator[str]:
 
 
 def check_memory(
-    content: MemoryCheckpoint, machine: Machine, policy: str, reserved: Reserved, minor: int = 36
+    content: MemoryCheckpoint,
+    machine: Machine,
+    policy: str,
+    reserved: Reserved,
+    minor: int = 36,
+    node_allocatable: int | None = None,
 ) -> list[StartRule]:
-    """Check the rules of a memory manager's start in upstream's order; the first failure ends the list."""
+    """Check the rules of a memory manager's start in upstream's order; the first failure ends the list.
+
+    `node_allocatable` is as in `validation.reservation_problems`.
+    """
     rules = [_memory_version(content, minor)]
-    problems = validation.memory_start_problems(content, machine, policy, reserved)
+    if policy == "Static":
+        problem = next(validation.reservation_problems(reserved, node_allocatable), None)
+        if problem:
+            return [*rules, StartRule("reservation", "fails", problem.text, _RESERVE_MEMORY)]
+    problems = validation.memory_start_problems(content, machine, policy, reserved, minor)
     for code, passed in _MEMORY_RULES.items():
         if texts := [problem.text for problem in problems if problem.code == code]:
-            return [*rules, StartRule(code, "fails", _joined(texts), _memory_remedy(code, content))]
+            remedy = _memory_remedy(code, content)
+            if (
+                code == "machine"
+                and minor < 32
+                and not validation.memory_start_problems(content, machine, policy, reserved)
+            ):
+                remedy = Reason(Code.REMEDY_MEMORY_GROUP)
+            return [*rules, StartRule(code, "fails", _joined(texts), remedy)]
         rules.append(StartRule(code, "ok", passed.format(policy=policy)))
         if policy == "None":
             break
@@ -171,4 +191,6 @@ def _joined(texts: list[str]) -> str:
 def _memory_remedy(code: str, content: MemoryCheckpoint) -> Reason:
     if code == "policy":
         return Reason(Code.REMEDY_MEMORY_POLICY, (content.policy or "None",))
+    if not content.entries:
+        return Reason(Code.REMEDY_REMOVE_UNUSED)
     return Reason(Code.REMEDY_RESERVED_MEMORY if code == "machine" else Code.REMEDY_REMOVE)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, cast
 
 from corelane.cpuset import CPUSet
-from corelane.node.kubelet import checkpoint, memory_checkpoint
+from corelane.node.kubelet import checkpoint, memory_checkpoint, statefile
 from corelane.node.kubelet.checkpoint import Checkpoint, CheckpointError, Version
 from corelane.node.kubelet.memory_checkpoint import MemoryCheckpoint
 
@@ -23,10 +23,12 @@ class StateFile(Generic[_Content]):
     checksum: int | None
     """As the file has it; None where it has none, which versions 1 and 2 allow."""
     fault: str = ""
+    whole: bool = False
+    """Whether the fault is only that something follows a state whose checksum is right."""
 
 
 def decode(path: str, content: bytes) -> StateFile[Checkpoint]:
-    """Return the content of a `cpu_manager_state`, with a `fault` where only its checksum is wrong.
+    """Return the content of a `cpu_manager_state`, with a `fault` where only its checksum or end is wrong.
 
     Raises CheckpointError for anything else that is wrong.
     """
@@ -35,6 +37,10 @@ def decode(path: str, content: bytes) -> StateFile[Checkpoint]:
         return StateFile(path, content, checkpoint.decode(content), found)
     except CheckpointError as error:
         fault = error
+    if first := statefile.whole_object(content):
+        with suppress(CheckpointError):
+            file = decode(path, first)
+            return replace(file, content=content, fault=str(fault), whole=not file.fault)
     with suppress(CheckpointError):
         if _members(content):
             return StateFile(path, content, _unverified(content), found, str(fault))
