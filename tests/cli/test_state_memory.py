@@ -115,7 +115,7 @@ def test_a_share_of_the_memory_evicts_too(file, tmp_path):
     result = run("verify", file, *hardware, "--kubelet-config", config(FITS, tmp_path, **more))
     assert result.exit_code == 0, result.output
     odd = config(FITS, tmp_path, evictionHard={"memory.available": "x%"})
-    assert "evictionHard: memory.available: 'x%' is invalid" in fails(
+    assert f"{odd}: evictionHard: memory.available: 'x%' is neither a size nor a share" in fails(
         "verify", file, *hardware, "--kubelet-config", odd
     )
 

@@ -75,7 +75,10 @@ class KubeletOptions:
         if self.node_memory is None:
             return None
         capacity = sum(node.memory for node in machine.nodes)
-        return self.node_memory.reserved + self.node_memory.evicted_below(capacity)
+        try:
+            return self.node_memory.reserved + self.node_memory.evicted_below(capacity)
+        except SettingsError as error:
+            raise SettingsError(f"{self.source}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,8 +227,8 @@ def _services(services: ServiceGroups, root: Path) -> Iterator[Site]:
 def _left_out(services: ServiceGroups) -> Iterator[str]:
     if services.unknown:
         yield (
-            f"left out: {len(services.unknown)} cgroups with a CPU limit that are no known containers or units; "
-            f"measure one with --cgroup, such as {services.unknown[0]} in /sys/fs/cgroup"
+            f"left out: {len(services.unknown)} cgroups with a CPU limit, which are not known as containers or "
+            f"units; measure one with --cgroup, such as {services.unknown[0]} in /sys/fs/cgroup"
         )
 
 
