@@ -227,7 +227,7 @@ def _services(services: ServiceGroups, root: Path) -> Iterator[Site]:
 def _left_out(services: ServiceGroups) -> Iterator[str]:
     if services.unknown:
         yield (
-            f"left out: {len(services.unknown)} cgroups with a CPU limit, which are not known as containers or "
+            f"left out: {len(services.unknown)} cgroups with a CPU limit, which are not known containers or "
             f"units; measure one with --cgroup, such as {services.unknown[0]} in /sys/fs/cgroup"
         )
 
