@@ -25,7 +25,7 @@ from corelane.app.nodefile import NodeFile
 from corelane.app.up import logging
 from corelane.app.up.supervise import completes, innermost, until_signal
 from corelane.cpuset import CPUSet
-from corelane.kernel import container_cgroup, container_paths
+from corelane.kernel import container_cgroup, container_paths, host_view
 from corelane.kernel.container_paths import CgroupView
 from corelane.kernel.files import Directory
 from corelane.kube.client import KubeClient
@@ -58,9 +58,11 @@ async def _run(options: AgentOptions) -> int:
 
 
 async def start(options: AgentOptions) -> NodeAgent:
-    """Return the agent, ready to run. Raises SettingsError, and what files and sockets raise."""
+    """Return the agent, ready to run. Raises SettingsError, NotTheHost, and what files and sockets raise."""
     name, file = node_name(options), node_file(options)
     view = container_paths.view(_cgroup_root())
+    runtime = Path(file.runtime.endpoint.removeprefix("unix://"))
+    await asyncio.to_thread(host_view.check, view, runtime)
     machine = await asyncio.to_thread(host_machine, view)
     check_settings(options, file.config, machine)
     options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
