@@ -59,6 +59,9 @@ class Server:
         self.stored = merged(self.stored, patch)
         return self._answer()
 
+    async def read_tree(self, path, *, accept=""):
+        return json.loads(await self.raw("GET", path, accept=accept))
+
     async def create(self, whole, field_manager=None):
         self.written.append(whole)
         self.stored = whole
@@ -506,3 +509,21 @@ def test_other_errors_say_nothing_about_the_version():
 
     story(server, changes)
     assert [one["apiVersion"] for one in server.written] == ["topology.node.k8s.io/v1alpha2"]
+
+
+def test_where_no_version_is_served_the_command_that_defines_the_kind_is_named():
+    failures = []
+
+    async def changes():
+        queue = WriteQueue(lambda _, error: failures.append(str(error)), keeps=True)
+        writer = TopologyWriter(Versions(), "n", queue, lambda _: None, Eager())
+        running = asyncio.create_task(queue.run())
+        writer.write(lambda: body(1))
+        while not failures:
+            await asyncio.sleep(0.01)
+        running.cancel()
+
+    asyncio.run(asyncio.wait_for(changes(), 30))
+    first = "the API server serves neither topology.node.k8s.io/v1alpha2 nor v1alpha1; "
+    command = "kubectl apply -f deploy/noderesourcetopologies.yaml"
+    assert failures[0].startswith(f"{first}define NodeResourceTopology: {command}")

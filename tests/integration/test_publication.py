@@ -17,11 +17,10 @@ from corelane.kube.pod import Pod
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, new
 from support import cluster_pods
-from support.snapshots import DATA
 
 pytestmark = pytest.mark.integration
 
-CRD = DATA / "nrt-api" / "crd.yaml"
+CRD = Path(__file__).parents[2] / "deploy/noderesourcetopologies.yaml"
 RBAC = Path(__file__).parents[2] / "deploy/agent/rbac.yaml"
 MACHINE = parse_spec("socket:1 numa:2 core:4 smt:1 mem:1G")
 NODE = "published"
@@ -43,8 +42,6 @@ class Reporter(PublicationReporter):
 
 @pytest.fixture(scope="module")
 def kubectl(plane, tmp_path_factory):
-    if not CRD.exists():
-        pytest.skip("the definition of NodeResourceTopology is not here")
     kubectl = plane.kubectl(tmp_path_factory.mktemp("kubectl"))
     kubectl("apply", "-f", str(CRD))
     kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")

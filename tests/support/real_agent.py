@@ -13,11 +13,10 @@ import yaml
 
 from support.one_node import Cluster
 from support.programs import Program, wait_for
-from support.snapshots import DATA
 
 ROOT = Path(__file__).parents[2]
 PERMISSIONS = ROOT / "deploy/agent/rbac.yaml"
-TOPOLOGY_DEFINITION = DATA / "nrt-api/crd.yaml"
+TOPOLOGY_DEFINITION = ROOT / "deploy/noderesourcetopologies.yaml"
 ACCOUNT, NAMESPACE = "corelane-agent", "corelane-system"
 PATIENCE = 120.0
 

@@ -1,12 +1,13 @@
 """A real kubelet beside a test's own containerd and API server, with cgroups and directories of its own.
 
 Two paths of the kubelet are fixed: /var/lib/kubelet/device-plugins and /var/log/containers; it also writes
-six sysctls. All are put back at the end; a machine with a kubelet of its own is skipped.
+six sysctls. All are put back at the end; on a machine with a kubelet of its own the tests fail.
 """
 
 import os
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -218,8 +219,19 @@ def remove_pods(runtime: CRIPods) -> None:
 def _refuse_other_kubelet() -> None:
     if os.geteuid() != 0:
         pytest.skip("a kubelet needs root")
-    if (_DEVICE_PLUGINS / "kubelet.sock").exists():
-        pytest.skip(f"{_DEVICE_PLUGINS} is in use: another kubelet runs on this machine")
+    sock = _DEVICE_PLUGINS / "kubelet.sock"
+    if _answers(sock):
+        pytest.fail(f"{sock}: another kubelet runs on this machine; stop it, or run these tests elsewhere")
+    sock.unlink(missing_ok=True)  # of a kubelet that was killed
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(str(path))
+        except OSError:
+            return False
+    return True
 
 
 @contextmanager

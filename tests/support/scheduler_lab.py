@@ -11,17 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-import pytest
 import yaml
 
 from corelane.kube.apierrors import APIError
 from corelane.kube.client import KubeClient
 from support import kubectl, real_cluster, server_process
 from support.programs import Program, free_port
-from support.snapshots import DATA
 
 SCHEDULER = (sys.executable, "-m", "corelane", "scheduler")
-_CRD = DATA / "nrt-api/crd.yaml"
+_CRD = Path(__file__).parents[2] / "deploy/noderesourcetopologies.yaml"
 LEASE = {"lease-duration": 4, "renew-deadline": 3, "retry-period": 0.5}
 
 
@@ -106,8 +104,6 @@ def real(home: Path, *options: str) -> Iterator[RealServer]:
 
 
 async def _define_topologies(kubeconfig: Path) -> None:
-    if not _CRD.exists():
-        pytest.skip("the definition of NodeResourceTopology is not here")
     client = KubeClient.connect(kubeconfig)
     body = json.dumps(yaml.safe_load(_CRD.read_text())).encode()
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

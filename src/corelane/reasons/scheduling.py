@@ -5,14 +5,20 @@ from typing import Final
 
 from corelane.reasons.codes import Code
 
+DEFINE_TOPOLOGIES: Final = "kubectl apply -f deploy/noderesourcetopologies.yaml"
+"""Defines NodeResourceTopology in a cluster."""
 _START_AGENT: Final = (
     "start the node's agent (`kubectl -n corelane-system get pods -o wide` shows where one is missing)"
 )
 
 
 def _no_topology(problem: str) -> str:
-    what = f"invalid NodeResourceTopology ({problem})" if problem else "no NodeResourceTopology"
-    return f"{what}, so that no CPUs can be bound"
+    if problem:
+        return f"invalid NodeResourceTopology ({problem}), so that no CPUs can be bound"
+    return (
+        "no NodeResourceTopology, so that no CPUs can be bound; run corelane's agent on the node, which "
+        f"writes it (where the kind is not defined: {DEFINE_TOPOLOGIES})"
+    )
 
 
 def _crane(cpus: int, free: Iterable[tuple[int, int]]) -> str:

@@ -18,6 +18,7 @@ from corelane.kube import translate
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.objects import NodeResourceTopology, NodeResourceTopologyV1Alpha1
 from corelane.kube.translate.zone_owner import CONTENT, FIELD_MANAGER, without_zones, zone_owner
+from corelane.reasons.scheduling import DEFINE_TOPOLOGIES
 
 Make = Callable[[], dict[str, Any]]
 _UNKNOWN: Final = "unknown"
@@ -160,7 +161,9 @@ class TopologyWriter:
                 raise
             tried, self._kind = self._kind, NodeResourceTopology
             if tried is NodeResourceTopologyV1Alpha1:
-                raise
+                what = "the API server serves neither topology.node.k8s.io/v1alpha2 nor v1alpha1"
+                message = f"{what}; define NodeResourceTopology: {DEFINE_TOPOLOGIES}"
+                raise APIError(404, error.reason, message) from error
             self._kind = NodeResourceTopologyV1Alpha1
             return await self._begin(body)
         self._written_last = body

@@ -9,7 +9,9 @@ from corelane.cpuset import CPUSet
 from corelane.kube.apierrors import APIError
 from corelane.kube.decode import Malformed
 from corelane.kube.meta import Object
+from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.pod import Pod
+from corelane.reasons.scheduling import DEFINE_TOPOLOGIES
 from corelane.scheduler.daemon.metrics import SchedulerMetrics
 from corelane.scheduler.queue import Waiting
 
@@ -137,7 +139,9 @@ class LoggingReporter(SchedulerMetrics):
     def not_served(self, kind: type[Object]) -> None:
         if kind.api.group not in self._absent:
             self._absent.add(kind.api.group)
-            self._log.info("kind is not served: no objects of it", kind=f"{kind.api.plural}.{kind.api.group}")
+            remedy = {"define_with": DEFINE_TOPOLOGIES} if kind is NodeResourceTopology else {}
+            served = f"{kind.api.plural}.{kind.api.group}"
+            self._log.info("kind is not served: no objects of it", kind=served, **remedy)
 
     def malformed(self, bad: Malformed) -> None:
         super().malformed(bad)
