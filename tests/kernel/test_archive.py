@@ -1,10 +1,14 @@
 import io
+import lzma
+import resource
 import tarfile
+import zlib
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corelane.kernel import archive
 from corelane.kernel.archive import ArchiveError, read_archive
 from corelane.kernel.files import Directory
 
@@ -107,3 +111,86 @@ def test_any_bytes_give_a_tree_or_the_modules_error(tmp_path_factory, noise, mag
 def test_a_missing_archive_is_an_oserror(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_archive(tmp_path / "none.tar", everything)
+
+
+def header(kind, size, name="x"):
+    info = tarfile.TarInfo(name)
+    info.type, info.size = kind, size
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+EXTENSIONS = [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK]
+
+
+@pytest.mark.parametrize("size", [1 << 20, 8 << 30])
+@pytest.mark.parametrize("kind", EXTENSIONS)
+def test_a_header_longer_than_any_path_is_refused_before_it_is_read(tmp_path, kind, size):
+    path = tmp_path / "bomb.tar"
+    with path.open("wb") as file:
+        file.write(header(kind, size))
+        file.truncate(1 << 30)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ArchiveError, match=f"a header of {size} bytes"):
+        read_archive(path, everything)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
+
+
+def record(key, value):
+    text = f" {key}={value}\n".encode()
+    length = len(text) + len(str(len(text) + 2))
+    data = str(length).encode() + text
+    return data.ljust(-len(data) // 512 * -512, b"\0"), len(data)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "why"),
+    [
+        ([header(tarfile.GNUTYPE_LONGNAME, 5) + b"name".ljust(512, b"\0")] * 2000, "chain of headers"),
+        ([header(tarfile.GNUTYPE_SPARSE, 0)], "sparse"),
+        ([header(tarfile.REGTYPE, 100 << 30)], "2 GiB"),
+        (
+            [header(tarfile.GNUTYPE_LONGNAME, 9000) + b"a/" * 4608, header(tarfile.REGTYPE, 0)],
+            "a path of more",
+        ),
+    ],
+)
+def test_an_archive_beyond_any_use_is_refused(tmp_path, blocks, why):
+    path = tmp_path / "x.tar"
+    path.write_bytes(b"".join(blocks) + bytes(1024))
+    with pytest.raises(ArchiveError, match=why):
+        read_archive(path, everything)
+
+
+def test_global_headers_are_bounded_in_sum(tmp_path):
+    data, size = record("comment", "x" * 60_000)
+    path = tmp_path / "x.tar"
+    path.write_bytes((header(tarfile.XGLTYPE, size) + data) * 20 + bytes(1024))
+    with pytest.raises(ArchiveError, match="global headers"):
+        read_archive(path, everything)
+
+
+def test_what_is_kept_of_an_archive_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "MAX_KEPT", 10_000)
+    path = tmp_path / "x.tar"
+    path.write_bytes(b"".join(header(tarfile.REGTYPE, 0, f"f{number}") for number in range(50)) + bytes(1024))
+    with pytest.raises(ArchiveError, match="files and names"):
+        read_archive(path, everything)
+    assert read_archive(path, lambda name: name == "f7").read("f7") == ""
+
+
+def test_xz_with_a_dictionary_larger_than_its_preset_needs_is_refused_and_streams_are_joined(tmp_path):
+    plain = make(tmp_path / "x.tar").read_bytes()
+    path = tmp_path / "x.tar.xz"
+    path.write_bytes(lzma.compress(plain[:700]) + lzma.compress(plain[700:]))
+    assert read_archive(path, everything).read("a/cpu/online") == "0-3\n"
+    compressed = bytearray(lzma.compress(plain))
+    at = compressed.index(b"\x21\x01") + 2  # LZMA2's properties: the size of the dictionary
+    compressed[at] = 39
+    crc = zlib.crc32(compressed[12 : 12 + (compressed[12] + 1) * 4 - 4]).to_bytes(4, "little")
+    compressed[12 + (compressed[12] + 1) * 4 - 4 : 12 + (compressed[12] + 1) * 4] = crc
+    path.write_bytes(compressed)
+    with pytest.raises(ArchiveError, match="Memory usage limit"):
+        read_archive(path, everything)
+    path.write_bytes(lzma.compress(plain)[:120])
+    with pytest.raises(ArchiveError):
+        read_archive(path, everything)

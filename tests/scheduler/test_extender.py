@@ -1,6 +1,7 @@
 """The extender against the embedded API server, over real sockets, as kube-scheduler asks it."""
 
 import asyncio
+import base64
 import json
 import ssl
 from collections.abc import Awaitable, Callable
@@ -12,12 +13,14 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.apiserver.http.auth import User
 from corelane.apiserver.http.server import APIServer
-from corelane.app.scheduler.options import SchedulerOptions, extender_tls
+from corelane.app.scheduler.options import SchedulerOptions, extender_tls, extender_token
 from corelane.app.settings_file import SettingsError
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
@@ -51,7 +54,11 @@ class Asked:
 
     async def post(self, verb: str, body: Any, status: int = 200) -> Any:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        async with aiohttp.ClientSession() as session, session.post(f"{self.url}/{verb}", data=data) as got:
+        headers = {"Content-Type": "application/json"}
+        async with (
+            aiohttp.ClientSession(headers=headers) as session,
+            session.post(f"{self.url}/{verb}", data=data) as got,
+        ):
             text = await got.read()
             assert got.status == status, text
             return json.loads(text)
@@ -291,7 +298,7 @@ def test_a_replica_that_does_not_lead_answers_so() -> None:
         extender = ExtenderServer(lambda: None, client, BindingOutcomes())
         port = await extender.start("127.0.0.1", 0)
         url = f"http://127.0.0.1:{port}/filter"
-        async with aiohttp.ClientSession() as session, session.post(url, data=b"{}") as got:
+        async with aiohttp.ClientSession() as session, session.post(url, json={}) as got:
             assert got.status == 503
             assert "does not lead" in (await got.json())["Error"]
         await extender.stop()
@@ -472,3 +479,72 @@ def test_kube_schedulers_own_plugins_are_left_to_it_in_a_profile_of_a_file_too()
         names = {plugin.name for plugin in (*beside.filters, *beside.reserves, *beside.pre_filters)}
         assert not names & {"TaintToleration", "NodeVolumeLimits", "VolumeBinding", "NodeResourcesFit"}
         assert "CPUPlacement" in names
+
+
+def request(**headers: str) -> web.Request:
+    given = {"Host": "127.0.0.1:10262", "Content-Type": "application/json", **headers}
+    return make_mocked_request(
+        "POST", "/bind", headers={name.replace("_", "-"): v for name, v in given.items()}
+    )
+
+
+BASIC = base64.b64encode(b"corelane:0123456789abcdef").decode()
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, None),
+        ({"Content_Type": "application/json; charset=utf-8", "Host": "[::1]:1"}, None),
+        ({"Host": "localhost"}, None),
+        ({"Content_Type": "text/plain"}, 415),
+        ({"Content_Type": "application/x-www-form-urlencoded"}, 415),
+        ({"Origin": "http://127.0.0.1:10262"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Host": "evil.example:10262"}, 403),
+        ({"Host": "127.0.0.1.evil.example"}, 403),
+        ({"Host": ""}, 403),
+    ],
+)
+def test_the_extender_refuses_what_a_web_page_can_send(headers, status):
+    assert (served.Gate(on_loopback=True).refusal(request(**headers)) or (None,))[0] == status
+
+
+@pytest.mark.parametrize(
+    ("authorization", "accepted"),
+    [
+        ("Bearer 0123456789abcdef", True),
+        (f"Basic {BASIC}", True),
+        ("Bearer 0123456789abcde", False),
+        ("Bearer", False),
+        ("", False),
+        ("Basic !!!", False),
+        ("Basic /////w==", False),
+    ],
+)
+def test_the_extender_asks_for_its_token(authorization, accepted):
+    gate = served.Gate(on_loopback=False, token="0123456789abcdef")
+    refusal = gate.refusal(request(Authorization=authorization))
+    assert (refusal is None) == accepted
+    assert accepted or refusal[0] == 401
+
+
+def test_the_extender_accepts_any_host_beyond_loopback():
+    assert served.Gate(on_loopback=False).refusal(request(Host="corelane.kube-system.svc")) is None
+
+
+def test_a_token_file_that_others_can_read_or_without_a_token_is_refused(tmp_path: Path):
+    path = tmp_path / "token"
+    options = SchedulerOptions(extender_token_file=path)
+    with pytest.raises(SettingsError, match="No such file"):
+        extender_token(options)
+    path.write_text("0123456789abcdef\n")
+    path.chmod(0o644)
+    with pytest.raises(SettingsError, match="chmod 0600"):
+        extender_token(options)
+    path.chmod(0o600)
+    assert extender_token(options) == "0123456789abcdef"
+    for content in (b"", b"short", b"two words of a token", b"\xff" * 20, b"x" * 300):
+        path.write_bytes(content)
+        with pytest.raises(SettingsError, match="not a token"):
+            extender_token(options)

@@ -15,6 +15,8 @@ from typing import Any, Final
 SOCKET_FILE: Final = "agent.sock"
 _SECONDS: Final = 5.0
 _CHECK_SECONDS: Final = 1.0
+_BACKLOG: Final = 4
+"""Also the tracebacks that asyncio logs a second while there are no file descriptors."""
 _MOST_BYTES: Final = 64 << 20
 
 
@@ -37,7 +39,7 @@ class StatusServer:
             os.close(descriptor)
         path = self._directory / SOCKET_FILE
         own = _inode(path)
-        server = await asyncio.start_unix_server(self._answer, sock=listening)
+        server = await asyncio.start_unix_server(self._answer, sock=listening, backlog=_BACKLOG)
         serving()
         try:
             while True:

@@ -88,6 +88,10 @@ def _seconds(flag: str, name: str, default: int, help_text: str) -> Callable[[_F
 @_options.file("--tls-cert-file", "Certificate of the extender (PEM); without one it serves plain HTTP.")
 @_options.file("--tls-private-key-file", "Key of that certificate (PEM).")
 @_options.file("--client-ca-file", "Answer only clients with a certificate of these authorities (PEM).")
+@_options.file(
+    "--extender-token-file",
+    "Answer only requests with the token in this file (mode 0600), see docs/scheduler.md.",
+)
 @_options.choice(
     "--log-format", "auto text json", "Format of the log; auto: JSON if stderr is not a terminal.", "auto"
 )

@@ -13,6 +13,7 @@ import yaml
 from corelane.apiserver.codec.json_reading import MAX_DEPTH, SHOWN, SURROGATE, Float, ReadError
 
 MAX_NODES = 100_000  # of a document with its aliases expanded; JSON is there for more
+_TOO_MANY = f"yaml: document contains excessive aliasing or more than {MAX_NODES} nodes"
 
 _INTEGERS_END = 2**64
 _LARGEST_WRITTEN_OUT = 1e21  # Go writes larger floats with an exponent
@@ -64,14 +65,22 @@ def repetitions(body: bytes) -> list[str]:
 
 
 def _repeated(node: Any) -> list[tuple[int, str]]:
-    keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-    texts = [key.value for key in keys]
-    return [(key.start_mark.line + 1, key.value) for at, key in enumerate(keys) if key.value in texts[:at]]
+    seen: set[str] = set()
+    found = []
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode):
+            if key.value in seen:
+                found.append((key.start_mark.line + 1, key.value))
+            seen.add(key.value)
+    return found
 
 
 def _check_nesting(text: str) -> None:
-    depth = 0
+    depth = nodes = 0
     for event in yaml.parse(text, Loader=_Loader):
+        nodes += isinstance(event, yaml.NodeEvent)
+        if nodes > MAX_NODES:
+            raise ReadError(_TOO_MANY)
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -105,7 +114,7 @@ class _Builder:
     def value(self, node: Any, depth: int = 0) -> Any:
         self._nodes += 1
         if self._nodes > MAX_NODES:
-            raise ReadError(f"yaml: document contains excessive aliasing or more than {MAX_NODES} nodes")
+            raise ReadError(_TOO_MANY)
         if isinstance(node, yaml.ScalarNode):
             return _scalar(node)
         if depth == MAX_DEPTH:

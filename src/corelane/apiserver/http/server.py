@@ -42,6 +42,7 @@ from corelane.apiserver.store.server_backend import Backend, describe
 from corelane.apiserver.stored_objects import StoreError
 from corelane.apiserver.write import pipeline
 from corelane.apiserver.write.node_objects import NodeObjects
+from corelane.kube.http_listener import HTTPListener
 
 _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _CHECKS = ("ping", "log", "etcd")
@@ -86,6 +87,7 @@ class APIServer:
         self._store: Store | None = None
         self._context: calls.Context | None = None
         self._runner: web.ServerRunner | None = None
+        self._listener: HTTPListener | None = None
         self._chores: asyncio.Task[None] | None = None
         self.url = ""
 
@@ -135,9 +137,9 @@ class APIServer:
         self._context = calls.Context(backend, self._log_source, self._tokens)
         self._runner = web.ServerRunner(connections.Connections(self._handle), shutdown_timeout=_SHUTDOWN)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._tls)
-        await site.start()
-        host, port = self._runner.addresses[0][:2]
+        assert self._runner.server is not None
+        self._listener = HTTPListener("API server", self._runner.server, _log, self._tls)
+        host, port = await self._listener.start(self._host, self._port)
         scheme = "https" if self._tls else "http"
         self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         self._chores = asyncio.create_task(server_backend.keep_house(backend))
@@ -152,6 +154,8 @@ class APIServer:
             for watch in tuple(self._context.watches):
                 watch.end()
             self._context = None
+        if self._listener:
+            self._listener.stop()
         if self._runner:
             await self._runner.cleanup()
             self._runner = None
@@ -206,6 +210,8 @@ class APIServer:
         """Answer a request by the user of its token, and send a stream."""
         api_requests.check_timeout(target, request.query)
         user = auth.authenticate(request.headers.get("Authorization"), self._tokens)
+        if user is not auth.ANONYMOUS and self._listener:
+            self._listener.prove(request.protocol)
         user = impersonation.acting_user(request.headers, user, target)
         connections.ask_for_body(request)
         reply = await self._answer(request, target, user)

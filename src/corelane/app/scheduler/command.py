@@ -12,6 +12,7 @@ from corelane.app.scheduler.options import (
     SchedulerOptions,
     extender_address,
     extender_tls,
+    extender_token,
     identity,
     lease_settings,
     with_file,
@@ -45,6 +46,7 @@ def main(options: SchedulerOptions, *, log_format: Literal["auto", "text", "json
     if options.extender:
         extender_address(options)
         extender_tls(options)
+        extender_token(options)
     logging.configure(as_json=logging.AS_JSON[log_format])
     return asyncio.run(_run(options, file, lease))
 
@@ -116,7 +118,7 @@ class _Reporter(LoggingReporter):
 async def _serve_extender(extender: ExtenderServer, options: SchedulerOptions) -> None:
     address, port = extender_address(options)
     try:
-        await extender.start(address, port, extender_tls(options))
+        await extender.start(address, port, extender_tls(options), extender_token(options))
     except OSError as error:
         cause = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         raise SettingsError(f"--listen {options.listen}: {cause}; give another address or port") from error

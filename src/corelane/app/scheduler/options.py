@@ -28,6 +28,9 @@ _TIMES: Final = {
 """Option, field of the file and flag of a time of the lease."""
 
 
+_LONGEST_TOKEN: Final = 256
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerOptions:
     """Options of `corelane scheduler`; None is the value of the file, else the default. Times are in s."""
@@ -51,6 +54,8 @@ class SchedulerOptions:
     """Options whose values are those of the file."""
     client_ca_file: Path | None = None
     """Authorities of the clients that the extender answers; None for any client."""
+    extender_token_file: Path | None = None
+    """File with the token that the extender asks for; None for no token."""
 
 
 def with_file(options: SchedulerOptions) -> tuple[ConfigurationFile | None, SchedulerOptions]:
@@ -141,6 +146,26 @@ def extender_tls(options: SchedulerOptions) -> ssl.SSLContext | None:
             problem = f"cannot be used: {error}; give a file of PEM certificates"
             raise SettingsError(f"--client-ca-file {options.client_ca_file}: {problem}") from error
     return context
+
+
+def extender_token(options: SchedulerOptions) -> str:
+    """Return the token that the extender asks for, "" for none. Raises SettingsError."""
+    path = options.extender_token_file
+    if path is None:
+        return ""
+    option = f"--extender-token-file {path}"
+    try:
+        with path.open("rb") as file:
+            status, content = os.fstat(file.fileno()), file.read(_LONGEST_TOKEN + 1).strip()
+    except OSError as error:
+        raise SettingsError(f"{option}: {error.strerror}; give a file with one word") from error
+    if status.st_mode & 0o077 or status.st_uid not in {os.getuid(), 0}:
+        mode = f"mode {status.st_mode & 0o777:04o}, owner {status.st_uid}"
+        raise SettingsError(f"{option}: readable by other users ({mode}); chmod 0600 it")
+    if not 16 <= len(content) <= _LONGEST_TOKEN or not all(0x20 < byte < 0x7F for byte in content):
+        wanted = f"one word of 16 to {_LONGEST_TOKEN} printable ASCII characters"
+        raise SettingsError(f"{option}: not a token; write {wanted}, such as `openssl rand -hex 32` prints")
+    return content.decode()
 
 
 def identity() -> str:

@@ -7,11 +7,15 @@ import secrets
 
 from aiohttp import web
 
+from corelane import structured_log
 from corelane.app.explain.recorded import FILE
 from corelane.app.up.datadir import DataDir
 from corelane.kernel import files
+from corelane.kube.http_listener import HTTPListener
 from corelane.scheduler.explain import endpoint
 from corelane.scheduler.explain.ring import DecisionRing
+
+_log = structured_log.get_logger("corelane.up")
 
 
 class DebugEndpoint:
@@ -23,15 +27,20 @@ class DebugEndpoint:
         app = web.Application()
         app.add_routes(endpoint.routes(ring, self._token))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        self._listener: HTTPListener | None = None
 
     async def start(self) -> None:
         """Listen, and write the file."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        assert self._runner.server is not None
+        self._listener = HTTPListener("scheduler's decisions", self._runner.server, _log)
+        host, port = await self._listener.start("127.0.0.1", 0)
+        url = f"http://{host}:{port}"
         text = json.dumps({"url": url, "token": self._token})
         files.write_atomic(self._file, text.encode(), mode=0o600)
 
     async def stop(self) -> None:
         self._file.unlink(missing_ok=True)
+        if self._listener:
+            self._listener.stop()
         await self._runner.cleanup()

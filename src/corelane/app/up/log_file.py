@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -37,8 +38,14 @@ class BoundedLog(logging.StreamHandler):  # type: ignore[type-arg]
         super().emit(record)
         try:
             self._follow()
-        except OSError:
-            return  # as with a deleted data directory: the present file takes what is still to come
+        except OSError:  # as with a deleted data directory, or without file descriptors
+            self._empty_if_full()
+
+    def _empty_if_full(self) -> None:
+        """The present file takes what is still to come: no more than twice the limit."""
+        with suppress(OSError):
+            if os.fstat(self.descriptors[-1]).st_size >= 2 * self.limit:
+                os.ftruncate(self.descriptors[-1], 0)
 
     def _follow(self) -> None:
         ours = os.fstat(self.descriptors[-1])

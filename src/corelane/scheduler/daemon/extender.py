@@ -5,16 +5,23 @@ A body that is not the protocol's is answered with 400.
 """
 
 import asyncio
+import base64
+import hmac
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import ip_address
 from ssl import SSLContext
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from aiohttp import web
 
+from corelane import structured_log
 from corelane.kube.apierrors import APIError
 from corelane.kube.client import KubeClient
+from corelane.kube.http_listener import HTTPListener
 from corelane.kube.pod import Pod
 from corelane.scheduler.daemon import extender_wire as wire
 from corelane.scheduler.daemon.extender_wire import BindArgs, ExtenderError
@@ -23,6 +30,7 @@ from corelane.scheduler.extender import Extender
 from corelane.scheduler.raising import described, raised_by
 from corelane.scheduler.scheduler import Scheduler
 
+_log = structured_log.get_logger("corelane.scheduler")
 LARGEST_BODY: Final = 64 << 20
 """Bytes: some 5,000 whole Node objects; names alone are far fewer."""
 _PODS: Final = 2000
@@ -65,6 +73,50 @@ class BindingOutcomes(DecisionReporter):
         self.binding_ended(now, uid, "vanished", "the pod was deleted")
 
 
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What a request must have before its body is read: web pages in a browser on the machine have it not."""
+
+    on_loopback: bool
+    token: str = ""
+
+    def refusal(self, request: web.BaseRequest) -> tuple[int, str] | None:
+        """Return status and reason of a refusal; None where the request is accepted."""
+        if self.token and not self._has_token(request.headers.get("Authorization", "")):
+            return 401, "no valid token; put it into urlPrefix as http://corelane:TOKEN@ADDRESS:PORT"
+        if "Origin" in request.headers:
+            return 403, "header Origin: requests of web pages are refused"
+        host = request.headers.get("Host", "")
+        if self.on_loopback and not _is_loopback(_hostname(host)):
+            return 403, f"header Host {host[:100]!r}: not a loopback address; use 127.0.0.1 in urlPrefix"
+        if request.content_type != "application/json":
+            return 415, f"Content-Type {request.content_type[:100]!r}: use application/json"
+        return None
+
+    def _has_token(self, header: str) -> bool:
+        """Whether the token is there, as bearer token or as the password that urlPrefix may hold."""
+        scheme, _, given = header.strip().partition(" ")
+        if scheme.lower() == "basic":
+            with suppress(ValueError):
+                given = base64.b64decode(given, validate=True).decode().partition(":")[2]
+        elif scheme.lower() != "bearer":
+            return False
+        return hmac.compare_digest(given.strip().encode(errors="replace"), self.token.encode())
+
+
+def _hostname(host: str) -> str:
+    """Return the name or address of a Host header."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+def _is_loopback(host: str) -> bool:
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host.lower() == "localhost"
+
+
 class ExtenderServer:
     """Serves the protocol's verbs below `/`; `scheduler` returns the one that leads, None while none does."""
 
@@ -84,18 +136,29 @@ class ExtenderServer:
         for verb, handler in handlers.items():
             app.router.add_post(f"/{verb}", self._answering(handler))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        self._listener: HTTPListener | None = None
+        self._gate = Gate(on_loopback=True)
 
-    async def start(self, address: str, port: int, tls: SSLContext | None = None) -> int:
-        """Listen, and return the port. Raises OSError."""
+    async def start(self, address: str, port: int, tls: SSLContext | None = None, token: str = "") -> int:
+        """Listen, and return the port; with a token, requests must have it. Raises OSError."""
+        self._gate = Gate(_is_loopback(address), token)
         await self._runner.setup()
-        await web.TCPSite(self._runner, address, port, ssl_context=tls).start()
-        return int(self._runner.addresses[0][1])
+        assert self._runner.server is not None
+        self._listener = HTTPListener("extender", self._runner.server, _log, tls)
+        return (await self._listener.start(address, port))[1]
 
     async def stop(self) -> None:
+        if self._listener:
+            self._listener.stop()
         await self._runner.cleanup()
 
     def _answering(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(request: web.Request) -> web.Response:
+            if refusal := self._gate.refusal(request):
+                status, why = refusal
+                return _json({"Error": f"{request.path}: {why}"}, status)
+            if self._gate.token and self._listener:
+                self._listener.prove(request.protocol)
             scheduler = self._scheduler()
             if scheduler is None or not scheduler.synced:
                 return _json({"Error": "this replica does not lead, or has not listed the cluster"}, 503)

@@ -7,12 +7,14 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from aiohttp import web
 
-from corelane import prometheus
+from corelane import prometheus, structured_log
+from corelane.kube.http_listener import HTTPListener
 
 Check: TypeAlias = Callable[[], str]
 """Returns what is wrong, "" if nothing is."""
 Page: TypeAlias = Callable[[Mapping[str, str]], Any]
 """Returns a page's content for a query, None if there is none."""
+_log = structured_log.get_logger("corelane.scheduler")
 _HEALTH: Final = ("/healthz", "/livez", "/readyz")
 
 
@@ -37,14 +39,18 @@ class DaemonServer:
             app.router.add_get(path, _json(page))
         self.router = app.router
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        self._listener: HTTPListener | None = None
 
     async def start(self, address: str, port: int) -> int:
         """Listen, and return the port. Raises OSError."""
         await self._runner.setup()
-        await web.TCPSite(self._runner, address, port).start()
-        return int(self._runner.addresses[0][1])
+        assert self._runner.server is not None
+        self._listener = HTTPListener("metrics and health", self._runner.server, _log)
+        return (await self._listener.start(address, port))[1]
 
     async def stop(self) -> None:
+        if self._listener:
+            self._listener.stop()
         await self._runner.cleanup()
 
     async def _health(self, request: web.Request) -> web.Response:
