@@ -25,12 +25,12 @@ PERIOD: Final = 60.0
 
 def share_one_arena() -> None:
     """Let all threads allocate from the main arena; called before there are any."""
-    _call("mallopt", _ARENA_MAX, 1)
+    _call("mallopt", ctypes.c_int(_ARENA_MAX), ctypes.c_int(1))
 
 
 def return_freed() -> None:
     """Return freed pages to the system; called when the start has left many."""
-    _call("malloc_trim", 0)
+    _call("malloc_trim", ctypes.c_size_t(0))
 
 
 def bound_tls_buffers() -> None:
@@ -53,7 +53,7 @@ async def keep_small(period: float = PERIOD) -> None:
         pause = max(period, 100 * (time.thread_time() - begun))
 
 
-def _call(name: str, *values: int) -> None:
+def _call(name: str, *values: ctypes.c_int | ctypes.c_size_t) -> None:
     function = getattr(ctypes.CDLL(None), name, None)
     if function is not None:
         function(*values)
