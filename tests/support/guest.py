@@ -55,7 +55,7 @@ SETTINGS = {
     "/etc/resolv.conf": b"",
 }
 COMMAND = """
-export CORELANE_GUEST=1 CORELANE_CONTAINERD_1_7=/usr/local/bin
+export CORELANE_GUEST=1 PYTHONFAULTHANDLER=1 CORELANE_CONTAINERD_1_7=/usr/local/bin
 export PYTHONPATH={source} PYTHONDONTWRITEBYTECODE=1 PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 COLUMNS=110
 cd {root}
 exec {python} -m pytest -p support.guest_reports -p no:cacheprovider \\

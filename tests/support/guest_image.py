@@ -26,7 +26,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = ("agent", "server")
-TOOLS = ("pytest",)
+TOOLS = ("pytest", "grpclib")
 PROGRAMS = ("sh", "setpriv", "lscpu", "unshare", "mount", "umount", "runc")
 NEVER_IMPORTED = re.compile(r"\.opt-[12]\.pyc$|\.(pyi|pyx|pxd|c|h|a|exe)$|(^|/)numpy/(.*/)?(tests|f2py)/")
 STANDARD_NOT_NEEDED = re.compile(
