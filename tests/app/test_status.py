@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -11,7 +12,8 @@ from rich.console import Console
 from corelane.app import status
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
-from corelane.kube.objects import NodeResourceTopology
+from corelane.kube.meta import ObjectMeta
+from corelane.kube.objects import Lease, LeaseSpec, NodeResourceTopology
 from corelane.kube.translate.koordlet import KubeletReport, PodCPUs
 from corelane.kube.translate.node_labels import KubeletSettings
 from corelane.machine.spec import parse_spec
@@ -175,3 +177,40 @@ def test_a_nodes_labels_count_where_koordlet_publishes_and_a_broken_one_is_told(
     )  # fmt: skip
     assert not list(status._states([published], {"n": {keys.NODE_BIND_POLICY: "Full"}}))
     assert f"noderesourcetopology n: metadata.labels[{keys.NODE_BIND_POLICY}]" in capsys.readouterr().err
+
+
+NOW = datetime(2026, 11, 28, 12, 0, 0, tzinfo=UTC)
+
+
+def agents_lease(name: str, seconds_ago: float, holder: str = "a") -> Lease:
+    renewed = (NOW - timedelta(seconds=seconds_ago)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    meta = ObjectMeta(name=name, namespace=keys.AGENT_NAMESPACE)
+    return Lease(metadata=meta, spec=LeaseSpec(holder, 60, renew_time=renewed))
+
+
+def test_a_node_whose_agent_ended_says_so_and_the_cpus_of_its_pods_are_not_called_applied() -> None:
+    state = new(MACHINE, NodeConfig("pools"))
+    topologies = [objects.topology(name, state, leased=name != "former") for name in NAMES]
+    leases = [
+        agents_lease("runs", 15),
+        agents_lease("expired", 90),
+        agents_lease("released", 5, holder=""),
+        agents_lease("former", 900),
+    ]
+    faults = status.agent_faults(topologies, leases, NOW)
+    assert {name: text.partition(";")[0].partition(", longer")[0] for name, text in faults.items()} == {
+        "expired": "Lease corelane-system/expired was last renewed at 2026-11-28T11:58:30.000000Z",
+        "released": "Lease corelane-system/released was given up at 2026-11-28T11:59:55.000000Z",
+        "missing": "Lease corelane-system/missing does not exist",
+    }
+    shown = status._node(objects.node("expired", 16), state, faults["expired"])
+    assert view._kind(shown) == "real, no agent"
+    assert view._node(shown)["agentFault"] == faults["expired"]
+    console = Console(file=io.StringIO(), width=200)
+    view.show_nodes(status.Status((shown,), (), ()), console)
+    assert "node expired: no agent runs, CPUs are not applied: Lease" in console.file.getvalue()  # type: ignore[attr-defined]
+    (found,) = status.container_lines(guaranteed("a", "2", node="n"), {"n": state}, set(), {"n"})
+    assert found.state == "no agent"
+
+
+NAMES = ("runs", "expired", "released", "missing", "former")

@@ -1,15 +1,18 @@
 """Pods with exclusive CPUs stay away from nodes whose agent ended, by the Leases that agents renew."""
 
 import pytest
+from msgspec.structs import replace
 
 from corelane.kube import keys
+from corelane.kube.agent_leases import CHECK_SECONDS, DURATION
 from corelane.kube.meta import ObjectMeta
 from corelane.kube.objects import Lease, LeaseSpec
 from corelane.kube.pod import Pod
-from corelane.scheduler.cache.agents import CHECK_SECONDS, DURATION
 from corelane.scheduler.events import AgentLeaseChanged, AgentLeasesWatched, TopologyChanged
+from corelane.scheduler.explain.trial import Snapshot, Trial
 from corelane.scheduler.instructions import Instruction, RecordPodEvent
-from scheduler.test_scheduling import Story, binds, why
+from corelane.scheduler.plugins import default
+from scheduler.test_scheduling import Story, binds, ours, why
 from support import objects
 from support.objects import node
 from support.pods import container, guaranteed, pod
@@ -165,3 +168,33 @@ def test_the_pod_of_a_whole_cluster_without_agents_says_so_once() -> None:
     done = story.wants(exclusive())
     assert why(done).startswith(f"0/20 nodes are available: 20 {ABSENT}")
     assert len([one for one in done if isinstance(one, RecordPodEvent)]) == 1
+
+
+def test_a_trial_of_a_cluster_judges_by_when_leases_were_renewed_as_its_reader_saw_it() -> None:
+    names = ("runs", "expired", "gone")
+    state = objects.state(SPEC, policy="pools")
+    leases = (
+        AgentLeaseChanged(-10, None, lease("runs")),
+        AgentLeaseChanged(-70, None, lease("expired")),
+        AgentLeaseChanged(-DURATION, lease("gone"), None),
+    )
+    snapshot = Snapshot(
+        {name: node(name) for name in names},
+        {name: objects.topology(name, state, leased=True) for name in names},
+        {},
+        leases,
+    )
+    trial = Trial(default.profile(), snapshot)
+    rejected = {name: trial.rejection(ours(exclusive()), name) for name in names}
+    assert rejected["runs"] is None
+    assert "was last renewed at" in str(rejected["expired"].reasons[0])  # type: ignore[union-attr]
+    assert "does not exist" in str(rejected["gone"].reasons[0])  # type: ignore[union-attr]
+
+
+def test_a_lease_of_the_kubelets_with_the_nodes_name_is_not_the_agents() -> None:
+    story = Agents("n1")
+    story.renews("n1")
+    kubelets = lease("n1", 1, holder="")
+    meta = replace(kubelets.metadata, namespace="kube-node-lease")
+    story.tell(AgentLeaseChanged(story.now, None, replace(kubelets, metadata=meta)))
+    assert binds(story.wants(exclusive()))

@@ -6,7 +6,8 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
@@ -14,10 +15,11 @@ from corelane.app import kubelet_cpus
 from corelane.app.up import datadir
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
-from corelane.kube.apierrors import NoCluster, Unreachable
+from corelane.kube.agent_leases import CHECK_SECONDS, DURATION, Agents
+from corelane.kube.apierrors import APIError, NoCluster, Unreachable
 from corelane.kube.client import KubeClient
 from corelane.kube.meta import Object, condition
-from corelane.kube.objects import Node, NodeResourceTopology
+from corelane.kube.objects import Lease, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.kube.topologies import list_topologies
 from corelane.kube.translate import TranslationError
@@ -111,17 +113,58 @@ async def _read_from(client: KubeClient) -> Status:
 
 async def gather(client: KubeClient) -> Status:
     """Read nodes, topologies and pods, and derive the owners of CPUs."""
-    nodes, topologies, pods = await asyncio.gather(
-        client.list(Node), list_topologies(client), client.list(Pod)
+    nodes, topologies, pods, leases = await asyncio.gather(
+        client.list(Node), list_topologies(client), client.list(Pod), agent_leases(client)
     )
+    topologies = tuple(topologies)
+    faults = agent_faults(topologies, leases, datetime.now(UTC))
     alive = [pod for pod in pods.items if pod.status.phase not in ENDED]
     states = ledgers(nodes.items, topologies, alive)
-    lines = [_node(node, states.get(node.metadata.name)) for node in nodes.items]
+    lines = [
+        _node(node, states.get(name := node.metadata.name), faults.get(name, "")) for node in nodes.items
+    ]
     simulated = {line.name for line in lines if line.simulated}
     bound = [pod for pod in alive if pod.spec.node_name]
-    containers = [line for pod in bound for line in container_lines(pod, states, simulated)]
+    containers = [line for pod in bound for line in container_lines(pod, states, simulated, faults)]
     pending = [_pending(pod) for pod in alive if not pod.spec.node_name]
     return Status(_sorted(lines), tuple(containers), tuple(pending))
+
+
+async def agent_leases(client: KubeClient) -> tuple[Lease, ...]:
+    """Return the Leases of the nodes' agents; none where they may not be read."""
+    try:
+        listing = await client.list(Lease, namespace=keys.AGENT_NAMESPACE, label_selector=keys.AGENT_SELECTOR)
+    except Unreachable:
+        raise
+    except APIError:
+        return ()
+    return listing.items
+
+
+def agent_faults(
+    topologies: Iterable[NodeResourceTopology], leases: Iterable[Lease], at: datetime
+) -> dict[str, str]:
+    """Return why the agents of nodes do not run, by node, where they renew Leases; `at` is now.
+
+    A reader of one moment can only compare the time of the last renewal with its own clock.
+    """
+    by_node = {lease.metadata.name: lease for lease in leases}
+    agents = Agents()
+    for name in [one.metadata.name for one in topologies if translate.is_leased(one)]:
+        lease = by_node.get(name)
+        agents.judge(name, 0.0, leased=True)
+        agents.put(name, lease, -(renewed_before(lease, at) if lease else DURATION))
+    for _ in agents.expire(CHECK_SECONDS):
+        pass
+    return {name: sentence(fault) for name, fault in agents.faults().items()}
+
+
+def renewed_before(lease: Lease, at: datetime) -> float:
+    """Return how long ago a Lease was renewed, in s by this machine's clock; 0 without a valid time."""
+    try:
+        return max(0.0, (at - datetime.fromisoformat(lease.spec.renew_time)).total_seconds())
+    except (ValueError, TypeError):
+        return 0.0
 
 
 def ledgers(
@@ -173,7 +216,7 @@ def _with_claim(state: NodeState, pod: Pod) -> NodeState:
     return admit(state, request)[0] if request.proposal or request.zone is not None else state
 
 
-def _node(node: Node, state: NodeState | None) -> NodeLine:
+def _node(node: Node, state: NodeState | None, agent_fault: str = "") -> NodeLine:
     name, simulated = node.metadata.name, is_simulated(node)
     ready = condition(node.status.conditions, "Ready")
     is_ready = ready is not None and ready.status == "True"
@@ -193,6 +236,7 @@ def _node(node: Node, state: NodeState | None) -> NodeLine:
         {cpu: _owner(state, entry) for cpu, entry in state.owners().items()},
         state.config.pools.allocator if policy == "pools" else "",
         Takeover(Stage.KUBELET) if kubelet_cpus.allocates(state) else takeover(state),
+        agent_fault,
     )
 
 
@@ -217,7 +261,7 @@ def _short(pod: str) -> str:
 
 
 def container_lines(
-    pod: Pod, states: Mapping[str, NodeState], simulated: set[str]
+    pod: Pod, states: Mapping[str, NodeState], simulated: set[str], without_agent: Collection[str] = ()
 ) -> Iterable[ContainerLine]:
     """Yield the containers of a bound pod with their CPUs, by its node's ledger."""
     node, meta = pod.spec.node_name, pod.metadata
@@ -238,7 +282,7 @@ def container_lines(
             qos=pod.status.qos_class,
             exclusive=entry is not None and entry.exclusive,
             cpus=state.runs_on(entry) if state and entry else CPUSet(),
-            state="simulated" if node in simulated else _phase(pod, entry),
+            state="simulated" if node in simulated else _phase(pod, entry, no_agent=node in without_agent),
             why=reasons.get(container.name) or _why_shared(pod, state, container.name),
             cls=entry.cls if entry and pools else "",
             lane=_runs_on(state, entry) if state and entry else "?",
@@ -318,8 +362,10 @@ def _would_bind(state: NodeState, request: PodRequest, container: ContainerReque
     return bool(decided.common) or container.name in decided.own
 
 
-def _phase(pod: Pod, entry: Entry | None) -> str:
+def _phase(pod: Pod, entry: Entry | None, *, no_agent: bool) -> str:
     """Return how far a container's CPUs are applied; the condition is newer than the published phase."""
+    if no_agent:
+        return "no agent"
     pinned = condition(pod.status.conditions, keys.PINNED)
     if pinned is not None and pinned.status == "True":
         return "confirmed"

@@ -76,7 +76,10 @@ def run(log_format: Literal["auto", "text", "json"], **options: Any) -> None:
 @_STATE_DIR
 @_options.output("table json")
 def status(state_dir: Path, output: Literal["table", "json"]) -> None:
-    """Show mode, sources, writes and containers of this node's agent; saved state where none runs."""
+    """Show mode, sources, writes and containers of this node's agent.
+
+    Where none runs: its saved state, with exit status 1.
+    """
     from corelane.app.agent import status as app
 
-    app.main(state_dir, output)
+    raise SystemExit(app.main(state_dir, output))

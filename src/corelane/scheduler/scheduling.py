@@ -11,13 +11,14 @@ is in the queue or being bound. What changes on a node is `observed`, for the po
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from corelane.kube import keys
+from corelane.kube.agent_leases import Agents
 from corelane.kube.pod import Pod
 from corelane.scheduler import cycle as cycles
 from corelane.scheduler import object_changes, reserving
 from corelane.scheduler.attempts import Attempt
 from corelane.scheduler.binding_steps import BindingSteps
 from corelane.scheduler.bindings import Bindings, expected_node, stopped
-from corelane.scheduler.cache.agents import Agents
 from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.claims import Claims
@@ -280,6 +281,8 @@ class SchedulerCore:
         lease = event.new or event.old
         assert lease is not None
         name = lease.metadata.name
+        if lease.metadata.namespace != keys.AGENT_NAMESPACE:
+            return
         before = self.agents.fault(name)
         self.agents.put(name, event.new, event.now)
         if self.agents.fault(name) != before:

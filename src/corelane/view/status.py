@@ -49,6 +49,8 @@ class NodeLine:
     """The allocator under policy pools, else ""."""
     takeover: Takeover = field(default_factory=lambda: Takeover(Stage.DONE))
     """How far the node's CPUs have been taken over from a kubelet."""
+    agent_fault: str = ""
+    """Why the node's agent does not run, "" where it does or is not judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class ContainerLine:
     exclusive: bool
     cpus: CPUSet
     state: str
-    """Phase of the pin: reserved, applied, confirmed; "simulated" where there is no kernel to confirm it."""
+    """Phase of the pin: reserved, applied, confirmed; "simulated" where no kernel confirms it, "no agent"."""
     why: str
 
 
@@ -107,6 +109,7 @@ def _node(node: NodeLine) -> dict[str, Any]:
         "policy": node.policy,
         "cpus": str(node.machine.usable) if node.machine else None,
         "reserved": str(node.reserved),
+        "agentFault": node.agent_fault,
         "allocator": node.allocator,
         "sharedPool": str(node.shared),
         "bestEffortPool": str(node.best_effort),
@@ -161,6 +164,9 @@ def show_nodes(status: Status, to: Console) -> None:
     for node in status.nodes:
         if node.takeover.stage is Stage.BOTH:
             to.print(tables.printable(_waits(node)), markup=False, highlight=False)
+        if node.agent_fault:
+            text = f"node {node.name}: no agent runs, CPUs are not applied: {node.agent_fault}"
+            to.print(tables.printable(text), markup=False, highlight=False)
 
 
 def _waits(node: NodeLine) -> str:
@@ -191,7 +197,8 @@ def _node_rows(node: NodeLine) -> Iterator[tuple[str, ...]]:
 
 def _kind(node: NodeLine) -> str:
     kind = "simulated" if node.simulated else "real"
-    return kind if node.ready else f"{kind}, not ready"
+    faults = ("" if node.ready else "not ready", "no agent" if node.agent_fault else "")
+    return ", ".join(filter(None, (kind, *faults)))
 
 
 def show_maps(status: Status, to: Console) -> None:

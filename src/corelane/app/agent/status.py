@@ -23,14 +23,15 @@ class NoAgent(Exception):  # noqa: N818 - a state
     """No agent answers with this state directory, or it cannot be read, and no files show a state."""
 
 
-def main(state_dir: Path, form: Literal["table", "json"]) -> None:
-    """Print the status. Raises NoAgent, OSError for files that cannot be read."""
+def main(state_dir: Path, form: Literal["table", "json"]) -> int:
+    """Print the status; return 1 where no agent runs. Raises NoAgent, OSError for unreadable files."""
     status = read(state_dir)
     if form == "json":
         json.dump(status, sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
         view.show(status, tables.console())
+    return 0 if status["running"] else 1
 
 
 def read(state_dir: Path) -> dict[str, Any]:

@@ -15,18 +15,19 @@ from corelane.app import status
 from corelane.app.explain import recorded
 from corelane.app.explain.recorded import Endpoint, NoScheduler
 from corelane.cpuset import CPUSet
-from corelane.kube import keys
+from corelane.kube import keys, translate
+from corelane.kube.agent_leases import DURATION
 from corelane.kube.apierrors import APIError, NoCluster, Unreachable
 from corelane.kube.client import KubeClient
-from corelane.kube.meta import Object
-from corelane.kube.objects import Node, NodeResourceTopology
+from corelane.kube.meta import Object, ObjectMeta
+from corelane.kube.objects import Lease, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.kube.topologies import list_topologies
 from corelane.node import NodeState
 from corelane.node.explain.json_values import json_value
 from corelane.node.explain.pod_decision import ContainerCPUs, PodDecision, Source, Verdict
 from corelane.scheduler import profiles as configurations
-from corelane.scheduler.events import SchedulerEvent, Unwatched
+from corelane.scheduler.events import AgentLeaseChanged, SchedulerEvent, Unwatched
 from corelane.scheduler.explain import recompute
 from corelane.scheduler.explain.trial import Snapshot, Trial
 from corelane.scheduler.framework.profile import Profile
@@ -151,7 +152,7 @@ async def _read(kubeconfig: Path | None) -> Cluster:
         others = await asyncio.gather(*(_events(client, kind, event) for kind, event in KINDS))
     finally:
         await client.close()
-    more = tuple(chain.from_iterable(others))
+    more = (*chain.from_iterable(others), *_missing_leases(topologies, chain.from_iterable(others)))
     return Cluster(nodes=tuple(nodes.items), topologies=topologies, pods=tuple(pods.items), others=more)
 
 
@@ -159,12 +160,26 @@ async def _events(
     client: KubeClient, kind: type[Object], event: Callable[[float, Any, Any], SchedulerEvent]
 ) -> list[SchedulerEvent]:
     """List a kind that the scheduler can do without."""
+    if kind is Lease:
+        leases, at = await status.agent_leases(client), _now()
+        return [event(-status.renewed_before(lease, at), None, lease) for lease in leases]
     try:
         listing = await client.list(kind)
     except APIError as error:
         absent = error.code == 404 and kind in OPTIONAL
         return [] if absent else [Unwatched(0, kind.api.plural, str(error))]
     return [event(0, None, one) for one in listing.items]
+
+
+def _missing_leases(
+    topologies: Iterable[NodeResourceTopology], others: Iterable[SchedulerEvent]
+) -> Iterator[SchedulerEvent]:
+    """Yield that the Lease of an agent is gone, as a scheduler would have seen it."""
+    there = {one.new.metadata.name for one in others if isinstance(one, AgentLeaseChanged) and one.new}
+    for name in (one.metadata.name for one in topologies if translate.is_leased(one)):
+        if name not in there:
+            meta = ObjectMeta(name=name, namespace=keys.AGENT_NAMESPACE)
+            yield AgentLeaseChanged(-DURATION, Lease(metadata=meta), None)
 
 
 def _explained(
@@ -180,7 +195,8 @@ def _explained(
     rest = [one for one in records if one.uid != pod.metadata.uid]
     found = _with_today(own[0], cluster, pod) if own else _again(cluster, pod)
     more = (*_of_scheduler(pod, found, cluster.profile(pod).name), *notes, *_others(rest))
-    return replace(_with_facts(found, cluster, pod), notes=(*found.notes, *more))
+    with_facts = _with_facts(found, cluster, pod)
+    return replace(with_facts, notes=(*with_facts.notes, *more))
 
 
 def _pod(pods: Iterable[Pod], namespace: str, name: str) -> Pod | None:
@@ -260,10 +276,20 @@ def _with_facts(found: PodDecision, cluster: Cluster, pod: Pod) -> PodDecision:
     states = status.ledgers(cluster.nodes, published, cluster.alive)
     proposed = {one.name: one for one in found.containers}
     lines = _lines(cluster, pod, states)
+    notes = tuple(_without_agent(cluster, node))
     taken = found.source is Source.RECORDED
     containers = tuple(_fact(proposed.get(one.name), one, taken=taken) for one in lines)
     verdict = Verdict.BOUND if found.verdict is Verdict.BINDING else found.verdict
-    return replace(found, containers=containers or found.containers, verdict=verdict)
+    return replace(
+        found, containers=containers or found.containers, verdict=verdict, notes=(*found.notes, *notes)
+    )
+
+
+def _without_agent(cluster: Cluster, node: str) -> Iterator[str]:
+    """Say that nothing applies the CPUs of a bound pod."""
+    leases = [one.new for one in cluster.others if isinstance(one, AgentLeaseChanged) and one.new]
+    if fault := status.agent_faults(cluster.topologies, leases, _now()).get(node):
+        yield f"no agent runs on node {node}: exclusive CPUs are not applied to what starts there; {fault}"
 
 
 def _lines(cluster: Cluster, pod: Pod, states: Mapping[str, NodeState]) -> Iterator[ContainerCPUs]:

@@ -12,6 +12,7 @@ import msgspec
 
 from corelane import node as nodes
 from corelane.kube import translate
+from corelane.kube.agent_leases import CHECK_SECONDS
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.node import NodeState
@@ -38,7 +39,7 @@ class Snapshot:
     pods: Mapping[str, Pod]
     """By UID, those that have not ended."""
     others: tuple[SchedulerEvent, ...] = ()
-    """Further objects, as events: namespaces, claims, volumes."""
+    """Further objects, as events: namespaces, claims, volumes; Leases with the time of their last renewal."""
 
 
 @dataclass(slots=True)
@@ -51,9 +52,11 @@ class Trial:
 
     def __post_init__(self) -> None:
         self.core = SchedulerCore(_NO_POD, self.profile)
-        self._tell(self.snapshot.others)
         self._tell(NodeChanged(0, None, node) for node in self.snapshot.nodes.values())
         self._tell(TopologyChanged(0, None, topology) for topology in self.snapshot.topologies.values())
+        self._tell(self.snapshot.others)
+        for name in self.core.agents.expire(CHECK_SECONDS):
+            self.cluster.put_agent_fault(name, self.core.agents.fault(name))
         self._tell(PodChanged(0, None, pod) for pod in self.snapshot.pods.values())
 
     @property

@@ -7,7 +7,7 @@ that long. While Leases cannot be watched, or the process stood still, no time p
 an orderly way gives its Lease up: then it counts as ended at once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from corelane.kube import keys
@@ -39,6 +39,10 @@ class Agents:
         """Return why the node's agent counts as ended; None where it runs, or is not judged."""
         return self._gone.get(node)
 
+    def faults(self) -> Mapping[str, Reason]:
+        """Return the nodes whose agents count as ended, with the reason."""
+        return self._gone
+
     def judge(self, node: str, now: float, *, leased: bool) -> None:
         """Judge a node by its Lease from now on, or no longer."""
         if not leased:
@@ -53,7 +57,9 @@ class Agents:
     def put(self, node: str, lease: Lease | None, now: float) -> None:
         """Take note of a Lease that changed, or was deleted."""
         if lease is None:
-            self._leases.pop(node, None)  # an agent that runs creates it again before its time is over
+            self._leases.pop(node, None)
+            if node in self._until:  # an agent that runs creates it again
+                self._until[node] = min(self._until[node], now + DURATION)
         else:
             self._leases[node] = lease
             if node in self._until:
