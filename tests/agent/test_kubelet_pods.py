@@ -1,12 +1,15 @@
 """Scenarios of pods that a kubelet runs: what follows for their CPUs."""
 
+from dataclasses import replace
+
 import pytest
 
 from corelane.agent.allocation import events
 from corelane.agent.allocation.allocation import Allocation
-from corelane.agent.allocation.instructions import AnswerCreate, Pin, SaveLedger
+from corelane.agent.allocation.instructions import Annotate, AnswerCreate, Pin, SaveLedger
 from corelane.agent.allocation.kubelet_pods import KubeletPods
 from corelane.agent.allocation.modes import ModeInputs, ReportedPolicies, decide
+from corelane.agent.allocation.pods import INVALID_RECORD, CPURecord
 from corelane.agent.allocation.reporting import AllocationReporter
 from corelane.cpuset import CPUSet
 from corelane.node.kubelet.checkpoint import Checkpoint
@@ -49,6 +52,22 @@ def test_exclusive_containers_reach_their_cpus_and_the_pool_leaves_them(nri):
     world.settle()
     assert world.container("s").cpus == cpus("0-3")
     assert "x" not in world.core.ledger.pods
+
+
+def test_annotations_that_another_writer_changed_are_written_again_as_allocated():
+    world = running(bound_pod("x", ("a", APP, 2000)), cpus=4)
+    own = CPURecord({"a": cpus("1-2")})
+    world.pods["x"] = replace(world.pods["x"], record=own)
+    world.feed(world.seen("x"))
+    world.settle()
+    for foreign in (CPURecord({}), INVALID_RECORD):
+        world.tick(20)
+        world.settle()
+        world.pods["x"] = replace(world.pods["x"], record=foreign)
+        world.feed(world.seen("x"))
+        assert [one for one in world.pending if isinstance(one, Annotate)] == [Annotate("x", own.cpus)]
+        world.settle()
+    assert len(told(world, "AnnotationRestored")) == 1
 
 
 def test_a_container_that_starts_unasked_is_pinned_after_the_others_left():

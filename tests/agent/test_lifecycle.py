@@ -6,7 +6,7 @@ import pytest
 
 from corelane.agent.allocation import events
 from corelane.agent.allocation import instructions as cpu_orders
-from corelane.agent.allocation.pods import StatusReason
+from corelane.agent.allocation.pods import INVALID_RECORD, CPURecord, StatusReason
 from corelane.agent.allocation.records import PodCPUs
 from corelane.agent.lifecycle import events as pod_events
 from corelane.agent.lifecycle import instructions, pod_steps
@@ -759,6 +759,132 @@ def test_routine_events_return_no_instructions():
     one = world.container("x", "a")
     assert world.core.handle(events.Observed(id=one.id, allowed=one.cpus, **world.times())) == []
     assert world.core.ledger is before
+
+
+def lose(world: World, text: str) -> None:
+    """CPUs of the machine go off-line."""
+    rest = world.machine.usable - CPUSet.parse(text)
+    world.inbox.append(events.MachineChanged(machine=world.machine.restricted(rest.mask), **world.times()))
+    world.settle()
+
+
+def fail_start(world: World) -> None:
+    """The start that is ordered fails, as its CPUs went off-line."""
+    order = world.pending.pop(next_of(world, instructions.Start))
+    answer = {"uid": order.plan.uid, "container": order.container, "attempt": order.attempt}
+    failure = pod_events.StartFailed(
+        reason="CPUsOffline", message="CPU 1 went off-line", **answer, **world.times()
+    )
+    world.inbox.append(failure)
+
+
+def started_until_ordered(world: World, pod: PodPlan) -> None:
+    world.add(pod)
+    world.deliver(0)
+    world.carry_out(0)
+
+
+def test_a_pod_whose_cpus_went_offline_before_its_start_gets_others() -> None:
+    world = World(cpus=4)
+    started_until_ordered(world, plan("x", ("a", APP, 1000), policy=RestartPolicy.NEVER))
+    fail_start(world)
+    lose(world, "1")
+    world.tick(5)
+    world.settle()
+    assert world.container("x", "a").cpus == CPUSet.parse("2")
+    assert world.annotated["x"] == {"a": CPUSet.parse("2")}
+    assert world.phase("x") == "Running"
+
+
+def test_a_pod_that_never_ran_is_rejected_where_its_lost_cpus_have_no_replacement() -> None:
+    world = World(cpus=4)
+    started_until_ordered(world, plan("x", ("a", APP, 3000), policy=RestartPolicy.NEVER))
+    fail_start(world)
+    lose(world, "1")
+    world.tick(5)
+    world.settle()
+    assert world.phase("x") == "Failed"
+    assert world.core.ledger.pods == {}
+
+
+@pytest.mark.parametrize(("cpus", "after"), [(4, "2"), (3, "2"), (2, "0")])
+def test_a_pod_between_two_runs_gets_others_for_lost_cpus_or_else_the_shared_pool(
+    cpus: int, after: str
+) -> None:
+    world = running(plan("x", ("a", APP, 1000)), cpus=cpus)
+    for _ in range(2):
+        world.exit(world.container("x", "a"), 1)
+        world.settle()
+    assert world.container("x", "a") is None
+    lose(world, "1")
+    world.tick(30)
+    world.settle()
+    assert world.phase("x") == "Running"
+    assert world.container("x", "a").cpus == CPUSet.parse(after)
+    assert len(told(world, "CPUsLost")) == 1
+
+
+def edited(world: World, uid: str, record: CPURecord) -> None:
+    """Another writer changes a pod's annotations."""
+    world.annotated.pop(uid, None)
+    world.api[uid] = replace(world.api[uid], record=record)
+    world.inbox.append(pod_events.PodSeen(plan=world.as_listed(uid), **world.times()))
+    world.settle()
+
+
+RIGHT = CPURecord({"a": CPUSet.parse("1-2")})
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        CPURecord({}),
+        CPURecord({"a": CPUSet.parse("0")}),
+        CPURecord({"a": CPUSet.parse("1-2"), "b": CPUSet.parse("3")}),
+        CPURecord({"a": CPUSet.parse("1-2")}, CPUSet.parse("0")),
+        INVALID_RECORD,
+    ],
+)
+def test_annotations_that_another_writer_changed_are_written_again_as_allocated(record: CPURecord) -> None:
+    world = running(plan("x", ("a", APP, 2000), proposal=dict(RIGHT.cpus), record=RIGHT))
+    assert world.annotated == {}
+    edited(world, "x", record)
+    assert world.annotated == {"x": dict(RIGHT.cpus)}
+    assert len(told(world, "AnnotationRestored")) == 1
+    assert world.container("x", "a").cpus == CPUSet.parse("1-2")
+
+
+def test_annotations_of_a_pod_in_the_shared_pool_are_kept_empty() -> None:
+    world = running(plan("s", ("a", APP, 100), record=CPURecord({}), **SHARED))
+    for record in (CPURecord({"a": CPUSet.parse("1")}), INVALID_RECORD):
+        edited(world, "s", record)
+        assert world.annotated == {"s": {}}
+        world.tick(60)
+        world.settle()
+
+
+def test_a_writer_that_goes_on_is_answered_once_in_ten_seconds_and_named_once() -> None:
+    world = running(plan("x", ("a", APP, 2000), proposal=dict(RIGHT.cpus), record=RIGHT))
+    writes = 0
+    for _ in range(60):
+        edited(world, "x", CPURecord({"a": CPUSet.parse("0")}))
+        writes += "x" in world.annotated
+        world.tick(1)
+    assert 5 <= writes <= 7
+    assert len(told(world, "AnnotationRestored")) == 1
+    world.annotated.clear()
+    world.tick(10)
+    world.settle()
+    assert world.annotated == {"x": dict(RIGHT.cpus)}
+
+
+def test_cpus_that_the_agent_chose_itself_are_no_change_by_another_writer() -> None:
+    """The object is seen with the scheduler's proposal again before the agent's write arrives."""
+    proposed = CPURecord({"a": CPUSet.parse("0")})
+    world = running(plan("x", ("a", APP, 1000), proposal=dict(proposed.cpus), record=proposed))
+    edited(world, "x", proposed)
+    assert world.annotated == {"x": {"a": CPUSet.parse("1")}}
+    assert told(world, "AnnotationRestored") == []
 
 
 def annotated(world: World, pod: PodPlan) -> list[cpu_orders.Annotate]:

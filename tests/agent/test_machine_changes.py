@@ -6,13 +6,17 @@ from contextlib import asynccontextmanager
 import pytest
 
 from corelane.agent.agent import Agent
+from corelane.cpuset import named
 from corelane.kernel import cgroup
+from corelane.kube.objects import Event
+from corelane.kube.pod import Pod
+from corelane.machine.model import MachineError
 from corelane.machine.sources import load
 from corelane.machine.watch import MachineWatch
 from corelane.runtime.base import RuntimeStatus
 from corelane.runtime.local import LocalRuntime
 from support.cluster_lab import SERVE, cluster, container, pod, until, working
-from support.containers import LOW, MINE, both_ways, have_cgroups, needs_two_cpus
+from support.containers import HIGH, LOW, MINE, both_ways, have_cgroups, needs_two_cpus
 
 needs_cgroups = pytest.mark.skipif(not have_cgroups(), reason="needs cgroups that can be written")
 
@@ -22,18 +26,24 @@ class Hotplug:
 
     def __init__(self):
         self.whole = self.machine = load()
+        self.broken = False
 
     def read(self, path):
         return str(self.machine.online)
 
     def watch(self):
         return MachineWatch(
-            self.whole, load=lambda: self.machine, sys=self, allowed=lambda: self.machine.allowed
+            self.whole, load=self.read_machine, sys=self, allowed=lambda: self.machine.allowed
         )
+
+    def read_machine(self):
+        if self.broken:
+            raise MachineError("cannot be read")
+        return self.machine
 
 
 @asynccontextmanager
-async def node(directory, mode, hotplug):
+async def node(directory, mode, hotplug, reconcile_seconds=0.3):
     runtime = await LocalRuntime.open(directory / "runtime", cgroups=mode, sweep_seconds=0.2)
     async with cluster(directory) as client:
         agent = Agent(
@@ -42,7 +52,7 @@ async def node(directory, mode, hotplug):
             machine=hotplug.whole,
             runtime=runtime,
             state_dir=directory,
-            reconcile_seconds=0.3,
+            reconcile_seconds=reconcile_seconds,
             validate=True,
             machine_watch=hotplug.watch(),
         )
@@ -56,7 +66,10 @@ async def node(directory, mode, hotplug):
 
 async def the_container(client, runtime) -> RuntimeStatus:
     await client.create(pod("p", container("shared", SERVE)))
+    return await the_container_of(runtime)
 
+
+async def the_container_of(runtime) -> RuntimeStatus:
     async def started():
         return next((one for one in await runtime.containers() if one.state == "running"), None)
 
@@ -82,6 +95,51 @@ def test_containers_leave_cpus_that_go_offline_and_return_with_them(tmp_path, mo
             hotplug.machine = hotplug.whole.restricted(LOW.mask)
             await cpus_become(runtime, run, LOW)
             hotplug.machine = hotplug.whole
+            await cpus_become(runtime, run, MINE)
+
+    asyncio.run(scenario())
+
+
+@both_ways
+@needs_two_cpus
+def test_a_start_ordered_before_its_cpus_went_offline_gets_others(tmp_path, mode):
+    """The machine is read with the failure, not with the next period."""
+
+    async def scenario():
+        hotplug = Hotplug()
+        async with node(tmp_path, mode, hotplug, reconcile_seconds=3600) as (client, runtime):
+            runtime.sys = hotplug
+            hotplug.machine = hotplug.whole.restricted(LOW.mask)
+            run = await the_container(client, runtime)
+            await cpus_become(runtime, run, LOW)
+            events = await client.list(Event)
+            failed = [one for one in events.items if one.reason == "Failed"]
+            assert len(failed) == 1
+            assert f"{named(HIGH.mask)} went off-line" in failed[0].message
+
+    asyncio.run(scenario())
+
+
+@both_ways
+@needs_two_cpus
+def test_a_start_on_an_offline_cpu_waits_until_it_is_back_even_if_the_machine_cannot_be_read(tmp_path, mode):
+    async def scenario():
+        hotplug = Hotplug()
+        async with node(tmp_path, mode, hotplug, reconcile_seconds=3600) as (client, runtime):
+            runtime.sys = hotplug
+            hotplug.machine = hotplug.whole.restricted(LOW.mask)
+            hotplug.broken = True
+            await client.create(pod("p", container("shared", SERVE), restartPolicy="Never"))
+
+            async def refused():
+                found = await client.get(Pod, "p", "default")
+                states = [one.state.waiting for one in found.status.container_statuses]
+                return states and states[0] and states[0].reason == "CPUsOffline"
+
+            await until(refused)
+            assert await runtime.containers() == []
+            hotplug.machine = hotplug.whole
+            run = await the_container_of(runtime)
             await cpus_become(runtime, run, MINE)
 
     asyncio.run(scenario())

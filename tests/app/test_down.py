@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 
 from corelane.app.up.down import DownOptions, DownReport, command_for, how, select
 from corelane.app.up.purge import purge
+from corelane.kernel import proc
 from corelane.kernel.proc import Identity
 from corelane.runtime.instances import InstanceContainer
 from corelane.runtime.local import LocalRuntime
@@ -100,6 +102,36 @@ def test_purge_removes_the_directory_but_no_file_of_others(left: tuple[Path, Up,
     assert [path.name for path in data.iterdir()] == ["notes.txt"]
     assert "notes.txt" in answer.stdout
     (data / "notes.txt").unlink()
+
+
+@pytest.mark.parametrize("before_down", [True, False])
+def test_a_stopped_shim_is_named_and_keeps_its_record(
+    left: tuple[Path, Up, dict[str, int]], *, before_down: bool
+) -> None:
+    """Its container ends before, so that only the shim is left, or by `down`."""
+    data, running, before = left
+    shims = {name: proc.stat(pid).ppid for name, pid in before.items()}  # type: ignore[union-attr]
+    shim = shims["web/a"]
+    os.kill(shim, signal.SIGSTOP)
+    try:
+        running.kill()
+        if before_down:
+            os.kill(before["web/a"], signal.SIGKILL)
+        answer = down("--data-dir", str(data), "--grace-seconds", "0", "--purge")
+        assert answer.returncode == 1
+        assert ended(before)
+        (line,) = [line for line in answer.stdout.splitlines() if "default/web/a" in line and "shim" in line]
+        assert f"process {shim}," in line
+        assert f"kill -CONT {shim}" in line
+        assert "nothing was purged" in answer.stdout
+        record = Path(line.split("with its record ")[1].split(":")[0])
+        assert (record / "spec.json").exists()
+    finally:
+        os.kill(shim, signal.SIGCONT)
+    again = down("--data-dir", str(data), "--grace-seconds", "0", "--purge")
+    assert again.returncode == 0, again.stdout
+    assert not is_alive(shim)
+    assert not data.exists()
 
 
 def test_other_instances_are_named_and_left(left: tuple[Path, Up, dict[str, int]], tmp_path: Path) -> None:

@@ -158,6 +158,7 @@ class Agent:
             ledger=lambda: self.ledger,
             node_fields=self._node_fields,
             put=self._put,
+            cpus_lost=self._reconciliation.look_at_machine,
             reporter=self.reporter,
             clocks=clocks,
         )

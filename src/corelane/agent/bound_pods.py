@@ -7,7 +7,7 @@ from corelane.agent.allocation import events
 from corelane.agent.allocation.events import AgentEvent
 from corelane.agent.allocation.pods import BoundPod
 from corelane.agent.clocks import Clocks
-from corelane.agent.lifecycle.pod_manifest import pod_request, seconds, was_bound_by_corelane
+from corelane.agent.lifecycle.pod_manifest import cpu_record, pod_request, seconds, was_bound_by_corelane
 from corelane.agent.reporting import AgentReporter
 from corelane.kube.decode import Malformed
 from corelane.kube.pod import Pod
@@ -21,6 +21,7 @@ def bound_pod(uid: str, pod: Pod) -> BoundPod:
         created_at=seconds(pod.metadata.creation_timestamp),
         ended=pod.ended,
         bound_by_corelane=was_bound_by_corelane(pod),
+        record=cpu_record(pod),
     )
 
 

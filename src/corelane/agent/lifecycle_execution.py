@@ -4,7 +4,7 @@ Not used beside a kubelet, which starts and ends the containers itself.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 from corelane.agent.allocation.events import AgentEvent, Exited
@@ -20,7 +20,13 @@ from corelane.kernel import cfs
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.objects import ConfigMap
 from corelane.node import NodeState
-from corelane.runtime.base import ContainerSpec, LifecycleRuntime, RuntimeFailure, UnknownContainer
+from corelane.runtime.base import (
+    CPUS_OFFLINE,
+    ContainerSpec,
+    LifecycleRuntime,
+    RuntimeFailure,
+    UnknownContainer,
+)
 from corelane.workload import ContainerKind
 
 _STARTS_AT_ONCE: Final = 8
@@ -38,9 +44,11 @@ class LifecycleExecution:
         ledger: Callable[[], NodeState],
         node_fields: Callable[[], NodeFields],
         put: Callable[[AgentEvent], None],
+        cpus_lost: Callable[[], Awaitable[None]],
         reporter: AgentReporter,
         clocks: Clocks,
     ) -> None:
+        """`cpus_lost` reads the machine, before the answer about a start on CPUs that it lacks."""
         self._client = client
         self._runtime = runtime
         self._records_manifests = runtime.capabilities.plain_processes
@@ -48,6 +56,7 @@ class LifecycleExecution:
         self._ledger = ledger
         self._node_fields = node_fields
         self._put = put
+        self._cpus_lost = cpus_lost
         self._reporter = reporter
         self._clocks = clocks
         self._tasks = InstructionTasks(reporter)
@@ -84,6 +93,8 @@ class LifecycleExecution:
             async with self._starts:
                 status = await self._runtime.start(await self._spec(order))
         except RuntimeFailure as failure:
+            if failure.reason == CPUS_OFFLINE:
+                await self._read_machine()
             answer |= {"reason": failure.reason, "message": failure.message, "exit_code": failure.exit_code}
             self._put(pod_events.StartFailed(**self._clocks.times(), **answer))
         except Exception as error:
@@ -95,6 +106,12 @@ class LifecycleExecution:
             times = self._clocks.times()
             started_at = status.started_at or times["at"]
             self._put(pod_events.Started(id=status.id, started_at=started_at, **times, **answer))
+
+    async def _read_machine(self) -> None:
+        try:
+            await self._cpus_lost()
+        except Exception as error:  # noqa: BLE001 - reported; the next period reads it again
+            self._reporter.malfunction("reading the machine", error)
 
     async def _spec(self, order: instructions.Start) -> ContainerSpec:
         """Return what to start. Raises RuntimeFailure for a pod that must not start, APIError."""

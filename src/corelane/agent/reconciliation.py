@@ -39,12 +39,12 @@ class Reconciliation:
         self._clocks = clocks
         self._warn = warn
         self._kubelet, self._kubelet_fault = kubelet, ""
-        self._machine_watch = machine_watch
+        self._machine_watch, self._machine_lock = machine_watch, asyncio.Lock()
         self._others = others
 
     async def run(self) -> None:
         """Compare in every period, until cancelled; errors are reported."""
-        steps = (self._look_at_machine, self.read_kubelet_state, self.look_for_others, self._compare)
+        steps = (self.look_at_machine, self.read_kubelet_state, self.look_for_others, self._compare)
         while True:
             await asyncio.sleep(self._seconds)
             for step in steps:
@@ -53,9 +53,11 @@ class Reconciliation:
                 except Exception as error:  # noqa: BLE001 - reported; the next period tries again
                     self._reporter.malfunction("reconcile", error)
 
-    async def _look_at_machine(self) -> None:
+    async def look_at_machine(self) -> None:
+        """Report CPUs that went off-line, or came back."""
         if self._machine_watch is not None:
-            machine = await asyncio.to_thread(self._machine_watch.changed)
+            async with self._machine_lock:
+                machine = await asyncio.to_thread(self._machine_watch.changed)
             if machine is not None:
                 self._put(events.MachineChanged(machine=machine, **self._clocks.times()))
 

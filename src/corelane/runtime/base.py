@@ -169,13 +169,17 @@ class LogSelection:
 WHOLE_LOG: Final = LogSelection()
 
 
+CPUS_OFFLINE: Final = "CPUsOffline"
+"""Reason of a start on CPUs that went off-line since it was ordered: no process was to start."""
+
+
 class RuntimeFailure(Exception):  # noqa: N818 - a failure of the runtime, which the agent turns into a pod's status
     """A container could not be started, changed or ended.
 
     `reason` is the kubelet's word: "CreateContainerConfigError", "CreateContainerError",
-    "RunContainerError", "StartError", "KillContainerError". `exit_code` is 127 for a command not found, 126
-    for one that may not be executed, 128 for everything else that kept a process from starting; None where
-    no process was to start.
+    "RunContainerError", "StartError", "KillContainerError"; or CPUS_OFFLINE. `exit_code` is 127 for a command
+    not found, 126 for one that may not be executed, 128 for everything else that kept a process from
+    starting; None where no process was to start.
     """
 
     def __init__(self, reason: str, message: str, exit_code: int | None = None) -> None:

@@ -127,6 +127,10 @@ class ByCgroup:
         self._clear(group)
         self.groups.create(group)
         self._set(group, stored.spec)
+        effective = self.groups.read(group).effective
+        if not effective <= stored.spec.cpus:  # version 2 takes those of the group above for ones it lacks
+            text = f"the kernel allows CPUs {effective} in place of {stored.spec.cpus}"
+            raise OSError(errno.ENODEV, text)
 
     def _set(self, group: str, spec: ContainerSpec) -> None:
         if spec.mems:

@@ -6,7 +6,7 @@ directory, by the cgroups `corelane/INSTANCE/UID/NAME`, and by the mark of proce
 
 import signal
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,6 +51,11 @@ class InstanceContainer:
         if self.state is None or len(self.state.parts) < 4 or self.state.parts[-3] != "nodes":
             return None
         return self.state.parents[2]
+
+    @property
+    def ended(self) -> bool:
+        """Whether only its shim is left, which has not recorded the end."""
+        return self.main == self.shim
 
     @property
     def owner(self) -> str:
@@ -200,11 +205,24 @@ def _lives(container: InstanceContainer) -> bool:
     return proc.is_alive(container.main)
 
 
-def shims_ended(containers: Sequence[InstanceContainer], seconds: float = 12.0) -> None:
-    """Wait until the shims have recorded the ends of their containers, so many seconds at most."""
+def left_shims(
+    is_chosen: Callable[[InstanceContainer], bool], seconds: float = 12.0
+) -> list[InstanceContainer]:
+    """Wait, so many seconds at most, until shims of ended containers have recorded that; return the others.
+
+    A stopped one does not record anything, and its record is still its own.
+    """
     deadline = time.monotonic() + seconds
-    while any(one.shim and proc.is_alive(one.shim) for one in containers) and time.monotonic() < deadline:
+    shims = [shim for shim in container_search.shims() if container_search.main_process(shim) is None]
+    left = [one for one in (_of_shim(shim, shim.process) for shim in shims) if is_chosen(one)]
+    while any(_lives(one) and not _is_stopped(one) for one in left) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
+    return [one for one in left if _lives(one)]
+
+
+def _is_stopped(container: InstanceContainer) -> bool:
+    found = proc.stat(container.main.pid)
+    return found is not None and found.state in "Tt"
 
 
 def remove_groups(groups: cgroup.Groups, instances: Iterable[str]) -> list[str]:

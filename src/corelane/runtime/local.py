@@ -17,12 +17,15 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from corelane.cpuset import CPUSet, named
 from corelane.kernel import proc
 from corelane.kernel.cgroup import CgroupError
+from corelane.kernel.files import Directory, Tree
 from corelane.kernel.proc import TaskAffinity
 from corelane.runtime import copies, enforce, logs, observation, rebuilding
 from corelane.runtime import records as outcomes
 from corelane.runtime.base import (
+    CPUS_OFFLINE,
     WHOLE_LOG,
     Capabilities,
     ContainerSpec,
@@ -61,6 +64,7 @@ class LocalRuntime:
         self.problems: tuple[str, ...] = ()
         """Records that could not be read at the start, and what became of them, a sentence each."""
         self.log_bytes, self.log_files = LOG_BYTES, LOG_FILES
+        self.sys: Tree = Directory("/sys")
         self._state = state
         self._enforcements = enforce.Enforcements(enforcement)
         groups = enforcement.groups if isinstance(enforcement, enforce.ByCgroup) else None
@@ -277,20 +281,32 @@ class LocalRuntime:
     async def _start(self, container: LocalContainer) -> RuntimeStatus:
         try:
             async with container.pod:
+                self._check_online(container.stored.spec)
                 started = await asyncio.to_thread(self._launch, container)
                 await self._ends.weigh(container)
             if started.state == "failed":
                 raise outcomes.failure(container.stored, started)
-        except RuntimeFailure:
+        except RuntimeFailure as failure:
             await self._ends.discard(container)
+            if failure.reason == "RunContainerError":
+                self._check_online(container.stored.spec)
             raise
         except REFUSED as error:
             await self._ends.discard(container)
+            self._check_online(container.stored.spec)
             raise RuntimeFailure("RunContainerError", str(error), 128) from error
         finally:
             container.started.set()
         self._known.refresh(container)
         return container.status
+
+    def _check_online(self, spec: ContainerSpec) -> None:
+        """Raise RuntimeFailure for off-line CPUs: the kernel would refuse them, or take others instead."""
+        online = self.sys.read("devices/system/cpu/online")
+        missing = spec.cpus - CPUSet.parse(online.strip()) if online else None
+        if missing:
+            text = f"{named(missing.mask)} went off-line; it starts on other CPUs, or when they are back"
+            raise RuntimeFailure(CPUS_OFFLINE, text)
 
     def _launch(self, container: LocalContainer) -> ShimOutcome:
         """The part of a start that blocks; recorded first, so that nothing is started unknown."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from corelane.agent.allocation.instructions import Annotate
-from corelane.agent.allocation.pods import StatusReason
+from corelane.agent.allocation.pods import CPURecord, StatusReason
 from corelane.agent.allocation.records import PodCPUs
 from corelane.cpuset import CPUSet
 from corelane.node import Decision, NodeState, admit, release
@@ -81,15 +81,17 @@ def _request_where_it_runs(ledger: NodeState, pod: PodCPUs) -> PodRequest:
     return request if request.zone or not nodes or all_nodes else replace(request, zone=CPUSet(nodes))
 
 
-def annotation_update(ledger: NodeState, request: PodRequest, result: AdmissionResult) -> Annotate | None:
-    """Return the annotations of an admitted pod, unless its proposal says the same already.
-
-    They map container names to exclusive CPUs, and name the NUMA nodes of the other containers.
-    """
-    entries = ledger.of_pod(request.uid)
+def record_of(ledger: NodeState, uid: str) -> CPURecord:
+    """Return what the annotations of a pod in the ledger are to say."""
+    entries = ledger.of_pod(uid)
     cpus = {entry.container: entry.cpus for entry in entries if entry.cpus}
-    zone = next((entry.zone for entry in entries if entry.zone), None)
-    if (cpus, zone) == (dict(request.proposal), request.zone):
+    return CPURecord(cpus, next((entry.zone for entry in entries if entry.zone), None))
+
+
+def annotation_update(ledger: NodeState, request: PodRequest, result: AdmissionResult) -> Annotate | None:
+    """Return the annotations of an admitted pod, unless its proposal says the same already."""
+    record = record_of(ledger, request.uid)
+    if record == CPURecord(dict(request.proposal), request.zone):
         return None
-    reasons = result.decision.reasons if result.decision and (cpus or zone) else ()
-    return Annotate(request.uid, cpus, zone, reasons)
+    reasons = result.decision.reasons if result.decision and (record.cpus or record.zone) else ()
+    return Annotate(request.uid, record.cpus, record.zone, reasons)

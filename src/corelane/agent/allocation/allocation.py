@@ -31,6 +31,8 @@ from corelane.runtime.base import KEEP, ObservedResources, ResourceUpdate
 from corelane.workload import PodRequest
 
 RETRY_AFTER: Final = 5.0
+RESTORE_AFTER: Final = 10.0
+"""Seconds between two writes of one pod's annotations that another writer keeps changing."""
 
 
 class Allocation:
@@ -54,6 +56,8 @@ class Allocation:
         self._rules = NodeRules(ledger.config, self.outbox, policy)
         self._saved = ledger
         self._runs: dict[str, RunCPUs] = {}
+        self._differing: set[str] = set()
+        """Pods whose annotations do not say what the ledger allocates."""
         self._follows_kubelet = follows_kubelet
         self._validate = validate
         self._handlers: dict[type[AgentEvent], Callable[[Any], None]] = {
@@ -94,7 +98,8 @@ class Allocation:
 
     def needs_ticks(self, now: float) -> bool:
         """Whether passing time alone may lead to an instruction; errs on the side of true."""
-        return any(run.drifted or run.fault or now < run.retry_at for run in all_runs(self.pods.values()))
+        runs = all_runs(self.pods.values())
+        return bool(self._differing) or any(run.drifted or run.fault or now < run.retry_at for run in runs)
 
     # -- pods
 
@@ -115,8 +120,53 @@ class Allocation:
             self.recorder.admitted(pod, result)
             update = admission.annotation_update(self.ledger, pod.pod.request, result)
             if update and not pod.unmanaged:
+                self._differing.discard(pod.uid)
                 self.outbox.put(update)
         return result
+
+    def place_again(self, pod: PodCPUs) -> bool:
+        """Allocate other CPUs to a pod without processes that lost some; return whether there are any.
+
+        Where there are none it keeps what is left, or its place in the shared pool.
+        """
+        ledger, result = admission.admit_pod(release(self.ledger, pod.uid), pod)
+        if result.refusal is None:
+            self.ledger = ledger
+            self._note_shortfall(pod)
+            self.recorder.admitted(pod, result)
+            record = admission.record_of(ledger, pod.uid)
+            reasons = result.decision.reasons if result.decision else ()
+            self.outbox.put(instructions.Annotate(pod.uid, record.cpus, record.zone, reasons))
+        return result.refusal is None
+
+    def see(self, pod: PodCPUs, bound: BoundPod) -> None:
+        """Record what was read of a pod; whether its annotations say what is allocated is decided later."""
+        pod.pod, pod.present = bound, True
+        if bound.record is not None:
+            self._differing.add(pod.uid)
+
+    def restore_annotations(self, now: float) -> None:
+        """Write the annotations of admitted pods that another writer changed, each once in a while."""
+        if not self._differing or self.ledger.config.policy == "none":
+            self._differing.clear()
+            return
+        for uid in list(self._differing):
+            pod = self.pods.get(uid)
+            if pod is None or not self._is_recorded_by_us(pod):
+                self._differing.discard(uid)
+            elif pod.pod.record == (record := admission.record_of(self.ledger, uid)):
+                self._differing.discard(uid)
+                pod.recorded = True
+            elif now >= pod.restore_at:
+                self._differing.discard(uid)
+                pod.restore_at = now + RESTORE_AFTER
+                self.outbox.put(instructions.Annotate(uid, record.cpus, record.zone))
+                if pod.recorded:
+                    self.recorder.restored(pod, now)
+
+    def _is_recorded_by_us(self, pod: PodCPUs) -> bool:
+        placed = pod.present and pod.admitted and not pod.unmanaged and pod.unplaced is None
+        return placed and self.may_write(pod)
 
     def keep(self, pod: PodCPUs, refusal: StatusReason, decision: Decision | None = None) -> None:
         """Enter a pod that cannot be placed, as it is there all the same: where it runs, or in its pool."""

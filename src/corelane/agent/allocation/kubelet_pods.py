@@ -179,7 +179,7 @@ class KubeletPods:
 
     def _pod_seen(self, event: events.PodSeen) -> None:
         pod = self.allocation.pod(event.pod.uid)
-        pod.pod, pod.present = event.pod, True
+        self.allocation.see(pod, event.pod)
         self._undecodable.discard(pod.uid)
 
     def _pod_undecodable(self, event: events.PodUndecodable) -> None:
@@ -209,6 +209,7 @@ class KubeletPods:
             for pod in admission.admission_order(self.ledger, self.allocation.pods.values()):
                 self._progress(pod, now)
             self.allocation.release_unlisted(self._remaining)
+            self.allocation.restore_annotations(now)
         if self._containers_are_listed:  # before, containers that are not known yet may be on any CPUs
             due_orders.order_moves(self.allocation, now)
         self._answer_creations(now)

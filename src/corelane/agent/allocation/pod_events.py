@@ -111,6 +111,16 @@ class AllocationEvents:
             text = f"Container {run.container} pinned to {cpus} ({how}), confirmed by the kernel"
             self._outbox.record(pod, "CPUsPinned", text)
 
+    def restored(self, pod: PodCPUs, now: float) -> None:
+        """Another writer changed the pod's annotations; one event of it no sooner than REPEAT_AFTER."""
+        if pod.restored_at is None or now >= pod.restored_at + REPEAT_AFTER:
+            pod.restored_at = now
+            text = (
+                "annotations of the pod's CPUs were changed by another writer and are written again as "
+                "allocated; they record the allocation, and do not change it"
+            )
+            self._outbox.record(pod, "AnnotationRestored", text, warning=True)
+
     def _warn(self, pod: PodCPUs, run: RunCPUs, reason: str, message: str, now: float) -> None:
         """Record a problem with a container's CPUs, and one of its kind no sooner than REPEAT_AFTER."""
         if now >= run.warned_at.get(reason, now - REPEAT_AFTER) + REPEAT_AFTER:

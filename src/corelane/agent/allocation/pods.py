@@ -1,8 +1,10 @@
 """A pod bound to this node, as far as its CPUs are concerned."""
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
+from corelane.cpuset import CPUSet
 from corelane.node import NodeState
 from corelane.workload import PodRequest, QOSClass
 
@@ -20,11 +22,23 @@ NO_POD_OBJECT: Final = StatusReason("NoPodObject", "the container belongs to no 
 
 
 @dataclass(frozen=True, slots=True)
+class CPURecord:
+    """What a pod's annotations say: container name to exclusive CPUs, and the NUMA nodes of its pool."""
+
+    cpus: Mapping[str, CPUSet]
+    zone: CPUSet | None = None
+
+
+INVALID_RECORD: Final = CPURecord({"": CPUSet()})
+"""Of annotations that cannot be read: no allocation equals it."""
+
+
+@dataclass(frozen=True, slots=True)
 class BoundPod:
     """A pod of the API server or the kubelet that runs, or is to run, on this node.
 
     `created_at` is in Unix seconds. `ended`: its phase is terminal. `bound_by_corelane`: a rejection
-    contradicts corelane's scheduler.
+    contradicts corelane's scheduler. `record` is None where it was not read.
     """
 
     request: PodRequest
@@ -32,6 +46,7 @@ class BoundPod:
     created_at: float = 0.0
     ended: bool = False
     bound_by_corelane: bool = False
+    record: CPURecord | None = None
 
     @property
     def uid(self) -> str:

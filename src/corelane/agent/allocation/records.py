@@ -83,6 +83,12 @@ class PodCPUs:
     unplaced: StatusReason | None = None
     shortfall: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     runs: list[RunCPUs] = field(default_factory=list)
+    recorded: bool = False
+    """Its annotations said what is allocated: if they differ later, another writer changed them."""
+    restored_at: float | None = None
+    """When an event of that was published last (monotonic)."""
+    restore_at: float = 0.0
+    """Earliest time (monotonic) of the next write of annotations that another writer changed."""
     condition: tuple[str, str] | None = None
     """Reason and message of the condition `corelane.io/Pinned`, as last published."""
 

@@ -117,9 +117,10 @@ class Lifecycle:
     def _pod_seen(self, event: pod_events.PodSeen) -> None:
         plan = event.plan
         pod = self.pods.get(plan.uid) or self._add(plan)
-        pod.plan = pod.cpus.pod = plan
-        if not pod.present or pod.undecodable:
-            pod.cpus.present, pod.undecodable = True, False
+        pod.plan, new = plan, not pod.present or pod.undecodable
+        self.allocation.see(pod.cpus, plan)
+        if new:
+            pod.undecodable = False
             pod_steps.adopt_plan(pod, plan, event.at, event.now)
             if pod.finished:  # the ledger may be older than its end: it could not be written then
                 self.allocation.release(pod.cpus)
@@ -201,6 +202,7 @@ class Lifecycle:
             pod = self.pods[cpus.uid]
             if not pod.finished:
                 self._progress(pod, at, now)
+        self.allocation.restore_annotations(now)
         due_orders.order_moves(self.allocation, now)
         self._start_due(now)
         due_orders.order_observations(self.allocation)
@@ -212,6 +214,8 @@ class Lifecycle:
         )
 
     def _progress(self, pod: PodRecord, at: float, now: float) -> None:
+        if pod.cpus.admitted and pod.cpus.shortfall and not pod.live and not pod_steps.is_ending(pod):
+            self._replace_lost_cpus(pod)
         if not pod.cpus.admitted and not pod_steps.is_ending(pod) and not self.draining:
             self._admit(pod, at, now)
         if pod.termination is None and pod_steps.exceeds_deadline(pod, now):
@@ -221,6 +225,11 @@ class Lifecycle:
                 self._stop(pod, container, now)
         if pod_steps.has_ended(pod) and not self.draining:
             self._finish(pod, at, now)
+
+    def _replace_lost_cpus(self, pod: PodRecord) -> None:
+        """Allocate anew: no process would notice. A pod that never ran is admitted again, or rejected."""
+        if not self.allocation.place_again(pod.cpus) and not any(one.ran for one in pod.containers.values()):
+            self.allocation.release(pod.cpus)
 
     def _admit(self, pod: PodRecord, at: float, now: float) -> None:
         if pod.undecodable:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import field
 from msgspec.structs import replace
 
-from corelane.agent.allocation.pods import StatusReason
+from corelane.agent.allocation.pods import INVALID_RECORD, CPURecord, StatusReason
 from corelane.agent.lifecycle import pod_security
 from corelane.agent.lifecycle.records import (
     ConditionTransition,
@@ -115,6 +115,7 @@ def pod_plan(pod: RunPod, *, processes: bool, limits_memory: bool = True) -> Pod
         refusal=refusal,
         warnings=tuple(_warnings(pod, request, limits_memory=limits_memory)) if processes else (),
         bound_by_corelane=was_bound_by_corelane(pod),
+        record=cpu_record(pod),
         past=_past(pod),
         conditions={
             condition.type: ConditionTransition(condition.status, seconds(condition.last_transition_time))
@@ -174,6 +175,13 @@ def pod_request(pod: Pod) -> tuple[PodRequest, StatusReason | None]:
         return translate.request(replace(pod, metadata=replace(meta, annotations={}, labels={}))), refusal
     except TranslationError:
         return PodRequest(meta.uid, meta.namespace, meta.name, QOSClass.BEST_EFFORT, ()), refusal
+
+
+def cpu_record(pod: Pod) -> CPURecord:
+    """Return what a pod's annotations say of its CPUs."""
+    names = [container.name for container in (*pod.spec.init_containers, *pod.spec.containers)]
+    record = translate.recorded_cpus(pod.metadata.annotations, names)
+    return INVALID_RECORD if record is None else CPURecord(*record)
 
 
 def _containers(pod: RunPod) -> Iterator[tuple[RunContainer, ContainerKind]]:

@@ -74,15 +74,26 @@ class DownReport:
         found += [line for one in self.directories for line in _purge_lines(one)]
         if not (self.ended or self.left or self.stopped):
             found.append(f"nothing runs for {self.options.instance or self.options.data_dir}")
-        found += [
-            f"still running: {one.title}, process {one.main.pid}: it belongs to another user, or SIGKILL did "
-            "not end it"
-            for one in self.left
-        ]
+        found += map(_left_line, self.left)
+        if self.options.purge and self.left:
+            found.append("nothing was purged: the records of processes that are left are still theirs")
         for owner in sorted({one.owner for one in self.others}):
             count = sum(one.owner == owner for one in self.others)
             found.append(f"not touched: {containers(count)} of {owner}; to end: {how(self.others, owner)}")
         return found
+
+
+def _left_line(one: InstanceContainer) -> str:
+    if one.ended:
+        return (
+            f"still there: the shim of {one.title}, process {one.main.pid}, with its record {one.state}/"
+            f"containers/{one.id}: it is stopped or hangs, and did not record that its container ended; to "
+            f"end: kill -CONT {one.main.pid}, or kill -9 {one.main.pid}, and call corelane down again"
+        )
+    return (
+        f"still running: {one.title}, process {one.main.pid}: it belongs to another user, or SIGKILL did not "
+        "end it"
+    )
 
 
 def containers(count: int) -> str:
@@ -167,7 +178,9 @@ def down(options: DownOptions, confirm: Callable[[Sequence[InstanceContainer]], 
     report.others = [one for one in found if one not in chosen]
     report.left = instances.end(chosen, groups, options.grace_seconds)
     report.ended = [one for one in chosen if one not in report.left]
-    instances.shims_ended(report.ended)
+    report.left += instances.left_shims(
+        lambda one: one.id in agreed or one.instance in agreed_names or one.data_dir in directories
+    )
     if groups is not None:
         ended = names | {one.instance for one in chosen if one.instance}
         in_use = {one.instance for one in report.others}

@@ -22,7 +22,7 @@ from corelane.kube.translate.node_topology import (
     state_from_topology,
     topology,
 )
-from corelane.kube.translate.placement_annotations import proposed_cpus
+from corelane.kube.translate.placement_annotations import proposed_cpus, recorded_cpus
 from corelane.kube.translate.placement_record import (
     placement_reasons,
     proposal_annotations,
@@ -57,6 +57,7 @@ __all__ = [
     "qos",
     "qos_class",
     "reasons_annotation",
+    "recorded_cpus",
     "request",
     "requests",
     "resized",

@@ -313,6 +313,16 @@ def proposed_zone(annotations: Mapping[str, str]) -> CPUSet | None:
     return resource_status(annotations).zone if annotations.get(RESOURCE_STATUS) else None
 
 
+def recorded_cpus(
+    annotations: Mapping[str, str], containers: Collection[str]
+) -> tuple[dict[str, CPUSet], CPUSet | None] | None:
+    """Return what is recorded: as `proposed_cpus` and `proposed_zone`; None for an invalid record."""
+    try:
+        return proposed_cpus(annotations, containers), proposed_zone(annotations)
+    except TranslationError:
+        return None
+
+
 def recorded_amounts(annotations: Mapping[str, str]) -> Mapping[int, Mapping[str, int]]:
     """Return NUMA node to the pod's amounts there (`numaNodeResources`): milliCPU, others in units.
 
