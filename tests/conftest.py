@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 from typing import Any
 
 import pytest
@@ -29,6 +30,14 @@ _SEED = "_hypothesis_internal_use_seed"
 # A Python that crashes says where; pytest does so itself.
 os.environ.setdefault("PYTHONFAULTHANDLER", "1")
 
+
+# Settings of whoever runs the tests shape no output, choose no cluster, and are no options of the commands.
+_SHAPING = re.compile(
+    r"(COLUMNS|LINES|(NO|FORCE)_COLOR|CLICOLOR(_FORCE)?|TTY_COMPATIBLE|KUBECONFIG"
+    r"|CORELANE_(DEMO|UP|DOWN|AGENT|SCHEDULER|STATUS|EXPLAIN|TOPOLOGY|ALLOCATE|STATE|LIMITS|VECTORS)_.*)"
+)
+for _name in filter(_SHAPING.fullmatch, list(os.environ)):
+    del os.environ[_name]
 # Tests run side by side on one machine, each with instances of its own.
 os.environ.setdefault("CORELANE_UP_OTHER_INSTANCES", "ignore")
 
