@@ -1,14 +1,19 @@
 """The agent beside a real kubelet: pods by kubectl, held to CPUs through drift, restarts and crashes."""
 
 import json
+import sys
+from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from corelane.cpuset import CPUSet
+from corelane.kube import translate
+from corelane.kube.objects import NodeResourceTopology
 from support import containerd, real_agent
 from support.cluster_pods import burstable, guaranteed, pod
-from support.programs import wait_for
+from support.programs import Program, free_port, wait_for
 
 pytestmark = pytest.mark.integration
 
@@ -109,3 +114,39 @@ def test_repairs_need_no_api_server(cluster, agent):
         wait_for("the drift is repaired without an API server", repaired, SECONDS)
     finally:
         cluster.plane.start_server()
+
+
+def test_no_pod_with_exclusive_cpus_is_bound_to_a_node_whose_agent_ended(cluster, agent, tmp_path):
+    agent.wait_mode("owner")
+    wait_for("the Lease is announced", lambda: _is_leased(cluster), SECONDS)
+    agent.stop()
+    own = pod("own", guaranteed("app", 1), node="")
+    own["spec"] |= {"nodeName": None, "schedulerName": "corelane-scheduler"}
+    with _scheduler(cluster, tmp_path):
+        cluster.apply(own)
+        refused = wait_for("why the pod is pending", lambda: _pending(cluster), SECONDS)
+        assert "node(s) had no running corelane agent" in refused
+        assert f"Lease {real_agent.NAMESPACE}/{cluster.node.name} was given up" in refused
+        agent.start()
+        wait_for("one exclusive CPU", lambda: len(cluster.cpus("own") or ONLINE) == 1, SECONDS)
+
+
+def _is_leased(cluster):
+    topologies = cluster.kubectl.json("get", "noderesourcetopologies")["items"]
+    return any(translate.is_leased(msgspec.convert(one, NodeResourceTopology)) for one in topologies)
+
+
+def _pending(cluster):
+    conditions = cluster.pods()["own"]["status"].get("conditions", [])
+    return next((one.get("message") for one in conditions if one["type"] == "PodScheduled"), None)
+
+
+@contextmanager
+def _scheduler(cluster, home):
+    config = cluster.plane.kubeconfig(home / "admin.kubeconfig", cluster.plane.token)
+    command = (sys.executable, "-m", "corelane", "scheduler", f"--kubeconfig={config}")
+    program = Program(home / "scheduler.log", *command, "--no-leader-elect", f"--port={free_port()}")
+    try:
+        yield
+    finally:
+        program.stop()
