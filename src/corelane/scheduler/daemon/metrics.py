@@ -233,6 +233,13 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
             ("operation",),
             {("binding",): self._scheduler.unfinished_bindings if self._scheduler else 0},
         )
+        ended = len(self._scheduler.core.agents.faults()) if self._scheduler else 0
+        yield prometheus.gauge(
+            "corelane_scheduler_ended_agents",
+            "Nodes that get no pod with exclusive CPUs because their agent does not renew its Lease.",
+            (),
+            {(): ended},
+        )
         yield prometheus.gauge(
             "corelane_scheduler_claims",
             "Pods with claimed CPUs that are not seen bound yet, by phase of the binding.",
