@@ -62,7 +62,7 @@ def state(tmp_path: Path, default="0-1,4-9,12-15", entries=None) -> Path:
 
 
 def test_an_empty_machine_answers_with_cpus_steps_and_a_runner_up():
-    found = answered("--cpus", "2", *MACHINE, "--reserved-cpus", "0")
+    found = answered("--cpus", "2", *MACHINE, "--reserved-cpus", "0", "--policy", "static")
     only = found["containers"][0]
     assert found["admitted"] is True
     assert only["cpus"] == "1,9"
@@ -114,6 +114,36 @@ def test_the_pods_of_a_deployment_are_asked_for(tmp_path):
     assert found["containers"][0]["wanted"] == 3
 
 
+@pytest.mark.parametrize(
+    ("kind", "fields", "count"),
+    [
+        ("Deployment", "replicas: 3", 3),
+        ("StatefulSet", "replicas: null", 1),
+        ("ReplicationController", "", 1),
+        ("DaemonSet", "", 1),
+        ("Job", "parallelism: 3, completions: 2", 2),
+        ("Job", "completions: 5", 1),
+    ],
+)
+def test_a_workload_has_as_many_pods_as_replicas(tmp_path, kind, fields, count):
+    template = '{spec: {containers: [{name: a, resources: {limits: {cpu: "1", memory: 1Gi}}}]}}'
+    spec = ", ".join(filter(None, (fields, f"template: {template}")))
+    service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: s}\n"
+    path = file(tmp_path / "w.yaml", f"kind: {kind}\nmetadata: {{name: w}}\nspec: {{{spec}}}\n{service}")
+    result = run("-f", path, *MACHINE, "-o", "json")
+    found = json.loads(result.stdout)
+    pods = found.get("pods", [found])
+    assert len({one["pod"] for one in pods}) == len(pods) == count
+    assert len({one["containers"][0]["cpus"] for one in pods}) == count, "each has CPUs of its own"
+    assert "note: skipped, without pods known here: 1 Service" in result.stderr
+
+
+def test_the_column_exclusive_counts_exclusive_cpus_only(tmp_path):
+    rows = run("-f", file(tmp_path / "pod.yaml", POD), *MACHINE).stdout.splitlines()
+    counts = {row.split()[0]: row.split()[2] for row in rows if row.strip().startswith(("main ", "helper "))}
+    assert counts == {"main": "2", "helper": "-"}
+
+
 def test_the_drawing_is_svg_with_the_owners(tmp_path):
     result = run("--cpus", "2", *MACHINE, "--state", state(tmp_path), "--reserved-cpus", "0", "-o", "svg")
     assert result.exit_code == 0
@@ -153,7 +183,8 @@ def test_memory_huge_pages_and_devices_are_handed_out_beside_cpus():
 
 
 def test_hints_their_merge_and_the_winner_are_in_the_table_and_in_the_drawing():
-    args = ("--cpus", "2", "--memory", "4Gi", "--device", "nvidia.com/gpu=1", *NUMA, *MEMORY, *GPUS)
+    devices = ("--cpus", "2", "--memory", "4Gi", "--device", "nvidia.com/gpu=1", *NUMA, *MEMORY, *GPUS)
+    args = (*devices, "--policy", "static")
     table = run(*args).stdout
     chosen = "app: NUMA node 0 chosen by the topology manager (preferred)"
     for words in (chosen, "nvidia.com/gpu", "4Gi", "gpu0"):
@@ -316,7 +347,18 @@ def test_bad_input_is_named(args, words):
     [
         ("a: [", "not YAML"),
         ("", "no object"),
-        (POD + "---\n" + POD + "---\nkind: Node", "object 3: kind"),
+        (POD + "---\n" + POD + "---\nkind: Job", "object 3: spec"),
+        (
+            "kind: Deployment\nspec: {replicas: many, template: {spec: {containers: [{name: a}]}}}",
+            "replicas: 'many'",
+        ),
+        (
+            "kind: Deployment\nspec: {replicas: 1001, template: {spec: {containers: [{name: a}]}}}",
+            "more than 1000",
+        ),
+        ("apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nspec: {tasks: []}", "has only Job, and no pods"),
+        (POD.encode("utf-16"), ":1:1: is UTF-16 text"),
+        (b"kind: Pod\n---\n\xef\xbb\xbf" + POD.encode(), ":3:1: has a byte order mark"),
         ("- 1", "list"),
         ("kind: Service", "Service"),
         ("kind: Deployment", "spec"),

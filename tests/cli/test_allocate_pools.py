@@ -47,7 +47,8 @@ def test_the_objective_is_told_term_by_term():
 @pytest.mark.parametrize(
     ("flags", "policy", "allocator"),
     [
-        ((), "static", None),
+        ((), "pools", "optimal"),
+        (("--option", "full-pcpus-only=true"), "static", None),
         (("--allocator", "kubelet"), "static", None),
         (("--allocator", "koordinator"), "pools", "koordinator"),
         (("--allocator", "optimal"), "pools", "optimal"),

@@ -153,7 +153,13 @@ def test_a_broken_file_is_one_line_and_the_others_are_linted(web, tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"a: \xff\n", ":1:4: not YAML: not UTF-8"),
+        (b"a: \xff\n", ":1:4: is not UTF-8 text"),
+        (
+            "kind: Pod\n".encode("utf-16"),
+            ":1:1: is UTF-16 text, as PowerShell's > writes it; save it as UTF-8",
+        ),
+        ("kind: Pod\n".encode("utf-16-be"), "is UTF-16 text"),
+        (b"a: 1\n---\n\xef\xbb\xbfb: 1\n", ":3:1: has a byte order mark (U+FEFF) after its beginning"),
         (b"a: b: c\n", ":1:5: not YAML"),
         (b"a: {{ .Values.x }}\n", "helm template"),
     ],

@@ -4,7 +4,7 @@ import pytest
 
 from corelane.limits.lint.custom_resources import CustomResource
 from corelane.limits.lint.policy import Policy
-from support.manifests import amounts, container, findings, report, rules
+from support.manifests import amounts, container, findings, report, rules, workload
 
 LIMITED = "{requests: {cpu: 100m, memory: 1Gi}, limits: {cpu: 200m, memory: 1Gi}}"
 
@@ -82,7 +82,69 @@ def test_every_deployment_of_an_operators_bundle_is_judged():
     }
     assert report(text).workloads == 2
     empty = report(custom("operators.coreos.com/v1alpha1", "ClusterServiceVersion", "{install: {}}"))
-    assert (empty.workloads, empty.skipped) == (0, {"ClusterServiceVersion": 1})
+    assert (empty.workloads, empty.skipped) == (0, {"ClusterServiceVersion.operators.coreos.com": 1})
+
+
+TEMPLATE = f"{{spec: {{containers: [{container(LIMITED)}]}}}}"
+
+
+@pytest.mark.parametrize(
+    ("api", "kind", "spec"),
+    [
+        ("ray.io/v1", "RayCluster", f"{{headGroupSpec: {{template: {TEMPLATE}}}}}"),
+        ("ray.io/v1", "RayCluster", f"{{workerGroupSpecs: [{{template: {TEMPLATE}}}]}}"),
+        ("ray.io/v1", "RayJob", f"{{rayClusterSpec: {{headGroupSpec: {{template: {TEMPLATE}}}}}}}"),
+        ("ray.io/v1", "RayService", f"{{rayClusterConfig: {{headGroupSpec: {{template: {TEMPLATE}}}}}}}"),
+        ("batch.volcano.sh/v1alpha1", "Job", f"{{tasks: [{{template: {TEMPLATE}}}]}}"),
+        (
+            "jobset.x-k8s.io/v1alpha2",
+            "JobSet",
+            f"{{replicatedJobs: [{{template: {{spec: {{template: {TEMPLATE}}}}}}}]}}",
+        ),
+        (
+            "leaderworkerset.x-k8s.io/v1",
+            "LeaderWorkerSet",
+            f"{{leaderWorkerTemplate: {{workerTemplate: {TEMPLATE}}}}}",
+        ),
+        (
+            "leaderworkerset.x-k8s.io/v1",
+            "LeaderWorkerSet",
+            f"{{leaderWorkerTemplate: {{leaderTemplate: {TEMPLATE}}}}}",
+        ),
+        ("kubeflow.org/v1", "PyTorchJob", f"{{pytorchReplicaSpecs: {{Worker: {{template: {TEMPLATE}}}}}}}"),
+        ("sparkoperator.k8s.io/v1beta2", "SparkApplication", f"{{driver: {{template: {TEMPLATE}}}}}"),
+        ("keda.sh/v1alpha1", "ScaledJob", f"{{jobTargetRef: {{template: {TEMPLATE}}}}}"),
+        ("flink.apache.org/v1beta1", "FlinkDeployment", f"{{taskManager: {{podTemplate: {TEMPLATE}}}}}"),
+        ("elasticsearch.k8s.elastic.co/v1", "Elasticsearch", f"{{nodeSets: [{{podTemplate: {TEMPLATE}}}]}}"),
+        ("agones.dev/v1", "Fleet", f"{{template: {{spec: {{template: {TEMPLATE}}}}}}}"),
+        ("apps.openshift.io/v1", "DeploymentConfig", f"{{template: {TEMPLATE}}}"),
+        ("apps.kruise.io/v1alpha1", "CloneSet", f"{{template: {TEMPLATE}}}"),
+        ("argoproj.io/v1alpha1", "Workflow", f"{{templates: [{{container: {container(LIMITED)}}}]}}"),
+        ("kubevirt.io/v1", "VirtualMachine", f"{{template: {{spec: {{domain: {{resources: {LIMITED}}}}}}}}}"),
+    ],
+)
+def test_pod_templates_are_judged_where_a_known_kind_has_them(api, kind, spec):
+    found = report(custom(api, kind, spec))
+    assert found.workloads == 1
+    assert "cpu-limit" in {one.rule for one in found.findings}
+
+
+def test_an_unknown_kind_is_counted_with_its_group():
+    found = report(custom("batch.example.com/v1", "Job", "{tasks: []}"), custom("v1", "ConfigMap", "{}"))
+    assert dict(found.skipped) == {"ConfigMap": 1, "Job.batch.example.com": 1}
+
+
+def test_objects_of_an_openshift_template_are_judged_with_their_parameters():
+    resources = "{requests: {cpu: '${REQUEST}'}, limits: {cpu: '${LIMIT}', memory: 1Gi}}"
+    deployment = workload(container(resources)).replace("\n", "\n  ")
+    text = (
+        "apiVersion: template.openshift.io/v1\nkind: Template\nmetadata: {name: t}\n"
+        "parameters: [{name: LIMIT, value: 200m}, {name: REQUEST, value: '0.1'}]\n"
+        f"objects:\n- {deployment}"
+    )
+    (found,) = [one for one in findings(text) if one.rule == "cpu-limit"]
+    assert found.message.startswith("CPU limit 200m on a service")
+    assert "keep requests.cpu: 100m" in found.fix
 
 
 @pytest.mark.parametrize("api", ["v1", "example.com/v1"])

@@ -58,7 +58,7 @@ def test_what_holds_no_containers_is_skipped_and_counted():
         "replicas: 3\n---\n- 1\n"
     )
     assert found.findings == ()
-    assert dict(found.skipped) == {"": 2, "Service": 1, "VirtualMachine": 1}
+    assert dict(found.skipped) == {"": 2, "Service": 1, "VirtualMachine.kubevirt.io": 1}
 
 
 @pytest.mark.parametrize(
@@ -394,11 +394,48 @@ def test_the_articles_case_fails_by_default():
     assert "threads-from-node" not in rules(torch, policy=Policy(node_cpus=16, exclusive_cpus=True))
 
 
+@pytest.mark.parametrize(
+    ("resources", "meant"),
+    [
+        ("{limits: {memory: 200m}}", "200Mi"),
+        ("{requests: {memory: '0.5'}, limits: {memory: 1Gi}}", "a whole number of bytes"),
+        ("{limits: {memory: 512}}", "512Mi"),
+        ("{requests: {cpu: 100M}, limits: {memory: 1Gi}}", "100m"),
+        ("{requests: {cpu: 10Mi}, limits: {memory: 1Gi}}", "10m"),
+        ("{requests: {cpu: 2k}, limits: {memory: 1Gi}}", "2"),
+        ("{requests: {cpu: 9000}, limits: {memory: 1Gi}}", "9000m"),
+    ],
+)
+def test_an_amount_that_cannot_be_meant_is_an_error(resources, meant):
+    found = only("bad-quantity", workload(container(resources)))
+    assert (found.severity, found.fix) == (Severity.ERROR, f"write {meant}, if that is meant")
+
+
+@pytest.mark.parametrize("memory", ["1Gi", "128M", "1e9", "524288", "1.5Gi", "128974848", "500Ki", "1024Ki"])
+def test_usual_amounts_of_memory_are_not_reported(memory):
+    expected = {"bad-quantity"} if memory == "500Ki" else set()
+    assert (
+        rules(workload(container(amounts("1", memory, memory_limit=memory)))) & {"bad-quantity"} == expected
+    )
+
+
+def test_a_request_above_the_largest_nodes_cpus_is_an_error():
+    policy = Policy(node_cpus=96)
+    big = only("no-node-fits", workload(container(amounts("200"))), policy=policy)
+    assert (big.severity, big.container) == (Severity.ERROR, "app")
+    assert "200 CPUs requested, 96 on the largest node" in big.message
+    two = workload(container(amounts("60")), container(amounts("60"), name="side"))
+    assert "120 CPUs requested by the whole pod" in only("no-node-fits", two, policy=policy).message
+    first = workload(container(amounts("60")), init=(container(amounts("60"), name="first"),))
+    assert "no-node-fits" not in rules(first, policy=policy), "init containers end before"
+    assert "no-node-fits" not in rules(workload(container(amounts("200")))), "the nodes are unknown"
+
+
 @pytest.mark.parametrize("amount", ["1e400", "9" * 400])
 def test_an_amount_above_any_machine_does_not_end_the_run(amount):
     text = workload(container(amounts("1", limit=amount)), container(amounts("1", limit="200m"), name="side"))
-    found = {one.container: one.severity for one in findings(text) if one.rule == "cpu-limit"}
-    assert found == {"app": Severity.INFO, "side": Severity.ERROR}
+    found = {(one.container, one.rule): one.severity for one in findings(text)}
+    assert found["app", "bad-quantity"] is found["side", "cpu-limit"] is Severity.ERROR
 
 
 def test_a_limit_of_all_the_nodes_cpus_stops_no_thread_from_the_node():

@@ -44,6 +44,107 @@ def test_a_limit_range_that_makes_limits_is_said_there_and_at_the_container(item
     assert "no-cpu-request" not in rules(limit_range(item), text)
 
 
+@pytest.mark.parametrize(
+    ("item", "resources", "fault"),
+    [
+        ("max: {cpu: 16}", amounts("17", limit="17"), "maximum cpu is 16, the limit is 17"),
+        (
+            "max: {memory: 1Gi}",
+            amounts("1", "2Gi", memory_limit="2Gi"),
+            "maximum memory is 1Gi, the limit is 2Gi",
+        ),
+        ("min: {cpu: 200m}", amounts("50m"), "minimum cpu is 200m, 50m requested"),
+        (
+            "min: {memory: 128Mi}",
+            amounts("1", "64Mi", memory_limit="64Mi"),
+            "minimum memory is 128Mi, 64Mi requested",
+        ),
+        (
+            "maxLimitRequestRatio: {cpu: 4}",
+            amounts("100m", limit="1"),
+            "limit 1 and request 100m of cpu, a ratio above 4",
+        ),
+        (
+            "maxLimitRequestRatio: {cpu: 4}",
+            amounts("100m"),
+            "limit nothing and request 100m of cpu, a ratio above 4",
+        ),
+        ("max: {cpu: 2}, default: {cpu: 3}", amounts("1"), "maximum cpu is 2, the limit is 3"),
+    ],
+)
+def test_a_container_that_a_limit_range_rejects_is_an_error_without_advice_about_its_limit(
+    item, resources, fault
+):
+    texts = (limit_range(item), workload(container(resources)))
+    assert only("limitrange-refuses-pod", *texts).message == f"LimitRange lr rejects this container: {fault}"
+    assert "cpu-limit" not in {one.rule for one in findings(*texts) if one.container}
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [amounts("1", limit="2"), amounts("200m", limit="400m", memory="128Mi", memory_limit="128Mi")],
+)
+def test_a_container_within_a_limit_range_is_not_rejected(resources):
+    item = "max: {cpu: 2, memory: 1Gi}, min: {cpu: 200m, memory: 128Mi}, maxLimitRequestRatio: {cpu: 2}"
+    assert "limitrange-refuses-pod" not in rules(limit_range(item), workload(container(resources)))
+
+
+def test_a_whole_pod_is_held_to_a_limit_range_of_pods():
+    pods = limit_range("max: {cpu: 2}").replace("type: Container", "type: Pod")
+    both = workload(container(amounts("2", limit="2")), container(amounts("1", limit="1"), name="side"))
+    found = only("limitrange-refuses-pod", pods, both)
+    assert (found.container, found.message) == (
+        "",
+        "LimitRange lr rejects this pod: maximum cpu is 2, the limit is 3",
+    )
+
+
+def test_a_quota_names_every_amount_that_it_counts_and_a_container_lacks():
+    text = workload(container("{limits: {cpu: 1}}"))
+    found = only("quota-refuses-pod", quota("limits.cpu: 9, requests.memory: 9Gi, limits.memory: 9Gi"), text)
+    assert "counts limits.memory and requests.memory" in found.message
+    assert "set limits.memory to what it needs at its peak" in found.fix
+
+
+@pytest.mark.parametrize(
+    ("mark", "annotation"),
+    [
+        ("linkerd.io/inject: enabled", "config.linkerd.io/proxy-cpu-request"),
+        ("dapr.io/enabled: 'true'", "dapr.io/sidecar-cpu-request"),
+        ("sidecar.istio.io/inject: 'true'", ""),
+    ],
+)
+def test_an_injected_container_without_a_request_blinds_the_autoscaler(mark, annotation):
+    injected = workload(container(amounts("1")), meta=f"{{annotations: {{{mark}}}}}")
+    found = [one for one in findings(f"{scaler(60)}---\n{injected}") if one.rule == "hpa-without-request"]
+    assert [one.severity for one in found] == ([Severity.WARNING] if annotation else [])
+    if annotation:
+        assert f"set the annotation {annotation}" in found[0].fix
+        given = workload(container(amounts("1")), meta=f"{{annotations: {{{mark}, {annotation}: 100m}}}}")
+        assert "hpa-without-request" not in rules(f"{scaler(60)}---\n{given}")
+        of_one = scaler(60, "containerResource", ", container: app")
+        assert "hpa-without-request" not in rules(f"{of_one}---\n{injected}")
+
+
+@pytest.mark.parametrize(
+    ("trigger", "blind"),
+    [
+        ("{type: cpu, metricType: Utilization, metadata: {value: '60'}}", True),
+        ("{type: cpu, metadata: {type: Utilization, value: '60'}}", True),
+        ("{type: cpu, metricType: AverageValue, metadata: {value: 500m}}", False),
+        ("{type: cpu, metricType: Utilization, metadata: {value: '60', containerName: side}}", False),
+        ("{type: kafka, metadata: {value: '60'}}", False),
+    ],
+)
+def test_kedas_cpu_triggers_need_requests_as_autoscalers_do(trigger, blind):
+    text = workload(container("{limits: {memory: 1Gi}}"), container(amounts("1"), name="side"))
+    scaled = (
+        "apiVersion: keda.sh/v1alpha1\nkind: ScaledObject\nmetadata: {name: k}\n"
+        f"spec: {{scaleTargetRef: {{name: web}}, triggers: [{trigger}]}}\n"
+    )
+    assert ("hpa-without-request" in rules(f"{scaled}---\n{text}")) is blind
+
+
 def test_a_container_that_only_waits_is_not_reported_for_a_limit_ranges_limit():
     waiting = workload("{name: app, image: app, command: [sleep, infinity]}")
     found = findings(limit_range("default: {cpu: 500m}"), waiting)

@@ -6,6 +6,7 @@ A line has the field, its value, and what is allowed. The structs say what is al
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import UnionType
@@ -126,6 +127,40 @@ def camel(name: str) -> str:
     """Return a struct member's name in the kubelet's files: reservedSystemCPUs for reserved_system_cpus."""
     first, *rest = name.split("_")
     return first + "".join("CPUs" if word == "cpus" else word.title() for word in rest)
+
+
+class EncodingError(SettingsError):
+    """Text in another encoding than UTF-8; line and column of the first wrong byte count from 1."""
+
+    def __init__(self, message: str, before: bytes = b"") -> None:
+        super().__init__(message)
+        self.line = before.count(b"\n") + 1
+        self.column = len(before) - (before.rfind(b"\n") + 1) + 1
+
+
+_MARK: Final = "\ufeff".encode()
+_OTHERS: Final = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+
+
+def utf8_text(content: bytes) -> str:
+    """Return a file's text without a byte order mark at its beginning. Raises EncodingError."""
+    other = next((name for mark, name in _OTHERS if content.startswith(mark)), "")
+    if not other and content[:64].count(0) > len(content[:64]) // 4:
+        other = "UTF-16"
+    if other:
+        raise EncodingError(f"is {other} text, as PowerShell's > writes it; save it as UTF-8")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise EncodingError("is not UTF-8 text; save it as UTF-8", content[: error.start]) from None
+    if (mark := content.find(_MARK, 1)) > 0:
+        message = "has a byte order mark (U+FEFF) after its beginning, where files were joined; remove it"
+        raise EncodingError(message, content[:mark])
+    return text
 
 
 def parse(content: bytes, kind: type[_T]) -> _T:

@@ -51,7 +51,11 @@ class PodOptions:
         from corelane.app.allocate import pod_manifests
 
         if self.filename:
-            return pod_manifests.pod_requests(self.filename)
+            found = pod_manifests.pods(self.filename)
+            if found.skipped:
+                kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.skipped.items()))
+                click.echo(f"note: skipped, without pods known here: {kinds}", err=True)
+            return found.requests
         request = pod_manifests.pod_request(self.cpus or "", self.memory or "", self.hugepages, self.devices)
         return (replace(request, placement_spec=self._placement_spec()),)
 
@@ -110,8 +114,12 @@ class NodeOptions:
         )
 
 
-def policy(pods: PodOptions, node: NodeOptions, *, version: str | None) -> str | None:
-    """Return the node policy that the options amount to. Raises Fault where they contradict each other."""
+def policy(pods: PodOptions, node: NodeOptions, *, version: str | None, of_kubelet: bool) -> str:
+    """Return the node policy that the options amount to: pools, as `corelane up` has it, by default.
+
+    Static where they describe a kubelet's CPU manager (`of_kubelet`), or its state file is given. Raises
+    Fault where they contradict each other.
+    """
     allocator = node.allocator
     needs_pools = [*_flags(node.pools), *_flags(pods.placement)]
     if node.compare and (allocator or node.policy not in (None, "pools")):
@@ -128,7 +136,15 @@ def policy(pods: PodOptions, node: NodeOptions, *, version: str | None) -> str |
         raise Fault(
             "--kubernetes-version needs --policy static: it asks for the exact answer of that kubelet"
         )
-    return node.policy or needed
+    return node.policy or needed or ("static" if of_kubelet or _is_kubelets(node.state) else "pools")
+
+
+def _is_kubelets(state: Path | None) -> bool:
+    """Whether a state file is a kubelet's rather than corelane's ledger."""
+    if state is None or not state.is_file():
+        return state is not None
+    with state.open("rb") as file:
+        return b'"corelane-ledger"' not in file.read(1 << 16)
 
 
 def _own_fields(kind: type[PodOptions | NodeOptions], values: dict[str, Any]) -> dict[str, Any]:
@@ -204,7 +220,7 @@ node = gathered(
     choice(
         "--policy",
         "none static pools",
-        "Node policy.  [default: static, or pools if another option needs it]",
+        "Node policy.  [default: pools; static with options, file or state of a kubelet's CPU manager]",
     ),
     choice(
         "--allocator",

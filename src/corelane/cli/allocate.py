@@ -10,6 +10,16 @@ from corelane.cli import _kubelet, _options, _pools
 from corelane.cli._errors import Command, Fault
 from corelane.cli._pools import NodeOptions, PodOptions
 
+_KUBELETS = (
+    "kubernetes_version",
+    "kubelet_config",
+    "options",
+    "topology_policy",
+    "topology_scope",
+    "topology_options",
+)
+"""Options that describe a kubelet's CPU and topology managers."""
+
 
 @click.command(cls=Command)
 @_pools.pods
@@ -50,7 +60,8 @@ def allocate(pods: PodOptions, node: NodeOptions, kubelet: dict[str, Any], outpu
     """  # noqa: D301 - click wants the character itself
     if node.compare and output == "svg":
         raise Fault("--compare has no drawing; use -o table or -o json")
-    policy = _pools.policy(pods, node, version=kubelet["kubernetes_version"])
+    of_kubelet = any(kubelet[name] for name in _KUBELETS)
+    policy = _pools.policy(pods, node, version=kubelet["kubernetes_version"], of_kubelet=of_kubelet)
     from corelane.app.allocate import command
     from corelane.app.allocate.node_state import NodeQuery
 

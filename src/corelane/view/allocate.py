@@ -132,7 +132,8 @@ def _class(pod: PodExplanation) -> str:
 def _rows(container: ContainerExplanation, pod: PodExplanation) -> Iterator[tuple[str, ...]]:
     """Yield the container's line, and below it that of the runner-up."""
     cpus = str(container.cpus) or container.pool or f"shared pool {pod.decision.shared}"
-    yield container.name, container.kind, str(container.requested), cpus, *_units(container.locality)
+    exclusive = str(len(container.cpus)) if container.cpus else "-"
+    yield container.name, container.kind, exclusive, cpus, *_units(container.locality)
     if container.runner_up:
         yield "  runner-up", "", "", str(container.runner_up), *_units(container.runner_up_locality)
 

@@ -63,10 +63,12 @@ def summary(report: LintReport) -> str:
 
 
 def _skipped(report: LintReport) -> str:
-    kinds = [f"{count} {kind}" for kind, count in report.skipped.items() if kind]
+    kinds = [f"{count} {kind}" for kind, count in report.skipped.items() if kind and "." not in kind]
+    foreign = [f"{count} {kind}" for kind, count in report.skipped.items() if "." in kind]
     if other := report.skipped.get("", 0):
         kinds.append(plural(other, "other document"))
-    return f"; skipped, without containers: {', '.join(kinds)}" if kinds else ""
+    skipped = f"; skipped, without containers: {', '.join(kinds)}" if kinds else ""
+    return f"{skipped}; kinds not known here: {', '.join(foreign)}" if foreign else skipped
 
 
 def plain(report: LintReport, notes: Sequence[str] = ()) -> dict[str, Any]:

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from corelane.app.settings_file import SettingsError, cpu_amount, size
+from corelane.app.settings_file import EncodingError, SettingsError, cpu_amount, size, utf8_text
 from corelane.app.state import files
 from corelane.workload import ContainerRequest, PodRequest, QOSClass
 
 _UID: Final = "corelane-allocate"
-_KINDS_WITH_TEMPLATE = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job")
+_TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
+    "Pod": (),
+    "Deployment": ("spec", "template"),
+    "StatefulSet": ("spec", "template"),
+    "DaemonSet": ("spec", "template"),
+    "ReplicaSet": ("spec", "template"),
+    "ReplicationController": ("spec", "template"),
+    "Job": ("spec", "template"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+}
+"""Kubernetes' own kinds with pods, and the path of the pod's template."""
+_GROUPS: Final = ("", "apps", "batch", "extensions")
+_MOST_PODS: Final = 1000
 
 
 def pod_request(
@@ -59,20 +72,67 @@ def _devices(texts: Sequence[str]) -> dict[str, int]:
     return counts
 
 
-def pod_requests(path: Path) -> tuple[PodRequest, ...]:
-    """Return the requests of the pods in a manifest, in their order; of a Deployment, of its pod template.
+@dataclass(frozen=True, slots=True)
+class ManifestPods:
+    """The requests of a file's pods, in their order, and its objects of kinds that make none, by kind."""
 
-    Raises SettingsError naming file and field.
+    requests: tuple[PodRequest, ...]
+    skipped: Mapping[str, int]
+
+
+def pods(path: Path) -> ManifestPods:
+    """Return the pods in a manifest; of a workload as many as it has replicas, made by its pod template.
+
+    Objects of other kinds, as Helm prints them, are skipped. Raises SettingsError naming file and field.
     """
     trees = objects(path)
-    if not trees:
-        raise SettingsError(f"{path}: no object in this file; give a file with a pod")
-    if len(trees) == 1:
-        return (_pod_request(str(path), path, trees[0], _UID),)
-    requests = [
-        _pod_request(f"{path}: object {i}", path, tree, f"{_UID}-{i}") for i, tree in enumerate(trees, 1)
-    ]
-    return tuple(requests)
+    made = [tree for tree in trees if _makes_pods(tree)]
+    skipped = Counter(str(tree.get("kind")) for tree in trees if not _makes_pods(tree))
+    if not made:
+        kinds = f"only {', '.join(skipped)}" if skipped else "no object"
+        raise SettingsError(f"{path}: has {kinds}, and no pods; give a {', '.join(_TEMPLATES)}")
+    requests: list[PodRequest] = []
+    for number, tree in enumerate(trees, 1):
+        if not _makes_pods(tree):
+            continue
+        where = str(path) if len(trees) == 1 else f"{path}: object {number}"
+        count = _replicas(where, tree)
+        if len(requests) + count > _MOST_PODS:
+            raise SettingsError(f"{where}: {count} pods, more than {_MOST_PODS} in all; give fewer replicas")
+        uid = _UID if len(trees) == 1 else f"{_UID}-{number}"
+        one = _pod_request(where, path, tree, uid) if count else None
+        copies = (one,) if one and count == 1 else (_copy(one, index) for index in range(count) if one)
+        requests += copies
+    return ManifestPods(tuple(requests), skipped)
+
+
+def _makes_pods(tree: Mapping[str, Any]) -> bool:
+    group = str(tree.get("apiVersion") or "").rpartition("/")[0]
+    return tree.get("kind") in _TEMPLATES and group in _GROUPS
+
+
+def _replicas(where: str, tree: Mapping[str, Any]) -> int:
+    """How many pods a workload has at once; of a DaemonSet one, as it has one on each node."""
+    kind, spec = tree.get("kind"), tree.get("spec")
+    if not isinstance(spec, dict) or kind in ("Pod", "DaemonSet", "CronJob"):
+        return 1
+    if kind == "Job":
+        most = _count(where, spec, "parallelism")
+        return min(most, _count(where, spec, "completions")) if "completions" in spec else most
+    return _count(where, spec, "replicas")
+
+
+def _count(where: str, spec: Mapping[str, Any], name: str) -> int:
+    count = spec.get(name)
+    if count is None:
+        return 1
+    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise SettingsError(f"{where}: spec.{name}: {count!r} is not an integer of 0 or more")
+    return count
+
+
+def _copy(request: PodRequest, index: int) -> PodRequest:
+    return replace(request, uid=f"{request.uid}-{index}", name=f"{request.name}-{index}")
 
 
 def _pod_request(where: str, path: Path, tree: Mapping[str, Any], uid: str) -> PodRequest:
@@ -101,7 +161,10 @@ def objects(path: Path) -> list[dict[str, Any]]:
     import yaml
 
     try:
-        trees = [tree for tree in yaml.safe_load_all(files.read(path)) if tree is not None]
+        text = utf8_text(files.read(path))
+        trees = [tree for tree in yaml.safe_load_all(text) if tree is not None]
+    except EncodingError as error:
+        raise SettingsError(f"{path}:{error.line}:{error.column}: {error}") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(f"{path}: is not YAML or JSON: {' '.join(str(error).split())}") from None
     for tree in trees:
@@ -120,16 +183,14 @@ def _items(path: Path, tree: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _pod_tree(where: str, tree: Mapping[str, Any]) -> dict[str, Any]:
-    kind = tree.get("kind")
-    if kind in _KINDS_WITH_TEMPLATE:
-        template = _member(where, _member(where, tree, "spec"), "template")
-        meta = {**(template.get("metadata") or {}), **_named(where, tree)}
-        return {"metadata": {**meta, "uid": ""}, "spec": template.get("spec")}
-    if kind != "Pod":
-        raise SettingsError(
-            f"{where}: kind: {kind!r} has no pods; give a Pod, {', '.join(_KINDS_WITH_TEMPLATE)}"
-        )
-    return dict(tree)
+    path = _TEMPLATES[str(tree.get("kind"))]
+    if not path:
+        return dict(tree)
+    template = dict(tree)
+    for name in path:
+        template = _member(where, template, name)
+    meta = {**(template.get("metadata") or {}), **_named(where, tree)}
+    return {"metadata": {**meta, "uid": ""}, "spec": template.get("spec")}
 
 
 def _named(where: str, tree: Mapping[str, Any]) -> dict[str, Any]:

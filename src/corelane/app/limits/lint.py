@@ -163,11 +163,9 @@ def _take(sources: Sources, name: str, read: Callable[[], bytes]) -> None:
         content = read()
         if len(content) > _LARGEST:
             raise ValueError(f"is larger than {_LARGEST >> 20} MiB, which no manifest is")
-        sources.texts[name] = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = content[: error.start]
-        line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
-        sources.faults.append(FileFault(name, line, column, "not YAML: not UTF-8 text"))
+        sources.texts[name] = settings_file.utf8_text(content)
+    except settings_file.EncodingError as error:
+        sources.faults.append(FileFault(name, error.line, error.column, str(error)))
     except OSError as error:
         sources.faults.append(FileFault(name, 0, 0, error.strerror or str(error)))
     except ValueError as error:

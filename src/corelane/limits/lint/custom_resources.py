@@ -22,8 +22,10 @@ class CustomResource:
     """Path of what holds the pod's metadata and spec; None where the operator makes the pod."""
     containers: tuple[tuple[str, Path], ...] = ()
     """Containers by name, with the path of what holds their `resources`."""
-    each: Path = ()
-    """Path of the workloads that it makes, each of which has a pod at `pod`; empty where it is one itself."""
+    each: tuple[Path, ...] = ()
+    """Paths of the workloads that it makes, each with a pod at `pod`; empty where it is one itself."""
+    batch: bool = False
+    """Whether its pods run to their end."""
     more: Path = ()
     """Path of a list of further containers."""
     complete: bool = False
@@ -49,6 +51,94 @@ def _prometheus(kind: str, container: str) -> CustomResource:
     )
 
 
+_TEMPLATE: Final = ("template",)
+_RAY: Final = (("headGroupSpec",), ("workerGroupSpecs", _EACH))
+_TEMPLATES: Final[tuple[tuple[str, str, tuple[Path, ...], Path], ...]] = (
+    ("RayCluster", "ray.io", tuple(("spec", *path) for path in _RAY), _TEMPLATE),
+    ("RayJob", "ray.io", tuple(("spec", "rayClusterSpec", *path) for path in _RAY), _TEMPLATE),
+    ("RayService", "ray.io", tuple(("spec", "rayClusterConfig", *path) for path in _RAY), _TEMPLATE),
+    ("Job", "batch.volcano.sh", (("spec", "tasks", _EACH),), _TEMPLATE),
+    ("JobSet", "jobset.x-k8s.io", (("spec", "replicatedJobs", _EACH, "template", "spec"),), _TEMPLATE),
+    (
+        "LeaderWorkerSet",
+        "leaderworkerset.x-k8s.io",
+        tuple(("spec", "leaderWorkerTemplate", which) for which in ("leaderTemplate", "workerTemplate")),
+        (),
+    ),
+    *(
+        (kind, "kubeflow.org", (("spec", replicas, _EACH),), _TEMPLATE)
+        for kind, replicas in (
+            ("PyTorchJob", "pytorchReplicaSpecs"),
+            ("TFJob", "tfReplicaSpecs"),
+            ("MPIJob", "mpiReplicaSpecs"),
+            ("XGBoostJob", "xgbReplicaSpecs"),
+            ("PaddleJob", "paddleReplicaSpecs"),
+            ("JAXJob", "jaxReplicaSpecs"),
+        )
+    ),
+    ("SparkApplication", "sparkoperator.k8s.io", (("spec", "driver"), ("spec", "executor")), _TEMPLATE),
+    (
+        "ScheduledSparkApplication",
+        "sparkoperator.k8s.io",
+        (("spec", "template", "driver"), ("spec", "template", "executor")),
+        _TEMPLATE,
+    ),
+    ("ScaledJob", "keda.sh", (("spec", "jobTargetRef"),), _TEMPLATE),
+    ("Fleet", "agones.dev", (("spec", "template", "spec"),), _TEMPLATE),
+    ("GameServer", "agones.dev", (("spec",),), _TEMPLATE),
+    (
+        "FlinkDeployment",
+        "flink.apache.org",
+        (("spec",), ("spec", "jobManager"), ("spec", "taskManager")),
+        ("podTemplate",),
+    ),
+    ("Elasticsearch", "elasticsearch.k8s.elastic.co", (("spec", "nodeSets", _EACH),), ("podTemplate",)),
+    ("Kibana", "kibana.k8s.elastic.co", (("spec",),), ("podTemplate",)),
+    (
+        "ClickHouseInstallation",
+        "clickhouse.altinity.com",
+        (("spec", "templates", "podTemplates", _EACH),),
+        (),
+    ),
+    ("AdvancedCronJob", "apps.kruise.io", (("spec", "template", "jobTemplate", "spec"),), _TEMPLATE),
+    (
+        "SeldonDeployment",
+        "machinelearning.seldon.io",
+        (("spec", "predictors", _EACH, "componentSpecs", _EACH),),
+        (),
+    ),
+)
+"""Kinds with whole pod templates: kind, group, paths of what holds a template, and its path there."""
+_STEPS: Final = (
+    ("container", ("container",)),
+    ("script", ("script",)),
+    ("container", ("containerSet", "containers", _EACH)),
+    ("sidecar", ("sidecars", _EACH)),
+    ("init", ("initContainers", _EACH)),
+)
+_BATCH_KINDS: Final = frozenset(
+    {
+        "Job",
+        "JobSet",
+        "MPIJob",
+        "PyTorchJob",
+        "RayJob",
+        "ScaledJob",
+        "TFJob",
+        "XGBoostJob",
+        "PaddleJob",
+        "JAXJob",
+        "SparkApplication",
+        "ScheduledSparkApplication",
+        "AdvancedCronJob",
+    }
+)
+
+
+def _templates(kind: str, group: str, each: tuple[Path, ...], pod: Path) -> CustomResource:
+    return CustomResource(kind, group, pod=pod, each=each, batch=kind in _BATCH_KINDS)
+
+
 TABLE: Final = (
     _prometheus("Prometheus", "prometheus"),
     _prometheus("PrometheusAgent", "prometheus"),
@@ -71,8 +161,29 @@ TABLE: Final = (
         "ClusterServiceVersion",
         "operators.coreos.com",
         pod=("spec", "template"),
-        each=("spec", "install", "spec", "deployments", _EACH),
+        each=(("spec", "install", "spec", "deployments", _EACH),),
         whole=True,
+    ),
+    *(_templates(*row) for row in _TEMPLATES),
+    *(
+        CustomResource(kind, "kubevirt.io", containers=(("compute", (*path, "domain")),))
+        for kind, path in (
+            ("VirtualMachine", ("spec", "template", "spec")),
+            ("VirtualMachineInstance", ("spec",)),
+        )
+    ),
+    *(
+        CustomResource(
+            kind,
+            "argoproj.io",
+            containers=tuple((name, (*path, "templates", _EACH, *rest)) for name, rest in _STEPS),
+        )
+        for kind, path in (
+            ("Workflow", ("spec",)),
+            ("WorkflowTemplate", ("spec",)),
+            ("ClusterWorkflowTemplate", ("spec",)),
+            ("CronWorkflow", ("spec", "workflowSpec")),
+        )
     ),
     CustomResource("Service", "serving.knative.dev", pod=("spec", "template")),
     CustomResource("Configuration", "serving.knative.dev", pod=("spec", "template")),

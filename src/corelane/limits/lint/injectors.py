@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from corelane.limits.lint.bundles import deployed_with
 from corelane.limits.lint.located import Located, LocatedMember, pairs, text
-from corelane.limits.lint.manifests import ManifestObject
+from corelane.limits.lint.manifests import InjectedContainer, ManifestObject
 
 _OFF: Final = frozenset({"false", "disabled", "no", "n", "off", "f", "0"})
 _NAMESPACE: Final = "Namespace"
@@ -30,6 +30,10 @@ class SidecarInjector:
     pod: tuple[str, ...]
     namespace: tuple[str, ...] = ()
     source: str = ""
+    container: str = ""
+    """The container that it adds, where that has no CPU request by default."""
+    request: str = ""
+    """The annotation that gives it one, of the pod or, as all of Linkerd's, of its namespace."""
 
 
 TABLE: Final = (
@@ -40,9 +44,20 @@ TABLE: Final = (
         "istio.io: Installing the Sidecar; Resource Labels",
     ),
     SidecarInjector(
-        "Linkerd", ("linkerd.io/inject",), ("linkerd.io/inject",), "linkerd.io: Automatic Proxy Injection"
+        "Linkerd",
+        ("linkerd.io/inject",),
+        ("linkerd.io/inject",),
+        "linkerd.io: Automatic Proxy Injection, Proxy Configuration",
+        "linkerd-proxy",
+        "config.linkerd.io/proxy-cpu-request",
     ),
-    SidecarInjector("Dapr", ("dapr.io/enabled",), source="docs.dapr.io: Dapr arguments and annotations"),
+    SidecarInjector(
+        "Dapr",
+        ("dapr.io/enabled",),
+        source="docs.dapr.io: Dapr arguments and annotations",
+        container="daprd",
+        request="dapr.io/sidecar-cpu-request",
+    ),
     SidecarInjector(
         "Vault Agent",
         ("vault.hashicorp.com/agent-inject",),
@@ -53,6 +68,8 @@ TABLE: Final = (
         ("consul.hashicorp.com/connect-inject",),
         ("consul.hashicorp.com/connect-inject",),
         "developer.hashicorp.com: Consul on Kubernetes, Annotations and labels",
+        "consul-dataplane",
+        "consul.hashicorp.com/sidecar-proxy-cpu-request",
     ),
     SidecarInjector(
         "Kuma",
@@ -114,9 +131,16 @@ def _injected(
         return one
     own, outer = _texts(members), _texts(object_level)
     around = [_written(each.node) for each in _homes(one, namespaces)]
-    if any(_adds(each, own, outer, around) for each in known):
-        return replace(one, pod=replace(pod, whole=False))
-    return one
+    adding = [each for each in known if _adds(each, own, outer, around)]
+    if not adding:
+        return one
+    given = own.keys() | {key for each in around for key in each}
+    injected = tuple(
+        InjectedContainer(each.container, each.name, each.request)
+        for each in adding
+        if each.container and each.request not in given
+    )
+    return replace(one, pod=replace(pod, whole=False, injected=injected))
 
 
 def _homes(one: ManifestObject, namespaces: Sequence[ManifestObject]) -> Sequence[ManifestObject]:

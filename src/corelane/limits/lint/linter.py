@@ -23,7 +23,9 @@ _ANY: Final = "all"
 _COMMENT: Final = re.compile(r"(?:^|\s)#\s*corelane:\s*ignore\b[ \t]*([^\s#]*)[ \t]*(.*?)\s*$")
 _ALONE: Final = re.compile(r"^\s*#")
 BAD_IGNORE: Final = "bad-ignore"
-_BESIDE: Final = frozenset({"LimitRange", "ResourceQuota", "HorizontalPodAutoscaler", "KubeletConfiguration"})
+_BESIDE: Final = frozenset(
+    {"LimitRange", "ResourceQuota", "HorizontalPodAutoscaler", "KubeletConfiguration", "ScaledObject"}
+)
 _GOVERNING: Final = frozenset({"LimitRange", "ResourceQuota"})
 _LACKING: Final = frozenset(
     {
@@ -31,14 +33,26 @@ _LACKING: Final = frozenset(
         "limit-from-range",
         "memory-limit-missing",
         "no-cpu-request",
+        "limitrange-refuses-pod",
         "quota-refuses-pod",
         "request-from-limit",
         "threads-follow-limit",
     }
 )
 """Rules about what is missing, which a patch cannot answer."""
-_ALWAYS: Final = frozenset({*(rule.id for rule in amounts.RULES), "quota-refuses-pod"})
+_ALWAYS: Final = frozenset(
+    {*(rule.id for rule in amounts.RULES), "limitrange-refuses-pod", "quota-refuses-pod"}
+)
 """Rules about what the API server rejects, on any node and for any time."""
+_GROUP_NAMES: Final = """
+    admissionregistration apiextensions apiregistration authentication authorization certificates coordination
+    discovery events flowcontrol.apiserver gateway.networking metrics networking node rbac.authorization
+    resource scheduling snapshot.storage storage storagemigration
+"""
+_OWN_GROUPS: Final = frozenset(f"{name}.k8s.io" for name in _GROUP_NAMES.split())
+"""Kubernetes' API groups of kinds without containers, beside those without a domain."""
+_REFUSES: Final = frozenset({"limitrange-refuses-pod", "no-node-fits"})
+_ABOUT_LIMITS: Final = frozenset({"cpu-limit", "limit-from-range"})
 _KNOWN: Final = frozenset(BY_ID)
 
 
@@ -69,7 +83,7 @@ class LintReport:
     patches: int = 0
     """Workloads, of these, that are patches: judged by what they set."""
     skipped: Mapping[str, int] = field(default_factory=dict)
-    """Kinds without containers, and documents that are not manifests (""), with their number."""
+    """Number of kinds without containers, others' as `Kind.group`, and of other documents ("")."""
     unjudged: Mapping[str, int] = field(default_factory=dict)
     """Workloads, of these, judged by what the API server rejects only: why, and how many."""
     known: int = 0
@@ -103,9 +117,15 @@ def lint(texts: Mapping[str, str], policy: Policy) -> LintReport:
     named = bundles.kustomized(roots)
     placed = bundles.with_variants(bundles.placed(one, named) for one in objects)
     objects = injectors.marked(placed, policy.sidecar_injectors)
-    skipped.update(one.kind for one in objects if one.pod is None and one.kind not in _BESIDE)
+    skipped.update(_called(one) for one in objects if one.pod is None and one.kind not in _BESIDE)
     comments = {file: Ignores(read_ignores(content, _KNOWN)) for file, content in texts.items()}
     return _report(objects, faults, skipped, comments, policy)
+
+
+def _called(one: ManifestObject) -> str:
+    """A kind, of another API group than Kubernetes' own with its group: `RayCluster.ray.io`."""
+    own = "." not in one.group or one.group in _OWN_GROUPS
+    return one.kind if own else f"{one.kind}.{one.group}"
 
 
 def _readable(
@@ -182,6 +202,13 @@ def _governed(
 
 
 def _findings(context: PodContext) -> Iterator[Finding]:
+    """Without advice about CPU limits of containers that are refused for their amounts."""
+    found = list(_all_findings(context))
+    refused = {one.container for one in found if one.rule in _REFUSES}
+    return (one for one in found if not (one.rule in _ABOUT_LIMITS and one.container in refused))
+
+
+def _all_findings(context: PodContext) -> Iterator[Finding]:
     for rule in RULES:
         if context.object.partial and rule.id in _LACKING:
             continue

@@ -118,6 +118,11 @@ def located(value: Any) -> Located:
 # CPU and memory amounts: as written, and as the API server takes them.
 
 _RESOURCES = ("cpu", "memory")
+_MEMORY_UNITS: Final = frozenset({"k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"})
+_MOST_CPUS: Final = 8192
+"""The most that Linux can be built for (x86, CONFIG_MAXSMP)."""
+_LEAST_MEMORY: Final = 1 << 19
+"""Bytes; the runtimes' own least is 4 to 6 MiB."""
 _MOST_NANO: Final = (2**63 - 1) * 10**6
 """Larger amounts count as this, as where the API server takes them in thousandths."""
 
@@ -130,6 +135,8 @@ class Amount:
     nano: int | None
     place: Position
     error: str = ""
+    meant: str = ""
+    """What may be meant, where it is a quantity but of an amount that cannot be."""
 
     @property
     def milli(self) -> int:
@@ -169,11 +176,13 @@ def resources(holder: Located | None, here: Position) -> ManifestResources:
 
 def _amounts(node: Located | None, key: str) -> dict[str, Amount]:
     return {
-        name: _amount(member.value, member.place) for name, member in pairs(node, key) if name in _RESOURCES
+        name: _amount(name, member.value, member.place)
+        for name, member in pairs(node, key)
+        if name in _RESOURCES
     }
 
 
-def _amount(node: Located, place: Position) -> Amount:
+def _amount(name: str, node: Located, place: Position) -> Amount:
     if not isinstance(node, LocatedScalar):
         return Amount("", None, place, "must be a quantity, not a mapping or a list")
     try:
@@ -182,4 +191,26 @@ def _amount(node: Located, place: Position) -> Amount:
         return Amount(node.text, None, place, str(error))
     if nano < 0:
         return Amount(node.text, None, place, "must not be negative")
-    return Amount(node.text, min(nano, _MOST_NANO), place)
+    odd, meant = _no_cpus(node.text, nano) if name == "cpu" else _no_memory(node.text, nano)
+    return Amount(node.text, None if odd else min(nano, _MOST_NANO), place, odd, meant)
+
+
+def _no_cpus(text: str, nano: int) -> tuple[str, str]:
+    """What is wrong with CPUs in a unit of memory, or more than any machine has, and what may be meant."""
+    unit = text.lstrip("+0123456789.")
+    if unit in _MEMORY_UNITS:
+        meant = f"{text.removesuffix(unit)}{'' if unit in ('k', 'Ki') else 'm'}"
+        return f"{nano // 10**9:,} CPUs, as {unit} is a unit of memory", meant
+    if nano > _MOST_CPUS * 10**9:
+        return f"{nano // 10**9:,} CPUs, and Linux runs on {_MOST_CPUS:,} at most", f"{text}m"
+    return "", ""
+
+
+def _no_memory(text: str, nano: int) -> tuple[str, str]:
+    """What is wrong with memory in parts of a byte, or too little of it, and what may be meant."""
+    if nano % 10**9:
+        meant = f"{text[:-1]}Mi" if text.endswith("m") else "a whole number of bytes"
+        return f"{nano / 10**9:g} bytes, not a whole number (m is a thousandth)", meant
+    if 0 < nano < _LEAST_MEMORY * 10**9:
+        return f"{nano // 10**9:,} bytes, too little for any container", f"{text}Mi"
+    return "", ""

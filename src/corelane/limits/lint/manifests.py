@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
@@ -16,6 +17,7 @@ from corelane.limits.lint.idle import (
 )
 from corelane.limits.lint.located import (
     Located,
+    LocatedList,
     LocatedMapping,
     LocatedMember,
     ManifestResources,
@@ -72,6 +74,15 @@ class ManifestContainer:
 
 
 @dataclass(frozen=True, slots=True)
+class InjectedContainer:
+    """A container without a CPU request that an injector adds, and the annotation that gives it one."""
+
+    container: str
+    injector: str
+    annotation: str
+
+
+@dataclass(frozen=True, slots=True)
 class ManifestPod:
     """The pod that a workload makes. `path` is where its metadata and spec stand in the object."""
 
@@ -85,6 +96,7 @@ class ManifestPod:
     labels: Mapping[str, LocatedMember] = field(default_factory=dict)
     embedded: bool = False
     """Whether an operator makes it, of containers that a custom resource describes in part."""
+    injected: tuple[InjectedContainer, ...] = ()
     whole: bool = False
     """Whether no operator or sidecar injector adds containers or amounts, as far as is known."""
 
@@ -106,6 +118,8 @@ class ManifestObject:
     """Whether it is a patch: what it lacks stands in another object."""
     kustomization: str = ""
     """The kustomization that lists its file as a resource."""
+    to_its_end: bool = False
+    """Whether it is a custom resource for batch work."""
     variant: bool = False
     """Whether several files define it: they are not deployed together."""
 
@@ -113,7 +127,7 @@ class ManifestObject:
     def batch(self) -> bool:
         """Whether it is batch work, without requests that wait for milliseconds."""
         hook = self.kind == "Pod" and bool(self._hooks)
-        return self.kind in _BATCH or hook or self.koordinator_class == PodQOS.BE
+        return self.kind in _BATCH or self.to_its_end or hook or self.koordinator_class == PodQOS.BE
 
     @property
     def unjudged(self) -> str:
@@ -160,20 +174,54 @@ def objects(
     kind = text(root, "kind") or implied
     if not isinstance(root, LocatedMapping) or not kind or (at(root, "apiVersion") is None and not implied):
         return
+    group = text(root, "apiVersion").rpartition("/")[0]
+    if kind == "Template" and group in ("", "template.openshift.io"):
+        for item in openshift_objects(root):
+            yield from objects(item, file, source, custom=custom)
+        return
     if at(root, "items") is not None:
         for item in items(root, "items"):
             yield from objects(item, file, source, kind.removesuffix("List"), custom)
         return
-    group = text(root, "apiVersion").rpartition("/")[0]
     known = custom.get((kind, group))
     whole = _object(root, (kind, group), file, source, known)
-    made = list(below(root, known.each)) if known and known.each else []
-    for one in made:
-        if isinstance(one, LocatedMapping):
-            part = _object(one, (kind, group), file, source, known)
-            yield replace(part, namespace=whole.namespace, name=whole.name)
-    if not made:
+    made = [one for path in known.each for one in below(root, path)] if known else []
+    parts = [
+        _object(one, (kind, group), file, source, known) for one in made if isinstance(one, LocatedMapping)
+    ]
+    parts = [part for part in parts if part.pod]
+    for part in parts:
+        yield replace(part, namespace=whole.namespace, name=whole.name)
+    if not parts:
         yield whole
+
+
+_PARAMETER: Final = re.compile(r"\$\{\{(\w+)\}\}|\$\{(\w+)\}", re.ASCII)
+
+
+def openshift_objects(template: Located) -> Iterator[Located]:
+    """The objects of an OpenShift Template, with the values of its parameters in them.
+
+    `${NAME}` stands for text, and `${{NAME}}` for a value of any kind; without a value it stays as it is.
+    """
+    values = {
+        text(one, "name"): text(one, "value") for one in items(template, "parameters") if text(one, "value")
+    }
+    for one in items(template, "objects"):
+        yield _filled(one, values)
+
+
+def _filled(node: Located, values: Mapping[str, str]) -> Located:
+    if isinstance(node, LocatedMapping):
+        members = {
+            key: replace(each, value=_filled(each.value, values)) for key, each in node.members.items()
+        }
+        return replace(node, members=members)
+    if isinstance(node, LocatedList):
+        return replace(node, items=tuple(_filled(each, values) for each in node.items))
+    return replace(
+        node, text=_PARAMETER.sub(lambda match: values.get(match[1] or match[2], match[0]), node.text)
+    )
 
 
 def _object(
@@ -183,11 +231,16 @@ def _object(
     name = name or text(root, "metadata", "generateName")
     pod = _pod(root, of[0], custom)
     partial = bool(pod and pod.embedded and custom and not custom.complete)
-    return ManifestObject(*of, namespace, name, file, source, root, root.place, pod, partial)
+    batch = bool(custom and custom.batch)
+    return ManifestObject(
+        *of, namespace, name, file, source, root, root.place, pod, partial, to_its_end=batch
+    )
 
 
 def _pod(root: LocatedMapping, kind: str, custom: CustomResource | None) -> ManifestPod | None:
     path = custom.pod if custom and custom.pod is not None else POD_PATHS.get(kind, _TEMPLATE)
+    if custom and custom.containers and custom.pod is None:
+        return _embedded(root, custom)
     spec = (*path, "spec")
     if not items(root, *spec, "containers"):
         return _embedded(root, custom) if custom else None
@@ -247,14 +300,21 @@ class UtilisationTarget:
     place: Position
 
 
+SCALERS: Final = frozenset({"HorizontalPodAutoscaler", "ScaledObject"})
+"""Kubernetes' autoscaler, and KEDA's, which makes one of it."""
+
+
 def scaled_workload(scaler: ManifestObject) -> tuple[str, str]:
-    """Kind and name of what a HorizontalPodAutoscaler scales."""
+    """Kind and name of what an autoscaler scales."""
     spec = ("spec", "scaleTargetRef")
-    return text(scaler.node, *spec, "kind"), text(scaler.node, *spec, "name")
+    kind = text(scaler.node, *spec, "kind")
+    if scaler.kind == "ScaledObject":
+        kind = kind or "Deployment"
+    return kind, text(scaler.node, *spec, "name")
 
 
 def utilisation_targets(scaler: ManifestObject) -> Iterator[UtilisationTarget]:
-    """autoscaling/v1's one number, and v2's metrics of type Utilization."""
+    """autoscaling/v1's one number, v2's metrics of type Utilization, and KEDA's triggers of type cpu."""
     spec = ("spec", "targetCPUUtilizationPercentage")
     written = [(text(scaler.node, *spec), "", place(scaler.node, *spec))]
     for metric in items(scaler.node, "spec", "metrics"):
@@ -262,6 +322,12 @@ def utilisation_targets(scaler: ManifestObject) -> Iterator[UtilisationTarget]:
             if text(metric, part, "name") == "cpu":
                 path = (part, "target", "averageUtilization")
                 written.append((text(metric, *path), text(metric, part, "container"), place(metric, *path)))
+    for trigger in items(scaler.node, "spec", "triggers"):
+        kind = text(trigger, "metricType") or text(trigger, "metadata", "type") or "Utilization"
+        if text(trigger, "type") == "cpu" and kind == "Utilization":
+            value = ("metadata", "value")
+            container = text(trigger, "metadata", "containerName")
+            written.append((text(trigger, *value), container, place(trigger, *value)))
     for percent, container, where in written:
         if percent.isdecimal() and 0 < int(percent[:9]) < 10**6:
             yield UtilisationTarget(int(percent), container, where)
@@ -269,6 +335,9 @@ def utilisation_targets(scaler: ManifestObject) -> Iterator[UtilisationTarget]:
 
 def other_metrics(scaler: ManifestObject) -> bool:
     """Whether it scales by anything beside CPU utilisation: the largest of all proposals counts."""
+    triggers = items(scaler.node, "spec", "triggers")
+    if any(text(trigger, "type") != "cpu" for trigger in triggers):
+        return True
     metrics = items(scaler.node, "spec", "metrics")
     of_cpu = [
         metric

@@ -219,7 +219,7 @@ def range_default(ranges: Iterable[ManifestObject], resource: str) -> RangeDefau
         for item in items(one.node, "spec", "limits"):
             if text(item, "type") == "Container":
                 keys = ("default", "max", "defaultRequest", "min")
-                default, most, request, least = (_nano(text(item, key, resource)) for key in keys)
+                default, most, request, least = (amount(text(item, key, resource)) for key in keys)
                 limit = default or most
                 request = request or limit or least
                 if limit or request:
@@ -227,7 +227,8 @@ def range_default(ranges: Iterable[ManifestObject], resource: str) -> RangeDefau
     return RangeDefault()
 
 
-def _nano(written: str) -> int:
+def amount(written: str) -> int:
+    """Return a quantity in nano-units; 0 where there is none, or not a valid one."""
     try:
         return max(quantity.parse(written).nano, 0) if written else 0
     except ValueError:

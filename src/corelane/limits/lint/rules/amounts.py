@@ -9,7 +9,7 @@ from corelane.kernel import cfs
 from corelane.limits.lint import unrendered
 from corelane.limits.lint.findings import Remark, cpus, ms, rule
 from corelane.limits.lint.located import Amount, ManifestResources
-from corelane.limits.lint.pod_context import PodContext, containers, effective
+from corelane.limits.lint.pod_context import PodContext, containers, effective, pod_request
 from corelane.limits.lint.policy import Severity
 
 
@@ -23,10 +23,11 @@ def _owners(context: PodContext) -> Iterator[tuple[str, ManifestResources]]:
 
 @rule("bad-quantity", Severity.ERROR, "Write CPUs as 250m or 2, memory as 512Mi.")
 def _bad_quantity(context: PodContext) -> Iterator[Remark]:
-    """An amount that is not a quantity.
+    """An amount that is not a quantity, or cannot be meant.
 
-    The API server rejects the object. None may be negative. CPU amounts finer than 1m, which it rounds up,
-    are only information.
+    The API server rejects the object. None may be negative. It takes memory in thousandths of a byte (200m),
+    CPUs in units of memory (10Mi are 10,485,760 CPUs) and memory without a unit (512 bytes), with which no
+    container starts or no node fits. CPU amounts finer than 1m, which it rounds up, are only information.
     """
     for name, own in _owners(context):
         for part, amounts in (("requests", own.requests), ("limits", own.limits)):
@@ -38,6 +39,9 @@ def _bad_quantity(context: PodContext) -> Iterator[Remark]:
 
 
 def _unreadable(path: str, amount: Amount, container: str) -> Remark:
+    if amount.meant:
+        message = f"{path} {amount.text!r} is {amount.error}"
+        return Remark(amount.place, message, f"write {amount.meant}, if that is meant", container=container)
     fix = unrendered.remedy(amount.text) or "write it as in 250m, 2 or 512Mi"
     return Remark(
         amount.place, f"{path} {amount.text!r} is not an amount: {amount.error}", fix, container=container
@@ -71,9 +75,43 @@ def _limit_below_request(context: PodContext) -> Iterator[Remark]:
             yield Remark(
                 found.written.place if found.written else asked.place,
                 f"{resource} {whose} is below the request {asked.text}: the API server rejects the pod",
-                "drop the limit" if resource == "cpu" else f"set limits.memory to {asked.text}",
+                _raise_limit(resource, asked, found.origin),
                 container=name,
             )
+
+
+@rule("no-node-fits", Severity.ERROR, "Lower the request, or name a larger node with --node-cpus.")
+def _no_node_fits(context: PodContext) -> Iterator[Remark]:
+    """More CPUs requested than the largest node has.
+
+    No node can run the pod, so it stays pending. Only judged where the policy says how many CPUs the largest
+    node has (nodeCPUs, --node-cpus).
+    """
+    most, pod = context.policy.node_cpus, context.object.pod
+    if not most or pod is None:
+        return
+    requests = {
+        one.name: effective(context, one.resources, "cpu").request_milli for one in containers(context)
+    }
+    over = [one for one in containers(context) if requests[one.name] > most * 1000]
+    for one in over:
+        asked = one.resources.requests.get("cpu") or one.resources.limits.get("cpu")
+        yield Remark(
+            asked.place if asked else one.resources.place,
+            f"{cpus(requests[one.name])} CPUs requested, {most} on the largest node: no node can run it",
+            "lower requests.cpu",
+            container=one.name,
+        )
+    total = -(-pod_request(context, "cpu") // 10**6)
+    if not over and total > most * 1000:
+        message = f"{cpus(total)} CPUs requested by the whole pod, {most} on the largest node"
+        yield Remark(pod.place, f"{message}: no node can run it", "lower the requests, or split the pod")
+
+
+def _raise_limit(resource: str, asked: Amount, origin: str) -> str:
+    if origin:
+        return f"set limits.{resource}: {asked.text} here, or change LimitRange {origin}, which sets a limit"
+    return "drop the limit" if resource == "cpu" else f"set limits.memory to {asked.text}"
 
 
 @rule("quota-floor", Severity.WARNING, "Drop the limit, or write what the container gets.")
@@ -99,4 +137,4 @@ def _quota_floor(context: PodContext) -> Iterator[Remark]:
         )
 
 
-RULES: Final = (_bad_quantity, _limit_below_request, _quota_floor)
+RULES: Final = (_bad_quantity, _no_node_fits, _limit_below_request, _quota_floor)

@@ -9,6 +9,7 @@ from typing import Final
 from corelane.limits.lint.bundles import deployed_with
 from corelane.limits.lint.findings import Remark, rule
 from corelane.limits.lint.manifests import (
+    SCALERS,
     ManifestContainer,
     ManifestObject,
     UtilisationTarget,
@@ -28,7 +29,7 @@ def _scaled(
 ) -> Iterator[tuple[UtilisationTarget, ManifestObject, list[ManifestContainer]]]:
     """Every CPU target with its workload and the containers that count."""
     scaler = context.object
-    if scaler.kind != "HorizontalPodAutoscaler":
+    if scaler.kind not in SCALERS:
         return
     kind, name = scaled_workload(scaler)
     named = [one for one in context.of_kind(kind) if one.name == name and one.pod and not one.partial]
@@ -54,6 +55,16 @@ def _without_request(context: PodContext) -> Iterator[Remark]:
     for target, workload, counted in _scaled(context):
         there = replace(context, object=workload)
         lacking = [one.name for one in counted if not effective(there, one.resources, "cpu").request]
+        added = workload.pod.injected if workload.pod and not target.container else ()
+        if not lacking and added:
+            yield Remark(
+                target.place,
+                f"scales {workload.kind}/{workload.name} by CPU utilisation, which counts against requests, "
+                f"but {added[0].container} has none, which {added[0].injector} adds: the metric fails, and "
+                f"{outcome}",
+                f"set the annotation {added[0].annotation}, or use a ContainerResource metric",
+                Severity.WARNING,
+            )
         if lacking:
             yield Remark(
                 target.place,

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
+from corelane import quantity, workload
 from corelane.limits.lint.findings import Remark, cpus, rule, stall
-from corelane.limits.lint.located import Located, at, items, place, text
+from corelane.limits.lint.located import Located, Position, at, items, place, text
 from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
-from corelane.limits.lint.pod_context import PodContext, containers, cost_of, effective, exclusive_cpus
+from corelane.limits.lint.pod_context import (
+    PodContext,
+    amount,
+    containers,
+    cost_of,
+    effective,
+    exclusive_cpus,
+    pod_request,
+)
 from corelane.limits.lint.policy import Severity
 
 _SHOWN: Final = 4
@@ -133,26 +142,119 @@ def _refuses(context: PodContext) -> Iterator[Remark]:
         if at(quota.node, "spec", "scopes") or at(quota.node, "spec", "scopeSelector"):
             continue
         for container in containers(context):
-            if lack := _lacking(context, container, quota):
+            if lacks := list(_lacking(context, container, quota)):
                 yield Remark(
                     container.resources.place,
-                    f"ResourceQuota {quota.name} counts {lack}, so the pod is rejected: this container has "
-                    "none",
-                    f"set it, or drop {lack} from the quota"
-                    if lack == "limits.cpu"
-                    else "set requests.cpu to what the container uses under load",
+                    f"ResourceQuota {quota.name} counts {' and '.join(lacks)}, so the pod is rejected: this "
+                    f"container has {'none' if len(lacks) == 1 else 'neither'}",
+                    _supply(lacks),
                     container=container.name,
                 )
 
 
-def _lacking(context: PodContext, container: ManifestContainer, quota: ManifestObject) -> str:
-    """The quota's CPU key for which a container has no amount."""
-    found = effective(context, container.resources, "cpu")
+def _lacking(context: PodContext, container: ManifestContainer, quota: ManifestObject) -> Iterator[str]:
+    """The quota's keys of CPU and memory for which a container has no amount."""
     hard = ("spec", "hard")
-    if text(quota.node, *hard, "limits.cpu") and not found.limit:
-        return "limits.cpu"
-    asks = text(quota.node, *hard, "requests.cpu") or text(quota.node, *hard, "cpu")
-    return "requests.cpu" if asks and not found.request else ""
+    for resource in ("cpu", "memory"):
+        found = effective(context, container.resources, resource)
+        if text(quota.node, *hard, f"limits.{resource}") and not found.limit:
+            yield f"limits.{resource}"
+        asks = text(quota.node, *hard, f"requests.{resource}") or text(quota.node, *hard, resource)
+        if asks and not found.request:
+            yield f"requests.{resource}"
 
 
-RULES: Final = (_adds_limit, _range_limits, _demands_limits, _refuses)
+_NEEDS: Final = {
+    "limits.cpu": "set limits.cpu, or drop it from the quota",
+    "limits.memory": "set limits.memory to what it needs at its peak",
+    "requests.cpu": "set requests.cpu to what the container uses under load",
+    "requests.memory": "set requests.memory to what it needs at its peak",
+}
+
+
+def _supply(lacks: list[str]) -> str:
+    return ", and ".join(_NEEDS[one] for one in lacks)
+
+
+@rule(
+    "limitrange-refuses-pod",
+    Severity.ERROR,
+    "Write an amount that the LimitRange admits, or change the LimitRange.",
+)
+def _range_refuses(context: PodContext) -> Iterator[Remark]:
+    """A pod that a LimitRange rejects.
+
+    Its minimum, maximum or ratio of limit to request rejects the pod at admission (the LimitRanger plugin).
+    With a maximum a container must have a limit, and with a ratio a request, too.
+    """
+    ranges = () if context.object.partial or not containers(context) else context.of_kind("LimitRange")
+    for one in ranges:
+        for item in items(one.node, "spec", "limits"):
+            kind = text(item, "type")
+            for resource in ("cpu", "memory") if kind in ("Container", "Pod") else ():
+                for owner in _judged(context, kind, resource):
+                    yield from _violations(one.name, kind, resource, item, owner)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """Amounts of a container, or of a whole pod (""), in nano-units, 0 for none."""
+
+    container: str
+    request: int
+    limit: int
+    place: Position
+
+
+def _judged(context: PodContext, kind: str, resource: str) -> Iterator[_Judged]:
+    amounts = {one.name: effective(context, one.resources, resource) for one in containers(context)}
+    for one in containers(context) if kind == "Container" else ():
+        written = one.resources.requests.get(resource) or one.resources.limits.get(resource)
+        found = amounts[one.name]
+        yield _Judged(one.name, found.request, found.limit, written.place if written else one.resources.place)
+    if kind == "Pod" and context.object.pod:
+        limits = [(one.kind, amounts[one.name].limit) for one in containers(context)]
+        limit = workload.peak(limits) if all(each for _, each in limits) else 0
+        yield _Judged("", pod_request(context, resource), limit, context.object.pod.place)
+
+
+def _violations(name: str, kind: str, resource: str, item: Located, owner: _Judged) -> Iterator[Remark]:
+    """The first violation, in the plugin's order: minimum, maximum, ratio."""
+    written = {key: text(item, key, resource) for key in ("min", "max", "maxLimitRequestRatio")}
+    least, most, ratio = map(amount, written.values())
+    most_ratio = written["maxLimitRequestRatio"]
+    whose = "this container" if kind == "Container" else "this pod"
+    request, limit = (_shown(resource, nano) for nano in (owner.request, owner.limit))
+    too_small, too_large = (
+        f"minimum {resource} is {written['min']}",
+        f"maximum {resource} is {written['max']}",
+    )
+    no_ratio = not owner.request or not owner.limit or owner.limit * 10**9 > ratio * owner.request
+    faults = (
+        (least and owner.request < least, f"{too_small}, {request} requested"),
+        (least and 0 < owner.limit < least, f"{too_small}, the limit is {limit}"),
+        (most and owner.limit > most, f"{too_large}, the limit is {limit}"),
+        (most and not owner.limit, f"{too_large}, and {whose} has no limit"),
+        (most and owner.request > most, f"{too_large}, {request} requested"),
+        (
+            ratio and no_ratio,
+            f"limit {limit} and request {request} of {resource}, a ratio above {most_ratio}",
+        ),
+    )
+    if fault := next((words for holds, words in faults if holds), ""):
+        bounds = " to ".join(filter(None, (written["min"], written["max"])))
+        fix = (
+            f"write request and limit within {bounds}" if bounds else "lower the limit, or raise the request"
+        )
+        yield Remark(
+            owner.place, f"LimitRange {name} rejects {whose}: {fault}", fix, container=owner.container
+        )
+
+
+def _shown(resource: str, nano: int) -> str:
+    if not nano or resource == "cpu":
+        return cpus(-(-nano // 10**6)) if nano else "nothing"
+    return str(quantity.of_value(nano // 10**9, quantity.BINARY_SI))
+
+
+RULES: Final = (_adds_limit, _range_limits, _demands_limits, _refuses, _range_refuses)
