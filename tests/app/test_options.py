@@ -97,6 +97,15 @@ def test_a_port_in_use_is_an_error_with_a_remedy(tmp_path: Path) -> None:
             SettingsError, match=f"port {port} of 127.0.0.1: Address already in use; .*--port"
         ):
             asyncio.run(cluster.start())
+    assert not (tmp_path / "data").exists()  # a refused start leaves nothing in a new directory
+
+
+def test_a_refused_start_leaves_a_directory_that_was_there_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("mine")
+    cluster = Cluster(UpOptions(data_dir=tmp_path, reserved_cpus="0-8191", cgroups="off"))
+    with pytest.raises(SettingsError):
+        asyncio.run(cluster.start())
+    assert (tmp_path / "notes").read_text() == "mine"
 
 
 TOKEN = "t" * 20

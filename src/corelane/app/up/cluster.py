@@ -35,6 +35,7 @@ from corelane.app.up.lost_pods import NodeRecords, Recovery
 from corelane.app.up.node_objects import InProcessNodes
 from corelane.app.up.options import UpOptions
 from corelane.app.up.podlogs import PodLogs
+from corelane.app.up.purge import purge
 from corelane.app.up.supervise import Parts
 from corelane.controller import Controller
 from corelane.kube.client import KubeClient
@@ -87,7 +88,7 @@ class Cluster:
         try:
             await self._start()
         except BaseException:
-            await self.stop(stop_pods=False)
+            await self.stop(stop_pods=False, undo=True)
             raise
 
     async def _start(self) -> None:
@@ -266,8 +267,11 @@ class Cluster:
         specs = runtime.recorded() if isinstance(runtime, LocalRuntime) else []
         return sorted(f"{spec.namespace}/{spec.pod}/{spec.name}" for spec, runs in specs if runs)
 
-    async def stop(self, *, stop_pods: bool) -> None:
-        """Stop all parts; with `stop_pods` end pods' processes, else leave them to the next start."""
+    async def stop(self, *, stop_pods: bool, undo: bool = False) -> None:
+        """Stop all parts; with `stop_pods` end pods' processes, else leave them to the next start.
+
+        `undo` removes the files of a start that failed in a new directory, before its lock is released.
+        """
         await asyncio.gather(*(agent.shutdown(stop_pods=stop_pods) for agent in self.agents.values()))
         for name in self._runtimes.keys() - self.agents.keys():
             await self._runtimes[name].close()
@@ -278,6 +282,8 @@ class Cluster:
             await client.close()
         if self._server is not None:
             await self._server.stop()
+        if undo and self.directory.is_new and not self.still_running():
+            await asyncio.to_thread(purge, self.directory.root)
         self.directory.close()
 
 

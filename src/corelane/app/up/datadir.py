@@ -136,6 +136,9 @@ class DataDir:
         self.notes: list[str] = []
         """What was found and changed in the directory, a sentence each."""
         try:
+            self.is_new = not os.path.lexists(self.root) or (
+                self.root.is_dir() and not any(self.root.iterdir())
+            )
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = (self.root / "lock").open("a+")
         except IsADirectoryError as error:
