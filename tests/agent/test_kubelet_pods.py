@@ -305,6 +305,7 @@ def test_beside_a_static_kubelet_nothing_is_allocated_and_only_unmanaged_contain
     world.container("x").cpus = cpus("2-3")
     world.create("bare", "sandbox", "b", None)
     world.tick(31)
+    world.resync()
     world.settle()
     world.tick(31)
     world.settle()

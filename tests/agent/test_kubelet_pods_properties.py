@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corelane.agent.allocation import admission
 from corelane.agent.allocation.instructions import Pin
 from corelane.node import PoolOptions, codec
 from corelane.workload import PlacementSpec, PodQOS, QOSClass
@@ -48,6 +49,10 @@ TROUBLE = (
     "malform",
     "spoil",
     "down",
+)
+UNKNOWN = (
+    *("carry", "deliver", "work") * 4,
+    *("start", "exit", "add", "tick", "crash", "lose", "stale", "lose-event", "resync", "delete"),
 )
 STEP = st.tuples(st.sampled_from(OPERATIONS + TROUBLE), st.integers(0, 999))
 
@@ -148,15 +153,26 @@ class History:
         if uids := sorted(self.world.pods):
             uid = uids[choice % len(uids)]
             self.world.undecodable ^= {uid}
-            self.world.inbox.append(self.world.seen(uid))
+            self.world.tell(uid)
 
-    def rest(self) -> None:
+    def blind(self, choice: int) -> None:
+        """Nobody names pods any more."""
+        self.world.blind = True
+
+    def see(self, choice: int) -> None:
+        self.world.blind = False
+        self.world.list_pods()
+
+    def stale(self, choice: int) -> None:
+        self.world.list_of_old((0.0, 5.0, 40.0)[choice % 3])
+
+    def rest(self, choice: int = 0) -> None:
         """Let time pass until nothing more happens."""
         world = self.world
+        world.blind = False
         for uid in sorted(world.undecodable):
             world.undecodable.discard(uid)
-            if uid in world.pods:
-                world.inbox.append(world.seen(uid))
+            world.tell(uid)
         for _ in range(6):
             world.run_all()
             for one in world.live():
@@ -238,3 +254,29 @@ def test_after_the_loss_of_the_ledger_exclusive_containers_stay_where_they_run(n
         assert after.items() >= before.items()
         owners += len(before)
     assert owners > 50
+
+
+@pytest.mark.parametrize("nri", [False, True])
+def test_pods_that_are_not_known_are_held_as_they_run_and_admitted_once_they_are(nri: bool) -> None:
+    """The agent may be killed, or lose its ledger, while nobody names the pods."""
+    unknown = exclusive = 0
+    for seed in range(300):
+        chance = random.Random(seed)
+        history = History(world(nri, pools=False, cpus=(5, 9)[seed % 2]))
+        for _ in range(40):
+            history.step(chance.choice(OPERATIONS), chance.randrange(1000))
+        history.step("rest", 0)
+        before = {one.id: one.cpus for one in history.world.live() if history.world.owner(one)}
+        history.blind(0)
+        for _ in range(60):
+            history.step(chance.choice(UNKNOWN), chance.randrange(1000))
+            unknown += any(pod.held for pod in history.world.core.pods.values())
+        left = {one.id: one.cpus for one in history.world.live() if not one.escaped}
+        assert all(left[ident] == cpus for ident, cpus in before.items() if ident in left)
+        check(history, [("see", 0)])
+        core = history.world.core
+        for pod in core.pods.values():
+            if pod.unplaced and not pod.unmanaged:
+                assert admission.admit_pod(core.ledger, pod)[1].refusal, f"{pod.uid} has room"
+        exclusive += sum(entry.exclusive for entry in core.ledger.entries.values())
+    assert unknown > 1000 and exclusive > 300

@@ -6,7 +6,7 @@ import errno
 import pytest
 
 from corelane.agent import ledger_file, status_socket
-from corelane.agent.kubelet_sources import CONFIGURATION_SECONDS
+from corelane.agent.kubelet_sources import CONFIGURATION_SECONDS, PROMPTS
 from corelane.cpuset import CPUSet
 from support.cluster_lab import event
 from support.node_lab import pod, source, with_lab
@@ -63,6 +63,28 @@ def test_cpus_are_free_again_once_a_container_has_ended(tmp_path):
             lab.kubelet.pods = []
             lab.end(server)
             await lab.until(lambda: not agent.ledger.entries)
+
+    with_lab(tmp_path, scene)
+
+
+def test_the_kubelet_is_asked_soon_and_a_few_times_after_a_container_with_exclusive_cpus_ended(tmp_path):
+    """No period passes in this test."""
+
+    async def scene(lab):
+        server, shared = lab.run("server", "6"), lab.run("web")
+        async with lab.working(reconcile_seconds=1000.0) as agent:
+            await lab.until(lambda: len(lab.cpus(server)) == 6)
+            lab.end(server)
+            await lab.until(lambda: not agent.machine.pods["uid-server"].live)
+            lab.kubelet.pods = [one for one in lab.kubelet.pods if one["metadata"]["name"] != "server"]
+            await lab.until(lambda: "uid-server" not in agent.ledger.pods)
+            prompts = agent.sources.kubelet._prompts
+            assert len(prompts) < len(PROMPTS)
+            lab.end(shared)
+            await lab.until(lambda: not agent.machine.pods["uid-web"].live)
+            assert agent.sources.kubelet._prompts is prompts, (
+                "the end of a pod in the shared pool asks nothing"
+            )
 
     with_lab(tmp_path, scene)
 

@@ -65,6 +65,10 @@ class KubeletWorld:
     now: float = 5_000.0
     pods: dict[str, BoundPod] = field(default_factory=dict)
     undecodable: set[str] = field(default_factory=set)
+    blind: bool = False
+    """Neither kubelet nor API server name a pod."""
+    named: set[str] = field(default_factory=set)
+    """Pods that this agent was told of."""
     containers: dict[str, Container] = field(default_factory=dict)
     creating: events.ContainerCreating | None = None
     pending: list[Instruction] = field(default_factory=list)
@@ -108,8 +112,8 @@ class KubeletWorld:
         self.crashes += 1
         if self.creating:
             self.time_out()
-        listed = [self.seen(uid) for uid in self.pods]
-        self.inbox += [*listed, events.PodsListed(**self.times())]
+        self.named = set()
+        self.list_pods()
         self.inbox.insert(len(self.inbox) if pods_first else 0, self.listing())
 
     def lose_ledger(self) -> None:
@@ -153,7 +157,18 @@ class KubeletWorld:
 
     def add(self, pod: BoundPod) -> None:
         self.pods[pod.uid] = replace(pod, created_at=self.at)
-        self.inbox.append(self.seen(pod.uid))
+        self.tell(pod.uid)
+
+    def tell(self, uid: str) -> None:
+        """The agent is told of a pod as it is by now, or that it is gone, unless nobody answers."""
+        if self.blind:
+            return
+        if uid in self.pods:
+            self.named.add(uid)
+            self.inbox.append(self.seen(uid))
+        elif uid in self.named:
+            self.named.discard(uid)
+            self.inbox.append(events.PodGone(uid=uid, **self.times()))
 
     def delete(self, uid: str, *, force: bool = False) -> None:
         """The kubelet ends a pod's containers, and its object goes; events of both come in any order.
@@ -165,7 +180,7 @@ class KubeletWorld:
                 self.exit(one)
         del self.pods[uid]
         self.promised = {key: cpus for key, cpus in self.promised.items() if key[0] != uid}
-        self.inbox.append(events.PodGone(uid=uid, **self.times()))
+        self.tell(uid)
 
     def finish(self, uid: str, *, force: bool = False) -> None:
         """The pod's phase becomes terminal; with `force` another writer does that, and containers run on."""
@@ -247,6 +262,22 @@ class KubeletWorld:
 
     def resync(self) -> None:
         self.inbox.append(self.listing())
+        self.list_pods()
+
+    def list_pods(self) -> None:
+        """The kubelet answers with its pods."""
+        for uid in [*self.pods, *sorted(self.named - self.pods.keys())]:
+            self.tell(uid)
+        if not self.blind:
+            self.inbox.append(events.PodsListed(**self.times()))
+
+    def list_of_old(self, seconds: float) -> None:
+        """An empty list that began so long ago, as of a kubelet that has just started.
+
+        What has CPUs or a request may still be there.
+        """
+        there = frozenset(self.core.ledger.pods)
+        self.inbox.append(events.PodsListed(remaining=there, began=self.now - seconds, **self.times()))
 
     # -- what the shell does
 
@@ -300,6 +331,10 @@ class KubeletWorld:
             return
         moved = one.owned and not one.escaped and order.cpus != one.cpus
         assert not moved, f"{one} is moved to {order.cpus} without need"
+        for other in self.live() if self.pools is None else ():
+            mine = other.owned and not other.escaped and (other.uid, other.name) != (one.uid, one.name)
+            common = mine and other.uid != one.uid and not other.cpus.isdisjoint(order.cpus)
+            assert not common, f"{one} is moved to {order.cpus}, on which {other} runs"
         one.cpus, one.placed, one.escaped = order.cpus, True, False
         self.inbox.append(events.Pinned(id=one.id, cpus=order.cpus, allowed=order.cpus, **self.times()))
 

@@ -3,7 +3,8 @@
 A kubelet that has just started lists no pods for about a second, and those of the API server only once it has
 reached that. So a pod is gone only if the API server does not have it. Where that cannot be asked, a pod is
 gone once it was absent for a while from lists that prove their source: a kubelet gets all of its pods from
-the API server at once, and static pods from their directory without it.
+the API server at once, and static pods from their directory without it. A static pod, of which the API server
+has a copy at best, is gone once it was absent for a while in any case.
 """
 
 import asyncio
@@ -51,7 +52,7 @@ class AbsentPods:
             return frozenset()
         try:
             async with asyncio.timeout(seconds):
-                return await self._confirmed(absent)
+                return await self._confirmed(absent) | self._recent_static(absent, now)
         except (APIError, TimeoutError):
             proved = any(not translate.is_static(pod) for pod in listed)
             return frozenset(
@@ -59,6 +60,12 @@ class AbsentPods:
                 for uid, pod in absent.items()
                 if now - self._since[uid] < ABSENT_SECONDS or not (pod.static or proved)
             )
+
+    def _recent_static(self, absent: Mapping[str, AbsentPod], now: float) -> frozenset[str]:
+        """Return static pods that were listed a while ago: that there is no mirror proves nothing."""
+        return frozenset(
+            uid for uid, pod in absent.items() if pod.static and now - self._since[uid] < ABSENT_SECONDS
+        )
 
     async def _confirmed(self, absent: Mapping[str, AbsentPod]) -> frozenset[str]:
         """Return the UIDs of pods that the API server has. Raises APIError."""

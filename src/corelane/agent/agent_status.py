@@ -7,6 +7,8 @@ from typing import Any
 from corelane import __version__
 from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.modes import Mode
+from corelane.agent.allocation.pod_events import unlisted_text
+from corelane.agent.allocation.pods import NOT_LISTED
 from corelane.agent.allocation.records import RunCPUs
 from corelane.agent.kubelet_side import KubeletFacts
 from corelane.agent.publication.write_queue import QueueState
@@ -43,6 +45,7 @@ def document(node: str, **parts: Any) -> dict[str, Any]:
         "narrowed": [],
         "notPinned": [],
         "podsWithoutRoom": [],
+        "podsNotListed": [],
     } | parts
 
 
@@ -149,7 +152,12 @@ def of_allocation(allocation: Allocation, runs: Iterable[RunCPUs]) -> dict[str, 
         "podsWithoutRoom": [
             {"pod": pod.pod.key, "reason": pod.unplaced.reason, "message": pod.unplaced.message}
             for pod in allocation.pods.values()
-            if pod.unplaced
+            if pod.unplaced and pod.unplaced is not NOT_LISTED
+        ],
+        "podsNotListed": [
+            {"pod": unlisted_text(pod), "uid": pod.uid, "since": pod.held_at}
+            for pod in allocation.pods.values()
+            if pod.unplaced is NOT_LISTED
         ],
     }
 

@@ -53,5 +53,5 @@ class PodEvents:
         self._forget(uid)
         self._put(events.PodGone(uid=uid, **self._clocks.times()))
 
-    def pods_listed(self, remaining: frozenset[str]) -> None:
-        self._put(events.PodsListed(remaining=remaining, **self._clocks.times()))
+    def pods_listed(self, remaining: frozenset[str], began: float | None) -> None:
+        self._put(events.PodsListed(remaining=remaining, began=began, **self._clocks.times()))

@@ -5,6 +5,7 @@ Each is read by a source of its own. The last answer of each stays in effect whi
 
 import asyncio
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -29,6 +30,10 @@ _REFUSALS: Final[Mapping[Code, float]] = {Code.KUBELET_FORBIDDEN: 30.0, Code.KUB
 An endpoint that is not served any more proves that the kubelet was started again. 401 and 500 are no
 refusals: a kubelet that cannot reach the API server answers so, too.
 """
+
+
+_OF_MANIFEST: Final = re.compile("[0-9a-f]{32}")
+"""UID of a static pod: a hash, without dashes."""
 
 
 class Kubelet(Protocol):
@@ -211,10 +216,11 @@ class KubeletSide:
 
         `allocated` are `namespace/name` by UID of the pods that have CPUs or a request on the node.
         """
+        began = self._clock()
         listing = await self._kubelet.pods()
         absent = self._pods.absent(allocated, listing.items, listing.malformed)
         remaining = await self._absent.remaining(absent, listing.items, seconds)
-        self._pods.replace(listing.items, listing.malformed, remaining)
+        self._pods.replace(listing.items, listing.malformed, remaining, began)
 
     def _update(self, **changes: object) -> None:
         before, self.facts = self.facts, replace(self.facts, **changes)  # type: ignore[arg-type]
@@ -234,8 +240,8 @@ class PodListener(Protocol):
     def pod_gone(self, uid: str) -> None:
         """A pod is not listed any more."""
 
-    def pods_listed(self, remaining: frozenset[str]) -> None:
-        """Every pod of the node was reported since the start of a list, but for `remaining` UIDs."""
+    def pods_listed(self, remaining: frozenset[str], began: float | None) -> None:
+        """Every pod was reported of a list that `began` then (monotonic), but for `remaining` UIDs."""
 
 
 class PodList:
@@ -253,7 +259,10 @@ class PodList:
         self, allocated: Mapping[str, str], pods: Iterable[Pod], malformed: Iterable[Malformed]
     ) -> dict[str, AbsentPod]:
         """Return the pods of the last lists, and the allocated ones, that a new list lacks."""
-        known = {uid: AbsentPod(*_names(title)) for uid, title in allocated.items()}
+        known = {
+            uid: AbsentPod(*_names(title), static=bool(_OF_MANIFEST.fullmatch(uid)))
+            for uid, title in allocated.items()
+        }
         known |= {uid: AbsentPod(bad.namespace, bad.name) for uid, bad in self._malformed.items()}
         for uid, pod in self.pods.items():
             meta = pod.metadata
@@ -262,9 +271,13 @@ class PodList:
         return {uid: pod for uid, pod in known.items() if uid not in listed}
 
     def replace(
-        self, pods: Iterable[Pod], malformed: Iterable[Malformed] = (), remaining: Collection[str] = ()
+        self,
+        pods: Iterable[Pod],
+        malformed: Iterable[Malformed] = (),
+        remaining: Collection[str] = (),
+        began: float | None = None,
     ) -> None:
-        """Take a whole list; `remaining` pods that it lacks stay as they are."""
+        """Take a whole list that `began` then; `remaining` pods that it lacks stay as they are."""
         current = {translate.running_uid(pod): pod for pod in pods}
         bad = {item.uid: item for item in malformed if item.uid}
         self.remaining = frozenset(remaining)
@@ -276,7 +289,7 @@ class PodList:
         for pod in current.values():
             self.put(pod)
         self.listed = True
-        self._listener.pods_listed(self.remaining)
+        self._listener.pods_listed(self.remaining, began)
 
     def running(self) -> frozenset[str] | None:
         """Return the UIDs of pods that have not ended; None before the first list."""
@@ -295,8 +308,16 @@ class PodList:
         return {f"{pod.metadata.namespace}/{pod.metadata.name}": uid for uid, pod in ended_first}
 
     def complete(self, pods: Iterable[Pod]) -> None:
-        """Take a list whose malformed pods were put before."""
-        self.replace(pods, tuple(self._malformed.values()))
+        """Take the API server's list, whose malformed pods were put before; static pods it may lack."""
+        pods = list(pods)
+        remaining = self.remaining | {uid for uid, pod in self.pods.items() if _is_of_file(pod)}
+        listed = {translate.running_uid(pod) for pod in pods}
+        self.replace(pods, tuple(self._malformed.values()), remaining - listed)
+
+    def deleted(self, pod: Pod) -> None:
+        """Take note that the API server has a pod no more; a static one has lost its mirror alone."""
+        if not _is_of_file(pod):
+            self.drop(translate.running_uid(pod))
 
     def put_malformed(self, bad: Malformed) -> None:
         """Take a pod that exists but cannot be decoded; its last valid state is dropped."""
@@ -317,6 +338,11 @@ class PodList:
         self.pods.pop(uid, None)
         self._malformed.pop(uid, None)
         self._listener.pod_gone(uid)
+
+
+def _is_of_file(pod: Pod) -> bool:
+    """Whether a pod is a static one, or a static one's mirror."""
+    return translate.is_static(pod) or translate.running_uid(pod) != pod.metadata.uid
 
 
 def _names(title: str) -> tuple[str, str]:

@@ -12,12 +12,17 @@ from corelane.agent.node_protocols import SourcesOwner
 from corelane.agent.node_watch import NodeWatch
 from corelane.agent.source import Source, local_source, named_count
 from corelane.kube.kubelet.errors import KubeletError
+from corelane.node import NodeState
 from corelane.node.kubelet.checkpoint import Checkpoint
 
 CONFIGURATION_SECONDS: Final = 3.0
 """A changed kubelet configuration is published within 5 s, also of a kubelet that was down for long."""
 FALLBACK_AFTER: Final = 3
 """Failures of the kubelet in a row after which pods are read from the API server."""
+
+
+PROMPTS: Final = (0.2, 0.3, 0.5, 1.0, 2.0, 4.0)
+"""Seconds between the end of a container with exclusive CPUs and lists of pods that may release them."""
 
 
 class KubeletSources:
@@ -36,6 +41,9 @@ class KubeletSources:
         self._owner = owner
         self._side = side
         self._node_watch = node_watch
+        self._awaited: set[str] = set()
+        self._prompts: list[float] = []
+        self._prompting: asyncio.TimerHandle | None = None
         self._reported: tuple[Checkpoint, frozenset[str] | None] | None = None
         source = partial(local_source, reporter=owner.reporter, clock=owner.clocks.wall)
         often = partial(source, seconds=CONFIGURATION_SECONDS)
@@ -72,6 +80,31 @@ class KubeletSources:
         self._report_allocations()
         # The state file may have named the pods' CPUs before the kubelet listed them.
         self._owner.publish_kubelet_cpusets()
+
+    def container_ended(self, uid: str) -> None:
+        """Ask for the pods soon, and again, until a pod with exclusive CPUs is gone, has ended or runs."""
+        if self._side is not None and _holds_cpus(self._owner.machine.ledger, uid):
+            self._awaited.add(uid)
+            self._prompts = list(PROMPTS)
+            self._prompt()
+
+    def _prompt(self) -> None:
+        if self._prompting is not None:
+            self._prompting.cancel()
+        if self._prompts:
+            loop = asyncio.get_running_loop()
+            self._prompting = loop.call_later(self._prompts.pop(0), self._ask_for_ended)
+
+    def _ask_for_ended(self) -> None:
+        machine = self._owner.machine
+        self._awaited = {
+            uid
+            for uid in self._awaited
+            if (pod := machine.pods.get(uid)) and not pod.live and _holds_cpus(machine.ledger, uid)
+        }
+        if self._awaited:
+            self.pods_source.wake()
+            self._prompt()
 
     async def find_pod(self, uid: str, seconds: float) -> bool:
         """Whether a pod is known, after asking the kubelet if need be."""
@@ -142,3 +175,7 @@ class KubeletSources:
                     **self._owner.clocks.times(),
                 )
             )
+
+
+def _holds_cpus(ledger: NodeState, uid: str) -> bool:
+    return any(entry.cpus for entry in ledger.of_pod(uid))

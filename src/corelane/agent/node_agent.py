@@ -406,10 +406,9 @@ class NodeAgent:
         cpus = self.ordered.get(container_id) or run.applied if run else None
         return self.machine.allocation.update_on(run, cpus) if run and cpus else None
 
-    def pool(self, *, best_effort: bool) -> CPUSet:
-        """Return the CPUs of a pool by the ledger on disk."""
-        ledger = self._saved_ledger
-        return ledger.best_effort_pool if best_effort else ledger.shared_pool
+    def pool(self) -> CPUSet:
+        """Return the CPUs of the shared pool by the ledger on disk."""
+        return self._saved_ledger.shared_pool
 
     def unanswered(self, what: str, why: str) -> None:
         """Report a container that starts in the shared pool: no answer was ready in time."""
@@ -418,7 +417,9 @@ class NodeAgent:
         self.upkeep.event(instructions.PublishEvent("", "PinDelayed", text, True))
 
     async def find_pod(self, uid: str, seconds: float) -> bool:
-        """Whether a pod is known, after asking the kubelet if need be."""
+        """Whether a pod or its CPUs are known, after asking the kubelet if need be."""
+        if any(entry.cpus for entry in self.ledger.of_pod(uid)):
+            return True
         return await self.sources.kubelet.find_pod(uid, seconds)
 
     def containers_changed(self) -> None:

@@ -166,6 +166,7 @@ class NodeSources:
                 continue
             if not reading.allowed and self._ending.pop(container_id, None) is not None:
                 self._owner.put(events.Exited(run=container_run(status), **self._owner.clocks.times()))
+                self.kubelet.container_ended(status.pod_uid)
         self.ends.state.detail = f"{len(self._ending)} with processes left" if self._ending else ""
         if faults:
             raise faults[0]

@@ -9,7 +9,6 @@ from corelane.agent.kubelet_side import PodList
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.source import Source, named_count
 from corelane.agent.watching import WatchReporter
-from corelane.kube import translate
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.decode import Malformed
 from corelane.kube.informer import Informer, InformerReporter, ObjectChange
@@ -96,7 +95,7 @@ class NodeWatch:
         if change.new is not None:
             self._pods.put(change.new)
         elif change.old is not None:
-            self._pods.drop(translate.running_uid(change.old))
+            self._pods.deleted(change.old)
 
 
 class _SourceReporter(InformerReporter):

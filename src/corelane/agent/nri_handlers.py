@@ -47,13 +47,13 @@ class NRIAgent(Protocol):
     def put(self, event: events.AgentEvent) -> None: ...
 
     async def find_pod(self, uid: str, seconds: float) -> bool:
-        """Whether the pod is known, after asking the kubelet if need be."""
+        """Whether the pod or its CPUs are known, after asking the kubelet if need be."""
 
     def target(self, container_id: str) -> ResourceUpdate | None:
         """What was last ordered for a running container; None where nothing was."""
 
-    def pool(self, *, best_effort: bool) -> CPUSet:
-        """CPUs of a pool by the ledger on disk."""
+    def pool(self) -> CPUSet:
+        """CPUs of the shared pool by the ledger on disk."""
 
     def may_write(self) -> bool:
         """Whether the mode allows to write cpusets."""
@@ -110,7 +110,10 @@ class NRIHandlers:
         return ()
 
     async def on_creating(self, event: ContainerCreating) -> Answer:
-        """Return a container's CPUs before its first instruction; those of its pool where that fails."""
+        """Return a container's CPUs before its first instruction; those of the shared pool where that fails.
+
+        Its class is not known then: CPUs that exclusive containers share with BE are not among them.
+        """
         if not self._agent.may_write() or not event.container.pod_uid:
             return NOTHING
         try:
@@ -120,7 +123,7 @@ class NRIHandlers:
         except Exception as error:  # noqa: BLE001 - the container starts all the same
             why = str(error) or f"no answer within {ANSWER_SECONDS} s"
             self._agent.unanswered(f"container {event.container.name} of pod {_pod(event)}", why)
-            return Answer(ResourceUpdate(cpus=self._agent.pool(best_effort=_is_best_effort(event)) or None))
+            return Answer(ResourceUpdate(cpus=self._agent.pool() or None))
 
     async def _placed(self, event: ContainerCreating) -> Answer:
         """Wait for the allocation's answer: its ledger is on disk, and other containers have left the CPUs.
@@ -187,7 +190,3 @@ class NRIHandlers:
 
 def _pod(event: ContainerCreating) -> str:
     return f"{event.pod.namespace}/{event.pod.name}"
-
-
-def _is_best_effort(event: ContainerCreating) -> bool:
-    return "besteffort" in event.pod.cgroup_parent

@@ -77,6 +77,9 @@ def _problems(status: Mapping[str, Any], at: float) -> Iterator[tuple[str, str]]
     for run in status.get("notPinned", [])[:_MOST_PODS]:
         text = f"on CPUs {run['allowed']}, allocated {run['cpus']}: {run['message']}"
         yield f"{run['pod']}/{run['container']}", text
+    for pod in status.get("podsNotListed", [])[:_MOST_PODS]:
+        text = "listed neither by the kubelet nor by the API server; admitted once it is"
+        yield pod["pod"], f"{text} (for {age(at - pod['since'])})"
     for part in _ordered(status["sources"]):
         if part["state"] == "failing":
             yield (

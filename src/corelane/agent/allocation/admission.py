@@ -9,7 +9,7 @@ from corelane.agent.allocation.records import PodCPUs
 from corelane.cpuset import CPUSet
 from corelane.node import Decision, NodeState, admit, release
 from corelane.node.recovery.takeover import complete
-from corelane.node.recovery.unplaced import adopted
+from corelane.node.recovery.unplaced import adopted, is_unplaced
 from corelane.workload import PodRequest
 
 
@@ -42,15 +42,17 @@ def _can_stay(ledger: NodeState, pod: PodCPUs) -> bool:
 
 
 def admit_pod(ledger: NodeState, pod: PodCPUs) -> tuple[NodeState, AdmissionResult]:
-    """Allocate a pod's CPUs and memory in the ledger, or return why it is refused."""
-    if adopted(ledger, pod.uid) and not pod.live:
-        ledger = release(ledger, pod.uid)
-    if pod.uid in ledger.pods:
+    """Allocate a pod's CPUs and memory in the ledger, or return why it is refused.
+
+    One that no admission placed is admitted as if it were new; refused, it stays as it is.
+    """
+    without = release(ledger, pod.uid) if is_unplaced(ledger, pod.uid) else ledger
+    if pod.uid in without.pods:
         return complete(ledger, pod.pod.request), AdmissionResult()
-    request = _request_where_it_runs(ledger, pod) if pod.live else pod.pod.request
-    ledger, decision = admit(ledger, request)
+    request = _request_where_it_runs(ledger, pod) if pod.live or without is not ledger else pod.pod.request
+    after, decision = admit(without, request)
     if decision.admitted:
-        return ledger, AdmissionResult(decision)
+        return after, AdmissionResult(decision)
     return ledger, AdmissionResult(decision, StatusReason(decision.reason, decision.message))
 
 
@@ -61,18 +63,13 @@ def fits_without(ledger: NodeState, pod: PodCPUs, uids: Iterable[str]) -> bool:
     return admit(ledger, pod.pod.request)[1].admitted
 
 
-def why_unplaced(ledger: NodeState, request: PodRequest) -> StatusReason | None:
-    """Return why a pod is in its pool that no admission placed, by the ledger as it is now; else None."""
-    entries = adopted(ledger, request.uid)
-    if not entries or any(entry.cpus for entry in entries):
-        return None
-    _, decision = admit(release(ledger, request.uid), request)
-    return None if decision.admitted else StatusReason(decision.reason, decision.message)
-
-
 def _request_where_it_runs(ledger: NodeState, pod: PodCPUs) -> PodRequest:
-    """Return the request with the CPUs on which the containers run, and their NUMA nodes, as its proposal."""
-    seen = {run.container: run.seen for run in pod.runs if run.seen}
+    """Return the request with the CPUs on which the containers run, and their NUMA nodes, as its proposal.
+
+    Of containers that do not run, those that are held for them.
+    """
+    seen = {entry.container: entry.cpus for entry in adopted(ledger, pod.uid) if entry.cpus}
+    seen |= {run.container: run.seen for run in pod.runs if run.seen}
     request = replace(pod.pod.request, proposal={**pod.pod.request.proposal, **seen})
     nodes = {
         node for node, mask in ledger.machine.numa_masks if any(cpus.mask & mask for cpus in seen.values())

@@ -26,7 +26,14 @@ from corelane.node import Decision, NodeState, Phase, Sharing, mark, release, st
 from corelane.node.recovery.other_instances import OTHERS
 from corelane.node.recovery.shortfall import exclusive_shortfall
 from corelane.node.recovery.takeover import pinned
-from corelane.node.recovery.unplaced import keep_in_pool, keep_where_it_runs, left_in_place
+from corelane.node.recovery.unplaced import (
+    adopted,
+    has_own_cpus,
+    is_unplaced,
+    keep_in_pool,
+    keep_where_it_runs,
+    left_in_place,
+)
 from corelane.runtime.base import KEEP, ObservedResources, ResourceUpdate
 from corelane.workload import PodRequest
 
@@ -107,13 +114,20 @@ class Allocation:
         """Return the pod's record; a new one for a pod that was not listed yet."""
         if uid not in self.pods:
             pod = BoundPod(unlisted_request(uid, self.ledger))
-            self.pods[uid] = PodCPUs(pod, unmanaged=left_in_place(self.ledger, uid))
+            unmanaged, held = left_in_place(self.ledger, uid), is_unplaced(self.ledger, uid)
+            self.pods[uid] = PodCPUs(pod, unmanaged=unmanaged, held=held)
         return self.pods[uid]
 
     def admit(self, pod: PodCPUs) -> AdmissionResult:
         """Allocate a pod's CPUs, or return why there are none for it."""
-        self.ledger, result = admission.admit_pod(self.ledger, pod)
+        before = self.ledger
+        self.ledger, result = admission.admit_pod(before, pod)
         pod.admitted = result.refusal is None
+        if pod.admitted:
+            pod.held, pod.unmanaged, pod.unplaced = False, False, None
+            self._note_pooled(pod, before)
+        if result.decision and result.decision.admitted:
+            self._confirm_again(pod)
         self.outbox.touch(pod.uid)
         self._note_shortfall(pod)
         if pod.admitted:
@@ -170,22 +184,62 @@ class Allocation:
 
     def keep(self, pod: PodCPUs, refusal: StatusReason, decision: Decision | None = None) -> None:
         """Enter a pod that cannot be placed, as it is there all the same: where it runs, or in its pool."""
-        before = self.ledger
-        running = {run.container: run.possible_cpus for run in pod.runs}
-        self.ledger = keep_where_it_runs(self.ledger, pod.pod.request, running)
-        pod.admitted, pod.unmanaged = True, left_in_place(self.ledger, pod.uid)
-        pod.unplaced = refusal
+        before, after = self.ledger, self._left_where_it_runs(pod)
+        is_news = _amounts(before, pod.uid) != _amounts(after, pod.uid)
+        if is_news:
+            self.ledger = after
+            self._confirm_again(pod)
+        pod.held, pod.admitted, pod.unmanaged = False, True, left_in_place(self.ledger, pod.uid)
+        pod.unplaced, pod.refused_with = refusal, room(self.ledger)
         self.outbox.touch(pod.uid)
-        self.recorder.kept(pod, refusal, decision, before)
+        if is_news:
+            self.recorder.kept(pod, refusal, decision, before)
+
+    def hold(self, pod: PodCPUs, at: float) -> None:
+        """Enter a running pod of which no more is known: where it runs, or in the shared pool."""
+        stays = any(has_own_cpus(self.ledger, run.seen) for run in pod.runs)
+        self.ledger = self._left_where_it_runs(pod)
+        pod.admitted, pod.unmanaged = False, pod.unmanaged or stays
+        pod.held, pod.held_at = True, pod.held_at or at
+        self._confirm_again(pod)
+        self.outbox.touch(pod.uid)
 
     def hold_again(self) -> None:
         """Hold CPUs of unmanaged pods that another owner has released meanwhile."""
         for pod in self.pods.values():
             if pod.unmanaged:
-                running = {run.container: run.possible_cpus for run in pod.runs}
-                after = keep_where_it_runs(release(self.ledger, pod.uid), pod.pod.request, running)
+                after = self._left_where_it_runs(pod)
                 if after.bound != self.ledger.bound:
                     self.ledger = after
+                    self._confirm_again(pod)
+
+    def _note_pooled(self, pod: PodCPUs, before: NodeState) -> None:
+        """Record which runs are still in the shared pool although their pod has exclusive CPUs by now."""
+        for run in pod.runs:
+            target = self.target(run.uid, run.container)
+            if target is None or not target.sharing.exclusive:
+                run.pooled = False
+            elif run.id and not has_own_cpus(before, run.possible_cpus):
+                run.pooled |= not run.possible_cpus <= target.cpus
+
+    def _confirm_again(self, pod: PodCPUs) -> None:
+        """Read the CPUs of a pod's runs again: its entries in the ledger are new."""
+        for run in pod.runs:
+            run.confirmed, run.unread = False, True
+            self.ledger = started(self.ledger, run.uid, run.container)
+            self.mark(run, Phase.APPLIED)
+
+    def _left_where_it_runs(self, pod: PodCPUs) -> NodeState:
+        """Return the ledger with a pod where its containers run; of one that is held, where they ran, too."""
+        running = {run.container: run.possible_cpus for run in pod.runs}
+        if pod.held:
+            before = {one.container: one.cpus for one in adopted(self.ledger, pod.uid)}
+            running = before | {
+                name: cpus
+                for name, cpus in running.items()
+                if has_own_cpus(self.ledger, cpus) or not before.get(name)
+            }
+        return keep_where_it_runs(release(self.ledger, pod.uid), pod.pod.request, running)
 
     def enter_others(self, pod: PodCPUs, names: Iterable[str]) -> None:
         """Enter containers beside those of the pod's request, such as ephemeral ones, in its pool."""
@@ -196,7 +250,7 @@ class Allocation:
 
     def release(self, pod: PodCPUs) -> None:
         """Release the CPUs of a pod without processes."""
-        pod.admitted, pod.unplaced = False, None
+        pod.admitted, pod.unplaced, pod.unmanaged, pod.held = False, None, False, False
         self.ledger = release(self.ledger, pod.uid)
 
     def forget(self, uid: str) -> None:
@@ -277,11 +331,14 @@ class Allocation:
         pod = self.pods[run.uid]
         pod.runs.remove(run)
         self._runs.pop(run.id, None)
-        if pod.unmanaged and not pod.runs:
+        if pod.unmanaged and not pod.runs and not pod.held:
             pod.unmanaged = pod.admitted = False
             self.ledger = release(self.ledger, pod.uid)
-        if not any(other.container == run.container for other in pod.runs):
+        others = [other for other in pod.runs if other.container == run.container]
+        if not others:
             self.mark(run, Phase.RESERVED)
+        for other in others:
+            self.mark(other, Phase.CONFIRMED if other.confirmed else Phase.APPLIED)
 
     def adopt(self, listed: ContainerRun) -> RunCPUs | None:
         """Record a run that an earlier agent started; None if it has ended.
@@ -334,7 +391,10 @@ class Allocation:
 
     def _observed(self, event: events.Observed) -> None:
         run = self._runs.get(event.id)
-        if run is None or run.pending is not None or self.pods[run.uid].unmanaged:
+        if run is None or run.pending is not None:
+            return
+        if self.pods[run.uid].unmanaged:
+            run.seen = event.allowed
             return
         run.resources = event.resources
         if not self.may_write(self.pods[run.uid]):  # another owner of the cpusets decides
@@ -420,6 +480,17 @@ class Allocation:
 
     def _requests(self) -> list[PodRequest]:
         return [pod.pod.request for pod in self.pods.values() if pod.present]
+
+
+def room(ledger: NodeState) -> object:
+    """Return a value that is the same while a pod that was refused would be refused again."""
+    return ledger.bound, ledger.requested, ledger.config, ledger.machine
+
+
+def _amounts(ledger: NodeState, uid: str) -> object:
+    """Return what the ledger has of a pod, but for the phases of its entries."""
+    entries = {one.container: (one.cpus, one.sharing, one.cpu_request) for one in ledger.of_pod(uid)}
+    return entries, ledger.pods.get(uid)
 
 
 def _in_cpuset(observed: ObservedResources | None) -> bool:

@@ -127,10 +127,12 @@ class PodGone(AgentEvent):
 class PodsListed(AgentEvent):
     """All pods of this node were listed: a PodSeen came for each; other pods are gone.
 
-    But for `remaining` UIDs, of which it is not known: a kubelet that has just started lists no pods.
+    But for `remaining` UIDs, of which it is not known: a kubelet that has just started lists no pods. A list
+    proves nothing of what came after it `began` (monotonic; None: just now).
     """
 
     remaining: frozenset[str] = frozenset()
+    began: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

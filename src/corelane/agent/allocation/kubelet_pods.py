@@ -8,26 +8,34 @@ starts on any CPUs. In both cases it is moved to its own CPUs as soon as other c
 Events may be late or lost: a list of all containers, at any time, puts records right. The ledger and the
 running containers are enough for moves and repairs; only admissions wait until containers and pods were
 listed once.
+
+What is not known is no fact. A running pod whose object is not known is held: on the CPUs on which it runs,
+where these are not the shared pool's, and no other container is given them. It is admitted once the object is
+known, and released only once a list that began after its end lacks it.
 """
 
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from corelane.agent.allocation import admission, cpu_moves, due_orders, events
-from corelane.agent.allocation.allocation import Allocation
+from corelane.agent.allocation.allocation import Allocation, room
 from corelane.agent.allocation.conditions import pinned_condition
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
 from corelane.agent.allocation.instructions import AnswerCreate, Instruction, PublishCondition
 from corelane.agent.allocation.modes import Mode
-from corelane.agent.allocation.pods import NO_POD_OBJECT, UNDECODABLE, BoundPod, named_request
+from corelane.agent.allocation.pods import NO_POD_OBJECT, NOT_LISTED, UNDECODABLE, BoundPod, named_request
 from corelane.agent.allocation.records import NO_CPUS, PodCPUs, RunCPUs
 from corelane.cpuset import CPUSet, named
 from corelane.node import NodeState
+from corelane.node.recovery.unplaced import has_own_cpus, is_unplaced
 from corelane.runtime.base import ResourceUpdate
 
 UNLISTED_GRACE: Final = 30.0
-"""Seconds after which a container of no listed pod counts as one without a pod object."""
+"""Seconds for which a pod runs before a list without it shows that there is no pod object."""
+POOL_GRACE: Final = 2.0
+"""Seconds for a pod to be listed, before a container of it leaves the exclusive CPUs of others."""
 CREATION_GRACE: Final = 30.0
 """Seconds for the runtime to create a container after the answer, before a list may prove it missing."""
 
@@ -53,6 +61,7 @@ class KubeletPods:
         self._containers_are_listed = self._pods_are_listed = False
         self._creations: dict[Hashable, Creation] = {}
         self._undecodable: set[str] = set()
+        self._list_began = -math.inf
         self._remaining: frozenset[str] = frozenset()
         self._handlers: dict[type[AgentEvent], Callable[[Any], None]] = {
             events.ContainersListed: self._containers_listed,
@@ -131,7 +140,7 @@ class KubeletPods:
         for run in self.allocation.runs():
             grace = CREATION_GRACE if run.creating else 0.0
             if run.id not in live and run.recorded_at + grace <= began:
-                self.allocation.note_ended(run)
+                self._end(run, event.now)
         for listed in sorted(event.runs, key=lambda listed: listed.attempt):
             self._see(listed, event.now)
         self._containers_are_listed = True
@@ -161,7 +170,12 @@ class KubeletPods:
 
     def _exited(self, event: events.Exited) -> None:
         if run := self.allocation.run(event.run.id):
-            self.allocation.note_ended(run)
+            self._end(run, event.now)
+
+    def _end(self, run: RunCPUs, now: float) -> None:
+        pod = self.pods[run.uid]
+        pod.idle_since = max(pod.idle_since, now)
+        self.allocation.note_ended(run)
 
     def _container_creating(self, event: events.ContainerCreating) -> None:
         self._pod(event.uid, event.namespace, event.pod)
@@ -180,6 +194,7 @@ class KubeletPods:
     def _pod_seen(self, event: events.PodSeen) -> None:
         pod = self.allocation.pod(event.pod.uid)
         self.allocation.see(pod, event.pod)
+        pod.listed = True
         self._undecodable.discard(pod.uid)
 
     def _pod_undecodable(self, event: events.PodUndecodable) -> None:
@@ -187,11 +202,13 @@ class KubeletPods:
         self._undecodable.add(event.uid)
 
     def _pod_gone(self, event: events.PodGone) -> None:
+        self._undecodable.discard(event.uid)
         if pod := self.allocation.pods.get(event.uid):
-            pod.present = False
+            pod.present, pod.listed = False, True
 
     def _pods_listed(self, event: events.PodsListed) -> None:
         self._pods_are_listed, self._remaining = True, event.remaining
+        self._list_began = event.now if event.began is None else event.began
 
     def _mode_changed(self, event: events.ModeChanged) -> None:
         """Apply a mode; once it allocates, pods that came before it are admitted anew."""
@@ -205,11 +222,14 @@ class KubeletPods:
     # -- orders that follow
 
     def _settle(self, at: float, now: float) -> None:
+        if self._containers_are_listed:
+            self._hold_unknown(at, now)
         if self._containers_are_listed and self._pods_are_listed:
             for pod in admission.admission_order(self.ledger, self.allocation.pods.values()):
                 self._progress(pod, now)
             self.allocation.release_unlisted(self._remaining)
             self.allocation.restore_annotations(now)
+        self._report_unlisted(at, now)
         if self._containers_are_listed:  # before, containers that are not known yet may be on any CPUs
             due_orders.order_moves(self.allocation, now)
         self._answer_creations(now)
@@ -219,34 +239,86 @@ class KubeletPods:
     def _progress(self, pod: PodCPUs, now: float) -> None:
         if pod.live or any(creation.asked.uid == pod.uid for creation in self._creations.values()):
             self._enter(pod, now)
-        elif pod.uid in self._remaining and not pod.present:
-            return
-        elif not pod.present or pod.pod.ended:
-            self.allocation.release(pod)
-            if not pod.present:
+        elif not pod.present:
+            if self._is_gone(pod):
+                self.allocation.release(pod)
                 self.allocation.forget(pod.uid)
+        elif pod.pod.ended:
+            self.allocation.release(pod)
         else:
             self._enter(pod, now)
 
+    def _is_gone(self, pod: PodCPUs) -> bool:
+        """Whether a pod without processes is known to be gone, or has nothing to lose if it is not."""
+        proved = pod.listed or pod.idle_since <= self._list_began or (pod.held and not pod.unmanaged)
+        return proved and pod.uid not in self._remaining
+
     def _enter(self, pod: PodCPUs, now: float) -> None:
         """Bring a pod into the ledger, with all of its containers."""
-        known = pod.uid in self.ledger.pods
-        if pod.uid in self._undecodable:
-            if not known and pod.live:
-                self.allocation.keep(pod, UNDECODABLE)
-            return
-        if not pod.present:
-            began = min((run.recorded_at for run in pod.runs), default=now)
-            if not known and now >= began + UNLISTED_GRACE:
-                self.allocation.keep(pod, NO_POD_OBJECT)
-        elif not (pod.admitted and known):
-            result = self.allocation.admit(pod)
-            if result.refusal:
-                self.allocation.keep(pod, result.refusal, result.decision)
-            elif why := admission.why_unplaced(self.ledger, pod.pod.request):
-                pod.unplaced = why  # found by an earlier run of the agent
-        if pod.uid in self.ledger.pods:
+        if self._is_known(pod):
+            if not (pod.admitted and pod.uid in self.ledger.pods) or self._may_have_room(pod):
+                result = self.allocation.admit(pod)
+                if result.refusal:
+                    self.allocation.keep(pod, result.refusal, result.decision)
+        elif pod.held and pod.unplaced is NOT_LISTED and self._has_no_object(pod):
+            pod.unplaced = NO_POD_OBJECT
+            self.allocation.reporter.unplaced(pod.pod, NO_POD_OBJECT)
+        if pod.uid in self.ledger.pods and not pod.held:
             self.allocation.enter_others(pod, self._created_in(pod))
+
+    def _is_known(self, pod: PodCPUs) -> bool:
+        return pod.present and pod.uid not in self._undecodable
+
+    def _may_have_room(self, pod: PodCPUs) -> bool:
+        """Whether a pod that was refused, and runs in its pool, may be admitted by now."""
+        refused = pod.unplaced is not None and not pod.unmanaged
+        return refused and pod.refused_with != room(self.ledger)
+
+    def _has_no_object(self, pod: PodCPUs) -> bool:
+        """Whether a list that began well after its start proves that a pod has no object on this node."""
+        if pod.uid in self._remaining or pod.present or not pod.live:
+            return False
+        return min(run.recorded_at for run in pod.runs) + UNLISTED_GRACE <= self._list_began
+
+    def _hold_unknown(self, at: float, now: float) -> None:
+        """Hold running pods without a known object; those on the fewest CPUs, and Guaranteed ones, first.
+
+        Where nothing is allocated, they are held once they are known to have no pod object.
+        """
+        unknown = [pod for pod in self.pods.values() if pod.live and not self._is_known(pod)]
+        allocates = self.allocation.mode is None or self.allocation.mode.allocates
+        for pod in sorted(unknown, key=_hold_order):
+            entered = pod.uid in self.ledger.pods and not is_unplaced(self.ledger, pod.uid)
+            missing = [run for run in pod.runs if (run.uid, run.container) not in self.ledger.entries]
+            if entered or not missing:
+                continue
+            waits = not self._has_no_object(pod) if not allocates else not self._is_due(missing, now)
+            if not waits or pod.uid in self._undecodable:
+                self._hold(pod, at, now)
+
+    def _is_due(self, missing: list[RunCPUs], now: float) -> bool:
+        """Whether containers are to be entered now: they may have CPUs of their own, or it is time."""
+        return any(
+            now >= run.recorded_at + POOL_GRACE or has_own_cpus(self.ledger, run.seen) for run in missing
+        )
+
+    def _hold(self, pod: PodCPUs, at: float, now: float) -> None:
+        self.allocation.hold(pod, at)
+        pod.idle_since = now  # at the earliest: a list that began before did not ask for it
+        if pod.uid in self._undecodable:
+            pod.unplaced = UNDECODABLE
+            self.allocation.recorder.kept(pod, UNDECODABLE, None, self.ledger)
+        else:
+            pod.unplaced = NOT_LISTED
+
+    def _report_unlisted(self, at: float, now: float) -> None:
+        """Record an event of the Node about pods that run unlisted for long; each is named once."""
+        pods = [pod for pod in self.pods.values() if pod.unplaced is NOT_LISTED and not pod.reported]
+        late = [pod for pod in pods if at >= pod.held_at + UNLISTED_GRACE]
+        if late:
+            self.allocation.recorder.unlisted(late)
+        for pod in late:
+            pod.reported = True
 
     def _created_in(self, pod: PodCPUs) -> list[str]:
         asked = [creation.asked for creation in self._creations.values()]
@@ -258,6 +330,9 @@ class KubeletPods:
         occupied = self.allocation.occupied()
         for token, creation in list(self._creations.items()):
             asked = creation.asked
+            if self.allocation.run(asked.id):  # created without the answer
+                del self._creations[token]
+                continue
             pod = self.allocation.pods[asked.uid]
             target = self.allocation.target(asked.uid, asked.container)
             if not self.allocation.may_write(pod):
@@ -307,3 +382,9 @@ class KubeletPods:
                 reason, message = condition
                 order = PublishCondition(uid, not reason, reason or "Confirmed", message, at)
                 self.allocation.outbox.put(order)
+
+
+def _hold_order(pod: PodCPUs) -> tuple[int, bool]:
+    groups = [run.resources.cgroup for run in pod.runs if run.resources]
+    guaranteed = not any("burstable" in group or "besteffort" in group for group in groups)
+    return min(len(run.possible_cpus) for run in pod.runs), not guaranteed

@@ -1,5 +1,6 @@
 """Instructions collected while events are handled, and the Kubernetes events about CPUs among them."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from corelane.agent.allocation.admission import AdmissionResult
@@ -15,6 +16,7 @@ from corelane.workload import PodRequest
 
 REPEAT_AFTER: Final = 600.0
 """Seconds between two events about one container's drift, or failing changes: another program may go on."""
+_MOST_PODS: Final = 8
 _EXCLUSIVITY: Final = {Sharing.ALONE: "exclusive", Sharing.LENT: "exclusive, shared with BE"}
 
 
@@ -74,6 +76,16 @@ class AllocationEvents:
             self._outbox.put(PublishEvent(pod.uid, "CPUsUnavailable", text, True, rejected))
         self._reporter.unplaced(pod.pod, refusal)
 
+    def unlisted(self, pods: Sequence[PodCPUs]) -> None:
+        """Pods run that neither the kubelet nor the API server has listed; an event of the Node says so."""
+        more = f" and {len(pods) - _MOST_PODS} more" if len(pods) > _MOST_PODS else ""
+        titles = "; ".join(unlisted_text(pod) for pod in pods[:_MOST_PODS]) + more
+        text = (
+            f"{titles}: running, but listed neither by the kubelet nor by the API server; they are admitted, "
+            "and get exclusive CPUs, once they are listed: see sources in corelane agent status"
+        )
+        self._outbox.put(PublishEvent("", "PodsNotListed", text, True))
+
     def refused(
         self, pod: PodCPUs, refusal: StatusReason, decision: Decision | None, ledger: NodeState
     ) -> None:
@@ -126,6 +138,13 @@ class AllocationEvents:
         if now >= run.warned_at.get(reason, now - REPEAT_AFTER) + REPEAT_AFTER:
             run.warned_at[reason] = now
             self._outbox.record(pod, reason, message, warning=True)
+
+
+def unlisted_text(pod: PodCPUs) -> str:
+    """Return the name of a pod that is not listed, and how its containers are left."""
+    cpus = CPUSet(cpu for run in pod.runs for cpu in run.seen)
+    where = f"left on {named(cpus.mask)}" if pod.unmanaged else "in the shared pool"
+    return f"pod {pod.pod.key.removeprefix('/')} {where}"
 
 
 def _for_remedies(

@@ -18,6 +18,9 @@ class StatusReason:
 
 
 UNDECODABLE: Final = StatusReason("PodUndecodable", "the pod object cannot be decoded")
+NOT_LISTED: Final = StatusReason(
+    "PodNotListed", "neither the kubelet nor the API server has listed the pod; it is admitted once one does"
+)
 NO_POD_OBJECT: Final = StatusReason("NoPodObject", "the container belongs to no pod of this node")
 
 
@@ -66,5 +69,8 @@ def unlisted_request(uid: str, ledger: NodeState) -> PodRequest:
 
 
 def named_request(uid: str, namespace: str, name: str) -> PodRequest:
-    """Return the request of a pod of which only the names are known."""
-    return PodRequest(uid, namespace, name, QOSClass.BEST_EFFORT, ())
+    """Return the request of a pod of which only the names are known.
+
+    Not of class BE, whose containers may be given CPUs that exclusive ones share with that class alone.
+    """
+    return PodRequest(uid, namespace, name, QOSClass.BURSTABLE, ())

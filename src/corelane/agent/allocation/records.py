@@ -74,13 +74,24 @@ class PodCPUs:
     it; then it runs in its pool, or it is `unmanaged`: it ran elsewhere before, its containers are left
     unchanged, and the ledger holds their CPUs. `shortfall`: container to the numbers of exclusive CPUs at its
     admission and now, where these are fewer.
+
+    `listed`: its object was seen, or that it is gone. `held`: it was entered without its object, where it
+    runs, and is admitted once that is known; `held_at` since when, in Unix seconds. `idle_since` (monotonic):
+    when its last run ended. `refused_with`: what the ledger had when it was refused last.
     """
 
     pod: BoundPod
     present: bool = False
     admitted: bool = False
     unmanaged: bool = False
+    listed: bool = False
+    held: bool = False
+    held_at: float = 0.0
+    reported: bool = False
+    """Whether an event says that it is not listed."""
+    idle_since: float = 0.0
     unplaced: StatusReason | None = None
+    refused_with: object = None
     shortfall: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     runs: list[RunCPUs] = field(default_factory=list)
     recorded: bool = False

@@ -22,9 +22,20 @@ def adopted(state: NodeState, uid: str) -> tuple[Entry, ...]:
     return tuple(entry for entry in state.of_pod(uid) if entry.origin is Origin.ADOPTED)
 
 
+def is_unplaced(state: NodeState, uid: str) -> bool:
+    """Whether a pod is in the ledger, and no admission placed it: all of its entries are adopted."""
+    own = state.of_pod(uid)
+    return bool(own) and all(entry.origin is Origin.ADOPTED for entry in own)
+
+
 def left_in_place(state: NodeState, uid: str) -> bool:
     """Whether a pod that could not be placed has CPUs held for it where it runs."""
     return any(entry.cpus for entry in adopted(state, uid))
+
+
+def has_own_cpus(state: NodeState, cpus: CPUSet) -> bool:
+    """Whether CPUs on which a container runs may be its own: those of the shared pool have reserved ones."""
+    return bool(cpus) and cpus.isdisjoint(state.reserved) and not cpus >= state.shared_pool
 
 
 def keep_in_pool(state: NodeState, request: PodRequest, more: Iterable[str] = ()) -> NodeState:
@@ -43,13 +54,14 @@ def keep_where_it_runs(state: NodeState, request: PodRequest, running: Mapping[s
     """Hold the CPUs on which a pod's containers run, so that they are allocated to no other pod.
 
     CPUs of others, and reserved ones, are left out. A container of which none is left, or which has reserved
-    CPUs, as those of the shared pool do, runs in its pool; so do all where the pool would lose its last CPU.
+    CPUs or the whole shared pool, as those of the pool do, runs in its pool; so do all where the pool would
+    lose its last CPU.
     """
     entries = _pool_entries(state, request, running)
     free = state.usable.mask & ~state.bound.mask & ~state.reserved.mask
     common = len(running) > 1 and len(set(running.values())) == 1
     for name, cpus in running.items():
-        own = 0 if cpus.mask & state.reserved.mask else cpus.mask & free
+        own = cpus.mask & free if has_own_cpus(state, cpus) else 0
         free &= -1 if common else ~own
         if own:
             entry = entries[request.uid, name]
