@@ -90,12 +90,12 @@ def test_groups_above_grow_before_the_one_below_does(fake, groups):
     ]
 
 
-def test_taking_cpus_from_above_a_group_that_uses_them_is_refused(fake, groups):
-    """Version 2 itself would let it happen, and quietly give the group below other CPUs."""
+def test_cpus_are_taken_from_above_a_group_that_asks_for_them(fake, groups):
+    """The kernel grants a group what it asks for and the one above has, or all of that."""
     groups.set_cpus(CONTAINER, CPUSet([2, 3]))
-    with pytest.raises(cgroup.CgroupError, match="EBUSY: the group main below it still uses others"):
-        groups.set_cpus(POD, CPUSet([3]))
-    assert groups.read(POD).cpus == CPUSet()
+    groups.set_cpus(POD, CPUSet([3]))
+    assert groups.read(POD).cpus == CPUSet([3])
+    assert groups.read(CONTAINER).cpus == CPUSet([2, 3])
 
 
 def test_processes_cannot_enter_a_group_that_hands_controllers_to_processes_below(groups):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from corelane.cpuset import CPUSet
-from corelane.kernel import cfs, proc
+from corelane.kernel import cfs, nested_cpusets, proc
 from corelane.kernel.cgroupfs import KERNEL, CgroupError, Files
 
 OWN = "corelane"
@@ -147,9 +147,9 @@ class Groups(ABC):
             return 0
 
     def set_cpus(self, group: str, cpus: CPUSet) -> None:
-        """Set cpuset.cpus. Groups of ours above grow first if they lack any of `cpus`.
+        """Set cpuset.cpus. Groups of ours above grow first if they lack any of `cpus`; those below follow.
 
-        Raises CgroupError, also if a group below has a CPU not in `cpus`; ValueError if that is empty.
+        Raises CgroupError; ValueError if `cpus` is empty.
         """
         self._set_resource(group, "cpus", cpus)
 
@@ -161,16 +161,12 @@ class Groups(ABC):
         path = self._directory(group, "cpuset") / f"cpuset.{resource}"
         if not wanted:
             raise ValueError(f"{path} may not become empty")
-        for child in self.children(group):
-            if not (self._set(f"{group}/{child}", resource) or CPUSet()) <= wanted:
-                busy = OSError(
-                    errno.EBUSY, f"the group {child} below it still uses others; shrink that first"
-                )
-                raise CgroupError(f"write {str(wanted)!r} to", path, busy)
         for above in self._above(group):
             has = self._set(above, resource)
             if has is not None and not wanted <= has:
                 self._write(above, "cpuset", f"cpuset.{resource}", str(has | wanted))
+        if self.version == 1:
+            nested_cpusets.write(self.files, path.parent, resource, wanted)
         self.files.write(path, str(wanted))
 
     def add(self, group: str, pid: int) -> None:
@@ -184,6 +180,10 @@ class Groups(ABC):
         for directory in self.directories(group):
             found.update(self._pids_below(directory))
         return sorted(found)
+
+    def confined(self, group: str) -> set[int]:
+        """The processes with any thread in the group's cpuset or one below."""
+        return set(self._pids_below(self.directories(group)[0]))
 
     def populated(self, group: str) -> bool:
         """Whether a process is in the group or one below, in any hierarchy."""

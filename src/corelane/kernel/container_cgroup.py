@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from corelane.cpuset import CPUSet, CPUSetError
-from corelane.kernel import cfs
+from corelane.kernel import cfs, nested_cpusets
 from corelane.kernel.cgroupfs import CgroupError, CgroupGone
 from corelane.kernel.container_paths import CgroupView, kubelet_ancestors
 
@@ -158,46 +158,10 @@ def _write_resource(view: CgroupView, group: str, resource: Resource, values: CP
         if has is not None and not inherits and not values <= has:
             _put(view, above, resource, has | values)
     old = _requested(view, group, resource)
-    below = _below(view, group, resource) if view.version == 1 else []
-    if old == values and all(has <= values for _, has in below):
-        return
-    if not below or old is None:
+    if view.version == 1 and old is not None:
+        nested_cpusets.write(view.files, view.cpuset / group, resource, values)
+    elif old != values:
         _put(view, group, resource, values)
-        return
-    _write_nested(view, group, resource, old, values, below)
-
-
-def _write_nested(
-    view: CgroupView,
-    group: str,
-    resource: Resource,
-    old: CPUSet,
-    values: CPUSet,
-    below: list[tuple[str, CPUSet]],
-) -> None:
-    """Version 1: no group may have less than one below it. So all grow downwards, then shrink upwards."""
-    targets = {path: values if has >= old else has & values or values for path, has in below}
-    grown = [(group, old, values), *((path, has, targets[path]) for path, has in below)]
-    for path, has, target in grown:
-        if not target <= has:
-            _put(view, path, resource, has | target)
-    for path, has, target in reversed(grown):
-        if not has <= target:
-            _put(view, path, resource, target)
-
-
-def _below(view: CgroupView, group: str, resource: Resource) -> list[tuple[str, CPUSet]]:
-    """Return the groups below, highest first, with their sets; groups removed meanwhile are left out."""
-    listed: list[tuple[str, CPUSet]] = []
-    for name in view.files.groups(view.cpuset / group):
-        path = f"{group}/{name}"
-        try:
-            listed.append((path, _requested(view, path, resource) or CPUSet()))
-        except CgroupError as error:
-            if error.errno not in _GONE:
-                raise
-        listed.extend(_below(view, path, resource))
-    return listed
 
 
 def write_bandwidth(view: CgroupView, group: str, target: Bandwidth) -> None:
