@@ -1,16 +1,21 @@
 """Containers of other instances: their CPUs are blocked, said once, and prevent a confirmation."""
 
-from corelane.agent.allocation import events
+import pytest
+
+from corelane.agent.allocation import conditions, events
 from corelane.cpuset import CPUSet
 from corelane.node import Phase
 from corelane.runtime.other_containers import OtherContainer
 from support.agent_world import APP, World, plan
 
 
-def seen(world, *cpus):
-    found = tuple(OtherContainer("/other", f"ns/p{n}/c", CPUSet.parse(one)) for n, one in enumerate(cpus))
+def look(world, *found):
     world.feed(events.OthersSeen(containers=found, **world.times()))
     world.settle()
+
+
+def seen(world, *cpus):
+    look(world, *(OtherContainer("/other", f"ns/p{n}/c", CPUSet.parse(one)) for n, one in enumerate(cpus)))
 
 
 def told(world):
@@ -67,3 +72,40 @@ def test_a_restart_keeps_what_is_held_and_the_pods():
     world.boot()
     seen(world)
     assert {uid for uid, _ in world.core.ledger.entries} == {"x"}
+
+
+def condition(world):
+    return conditions.pinned_condition(world.core.allocation.pods["x"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("claim", "a: alleged container ns/p/c of user 7 may use CPU 1"),
+        ("process", "a: ns/p/c of user 7 may use CPU 1"),
+        ("unseen", "a: user 7 cannot be seen, and may use CPU 1"),
+    ],
+)
+def test_what_is_merely_seen_takes_no_cpus_but_is_the_reason_why_they_are_not_exclusive(kind, why):
+    world = World(cpus=4)
+    world.add(plan("x", ("a", APP, 1000)))
+    world.settle()
+    assert world.container("x", "a").cpus == CPUSet.parse("1")
+    look(world, OtherContainer("user 7", "ns/p/c", CPUSet.parse("1-3"), kind))
+    assert world.core.ledger.entries["x", "a"].phase == Phase.APPLIED
+    reason, message = condition(world)
+    assert reason == "NotExclusive"
+    assert message.startswith(why)
+    world.add(plan("y", ("a", APP, 2000)))
+    world.settle()
+    assert world.container("y", "a").cpus == CPUSet.parse("2-3")
+    look(world)
+    assert condition(world) == ("", "")
+
+
+def test_process_that_may_use_a_reserved_cpu_is_the_machines():
+    world = World(cpus=4)
+    world.add(plan("x", ("a", APP, 1000)))
+    world.settle()
+    look(world, OtherContainer("user 0", "process 7", CPUSet.parse("0-2"), "process"))
+    assert world.core.ledger.entries["x", "a"].phase == Phase.CONFIRMED

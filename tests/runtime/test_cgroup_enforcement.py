@@ -2,17 +2,21 @@
 
 import asyncio
 import os
+import signal
 import sys
+from pathlib import Path
 
 import pytest
 
 from corelane.kernel import cgroup, proc
+from corelane.runtime import enforce
 from corelane.runtime.base import ResourceUpdate, RuntimeFailure
 from corelane.runtime.local import LocalRuntime
 from support.containers import (
     HIGH,
     LOW,
     MINE,
+    alive,
     ended,
     eventually,
     have_cgroups,
@@ -23,6 +27,8 @@ from support.containers import (
 )
 
 pytestmark = pytest.mark.skipif(not have_cgroups(), reason="needs cgroups that can be written")
+
+HAVE_VERSION_1 = have_cgroups() and cgroup.find().version == 1
 
 
 def run(main):
@@ -268,5 +274,75 @@ def test_the_container_was_never_anywhere_else(tmp_path):
             own = f"/corelane/{runtime.instance}/0a1b/main"
             text = b"".join([piece async for piece in runtime.logs(found.id)]).decode()
             assert sum(line.endswith(own) for line in text.splitlines()) >= 1
+
+    run(main())
+
+
+LEAVE = "for c in /sys/fs/cgroup/*/cgroup.procs; do echo $$ > $c; done 2>/dev/null; sleep 1000 & wait"
+
+
+@pytest.mark.skipif(not HAVE_VERSION_1, reason="needs cgroup v1: its roots may be entered beside groups")
+@needs_two_cpus
+def test_process_that_left_its_cgroups_is_observed_brought_back_and_ends_with_its_container(tmp_path, groups):
+    async def main():
+        async with opened(tmp_path / "state", "required", sweep_seconds=3600) as runtime:
+            begun = await runtime.start(shell(LEAVE, cpus=LOW))
+            group = cgroup.join(runtime.instance, "0a1b", "main")
+            await eventually(lambda: not groups.confined(group) and proc.children(begun.pid))
+            (child,) = proc.children(begun.pid)
+            for pid in (begun.pid, child):
+                os.sched_setaffinity(pid, MINE)
+            observed = await runtime.observe(begun.id)
+            assert observed.populated
+            assert observed.cpus == MINE, "the kernel lets its processes run there"
+            await runtime.update(begun.id, ResourceUpdate(cpus=HIGH))
+            assert groups.confined(group) == {begun.pid, child}
+            assert proc.allowed(child) == HIGH
+            for directory in groups.directories(group):
+                (directory.parents[3] / "cgroup.procs").write_text(str(child))
+            await runtime.stop(begun.id, 0)
+            assert not alive(child)
+
+    run(main())
+
+
+@pytest.mark.skipif(not HAVE_VERSION_1, reason="needs cgroup v1: its roots may be entered beside groups")
+def test_process_that_left_its_cgroups_ends_with_its_container_whose_shim_was_killed(tmp_path, groups):
+    async def main():
+        async with opened(tmp_path / "state", "required", sweep_seconds=3600) as runtime:
+            begun = await runtime.start(shell(f"({LEAVE}) & sleep 1000"))
+            group = cgroup.join(runtime.instance, "0a1b", "main")
+            await eventually(lambda: len(proc.bearing(enforce.mark(begun.id))) == 4)
+            strays = set(proc.bearing(enforce.mark(begun.id))) - groups.confined(group)
+            os.kill(proc.stat(begun.pid).ppid, signal.SIGKILL)
+            os.kill(begun.pid, signal.SIGKILL)
+            await ended(runtime, begun.id)
+            assert strays
+            assert not any(map(alive, strays))
+
+    run(main())
+
+
+@pytest.mark.skipif(
+    not HAVE_VERSION_1, reason="in version 2 a group with processes hands no controllers down"
+)
+@needs_two_cpus
+def test_container_with_a_cpuset_of_its_own_follows_a_move(tmp_path, groups):
+    """As systemd, docker or kubelet make them: those groups are narrowed first."""
+    script = (
+        "G=/sys/fs/cgroup/cpuset$(grep cpuset: /proc/self/cgroup | cut -d: -f3); mkdir -p $G/sub/deep; "
+        "for d in sub sub/deep; do cat $G/cpuset.cpus > $G/$d/cpuset.cpus; "
+        "cat $G/cpuset.mems > $G/$d/cpuset.mems; done; echo $$ > $G/sub/deep/cgroup.procs; sleep 1000 & wait"
+    )
+
+    async def main():
+        async with opened(tmp_path / "state", "required") as runtime:
+            begun = await runtime.start(shell(script, cpus=LOW | HIGH))
+            path = f"/corelane/{runtime.instance}/0a1b/main/sub/deep"
+            await eventually(lambda: path in Path(f"/proc/{begun.pid}/cgroup").read_text())
+            for cpus in (LOW, HIGH, LOW | HIGH, HIGH):
+                await runtime.update(begun.id, ResourceUpdate(cpus=cpus))
+                assert proc.allowed(begun.pid) == cpus
+            await runtime.stop(begun.id, 0)
 
     run(main())

@@ -99,6 +99,8 @@ class Proc:
         (directory / "stat").write_text(f"{pid} ({name}) {' '.join(fields)}\n")
         (directory / "environ").write_text(f"{MARK}={mark}\0" if mark else "")
         (directory / "cmdline").write_text("")
+        user = "\t".join([str(os.geteuid())] * 4)
+        (directory / "status").write_text(f"Name:\t{name}\nUid:\t{user}\n")
 
     def counted(self, monkeypatch):
         stat = proc.stat

@@ -4,6 +4,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -72,29 +74,66 @@ def test_other_directories_are_not_copies(original, opened, tmp_path, monkeypatc
 
 def test_an_instance_name_has_one_owner(original, opened, tmp_path, monkeypatch):
     monkeypatch.setattr(copies, "LOCK_SECONDS", 0.1)
-    copies.claim_name(original)
+    copies.check_name(original)
     shutil.copytree(original.root, tmp_path / "copy")
     copy = opened(tmp_path / "copy")
     with pytest.raises(StateInUse, match=f"the instance name {original.instance} is in use by another"):
-        copies.claim_name(copy)
+        copies.check_name(copy)
     original.close()
-    copies.claim_name(copy)
+    copies.check_name(copy)
 
 
-def test_the_holder_of_a_name_is_named_and_a_killed_one_lets_go(original, monkeypatch):
+HOLD = """
+import sys, time
+from pathlib import Path
+from corelane.runtime.records import RecordStore
+store = RecordStore(Path(sys.argv[1]))
+print(flush=True)
+time.sleep(60)
+"""
+
+
+def test_the_holder_of_a_name_is_named_and_a_killed_one_lets_go(original, tmp_path, monkeypatch):
     monkeypatch.setattr(copies, "LOCK_SECONDS", 0.1)
-    script = (
-        "import socket, time; one = socket.socket(socket.AF_UNIX); "
-        f"one.bind('\\0corelane-instance-{original.instance}'); one.listen(); print(flush=True); "
-        "time.sleep(60)"
-    )
-    holder = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    shutil.copytree(original.root, tmp_path / "copy")
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / "copy")], stdout=subprocess.PIPE)
     try:
         holder.stdout.readline()
-        with pytest.raises(StateInUse, match=rf"\(process {holder.pid}\)"):
-            copies.claim_name(original)
+        with pytest.raises(
+            StateInUse, match=rf"\(process {holder.pid}\) with {tmp_path / 'copy'}"
+        ) as refused:
+            copies.check_name(original)
+        assert f"if this is the copy: rm -r {original.root}" in str(refused.value)
+        running = original.supervise(ID)
+        with pytest.raises(StateInUse) as refused:
+            copies.check_name(original)
+        os.close(running)
+        assert "rm -r" not in str(refused.value), "records of running containers are not to be deleted"
     finally:
         holder.kill()
         holder.wait()
         holder.stdout.close()
-    copies.claim_name(original)
+    copies.check_name(original)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+def test_a_socket_or_a_directory_of_another_user_with_an_instances_name_is_no_owner(original):
+    """Both names are in /proc/PID/cgroup of every container, for everyone to read."""
+    theirs = Path(tempfile.mkdtemp(prefix="corelane-"))
+    os.chown(theirs, 65534, 65534)
+    script = (
+        "import fcntl, os, socket, sys, time; os.setgroups([]); os.setgid(65534); os.setuid(65534); "
+        f"one = socket.socket(socket.AF_UNIX); one.bind('\\0corelane-instance-{original.instance}'); "
+        f"open(sys.argv[1] + '/instance', 'w').write('{original.instance}'); "
+        "lock = open(sys.argv[1] + '/lock', 'w'); fcntl.flock(lock, fcntl.LOCK_EX); print(flush=True); "
+        "time.sleep(60)"
+    )
+    squatter = subprocess.Popen([sys.executable, "-c", script, str(theirs)], stdout=subprocess.PIPE)
+    try:
+        squatter.stdout.readline()
+        copies.check_name(original)
+    finally:
+        squatter.kill()
+        squatter.wait()
+        squatter.stdout.close()
+        shutil.rmtree(theirs)

@@ -67,7 +67,8 @@ def interpreter():
 def test_an_ordinary_user_gets_containers_pinned_by_affinity():
     python, environment = interpreter()
     with tempfile.TemporaryDirectory() as directory:
-        Path(directory).chmod(0o777)
+        if NOBODY:
+            os.chown(directory, NOBODY["user"], NOBODY["group"])
         out = subprocess.check_output(
             [python, "-B", "-c", SCRIPT, directory],
             env=environment,

@@ -6,6 +6,7 @@ never an error.
 
 import os
 import random
+import re
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -16,6 +17,8 @@ from corelane.cpuset import CPUSet
 from corelane.kernel import files
 
 PROC = Path("/proc")
+MIXED = -1
+"""Stands for the user of a process whose uids differ."""
 _DEAD = "ZXx"
 
 
@@ -115,6 +118,49 @@ def _task_lives(pid: int, tid: int, proc: Path) -> bool:
     return text is not None and _parse_stat(text).state not in _DEAD
 
 
+def owner(pid: int, proc: Path = PROC) -> int | None:
+    """Return the user of a process: real, effective, saved and file-system uid are the same one.
+
+    `MIXED` where they differ, as of a setuid program; None once it is gone.
+    """
+    text = _read(f"{proc}/{pid}/status")
+    uids = (_field(text, "Uid") or "").split() if text else []
+    if not uids:
+        return None
+    return int(uids[0]) if len(set(uids)) == 1 else MIXED
+
+
+def is_own(pid: int, proc: Path = PROC) -> bool:
+    """Whether a process is of our user alone: what it says (command line, environment) is our own word."""
+    return owner(pid, proc) == os.geteuid()
+
+
+def lock_held(pid: int, descriptor: int, proc: Path = PROC) -> os.stat_result | None:
+    """Return the file that a process holds locked (flock) by a descriptor; None if it holds none by that.
+
+    /proc/PID/fdinfo lists the locks of an open file. No other program can show such a line for our file:
+    it would have to open it. Source: proc_pid_fdinfo(5).
+    """
+    info = _read(f"{proc}/{pid}/fdinfo/{descriptor}")
+    if info is None or re.search(r"^lock:.* FLOCK .* WRITE ", info, re.MULTILINE) is None:
+        return None
+    try:
+        return os.stat(f"{proc}/{pid}/fd/{descriptor}")  # noqa: PTH116 - as above
+    except OSError:
+        return None
+
+
+def descriptors(pid: int, proc: Path = PROC) -> list[int]:
+    """Return the open file descriptors of a process, ascending; none if they may not be read."""
+    return _ids(f"{proc}/{pid}/fd")
+
+
+def holds(pid: int, file: os.stat_result, proc: Path = PROC) -> bool:
+    """Whether a process holds this very file locked."""
+    held = (lock_held(pid, descriptor, proc) for descriptor in descriptors(pid, proc))
+    return any(one is not None and os.path.samestat(one, file) for one in held)
+
+
 def tasks(pid: int, proc: Path = PROC) -> list[int]:
     """The ids of all threads of a process, ascending; the process's own pid is the first thread's."""
     return _ids(f"{proc}/{pid}/task")
@@ -209,9 +255,13 @@ def _children_by_parent(proc: Path) -> dict[int, list[int]]:
 
 
 def bearing(variable: str, proc: Path = PROC) -> list[int]:
-    """Every process that was started with this `NAME=value` in its environment, wherever its parent is."""
+    """Every process of our user that was started with this `NAME=value` in its environment.
+
+    Wherever its parent is; another user's can have any environment.
+    """
     wanted = f"\0{variable}\0"
-    return [pid for pid in pids(proc) if wanted in f"\0{_read(f'{proc}/{pid}/environ')}\0"]
+    bearers = (pid for pid in pids(proc) if wanted in f"\0{_read(f'{proc}/{pid}/environ')}\0")
+    return [pid for pid in bearers if is_own(pid, proc)]
 
 
 def _all(proc: Path) -> Iterator[ProcessStat]:

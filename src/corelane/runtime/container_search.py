@@ -1,19 +1,26 @@
 """Containers of local runtimes as the kernel shows them, without a record: shims, processes, cgroups, logs.
 
-A shim's command line names its container's directory, its open files the container's log, and the log's path
-namespace, pod, UID, container and attempt. A process of a container has the mark `CORELANE_CONTAINER_ID` in
-the environment that it was started with.
+A shim of our own user proves itself by the lock of its container's record, which it holds: no other user can
+open that. Its command line names the container's directory, its open files the container's log, and the log's
+path namespace, pod, UID, container and attempt. A process of a container has the mark `CORELANE_CONTAINER_ID`
+in the environment that it was started with.
+
+A process that another user controls can show any name, command line, environment and open files. It is listed
+as a claim, and nothing follows from it but a report.
 """
 
 import os
 import re
+import stat as modes
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from corelane.cpuset import CPUSet
+from corelane.kernel import cgroup
 from corelane.kernel import proc as kernel_proc
 from corelane.kernel.proc import PROC, Identity
 
@@ -29,10 +36,14 @@ _GROUP: Final = re.compile(r"/corelane/(?P<group>[^/\n]+/[^/\n]+/[^/\n]+)")
 
 @dataclass(frozen=True, slots=True)
 class Shim:
-    """A living shim, and the directory of its container's record, which may be deleted by now."""
+    """A living shim, and the directory of its container's record, which may be deleted by now.
+
+    One of another user than ours may be anything.
+    """
 
     process: Identity
     directory: Path
+    user: int = field(default_factory=os.geteuid)
 
     @property
     def id(self) -> str:
@@ -53,20 +64,42 @@ class LogName:
 
 
 def shims(proc: Path = PROC, *, among: Callable[[int], bool] = lambda _: True) -> list[Shim]:
-    """Return the living shims on this machine, of all data directories, of the processes `among` accepts."""
-    return [found for pid in kernel_proc.pids(proc) if among(pid) and (found := shim_of(pid, proc))]
+    """Return the living shims of our user, of all data directories, of the processes `among` accepts."""
+    found = (shim_of(pid, proc) for pid in kernel_proc.pids(proc) if among(pid))
+    return [shim for shim in found if shim and shim.user == os.geteuid()]
 
 
 def shim_of(pid: int, proc: Path = PROC) -> Shim | None:
-    """Return the shim that a process is, None if it is another program or has ended."""
+    """Return the shim that a process is, or claims to be if another user controls it; None for others."""
     stat = kernel_proc.stat(pid, proc)
     if stat is None or stat.name != SHIM_NAME or stat.state in "ZXx":
         return None
     arguments = command_line(pid, proc)
+    user = kernel_proc.owner(pid, proc)
     entry = next((i for i, text in enumerate(arguments) if _ENTRY in text), len(arguments))
-    if len(arguments) < entry + 3:
+    if user is None or len(arguments) < entry + 3:
         return None
-    return Shim(Identity(pid, stat.start_ticks), Path(arguments[entry + 2]))
+    process, named = Identity(pid, stat.start_ticks), Path(arguments[entry + 2])
+    if user != os.geteuid():
+        return Shim(process, named, user)
+    directory = _locked_record(pid, arguments[entry + 3 : entry + 4], named, proc)
+    return Shim(process, directory) if directory and kernel_proc.identity(pid, proc) == process else None
+
+
+def _locked_record(pid: int, descriptor: Collection[str], named: Path, proc: Path) -> Path | None:
+    """Return the directory of the record that a process of our user holds locked, where that is now.
+
+    `named` is the directory on its command line; it counts where the record is deleted, or cannot be seen.
+    """
+    number = next(filter(str.isdecimal, descriptor), "")
+    held = kernel_proc.lock_held(pid, int(number), proc) if number else None
+    if held is None or held.st_uid != os.geteuid() or modes.S_IMODE(held.st_mode) & 0o077:
+        return None
+    with suppress(OSError):
+        here = (proc / str(pid) / "fd" / number).readlink()
+        if os.path.samestat(held, here.stat(follow_symlinks=False)):
+            return here.parent
+    return named
 
 
 def main_process(shim: Shim, proc: Path = PROC) -> Identity | None:
@@ -90,11 +123,11 @@ def log_name(shim: Shim, proc: Path = PROC) -> LogName | None:
 
 
 def marked(proc: Path = PROC) -> dict[str, list[Identity]]:
-    """Return the processes that carry a mark, oldest first, by container id."""
+    """Return the processes of our user that carry a mark, oldest first, by container id."""
     found: dict[str, list[Identity]] = defaultdict(list)
     for pid in kernel_proc.pids(proc):
         mark = environment(pid, proc).get(MARK)
-        process = kernel_proc.identity(pid, proc) if mark else None
+        process = kernel_proc.identity(pid, proc) if mark and kernel_proc.is_own(pid, proc) else None
         if mark and process and kernel_proc.is_alive(process, proc):
             found[mark].append(process)
     for processes in found.values():
@@ -104,15 +137,21 @@ def marked(proc: Path = PROC) -> dict[str, list[Identity]]:
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """What shows that containers run: the living shims, and the marked processes by container id."""
+    """What shows that containers run: the living shims, and the marked processes by container id.
+
+    Both are of our user. `claims` are processes that look like shims of others, `confined` those that belong
+    to no container and may not use all CPUs.
+    """
 
     shims: list[Shim]
     marked: dict[str, list[Identity]]
+    claims: list[Shim] = field(default_factory=list)
+    confined: list[Identity] = field(default_factory=list)
 
 
 def traces(proc: Path = PROC) -> Traces:
     """Look at all processes."""
-    return Traces(shims(proc), marked(proc))
+    return KnownTraces(proc).look()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +163,8 @@ class _Seen:
     shim: Shim | None
     mark: str
     again: bool = False
+    stray: bool | None = None
+    """Whether it is a program beside all containers; None if that was not asked yet."""
 
     def is_one_of(self, own: Collection[str]) -> bool:
         """Whether it belongs to no container, or to one of `own`."""
@@ -153,30 +194,85 @@ class KnownTraces:
         self._looks += 1
         found = Traces([], defaultdict(list))
         for pid in kernel_proc.pids(self._proc):
-            seen = before.get(pid)
-            if seen and seen.again and pid % self._SHARE != self._looks % self._SHARE and seen.is_one_of(own):
-                self._seen[pid] = seen
-                self._note(found, Identity(pid, seen.start_ticks), seen, dead=False)
-                continue
-            stat = kernel_proc.stat(pid, self._proc)
-            if stat is None:
-                continue
-            if seen is not None and (seen.start_ticks, seen.name) == (stat.start_ticks, stat.name):
-                seen = seen if seen.again else replace(seen, again=True)
-            else:
-                mark = environment(pid, self._proc).get(MARK, "")
-                seen = _Seen(stat.start_ticks, stat.name, shim_of(pid, self._proc), mark)
-            self._seen[pid] = seen
-            self._note(found, Identity(pid, stat.start_ticks), seen, dead=stat.state in "ZXx")
+            self._look_at(pid, before.get(pid), own, found)
         for processes in found.marked.values():
             processes.sort(key=lambda process: (process.start_ticks, process.pid))
+        if self._proc is PROC:
+            found.confined.extend(self._confined())
         return found
+
+    def _look_at(self, pid: int, seen: _Seen | None, own: Collection[str], found: Traces) -> None:
+        share = pid % self._SHARE != self._looks % self._SHARE
+        if seen and seen.again and share and seen.is_one_of(own):
+            self._seen[pid] = seen
+            self._note(found, Identity(pid, seen.start_ticks), seen, dead=False)
+            return
+        stat = kernel_proc.stat(pid, self._proc)
+        if stat is None:
+            return
+        if seen is not None and (seen.start_ticks, seen.name) == (stat.start_ticks, stat.name):
+            seen = seen if seen.again else replace(seen, again=True)
+        else:
+            mark = environment(pid, self._proc).get(MARK, "")
+            mark = mark if mark and kernel_proc.is_own(pid, self._proc) else ""
+            seen = _Seen(stat.start_ticks, stat.name, shim_of(pid, self._proc), mark)
+        self._seen[pid] = seen
+        self._note(found, Identity(pid, stat.start_ticks), seen, dead=stat.state in "ZXx")
+
+    def _confined(self) -> Iterator[Identity]:
+        """Yield the programs beside all containers that may not use all CPUs, by their main threads."""
+        online = _online()
+        for pid, seen in self._seen.items():
+            if seen.stray is False:
+                continue
+            try:
+                everywhere = os.sched_getaffinity(pid) >= online
+            except OSError:
+                continue
+            if everywhere:
+                continue
+            if seen.stray is None:
+                seen = self._seen[pid] = replace(seen, stray=self._is_stray(pid, seen))
+            if seen.stray:
+                yield Identity(pid, seen.start_ticks)
+
+    def _is_stray(self, pid: int, seen: _Seen) -> bool:
+        """Whether a process is neither a thread of the kernel (a child of process 2) nor below a shim."""
+        if seen.mark or seen.shim:
+            return False
+        stat = kernel_proc.stat(pid, self._proc)
+        while stat is not None and stat.ppid:
+            stat = kernel_proc.stat(stat.ppid, self._proc)
+            if stat is None or stat.name == SHIM_NAME:
+                return False
+        return stat is not None and stat.name != "kthreadd"
 
     def _note(self, found: Traces, process: Identity, seen: _Seen, *, dead: bool) -> None:
         if seen.shim is not None and not dead:
-            found.shims.append(seen.shim)
+            (found.shims if seen.shim.user == os.geteuid() else found.claims).append(seen.shim)
         if seen.mark and (not dead or kernel_proc.is_alive(process, self._proc)):
             found.marked[seen.mark].append(process)
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Command line, environment and working directory of a process."""
+
+    command: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    working_dir: str = ""
+
+
+def described(process: Identity, proc: Path = PROC) -> Description:
+    """Return what a process of our user says of itself; nothing of one that another user controls.
+
+    It is asked before and after: a program may leave its user meanwhile, another process get its id.
+    """
+    pid = process.pid
+    own = kernel_proc.is_own(pid, proc)
+    found = Description(command_line(pid, proc), environment(pid, proc), working_directory(pid, proc))
+    still = kernel_proc.is_own(pid, proc) and kernel_proc.identity(pid, proc) == process
+    return found if own and still else Description()
 
 
 def environment(pid: int, proc: Path = PROC) -> dict[str, str]:
@@ -197,11 +293,18 @@ def working_directory(pid: int, proc: Path = PROC) -> str:
     return ""
 
 
-def group_of(pid: int, proc: Path = PROC) -> str:
-    """Return the container's cgroup `corelane/INSTANCE/UID/NAME` that a process is in; "" if in none."""
-    with suppress(OSError):
-        if match := _GROUP.search((proc / str(pid) / "cgroup").read_text(errors="replace")):
-            return f"corelane/{match['group']}"
+def group_of(pid: int, groups: cgroup.Groups | None, proc: Path = PROC) -> str:
+    """Return the container's cgroup `corelane/INSTANCE/UID/NAME` that a process is in; "" if in none.
+
+    Its path in /proc is a hint: a group of the same name may lie in a hierarchy, or a part of one, that was
+    delegated to another user. Where processes are is listed by the group itself.
+    """
+    if groups is None:
+        return ""
+    with suppress(OSError, ValueError):
+        text = (proc / str(pid) / "cgroup").read_text(errors="replace")
+        named = {f"{cgroup.OWN}/{match['group']}" for match in _GROUP.finditer(text)}
+        return next((group for group in sorted(named) if pid in groups.pids(group)), "")
     return ""
 
 
@@ -210,6 +313,14 @@ def started_at(process: Identity, proc: Path = PROC) -> float:
     lines = (proc / "stat").read_text().splitlines()
     booted = next(float(line.split()[1]) for line in lines if line.startswith("btime "))
     return booted + process.start_ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _online() -> frozenset[int]:
+    """Return the CPUs of the machine, those of this process where they are not to be seen."""
+    try:
+        return frozenset(CPUSet.parse(Path("/sys/devices/system/cpu/online").read_text().strip()))
+    except (OSError, ValueError):
+        return frozenset(os.sched_getaffinity(0))
 
 
 def _strings(path: Path) -> list[str]:

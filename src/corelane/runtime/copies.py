@@ -4,21 +4,15 @@ A copy has the records of the original's containers, and its instance name, whic
 names. Two owners would adopt, move and end the same processes.
 """
 
-import errno
 import os
 import shlex
-import socket
-import struct
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
+from corelane.kernel import ownership, proc
 from corelane.runtime import container_search
 from corelane.runtime.records import LOCK_SECONDS, RecordStore, StateInUse
-
-_CREDENTIALS: Final = struct.Struct("3i")
-"""pid, uid and gid of the listening process (unix(7), SO_PEERCRED)."""
 
 
 def check(store: RecordStore) -> None:
@@ -62,42 +56,50 @@ def _quoted(path: Path) -> str:
     return shlex.quote(str(path))
 
 
-def claim_name(store: RecordStore) -> None:
-    """Take the instance's name, which one process of this machine uses at a time. Raises StateInUse, OSError.
+def check_name(store: RecordStore) -> None:
+    """Raise StateInUse if a process of our user has another state directory with our instance's name open.
 
-    It is a socket in the abstract namespace, which the kernel closes when the process ends, however it ends.
+    Such a process holds the lock of that directory, which no other user can open.
     """
-    address = f"\0corelane-instance-{store.instance}"
-    name = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     deadline = time.monotonic() + LOCK_SECONDS  # a child of a killed process may hold it until it execs
-    while not _bound(name, address):
+    while (other := _other_owner(store)) is not None:
         if time.monotonic() > deadline:
-            name.close()
+            pid, directory = other
             raise StateInUse(
-                f"{store.root}: the instance name {store.instance} is in use by another corelane"
-                f"{_holder(address)} with another data directory: one is a copy of the other; stop that one, "
-                f"or start this one under a new name: rm -r {_quoted(store.root)}"
+                f"{store.root}: the instance name {store.instance} is in use by another corelane (process "
+                f"{pid}) with {directory}: one directory is a copy of the other; stop that process, and "
+                f"use one of them{_remedy(store)}"
             )
         time.sleep(0.02)
-    name.listen()
-    store.hold(name)
 
 
-def _bound(name: socket.socket, address: str) -> bool:
-    try:
-        name.bind(address)
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-        return False
-    return True
+def _remedy(store: RecordStore) -> str:
+    """Return how to start a directory anew that is the copy; "" if containers of it run."""
+    if any(map(store.is_supervised, store.ids())):
+        return ""
+    return f"; if this is the copy: rm -r {_quoted(store.root)}"
 
 
-def _holder(address: str) -> str:
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.setblocking(False)
-        asking.connect(address)
-        data = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid = _CREDENTIALS.unpack(data)[0]
-        return f" (process {pid})" if pid != os.getpid() else ""
+def _other_owner(store: RecordStore) -> tuple[int, Path] | None:
+    """Return a process of our user that has another directory with this name open, and that directory."""
+    for pid in filter(proc.is_own, proc.pids()):
+        for descriptor in proc.descriptors(pid):
+            directory = _state_directory(pid, descriptor)
+            if directory and not store.is_at(directory) and _name(directory) == store.instance:
+                return pid, directory
+    return None
+
+
+def _state_directory(pid: int, descriptor: int) -> Path | None:
+    """Return the state directory whose lock a process holds by a descriptor."""
+    with suppress(OSError):
+        path = (proc.PROC / str(pid) / "fd" / str(descriptor)).readlink()
+        if path.name == "lock" and (held := proc.lock_held(pid, descriptor)):
+            return path.parent if os.path.samestat(held, path.stat()) else None
+    return None
+
+
+def _name(directory: Path) -> str:
+    with suppress(OSError, UnicodeDecodeError):
+        return ownership.read(directory / "instance").decode().strip()
     return ""

@@ -97,6 +97,36 @@ def mark(container_id: str) -> str:
     return f"CORELANE_CONTAINER_ID={container_id}"
 
 
+def _descent(outcome: ShimOutcome) -> list[int]:
+    """Return the processes below the shim, which inherits all orphans; without it, below the main process."""
+    if proc.is_alive(outcome.shim):
+        return proc.descendants(outcome.shim.pid)
+    if outcome.boot_id == proc.boot_id() and proc.is_alive(outcome.main):
+        return [outcome.main.pid, *proc.descendants(outcome.main.pid)]
+    return []
+
+
+def _tree(stored: ContainerRecord, outcome: ShimOutcome) -> list[int]:
+    """Return the processes of a container by descent; without its shim, also those that are marked."""
+    found = _descent(outcome)
+    return found if proc.is_alive(outcome.shim) else sorted({*found, *proc.bearing(mark(stored.id))})
+
+
+def _end_marked(stored: ContainerRecord, outcome: ShimOutcome | None) -> list[int]:
+    """Kill what bears a container's mark, wherever it is; return what is left.
+
+    The shim leaves no process behind, unless it was killed or recorded some.
+    """
+    if outcome is None or not (outcome.left or outcome.state == "running"):
+        return []
+    deadline = time.monotonic() + _END_SECONDS
+    while left := proc.kill_all(lambda: proc.bearing(mark(stored.id))):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_POLL_SECONDS)
+    return left
+
+
 class ByCgroup:
     """A cgroup a container, `corelane/<instance>/<pod uid>/<container>`."""
 
@@ -154,6 +184,7 @@ class ByCgroup:
         if not now.cpus == settings.cpus == settings.effective:
             self.groups.set_cpus(group, now.cpus)
         self.groups.gather(group)
+        self.repair(new, outcome)
         if now.cpu_shares_milli != was.cpu_shares_milli:
             self.groups.set_request(group, now.cpu_shares_milli, "container")
         bandwidth = now.quota_us, now.period_us, now.burst_us
@@ -161,11 +192,24 @@ class ByCgroup:
             self.groups.set_quota(group, *bandwidth)
 
     def repair(self, stored: ContainerRecord, outcome: ShimOutcome) -> affinity.Repinned:
-        """No process leaves a cpuset."""
-        return affinity.Repinned(0, ())
+        """Bring back the processes that left the cgroup, as one of root can. Raises CgroupError."""
+        strays = self._strays(stored, outcome)
+        for pid in strays:
+            try:
+                self.groups.add(stored.group or "", pid)
+            except cgroup.CgroupError as error:
+                if error.errno != errno.ESRCH:
+                    raise
+        return affinity.Repinned(len(strays), ())
+
+    def _strays(self, stored: ContainerRecord, outcome: ShimOutcome) -> list[int]:
+        """Return the container's processes that are not in its cgroup, by their descent."""
+        descent = _descent(outcome)  # before the group: what is forked meanwhile is in neither list
+        inside = self.groups.confined(stored.group or "")
+        return [pid for pid in descent if pid not in inside]
 
     def processes(self, stored: ContainerRecord, outcome: ShimOutcome) -> list[int]:
-        return self.groups.pids(stored.group or "")
+        return sorted({*self.groups.pids(stored.group or ""), *_tree(stored, outcome)})
 
     def observe(self, stored: ContainerRecord, outcome: ShimOutcome) -> ObservedResources | None:
         group = stored.group or ""
@@ -175,19 +219,21 @@ class ByCgroup:
             if error.errno in (errno.ENOENT, errno.ENODEV):
                 return None
             raise
+        strays = proc.tasks_allowed(self._strays(stored, outcome))
         return ObservedResources(
-            cpus=settings.effective,
+            cpus=settings.effective | CPUSet(cpu for task in strays for cpu in task.cpus),
             mems=settings.mems,
             quota_us=settings.quota_us,
             period_us=settings.period_us,
             burst_us=settings.burst_us,
             cgroup=group,
-            populated=self.groups.populated(group),
+            populated=bool(strays) or self.groups.populated(group),
             cpus_requested=settings.cpus,
         )
 
     def end(self, stored: ContainerRecord, outcome: ShimOutcome | None) -> list[int]:
-        return self.groups.empty(stored.group or "", _END_SECONDS)
+        left = self.groups.empty(stored.group or "", _END_SECONDS)
+        return sorted({*left, *_end_marked(stored, outcome)})
 
     def oom_kills(self, stored: ContainerRecord) -> int:
         return oom_kills(map(str, self.groups.directories(stored.group or "")))
@@ -263,10 +309,7 @@ class ByAffinity:
         return affinity.repin(lambda: self.processes(stored, outcome), stored.spec.cpus, previous)
 
     def processes(self, stored: ContainerRecord, outcome: ShimOutcome) -> list[int]:
-        """Those below the shim, which inherits all orphans; without it, those that are marked."""
-        if proc.is_alive(outcome.shim):
-            return proc.descendants(outcome.shim.pid)
-        return proc.bearing(mark(stored.id))
+        return _tree(stored, outcome)
 
     def observe(self, stored: ContainerRecord, outcome: ShimOutcome) -> ObservedResources | None:
         """The union over all tasks: the kernel keeps no other record of affinities."""
@@ -275,15 +318,7 @@ class ByAffinity:
         return ObservedResources(cpus=cpus, populated=bool(tasks), cpus_requested=stored.spec.cpus)
 
     def end(self, stored: ContainerRecord, outcome: ShimOutcome | None) -> list[int]:
-        """The shim leaves no process behind, unless it was killed or recorded some."""
-        if outcome is None or not (outcome.left or outcome.state == "running"):
-            return []
-        deadline = time.monotonic() + _END_SECONDS
-        while left := proc.kill_all(lambda: proc.bearing(mark(stored.id))):
-            if time.monotonic() > deadline:
-                break
-            time.sleep(_POLL_SECONDS)
-        return left
+        return _end_marked(stored, outcome)
 
     def oom_kills(self, stored: ContainerRecord) -> int:
         return 0

@@ -2,13 +2,15 @@
 
 An instance is one state directory of a local runtime. Its containers are found by their shims, which name the
 directory, by the cgroups `corelane/INSTANCE/UID/NAME`, and by the mark of processes whose shim was killed.
+Those of other users can only claim to be containers: they are listed, and never ended.
 """
 
+import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -19,13 +21,17 @@ from corelane.runtime.container_search import Shim, Traces
 
 _POLL_SECONDS: Final = 0.05
 _KILL_SECONDS: Final = 10.0
+UNSEEN: Final = Identity(0, 0)
+"""The main process of a container whose processes are in another PID namespace."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceContainer:
     """A running container; what the kernel does not tell is empty, as `instance` is without cgroups.
 
-    `state` is the instance's directory, which may be deleted; None once the shim was killed.
+    `state` is the instance's directory, which may be deleted; None once the shim was killed. `user` has its
+    processes: what another one's are called is not believed. `main` is `UNSEEN` where they are in a PID
+    namespace that we do not see.
     """
 
     id: str
@@ -38,10 +44,18 @@ class InstanceContainer:
     name: str = ""
     group: str = ""
     shim: Identity | None = None
+    user: int = field(default_factory=os.geteuid)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is of our user, and its processes are to be seen: only then may it be ended."""
+        return self.user == os.geteuid() and self.main != UNSEEN
 
     @property
     def title(self) -> str:
         """`namespace/pod/container`, as far as known."""
+        if self.user != os.geteuid():
+            return f"process {self.main.pid}"
         pod = f"{self.namespace}/{self.pod}" if self.pod else f"pod {self.uid or 'unknown'}"
         return f"{pod}/{self.name or self.id[:12]}"
 
@@ -60,7 +74,16 @@ class InstanceContainer:
     @property
     def owner(self) -> str:
         """The instance, for people: its data directory, else its name in the cgroups."""
+        if self.user != os.geteuid():
+            return user_title(self.user)
         return str(self.data_dir or self.state or self.instance or "unknown")
+
+
+def user_title(user: int) -> str:
+    """Return how the user of a process is called in messages."""
+    if user == proc.MIXED:
+        return "a setuid program"
+    return f"user {user}" if user else "root"
 
 
 def groups_here() -> cgroup.Groups | None:
@@ -98,24 +121,28 @@ def running(
     for shim in traces.shims:
         ours = shim.directory.parent.parent == own.state or shim.id in own.ids  # the directory may have moved
         if not ours and (main := container_search.main_process(shim)):
-            found[shim.id] = _of_shim(shim, main)
+            found[shim.id] = _of_shim(shim, main, groups)
+    for shim in traces.claims:
+        if main := container_search.main_process(shim):
+            claim = f"process-{main.pid}"
+            found[claim] = InstanceContainer(claim, main, shim=shim.process, user=shim.user)
     for container_id, processes in traces.marked.items():
         if container_id not in found and container_id not in own.ids:
             found[container_id] = _of_group(
-                container_id, processes[0], container_search.group_of(processes[0].pid)
+                container_id, processes[0], container_search.group_of(processes[0].pid, groups)
             )
     taken = {container.group for container in found.values()} | {group for group in own.groups if group}
     for group in _container_groups(groups, own.instance) if groups else ():
-        if group not in taken and groups and (first := _oldest(groups.pids(group))):
-            found[group] = _of_group(group.replace("/", "-"), first, group)
+        if group not in taken and groups and (pids := groups.pids(group)):
+            found[group] = _of_group(group.replace("/", "-"), _oldest(pids), group)
     states = {one.instance: one.state for one in found.values() if one.instance and one.state}
     placed = (replace(one, state=one.state or states.get(one.instance)) for one in found.values())
     others = (one for one in placed if not own.instance or one.instance != own.instance)
     return sorted(others, key=lambda one: (one.owner, one.title))
 
 
-def _of_shim(shim: Shim, main: Identity) -> InstanceContainer:
-    group, log = container_search.group_of(main.pid), container_search.log_name(shim)
+def _of_shim(shim: Shim, main: Identity, groups: cgroup.Groups | None) -> InstanceContainer:
+    group, log = container_search.group_of(main.pid, groups), container_search.log_name(shim)
     return InstanceContainer(
         id=shim.id,
         main=main,
@@ -141,15 +168,22 @@ def _container_groups(groups: cgroup.Groups, excluded: str) -> list[str]:
     return [
         f"{cgroup.OWN}/{instance}/{uid}/{name}"
         for instance in groups.children(cgroup.OWN)
-        if instance != excluded
+        if instance != excluded and all(map(_is_ours, groups.directories(f"{cgroup.OWN}/{instance}")))
         for uid in groups.children(f"{cgroup.OWN}/{instance}")
         for name in groups.children(f"{cgroup.OWN}/{instance}/{uid}")
     ]
 
 
-def _oldest(pids: Iterable[int]) -> Identity | None:
+def _is_ours(directory: Path) -> bool:
+    """Whether a group is root's or ours, or missing in this hierarchy: others cannot put processes there."""
+    with suppress(OSError):
+        return directory.stat().st_uid in (0, os.geteuid())
+    return True
+
+
+def _oldest(pids: Iterable[int]) -> Identity:
     processes = [process for pid in pids if (process := proc.identity(pid))]
-    return min(processes, key=lambda one: (one.start_ticks, one.pid), default=None)
+    return min(processes, key=lambda one: (one.start_ticks, one.pid), default=UNSEEN)
 
 
 def processes(
@@ -175,7 +209,11 @@ def processes(
 def end(
     containers: Sequence[InstanceContainer], groups: cgroup.Groups | None, grace_seconds: float
 ) -> list[InstanceContainer]:
-    """End containers, by SIGTERM to the main processes and after the grace SIGKILL; return what is left."""
+    """End containers of our user, by SIGTERM to the main processes and after the grace SIGKILL.
+
+    Return what is left.
+    """
+    assert all(one.is_own for one in containers)
     for container in containers:
         with suppress(PermissionError):
             proc.send(container.main, signal.SIGTERM)
@@ -214,7 +252,7 @@ def left_shims(
     """
     deadline = time.monotonic() + seconds
     shims = [shim for shim in container_search.shims() if container_search.main_process(shim) is None]
-    left = [one for one in (_of_shim(shim, shim.process) for shim in shims) if is_chosen(one)]
+    left = [one for one in (_of_shim(shim, shim.process, None) for shim in shims) if is_chosen(one)]
     while any(_lives(one) and not _is_stopped(one) for one in left) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
     return [one for one in left if _lives(one)]

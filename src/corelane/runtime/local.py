@@ -22,7 +22,7 @@ from corelane.kernel import proc
 from corelane.kernel.cgroup import CgroupError
 from corelane.kernel.files import Directory, Tree
 from corelane.kernel.proc import TaskAffinity
-from corelane.runtime import copies, enforce, logs, observation, rebuilding
+from corelane.runtime import copies, enforce, instances, logs, observation, rebuilding
 from corelane.runtime import records as outcomes
 from corelane.runtime.base import (
     CPUS_OFFLINE,
@@ -107,8 +107,9 @@ class LocalRuntime:
         held = await asyncio.to_thread(RecordStore, state)
         try:
             await asyncio.to_thread(copies.check, held)
-            problems = held.replaced + await asyncio.to_thread(rebuilding.name_instance, held)
-            await asyncio.to_thread(copies.claim_name, held)
+            groups = None if cgroups == "off" else await asyncio.to_thread(instances.groups_here)
+            problems = held.replaced + await asyncio.to_thread(rebuilding.name_instance, held, groups)
+            await asyncio.to_thread(copies.check_name, held)
             enforcement, notice = await asyncio.to_thread(enforce.choose, cgroups, held.instance, root)
             groups = enforcement.groups if isinstance(enforcement, enforce.ByCgroup) else None
             problems += await asyncio.to_thread(rebuilding.rebuild, held, groups)
@@ -397,11 +398,10 @@ class LocalRuntime:
                     _log.warning("container %s: %s", container.stored.id, error)
 
     def _due_for_repair(self, everyone: Sequence[LocalContainer]) -> Iterator[LocalContainer]:
-        """Yield the next containers that affinity alone holds, `_REPAIRS` at most, in turn."""
-        held = [one for one in everyone if one.stored.group is None]
-        for _ in range(min(_REPAIRS, len(held))):
+        """Yield the next containers of which tasks may have left their CPUs, `_REPAIRS` at most, in turn."""
+        for _ in range(min(_REPAIRS, len(everyone))):
             self._repaired += 1
-            yield held[self._repaired % len(held)]
+            yield everyone[self._repaired % len(everyone)]
 
     async def _look_after(self, container: LocalContainer, *, repair: bool) -> None:
         if not container.started.is_set() or not (repair or container.watch is None):
@@ -410,9 +410,10 @@ class LocalRuntime:
             if container.watch is None:
                 self._known.refresh(container)
             stored, found = container.stored, container.outcome
-            if repair and found and not container.ended.is_set() and stored.group is None:
-                done = await asyncio.to_thread(self._enforcements.affinity.repair, stored, found)
+            if repair and found and not container.ended.is_set():
+                done = await asyncio.to_thread(self._enforcements.of(stored).repair, stored, found)
                 if done.changed:
-                    _log.info(
-                        "container %s: %d tasks had left CPUs %s", stored.id, done.changed, stored.spec.cpus
+                    what = (
+                        f"CPUs {stored.spec.cpus}" if stored.group is None else f"its cgroup {stored.group}"
                     )
+                    _log.warning("container %s: %d tasks had left %s", stored.id, done.changed, what)

@@ -1,23 +1,36 @@
 """Containers of other instances on this machine, looked for again and again, and the CPUs they may use."""
 
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final, Literal
 
 from corelane.cpuset import CPUSet
 from corelane.kernel import cgroup, proc
-from corelane.runtime import instances
+from corelane.runtime import container_search, instances
 from corelane.runtime.container_search import KnownTraces, Traces
 from corelane.runtime.instances import InstanceContainer, Own
+
+_INITIAL_PID_NAMESPACE: Final = "pid:[4026531836]"
+"""What the kernel calls the first PID namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h)."""
+
+Kind = Literal["container", "claim", "process", "unseen"]
 
 
 @dataclass(frozen=True, slots=True)
 class OtherContainer:
-    """A running container of another instance: `owner` names that, `title` the container."""
+    """A running container of another instance: `owner` names that, `title` the container.
+
+    Only a "container" takes its CPUs away from this instance. The other kinds are reported where they meet
+    exclusive CPUs: a "claim" is a process that another user calls a container, a "process" one beside all
+    containers that may not use all CPUs, and "unseen" stands for all that cannot be seen from here.
+    """
 
     owner: str
     title: str
     cpus: CPUSet
+    kind: Kind = "container"
 
 
 class OtherContainers:
@@ -32,8 +45,19 @@ class OtherContainers:
         mine = Own(self._state, self._instance, own, own_groups)
         traces = self._known.look(own)
         others = instances.running(self._groups, mine, traces)
-        seen = (OtherContainer(one.owner, one.title, self._cpus(one, traces)) for one in others)
+        seen = [OtherContainer(one.owner, one.title, self._cpus(one, traces), _kind(one)) for one in others]
+        listed = {one.main.pid for one in others}
+        seen += (one for pid, one in self._beside(traces) if pid not in listed)
+        seen += _unseen()
         return tuple(sorted((one for one in seen if one.cpus), key=lambda one: (one.owner, one.title)))
+
+    def _beside(self, traces: Traces) -> Iterator[tuple[int, OtherContainer]]:
+        """Yield the processes beside all containers that may not use all CPUs."""
+        for process in traces.confined:
+            user, cpus = proc.owner(process.pid), proc.allowed(process.pid)
+            if cpus and user is not None and not container_search.group_of(process.pid, self._groups):
+                owner = instances.user_title(user)
+                yield process.pid, OtherContainer(owner, f"process {process.pid}", cpus, "process")
 
     def _cpus(self, one: InstanceContainer, traces: Traces) -> CPUSet:
         """Return the CPUs of a container: its cgroup's effective set, and those that its tasks may use."""
@@ -44,3 +68,25 @@ class OtherContainers:
                 pass
         tasks = proc.tasks_allowed(instances.processes(one, self._groups, traces.marked))
         return CPUSet(cpu for task in tasks for cpu in task.cpus)
+
+
+def _kind(one: InstanceContainer) -> Kind:
+    """Another user's word takes no CPUs from root; between ordinary users, each avoids the other's."""
+    unproved = one.user == proc.MIXED or (os.geteuid() == 0 and one.user != 0)
+    return "claim" if unproved else "container"
+
+
+def _unseen() -> list[OtherContainer]:
+    """Return what stands for processes that are hidden from us, on any CPU; nothing if we see all."""
+    everywhere = CPUSet(os.sched_getaffinity(0))
+    try:
+        namespace = str((proc.PROC / "self/ns/pid").readlink())
+    except OSError:
+        namespace = ""
+    if namespace not in ("", _INITIAL_PID_NAMESPACE):
+        where = "processes outside this PID namespace"
+    elif proc.stat(1) is None:
+        where = "processes of other users (/proc is mounted with hidepid)"
+    else:
+        return []
+    return [OtherContainer(where, "what cannot be seen", everywhere, "unseen")]

@@ -37,11 +37,12 @@ class LiveContainer:
     log: LogName | None = None
 
 
-def live_containers(store: RecordStore) -> dict[str, LiveContainer]:
+def live_containers(store: RecordStore, groups: cgroup.Groups | None) -> dict[str, LiveContainer]:
     """Return the running containers of a state directory by id: those of its shims, and in its cgroups.
 
     A process whose shim was killed is known by its mark; it is of this directory if it has a record there or
-    is in a cgroup of this instance.
+    is in a cgroup of this instance. Shims and marks are believed of our own user alone: see
+    `container_search`.
     """
     found: dict[str, LiveContainer] = {}
     for shim in container_search.shims():
@@ -50,7 +51,7 @@ def live_containers(store: RecordStore) -> dict[str, LiveContainer]:
             found[shim.id] = LiveContainer(shim.id, main, shim, container_search.log_name(shim))
     recorded = set(store.ids())
     for container_id, processes in container_search.marked().items():
-        group = container_search.group_of(processes[0].pid)
+        group = container_search.group_of(processes[0].pid, groups)
         ours = container_id in recorded or (group and group.split("/")[1] == store.instance)
         if container_id not in found and ours and _is_id(container_id):
             found[container_id] = LiveContainer(container_id, processes[0])
@@ -63,7 +64,7 @@ def _is_id(text: str) -> bool:
 
 def rebuild(store: RecordStore, groups: cgroup.Groups | None) -> list[str]:
     """Rebuild the records that are missing or damaged, and return a sentence for each. Raises OSError."""
-    live = live_containers(store)
+    live = live_containers(store, groups)
     if groups is not None:
         live |= _without_mark(store, groups, live)
     ids = set(store.ids())
@@ -104,7 +105,7 @@ def _without_mark(
     """Return containers of this instance's cgroups that have neither record nor mark, with a new id."""
     records = (store.load(container_id) for container_id in store.ids())
     taken = {record.group for record in records if record}
-    taken |= {container_search.group_of(one.main.pid) for one in live.values()}
+    taken |= {container_search.group_of(one.main.pid, groups) for one in live.values()}
     found = {}
     root = cgroup.join(store.instance)
     for uid in groups.children(root):
@@ -138,10 +139,12 @@ def _rebuild_one(
         record = _record(store, groups, live)
         store.save(record)
         request = "that of its cgroup" if record.spec.cpu_shares_milli else "unknown"
-        lost = (
-            "; command, environment and CPUs are those that the process has now, the CPU request is "
-            f"{request}, the pod's manifest is lost"
+        what = (
+            "environment and CPUs are those that the process has now"
+            if container_search.described(live.main).command
+            else "and environment are unknown, as the process is not of this user alone"
         )
+        lost = f"; command, {what}, the CPU request is {request}, the pod's manifest is lost"
     if store.outcome(container_id) is None:
         store.save_outcome(container_id, _running(live))
     what = f"{_files(faults)} unreadable" if faults else "record missing"
@@ -184,17 +187,15 @@ def _running(live: LiveContainer) -> ShimOutcome:
 
 
 def _record(store: RecordStore, groups: cgroup.Groups | None, live: LiveContainer) -> ContainerRecord:
-    pid = live.main.pid
-    group = container_search.group_of(pid)
+    group = container_search.group_of(live.main.pid, groups)
+    seen = container_search.described(live.main)
     settings = _settings(groups, group)
     cpus = settings.cpus if settings and settings.cpus else _affinity(live)
     spec = ContainerSpec(
-        **_names(live, group),
-        command=container_search.command_line(pid) or ("unknown",),
-        env=tuple(
-            (name, value) for name, value in container_search.environment(pid).items() if name not in _OURS
-        ),
-        working_dir=container_search.working_directory(pid),
+        **_names(live, group, seen.environment.get("HOSTNAME", "")),
+        command=seen.command or ("unknown",),
+        env=tuple((name, value) for name, value in seen.environment.items() if name not in _OURS),
+        working_dir=seen.working_dir,
         cpus=cpus,
         cpu_shares_milli=_milli(settings),
         quota_us=settings.quota_us if settings else None,
@@ -212,7 +213,7 @@ def _record(store: RecordStore, groups: cgroup.Groups | None, live: LiveContaine
     )
 
 
-def _names(live: LiveContainer, group: str) -> Mapping[str, Any]:
+def _names(live: LiveContainer, group: str, host: str) -> Mapping[str, Any]:
     """Return namespace, pod, UID, container and attempt: by the log, else by cgroup and host name."""
     if log := live.log:
         return {
@@ -223,7 +224,6 @@ def _names(live: LiveContainer, group: str) -> Mapping[str, Any]:
             "attempt": log.attempt,
         }
     uid, name = group.split("/")[2:4] if group else (live.id, "container")
-    host = container_search.environment(live.main.pid).get("HOSTNAME", "")
     pod = host if re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,240}[a-z0-9])?", host) else f"unknown-{live.id[:8]}"
     return {"pod_uid": uid, "namespace": "default", "pod": pod, "name": name, "attempt": 0}
 
@@ -260,12 +260,12 @@ def _milli(settings: cgroup.GroupSettings | None) -> int:
     return -(-settings.shares * 1000 // 1024)
 
 
-def name_instance(store: RecordStore) -> list[str]:
+def name_instance(store: RecordStore, hierarchies: cgroup.Groups | None = None) -> list[str]:
     """Give a directory whose instance's name is lost the name by which its cgroups are known, else a new one.
 
     Return a sentence about a name that was lost. Raises OSError.
     """
-    names = _instance_names(store)
+    names = _instance_names(store, hierarchies)
     if store.instance and (store.instance in names or not names):
         return []
     lost = bool(store.instance) or os.path.lexists(store.root / "instance") or bool(names)
@@ -276,12 +276,12 @@ def name_instance(store: RecordStore) -> list[str]:
     return [f"{store.root / 'instance'}: missing or wrong, written again: {store.instance} ({source})"]
 
 
-def _instance_names(store: RecordStore) -> Counter[str]:
+def _instance_names(store: RecordStore, hierarchies: cgroup.Groups | None) -> Counter[str]:
     """Return the instances in whose cgroups this directory's containers are, with their number."""
     records = (store.load(container_id) for container_id in store.ids())
     groups = [record.group for record in records if record and record.group]
     for shim in container_search.shims():
         main = container_search.main_process(shim) if shim.directory.parent == store.containers else None
         if main is not None:
-            groups.append(container_search.group_of(main.pid))
+            groups.append(container_search.group_of(main.pid, hierarchies))
     return Counter(group.split("/")[1] for group in groups if group.count("/") >= 2)

@@ -17,7 +17,7 @@ import fcntl
 import os
 import re
 import secrets
-import socket
+import stat
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
@@ -29,7 +29,7 @@ from typing import Any, Literal
 import msgspec
 
 from corelane.cpuset import CPUSet
-from corelane.kernel import cfs, proc
+from corelane.kernel import cfs, ownership, proc
 from corelane.kernel.files import write_atomic
 from corelane.runtime.base import ContainerSpec, ContainerState, RuntimeFailure, RuntimeStatus
 
@@ -64,7 +64,10 @@ def _upgraded(fields: Any) -> Any:
 
 
 class RecordStore:
-    """The state directory, ours alone until closed. Raises StateInUse, OSError."""
+    """The state directory, ours alone until closed. Raises StateInUse, OSError.
+
+    What is read here becomes commands of this user: no other may be able to write it (UntrustedPath).
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
@@ -72,16 +75,17 @@ class RecordStore:
         self.logs = self.root / "logs"
         self.replaced: list[str] = []
         """Files in place of a directory, or the reverse, that were renamed at the start, a sentence each."""
+        ownership.make(self.root)
         for directory in (self.containers, self.logs):
             self._replace(directory, unless=Path.is_dir)
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._replace(self.root / "lock", unless=Path.is_file)
+            ownership.check(directory)
+        self._replace(self.root / "lock", unless=lambda path: path.is_file() and not path.is_symlink())
         self._lock = self._take()
         if self._lock is None:
             raise StateInUse(
                 f"{self.root}: another corelane uses this directory; stop it, or give another one"
             )
-        self._name: socket.socket | None = None
         self._remove_temporary()
         self.instance = self._read_instance()
         """Name of this directory's owner; "" until `set_instance` if it is missing or unreadable."""
@@ -108,7 +112,7 @@ class RecordStore:
 
     def _read_instance(self) -> str:
         try:
-            name = (self.root / "instance").read_text().strip()
+            name = ownership.read(self.root / "instance").decode().strip()
         except (OSError, UnicodeDecodeError):
             return ""
         return name if is_instance_name(name) else ""
@@ -121,20 +125,20 @@ class RecordStore:
         self.instance = name or secrets.token_hex(4)
         write_atomic(path, self.instance.encode(), durable=False)
 
-    def hold(self, name: socket.socket) -> None:
-        """Keep what holds the instance's name until closed."""
-        self._name = name
+    def is_at(self, directory: Path) -> bool:
+        """Whether a directory is this one, under whatever name."""
+        try:
+            return directory.samefile(self.root)
+        except OSError:
+            return False
 
     def close(self) -> None:
-        if self._name is not None:
-            self._name.close()
-            self._name = None
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def ids(self) -> list[str]:
-        return sorted(path.name for path in self.containers.iterdir() if path.is_dir())
+        return sorted(path.name for path in self.containers.iterdir() if _is_directory(path))
 
     def directory(self, container_id: str) -> Path:
         return self.containers / container_id
@@ -162,7 +166,7 @@ class RecordStore:
     def load(self, container_id: str) -> ContainerRecord | None:
         """What was ordered; None if it was never written, is no use, or is that of another container."""
         try:
-            data = (self.directory(container_id) / "spec.json").read_bytes()
+            data = ownership.read(self.directory(container_id) / "spec.json")
             found = msgspec.convert(_upgraded(msgspec.json.decode(data)), ContainerRecord, dec_hook=_decode)
         except (OSError, ValueError, RecursionError):  # a ValidationError, or CPUs that are not a list
             return None
@@ -171,7 +175,7 @@ class RecordStore:
     def outcome(self, container_id: str) -> ShimOutcome | None:
         """What the shim has written so far; None while it has not."""
         try:
-            data = (self.directory(container_id) / "status.json").read_bytes()
+            data = ownership.read(self.directory(container_id) / "status.json")
             return msgspec.json.decode(data, type=ShimOutcome)
         except (OSError, ValueError, RecursionError):
             return None
@@ -187,7 +191,7 @@ class RecordStore:
     def set_aside(self, container_id: str, names: Iterable[str]) -> None:
         """Rename damaged record files, and make the container's directory where it is missing."""
         directory = self.directory(container_id)
-        if os.path.lexists(directory) and not directory.is_dir():
+        if os.path.lexists(directory) and not _is_directory(directory):
             _set_aside(directory)
         self.make_directory(container_id)
         for name in names:
@@ -233,7 +237,8 @@ class RecordStore:
     def complaint(self, container_id: str) -> str:
         """The last line that a shim in trouble wrote."""
         with suppress(OSError):
-            lines = (self.directory(container_id) / "shim.err").read_text(errors="replace").splitlines()
+            text = ownership.read(self.directory(container_id) / "shim.err")
+            lines = text.decode(errors="replace").splitlines()
             crash = [line for line in lines if line.startswith("Fatal Python error")]
             return (crash or lines or [""])[-1]
         return ""
@@ -241,13 +246,22 @@ class RecordStore:
 
 def _lock(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
     """A file descriptor that holds the lock of a file, or None if another process does."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(fd)
         return None
     return fd
+
+
+def _is_directory(path: Path) -> bool:
+    """Whether a path is a directory of ours, not a symbolic link to one."""
+    try:
+        found = path.stat(follow_symlinks=False)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and ownership.is_own(found.st_uid)
 
 
 def is_instance_name(text: str) -> bool:

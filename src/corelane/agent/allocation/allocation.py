@@ -280,7 +280,7 @@ class Allocation:
     def occupied(self) -> OccupiedCPUs:
         """Return the CPUs that runs may be using."""
         occupied = cpu_moves.occupied_cpus(all_runs(self.pods.values()), self.ledger)
-        for one in self._rules.others:
+        for one in self._rules.holders:
             alone = one.cpus.isdisjoint(self.ledger.reserved) and not one.cpus >= self.ledger.shared_pool
             occupied.add(one.cpus, Sharing.ALONE if alone else Sharing.POOL, OTHERS)
         return occupied
@@ -409,8 +409,9 @@ class Allocation:
         """Compare the kernel's allowed CPUs with the applied ones, and record what changed."""
         pod, before = self.pods[run.uid], run.confirmed
         result = confirmation.confirm(run)
-        overlaps = cpu_moves.overlaps(run, self._runs.values(), self.ledger) or self._meets_others(run)
-        run.overlapped = run.confirmed and overlaps
+        beside = self._not_exclusive(run)
+        overlaps = cpu_moves.overlaps(run, self._runs.values(), self.ledger) or bool(beside)
+        run.overlapped, run.beside = run.confirmed and overlaps, beside if run.confirmed else ""
         run.confirmed &= not run.overlapped
         if not (run.confirmed and before):
             self.outbox.touch(run.uid)
@@ -421,11 +422,12 @@ class Allocation:
             target = self.target(run.uid, run.container)
             self.recorder.confirmed(pod, run, target.sharing if target else None)
 
-    def _meets_others(self, run: RunCPUs) -> bool:
-        """Whether a container of another instance may use the exclusive CPUs of a run."""
+    def _not_exclusive(self, run: RunCPUs) -> str:
+        """Return what else may use the exclusive CPUs of a run, of what this instance does not confine."""
         target = self.target(run.uid, run.container)
-        exclusive = target is not None and target.sharing.exclusive
-        return exclusive and target is not None and not target.cpus.isdisjoint(self._rules.others_cpus)
+        if target is None or not target.sharing.exclusive:
+            return ""
+        return self._rules.not_exclusive(target.cpus, self.ledger)
 
     def _others_seen(self, event: events.OthersSeen) -> None:
         self.ledger = self._rules.follow_others(self.ledger, event)

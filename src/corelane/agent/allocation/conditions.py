@@ -31,6 +31,8 @@ def unconfirmed(runs: Iterable[RunCPUs]) -> tuple[str, str]:
     """
     live = list(runs)
     unsettled = [run for run in live if not run.confirmed and _is_unsettled(run)]
+    if unsettled and all(run.beside for run in unsettled):
+        return "NotExclusive", "; ".join(f"{run.container}: {run.beside}" for run in unsettled)
     if unsettled:
         names = " ".join(run.container for run in unsettled)
         faults = "".join(f"; {run.container}: {fault}" for run in unsettled if (fault := _fault(run)))
@@ -43,4 +45,6 @@ def _is_unsettled(run: RunCPUs) -> bool:
 
 
 def _fault(run: RunCPUs) -> str:
-    return run.fault or ("another container is still on its exclusive CPUs" if run.overlapped else "")
+    if run.fault or not run.overlapped:
+        return run.fault
+    return run.beside or "another container is still on its exclusive CPUs"

@@ -3,7 +3,7 @@
 Each change is fitted into the ledger; what the ledger could not keep becomes an event.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -40,20 +40,33 @@ class NodeRules:
 
     def follow_others(self, ledger: NodeState, seen: events.OthersSeen) -> NodeState:
         """Hold the CPUs of other instances' containers; what changed becomes an event of the Node."""
-        before, self.others = self.others, seen.containers
-        if {(one.owner, one.cpus) for one in before} != {(one.owner, one.cpus) for one in self.others}:
-            self._outbox.put(_others_event(self.others))
-        return hold_others(ledger, [one.cpus for one in self.others])
+        before, self.others = _instances(self.others), seen.containers
+        after = _instances(self.others)
+        if {(one.owner, one.cpus) for one in before} != {(one.owner, one.cpus) for one in after}:
+            self._outbox.put(_others_event(after))
+        return hold_others(ledger, [one.cpus for one in self.holders])
 
     @property
-    def others_cpus(self) -> CPUSet:
-        """CPUs that containers of other instances may use."""
-        return CPUSet(cpu for one in self.others for cpu in one.cpus)
+    def holders(self) -> list[OtherContainer]:
+        """Containers of other instances that keep their CPUs from this one."""
+        return [one for one in self.others if one.kind == "container"]
+
+    def not_exclusive(self, cpus: CPUSet, ledger: NodeState) -> str:
+        """Return why CPUs may be used by what corelane does not confine; "" if it sees nothing there.
+
+        A process beside all containers counts if it keeps off the reserved CPUs: then these are its CPUs. One
+        that may use reserved CPUs, too, is the machine's.
+        """
+        for one in self.others:
+            is_pinned = one.kind != "process" or one.cpus.isdisjoint(ledger.reserved)
+            if is_pinned and not one.cpus.isdisjoint(cpus):
+                return _presence(one, one.cpus & cpus)
+        return ""
 
     def others_unchanged(self, ledger: NodeState, seen: events.OthersSeen) -> bool:
         """Whether nothing follows from what was seen of other instances."""
         same = seen.containers == self.others
-        return same and hold_others(ledger, [one.cpus for one in self.others]) is ledger
+        return same and hold_others(ledger, [one.cpus for one in self.holders]) is ledger
 
     def may_write(self, pod: PodCPUs) -> bool:
         """Whether the mode lets corelane write the cpusets of a pod's containers.
@@ -112,7 +125,20 @@ class NodeRules:
         return replace(self._config, policy=policy)
 
 
-def _others_event(others: tuple[OtherContainer, ...]) -> PublishEvent:
+def _instances(others: Iterable[OtherContainer]) -> list[OtherContainer]:
+    """Return the containers of other instances, as far as they are some."""
+    return [one for one in others if one.kind in ("container", "claim")]
+
+
+def _presence(one: OtherContainer, cpus: CPUSet) -> str:
+    where = named(cpus.mask)
+    if one.kind == "unseen":
+        return f"{one.owner} cannot be seen, and may use {where}; --other-instances ignore leaves them out"
+    what = {"container": "container ", "claim": "alleged container "}.get(one.kind, "")
+    return f"{what}{one.title} of {one.owner} may use {where}"
+
+
+def _others_event(others: Sequence[OtherContainer]) -> PublishEvent:
     if not others:
         text = "no container of another corelane instance runs on this machine any more"
         return PublishEvent("", "OtherInstancesGone", text)
@@ -120,12 +146,25 @@ def _others_event(others: tuple[OtherContainer, ...]) -> PublishEvent:
 
 
 def others_text(others: Iterable[OtherContainer]) -> str:
-    """Return which containers of other instances run, on which CPUs, and what follows."""
+    """Return which containers of other instances run, on which CPUs, and what follows; "" without any."""
+    found = _instances(others)
+    claims = [one for one in found if one.kind == "claim"]
+    sentences = []
+    if held := [one for one in found if one.kind == "container"]:
+        sentences.append(
+            f"containers of other corelane instances run on this machine: {_listed(held)}. Their CPUs are "
+            "not allocated exclusively here, and exclusive CPUs that they may use are not confirmed; to end "
+            "them: corelane down --data-dir DIRECTORY, or --instance NAME where no directory is shown"
+        )
+    if claims:
+        sentences.append(
+            f"processes of other users look like containers of corelane: {_listed(claims)}. They take no "
+            "CPUs from this instance; exclusive CPUs that they may use are not confirmed"
+        )
+    return ". ".join(sentences)
+
+
+def _listed(others: Sequence[OtherContainer]) -> str:
     titles = [f"{one.title} of {one.owner} on {named(one.cpus.mask)}" for one in others]
     more = f" and {len(titles) - _MOST_TITLES} more" if len(titles) > _MOST_TITLES else ""
-    listed = "; ".join(titles[:_MOST_TITLES]) + more
-    return (
-        f"containers of other corelane instances run on this machine: {listed}. Their CPUs are not allocated "
-        "exclusively here, and exclusive CPUs that they may use are not confirmed; to end them: "
-        "corelane down --data-dir DIRECTORY, or --instance NAME where no directory is shown"
-    )
+    return "; ".join(titles[:_MOST_TITLES]) + more

@@ -40,6 +40,8 @@ class RunCPUs:
     pooled: bool = False
     overlapped: bool = False
     """Another container may still be on its exclusive CPUs, which the kernel shows for it."""
+    beside: str = ""
+    """What beside this instance's containers may use its exclusive CPUs, "" for nothing known."""
     record_differs: bool = False
     """The runtime would bring back other CPUs: they are ordered once more, although they are there."""
     recorded_at: float = 0.0

@@ -133,8 +133,8 @@ class Cluster:
         runtime = await LocalRuntime.open(state, cgroups=self.options.cgroups)
         self._runtimes[self.node_name] = runtime
         self.notes += runtime.problems
-        if self.options.other_instances == "block" and (others := await runtime.others()):
-            self.notes.append(others_text(others))
+        if self.options.other_instances == "block" and (text := others_text(await runtime.others())):
+            self.notes.append(text)
         return runtime
 
     def _records(self, runtime: LocalRuntime, machine: Machine) -> NodeRecords:

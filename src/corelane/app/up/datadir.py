@@ -23,11 +23,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TextIO, TypeAlias
 
 import yaml
 
-from corelane.kernel import files
+from corelane.kernel import files, ownership, proc
+from corelane.kernel.proc import Identity
 
 _LOCK_SECONDS = 1.0
 _CHECK_SECONDS = 1.0
@@ -60,19 +61,42 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def holder(root: Path) -> int | None:
-    """Return the process that uses a data directory; None if none does. Raises DataDirError."""
+def holder(root: Path) -> Identity | None:
+    """Return the process that uses a data directory; None if none does. Raises DataDirError.
+
+    It is one of our user that holds the lock, which the kernel shows. What the lock's text names is a hint:
+    in another PID namespace, or after that process ended, it is another process.
+    """
     try:
-        with (root / "lock").open("r+") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return int(lock.read().strip() or 0) or None
+        ownership.check(root)
+        handle = os.open(root / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise DataDirError(f"{root / 'lock'}: {error}") from error
+    except OSError as error:
+        raise DataDirError(str(error) if error.filename is None else f"{root / 'lock'}: {error}") from error
+    with os.fdopen(handle, "rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            process, where = _holder(lock.fileno())
+            if process is None:
+                raise DataDirError(f"{root}: its lock is held by {where}; end that first") from None
+            return process
     return None
+
+
+def _holder(lock: int) -> tuple[Identity | None, str]:
+    """Return the process of our user that holds a lock, and a description of the one that does."""
+    text, file = os.pread(lock, 64, 0).decode(errors="replace").strip(), os.fstat(lock)
+    hint = int(text) if text.isdecimal() else 0
+    for pid in dict.fromkeys([hint, *proc.pids()]):
+        process, user = proc.identity(pid), proc.owner(pid)
+        if process and pid != os.getpid() and proc.holds(pid, file):
+            if user == os.geteuid():
+                return process, f"process {pid}"
+            return None, f"process {pid} of another user ({user}), which opened the lock while it could"
+    named = f"; it recorded the id {hint} there" if hint else ""
+    return None, f"a process that cannot be seen from this PID namespace{named}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +152,23 @@ def _is_entry(inner: str) -> Callable[[Any], bool]:
     return lambda entry: isinstance(entry, dict) and isinstance(entry.get(inner) or {}, dict)
 
 
+def _open_lock(path: Path) -> TextIO:
+    """Open a lock that only our user can open: who can may hold it. Raises DataDirError, OSError."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        handle = os.open(path, flags, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EISDIR, errno.ELOOP, errno.ENXIO):
+            raise
+        raise DataDirError(f"{path}: not a regular file; remove it") from error
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        os.close(handle)
+        raise DataDirError(f"{path}: not a regular file of this user; remove it")
+    os.fchmod(handle, 0o600)
+    return os.fdopen(handle, "a+")
+
+
 class DataDir:
     """A data directory, locked while this object is open."""
 
@@ -139,12 +180,10 @@ class DataDir:
             self.is_new = not os.path.lexists(self.root) or (
                 self.root.is_dir() and not any(self.root.iterdir())
             )
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = (self.root / "lock").open("a+")
-        except IsADirectoryError as error:
-            raise DataDirError(
-                f"{self.root / 'lock'}: a directory in place of the lock; remove it"
-            ) from error
+            ownership.make(self.root)
+            self._lock = _open_lock(self.root / "lock")
+        except ownership.UntrustedPath as error:
+            raise DataDirError(str(error)) from error
         except OSError as error:
             raise DataDirError(
                 f"{error.filename or root}: {error.strerror}; give another directory with --data-dir"
@@ -155,11 +194,10 @@ class DataDir:
 
     def _take_lock(self) -> None:
         if not self._try_lock():
-            self._lock.seek(0)
-            holder = self._lock.read().strip() or "unknown"
+            _, where = _holder(self._lock.fileno())
             self._lock.close()
             raise DataDirError(
-                f"{self.root}: in use by another corelane (process {holder}); "
+                f"{self.root}: in use by another corelane ({where}); "
                 "stop it, or give another directory with --data-dir"
             )
         try:

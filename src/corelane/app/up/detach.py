@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from corelane.app.up import log_file
+from corelane.kernel import ownership
 
 LOG_NAME: Final = "corelane.log"
 _READY_FD: Final = "CORELANE_READY_FD"
@@ -27,10 +28,11 @@ def main(arguments: Sequence[str], data_dir: Path, say: Callable[[str], None]) -
     """Start `corelane` with these arguments in a session of its own; return 0 once it serves.
 
     That process has the same options, from arguments and environment, and is `in_background`: there,
-    --detach has no effect. If it ends before, print what it printed, and return its exit status.
+    --detach has no effect, and no module of the current directory, which may be another user's, is loaded
+    (-P). If it ends before, print what it printed, and return its exit status.
     Raises OSError.
     """
-    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ownership.make(data_dir)
     path = (data_dir / LOG_NAME).resolve()
     crash = last_crash(path)
     log_file.make_room(path)
@@ -39,7 +41,7 @@ def main(arguments: Sequence[str], data_dir: Path, say: Callable[[str], None]) -
         offset = log.tell()
         try:
             process = subprocess.Popen(
-                [sys.executable, "-m", "corelane", *arguments],
+                [sys.executable, "-P", "-m", "corelane", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

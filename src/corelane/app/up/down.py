@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import time
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 from corelane.app.up import datadir
 from corelane.app.up.purge import Purged, purge
-from corelane.kernel import proc
+from corelane.kernel import ownership, proc
 from corelane.runtime import instances
 from corelane.runtime.instances import InstanceContainer
 from corelane.runtime.records import is_instance_name
@@ -78,8 +79,12 @@ class DownReport:
         if self.options.purge and self.left:
             found.append("nothing was purged: the records of processes that are left are still theirs")
         for owner in sorted({one.owner for one in self.others}):
-            count = sum(one.owner == owner for one in self.others)
-            found.append(f"not touched: {containers(count)} of {owner}; to end: {how(self.others, owner)}")
+            theirs = [one for one in self.others if one.owner == owner]
+            claimed = "" if theirs[0].user in (0, os.geteuid()) else " (by their own account)"
+            found.append(
+                f"not touched: {containers(len(theirs))} of {owner}{claimed}; to end: "
+                f"{how(self.others, owner)}"
+            )
         return found
 
 
@@ -104,6 +109,10 @@ def containers(count: int) -> str:
 def how(running: Sequence[InstanceContainer], owner: str) -> str:
     """Return the command that ends the containers of an owner."""
     one = next(one for one in running if one.owner == owner)
+    if one.user != os.geteuid():
+        return "corelane down --all, as that user"
+    if one.main == instances.UNSEEN:
+        return f"corelane down --instance {one.instance}, in the PID namespace of its processes"
     if one.data_dir:
         return f"corelane down --data-dir {shlex.quote(str(one.data_dir))}"
     return f"corelane down --instance {one.instance}" if one.instance else "corelane down --all"
@@ -146,22 +155,26 @@ def _plain(one: InstanceContainer) -> dict[str, Any]:
 def down(options: DownOptions, confirm: Callable[[Sequence[InstanceContainer]], bool]) -> DownReport:
     """End the named instance; with `everything` others too, if `confirm` agrees to their containers.
 
-    A running `corelane up` is stopped first. Raises DownError if it does not stop, or for an `instance` that
-    cannot be a name.
+    Only instances of our user, whose processes can be seen from here: what another user's process or file
+    says is not acted upon. A running `corelane up` is stopped first. Raises DownError if it does not stop,
+    for a directory of another user, or for an `instance` that cannot be a name.
     """
     if options.instance is not None and not is_instance_name(options.instance):
         raise DownError(
             f"--instance {options.instance!r}: not the name of an instance, which is that of a cgroup below "
             "corelane/, such as 5d14a811"
         )
+    if not options.instance:
+        _check_own(options.data_dir)
     report = DownReport(options)
     groups = instances.groups_here()
     names = {options.instance} if options.instance else instance_names(options.data_dir)
     ids = set() if options.instance else recorded_ids(options.data_dir)
     chosen, others = select(instances.running(groups), options, names, ids)
     agreed_names: set[str] = set()
-    if options.everything and others and confirm(others):
-        chosen, agreed_names = [*chosen, *others], {one.instance for one in others if one.instance}
+    agreeable = [one for one in others if one.is_own]
+    if options.everything and agreeable and confirm(agreeable):
+        chosen, agreed_names = [*chosen, *agreeable], {one.instance for one in agreeable if one.instance}
     directories = {one.data_dir for one in chosen if one.data_dir}
     directories |= set() if options.instance else {options.data_dir}
     for directory in sorted(directories):
@@ -173,7 +186,7 @@ def down(options: DownOptions, confirm: Callable[[Sequence[InstanceContainer]], 
     chosen = [
         one
         for one in found
-        if one.id in agreed or one.instance in agreed_names or one.data_dir in directories
+        if one.is_own and (one.id in agreed or one.instance in agreed_names or one.data_dir in directories)
     ]
     report.others = [one for one in found if one not in chosen]
     report.left = instances.end(chosen, groups, options.grace_seconds)
@@ -203,6 +216,8 @@ def select(
     here = options.data_dir.resolve()
 
     def is_chosen(one: InstanceContainer) -> bool:
+        if not one.is_own:
+            return False
         if options.instance:
             return one.instance in names
         if one.data_dir is not None and (one.data_dir.exists() or one.data_dir == options.data_dir):
@@ -210,6 +225,19 @@ def select(
         return one.instance in names or one.id in ids
 
     return [one for one in running if is_chosen(one)], [one for one in running if not is_chosen(one)]
+
+
+def _check_own(data_dir: Path) -> None:
+    """Raise DownError if a data directory belongs to another user, or that can be changed by one."""
+    try:
+        user = data_dir.stat().st_uid
+        if user != os.geteuid():
+            raise DownError(f"{data_dir}: belongs to user {user}; call corelane down as that user")
+        ownership.check(data_dir)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise DownError(str(error)) from error
 
 
 def instance_names(data_dir: Path) -> set[str]:
@@ -233,10 +261,13 @@ def stop_up(data_dir: Path) -> int | None:
 
     Raises DownError if it goes on.
     """
-    holder = datadir.holder(data_dir)
-    process = proc.identity(holder) if holder else None
+    try:
+        process = datadir.holder(data_dir)
+    except datadir.DataDirError as error:
+        raise DownError(str(error)) from error
     if process is None:
         return None
+    holder = process.pid
     try:
         proc.send(process, signal.SIGTERM)
     except PermissionError as error:

@@ -120,7 +120,7 @@ def _make(authority: Path, chain: Path, now: datetime.datetime) -> None:
         certificates.make(authority, chain, now)
         return
     arguments = (str(authority), str(chain), now.isoformat())
-    command = [sys.executable, "-m", "corelane.app.up.certificates", *arguments]
+    command = [sys.executable, "-P", "-m", "corelane.app.up.certificates", *arguments]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,0 +1,153 @@
+"""Files and directories that no other user can change: checked before anything in them is believed.
+
+A path is as safe as every directory and symbolic link on the way to it: whoever may write to one of them can
+put another file in the place of ours. Sources: path_resolution(7), user_namespaces(7), acl(5).
+"""
+
+import errno
+import grp
+import os
+import pwd
+import shlex
+import stat
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from corelane.kernel.files import read_all
+
+_MOST_LINKS: Final = 40
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+class UntrustedPath(PermissionError):  # noqa: N818 - a state of the path
+    """Another user can change what a path leads to; the message names the directory and the remedy."""
+
+    def __init__(self, path: Path, step: str, why: str) -> None:
+        name = shlex.quote(step)
+        super().__init__(
+            errno.EPERM,
+            f"{path}: {'it' if step == str(path) else step} {why}, so another user can replace what corelane "
+            f"reads there; use another directory, or make it yours: chown {os.geteuid()} {name}; "
+            f"chmod go-w {name}",
+        )
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+def check(path: Path) -> None:
+    """Raise UntrustedPath if another user than root and ours can change what `path` leads to.
+
+    What is missing is fine: it is made in a directory that was checked. Symbolic links are followed as far as
+    they are root's or ours. Raises OSError.
+    """
+    todo = list(reversed(path.absolute().parts[1:]))
+    here, step, links = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), "/", 0
+    try:
+        _check_one(path, step, os.fstat(here), last=not todo)
+        while todo:
+            name = todo.pop()
+            try:
+                found = os.stat(name, dir_fd=here, follow_symlinks=False)
+            except FileNotFoundError:
+                return
+            step = f"{step.rstrip('/')}/{name}"
+            _check_one(path, step, found, last=not todo)
+            if stat.S_ISLNK(found.st_mode):
+                links += 1
+                if links > _MOST_LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+                target = os.readlink(name, dir_fd=here)
+                todo += reversed([part for part in target.split("/") if part not in ("", ".")])
+                if target.startswith("/"):
+                    here, step = _replaced(here, os.open("/", os.O_PATH | os.O_CLOEXEC)), "/"
+                else:
+                    step = step.rpartition("/")[0]
+            elif stat.S_ISDIR(found.st_mode):
+                flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                here = _replaced(here, os.open(name, flags, dir_fd=here))
+            elif todo:
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), step)
+    finally:
+        os.close(here)
+
+
+def make(path: Path) -> None:
+    """Make a directory, and those above it, that only root and this user can change. Raises OSError.
+
+    It is checked once more when it is there: where anyone may make entries, another may have been quicker.
+    """
+    check(path)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check(path)
+
+
+def _replaced(old: int, new: int) -> int:
+    os.close(old)
+    return new
+
+
+def _check_one(path: Path, step: str, found: os.stat_result, *, last: bool) -> None:
+    if not is_own(found.st_uid):
+        raise UntrustedPath(path, step, f"belongs to user {found.st_uid}")
+    is_link = stat.S_ISLNK(found.st_mode)
+    in_sticky = bool(found.st_mode & stat.S_ISVTX) and not last  # others cannot replace an entry that is ours
+    if not is_link and not in_sticky and _others_write(found):
+        raise UntrustedPath(path, step, f"may be written by other users (mode {found.st_mode & 0o7777:04o})")
+
+
+def is_own(uid: int) -> bool:
+    """Whether a file of this user can be changed by this process's user and root alone."""
+    return uid in (0, os.geteuid()) or (uid == _overflow_uid() and _is_in_user_namespace())
+
+
+def _others_write(found: os.stat_result) -> bool:
+    if found.st_mode & stat.S_IWOTH:
+        return True
+    return bool(found.st_mode & stat.S_IWGRP) and not _is_private_group(found.st_gid, found.st_uid)
+
+
+@lru_cache(maxsize=64)
+def _is_private_group(gid: int, uid: int) -> bool:
+    """Whether a group is that of one user alone, of the same name, as many distributions make them."""
+    try:
+        user, group = pwd.getpwuid(uid), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return user.pw_gid == gid and user.pw_name == group.gr_name and set(group.gr_mem) <= {user.pw_name}
+
+
+@lru_cache(maxsize=1)
+def _overflow_uid() -> int:
+    """Return the user as which those are shown that a user namespace does not have, as the host's root."""
+    try:
+        return int(Path("/proc/sys/kernel/overflowuid").read_text())
+    except (OSError, ValueError):
+        return 65534
+
+
+@lru_cache(maxsize=1)
+def _is_in_user_namespace() -> bool:
+    try:
+        return Path("/proc/self/uid_map").read_text().split() != ["0", "0", "4294967295"]
+    except OSError:
+        return False
+
+
+def read(path: Path) -> bytes:
+    """Read a regular file of root or of this user, in a directory that was checked. Raises OSError.
+
+    Nothing else is waited for (a FIFO) or followed (a symbolic link).
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    handle = os.open(path, flags)
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        if not is_own(found.st_uid):
+            raise UntrustedPath(path, str(path), f"belongs to user {found.st_uid}")
+        return read_all(handle)
+    finally:
+        os.close(handle)
