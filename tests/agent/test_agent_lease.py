@@ -133,15 +133,14 @@ def locks(directory: Path, note: str = ""):
 def test_agents_that_have_the_directory_writable_and_read_only_exclude_each_other(tmp_path):
     tmp_path.chmod(0o700)
     first, second = locks(tmp_path, "state directory /a"), locks(tmp_path)
-    (tmp_path / "corelane-agent.lock").unlink(missing_ok=True)
     assert first.try_acquire() == ""
-    assert second.try_acquire() == f"{tmp_path} is locked by another process"
+    assert second.try_acquire().endswith(f"is locked by process {os.getpid()} (state directory /a)")
+    read_only = locks(tmp_path)
+    read_only._locks = read_only._locks[1:]  # what is left where no file can be made
+    assert read_only.try_acquire() == f"{tmp_path} is locked by another process"
     first.release()
-    (tmp_path / "corelane-agent.lock").unlink()
-    with_no_file = node_locks([tmp_path / "containerd.sock"], "")
-    with_no_file._locks = with_no_file._locks[:1]  # what a read-only mount leaves
-    assert with_no_file.try_acquire() == ""
-    assert "is locked by" in first.try_acquire()
+    assert read_only.try_acquire() == ""
+    assert first.try_acquire() == f"{tmp_path} is locked by another process"
 
 
 def test_where_others_could_lock_the_directory_the_file_alone_is_locked(tmp_path):

@@ -46,9 +46,9 @@ def node_locks(sockets: Iterable[Path], note: str) -> "ActingLocks":
         mode = _mode_of(directory, socket)
         if mode is None or mode & stat.S_IWOTH:
             continue
+        locks.append(ActingLock(directory / _NODE_LOCK, note))  # first: it tells who holds it
         if not mode & (stat.S_IRGRP | stat.S_IROTH):
             locks.append(ActingLock(directory))
-        locks.append(ActingLock(directory / _NODE_LOCK, note))
     return ActingLocks(locks)
 
 
