@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.limits.lint import located, yaml_documents
+from corelane.limits.lint import linter, located, yaml_documents
 from corelane.limits.lint.yaml_documents import YAMLDocument, YAMLFault
 from support.manifests import report
 
@@ -68,9 +68,12 @@ def test_aliases_and_merge_keys_are_followed():
     assert located.text(root, "more", "y") == "3"
 
 
-def test_a_million_laughs_cost_nothing():
-    lines = ["a0: &a0 [x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 40)]
-    assert isinstance(one("\n".join(lines)), located.LocatedMapping)
+def test_a_million_laughs_are_a_fault():
+    lines = [
+        "a: &a [x, x]",
+        *(f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]" for n in range(20)),
+    ]
+    assert "aliases expand" in fault("\n".join(lines)).message
 
 
 @pytest.mark.parametrize("null", ["", "~", "null", "Null", "NULL"])
@@ -238,3 +241,27 @@ def test_what_follows_a_definition_is_read():
         kinds = [located.text(each.root, "kind") for each in documents if isinstance(each, YAMLDocument)]
         assert kinds == ["CustomResourceDefinition", "Pod"]
     assert "not YAML" in fault(f"{DEFINITION}...\nkind: Pod\n").message
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 20)),
+        "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 900)}]}}\n" for n in range(1, 4)),
+    ],
+)
+def test_aliases_that_expand_beyond_any_manifest_are_a_fault_where_they_do(levels):
+    (fault,) = yaml_documents.read("a0: &a0 {b: x, c: x}\n" + levels)
+    assert "aliases expand to more than 100,000 values" in fault.message
+    assert fault.line > 2
+
+
+def test_comments_that_ignore_are_about_the_next_line_that_is_none():
+    own, last = "kind: Pod # corelane: ignore c x", "# corelane: ignore d x"
+    content = f"# corelane: ignore a x\n\n# corelane: ignore b x\n{own}\n{last}\n"
+    assert [(one.rules, one.line) for one in linter.read_ignores(content, "abcd")] == [
+        (("a",), 4),
+        (("b",), 4),
+        (("c",), 4),
+        (("d",), 5),
+    ]

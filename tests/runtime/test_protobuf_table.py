@@ -1,44 +1,53 @@
-"""Message classes built from a table of field numbers."""
+"""Protobuf answers of runtimes and kubelets: bytes that are not UTF-8 spoil no other part of an answer."""
 
 import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
 
-from corelane.runtime.protobuf_table import MessageTable
-from support.protobuf import encode, strings
+from corelane.runtime import podresources_messages
+from corelane.runtime.cri import messages as cri
+from corelane.runtime.nri import messages as nri
 
-TABLE = MessageTable(
-    "corelane.test.v1",
-    {
-        "Inner": {"value": (1, "int64")},
-        "Outer": {
-            "name": (1, "string"),
-            "ids": (3, "[int64]"),
-            "inner": (4, "Inner"),
-            "all": (5, "[Inner]"),
-            "labels": (6, "strings"),
-            "raw": (7, "bytes"),
-        },
-    },
-)
+TABLES = [
+    (cri, "ListContainersResponse"),
+    (cri, "ContainerStatusResponse"),
+    (cri, "ListPodSandboxResponse"),
+    (cri, "TaskEvent"),
+    (podresources_messages, "ListPodResourcesResponse"),
+    (nri, "SynchronizeRequest"),
+]
 
 
-def test_bytes_of_a_message_decode_by_the_tables_field_numbers():
-    body = encode(
-        {1: "a", 2: "not in the table", 4: {1: 7}, 5: [{1: 1}, {1: 2}], 6: strings({"k": "v"}), 7: "x"}
-    )
-    outer = TABLE.message("Outer").FromString(body)
-    assert outer.name == "a"
-    assert outer.inner.value == 7
-    assert [inner.value for inner in outer.all] == [1, 2]
-    assert dict(outer.labels) == {"k": "v"}
-    assert outer.raw == b"x"
+def containers() -> bytes:
+    answer = cri.message("ListContainersResponse")()
+    for name in ("good", "BAD"):
+        one = answer.containers.add(id=name)
+        one.metadata.name = name
+        one.labels["key"] = name
+        one.annotations[name] = "value"
+    return answer.SerializeToString()
 
 
-def test_lists_of_integers_decode_packed_and_unpacked():
-    outer = TABLE.message("Outer")
-    assert list(outer.FromString(encode({3: [4, 5]})).ids) == [4, 5]
-    assert list(outer.FromString(outer(ids=[4, 5]).SerializeToString()).ids) == [4, 5]
+def test_a_string_that_is_not_utf8_is_repaired_and_the_rest_is_as_sent() -> None:
+    data = containers().replace(b"BAD", b"\xff\xfe\xc3")
+    with pytest.raises(DecodeError):
+        cri.message("ListContainersResponse").FromString(data)
+    good, bad = cri.parse("ListContainersResponse", data).containers
+    assert (good.id, good.metadata.name, dict(good.labels)) == ("good", "good", {"key": "good"})
+    assert (bad.id, bad.metadata.name) == ("\ufffd" * 3, "\ufffd" * 3)
+    assert (dict(bad.labels), dict(bad.annotations)) == ({"key": "\ufffd" * 3}, {"\ufffd" * 3: "value"})
 
 
-def test_a_message_that_the_table_lacks_is_an_error():
-    with pytest.raises(KeyError):
-        TABLE.message("Missing")
+def test_a_sound_answer_is_parsed_as_protobuf_does() -> None:
+    data = containers()
+    assert cri.parse("ListContainersResponse", data) == cri.message("ListContainersResponse").FromString(data)
+
+
+@pytest.mark.parametrize(("module", "name"), TABLES, ids=lambda value: getattr(value, "__name__", value))
+@given(data=st.binary(max_size=60) | st.just(b"\x0b" * 5000) | st.just(b"\x0a\xff\xff\xff\xff\x0f"))
+def test_any_bytes_are_a_message_or_a_value_error(module, name, data: bytes) -> None:
+    try:
+        module.parse(name, data).SerializeToString()
+    except ValueError as error:
+        assert name in str(error)

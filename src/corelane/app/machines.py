@@ -46,10 +46,12 @@ def _objects(file: Path, content: bytes) -> list[dict[str, Any]]:
 
     import yaml
 
+    from corelane.kube.yaml_keys import load_bounded
+
     try:
         # JSON is YAML too, except for tabs; but parsing it as YAML takes a hundred times as long.
         is_json = content.lstrip()[:1] == b"{"
-        trees = [json.loads(content)] if is_json else list(yaml.safe_load_all(content))
+        trees = [json.loads(content)] if is_json else load_bounded(content)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise MachineError(f"{file}: not YAML or JSON: {' '.join(str(error).split())}; {_HELP}") from None
     listed = [item for tree in trees if isinstance(tree, dict) for item in tree.get("items") or [tree]]

@@ -37,15 +37,15 @@ class Mount:
 
 def mounts(root: Path = Path("/")) -> list[Mount]:
     """The cgroup hierarchies that /proc/self/mountinfo and /proc/self/cgroup name, below `root`."""
-    own = _own_groups((root / "proc/self/cgroup").read_text())
-    lines = (root / "proc/self/mountinfo").read_text().splitlines()
-    return [mount for line in lines if (mount := _mount(line, own, root)) is not None]
+    own = _own_groups((root / "proc/self/cgroup").read_bytes().decode(errors="replace"))
+    lines = (root / "proc/self/mountinfo").read_bytes().decode(errors="replace").split("\n")
+    return [mount for line in lines if line and (mount := _mount(line, own, root)) is not None]
 
 
 def _own_groups(text: str) -> dict[str, str]:
     """Controller → our own path, from lines such as `3:cpuset:/a` (v1) and `0::/b` (v2, no name)."""
     found: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in filter(None, text.split("\n")):
         _, controllers, path = line.split(":", 2)
         found.update(dict.fromkeys(controllers.split(","), path))
     return found

@@ -96,10 +96,10 @@ def group_of_process(view: CgroupView, pid: int, proc: Path = PROC) -> str | Non
     A path that leaves our own cgroup namespace begins with `/..`: only its tail is known then.
     """
     try:
-        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
+        lines = (proc / str(pid) / "cgroup").read_bytes().decode(errors="replace").split("\n")
     except OSError:
         return None
-    for line in lines:
+    for line in filter(None, lines):
         number, controllers, path = line.split(":", 2)
         if "cpuset" in controllers.split(",") if view.version == 1 else number == "0":
             return path.lstrip("/")

@@ -65,17 +65,17 @@ def _listening_process(path: Path) -> int | None:
 def _groups(process: Path) -> dict[str, str]:
     """Return a process's group by controller, "" for version 2, as seen from our own cgroup namespace."""
     try:
-        lines = (process / "cgroup").read_text().splitlines()
+        lines = (process / "cgroup").read_bytes().decode(errors="replace").split("\n")
     except OSError:
         return {}
-    parts = (line.split(":", 2) for line in lines)
+    parts = (line.split(":", 2) for line in lines if line)
     return {name: group for _, controllers, group in parts for name in controllers.split(",")}
 
 
 def _mounted_group(hierarchy: Path, proc: Path) -> str | None:
     """Return which group is the root of what is mounted at a directory; None if it is no such mount."""
     where, group = str(hierarchy.resolve()), None
-    for line in (proc / "self/mountinfo").read_text().splitlines():
+    for line in filter(None, (proc / "self/mountinfo").read_bytes().decode(errors="replace").split("\n")):
         fields, _, rest = line.partition(" - ")
         root, point = map(_unescaped, fields.split(" ")[3:5])
         if point == where:

@@ -14,6 +14,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 import yaml
 
+from corelane.kube.yaml_keys import BoundedLoader
+
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _DEFAULT: Final = Path("~/.kube/config")
 _CLUSTER_FILES: Final = ("certificate_authority",)
@@ -162,7 +164,7 @@ def _read(path: Path) -> _Entries:
     """Raises ConfigError, OSError."""
     path = _expanded(path)
     try:
-        content = yaml.safe_load(path.read_text())
+        content = yaml.load(path.read_text(), BoundedLoader)  # noqa: S506 - a SafeLoader
         if not isinstance(content, dict):
             raise ConfigError(f"{path}: not a kubeconfig: the file is not a mapping")
         clusters = _named(content.get("clusters") or [], "cluster", ClusterForm)

@@ -310,7 +310,7 @@ def group_of(pid: int, groups: cgroup.Groups | None, proc: Path = PROC) -> str:
 
 def started_at(process: Identity, proc: Path = PROC) -> float:
     """Return when a process started, in Unix seconds."""
-    lines = (proc / "stat").read_text().splitlines()
+    lines = (proc / "stat").read_bytes().decode(errors="replace").split("\n")
     booted = next(float(line.split()[1]) for line in lines if line.startswith("btime "))
     return booted + process.start_ticks / os.sysconf("SC_CLK_TCK")
 

@@ -70,7 +70,7 @@ class PodResourcesClient:
 
     async def _call(self, method: str, messages: str) -> Any:
         from corelane.runtime.grpc_channel import RPCError
-        from corelane.runtime.podresources_messages import SERVICE, message
+        from corelane.runtime.podresources_messages import SERVICE, message, parse
 
         request = message(f"{messages}Request")().SerializeToString()
         try:
@@ -81,7 +81,10 @@ class PodResourcesClient:
             kind = NoSocket if isinstance(error, FileNotFoundError) else PodResourcesError
             remedy = "check that the kubelet runs, and mount this socket's directory"
             raise kind(f"{self._socket}: {error.strerror or error}; {remedy}", "UNAVAILABLE") from None
-        return message(f"{messages}Response").FromString(answer)
+        try:
+            return parse(f"{messages}Response", answer)
+        except ValueError as error:
+            raise self._failed(method, "INTERNAL", str(error)) from None
 
     def _failed(self, method: str, code: str, details: str) -> PodResourcesError:
         text = f"{self._socket}: {method}: {code} {details}".rstrip()

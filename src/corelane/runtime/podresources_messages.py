@@ -27,3 +27,8 @@ _TABLE: Final = MessageTable("v1", _MESSAGES)
 def message(name: str) -> Any:
     """Return the class of a message of the table."""
     return _TABLE.message(name)
+
+
+def parse(name: str, data: bytes) -> Any:
+    """Return a message of the table. Raises ValueError for bytes that are not one."""
+    return _TABLE.parse(name, data)

@@ -160,12 +160,13 @@ def objects(path: Path) -> list[dict[str, Any]]:
     """Return the objects in a file of YAML or JSON, the items of lists one by one. Raises SettingsError."""
     import yaml
 
+    from corelane.kube.yaml_keys import load_bounded
+
     try:
-        text = utf8_text(files.read(path))
-        trees = [tree for tree in yaml.safe_load_all(text) if tree is not None]
+        trees = [tree for tree in load_bounded(utf8_text(files.read(path))) if tree is not None]
     except EncodingError as error:
         raise SettingsError(f"{path}:{error.line}:{error.column}: {error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except yaml.YAMLError as error:
         raise SettingsError(f"{path}: is not YAML or JSON: {' '.join(str(error).split())}") from None
     for tree in trees:
         if not isinstance(tree, dict):

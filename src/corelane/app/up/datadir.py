@@ -29,6 +29,7 @@ import yaml
 
 from corelane.kernel import files, ownership, proc
 from corelane.kernel.proc import Identity
+from corelane.kube.yaml_keys import BoundedLoader
 
 _LOCK_SECONDS = 1.0
 _CHECK_SECONDS = 1.0
@@ -137,7 +138,7 @@ def _renewed(config: Config, kind: str, values: Mapping[str, Any]) -> list[Confi
 
 def _parsed(data: bytes) -> Config:
     """Raises YAMLError, UnicodeDecodeError, RecursionError, ValueError for what is no kubeconfig."""
-    config = yaml.safe_load(data)
+    config = yaml.load(data, BoundedLoader)  # noqa: S506 - a SafeLoader
     config = {} if config is None else config
     if not isinstance(config, dict):
         raise ValueError("not a YAML mapping")

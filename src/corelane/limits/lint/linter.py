@@ -20,7 +20,7 @@ from corelane.limits.lint.rules import BY_ID, RULES, amounts
 from corelane.limits.lint.yaml_documents import YAMLDocument, YAMLFault
 
 _ANY: Final = "all"
-_COMMENT: Final = re.compile(r"(?:^|\s)#\s*corelane:\s*ignore\b[ \t]*([^\s#]*)[ \t]*(.*?)\s*$")
+_COMMENT: Final = re.compile(r"(?:^|\s)#\s*corelane:\s*ignore\b[ \t]*([^\s#]*)[ \t]*(.*)")
 _ALONE: Final = re.compile(r"^\s*#")
 BAD_IGNORE: Final = "bad-ignore"
 _BESIDE: Final = frozenset(
@@ -277,19 +277,25 @@ class Ignore:
 def read_ignores(content: str, known: Collection[str]) -> list[Ignore]:
     """The comments of a file. One on a line of its own is about the next line without one."""
     lines = content.splitlines()
+    meant = _meant(lines)
     return [
-        _ignore(found, number, _meant(lines, number), known)
+        _ignore(found, number, meant[number], known)
         for number, line in enumerate(lines, 1)
         if (found := _COMMENT.search(line))
     ]
 
 
-def _meant(lines: list[str], number: int) -> int:
-    """The line that a comment in line `number` is about."""
-    if not _ALONE.match(lines[number - 1]):
-        return number
-    rest = range(number + 1, len(lines) + 1)
-    return next((n for n in rest if lines[n - 1].strip() and not _ALONE.match(lines[n - 1])), number)
+def _meant(lines: list[str]) -> dict[int, int]:
+    """Return the line that a comment in each line is about."""
+    meant: dict[int, int] = {}
+    following = 0
+    for number in range(len(lines), 0, -1):
+        if not _ALONE.match(lines[number - 1]):
+            meant[number] = number
+            following = number if lines[number - 1].strip() else following
+        else:
+            meant[number] = following or number
+    return meant
 
 
 def _ignore(found: re.Match[str], number: int, line: int, known: Collection[str]) -> Ignore:

@@ -24,6 +24,8 @@ from corelane.limits.lint.located import (
 )
 
 MAX_DEPTH: Final = 200
+MOST_EXPANDED: Final = 100_000
+"""Most values that the aliases of a document stand for: what reads them follows each."""
 _TOO_DEEP: Final = "exceeded maximum nesting depth"
 """What libyaml, since PyYAML 6.0.4, says beyond 1,000 levels; it may get there before level 201 is told."""
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -39,7 +41,7 @@ _DEFINES: Final = tuple(
 )
 _END: Final = re.compile(r"^\.\.\.", re.MULTILINE)
 _DEFINITION: Final = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n"
-_SOURCE: Final = re.compile(r"^# Source: (\S.*?)\s*$", re.MULTILINE)
+_SOURCE: Final = re.compile(r"^# Source: (\S[^\r\n]*)", re.MULTILINE)
 _OBJECT: Final = re.compile(r"\s*\{")
 _ESCAPE: Final = re.compile(r"\\(u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL)
 
@@ -82,6 +84,10 @@ class _Reader:
     depth: int = 0
     trail: tuple[int, ...] = ()
     anchors: dict[str, Located] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Values that each anchor stands for, with the aliases within it."""
+    values: int = 0
+    expanded: int = 0
 
     def place(self, event: Any) -> Position:
         line = event.start_mark.line + self.first_line
@@ -100,7 +106,7 @@ def read(content: str) -> list[YAMLDocument | YAMLFault]:
         if not _is_empty(chunk.removeprefix("---")):
             if _defines(chunk):
                 chunk = _DEFINITION
-            found.extend(_document(chunk, first_line, named[1] if named else "", content))
+            found.extend(_document(chunk, first_line, named[1].rstrip() if named else "", content))
     return found
 
 
@@ -229,11 +235,18 @@ def _node(event: Any, reader: _Reader, *, unit: bool = False) -> Located:
             raise _Broken(
                 event.start_mark, f"not YAML: there is no anchor &{event.anchor} for *{event.anchor}"
             )
+        size = reader.sizes[event.anchor]
+        reader.values, reader.expanded = reader.values + size, reader.expanded + size
+        if reader.expanded > MOST_EXPANDED:
+            raise _Broken(event.start_mark, f"aliases expand to more than {MOST_EXPANDED:,} values")
         return reader.anchors[event.anchor]
+    before = reader.values
+    reader.values += 1
     scalar = isinstance(event, yaml.ScalarEvent)
     made = _scalar(event, reader) if scalar else _collection(event, reader, unit=unit)
     if event.anchor:
         reader.anchors[event.anchor] = made
+        reader.sizes[event.anchor] = reader.values - before
     return made
 
 

@@ -135,7 +135,7 @@ class CRIClient:
             except (RPCError, OSError) as error:
                 failure = error
             else:
-                return message(f"{method}Response").FromString(answer)
+                return self._parsed(f"{method}Response", answer)
         raise await self._failed(method, failure) from None
 
     async def _stream(self, path: str, request: str, response: str, **fields: Any) -> AsyncIterator[Any]:
@@ -147,12 +147,20 @@ class CRIClient:
         try:
             async with aclosing(self._channel.stream(f"/{path}", asked, _CONTAINERD_METADATA)) as answers:
                 async for answer in answers:
-                    yield message(response).FromString(answer)
+                    yield self._parsed(response, answer)
         except (RPCError, OSError) as error:
             failure = error
         else:
             return
         raise await self._failed(path.rpartition("/")[2], failure) from None
+
+    def _parsed(self, name: str, answer: bytes) -> Any:
+        from corelane.runtime.cri.messages import parse
+
+        try:
+            return parse(name, answer)
+        except ValueError as error:
+            raise CRIError(f"{self.endpoint}: {error}; see the runtime's log", "INTERNAL") from None
 
     async def _failed(self, method: str, error: RPCError | OSError) -> CRIError:
         """Return a failure as an error with the remedy; the socket's own error where nothing answers."""
@@ -170,9 +178,12 @@ class CRIClient:
 
 def _task_change(envelope: Any) -> Change | None:
     """Return a containerd event about a task; None for the end of a process executed in the container."""
-    from corelane.runtime.cri.messages import message
+    from corelane.runtime.cri.messages import parse
 
-    task = message("TaskEvent").FromString(envelope.event.value)
+    try:
+        task = parse("TaskEvent", envelope.event.value)
+    except ValueError:
+        return None
     if envelope.topic == "/tasks/start":
         return Change(task.container_id, "started")
     return Change(task.container_id, "stopped") if task.id in ("", task.container_id) else None

@@ -28,11 +28,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
 from corelane.runtime.nri import conversion, multiplexer, ttrpc
 from corelane.runtime.nri.conversion import container_of, pod_of, resources_of
-from corelane.runtime.nri.messages import EVENTS, PLUGIN, RUNTIME, message
+from corelane.runtime.nri.messages import EVENTS, PLUGIN, RUNTIME, message, parse
 from corelane.runtime.nri.multiplexer import PLUGIN_SERVICE, RUNTIME_SERVICE, ProtocolError
 from corelane.runtime.nri.values import (
     DEFAULT_REQUEST_TIMEOUT,
@@ -238,8 +236,8 @@ def _notification(method: str, body: Any) -> list[Event]:
 
 def _decode(name: str, payload: bytes) -> Any:
     try:
-        return message(name).FromString(payload)
-    except DecodeError:
+        return parse(name, payload)
+    except ValueError:
         raise ProtocolError(f"NRI: {len(payload)} bytes that are not a {name}") from None
 
 

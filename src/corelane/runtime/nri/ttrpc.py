@@ -18,8 +18,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
 from corelane.runtime.nri.multiplexer import ProtocolError
 from corelane.runtime.protobuf_table import MessageTable
 
@@ -168,8 +166,8 @@ def message(name: str) -> Any:
 def decode(name: str, payload: bytes) -> Any:
     """Return an envelope. Raises ProtocolError where the bytes are not one."""
     try:
-        return message(name).FromString(payload)
-    except DecodeError:
+        return _ENVELOPES.parse(name, payload)
+    except ValueError:
         raise ProtocolError(f"ttrpc: {len(payload)} bytes that are not a ttrpc.{name}") from None
 
 
