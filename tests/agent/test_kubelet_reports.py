@@ -8,6 +8,7 @@ import pytest
 
 from corelane.agent.allocation.instructions import PublishCondition
 from corelane.agent.allocation.modes import ModeInputs, ReportedPolicies, decide
+from corelane.agent.bound_pods import bound_pod
 from corelane.agent.publication.kubelet_reports import kubelet_cpusets, kubelet_report
 from corelane.agent.publication.publisher import Publisher
 from corelane.agent.publication.reporting import PublicationReporter
@@ -217,3 +218,30 @@ def test_names_may_be_unknown():
     assert kubelet_cpusets(mode("static"), ledger(), STATIC) == {"u": {"main": CPUS}}
     found = kubelet_report(mode("static"), ledger(), None, STATIC, MappingProxyType({}))
     assert found.pods == (PodCPUs("", "", "u", CPUS),)
+
+
+@pytest.mark.parametrize(
+    ("status", "limit"),
+    [
+        ({}, 800),
+        ({"resources": {"requests": {"cpu": "100m"}}}, 0),
+        ({"resources": {"limits": {"cpu": "300m"}}}, 300),
+        ({"resources": {"limits": {"cpu": "x"}}}, 800),
+    ],
+)
+@pytest.mark.parametrize("sidecar", [False, True])
+def test_the_limit_that_is_enforced_is_the_one_that_the_kubelet_has_applied(status, limit, sidecar):
+    """The spec has that of a resize which the kubelet has deferred."""
+    part = "initContainers" if sidecar else "containers"
+    statuses = "initContainerStatuses" if sidecar else "containerStatuses"
+    container = {"name": "a", "resources": {"limits": {"cpu": "800m"}}, "restartPolicy": "Always"}
+    pod = msgspec.convert(
+        {
+            "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+            "spec": {part: [container]},
+            "status": {statuses: [{"name": "a"} | status]},
+        },
+        Pod,
+    )
+    (request,) = bound_pod("u", pod).request.containers
+    assert request.cpu_limit == limit

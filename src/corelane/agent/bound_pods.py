@@ -9,6 +9,7 @@ from corelane.agent.allocation.pods import BoundPod
 from corelane.agent.clocks import Clocks
 from corelane.agent.lifecycle.pod_manifest import cpu_record, pod_request, seconds, was_bound_by_corelane
 from corelane.agent.reporting import AgentReporter
+from corelane.kube import translate
 from corelane.kube.decode import Malformed
 from corelane.kube.pod import Pod
 
@@ -16,8 +17,12 @@ from corelane.kube.pod import Pod
 def bound_pod(uid: str, pod: Pod) -> BoundPod:
     """Return what the allocation needs of a pod that runs under `uid`; invalid annotations are left out."""
     request, _ = pod_request(pod)
+    limits = translate.running_limits(pod)
+    containers = tuple(
+        replace(one, cpu_limit=limits.get(one.name, one.cpu_limit)) for one in request.containers
+    )
     return BoundPod(
-        request if request.uid == uid else replace(request, uid=uid),
+        replace(request, uid=uid, containers=containers),
         created_at=seconds(pod.metadata.creation_timestamp),
         ended=pod.ended,
         bound_by_corelane=was_bound_by_corelane(pod),

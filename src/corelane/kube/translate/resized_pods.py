@@ -1,11 +1,14 @@
 """Pods that are resized in place: what their status says beside their spec (KEP-1287)."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from corelane import quantity
 from corelane.kube.meta import ResourceList
 from corelane.kube.pod import Pod, ResourceRequirements
+from corelane.quantity import QuantityError
 
 _PENDING: Final = "PodResizePending"
 
@@ -53,6 +56,20 @@ def _resize(resources: ResourceRequirements | None, allocated: ResourceList | No
 
 def _same(resize: Resize, requests: ResourceList) -> bool:
     return resize.running == requests and resize.allocated == requests
+
+
+def running_limits(pod: Pod) -> dict[str, int]:
+    """Return the CPU limit (milliCPU, 0: none) that the kubelet has applied, by container.
+
+    A resize that it has deferred, or cannot carry out, is in the spec alone. Containers whose status has no
+    resources, as before they start, are left out, and amounts that are invalid.
+    """
+    limits = {}
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        if status.resources is not None:
+            with suppress(QuantityError):
+                limits[status.name] = quantity.milli(str(status.resources.limits.get("cpu", "0")))
+    return limits
 
 
 def resized(pod: Pod) -> Any:
