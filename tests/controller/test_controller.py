@@ -88,6 +88,7 @@ async def taints(client, name="n1"):
     return sorted((taint.key, taint.effect) for taint in node.spec.taints)
 
 
+OWN = ("team", "NoSchedule")
 UNREACHABLE = [
     ("node.kubernetes.io/unreachable", "NoExecute"),
     ("node.kubernetes.io/unreachable", "NoSchedule"),
@@ -165,6 +166,31 @@ def test_a_node_that_says_it_is_not_ready_is_tainted(tmp_path):
                 return ("node.kubernetes.io/not-ready", "NoExecute") in await taints(client)
 
             await until(tainted)
+
+    asyncio.run(scenario())
+
+
+def test_a_cordoned_node_has_the_taint_until_it_is_uncordoned_and_keeps_a_users_own(tmp_path):
+    async def scenario():
+        async with controlled(tmp_path) as (client, heard, _):
+            await add_node(client)
+            foreign = {"key": "team", "value": "a", "effect": "NoSchedule"}
+            cordon = {"spec": {"unschedulable": True, "taints": [foreign]}}
+            await client.patch(Node, "n1", cordon)
+
+            async def cordoned():
+                return await taints(client) == [("node.kubernetes.io/unschedulable", "NoSchedule"), OWN]
+
+            await until(cordoned)
+            await client.patch(Node, "n1", {"spec": {"taints": [foreign]}})
+            await until(cordoned)
+            await client.patch(Node, "n1", {"spec": {"unschedulable": False}})
+
+            async def uncordoned():
+                return await taints(client) == [OWN]
+
+            await until(uncordoned)
+            assert (heard.lost, heard.back) == ([], [])
 
     asyncio.run(scenario())
 

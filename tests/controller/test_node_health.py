@@ -1,5 +1,7 @@
 """The pure part of looking after nodes."""
 
+from msgspec.structs import replace
+
 from corelane.controller import node_health
 from corelane.kube.meta import Condition, ObjectMeta
 from corelane.kube.objects import Lease, LeaseSpec, Node, NodeSpec, NodeStatus, Taint
@@ -51,6 +53,24 @@ def test_awake_time_leaves_out_suspensions_and_steps_back():
 
 def test_a_healthy_node_is_left_alone():
     assert node_health.taints(node("True", Taint("own", "x", "NoSchedule")), "True", 0.0) is None
+
+
+def test_pressure_is_a_taint_as_long_as_it_lasts():
+    known = replace(
+        node(), status=NodeStatus(conditions=(Condition("Ready", "True"), Condition("DiskPressure", "True")))
+    )
+    found = node_health.taints(known, "True", 0.0)
+    pressed = "node.kubernetes.io/disk-pressure"
+    assert [(one["key"], one["effect"]) for one in found] == [(pressed, "NoSchedule")]
+    assert node_health.taints(node("True", Taint(pressed, "", "NoSchedule")), "True", 0.0) == []
+
+
+def test_a_cordons_taint_of_another_effect_or_value_is_the_users():
+    own = Taint("node.kubernetes.io/unschedulable", "x", "NoExecute")
+    assert node_health.taints(node("True", own), "True", 0.0) is None
+    valued = Taint("node.kubernetes.io/unschedulable", "x", "NoSchedule")
+    cordoned = replace(node(), spec=NodeSpec(unschedulable=True, taints=(valued,)))
+    assert node_health.taints(cordoned, "True", 0.0) is None
 
 
 def test_an_unreachable_taint_keeps_its_time_while_the_node_stays_lost():
