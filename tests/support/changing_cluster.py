@@ -4,6 +4,7 @@ Objects are those of the recorded cases (`support.kube_scheduler`). Bindings suc
 are deleted instead, for nothing here binds their volumes.
 """
 
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from corelane.kube.pod import Pod
 from corelane.scheduler import cycle as cycles
 from corelane.scheduler.attempts import Attempt
 from corelane.scheduler.cache.pods import PodInfo
-from corelane.scheduler.events import BindFailed, BindSucceeded, CycleDue, PodChanged
+from corelane.scheduler.events import BindFailed, BindSucceeded, CycleDue, PodChanged, SchedulerEvent
 from corelane.scheduler.instructions import Bind
 from corelane.scheduler.scheduling import SchedulerCore
 from support.kube_scheduler import objects, pods, replay, volumes
@@ -26,6 +27,8 @@ PATIENCE: Final = 30.0
 class ChangingCluster:
     """What is true, and a core that is told of each change at once."""
 
+    most_nodes = 7
+
     def __init__(self, seed: int) -> None:
         self.random, self.now, self.core = Random(seed), 0.0, SchedulerCore()
         self.objects: dict[str, dict[tuple[str, str], Any]] = {key: {} for key in KINDS}
@@ -35,8 +38,12 @@ class ChangingCluster:
             self.put("namespaces", one)
         for one in volumes._classes(self.random):
             self.put("classes", one)
-        for number in range(self.random.randint(2, 6)):
+        for number in range(self.random.randint(2, self.most_nodes - 1)):
             self.put_node(number)
+
+    def tell(self, event: SchedulerEvent) -> None:
+        """Tell the core of a change."""
+        self.core.handle(event)
 
     # What happens.
 
@@ -45,12 +52,12 @@ class ChangingCluster:
         name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
         new = replay._read(objects.without_empty(obj), kind)
         old, self.objects[key][name] = self.objects[key].get(name), new
-        self.core.handle(event(self.now, old, new))
+        self.tell(event(self.now, old, new))
 
     def delete(self, key: str, name: tuple[str, str]) -> None:
         old = self.objects[key].pop(name, None)
         if old is not None:
-            self.core.handle(KINDS[key][1](self.now, old, None))
+            self.tell(KINDS[key][1](self.now, old, None))
 
     def put_node(self, number: int) -> None:
         node = objects.node(self.random, number)
@@ -66,10 +73,10 @@ class ChangingCluster:
         self.pods[pod.metadata.uid] = new = replace(
             pod, metadata=replace(pod.metadata, resource_version=version)
         )
-        self.core.handle(PodChanged(self.now, old, new))
+        self.tell(PodChanged(self.now, old, new))
 
     def delete_pod(self, uid: str) -> None:
-        self.core.handle(PodChanged(self.now, self.pods.pop(uid), None))
+        self.tell(PodChanged(self.now, self.pods.pop(uid), None))
 
     def new_pod(self, node: str | None = None) -> Pod:
         self.count += 1
@@ -95,15 +102,19 @@ class ChangingCluster:
         """Change one thing."""
         random = self.random
         self.now += random.choice([0, 0, 0.1, 1, 3])
-        changes = (
-            self._pod_comes,
-            self._pod_goes,
-            self._pod_changes,
-            self._node_changes,
-            self._other_changes,
-            self._storage_changes,
-        )
-        random.choices(changes, (40, 10, 6, 30, 14, 14))[0]()
+        changes = self.changes()
+        random.choices(tuple(changes), tuple(changes.values()))[0]()
+
+    def changes(self) -> dict[Callable[[], None], int]:
+        """Return what may happen, and how often."""
+        return {
+            self._pod_comes: 40,
+            self._pod_goes: 10,
+            self._pod_changes: 6,
+            self._node_changes: 30,
+            self._other_changes: 14,
+            self._storage_changes: 14,
+        }
 
     def _names(self) -> list[str]:
         return [name for _, name in self.objects["nodes"]]
@@ -133,7 +144,7 @@ class ChangingCluster:
         if names and self.random.random() < 0.4:
             self.delete("nodes", ("", self.random.choice(names)))
         else:
-            self.put_node(self.random.randrange(7))
+            self.put_node(self.random.randrange(self.most_nodes))
 
     def _other_changes(self) -> None:
         random, kind = self.random, self.random.random()

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from corelane.kube import keys, translate
+from corelane.kube.pod import Pod
 from corelane.node import NodeState
 from corelane.scheduler import reserving
 from corelane.scheduler.attempts import Attempt
@@ -46,6 +47,16 @@ class Claims:
         kind = ChangeKind.POD_CHANGED if before == node else ChangeKind.POD_ADDED
         with self.observed(kind, node, now, self._cluster.pod(info.uid), info):
             self._cluster.put_pod(node, info)
+
+    def refresh_pod(self, pod: Pod, now: float) -> None:
+        """Take over a placed pod's status: zones of an exporter may count it from its start."""
+        name = self._cluster.node_of(pod.metadata.uid)
+        node = self._cluster.get(name) if name else None
+        if node is None or node.cpus.kind is not NodeKind.ZONES:
+            self._cluster.refresh_pod(pod)
+            return
+        with self.observed(ChangeKind.TOPOLOGY, node.name, now, None, None):
+            self._cluster.refresh_pod(pod)
 
     def drop_pod(self, uid: str, now: float) -> None:
         """Count a pod on its node no longer."""

@@ -4,7 +4,6 @@ from corelane.scheduler.cache.nodes import NodeCache
 from corelane.scheduler.events import (
     BudgetChanged,
     ClaimChanged,
-    CraneTopologyChanged,
     CSIDriverChanged,
     CSINodeChanged,
     NamespaceChanged,
@@ -16,7 +15,7 @@ from corelane.scheduler.events import (
     VolumeAttachmentChanged,
     VolumeChanged,
 )
-from corelane.scheduler.framework.changes import LIMITS, ChangeKind, ClusterChange
+from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
 
 
 def apply(cluster: NodeCache, event: ObjectChanged) -> ClusterChange | None:
@@ -25,9 +24,6 @@ def apply(cluster: NodeCache, event: ObjectChanged) -> ClusterChange | None:
     assert one is not None
     kind, name = ChangeKind.NOTHING, one.metadata.name
     match event:
-        case CraneTopologyChanged():
-            cluster.put_crane(name, event.new)
-            kind = ChangeKind.TOPOLOGY
         case NamespaceChanged():
             if cluster.objects.put_namespace(name, event.new):
                 cluster.index.namespace_changed(name)
@@ -58,12 +54,14 @@ def apply(cluster: NodeCache, event: ObjectChanged) -> ClusterChange | None:
         case VolumeAttachmentChanged():
             cluster.objects.put_attachment(name, event.new)
             kind = ChangeKind.VOLUME_ATTACHMENT
-    return ClusterChange(kind, "", event.old, event.new) if kind and (event.new or kind in LIMITS) else None
+    return ClusterChange(kind, "", event.old, event.new) if kind else None
 
 
-def unwatched(cluster: NodeCache, event: Unwatched) -> None:
-    """Note that objects of a kind cannot be listed and watched, or can be again."""
+def unwatched(cluster: NodeCache, event: Unwatched) -> ClusterChange | None:
+    """Note that objects of a kind cannot be listed and watched; or can be again, which may help pods."""
     kinds = cluster.objects.unwatched
-    kinds.pop(event.plural, None)
+    before = kinds.pop(event.plural, None)
     if event.error:
         kinds[event.plural] = event.error
+        return None
+    return ClusterChange(ChangeKind.WATCHED) if before else None

@@ -33,6 +33,8 @@ def requests_changed(old: Pod, new: Pod) -> bool:
         return True
     if old.status != new.status and translate.resized(old) != translate.resized(new):
         return True
+    if before.owner_references != after.owner_references:
+        return True
     return (old.spec, before.labels, before.annotations) != (new.spec, after.labels, after.annotations)
 
 

@@ -17,6 +17,7 @@ from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
 from corelane.scheduler.framework.plugin import Nomination, NotNominated
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Evict, Instruction, RecordPodEvent, SetCondition
+from corelane.scheduler.pod_differences import requests_changed
 from corelane.scheduler.queue import SchedulingQueue, Waiting
 
 
@@ -45,7 +46,7 @@ class Preemption:
 
     @staticmethod
     def _asked(profile: Profile, attempt: Attempt) -> Nomination | NotNominated:
-        messages, keep = [], False
+        messages, keep, plugins = [], False, frozenset[str]()
         for plugin in profile.post_filters:
             result = plugin.post_filter(attempt.cycle, attempt.rejections)
             if isinstance(result, Nomination):
@@ -54,7 +55,8 @@ class Preemption:
                 return result
             messages.append(result.message)
             keep |= result.keep
-        return NotNominated(" ".join(messages), keep=keep)
+            plugins |= result.plugins
+        return NotNominated(" ".join(messages), keep=keep, plugins=plugins)
 
     def carry_out(
         self, waiting: Waiting, result: Nomination | NotNominated, now: float
@@ -90,9 +92,18 @@ class Preemption:
     def forget(self, uid: str, now: float, *, taken: str = "") -> None:
         """End a pod's nomination; what was kept free for it is free, unless the pod has `taken` that node."""
         info, node = self._cluster.nominations.get(uid), self._cluster.nominations.drop(uid)
-        if node and node != taken and self._queue.listens(ChangeKind.POD_REMOVED):
-            after = summaries.summary(self._cluster.get(node))
-            self._queue.changed(ClusterChange(ChangeKind.POD_REMOVED, node, info, after=after), now)
+        if node and node != taken:
+            self._changed(ChangeKind.POD_REMOVED, node, info, None, now)
+
+    def _changed(
+        self, kind: ChangeKind, node: str, old: PodInfo | None, new: PodInfo | None, now: float
+    ) -> None:
+        """A pod for which the node is nominated counts there otherwise, or no longer."""
+        if not self._queue.listens(kind):
+            self._queue.noted(kind, now)
+            return
+        after = summaries.summary(self._cluster.get(node))
+        self._queue.changed(ClusterChange(kind, node, old, new, after=after), now)
 
     def node_changed(self, node: str, now: float) -> None:
         """Pods nominated for a node are tried again: there they may fit now, or have no hope any more."""
@@ -114,7 +125,10 @@ class Preemption:
         before, after = old.status.nominated_node_name if old else "", info.pod.status.nominated_node_name
         current, waiting = nominations.of(info.uid), self._queue.get(info.uid)
         if current and not (after == "" and before == current):
+            known = nominations.get(info.uid)
             nominations.refresh(info)
+            if old is not None and requests_changed(old, info.pod):
+                self._changed(ChangeKind.POD_CHANGED, current, known, info, now)
             return
         if current == after:
             return
@@ -130,7 +144,7 @@ class Preemption:
         priority = info.pod.spec.priority
         lower = [one for one in self._cluster.nominations.on(node) if one.pod.spec.priority < priority]
         for one in lower:
-            self._cluster.nominations.drop(one.uid)
+            self.forget(one.uid, now)
             if waiting := self._queue.get(one.uid):
                 self._queue.nominate(waiting, "", now)
                 yield SetCondition(waiting.info.pod, "Unschedulable", waiting.reason)

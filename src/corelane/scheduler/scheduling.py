@@ -29,6 +29,7 @@ from corelane.scheduler.events import (
     BindFailed,
     BindRequested,
     BindSucceeded,
+    CraneTopologyChanged,
     CycleDue,
     EvictFailed,
     LookUpFailed,
@@ -100,10 +101,10 @@ class SchedulerCore:
             self.cluster.faults.add,
         )
         self.cluster.faults.report = self.decisions.plugin_failed
-        for plugin in every.plugins:
-            every.hints(plugin.name)
-        for fault in every.faults:
-            self.cluster.faults.add(*fault)
+        for one in self.profiles.values():
+            one.helped_by(plugin.name for plugin in one.plugins)
+            for fault in one.faults:
+                self.cluster.faults.add(*fault)
         self.bindings = Bindings()
         self._preemption = Preemption(self.cluster, self.queue)
         self._kept = KeptAttempts(self.cluster)
@@ -150,13 +151,16 @@ class SchedulerCore:
                 return list(self._node_changed(event))
             case TopologyChanged():
                 return list(self._topology_changed(event))
+            case CraneTopologyChanged():
+                self._crane_changed(event)
             case ObjectChanged():
                 if change := object_changes.apply(self.cluster, event):
                     self.queue.changed(change, event.now)
             case AgentLeasesWatched():
                 self.agents.watch(event.now, works=event.works)
             case Unwatched():
-                object_changes.unwatched(self.cluster, event)
+                if change := object_changes.unwatched(self.cluster, event):
+                    self.queue.changed(change, event.now)
             case BindSucceeded() | BindFailed() | PreBindFailed() | PodLookedUp() | LookUpFailed():
                 if isinstance(event, BindFailed) and event.outcome != "rejected":
                     self.decisions.binding_open(event.now, event.uid, event.outcome, event.message)
@@ -213,11 +217,11 @@ class SchedulerCore:
         claimed = self.cluster.node_of(uid)
         if claimed == node and old is not None and not requests_changed(old, pod):
             if status_changed(old, pod):
-                self.cluster.refresh_pod(pod)
+                self._claims.refresh_pod(pod, now)
             return
         binding = self.bindings.drop(uid)
         if binding and claimed == node and is_claimed(binding, pod):
-            self.cluster.refresh_pod(pod)
+            self._claims.refresh_pod(pod, now)
             yield from self._steps.succeeded(binding, now)
             return
         self.queue.remove(uid, now)
@@ -294,6 +298,13 @@ class SchedulerCore:
             if self.cluster.put_agent_fault(name, self.agents.fault(name)):
                 self._kept.clear()
 
+    def _crane_changed(self, event: CraneTopologyChanged) -> None:
+        crane = event.new or event.old
+        assert crane is not None
+        name = crane.metadata.name
+        with self._claims.observed(ChangeKind.TOPOLOGY, name, event.now, event.old, event.new):
+            self.cluster.put_crane(name, event.new)
+
     # One cycle.
 
     def _schedule_one(self, now: float) -> Iterator[Instruction]:
@@ -332,7 +343,7 @@ class SchedulerCore:
         if attempt.unfinished:
             self.queue.again(waiting, doubtful=isinstance(result, NotNominated) and result.doubtful)
             return
-        why = cycles.message(attempt, count)
+        why, plugins = cycles.message(attempt, count), attempt.plugins
         if result is not None:
             self.decisions.post_filtered(now, waiting.uid)
             for step in self._preemption.carry_out(waiting, result, now):
@@ -342,8 +353,10 @@ class SchedulerCore:
                     yield step
             if isinstance(result, Nomination):
                 self.decisions.nominated(now, waiting.uid, result)
-            why += f" {result.message}" if isinstance(result, NotNominated) and result.message else ""
-        self.queue.park(waiting, now, attempt.plugins, why)
+            if isinstance(result, NotNominated):
+                why += f" {result.message}" if result.message else ""
+                plugins |= result.plugins
+        self.queue.park(waiting, now, plugins, why)
         yield from self._reports.explain(waiting, now, "Unschedulable", why, attempt)
 
     def _found(self, waiting: Waiting, attempt: Attempt, node: NodeInfo, now: float) -> Iterator[Instruction]:

@@ -44,6 +44,8 @@ class PodDemand:
     numa: NUMAPolicy
     apart: bool
     """Pods on one NUMA node and pods across several must not meet (`singleNUMANodeExclusive: Required`)."""
+    packs: bool = False
+    """Of sets of NUMA nodes of one size the most allocated is best (`numaScoringStrategy`)."""
 
 
 def options_of(state: NodeState) -> KoordinatorOptions:
@@ -76,6 +78,7 @@ def pod_demand(state: NodeState, request: PodRequest) -> PodDemand:
         spec.strategy or node.strategy or spec.defaults.strategy or NUMAStrategy.LEAST_ALLOCATED,
         numa,
         bool(spec.numa) if spec.numa_exclusive is None else spec.numa_exclusive,
+        spec.defaults.strategy is NUMAStrategy.MOST_ALLOCATED,
     )
 
 

@@ -19,7 +19,7 @@ BEST: Final = 100
 
 
 def hint_score(zones: Zones, nodes: Sequence[int]) -> int:
-    """Return the score of a set of NUMA nodes among sets of its size: the least allocated is best."""
+    """Return the score of a set of NUMA nodes among sets of its size, by the scheduler's strategy."""
     total: dict[str, int] = {}
     used: dict[str, int] = {}
     for node in nodes:
@@ -27,7 +27,8 @@ def hint_score(zones: Zones, nodes: Sequence[int]) -> int:
             total[name] = total.get(name, 0) + amount
             used[name] = used.get(name, 0) + amount - zones.available[node].get(name, 0)
     used = {name: max(0, amount) for name, amount in used.items()}
-    return allocated_score(used, total, zones.demand.scored)
+    demand = zones.demand
+    return allocated_score(used, total, demand.scored, "MostAllocated" if demand.packs else "LeastAllocated")
 
 
 def by_zone(state: NodeState, demand: PodDemand) -> bool:

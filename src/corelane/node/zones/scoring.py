@@ -107,14 +107,18 @@ def _variance(values: Sequence[float]) -> float:
 # LeastNUMANodes.
 
 
-def spans(state: ZonesState, request: PodRequest) -> tuple[int, ...]:
-    """Return the fewest NUMA nodes that hold each container, or the pod; () where nothing is by NUMA node."""
+def spans(state: ZonesState, request: PodRequest) -> tuple[int, ...] | None:
+    """Return the fewest NUMA nodes that hold each container, or the pod; () where nothing is by NUMA node.
+
+    None where all of them together do not hold it.
+    """
     if state.crane:
         zones = len(crane.admit(state, request)[1].zone_cpus)
         return (zones,) if zones else ()
     if request.qos is not QOSClass.GUARANTEED or state.policy == "single-numa-node":
         return ()  # Under that policy nothing is admitted but what has one NUMA node.
-    return tuple(len(zones) for zones, _ in _needs(state, request) or ())
+    needs = _needs(state, request)
+    return None if needs is None else tuple(len(zones) for zones, _ in needs)
 
 
 def _least_numa(state: ZonesState, request: PodRequest) -> int:

@@ -37,6 +37,8 @@ class NodeSummary:
     """MilliCPU that the ledger and the claims request."""
     unknown: bool
     """Whether no pod may get exclusive CPUs; see `NodeInfo.unknown`."""
+    ledger: NodeState | None = None
+    """As published."""
 
 
 def summary(info: NodeInfo | None) -> NodeSummary | None:
@@ -57,12 +59,36 @@ def summary(info: NodeInfo | None) -> NodeSummary | None:
         info.canonical,
         info.admitted,
         info.unknown,
+        info.ledger,
     )
 
 
 def allocatable_grew(before: NodeSummary, after: NodeSummary) -> bool:
     """Return whether more of some resource is allocatable."""
     return any(amount > before.allocatable.get(name, 0) for name, amount in after.allocatable.items())
+
+
+def cpus_differ(before: NodeSummary, after: NodeSummary) -> bool:
+    """Return whether the CPUs of the node, or which pods have them, are not as before."""
+    if after.cpus is not before.cpus or after.admitted != before.admitted or after.unknown != before.unknown:
+        return True
+    old, new = before.ledger, after.ledger
+    if old is new or old is None or new is None:
+        return old is not new
+    return old.placed_pods != new.placed_pods or old.entries != new.entries
+
+
+def goes_by_order(pod: PodInfo, node: NodeSummary) -> bool:
+    """Return whether another pod's CPUs may make this one fit: the node's allocator searches no other CPUs.
+
+    So it is where a pod requires what the kubelet may give or not, and with Koordinator's division.
+    """
+    state, request = node.cpus.state, pod.shape.request
+    if request is None or not pod.shape.binds or not isinstance(state, NodeState):
+        return False
+    spec = request.placement_spec
+    required = spec.bind_required or spec.numa is not None
+    return state.config.koordinator is not None or (state.config.policy == "static" and required)
 
 
 def cpus_grew(before: NodeSummary, after: NodeSummary) -> bool:

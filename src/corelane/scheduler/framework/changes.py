@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import Flag, auto
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -51,13 +51,9 @@ class ChangeKind(Flag):
     """The selector of a Service changed; also when the object is deleted."""
     NODE_REMOVED = auto()
     """A node is gone, and with it what its pods and labels counted for on other nodes."""
+    WATCHED = auto()
+    """Objects of some kind can be watched again."""
     NODE = NODE_ADDED | NODE_REMOVED | NODE_ALLOCATABLE | NODE_LABELS | NODE_TAINTS
-
-
-LIMITS: Final = (
-    ChangeKind.CSI_NODE | ChangeKind.CSI_DRIVER | ChangeKind.VOLUME_ATTACHMENT | ChangeKind.SERVICE
-)
-"""Kinds of objects that limit what fits: pods may fit once one is gone."""
 
 
 @cache
@@ -80,10 +76,17 @@ class ClusterChange(Struct, frozen=True):
     new: Any = None
     before: NodeSummary | None = None
     after: NodeSummary | None = None
+    merged: bool = False
+    """Several changes of a node, looked at as one: what was in between is not known."""
 
 
 Hint: TypeAlias = Callable[[PodInfo, ClusterChange], bool]
 """Whether a change can make a pod fit that the plugin rejected. Must be cheap; in doubt True."""
+
+
+def added(_pod: PodInfo, change: ClusterChange) -> bool:
+    """Return whether an object was added or changed: without it no pod fits that did not before."""
+    return change.new is not None or change.old is None
 
 
 def always(_pod: PodInfo, _change: ClusterChange) -> bool:

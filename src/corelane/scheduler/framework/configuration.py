@@ -5,7 +5,7 @@ Accepted as they stand are settings that change nothing here: all nodes are cons
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -135,13 +135,25 @@ def _profile(one: ProfileEntry, where: str, source: str, offer: Offer) -> Profil
     _check_points(one, points, made, where, source)
     order = [*offer.defaults, *made]
     plugins = tuple(made[name] for name in dict.fromkeys(order) if name in made)
-    defaults = next((found for plugin in plugins if (found := _defaults(plugin))), SchedulerDefaults())
-    return Profile(one.scheduler_name, plugins, _weights(one, offer), defaults, points)
+    return Profile(
+        one.scheduler_name, plugins, _weights(one, offer), _defaults(plugins, where, source), points
+    )
 
 
-def _defaults(plugin: Plugin) -> SchedulerDefaults | None:
-    found = getattr(plugin, "defaults", None)
-    return found if isinstance(found, SchedulerDefaults) else None
+def _defaults(plugins: Sequence[Plugin], where: str, source: str) -> SchedulerDefaults:
+    """What the plugins' arguments say together of pods that name no policy."""
+    said: dict[str, tuple[str, Any]] = {}
+    for plugin in plugins:
+        found = getattr(plugin, "defaults", None)
+        for part in fields(SchedulerDefaults) if isinstance(found, SchedulerDefaults) else ():
+            value = getattr(found, part.name)
+            other, known = said.get(part.name, ("", value))
+            if value is not None and known != value:
+                remedy = f"{other} has {known} for the same: use one value, or remove one of them"
+                raise invalid(source, f"{where}.pluginConfig", f"{plugin.name}: {value}", remedy)
+            if value is not None:
+                said[part.name] = plugin.name, value
+    return SchedulerDefaults(**{name: value for name, (_, value) in said.items()})
 
 
 def _names(one: ProfileEntry, where: str, source: str, offer: Offer) -> dict[str, list[str]]:

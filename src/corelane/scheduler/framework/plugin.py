@@ -158,6 +158,8 @@ class NotNominated:
     """Too many nodes for one attempt: try the pod again at once."""
     doubtful: bool = False
     """With `unfinished`: other pods come first."""
+    plugins: frozenset[str] = frozenset()
+    """Names of those that reject the pod on some node without the pods to be evicted too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from corelane.scheduler.cache.pods import Shape
+from corelane.scheduler.cache.pods import PodInfo, Shape
 from corelane.scheduler.framework.binding import BindPlugin, PostBindPlugin, PreBindPlugin
 from corelane.scheduler.framework.changes import ChangeKind, Hint, always
 from corelane.scheduler.framework.checked import checked
@@ -43,6 +43,13 @@ class Profile:
     """Bind, exclusive, NUMA allocation and NUMA topology policy of pods and nodes that name none."""
     points: Mapping[str, tuple[Plugin, ...]] = field(default_factory=dict)
     """Extension point, in the configuration's words, to its plugins; without it, all that have the point."""
+
+    parts: Mapping[str, "Profile"] = field(default_factory=dict)
+    """The profiles that this one unites, by name."""
+
+    def of(self, info: PodInfo) -> "Profile":
+        """Return the part that decides about a pod."""
+        return self.parts.get(info.pod.spec.scheduler_name, self)
 
     @cached_property
     def plans(self) -> dict[frozenset[str], Any]:
@@ -165,4 +172,5 @@ def united(profiles: Sequence[Profile]) -> Profile:
         return profiles[0]
     plugins = {plugin.name: plugin for profile in reversed(profiles) for plugin in profile.plugins}
     order = dict.fromkeys(plugin.name for profile in profiles for plugin in profile.plugins)
-    return Profile(profiles[0].name, tuple(plugins[name] for name in order), profiles[0].weights)
+    parts = {profile.name: profile for profile in profiles}
+    return Profile(profiles[0].name, tuple(plugins[name] for name in order), profiles[0].weights, parts=parts)

@@ -32,7 +32,7 @@ _EXCLUSIVE: Final = int(Fact.EXCLUSIVE)
 class NUMALocality:
     """The mean over containers: 100 for CPUs, memory and devices on one NUMA node, 50 on two, and so on.
 
-    Over pods, where the node aligns these as a whole.
+    Over pods, where the node aligns these as a whole. 0 where the published zones do not hold the pod.
     """
 
     name = "NUMALocality"
@@ -42,19 +42,23 @@ class NUMALocality:
 
     def score(self, cycle: Cycle, node: NodeInfo) -> float:
         answer = admissions(cycle).admitted.get(node.name)
-        if answer is None or by_koordinator(answer.before, cycle.shape):
+        if answer is None:
+            return 0.0
+        if by_koordinator(answer.before, cycle.shape):
             return BEST
-        spans: tuple[int, ...] = answer.spans
+        spans: tuple[int, ...] | None = answer.spans
         if isinstance(answer.before.state, ZonesState):
             spans = self._spans_over_zones(cycle, answer)
+            if spans is None:
+                return 0.0
         return BEST * sum(1 / span for span in spans) / len(spans) if spans else BEST
 
-    def _spans_over_zones(self, cycle: Cycle, answer: Answer) -> tuple[int, ...]:
-        spans: tuple[int, ...] | None = answer.derived.get(self.name)
-        if spans is None:
+    def _spans_over_zones(self, cycle: Cycle, answer: Answer) -> tuple[int, ...] | None:
+        if self.name not in answer.derived:
             assert isinstance(answer.before.state, ZonesState)
             assert cycle.shape.request is not None
-            spans = answer.derived[self.name] = scoring.spans(answer.before.state, cycle.shape.request)
+            answer.derived[self.name] = scoring.spans(answer.before.state, cycle.shape.request)
+        spans: tuple[int, ...] | None = answer.derived[self.name]
         return spans
 
     def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
@@ -77,7 +81,11 @@ class SnugFit:
 
     def score(self, cycle: Cycle, node: NodeInfo) -> float:
         answer = admissions(cycle).admitted.get(node.name)
-        if answer is None or not answer.assignments or by_koordinator(answer.before, cycle.shape):
+        if answer is None:
+            return 0.0
+        if not answer.assignments and cycle.shape.binds and not isinstance(answer.before.state, NodeState):
+            return _HALF  # Nothing says which CPUs it gets.
+        if not answer.assignments or by_koordinator(answer.before, cycle.shape):
             return BEST
         return _derived(answer, self.name, _snugness)
 

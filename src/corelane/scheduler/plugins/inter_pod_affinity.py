@@ -203,6 +203,7 @@ class InterPodAffinity:
             ChangeKind.POD_ADDED: _matches_affinity,
             ChangeKind.POD_REMOVED: _conflicted,
             ChangeKind.POD_CHANGED | ChangeKind.NAMESPACE | ChangeKind.POD_ITSELF: always,
+            ChangeKind.WATCHED: always,
             # Of the domains of other pods' anti-affinity too, whose labels the pod does not know.
             ChangeKind.NODE_ADDED | ChangeKind.NODE_REMOVED | ChangeKind.NODE_LABELS: always,
         }
@@ -241,9 +242,15 @@ def _matches_affinity(pod: PodInfo, change: ClusterChange) -> bool:
 
 
 def _conflicted(pod: PodInfo, change: ClusterChange) -> bool:
-    """A pod that went helps if one of both kept the other away."""
+    """A pod that went helps if one of both kept the other away, or as the last of the group of both.
+
+    Where no pod of its group is left, the pod may be the first one anywhere.
+    """
     old = change.old
     if not isinstance(old, PodInfo):
+        return True
+    group = pod.facts.affinities.required
+    if group and all(_means(term, pod) and _means(term, old) for term in group):
         return True
     mine, its = pod.facts.affinities.anti, old.facts.affinities.anti
     return any(_means(term, old) for term in mine) or any(_means(term, pod) for term in its)

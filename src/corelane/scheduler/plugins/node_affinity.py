@@ -140,11 +140,11 @@ class NodeAffinity:
         new, old = change.new, change.old
         if not isinstance(new, Node):
             return True
-        if self.added.required is not None and not selects(self.added.required, new):
-            return False
-        if not matches_required_affinity(pod.pod, new):
-            return False
-        return not isinstance(old, Node) or not matches_required_affinity(pod.pod, old)
+        return self._matches(pod, new) and not (isinstance(old, Node) and self._matches(pod, old))
+
+    def _matches(self, pod: PodInfo, node: Node) -> bool:
+        added = self.added.required
+        return matches_required_affinity(pod.pod, node) and (added is None or selects(added, node))
 
 
 def _rules(affinity: pods.NodeAffinity) -> Iterator[pods.NodeSelectorRequirement]:

@@ -6,15 +6,23 @@ are on the node, those count as free, for the pod may preempt them.
 
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.cache.states import looks_at_others
-from corelane.scheduler.cache.summaries import NodeSummary, cpus_grew, cpus_may_suffice
-from corelane.scheduler.framework.changes import ClusterChange
+from corelane.scheduler.cache.summaries import (
+    NodeSummary,
+    cpus_differ,
+    cpus_grew,
+    cpus_may_suffice,
+    goes_by_order,
+)
+from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
 
 
 def amounts_may_fit(pod: PodInfo, change: ClusterChange) -> bool:
     """Return whether the node's totals may suffice for the pod."""
-    node = change.after
+    node, before = change.after, change.before
     if node is None:
         return False
+    if change.kind is ChangeKind.TOPOLOGY and before is not None and before.amplified == node.amplified:
+        return False  # Of CPUs only: no total differs.
     preempts = may_preempt(pod, node)
     if node.pods_left < 1 and not preempts:
         return False
@@ -28,11 +36,22 @@ def cpus_may_fit(pod: PodInfo, change: ClusterChange) -> bool:
     node = change.after
     if node is None:
         return False
+    before = change.before
     if looks_at_others(pod.shape):
-        return True
-    if change.before is not None and not cpus_grew(change.before, node):
-        return False
+        return before is None or cpus_differ(before, node)
+    if before is not None:
+        differ = cpus_differ if goes_by_order(pod, node) else cpus_grew
+        if not differ(before, node):
+            return False
     return may_preempt(pod, node) or cpus_may_suffice(pod, node)
+
+
+def others_cpus_may_fit(pod: PodInfo, change: ClusterChange) -> bool:
+    """Return whether a pod that came may make this one fit: its CPUs are those that others avoid, or seek."""
+    node = change.after
+    if node is None or not (looks_at_others(pod.shape) or goes_by_order(pod, node)):
+        return False
+    return cpus_may_fit(pod, change)
 
 
 def may_preempt(pod: PodInfo, node: NodeSummary) -> bool:

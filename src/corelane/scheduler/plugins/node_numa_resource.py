@@ -19,13 +19,16 @@ from corelane.scheduler.cache.needs import by_koordinator, needs, needs_of
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.sorted_values import sorted_values
 from corelane.scheduler.cache.states import CanonicalState
+from corelane.scheduler.framework.field_faults import shown
 from corelane.scheduler.framework.plugin import BEST, SKIP, Cycle, Depends, Scope, Skip
 from corelane.scheduler.plugins.cpus import admissions
 from corelane.scheduler.plugins.strategy_args import strategy_type, weights
-from corelane.workload import ExclusivePolicy, NUMAPolicy
+from corelane.workload import BindPolicy, ExclusivePolicy, NUMAPolicy, NUMAStrategy, SchedulerDefaults
+from corelane.workload.placement_spec import NO_DEFAULTS
 
 NAME: Final = "NodeNUMAResource"
 _SCORED: Final = ("cpu", "memory")
+_BIND_POLICIES: Final = (str(BindPolicy.FULL_PCPUS), str(BindPolicy.SPREAD_BY_PCPUS))
 _HEAD: Final = 2
 """Numbers of a row before those of its zones: milliCPU in cpusets, and how much more they are amplified."""
 _EACH: Final = 5
@@ -47,12 +50,23 @@ class NodeNUMAResource:
         weights: zone_scoring.Weights = zone_scoring.WEIGHTS,
     ) -> None:
         self.parts = ZonesPart(strategy, weights), TotalsPart(strategy, weights)
+        self.defaults = NO_DEFAULTS
+        """Policies of pods and nodes that name none."""
 
     @classmethod
-    def of(cls, scoringStrategy: Mapping[str, Any] | None = None, **_: Any) -> "NodeNUMAResource":  # noqa: N803
-        """Read upstream's arguments; those of its allocation are CPUPlacement's. Raises ValueError."""
+    def of(
+        cls,
+        scoringStrategy: Mapping[str, Any] | None = None,  # noqa: N803 - upstream's names
+        defaultCPUBindPolicy: str = "",  # noqa: N803
+        numaScoringStrategy: Mapping[str, Any] | None = None,  # noqa: N803
+    ) -> "NodeNUMAResource":
+        """Read upstream's arguments; the last two are defaults of the profile. Raises ValueError."""
         kind = strategy_type(scoringStrategy, get_args(zone_scoring.Strategy))
-        return cls(cast(zone_scoring.Strategy, kind), _weights(scoringStrategy))
+        made = cls(cast(zone_scoring.Strategy, kind), _weights(scoringStrategy))
+        made.defaults = SchedulerDefaults(
+            _bind_policy(defaultCPUBindPolicy), strategy=_numa_strategy(numaScoringStrategy, scoringStrategy)
+        )
+        return made
 
     def pre_score(self, cycle: Cycle, nodes: Sequence[NodeInfo]) -> Skip | None:
         """Skip where no node is koordlet's: all scores are equal."""
@@ -122,7 +136,8 @@ class ZonesPart:
         fits = (zones[:, :, 4] >= demand.cpus) & (offered[0] > 0)
         for amount, total, taken in zip(asked, offered, used, strict=True):
             fits &= (total - taken >= amount) | ~total.any(axis=1)[:, None]
-        hints = _allocated(offered, np.minimum(used, offered), demand)
+        hint: zone_scoring.Strategy = "MostAllocated" if demand.packs else "LeastAllocated"
+        hints = _allocated(offered, np.minimum(used, offered), demand, hint)
         best = np.where(fits, hints, -1).argmax(axis=1)
         one = np.arange(len(rows)), best
         alone = fits.any(axis=1)
@@ -246,6 +261,26 @@ def _allocated(
         score += weight * (share * 100 // np.maximum(capacity, 1))
         counted += weight * (capacity > 0)
     return score // np.maximum(counted, 1)
+
+
+def _bind_policy(text: str) -> BindPolicy | None:
+    if text not in ("", *_BIND_POLICIES):
+        raise ValueError(f"defaultCPUBindPolicy {text!r}: use one of {', '.join(_BIND_POLICIES)}")
+    return BindPolicy(text) if text else None
+
+
+def _numa_strategy(given: Mapping[str, Any] | None, scoring: Mapping[str, Any] | None) -> NUMAStrategy | None:
+    """The order of NUMA nodes of pods and nodes that name none; weights are those of `scoringStrategy`."""
+    if given is None:
+        return None
+    name = "numaScoringStrategy"
+    kind = strategy_type(given, get_args(zone_scoring.Strategy), name)
+    if given.get("resources") is not None and weights(given, name) != _weights(scoring):
+        raise ValueError(
+            f"{name}.resources {shown(given['resources'])}: the weights of scoringStrategy.resources "
+            "count, in Koordinator too: use these, or remove the field"
+        )
+    return NUMAStrategy(kind)
 
 
 def _weights(strategy: Mapping[str, Any] | None) -> dict[str, int]:

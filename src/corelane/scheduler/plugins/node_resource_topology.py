@@ -5,6 +5,7 @@ score: what is decided there holds.
 """
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, Final, cast, get_args
 
 import numpy as np
@@ -15,10 +16,20 @@ from corelane.node.zones.zone_state import ZonesState
 from corelane.scheduler.cache.columns import Columns, Rows, Scores
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.states import Fact
+from corelane.scheduler.framework.field_faults import shown
 from corelane.scheduler.framework.plugin import BEST, Cycle, Depends, Scope
 from corelane.scheduler.plugins.strategy_args import strategy_type, weights
 
 NAME: Final = "NodeResourceTopologyMatch"
+
+
+_CACHE: Final[Mapping[str, tuple[str, ...]]] = {
+    "foreignPodsDetect": ("All",),
+    "resyncMethod": ("Autodetect",),
+    "informerMode": ("Dedicated",),
+    "resyncScope": ("All",),
+}
+"""What holds of upstream's cache: pods of all schedulers count, by the fingerprint that an object names."""
 
 
 class NodeResourceTopologyMatch:
@@ -34,8 +45,22 @@ class NodeResourceTopologyMatch:
         self.strategy, self.weights = strategy, dict(weights or {})
 
     @classmethod
-    def of(cls, scoringStrategy: Mapping[str, Any] | None = None, **_: Any) -> "NodeResourceTopologyMatch":  # noqa: N803
-        """Read upstream's arguments; those of its cache have no meaning here. Raises ValueError."""
+    def of(
+        cls,
+        scoringStrategy: Mapping[str, Any] | None = None,  # noqa: N803 - upstream's names
+        cacheResyncPeriodSeconds: int | None = None,  # noqa: N803
+        discardReservedNodes: bool = False,  # noqa: N803
+        cache: Mapping[str, Any] | None = None,
+    ) -> "NodeResourceTopologyMatch":
+        """Read upstream's arguments; of those of its cache, what holds here. Raises ValueError."""
+        if cacheResyncPeriodSeconds is not None and cacheResyncPeriodSeconds <= 0:
+            raise ValueError(
+                f"cacheResyncPeriodSeconds {cacheResyncPeriodSeconds}: pods that were placed are always "
+                "counted until an object counts them: use 1 or more, or remove it"
+            )
+        if discardReservedNodes:
+            raise ValueError("discardReservedNodes true is not supported: use false, or remove it")
+        _check_cache(cache or {})
         kind = strategy_type(scoringStrategy, get_args(scoring.Strategy))
         return cls(cast(scoring.Strategy, kind), weights(scoringStrategy))
 
@@ -54,3 +79,16 @@ class NodeResourceTopologyMatch:
         if request is None or not isinstance(state, ZonesState):
             return BEST if isinstance(state, NodeState) else 0.0
         return float(scoring.score(state, request, self.strategy, self.weights))
+
+
+def _check_cache(given: Mapping[str, Any]) -> None:
+    """Raise ValueError for a setting of the cache that does not hold here."""
+    for name, value in given.items():
+        if name not in _CACHE:
+            close = get_close_matches(str(name), _CACHE, 1) or (f"one of {', '.join(_CACHE)}",)
+            raise ValueError(
+                f"cache.{name} {shown(value)}: there is no such field: use {close[0]}, or remove it"
+            )
+        if value not in _CACHE[name]:
+            allowed = " or ".join(_CACHE[name])
+            raise ValueError(f"cache.{name} {shown(value)} is not supported: use {allowed}, or remove it")

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from corelane.kube.csi_migration import VolumeID, inline_id, may_be_limited
+from corelane.kube.csi_migration import VolumeID, inline_id, may_be_limited, volume_id
 from corelane.kube.storage import CSINode, PersistentVolume
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cache.columns import Columns, Mask, Rows
@@ -111,10 +111,12 @@ class NodeVolumeLimits:
         return {
             ChangeKind.CSI_NODE: _allows_more,
             ChangeKind.POD_REMOVED: _has_volumes,
+            ChangeKind.POD_ADDED: _shares_volume,
             ChangeKind.VOLUME_ATTACHMENT: _is_gone,
-            ChangeKind.CLAIM: names_claim,
-            ChangeKind.VOLUME: _is_claimed,
-            ChangeKind.NODE_ADDED: always,
+            ChangeKind.CLAIM: _claim_counts_otherwise,
+            ChangeKind.VOLUME: _counts_otherwise,
+            ChangeKind.STORAGE_CLASS: _provisions_no_more,
+            ChangeKind.NODE_ADDED | ChangeKind.POD_ITSELF | ChangeKind.WATCHED: always,
         }
 
 
@@ -188,14 +190,44 @@ def _has_volumes(_pod: PodInfo, change: ClusterChange) -> bool:
     return not isinstance(old, PodInfo) or any(map(may_be_limited, old.pod.spec.volumes))
 
 
+def _shares_volume(pod: PodInfo, change: ClusterChange) -> bool:
+    """Whether a pod that came may use a volume of this one, which is not new to its node then."""
+    new = change.new
+    if not isinstance(new, PodInfo) or not new.facts.volumes:
+        return not isinstance(new, PodInfo)
+    mine, theirs = ({one.key for one in pod_claims(info.pod)} for info in (pod, new))
+    inline = all(any(not claim_of(one.pod, each) for each in one.pod.spec.volumes) for one in (pod, new))
+    return inline or not mine.isdisjoint(theirs)
+
+
 def _is_gone(_pod: PodInfo, change: ClusterChange) -> bool:
-    return change.new is None
+    old, new = change.old, change.new
+    return new is None or (old is not None and old.spec != new.spec)
 
 
-def _is_claimed(pod: PodInfo, change: ClusterChange) -> bool:
-    """Whether a volume is bound to one of the pod's claims."""
-    volume = change.new
-    if not isinstance(volume, PersistentVolume) or volume.spec.claim_ref is None:
-        return not isinstance(volume, PersistentVolume)
-    key = volume.spec.claim_ref.namespace, volume.spec.claim_ref.name
-    return any(one.key == key for one in pod_claims(pod.pod))
+def _claim_counts_otherwise(pod: PodInfo, change: ClusterChange) -> bool:
+    """Whether a claim is the pod's; or a claim, of pods on nodes perhaps, means another volume, or none."""
+    old, new = change.old, change.new
+    if new is None or names_claim(pod, change):
+        return True
+    return old is not None and (old.spec, old.metadata.owner_references) != (
+        new.spec,
+        new.metadata.owner_references,
+    )
+
+
+def _counts_otherwise(pod: PodInfo, change: ClusterChange) -> bool:
+    """Whether a volume is another driver's than before, or is bound to one of the pod's claims."""
+    old, new = change.old, change.new
+    if not (isinstance(old, PersistentVolume) and isinstance(new, PersistentVolume)):
+        return True
+    claimed = new.spec.claim_ref
+    if claimed is None or volume_id(old) != volume_id(new):
+        return volume_id(old) != volume_id(new)
+    return any(one.key == (claimed.namespace, claimed.name) for one in pod_claims(pod.pod))
+
+
+def _provisions_no_more(_pod: PodInfo, change: ClusterChange) -> bool:
+    """Whether volumes to be made of a class are another driver's than before."""
+    old, new = change.old, change.new
+    return old is not None and (new is None or old.provisioner != new.provisioner)

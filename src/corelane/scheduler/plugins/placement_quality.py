@@ -61,7 +61,9 @@ class PlacementQuality:
 
     def score(self, cycle: Cycle, node: NodeInfo) -> float:
         answer = admissions(cycle).admitted.get(node.name)
-        if answer is None or by_koordinator(answer.before, cycle.shape):
+        if answer is None:
+            return 0.0
+        if by_koordinator(answer.before, cycle.shape):
             return BEST
         if answer.assignments and isinstance(answer.before.state, NodeState):
             return self._quality(cycle, answer).score

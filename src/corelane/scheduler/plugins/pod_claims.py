@@ -32,8 +32,8 @@ def unusable(pod: Pod, of: PodClaim, objects: ClusterObjects) -> Reason | None:
 
 
 def names_claim(pod: PodInfo, change: ClusterChange) -> bool:
-    """Return whether a changed claim is one of the pod's."""
-    claim = change.new or change.old
+    """Return whether a claim that was added or changed is one of the pod's."""
+    claim = change.new
     if not isinstance(claim, PersistentVolumeClaim):
-        return True
+        return change.old is None
     return any(one.key == claim.key for one in pod_claims(pod.pod))

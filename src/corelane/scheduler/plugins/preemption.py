@@ -41,6 +41,7 @@ PODS_AT_ONCE: Final = 24
 _REFUSED: Final = 2
 """A node that is refused without any of them counts as so many."""
 _MOST_SEARCHES: Final = 256
+_OF_AMOUNTS: Final = frozenset({"NodeResourcesFit", "CPUPlacement"})
 _ANY_AMOUNT: Final = 2**62
 
 
@@ -97,7 +98,8 @@ class DefaultPreemption:
         if best is None:
             total = cycle.cluster.count()
             search.helpless[NOT_HELPFUL] += total - len(rows)
-            return NotNominated(f"preemption: {_message(total, search.helpless)}", keep=False)
+            why = f"preemption: {_message(total, search.helpless)}"
+            return NotNominated(why, plugins=frozenset(search.plugins))
         return Nomination(best.node, tuple(info.uid for info in best.victims))
 
     def _search(self, cycle: Cycle) -> "_Search":
@@ -141,6 +143,8 @@ class _Search:
         """Nodes by why they are no candidates."""
         self._known: dict[int, Candidate | tuple[str, ...]] = {}
         """Row to the victims, or to why there are none."""
+        self.plugins: set[str] = set()
+        """Those that reject the pod on nodes that were tried."""
         self._fresh: set[str] = set()
         """Nodes that were tried in this attempt."""
         self._positions = (0, 0)
@@ -184,6 +188,7 @@ class _Search:
         self._looks += 1
         if not suffices or victims.certainly_refused(cycle.pod, node):
             self._known[row] = tuple(_lacking(cycle.pod, node))
+            self.plugins |= _OF_AMOUNTS
 
     def select(self, cycle: Cycle, node: NodeInfo) -> Candidate | None:
         """Return the victims on a node; None for a node that is refused, or not asked in this attempt."""
@@ -195,7 +200,11 @@ class _Search:
             self._fresh.add(node.name)
             tried = victims.select(cycle, node)
             self._pods += victims.count_lower(cycle.pod, node) if isinstance(tried, Candidate) else _REFUSED
-            known = tried if isinstance(tried, Candidate) else tuple(map(str, tried.reasons))
+            if isinstance(tried, Candidate):
+                known = tried
+            else:
+                known = tuple(map(str, tried.reasons))
+                self.plugins |= {tried.plugin} - {_NAME}
             self._known[node.row] = known
         if isinstance(known, Candidate):
             return known

@@ -290,7 +290,6 @@ def _domain_changed(pod: PodInfo, change: ClusterChange) -> bool:
     """
     nodes = [one for one in (change.old, change.new) if isinstance(one, Node)]
     keys = [one.topology_key for one in pod.facts.spread if one.hard]
-    merged = change.old is None and (ChangeKind.NODE_ADDED | ChangeKind.NODE_REMOVED) & change.kind
-    if not nodes or not keys or (change.old is None and merged != ChangeKind.NODE_ADDED):
+    if not nodes or not keys or change.merged:
         return True  # Of several changes looked at as one, the state before is not known.
     return any(all(key in node.metadata.labels for key in keys) for node in nodes)

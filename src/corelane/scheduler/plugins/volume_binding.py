@@ -18,7 +18,7 @@ from corelane.scheduler.cache.objects import ClusterObjects
 from corelane.scheduler.cache.pod_volumes import pod_claims
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.cache.storage_capacity import largest
-from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
+from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, added, always
 from corelane.scheduler.framework.plugin import SKIP, Cycle, NodeReason, Rejection, Scope, Skip
 from corelane.scheduler.instructions import PreBindWork
 from corelane.scheduler.plugins import volume_rows
@@ -158,19 +158,33 @@ class VolumeBinding:
         return {
             ChangeKind.CLAIM: names_claim,
             ChangeKind.STORAGE_CLASS: _allows_more,
-            ChangeKind.VOLUME | ChangeKind.NODE_ADDED | ChangeKind.NODE_LABELS: always,
-            ChangeKind.POD_ITSELF: always,
+            ChangeKind.VOLUME: added,
+            ChangeKind.NODE_ADDED | ChangeKind.NODE_LABELS: always,
+            ChangeKind.POD_ITSELF | ChangeKind.WATCHED: always,
+            ChangeKind.POD_REMOVED: _releases,
             ChangeKind.CSI_NODE: _migrates,
             ChangeKind.CSI_DRIVER: _limits_no_more,
             ChangeKind.STORAGE_CAPACITY: _has_more,
         }
 
 
+def _releases(_pod: PodInfo, change: ClusterChange) -> bool:
+    """Whether volumes that a binding under way has taken are free again."""
+    old = change.old
+    if not isinstance(old, PodInfo):
+        return True
+    return not old.pod.spec.node_name and any(pod_claims(old.pod))
+
+
 def _allows_more(_pod: PodInfo, change: ClusterChange) -> bool:
     old, new = change.old, change.new
     if not (isinstance(old, StorageClass) and isinstance(new, StorageClass)):
-        return True
-    return old.allowed_topologies != new.allowed_topologies
+        return new is not None
+    return _rules_of(old) != _rules_of(new)
+
+
+def _rules_of(one: StorageClass) -> tuple[object, ...]:
+    return one.allowed_topologies, one.provisioner, one.volume_binding_mode
 
 
 def _migrates(_pod: PodInfo, change: ClusterChange) -> bool:

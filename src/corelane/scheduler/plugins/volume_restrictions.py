@@ -104,7 +104,7 @@ class VolumeRestrictions:
         return {
             ChangeKind.POD_REMOVED: _frees,
             ChangeKind.CLAIM: names_claim,
-            ChangeKind.NODE_ADDED | ChangeKind.POD_ITSELF: always,
+            ChangeKind.NODE_ADDED | ChangeKind.POD_ITSELF | ChangeKind.WATCHED: always,
         }
 
 

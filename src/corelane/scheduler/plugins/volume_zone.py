@@ -13,7 +13,7 @@ from corelane.scheduler.cache.columns import Columns, Mask, Rows
 from corelane.scheduler.cache.label_columns import ABSENT
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.pods import PodInfo
-from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
+from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, added, always
 from corelane.scheduler.framework.plugin import SKIP, Cycle, Rejection, Scope, Skip
 from corelane.scheduler.plugins.pod_claims import names_claim, not_watched
 
@@ -82,8 +82,9 @@ class VolumeZone:
         return {
             ChangeKind.CLAIM: names_claim,
             ChangeKind.STORAGE_CLASS: _waits,
-            ChangeKind.VOLUME | ChangeKind.NODE_ADDED | ChangeKind.NODE_LABELS: always,
-            ChangeKind.POD_ITSELF: always,
+            ChangeKind.VOLUME: added,
+            ChangeKind.NODE_ADDED | ChangeKind.NODE_LABELS: always,
+            ChangeKind.POD_ITSELF | ChangeKind.WATCHED: always,
         }
 
 
@@ -130,4 +131,4 @@ def _agrees(place: Place, columns: Columns, rows: Rows) -> Mask:
 
 def _waits(_pod: PodInfo, change: ClusterChange) -> bool:
     new = change.new
-    return not isinstance(new, StorageClass) or new.volume_binding_mode == "WaitForFirstConsumer"
+    return isinstance(new, StorageClass) and new.volume_binding_mode == "WaitForFirstConsumer"

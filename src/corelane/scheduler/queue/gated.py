@@ -36,7 +36,7 @@ class GatedPods:
         """Return why the pod must not be tried."""
         points = self._points()
         begun = points.now()
-        gate = next(filter(None, map(partial(answer, info), self._profile.pre_enqueue)), None)
+        gate = next(filter(None, map(partial(answer, info), self._profile.of(info).pre_enqueue)), None)
         # Upstream's status is Success for gated pods too (runPreEnqueuePlugins, 1.36).
         points.alone("PreEnqueue", info.pod.spec.scheduler_name, begun)
         return gate
@@ -55,4 +55,4 @@ class GatedPods:
         return [one for one in self._pods.values() if one.gate and self._may_help(one, one.gate, change)]
 
     def _may_help(self, waiting: Waiting, gate: Rejection, change: ClusterChange) -> bool:
-        return helps(self._profile.hints(gate.plugin).items(), waiting.info, change)
+        return helps(self._profile.of(waiting.info).hints(gate.plugin).items(), waiting.info, change)

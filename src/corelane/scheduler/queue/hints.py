@@ -44,7 +44,7 @@ class Backlog:
         if waiting is not None:
             kinds = waiting.change.kind | change.kind
             # What happened in between is not known: nothing may be concluded from the state before.
-            waiting.change = replace(change, kind=kinds, old=None, before=None)
+            waiting.change = replace(change, kind=kinds, old=None, before=None, merged=True)
             waiting.sequence = sequence
             return True
         if len(self._pending) >= MOST_WAITING:

@@ -5,7 +5,7 @@ Upstream: `pkg/scheduler/framework/events.go`, and `ClusterEvent.Label` of k8s.i
 
 from typing import Final
 
-from corelane.scheduler.framework.changes import LIMITS, ChangeKind, ClusterChange, members
+from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, members
 from corelane.scheduler.queue.waiting import QueuePlace
 
 QUEUES: Final = {
@@ -35,6 +35,7 @@ _LABELS: Final = {
     ChangeKind.POD_REMOVED: "AssignedPodDelete",
     ChangeKind.POD_CHANGED: "AssignedPodUpdate",
     ChangeKind.POD_ITSELF: POD_UPDATED,
+    ChangeKind.WATCHED: "UnschedulableTimeout",
 }
 _RESOURCES: Final = {
     ChangeKind.TOPOLOGY: "noderesourcetopologies.v1alpha2.topology.node.k8s.io",
@@ -57,8 +58,5 @@ def event_of(change: ClusterChange) -> str:
     kind = next(iter(members(change.kind)), ChangeKind.POD_ITSELF)
     if label := _LABELS.get(kind):
         return label
-    return f"{_RESOURCES[kind]}{'Add' if change.old is None else _action(kind, change)}"
-
-
-def _action(kind: ChangeKind, change: ClusterChange) -> str:
-    return "Delete" if change.new is None and kind in LIMITS else "Update"
+    action = "Add" if change.old is None else "Delete" if change.new is None else "Update"
+    return f"{_RESOURCES[kind]}{action}"

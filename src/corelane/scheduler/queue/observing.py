@@ -68,6 +68,6 @@ def difference(before: NodeSummary | None, after: NodeSummary | None) -> ChangeK
         kind |= ChangeKind.NODE_LABELS
     if (after.taints, after.unschedulable) != (before.taints, before.unschedulable):
         kind |= ChangeKind.NODE_TAINTS
-    if after.amplified != before.amplified or summaries.cpus_grew(before, after):
+    if after.amplified != before.amplified or summaries.cpus_differ(before, after):
         kind |= ChangeKind.TOPOLOGY
     return kind

@@ -16,6 +16,7 @@ from corelane.scheduler.queue.groups import Group
 from corelane.scheduler.queue.waiting import Verdict
 
 _EITHER: Final = (True, False)
+_AMOUNTS: Final = "NodeResourcesFit"
 LONGEST_PARKED: Final = 300.0
 """Seconds after which one pod of a group is tried although nothing changed; kube-scheduler's number."""
 
@@ -76,17 +77,17 @@ class UnschedulablePods:
             group = Group(key, verdict, cpu=info.requests.get("cpu", 0))
         self.drop(key)
         group.verdict = verdict
-        group.hints = tuple(self._hints(verdict.plugins))
-        group.local = verdict.plugins <= self._local
+        group.hints = tuple(self._hints(info, verdict.plugins))
+        group.local = _AMOUNTS in verdict.plugins <= self._local
         group.kinds = reduce(or_, (kinds for kinds, _ in group.hints), ChangeKind.NOTHING)
         self.put(group, now)
         return group
 
-    def _hints(self, plugins: frozenset[str]) -> Iterator[tuple[ChangeKind, Hint]]:
+    def _hints(self, info: PodInfo, plugins: frozenset[str]) -> Iterator[tuple[ChangeKind, Hint]]:
         if not plugins:
             yield ~ChangeKind.NOTHING, always
         for name in sorted(plugins):
-            yield from self._profile.hints(name).items()
+            yield from self._profile.of(info).hints(name).items()
 
     def drop(self, key: Hashable) -> None:
         """Remove a group, if it is there."""
