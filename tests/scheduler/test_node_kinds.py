@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,8 +25,10 @@ from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, PoolOptions, new
 from corelane.node.ledger import usable_topology
 from corelane.node.zones.pods_fingerprint import fingerprint
+from corelane.scheduler import cycle as cycles
 from corelane.scheduler.cache.node_kinds import NodeKind
 from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.events import (
     BindSucceeded,
     CraneTopologyChanged,
@@ -37,6 +40,8 @@ from corelane.scheduler.events import (
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind, Instruction, RecordNodeEvent, RecordPodEvent, SetCondition
 from corelane.scheduler.plugins import default
+from corelane.scheduler.plugins.cpu_scores import NUMALocality
+from corelane.scheduler.plugins.cpus import CPUPlacement
 from corelane.scheduler.plugins.node_resource_topology import NodeResourceTopologyMatch
 from corelane.scheduler.scheduling import SchedulerCore
 from corelane.workload import BindPolicy, ExclusivePolicy, NUMAPolicy, NUMAStrategy, SchedulerDefaults
@@ -294,7 +299,10 @@ def test_pods_that_ran_before_the_scheduler_are_counted() -> None:
             {"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 3}]}},
             "small",
         ),
-        ({"scoringStrategy": {"type": "BalancedAllocation"}, "cache": {"resyncMethod": "All"}}, "large"),
+        (
+            {"scoringStrategy": {"type": "BalancedAllocation"}, "cache": {"resyncMethod": "Autodetect"}},
+            "large",
+        ),
     ],
 )
 def test_nodes_are_ordered_by_upstreams_strategy(arguments, chosen) -> None:
@@ -310,6 +318,68 @@ def test_nodes_are_ordered_by_upstreams_strategy(arguments, chosen) -> None:
     bind = lab.place(guaranteed("a", "2", memory="4Gi"))
     assert isinstance(bind, Bind)
     assert bind.node == chosen
+
+
+def test_a_victim_that_zones_count_frees_no_zone_one_that_they_do_not_count_frees_all() -> None:
+    def lab() -> Lab:
+        made = Lab(cpus=16)
+        made.publish(zones({"cpu": 4, "memory": "64Gi"}, {"cpu": 4, "memory": "64Gi"}))
+        assert isinstance(made.place(guaranteed("low", "3")), Bind)
+        return made
+
+    high = guaranteed("high", "4", priority=10)
+    counted, uncounted = lab(), lab()
+    counted.starts("low")
+    counted.publish(zones({"cpu": 1, "memory": "64Gi"}, {"cpu": 1, "memory": "64Gi"}))
+    assert "preemption: 0/1 nodes are available: 1 cannot align" in str(counted.place(high))
+    assert uncounted.core.cluster.nominations.of("uid-high") == ""
+    uncounted.place(high)
+    assert uncounted.core.cluster.nominations.of("uid-high") == "n"
+
+
+RESTRICTED = {"topologyManagerPolicy": "restricted"}
+
+
+def test_a_node_whose_zones_do_not_hold_the_pod_is_the_worst() -> None:
+    lab = Lab("a", "b", cpus=16)
+    for name in ("a", "b"):
+        eight = {"cpu": 8, "memory": "64Gi"}
+        lab.publish(zones(eight, eight, name=name, attributes=RESTRICTED))
+    first, second = lab.place(guaranteed("five", "5")), lab.place(guaranteed("nine", "9"))
+    assert isinstance(first, Bind)
+    assert isinstance(second, Bind)
+    assert {first.node, second.node} == {"a", "b"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=3), min_size=2, max_size=4),
+    st.integers(1, 12),
+)
+def test_fewer_numa_nodes_never_score_lower_and_none_that_hold_the_pod_score_0(
+    nodes: list[list[int]], cpus: int
+) -> None:
+    def spans(free: list[int]) -> int:
+        """The fewest zones that together have the CPUs; more than there are where all have too few."""
+        most = sorted(free, reverse=True)
+        return next((n for n in range(1, len(most) + 1) if sum(most[:n]) >= cpus), 9)
+
+    plugin = NUMALocality()
+    lab = Lab(*(f"n{number}" for number in range(len(nodes))))
+    for number, free in enumerate(nodes):
+        offered = [{"cpu": amount, "memory": "64Gi"} for amount in free]
+        lab.publish(zones(*offered, name=f"n{number}", attributes=RESTRICTED))
+    cycle, _, _ = cycles.begin(lab.core.profile, lab.core.cluster, PodInfo.of(guaranteed("p", str(cpus))))
+    scores = []
+    for number, free in enumerate(nodes):
+        node = lab.node(f"n{number}")
+        CPUPlacement().filter(cycle, node)
+        scores.append((spans(free), plugin.score(cycle, node)))
+    expected = [0 if span == 9 else 100 / span for span, _ in scores]
+    assert [score for _, score in scores] == pytest.approx(expected)
+    rows = np.array([lab.node(f"n{number}").row for number in range(len(nodes))])
+    bounds = plugin.scores(cycle, lab.core.cluster.columns, rows)
+    assert all(bound >= score for bound, (_, score) in zip(bounds.tolist(), scores, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind
 from corelane.scheduler.plugins import default
 from corelane.scheduler.scheduling import SchedulerCore
-from corelane.workload import BindPolicy, NUMAPolicy
+from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, SchedulerDefaults
 from support import objects
 from support.pods import container, pod
 
@@ -212,6 +212,42 @@ _HARD = f"{_SKEW}, whenUnsatisfiable: DoNotSchedule"
                 ("resources: [{name: cpu}, {name: cpu}]", "resources[1].name 'cpu': name a resource once"),
                 ("resources: [{name: cpu, wight: 2}]", "resources[0].wight is not supported"),
             )
+        ),
+        (
+            _ARGS % "NodeNUMAResource, args: {preemptionMode: 1}",
+            ["args.preemptionMode: 1: there is no such argument: use one of scoringStrategy, default"],
+        ),
+        (
+            _ARGS % "NodeNUMAResource, args: {numaScoringStrateg: {}}",
+            ["numaScoringStrateg: {}: there is no such argument: use numaScoringStrategy"],
+        ),
+        (
+            _ARGS % "NodeNUMAResource, args: {defaultCPUBindPolicy: Spread}",
+            ["defaultCPUBindPolicy 'Spread': use one of FullPCPUs, SpreadByPCPUs"],
+        ),
+        (
+            _ARGS % "NodeNUMAResource, args: {numaScoringStrategy: {type: BalancedAllocation}}",
+            ["numaScoringStrategy.type 'BalancedAllocation' is unknown: use one of LeastAllocated, Most"],
+        ),
+        (
+            _ARGS % "NodeNUMAResource, args: {numaScoringStrategy: {resources: [{name: cpu}]}}",
+            ["numaScoringStrategy.resources", "the weights of scoringStrategy.resources count"],
+        ),
+        (
+            _ARGS % "NodeResourceTopologyMatch, args: {discardReservedNodes: true}",
+            ["discardReservedNodes true is not supported: use false"],
+        ),
+        (
+            _ARGS % "NodeResourceTopologyMatch, args: {cacheResyncPeriodSeconds: 0}",
+            ["cacheResyncPeriodSeconds 0: pods that were placed are always counted", "use 1 or more"],
+        ),
+        (
+            _ARGS % "NodeResourceTopologyMatch, args: {cache: {resyncMethod: All}}",
+            ["cache.resyncMethod 'All' is not supported: use Autodetect"],
+        ),
+        (
+            _ARGS % "NodeResourceTopologyMatch, args: {cache: {resyncMethd: All}}",
+            ["cache.resyncMethd 'All': there is no such field: use resyncMethod"],
         ),
         ("clientConnection: {burst: -1}\n", ["clientConnection.burst: -1 is invalid: use 0 or more"]),
         (
@@ -711,3 +747,19 @@ def test_a_duration_is_read_as_go_reads_it(text: str, seconds: float) -> None:
 def test_what_is_no_length_of_time_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match='use a duration such as "15s"'):
         configuration_file.duration(text, "s.yaml", "x")
+
+
+def test_koordinators_arguments_are_the_profiles_defaults() -> None:
+    numa = "numaScoringStrategy: {type: MostAllocated, resources: [{name: cpu}, {name: memory}]}"
+    args = f"{{defaultCPUBindPolicy: SpreadByPCPUs, {numa}}}"
+    (made,) = parsed(_ARGS % f"NodeNUMAResource, args: {args}").profiles
+    defaults = SchedulerDefaults(BindPolicy.SPREAD_BY_PCPUS, strategy=NUMAStrategy.MOST_ALLOCATED)
+    assert made.defaults == defaults
+
+
+def test_two_plugins_may_say_the_same_default_but_no_other() -> None:
+    both = "profiles:\n- pluginConfig:\n  - {name: CPUPlacement, args: {bindPolicy: FullPCPUs}}\n"
+    both += "  - {name: NodeNUMAResource, args: {defaultCPUBindPolicy: %s}}\n"
+    assert parsed(both % "FullPCPUs").profiles[0].defaults.bind is BindPolicy.FULL_PCPUS
+    with pytest.raises(ConfigurationError, match="NodeNUMAResource: SpreadByPCPUs' is invalid: CPUPlacement"):
+        parsed(both % "SpreadByPCPUs")

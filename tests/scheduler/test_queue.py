@@ -557,7 +557,10 @@ def test_pods_are_counted_where_they_enter_a_queue_with_kube_schedulers_events()
         (ClusterChange(ChangeKind.POD_REMOVED, "n1"), "AssignedPodDelete"),
         (ClusterChange(ChangeKind.NODE_TAINTS | ChangeKind.TOPOLOGY, "n1"), "NodeUpdateNodeTaint"),
         (ClusterChange(ChangeKind.CLAIM, new=object()), "PersistentVolumeClaimAdd"),
-        (ClusterChange(ChangeKind.STORAGE_CLASS, old=object(), new=object()), "storage.k8s.io/StorageClassUpdate"),
+        (
+            ClusterChange(ChangeKind.STORAGE_CLASS, old=object(), new=object()),
+            "storage.k8s.io/StorageClassUpdate",
+        ),
         (ClusterChange(ChangeKind.CSI_NODE, old=1, new=2), "storage.k8s.io/CSINodeUpdate"),
         (ClusterChange(ChangeKind.CSI_DRIVER, old=object()), "storage.k8s.io/CSIDriverDelete"),
         (ClusterChange(ChangeKind.STORAGE_CAPACITY, new=1), "storage.k8s.io/CSIStorageCapacityAdd"),

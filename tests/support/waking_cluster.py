@@ -15,13 +15,16 @@ from msgspec.structs import replace
 
 from corelane import node as nodes
 from corelane.kube import keys, translate
-from corelane.kube.objects import NodeResourceTopology, Taint
+from corelane.kube.meta import ObjectMeta
+from corelane.kube.objects import Lease, LeaseSpec, NodeResourceTopology, Taint
 from corelane.kube.pod import Pod
 from corelane.kube.translate.crane import CraneTopology
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, TopologyOptions
 from corelane.scheduler import cycle as cycles
 from corelane.scheduler.events import (
+    AgentLeaseChanged,
+    AgentLeasesWatched,
     BindFailed,
     BindSucceeded,
     CraneTopologyChanged,
@@ -120,6 +123,7 @@ class WakingCluster(ChangingCluster):
         self.topologies: dict[str, NodeResourceTopology] = {}
         self.crane: dict[str, CraneTopology] = {}
         self.unwatched: set[str] = set()
+        self.leases: dict[str, Lease] = {}
         self.schedulers = [profile.name for profile in profiles] or [DEFAULT_NAME]
         self.themes = Random(seed).sample(sorted(FEATURES), Random(seed).choice([1, 1, 2, 3]))
         self._profiles = profiles
@@ -130,6 +134,7 @@ class WakingCluster(ChangingCluster):
             for key, (_, event) in _kinds().items():
                 for obj in self.objects[key].values():
                     self.core.handle(event(0.0, None, obj))
+        self.core.handle(AgentLeasesWatched(0.0, works=True))
         self._checked = True
 
     # What happens.
@@ -138,6 +143,7 @@ class WakingCluster(ChangingCluster):
         return super().changes() | {
             self._topology_changes: 20,
             self._crane_changes: 5,
+            self._lease_changes: 6,
             self._nominated: 4,
             self._watches_change: 4,
             self._node_part_changes: 30,
@@ -208,7 +214,7 @@ class WakingCluster(ChangingCluster):
                 state, _ = nodes.admit(state, translate.request(pod))
             except translate.TranslationError:
                 continue
-        obj = translate.topology(machine, name, state)
+        obj = translate.topology(machine, name, state, leased=random.random() < 0.5)
         if kind == "ledger":
             return _read(obj)
         meta = obj["metadata"]
@@ -232,6 +238,20 @@ class WakingCluster(ChangingCluster):
             self.crane[name] = new
         if old is not None or new is not None:
             self.tell(CraneTopologyChanged(self.now, old, new))
+
+    def _lease_changes(self) -> None:
+        """A node's agent renews its Lease, gives it up, or the Lease is deleted."""
+        name = f"n{self.random.randrange(self.most_nodes)}"
+        old = self.leases.pop(name, None)
+        how, new = self.random.random(), None
+        if old is None or how < 0.8:
+            spec = LeaseSpec(
+                "agent" if how < 0.5 else "", 60, renew_time=f"2026-11-28T10:00:{self.now:09.6f}Z"
+            )
+            new = self.leases[name] = Lease(
+                metadata=ObjectMeta(name=name, namespace=keys.AGENT_NAMESPACE), spec=spec
+            )
+        self.tell(AgentLeaseChanged(self.now, old, new))
 
     def _nominated(self) -> None:
         """A pending pod gets a nominated node, or loses it, or gets another label."""

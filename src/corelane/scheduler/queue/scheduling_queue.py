@@ -309,6 +309,9 @@ class SchedulingQueue:
         if self.changes.since(verdict.sequence, group.kinds):
             # A change came while the pod was being tried: it may help.
             self._unschedulable.drop_empty(group)
+            if group.count:  # Others of the group are owed the attempt too, should this pod leave.
+                waiting.trial = True
+                group.trials.add(waiting.uid)
             self._back_off(waiting)
             return
         self._move(waiting, QueuePlace.PARKED)
