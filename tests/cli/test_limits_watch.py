@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from corelane.app.up import datadir
 from corelane.cli import main
 from corelane.cpuset import CPUSet
 from corelane.runtime.base import ContainerSpec
@@ -123,7 +124,7 @@ def test_neighbours_are_told_from_the_limit_by_what_runs_on_the_containers_cpus(
     play(monkeypatch, work)
     (row,) = rows(once(tree, tmp_path)).values()
     assert row["heldBackBy"] == ["neighbours"]
-    assert row["cost"] == "none"
+    assert row["cost"] == "high", "waits for other processes cost as much as throttling"
     assert "other processes use 500 ms/s of its 1 CPUs" in row["why"]
 
 
@@ -297,6 +298,38 @@ def test_bad_input_is_one_line(tmp_path, args, words):
     assert result.exit_code == 2
     assert not isinstance(result.exception, ValueError)
     assert words in result.stderr.strip().splitlines()[-1]
+
+
+def test_a_narrow_terminal_gets_a_table_with_fewer_columns(tree, tmp_path, monkeypatch):
+    path = tree.add("u1", A, name="application-with-a-long-name", qos="burstable")
+    quiet(path)
+    play(monkeypatch, lambda: counters(path, usage=400_000, periods=20, throttled=20, us=800_000))
+    args = [
+        "limits",
+        "watch",
+        "--root",
+        str(tree.root),
+        "--data-dir",
+        str(tmp_path),
+        "--once",
+        "--interval",
+        "2",
+    ]
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(main, args).stdout
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.split()[:1] == ["CONTAINER"] and "COST" in line for line in lines)
+    assert "left out at 80 columns: " in shown
+
+
+def test_the_instance_that_kubeconfig_names_is_watched(tree, tmp_path, monkeypatch):
+    data = tmp_path / "elsewhere"
+    for name in ("lock", "kubeconfig"):
+        write(data / name, "")
+    (data / "nodes").mkdir()
+    assert datadir.of_kubeconfig() == datadir.default()
+    monkeypatch.setenv("KUBECONFIG", f"{data}/kubeconfig:/other")
+    assert datadir.of_kubeconfig() == data
 
 
 def test_a_limited_group_that_is_no_known_container_is_left_out_aloud(tree, tmp_path, monkeypatch):

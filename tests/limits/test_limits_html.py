@@ -104,7 +104,7 @@ def watch(tmp_path, monkeypatch):
 
 def test_watch_has_one_file_for_all_rounds(watch):
     root = parsed(watch("--count", 6).stdout)
-    assert headings(root) == ["Containers, last round", "Why", "Round by round"]
+    assert headings(root) == ["Containers, whole measurement", "Why", "Round by round"]
     assert "default/u1/app" in cells(root)
     hints = [one.text or "" for one in root.iter("title") if "throttled" in (one.text or "")]
     assert [hint.rpartition("throttled ")[2] for hint in hints] == ["0 ms/s", "400 ms/s"] * 3

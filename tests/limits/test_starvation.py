@@ -13,10 +13,12 @@ from corelane.limits.advice.inference import Effort
 from corelane.limits.advice.judgement import Answer
 from corelane.limits.advice.options import OptionKind
 from corelane.limits.advice.subjects import NodeOccupancy, NodePod, Subject
+from corelane.limits.lint.policy import Policy
 from corelane.limits.measure.competitors import Claim, Competition, Competitor
+from corelane.limits.measure.counters import Quota
 from corelane.limits.measure.losses import Losses
 from corelane.limits.measure.requests import RequestLog
-from corelane.limits.measure.throttling import Latency, Measurement, Rates
+from corelane.limits.measure.throttling import CostLevel, Latency, Measurement, Rates
 from corelane.view import limits_advice as view
 from corelane.view import tables
 from corelane.workload import QOSClass
@@ -163,6 +165,40 @@ def test_nearly_all_of_its_cpus_is_nothing_that_a_weight_guarantees():
     found = advise(measured(600, 390))
     assert found.answer is Answer.LEAVE
     assert "no weight guarantees that" in found.why
+
+
+def test_the_largest_cause_comes_first_and_its_option_is_recommended():
+    quota = Quota(200_000, 100_000)
+    rates = Rates(
+        30.0, used=100.0, throttled=8.0, queued=800.0, periods=300, throttled_periods=30, quota=quota
+    )
+    found = replace(measured(waited=773), latency=log(), rates=rates)
+    advised = advise(
+        replace(found, losses=Losses(limit=8.0, neighbours=773.0, paused=0.0)), replace(WEB, limit=2000)
+    )
+    assert advised.why.startswith("waits 773 ms/s for other processes")
+    assert advised.options[0].kind is OptionKind.RAISE_REQUEST
+    assert [option.kind for option in advised.options if option.recommended] == [OptionKind.RAISE_REQUEST]
+
+
+def test_exclusive_cpus_are_an_option_for_a_container_that_others_hold_back_with_its_manifest():
+    subject = replace(WEB, memory_request=1 << 30, memory_limit=1 << 30)
+    found = advise(replace(measured(waited=800), latency=log()), subject)
+    (exclusive,) = [option for option in found.options if option.kind is OptionKind.WHOLE_CPUS]
+    assert exclusive.title == "request 1 exclusive CPU: limit = request = 1"
+    assert not exclusive.recommended
+    assert exclusive.patch is not None
+    amounts = {"cpu": "1", "memory": str(1 << 30)}
+    (container,) = exclusive.patch.content["spec"]["template"]["spec"]["containers"]
+    assert container["resources"] == {"requests": amounts, "limits": amounts}
+    without = advise(replace(measured(waited=800), latency=log()), subject, policy=Policy())
+    assert OptionKind.WHOLE_CPUS not in {option.kind for option in without.options}
+
+
+def test_waits_for_other_processes_count_as_cost():
+    verdict = measured(used=500, waited=800).verdict
+    assert verdict is not None
+    assert (verdict.level, verdict.of_limit) == (CostLevel.HIGH, CostLevel.NONE)
 
 
 def test_a_request_above_the_limit_raises_the_limit():

@@ -33,6 +33,7 @@ _HEADINGS: Final = (
     "AFTER ms/s",
     "RISK",
 )
+_DROPPABLE: Final = ("LOST", "USED CPUs", "AFTER ms/s", "RISK", "LIMIT")
 _OPTIONS: Final = ("", "OPTION", "THROTTLED ms/s", "USED CPUs", "STOP ms", "p99 ms", "RISK")
 _SHAPES: Final = {
     LoadShape.REQUESTS: "requests of {work:.3g} ms of CPU time for {threads} thread{s}{batch}",
@@ -72,7 +73,7 @@ def show(advised: Sequence[Advice], notes: Iterable[str], to: Console, *, everyt
 
     `everything` prints commands and consequences of all options, not just of the recommended one.
     """
-    tables.show("Advice on CPU limits", _HEADINGS, [_cells(one) for one in advised], to)
+    tables.show("Advice on CPU limits", _HEADINGS, [_cells(one) for one in advised], to, _DROPPABLE)
     for one in advised:
         if one.answer is Answer.CHANGE:
             _details(one, to, everything=everything)
@@ -121,7 +122,7 @@ def _details(one: Advice, to: Console, *, everything: bool) -> None:
     if one.fit:
         _say(to, f"  {_fitted(one.fit)}{_replicas(one)}")
     if one.options:
-        tables.show("", _OPTIONS, [_option(option) for option in one.options], to)
+        tables.show("", _OPTIONS, [_option(option) for option in one.options], to, ("STOP ms", "USED CPUs"))
     for option in one.options:
         if option.recommended or everything:
             for line in _lines(option):

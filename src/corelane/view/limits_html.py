@@ -1,5 +1,6 @@
 """The limits commands' results as one HTML file each, to attach to a ticket: `-o html`."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -46,13 +47,17 @@ def _curves(columns: Sequence[StudyColumn]) -> Iterator[DelayCurve]:
 
 
 def watched(
-    rounds: Sequence[Mapping[str, Any]], headings: Sequence[str], rows: Sequence[Sequence[str]]
+    rounds: Sequence[Mapping[str, Any]],
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    whole: Mapping[str, Any] | None = None,
 ) -> str:
-    """Rounds as `limits watch -o json` has them, and the last one's rows of the table."""
-    last = rounds[-1]
+    """Rounds as `limits watch -o json` has them; the table's rows are of the `whole`, else of the last."""
+    last = whole or rounds[-1]
+    which = ", whole measurement" if whole else ", last round"
     whys = [(_name(each), why) for each in last["containers"] if (why := _why(each))]
     parts = [
-        element("h2", "Containers, last round" if len(rounds) > 1 else "Containers"),
+        element("h2", f"Containers{which}" if len(rounds) > 1 else "Containers"),
         table(headings, rows, also=[i for i, each in enumerate(headings) if each.startswith(_CAUSES)]),
     ]
     if divided := [each for each in last["containers"] if each["lostTo"]]:
@@ -64,7 +69,7 @@ def watched(
     notes = dict.fromkeys(note for each in rounds for note in each["notes"])
     parts += [element("h2", "Notes"), items(notes)] if notes else []
     total = sum(each["seconds"] for each in rounds)
-    subtitle = f"corelane limits watch: {total:.3g} s until {last['at']}, rounds: {len(rounds)}"
+    subtitle = f"corelane limits watch: {total:.3g} s until {rounds[-1]['at']}, rounds: {len(rounds)}"
     return _page("CPU time lost to throttling", subtitle, parts)
 
 
@@ -188,8 +193,8 @@ def _options(each: Mapping[str, Any]) -> Iterator[str]:
                 option["patchNote"] or "",
             ]
         )
-        if option["command"]:
-            yield element("pre", option["command"])
+        if shown := option["command"] or (json.dumps(option["patch"], indent=2) if option["patch"] else ""):
+            yield element("pre", shown)
     yield items(each["remarks"])
 
 

@@ -69,6 +69,8 @@ HEADINGS: Final = (
 )
 
 
+_DROPPABLE: Final = ("BURST ms/s", "STALL ms", "PERIODS", "WAITS ms/s", "LOST", "LIMIT", "USED CPUs")
+"""Columns that a narrow terminal does without, the first one first."""
 _CAUSES: Final = {
     DelayCause.LIMIT_ABOVE: "pod limit",
     DelayCause.NEIGHBOURS: "other processes",
@@ -80,7 +82,7 @@ _CAUSES: Final = {
 def show(measured: Sequence[Measurement], notes: Iterable[str], seconds: float, to: Console) -> None:
     """Print the table, then the causes in words, then what could not be measured."""
     title = f"CPU time lost to throttling, over {seconds:.3g} s"
-    tables.show(title, HEADINGS, rows(measured), to)
+    tables.show(title, HEADINGS, rows(measured), to, _DROPPABLE)
     lost = [(_title(each), text) for each in measured if each.losses and (text := divided(each.losses))]
     if lost:
         tables.show("What held it back", ("CONTAINER", "LOST"), lost, to)

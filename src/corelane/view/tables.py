@@ -44,8 +44,16 @@ def _pipe_width() -> int:
     return int(columns) if columns.isdecimal() and int(columns) >= 40 else PIPE_WIDTH
 
 
-def show(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], to: Console) -> None:
+def show(
+    title: str,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    to: Console,
+    droppable: Sequence[str] = (),
+) -> None:
     """Print one table. Cells are plain text: no markup and no terminal sequence in them is ever obeyed.
+
+    Columns with a heading in `droppable` are left out, in that order, where the table is too wide.
 
     Lines break at spaces, behind `,` and `/`, and in names behind `-`, not inside words; where even that is
     too wide, each row is printed as a list of its cells.
@@ -55,12 +63,20 @@ def show(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], to:
     if title:  # not the table's own, which is broken where the table is narrower
         to.print(Text(title, style="bold"))
     cells = [[printable(cell) for cell in row] for row in rows]
-    columns = [list(column) for column in zip(headings, *cells, strict=True)]
-    for gap in (_GAP, _GAP - 1):
-        widths = _widths(columns, to.width - 2 - gap * (len(columns) - 1))
-        if widths is not None:
-            return _show_table(headings, cells, widths, gap, to)
-    return _show_lists(headings, cells, to)
+    for dropped in range(len(droppable) + 1):
+        kept = [index for index, heading in enumerate(headings) if heading not in droppable[:dropped]]
+        names = [headings[index] for index in kept]
+        lines = [[row[index] for index in kept] for row in cells]
+        columns = [list(column) for column in zip(names, *lines, strict=True)]
+        for gap in (_GAP, _GAP - 1):
+            widths = _widths(columns, to.width - 2 - gap * (len(columns) - 1))
+            if widths is not None:
+                _show_table(names, lines, widths, gap, to)
+                if dropped:
+                    left_out = ", ".join(heading for heading in headings if heading in droppable[:dropped])
+                    to.print(f"left out at {to.width} columns: {left_out} (see -o json)", markup=False)
+                return
+    _show_lists(headings, cells, to)
 
 
 def _show_table(

@@ -167,7 +167,7 @@ class NodeSource(MeasurementSource):
     def __init__(self, source: CgroupSource, seconds: float) -> None:
         super().__init__()
         self._source, self._seconds = source, seconds
-        self.cluster = None if source.groups else (source.data_dir or datadir.default()) / "kubeconfig"
+        self.cluster = None if source.groups else (source.data_dir or datadir.of_kubeconfig()) / "kubeconfig"
         self._node = sites.node(source.root)
         self.local_milli = 1000 * self._node.cpus
 

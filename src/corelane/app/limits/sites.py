@@ -212,7 +212,7 @@ def find(where: CgroupSource) -> Sites:
     if where.groups:
         return Sites(tuple(_named(path, where.root) for path in where.groups))
     pods, notes = _kubelets(where)
-    own = tuple(_own(where.data_dir or datadir.default()))
+    own = tuple(_own(where.data_dir or datadir.of_kubeconfig()))
     services = service_groups.find(where.root)
     found = (*pods, *own, *_services(services, where.root))
     return Sites(found, (*notes, *_left_out(services), *(() if found else _nothing(services))))

@@ -6,15 +6,16 @@ import datetime
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from corelane.app.limits import prometheus, sites, thread_looks
 from corelane.app.limits.prometheus import PrometheusError, PrometheusServer
 from corelane.app.limits.sites import ALL, CgroupSource, Selection, Sites, Snapshot
-from corelane.limits.measure import attribution
+from corelane.limits.measure import attribution, threads
 from corelane.limits.measure.counters import MeasuredNode
+from corelane.limits.measure.threads import Crowd
 from corelane.limits.measure.throttling import Measurement, Rates
 from corelane.view import limits_html, tables
 from corelane.view import limits_watch as view
@@ -60,6 +61,9 @@ class Watched(Protocol):
     def round(self, options: WatchOptions) -> WatchRound:
         """Measure until now; may wait for the time between readings."""
 
+    def whole(self) -> WatchRound | None:
+        """Return all rounds as one, from the first reading to the last; None where that is not known."""
+
 
 def main(watched: Watched, options: WatchOptions, say: Say, *, live: bool) -> int:
     """Show rounds until there are enough, or Ctrl-C. `live` clears the screen before each.
@@ -78,18 +82,20 @@ def main(watched: Watched, options: WatchOptions, say: Say, *, live: bool) -> in
             measured += len(each.measured)
             counted += 1
     except KeyboardInterrupt:
-        _page(done, options, say)
+        _page(done, watched.whole(), options, say)
         return 0
-    _page(done, options, say)
+    _page(done, watched.whole(), options, say)
     return 0 if measured else 3
 
 
-def _page(done: Sequence[WatchRound], options: WatchOptions, say: Say) -> None:
+def _page(done: Sequence[WatchRound], whole: WatchRound | None, options: WatchOptions, say: Say) -> None:
     """All rounds as one file of HTML."""
     if done:
-        last = view.sort(done[-1].measured, options.sort)
+        shown = whole or done[-1]
+        measured = view.sort(shown.measured, options.sort)
         trees = [_tree(each, view.sort(each.measured, options.sort)) for each in done]
-        say(limits_html.watched(trees, view.HEADINGS, view.rows(last)))
+        summary = _tree(shown, measured) if whole else None
+        say(limits_html.watched(trees, view.HEADINGS, view.rows(measured), summary))
 
 
 def _tree(each: WatchRound, measured: Sequence[Measurement]) -> dict[str, Any]:
@@ -114,6 +120,9 @@ class NodeWatch:
     before: tuple[Sites, Snapshot] | None = field(default=None, init=False)
     named: Sites | None = field(default=None, init=False)
     """Cgroups named by path: they must exist at first, and may vanish and come back then."""
+    first: tuple[Sites, Snapshot] | None = field(default=None, init=False)
+    crowds: dict[tuple[str, ...], list[tuple[float, Crowd]]] = field(default_factory=dict, init=False)
+    """What the looks at threads showed in each round, with the round's seconds."""
     with_throttled: bool | None = field(default=None, init=False)
     """Whether this kernel counts throttled time as waiting, as soon as a throttled container has shown it."""
 
@@ -122,20 +131,35 @@ class NodeWatch:
         crowds = thread_looks.wait(chosen.sites, options.seconds, self.source.root)
         if (shown := attribution.counts_throttled_time(crowds.values())) is not None:
             self.with_throttled = shown
+        self.first = self.first or (chosen, before)
         chosen, after = self._read(options)
         self.before = chosen, after
-        measured = [
-            each
-            for site in chosen.sites
-            if site.directories in before.readings and site.directories in after.readings
-            if (
-                each := sites.measurement(
-                    site, before, after, crowds.get(site.directories), self.with_throttled
-                )
-            )
-        ]
+        if options.form == "html":
+            for key, crowd in crowds.items():
+                self.crowds.setdefault(key, []).append((after.at - before.at, crowd))
+        measured = self._measured(chosen, before, after, crowds)
         notes = (*chosen.notes, *after.notes, *_changes(before, after))
         return WatchRound(measured, notes, after.at - before.at, sites.node(self.source.root))
+
+    def whole(self) -> WatchRound | None:
+        if self.first is None or self.before is None:
+            return None
+        (_, first), (chosen, last) = self.first, self.before
+        crowds = {key: crowd for key, of in self.crowds.items() if (crowd := threads.joined(of))}
+        measured = self._measured(chosen, first, last, crowds)
+        return WatchRound(measured, (), last.at - first.at, sites.node(self.source.root))
+
+    def _measured(
+        self, chosen: Sites, before: Snapshot, after: Snapshot, crowds: Mapping[tuple[str, ...], Crowd]
+    ) -> list[Measurement]:
+        """Containers that were there at both readings."""
+        there = before.readings.keys() & after.readings.keys()
+        found = (
+            sites.measurement(site, before, after, crowds.get(site.directories), self.with_throttled)
+            for site in chosen.sites
+            if site.directories in there
+        )
+        return [each for each in found if each]
 
     def _read(self, options: WatchOptions) -> tuple[Sites, Snapshot]:
         found = self.named or sites.find(self.source)
@@ -166,6 +190,9 @@ class PrometheusWatch:
     server: PrometheusServer
     window: str
     answered: bool = field(default=False, init=False)
+
+    def whole(self) -> WatchRound | None:
+        return None
 
     def round(self, options: WatchOptions) -> WatchRound:
         if self.answered:

@@ -54,6 +54,13 @@ def default() -> Path:
     return (Path(state) if state else Path.home() / ".local" / "state") / "corelane"
 
 
+def of_kubeconfig() -> Path:
+    """Return the data directory whose instance $KUBECONFIG names; the default one where it names none."""
+    named = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
+    parent = Path(named).absolute().parent
+    return parent if named and (parent / "lock").is_file() and (parent / "nodes").is_dir() else default()
+
+
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
         found = path.stat()

@@ -142,10 +142,15 @@ def advise(
     def raised(fit: Fit | None) -> Option | None:
         return request_option.option(subject, starved, measured, fit, nodes) if starved else None
 
-    if not rates.throttled or verdict.level in (CostLevel.NONE, CostLevel.LOW):
+    def exclusive() -> Option | None:
+        allowed = starved and settings.exclusive_cpus
+        return request_option.exclusive(subject, starved, nodes) if starved and allowed else None
+
+    if not rates.throttled or verdict.of_limit in (CostLevel.NONE, CostLevel.LOW):
         if starved and starved.request:
             fit = fitting.fit(measured, rates, subject.threads) if _is_forecast(measured, rates) else None
             found = [replace(option, recommended=True) for option in filter(None, [raised(fit)])]
+            found += filter(None, [exclusive()])
             return answer(Answer.CHANGE, request_option.why(starved), fit, tuple(found))
         if starved:
             return answer(Answer.LEAVE, f"{request_option.why(starved)}: {starved.why}")
@@ -154,10 +159,17 @@ def advise(
         return answer(Answer.CHANGE, f"{_lost(rates)}; {_OF_POD}")
     fit = fitting.fit(measured, rates, subject.threads)
     case = AdviceCase(subject, measured, fit, nodes, settings, weight)
-    every = (*options(case), *filter(None, [raised(fit)]))
+    of_limit, of_waits = options(case), raised(fit)
+    largest_first = starved is not None and starved.waited > rates.throttled
+    why = f"{request_option.why(starved)}; {_lost(rates)}" if starved and largest_first else _lost(rates)
+    if of_waits and largest_first:
+        rest = (replace(option, recommended=False) for option in of_limit)
+        every: tuple[Option, ...] = (replace(of_waits, recommended=True), *rest)
+    else:
+        every = (*of_limit, *filter(None, [of_waits]))
     if not every:
-        return answer(Answer.LEAVE, f"{_lost(rates)}, but no available change is known to help", fit)
-    return answer(Answer.CHANGE, _lost(rates), fit, every)
+        return answer(Answer.LEAVE, f"{why}, but no available change is known to help", fit)
+    return answer(Answer.CHANGE, why, fit, every)
 
 
 def _is_forecast(measured: Measurement, rates: Rates) -> bool:

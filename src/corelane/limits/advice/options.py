@@ -335,15 +335,16 @@ def _whole(case: AdviceCase) -> Option | None:
         consequences.exclusive(case.nodes, count, subject.request),
         (
             *_does(case, new, _effect(case, LimitChange(None, threads=count))),
-            *_needs(subject, memory),
-            *_lifted_by(),
+            *needs(subject, memory),
+            *lifted_by(),
             f"run {_many(count, 'thread')}: more would only wait for each other",
         ),
         patches.container(subject, {"resources": amounts}),
     )
 
 
-def _needs(subject: Subject, memory: int) -> Iterator[str]:
+def needs(subject: Subject, memory: int) -> Iterator[str]:
+    """Return what else must hold for exclusive CPUs."""
     if not memory:
         yield "also requires a memory request and an equal limit"
     if subject.incomplete_siblings:
@@ -352,7 +353,8 @@ def _needs(subject: Subject, memory: int) -> Iterator[str]:
     yield "the node's CPU manager must be static (or corelane's), or no CPU is exclusive"
 
 
-def _lifted_by() -> Iterator[str]:
+def lifted_by() -> Iterator[str]:
+    """Return who lifts the quota of exclusive CPUs."""
     yield (
         "for exclusive CPUs the kubelet lifts the quota (gate DisableCPUQuotaWithExclusiveCPUs: on by "
         "default since 1.33, always in 1.37), and so do corelane's nodes"
@@ -370,7 +372,7 @@ def _lift(case: AdviceCase) -> Option:
         consequences.no_risk("its CPUs are exclusive"),
         (
             "without the limit the pod is no longer Guaranteed and loses its exclusive CPUs",
-            *_lifted_by(),
+            *lifted_by(),
             _BEFORE_1_33,
             consequences.qos_text(case.subject, case.subject.qos),
         ),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from corelane.limits.advice import consequences, patches
+from corelane.limits.advice import consequences, options, patches
 from corelane.limits.advice.consequences import NewResources, Risk, RiskLevel
 from corelane.limits.advice.effects import Fit, LimitChange, Range
 from corelane.limits.advice.options import Effect, Option, OptionKind, effect_of
@@ -66,6 +66,33 @@ def option(
         tuple(_consequences(subject, starved, after, gets, rates)),
         patches.container(subject, {"resources": amounts}, resize=same),
         request=new,
+    )
+
+
+def exclusive(subject: Subject, starved: Starvation, nodes: Sequence[NodeOccupancy]) -> Option | None:
+    """Give the container exclusive CPUs, which no other process uses; None where it cannot have any."""
+    if subject.exclusive or subject.init or subject.pod_level or not subject.listed:
+        return None
+    need = starved.need.low if math.isinf(starved.need.high) else starved.need.high
+    count = max(math.ceil(need / 1000 - 0.05), 1)
+    memory = subject.memory_limit or subject.memory_request
+    amounts: dict[str, Any] = {"requests": {"cpu": str(count)}, "limits": {"cpu": str(count)}}
+    if memory:
+        amounts["requests"]["memory"] = amounts["limits"]["memory"] = str(memory)
+    none = Range(0.0, 0.0)
+    low, high = (min(each, 1000.0 * count) for each in (starved.need.low, starved.need.high))
+    after = NewResources(1000 * count, 1000 * count, memory, memory, others_complete=True)
+    return Option(
+        OptionKind.WHOLE_CPUS,
+        f"request {count} exclusive CPU{'s' * (count != 1)}: limit = request = {count}",
+        Effect(none, Range(low, high), none, no_tail=COLLECT_LATENCY),
+        consequences.exclusive(nodes, count, subject.request),
+        (
+            consequences.qos_text(subject, consequences.qos(subject, after)),
+            *options.needs(subject, memory),
+            *options.lifted_by(),
+        ),
+        patches.container(subject, {"resources": amounts}),
     )
 
 

@@ -94,6 +94,27 @@ class Crowd:
     moments: tuple[Moment, ...]
 
 
+def joined(crowds: Sequence[tuple[float, Crowd]]) -> Crowd | None:
+    """Return what looks in several intervals, each with its seconds, showed together; None without any."""
+    seconds = sum(each for each, _ in crowds)
+    if not seconds:
+        return None
+
+    def mean(name: str) -> float:
+        return sum(length * float(getattr(crowd, name)) for length, crowd in crowds) / seconds
+
+    length, last = crowds[-1]
+    return Crowd(
+        mean("waited"),
+        last.pending * length / seconds,
+        mean("ran"),
+        mean("used"),
+        mean("throttled"),
+        max(crowd.threads for _, crowd in crowds),
+        tuple(moment for _, crowd in crowds for moment in crowd.moments),
+    )
+
+
 @dataclass(slots=True)
 class _Thread:
     """One thread: at the first look and now, since when it waits (seconds), and what it waited before."""

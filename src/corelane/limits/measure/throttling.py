@@ -230,7 +230,7 @@ _CERTAIN: Final = 2.0
 
 
 class CostLevel(StrEnum):
-    """How much throttling costs."""
+    """How much throttling, and waiting for other processes, costs."""
 
     NONE = "none"
     LOW = "low"
@@ -252,17 +252,24 @@ class DelayCause(StrEnum):
     UNKNOWN = "unknown"
 
 
+_FOREIGN: Final = (DelayCause.LIMIT_ABOVE, DelayCause.NEIGHBOURS, DelayCause.HYPERVISOR)
+"""Causes beside its own limit for which the container cannot help waiting."""
+
+
 @dataclass(frozen=True, slots=True)
 class ThrottlingVerdict:
-    """The causes of delay, the worst first; how much throttling costs; and the reason, in words.
+    """The causes of delay, the worst first; what they cost; and the reason, in words.
 
-    `waited` is for how long other processes or the hypervisor delayed the container, in ms a second.
+    `level` is by what was lost to limits, other processes and the hypervisor, `of_limit` by what was lost to
+    the container's own limit alone. `waited` is for how long other processes or the hypervisor delayed it, in
+    ms a second.
     """
 
     causes: tuple[DelayCause, ...]
     level: CostLevel
     why: str
     waited: float = 0.0
+    of_limit: CostLevel = CostLevel.NONE
 
 
 def judge(
@@ -284,7 +291,18 @@ def judge(
     causes = tuple(cause for cause, _, _ in delays) or (DelayCause.NOTHING,)
     waited = losses.neighbours + losses.hypervisor if losses else 0.0
     why = "; ".join(why for _, _, why in delays) or "no significant wait"
-    return ThrottlingVerdict(causes, _level(rates), why, waited)
+    of_limit = _level(rates)
+    waits = sum(amount for cause, amount, _ in delays if cause in _FOREIGN)
+    level = max(of_limit, _level_of_waits(rates, waits), key=list(CostLevel).index)
+    return ThrottlingVerdict(causes, level, why, waited, of_limit)
+
+
+def _level_of_waits(rates: Rates, waits: float) -> CostLevel:
+    """By the part of CPU demand that was lost to others, in ms a second."""
+    lost = waits / ((rates.used or 0.0) + (rates.throttled or 0.0) + waits) if waits else 0.0
+    if lost >= _HIGH:
+        return CostLevel.HIGH
+    return CostLevel.MEDIUM if lost >= _MEDIUM else CostLevel.LOW if lost else CostLevel.NONE
 
 
 def _level(rates: Rates) -> CostLevel:
