@@ -210,7 +210,8 @@ class NodeLab:
             await agent.close()
             if failure:
                 raise failure
-            assert not [line for line in self.reporter.lines if line.startswith("malfunction")]
+            malfunctions = [line for line in self.reporter.lines if line.startswith("malfunction")]
+            assert not malfunctions, malfunctions
 
     async def until(self, condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
         """Wait until a condition holds, and return its value."""
