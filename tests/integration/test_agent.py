@@ -121,7 +121,9 @@ def test_no_pod_with_exclusive_cpus_is_bound_to_a_node_whose_agent_ended(cluster
     wait_for("the Lease is announced", lambda: _is_leased(cluster), SECONDS)
     agent.stop()
     own = pod("own", guaranteed("app", 1), node="")
-    own["spec"] |= {"nodeName": None, "schedulerName": "corelane-scheduler"}
+    # No controller takes the taint of a new node away.
+    scheduled = {"schedulerName": "corelane-scheduler", "tolerations": [{"operator": "Exists"}]}
+    own["spec"] |= {"nodeName": None} | scheduled
     with _scheduler(cluster, tmp_path):
         cluster.apply(own)
         refused = wait_for("why the pod is pending", lambda: _pending(cluster), SECONDS)
