@@ -332,10 +332,11 @@ class WakingCluster(ChangingCluster):
 
     def run(self, attempts: int = 0) -> None:
         """Have every ready pod tried, and the next ones whose back-off is over."""
+        until = self.now + 12
         for _ in range(attempts or self.attempts):
             if not self.core.ready(self.now):
                 at = self.core.next_time()
-                if at is None or at > self.now + 12:
+                if at is None or at > until:
                     return
                 self.now = max(self.now, at)
             due = CycleDue(self.now)
