@@ -32,6 +32,8 @@ VALUES: dict[Code, tuple[object, ...]] = {
     Code.TOO_MANY_PODS: (),
     Code.NO_PREEMPTION_VICTIMS: (),
     Code.INSUFFICIENT_RESOURCE: ("memory",),
+    Code.AMOUNT_LEFT: ("cpu", 1500, 3000, 4000, (("default/a", 2000), ("other-instances:/d", 1000))),
+    Code.EXCLUSIVE_CPUS_HELD: ((("default/a", 0b10),),),
     Code.POOL_WITHOUT_CPU: (),
     Code.BEST_EFFORT_WITHOUT_CPU: (),
     Code.TOO_FEW_EXCLUSIVE: (4,),

@@ -7,12 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from corelane.app import status
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
-from corelane.kube.meta import ObjectMeta
+from corelane.kube.meta import Condition, ObjectMeta
 from corelane.kube.objects import Lease, LeaseSpec, NodeResourceTopology
 from corelane.kube.translate.koordlet import KubeletReport, PodCPUs
 from corelane.kube.translate.node_labels import KubeletSettings
@@ -150,6 +151,21 @@ def test_a_pod_that_was_just_bound_has_its_cpus_though_its_agent_has_not_publish
     assert (str(found.cpus), found.lane, found.state) == ("1,9", "exclusive CPUs, shared with BE", "reserved")
     assert not states["n"].shared_pool & CPUSet([1, 9])
     assert status._with_claims(states, [lane]) == states
+
+
+def test_cpus_that_are_not_confirmed_have_the_agents_reason_and_their_phase_is_explained() -> None:
+    pinned = Condition(keys.PINNED, "False", reason="NotExclusive", message="c: process 7 may use CPU 1")
+    lane = guaranteed("a", "2", node="n", annotations={keys.RESOURCE_STATUS: '{"cpuset": "1,9"}'})
+    lane = replace(lane, status=replace(lane.status, conditions=(pinned,)))
+    states = status._with_claims({"n": new(MACHINE, NodeConfig("pools"))}, [lane])
+    lines = tuple(status.container_lines(lane, states, set()))
+    assert [line.unconfirmed for line in lines] == ["NotExclusive: c: process 7 may use CPU 1"]
+    console = Console(file=io.StringIO(), width=200)
+    view.show_containers(lines, console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "reserved: allocated to the container, not written to its cgroup yet" in text
+    assert "applied: " not in text
+    assert "NotExclusive: c: process 7 may use CPU 1" in text
 
 
 def test_isolated_cpus_that_are_in_no_pool_are_not_shown_as_shared_with_best_effort() -> None:

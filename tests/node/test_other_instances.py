@@ -11,7 +11,9 @@ from corelane.node.recovery.other_instances import OTHERS, hold_others
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass
 
 CONFIGS = [NodeConfig("static", reserved=CPUSet([0])), NodeConfig("pools", pools=PoolOptions())]
-SETS = st.lists(st.sets(st.integers(0, 9), min_size=1).map(CPUSet), max_size=4)
+SETS = st.lists(
+    st.tuples(st.sampled_from(["/a", "b"]), st.sets(st.integers(0, 9), min_size=1).map(CPUSet)), max_size=4
+)
 
 
 def ledger(config, owned=0):
@@ -30,7 +32,7 @@ def ledger(config, owned=0):
 def test_their_cpus_are_never_exclusive_here(config, sets, owned):
     before = ledger(config, owned)
     after = hold_others(before, sets)
-    theirs = CPUSet(cpu for cpus in sets for cpu in cpus)
+    theirs = CPUSet(cpu for _, cpus in sets for cpu in cpus)
     assert after.free_exclusive.isdisjoint(theirs)
     assert after.shared_pool
     assert not validate(after)
@@ -48,7 +50,7 @@ def test_their_cpus_are_never_exclusive_here(config, sets, owned):
 
 @pytest.mark.parametrize("config", CONFIGS, ids=["static", "pools"])
 def test_exclusive_sets_leave_the_pool_and_shared_ones_stay(config):
-    state = hold_others(ledger(config), [CPUSet([5]), CPUSet([0, 1, 2])])
+    state = hold_others(ledger(config), [("/a", CPUSet([5])), ("/b", CPUSet([0, 1, 2]))])
     assert 5 not in state.shared_pool
     assert CPUSet([0, 1, 2]) <= state.shared_pool
     assert {entry.sharing for entry in state.of_pod(OTHERS)} == {Sharing.ALONE, Sharing.POOL}
@@ -57,14 +59,14 @@ def test_exclusive_sets_leave_the_pool_and_shared_ones_stay(config):
 
 def test_pool_keeps_its_last_cpus():
     state = hold_others(
-        ledger(NodeConfig("static", reserved=CPUSet([0]))), [CPUSet(range(1, 8)), CPUSet([0])]
+        ledger(NodeConfig("static", reserved=CPUSet([0]))), [("/a", CPUSet(range(1, 8))), ("/a", CPUSet([0]))]
     )
     assert state.shared_pool == CPUSet([0])
-    odd = hold_others(ledger(NodeConfig("pools")), [CPUSet(range(8))])
+    odd = hold_others(ledger(NodeConfig("pools")), [("/a", CPUSet(range(8)))])
     assert odd.shared_pool == CPUSet(range(8))
     assert not odd.free_exclusive
 
 
 def test_policy_none_holds_nothing():
     state = ledger(NodeConfig("none"))
-    assert hold_others(state, [CPUSet([3])]) is state
+    assert hold_others(state, [("/a", CPUSet([3]))]) is state

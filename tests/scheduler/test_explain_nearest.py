@@ -19,7 +19,9 @@ from corelane.kube.pod import (
     Pod,
 )
 from corelane.node import NodeState
+from corelane.node.explain import objective
 from corelane.node.explain.pod_decision import NearestNode, PodDecision, Source, Verdict
+from corelane.node.recovery import other_instances
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.explain import pod_changes, recompute
 from corelane.scheduler.explain.trial import Snapshot, Trial
@@ -236,6 +238,37 @@ def test_a_pending_pod_says_how_nodes_of_each_kind_were_judged() -> None:
     assert not Cluster().node("exact").decide(pending).notes
 
 
+def test_missing_cpu_is_named_with_what_is_requested_and_free_and_what_uses_the_rest() -> None:
+    cluster = Cluster().node("n1").runs("n1", guaranteed("old", "2"), guaranteed("small", "1"))
+    found = cluster.nearest(pod("a", container("c", "cpu=1500m")))
+    assert found.missing == ("Insufficient cpu",)
+    text = "1500m CPU requested, 1 CPU free of 4 CPUs allocatable; used by ns/old 2 CPUs, ns/small 1 CPU"
+    assert found.amounts == (text,)
+    exclusive = cluster.nearest(guaranteed("b", "1"))
+    assert exclusive.amounts == ("exclusive CPUs held by ns/old (CPUs 1-2), ns/small (CPU 3)",)
+
+
+def test_a_pod_larger_than_the_node_is_to_request_less_and_others_to_be_moved() -> None:
+    found = Cluster().node("n1").runs("n1", guaranteed("old", "3")).nearest(guaranteed("a", "7"))
+    assert texts(found) == ["request 3 CPUs instead of 7, and move pod ns/old off node n1"]
+    assert found.amounts == ("7 CPUs requested, 1 CPU free of 4 CPUs allocatable; used by ns/old 3 CPUs",)
+
+
+def test_cpus_of_another_instance_are_named_with_the_command_that_frees_them() -> None:
+    cluster = Cluster().node("n1")
+    others = [("/var/my data", CPUSet([1, 2, 3]))]
+    cluster.states["n1"] = other_instances.hold_others(cluster.states["n1"], others)
+    exclusive = cluster.nearest(guaranteed("a", "1"))
+    command = "`corelane down --data-dir '/var/my data'`"
+    ends = f"; to end the containers of other instances: {command}"
+    assert exclusive.amounts == (f"exclusive CPUs held by other corelane instances (CPUs 1-3){ends}",)
+    (shared,) = cluster.nearest(pod("b", container("c", "cpu=2"))).amounts
+    assert shared.endswith(f"used by other corelane instances 3 CPUs{ends}")
+    state, request = cluster.states["n1"], translate.request(guaranteed("a", "1"))
+    text = f"end the containers of other corelane instances on CPUs 1-3: {command}"
+    assert objective.remedies(state, request) == text
+
+
 def test_an_event_says_what_would_help_on_the_nearest_node_and_changes_nothing() -> None:
     core = SchedulerCore()
     core.handle(NodeChanged(0, None, objects.node("n1", 4, taints=(Taint("gpu", "", "NoSchedule"),))))
@@ -247,7 +280,13 @@ def test_an_event_says_what_would_help_on_the_nearest_node_and_changes_nothing()
     for number, (more, helped) in enumerate(
         (
             ({"node_selector": {"disk": "ssd"}}, "Nearest is n2: label node n2 with disk=ssd."),
-            ({"memory": "64Gi"}, "Nearest is n2: request 32Gi memory instead of 64Gi."),
+            (
+                {"memory": "64Gi"},
+                (
+                    "Nearest is n2 (64Gi memory requested, 32Gi memory free of 32Gi memory allocatable): "
+                    "request 32Gi memory instead of 64Gi."
+                ),
+            ),
         )
     ):
         asked = guaranteed(f"a{number}", "2", **more)  # type: ignore[arg-type]

@@ -212,7 +212,7 @@ def test_a_pod_that_preempts_none_is_told_what_would_help() -> None:
     cluster.running(guaranteed("low", "6"), "n1")
     cluster.pending(guaranteed("high", "6"), priority=100, policy="Never")
     (event,) = failures(cluster.cycles())
-    assert event.nearest is not None or event.help.startswith("Nearest is n1: ")
+    assert event.nearest is not None or event.help.startswith("Nearest is n1 (6 CPUs requested, 2 CPUs free")
 
 
 def failures(done: Iterable[Instruction]) -> list[RecordPodEvent]:

@@ -27,6 +27,7 @@ from corelane.node import Entry, NodeState, Refusal, Sharing, admit, why_shared
 from corelane.node.pools.classes import pod_class
 from corelane.node.recovery.takeover import Stage, Takeover, takeover
 from corelane.reasons import Code, Reason, sentence
+from corelane.reasons.placements import OTHER_INSTANCES
 from corelane.view import status as view
 from corelane.view import tables
 from corelane.view.owners import Owner
@@ -257,6 +258,8 @@ def is_simulated(node: Object) -> bool:
 
 
 def _short(pod: str) -> str:
+    if pod.startswith(OTHER_INSTANCES):
+        return f"other instances ({', '.join(pod.removeprefix(OTHER_INSTANCES).split(':'))})"
     return pod.removeprefix("default/").removeprefix("/")
 
 
@@ -284,6 +287,7 @@ def container_lines(
             cpus=state.runs_on(entry) if state and entry else CPUSet(),
             state="simulated" if node in simulated else _phase(pod, entry, no_agent=node in without_agent),
             why=reasons.get(container.name) or _why_shared(pod, state, container.name),
+            unconfirmed=_unconfirmed(pod),
             cls=entry.cls if entry and pools else "",
             lane=_runs_on(state, entry) if state and entry else "?",
         )
@@ -370,6 +374,14 @@ def _phase(pod: Pod, entry: Entry | None, *, no_agent: bool) -> str:
     if pinned is not None and pinned.status == "True":
         return "confirmed"
     return entry.phase.value if entry is not None and entry.cpus else "applied"
+
+
+def _unconfirmed(pod: Pod) -> str:
+    """Return the agent's reason why the kernel does not confirm a pod's CPUs, "" without one."""
+    pinned = condition(pod.status.conditions, keys.PINNED)
+    if pinned is None or pinned.status == "True":
+        return ""
+    return f"{pinned.reason}: {pinned.message}" if pinned.message else pinned.reason
 
 
 def _pending(pod: Pod) -> PendingLine:

@@ -159,6 +159,8 @@ class Code(StrEnum):
     TOO_MANY_PODS = "too-many-pods"
     NO_PREEMPTION_VICTIMS = "no-preemption-victims"
     INSUFFICIENT_RESOURCE = "insufficient-resource"
+    AMOUNT_LEFT = "amount-left"
+    EXCLUSIVE_CPUS_HELD = "exclusive-cpus-held"
     POOL_WITHOUT_CPU = "pool-without-cpu"
     BEST_EFFORT_WITHOUT_CPU = "best-effort-without-cpu"
     TOO_FEW_EXCLUSIVE = "too-few-exclusive"

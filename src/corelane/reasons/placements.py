@@ -1,5 +1,6 @@
 """The sentences about CPUs picked, and about placements that the rules leave or forbid."""
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
@@ -15,6 +16,12 @@ def render(table: Mapping[Code, tuple[str, Phrase]], reason: Reason) -> str:
     """Return the sentence of a reason whose code is in the table."""
     phrase = table[reason.code][1]
     return phrase.format(*reason.values) if isinstance(phrase, str) else phrase(*reason.values)
+
+
+OTHER_INSTANCES: Final = "other-instances:"
+"""Begins the `pod` of ledger entries that hold CPUs of other instances; their names follow, with colons.
+
+No namespace is called so."""
 
 
 def count(n: int, noun: str) -> str:
@@ -116,7 +123,7 @@ def _memory(resource: str, size: int, nodes: int) -> str:
     return f"{quantity.of_value(size, quantity.BINARY_SI)} of {resource} on {numa_nodes(nodes)}"
 
 
-def _term(name: str, number: int, text: str, value: int, runner_up: int | None) -> str:
+def _term(name: str, number: str, text: str, value: int, runner_up: int | None) -> str:
     other = "" if runner_up is None else f" (runner-up {runner_up})"
     return f"{number}. {text}: {value}{other}"
 
@@ -159,7 +166,31 @@ def _rule_affinity(avoid: bool, name: str, level: str) -> str:
 
 
 def _move_pods(pods: Iterable[tuple[str, int]]) -> str:
-    return "move " + " and ".join(f"{pod} off {named(cpus)}" for pod, cpus in pods)
+    every = list(pods)
+    moved = [f"{pod} off {named(cpus)}" for pod, cpus in every if not pod.startswith(OTHER_INSTANCES)]
+    ended = [
+        f"end the containers of other corelane instances on {named(cpus)}: {' and '.join(_commands(pod))}"
+        for pod, cpus in every
+        if pod.startswith(OTHER_INSTANCES)
+    ]
+    return "; and ".join([*([f"move {' and '.join(moved)}"] if moved else []), *ended])
+
+
+def holder_title(pod: str) -> str:
+    """Return the name of what holds CPUs of a ledger: a pod's, or other instances'."""
+    return "other corelane instances" if pod.startswith(OTHER_INSTANCES) else pod
+
+
+def ends_instances(pods: Iterable[str]) -> str:
+    """Return, to follow a list of holders, the commands that end the other instances among them, or ""."""
+    commands = [one for pod in pods if pod.startswith(OTHER_INSTANCES) for one in _commands(pod)]
+    return f"; to end the containers of other instances: {' and '.join(commands)}" if commands else ""
+
+
+def _commands(pod: str) -> list[str]:
+    owners = dict.fromkeys(filter(None, pod.removeprefix(OTHER_INSTANCES).split(":")))
+    options = ((f"--{'data-dir' if '/' in owner else 'instance'}", owner) for owner in owners)
+    return [f"`corelane down {option} {shlex.quote(owner)}`" for option, owner in options]
 
 
 def _drop_requirement(requirement: str, also: Reason | None) -> str:

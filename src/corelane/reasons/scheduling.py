@@ -3,10 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from corelane.cpuset import named
 from corelane.reasons.codes import Code
+from corelane.reasons.placements import count, ends_instances, holder_title
 
 DEFINE_TOPOLOGIES: Final = "kubectl apply -f deploy/noderesourcetopologies.yaml"
 """Defines NodeResourceTopology in a cluster."""
+_UNITS: Final = ((30, "Gi"), (20, "Mi"), (10, "Ki"))
+_MOST_HOLDERS: Final = 5
 _START_AGENT: Final = (
     "start the node's agent (`kubectl -n corelane-system get pods -o wide` shows where one is missing)"
 )
@@ -23,7 +27,39 @@ def _no_topology(problem: str) -> str:
 
 def _crane(cpus: int, free: Iterable[tuple[int, int]]) -> str:
     zones = ", ".join(f"{numa}: {milli}m" for numa, milli in free) or "none"
-    return f"{cpus} CPUs requested, free by NUMA node: {zones}"
+    return f"{count(cpus, 'CPU')} requested, free by NUMA node: {zones}"
+
+
+def _amount_left(
+    name: str, requested: int, used: int, allocatable: int, holders: Iterable[tuple[str, int]]
+) -> str:
+    text = (
+        f"{_amount(name, requested)} requested, {_amount(name, max(0, allocatable - used))} free of "
+        f"{_amount(name, allocatable)} allocatable"
+    )
+    held = _listed(f"{holder_title(pod)} {_amount(name, amount)}" for pod, amount in holders)
+    return f"{text}; used by {held}{ends_instances(pod for pod, _ in holders)}" if held else text
+
+
+def _amount(name: str, amount: int) -> str:
+    """Return milliCPU as CPUs, and bytes in the largest unit that loses little of them."""
+    if name == "cpu":
+        return f"{amount}m CPU" if amount % 1000 else count(amount // 1000, "CPU")
+    if name in ("memory", "ephemeral-storage") or name.startswith("hugepages-"):
+        size = next((f"{amount // 2**n}{unit}" for n, unit in _UNITS if amount >= 16 * 2**n), str(amount))
+        return f"{size} {name}"
+    return f"{amount} {name}"
+
+
+def _exclusive_cpus_held(holders: Iterable[tuple[str, int]]) -> str:
+    held = _listed(f"{holder_title(pod)} ({named(cpus)})" for pod, cpus in holders)
+    return f"exclusive CPUs held by {held}{ends_instances(pod for pod, _ in holders)}"
+
+
+def _listed(texts: Iterable[str]) -> str:
+    every = list(texts)
+    more = f" and {len(every) - _MOST_HOLDERS} more" if len(every) > _MOST_HOLDERS else ""
+    return f"{', '.join(every[:_MOST_HOLDERS])}{more}"
 
 
 _PHRASES: Final[Mapping[Code, str | Callable[..., str]]] = {
@@ -33,6 +69,8 @@ _PHRASES: Final[Mapping[Code, str | Callable[..., str]]] = {
     Code.TOO_MANY_PODS: "Too many pods",
     Code.NO_PREEMPTION_VICTIMS: "No preemption victims found for incoming pod",
     Code.INSUFFICIENT_RESOURCE: "Insufficient {0}",
+    Code.AMOUNT_LEFT: _amount_left,
+    Code.EXCLUSIVE_CPUS_HELD: _exclusive_cpus_held,
     Code.POOL_WITHOUT_CPU: "node(s) had no CPU left for the shared pool",
     Code.BEST_EFFORT_WITHOUT_CPU: "node(s) had too few CPUs left for best effort",
     Code.TOO_FEW_EXCLUSIVE: "node(s) had too few CPUs free for exclusive use ({0} requested)",

@@ -12,7 +12,7 @@ from corelane import quantity
 from corelane.cpuset import format_list
 from corelane.reasons import kubelets, placements, recovery, remedies, scheduling
 from corelane.reasons.codes import Code, Reason
-from corelane.reasons.placements import Phrase, count, numa_nodes, render
+from corelane.reasons.placements import Phrase, count, holder_title, numa_nodes, render
 
 
 def _unexpected(text: str) -> str:
@@ -116,13 +116,13 @@ def _insufficient_cpus(
     parts = [render(placements.SENTENCES, cause)]
     if (cause.values[1] if cause.code is Code.NO_PLACEMENT else cause).code in _WITHOUT_REQUEST:
         parts[0] += f": {count(n, 'CPU')} requested"
-    parts.append(f"{free} of {usable} CPUs free for exclusive use")
+    parts.append(f"{free} of {count(usable, 'CPU')} free for exclusive use")
     if kept:
         parts.append(f"{kept} reserved in the shared pool for pods assigned to their NUMA node")
     parts += [f"{render(placements.SENTENCES, rule)} rules out {lost}" for rule, lost in rules]
     if owners:
         more = f" and {len(owners) - 5} more" if len(owners) > 5 else ""
-        parts.append(f"exclusive CPUs held by: {', '.join(owners[:5])}{more}")
+        parts.append(f"exclusive CPUs held by: {', '.join(map(holder_title, owners[:5]))}{more}")
     return "; ".join(parts)
 
 

@@ -241,7 +241,7 @@ def _term_rows(objective: Objective) -> Iterator[tuple[str, ...]]:
     for term in objective.terms:
         text = f"{term.text}{' (higher is better)' if term.larger else ''}"
         other = "-" if term.runner_up is None else str(term.runner_up)
-        yield str(term.number), text, str(term.value), other, "decides" if term.name == decides else ""
+        yield term.number, text, str(term.value), other, "decides" if term.name == decides else ""
 
 
 def show_comparison(pods: Sequence[Comparison], to: Console) -> None:

@@ -28,7 +28,7 @@ WIDTH: Final = 110
 _VERDICTS: Final = {
     Verdict.BOUND: "on node {node}",
     Verdict.BINDING: "being bound to node {node}",
-    Verdict.UNSCHEDULABLE: "pending, fits on none of {nodes} nodes",
+    Verdict.UNSCHEDULABLE: "pending, fits on none of {nodes} {noun}",
     Verdict.NOT_TRIED: "pending, not tried yet: {message}",
     Verdict.ENDED: "ended: {message}",
 }
@@ -71,7 +71,12 @@ def _verdict(pod: PodDecision) -> str:
         return f"pending: {pod.groups[0].message}"
     if pod.verdict is Verdict.UNSCHEDULABLE and not pod.nodes:
         return "pending: the cluster has no nodes"
-    return _VERDICTS[pod.verdict].format(node=pod.node, nodes=pod.nodes, message=pod.message)
+    return _VERDICTS[pod.verdict].format(
+        node=pod.node,
+        nodes=pod.nodes,
+        noun="node" if pod.nodes == 1 else "nodes",
+        message=pod.message,
+    )
 
 
 def _awaited(pod: PodDecision) -> str:
@@ -203,8 +208,11 @@ def _show_nearest(pod: PodDecision, to: Console) -> None:
         return
     changes = pod.nearest.changes
     rows = [("" if number else "would fit after", one.text) for number, one in enumerate(changes)]
-    missing = "; ".join(pod.nearest.missing)
-    tables.pairs(f"Nearest node: {pod.nearest.name}", [("rejected because", missing), *_or(rows)], to)
+    lacks = [
+        ("rejected because", "; ".join(pod.nearest.missing)),
+        *(("", one) for one in pod.nearest.amounts),
+    ]
+    tables.pairs(f"Nearest node: {pod.nearest.name}", [*lacks, *_or(rows)], to)
 
 
 def _or(rows: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:

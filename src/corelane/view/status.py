@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from corelane.cpuset import CPUSet, named
 from corelane.machine.model import Machine
@@ -26,6 +26,14 @@ CLASSES = (
     "The class is the pod's: a container whose CPU request is not an integer runs in the shared pool."
 )
 """What the classes under policy pools mean, below the table of containers."""
+
+PHASES: Final[Mapping[str, str]] = {
+    "reserved": "allocated to the container, not written to its cgroup yet (it has not started)",
+    "applied": "written to the container's cgroup, not confirmed by reading back from the kernel",
+    "releasing": "the container is ending, its CPUs are not free yet",
+    "no agent": "no agent on the node applies them",
+}
+"""What the column KERNEL says of containers whose CPUs are not confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,8 @@ class ContainerLine:
     state: str
     """Phase of the pin: reserved, applied, confirmed; "simulated" where no kernel confirms it, "no agent"."""
     why: str
+    unconfirmed: str = ""
+    """The agent's reason why the kernel does not confirm the pod's CPUs, "" without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +248,12 @@ def show_containers(
     tables.show("Containers", headings, rows, to)
     if any(line.cls for line in lines):
         to.print("\n".join(tables.wrapped(CLASSES, min(to.width, 110))) + "\n", markup=False)
+    shown = {row[-1] for row in rows}
+    if phases := " ".join(f"{phase}: {text}." for phase, text in PHASES.items() if phase in shown):
+        to.print("\n".join(tables.wrapped(phases, min(to.width, 110))) + "\n", markup=False)
+    unconfirmed = [(f"{_pod(line)}/{line.container}", line.unconfirmed) for line in lines if line.unconfirmed]
+    if unconfirmed:
+        tables.show("Not confirmed by the kernel", ("CONTAINER", "REASON"), unconfirmed, to)
     whys = [(f"{_pod(line)}/{line.container}", line.why) for line in lines]
     tables.show("Why these CPUs", ("CONTAINER", "WHY"), whys, to)
 

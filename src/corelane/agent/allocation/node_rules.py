@@ -44,7 +44,7 @@ class NodeRules:
         after = _instances(self.others)
         if {(one.owner, one.cpus) for one in before} != {(one.owner, one.cpus) for one in after}:
             self._outbox.put(_others_event(after))
-        return hold_others(ledger, [one.cpus for one in self.holders])
+        return hold_others(ledger, [(one.owner, one.cpus) for one in self.holders])
 
     @property
     def holders(self) -> list[OtherContainer]:
@@ -66,7 +66,7 @@ class NodeRules:
     def others_unchanged(self, ledger: NodeState, seen: events.OthersSeen) -> bool:
         """Whether nothing follows from what was seen of other instances."""
         same = seen.containers == self.others
-        return same and hold_others(ledger, [one.cpus for one in self.holders]) is ledger
+        return same and hold_others(ledger, [(one.owner, one.cpus) for one in self.holders]) is ledger
 
     def may_write(self, pod: PodCPUs) -> bool:
         """Whether the mode lets corelane write the cpusets of a pod's containers.

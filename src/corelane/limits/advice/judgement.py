@@ -226,8 +226,9 @@ def _remarks(subject: Subject, rates: Rates, policy: Policy) -> Iterator[str]:
         return
     demand = ((rates.used or 0.0) + (rates.throttled or 0.0)) / 1000
     if subject.exclusive and demand > subject.exclusive + 0.2:
+        cpus = "CPU, so this is" if subject.exclusive == 1 else "CPUs, so these are"
         yield (
-            f"used more than {subject.exclusive} CPUs, so these are not exclusive: the CPU manager of its "
+            f"used more than {subject.exclusive} {cpus} not exclusive: the CPU manager of its "
             "node is not static (policy exclusiveCPUs: false states that for all nodes)"
         )
     if policy.cpu_request == "required" and not subject.request:
@@ -289,8 +290,9 @@ def _impossible(rates: Rates, cpus: int) -> str:
     """Counters of one container cannot exceed the CPUs that it may run on."""
     demand = ((rates.used or 0.0) + (rates.throttled or 0.0)) / 1000
     if cpus and demand > cpus * _POSSIBLE + 0.2:
+        own = "1 CPU" if cpus == 1 else f"{cpus} CPUs"
         return (
-            f"used plus throttled time is {demand:.3g} s a second, more than its {cpus} CPUs: the counters "
+            f"used plus throttled time is {demand:.3g} s a second, more than its {own}: the counters "
             "are not of one container, or the number of CPUs is wrong"
         )
     throttled, periods = rates.throttled_periods or 0, rates.periods or 0

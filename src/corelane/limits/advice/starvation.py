@@ -122,7 +122,8 @@ def find(measured: Measurement, request: int | None, *, unified: bool) -> Starva
         return replace(found, why=text.format(low=need.low, high=need.high))
     new = _smallest(entitled, target, max(request, math.ceil(target)), 1000 * max(measured.cpus, 1))
     if new is None:
-        return replace(found, why=_ALL.format(high=need.high, cpus=max(measured.cpus, 1)))
+        cpus = "CPU" if measured.cpus <= 1 else f"{measured.cpus} CPUs"
+        return replace(found, why=_ALL.format(high=need.high, cpus=cpus))
     gets = min(need.high, entitled(new))
     return replace(
         found,
@@ -146,7 +147,7 @@ _UNBOUNDED: Final = (
     "time, or measure on its node with corelane limits watch -o json, and give that file"
 )
 _ALL: Final = (
-    "it needs {high:.0f}m, nearly all of its {cpus} CPUs: no weight guarantees that; exclusive CPUs (an "
+    "it needs {high:.0f}m, nearly all of its {cpus}: no weight guarantees that; exclusive CPUs (an "
     "integer request, static CPU manager) do"
 )
 

@@ -360,12 +360,16 @@ class _Surroundings:
         if self.load is None:
             return "other processes run"
         used = max(0.0, self.load.busy - self.used)
-        text = f"other processes use {used:.0f} ms/s of its {self.load.cpus} CPUs"
+        text = f"other processes use {used:.0f} ms/s of its {_cpus(self.load.cpus)}"
         rivals = self.competition.competitors if self.competition else ()
         if not rivals:
             return text
         most = rivals[0]
         return f"{text}, most {most.title}: {most.used:.0f} ms/s at {most.relative:.3g} times its weight"
+
+
+def _cpus(count: int) -> str:
+    return "1 CPU" if count == 1 else f"{count} CPUs"
 
 
 def _waits(losses: Losses, around: _Surroundings) -> Iterator[Delay]:
@@ -374,7 +378,7 @@ def _waits(losses: Losses, around: _Surroundings) -> Iterator[Delay]:
         why = f"waits {losses.neighbours:.0f} ms/s for a CPU while {around.others}"
         yield DelayCause.NEIGHBOURS, losses.neighbours, why
     if losses.own >= least:
-        cpus = f" on {around.load.cpus} CPUs" if around.load else ""
+        cpus = f" on {_cpus(around.load.cpus)}" if around.load else ""
         why = f"its own threads wait {losses.own:.0f} ms/s for each other{cpus}"
         yield DelayCause.OWN_THREADS, losses.own, why
     if losses.hypervisor >= least:

@@ -71,6 +71,8 @@ class NearestNode:
 
     name: str
     missing: tuple[str, ...] = ()
+    amounts: tuple[str, ...] = ()
+    """What is requested, what is free, and what holds the rest."""
     changes: tuple[Remedy, ...] = ()
     """Each was carried out on a copy of the cluster, and the pod fitted."""
 

@@ -90,7 +90,7 @@ def locality(machine: Machine, cpus: CPUSet) -> Locality:
 class TermValue:
     """A term of the objective by its number, and its values; the runner-up's is None if there is none."""
 
-    number: int
+    number: str
     name: str
     text: str
     value: int

@@ -23,6 +23,7 @@ from corelane.node.managers import Managers, aligned, needed
 from corelane.placement import hints
 from corelane.placement.topologymanager import NUMAAffinity
 from corelane.reasons import Code, Refusal, label, sentence
+from corelane.reasons.placements import count
 from corelane.workload import ContainerRequest, PodRequest
 
 MOST_NODES: Final = 8
@@ -158,7 +159,8 @@ class _Explaining(StaticAdmission):
         if self.managers is None and refusal.reason.code is Code.NOT_ALIGNED:
             policy = self.state.config.numa.policy
             fewest = "one NUMA node" if policy == "single-numa-node" else "as few NUMA nodes as if idle"
-            text = f"{refusal}: {n} CPUs requested from {fewest} (policy {policy}; {self.free_by_node()})"
+            what = f"{count(n, 'CPU')} requested from {fewest}"
+            text = f"{refusal}: {what} (policy {policy}; {self.free_by_node()})"
         return Step("refused", text)
 
     def smt(self, n: int) -> list[Step]:

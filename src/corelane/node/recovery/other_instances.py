@@ -10,14 +10,14 @@ from typing import Final
 from corelane.cpuset import CPUSet
 from corelane.node.entries import Entry, Origin, Sharing
 from corelane.node.ledger import NodeState, with_entries
+from corelane.reasons.placements import OTHER_INSTANCES
 
 OTHERS: Final = "other-instances"
 """UID under which the ledger holds these CPUs."""
-_POD: Final = "other-instances/containers"
 
 
-def hold_others(state: NodeState, sets: Iterable[CPUSet]) -> NodeState:
-    """Return the ledger with the CPUs of other instances' containers held, each given by its allowed CPUs.
+def hold_others(state: NodeState, holders: Iterable[tuple[str, CPUSet]]) -> NodeState:
+    """Return the ledger with the CPUs of other instances' containers held: by instance, allowed CPUs.
 
     CPUs that containers of this node are bound to, and reserved ones, are left out. Where the shared pool
     would lose its last CPU, it keeps them all.
@@ -27,7 +27,8 @@ def hold_others(state: NodeState, sets: Iterable[CPUSet]) -> NodeState:
     own = with_entries(state, entries, pods)
     free = own.usable.mask & ~own.bound.mask & ~own.reserved.mask if state.config.policy != "none" else 0
     alone = shared = 0
-    for cpus in sets:
+    holders = list(holders)
+    for _, cpus in holders:
         if cpus.mask & own.reserved.mask:
             shared |= cpus.mask
         else:
@@ -39,8 +40,10 @@ def hold_others(state: NodeState, sets: Iterable[CPUSet]) -> NodeState:
         ("shared", shared & free & ~alone, Sharing.POOL),
     ):
         if mask:
+            owners = ":".join(sorted({owner for owner, cpus in holders if cpus.mask & mask}))
+            pod = f"{OTHER_INSTANCES}{owners}"
             entry = Entry(
-                OTHERS, name, _POD, CPUSet.from_mask(mask), sharing, origin=Origin.ADOPTED, allocator="other"
+                OTHERS, name, pod, CPUSet.from_mask(mask), sharing, origin=Origin.ADOPTED, allocator="other"
             )
             entries[entry.key] = entry
             pods[OTHERS] = 1000 * (alone & free).bit_count()

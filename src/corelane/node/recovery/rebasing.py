@@ -143,9 +143,9 @@ def _shortfall(config: NodeConfig, reserved: int) -> list[Problem]:
         return [Problem("reserved", text, cpus=CPUSet.from_mask(missing))]
     count = config.reserved_count or 0
     if count > reserved.bit_count():
-        return [
-            Problem("reserved", f"{count} CPUs are to be reserved, but only {format_list(reserved)} can be")
-        ]
+        what = "1 CPU is" if count == 1 else f"{count} CPUs are"
+        text = f"{what} to be reserved, but only {format_list(reserved)} can be"
+        return [Problem("reserved", text)]
     return []
 
 

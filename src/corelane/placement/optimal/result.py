@@ -11,9 +11,12 @@ from corelane.workload.placement_spec import NUMAStrategy
 
 
 class Term(NamedTuple):
-    """A term of the objective: its number and its short stable name; `text` says what the value counts."""
+    """A term of the objective: its number and its short stable name; `text` says what the value counts.
 
-    number: int
+    Terms of one kind have one number, and a letter in the order in which they decide.
+    """
+
+    number: str
     name: str
     text: str
     larger: bool = False
@@ -21,18 +24,18 @@ class Term(NamedTuple):
 
 
 TERMS: Final = (
-    Term(2, "uneven", "CPUs by which the NUMA nodes differ beyond one core"),
-    Term(2, "numa-nodes", "NUMA nodes"),
-    Term(3, "elsewhere", "resources not local"),
-    Term(4, "distance", "maximum NUMA distance"),
-    Term(5, "l3-domains", "L3 domains"),
-    Term(6, "bind", "cores against the bind policy"),
-    Term(7, "exclusive", "units shared against exclusivity"),
-    Term(7, "fallback", "cores shared despite NUMANodeLevel"),
-    Term(7, "affinity", "units against the pod CPU affinity"),
-    Term(8, "allocated", "squared free CPUs left by NUMA node (MostAllocated)", larger=True),
-    Term(8, "balance", "squared free CPUs left by NUMA node (LeastAllocated)"),
-    Term(9, "room", "whole-core capacity score", larger=True),
+    Term("2a", "uneven", "CPUs by which the NUMA nodes differ beyond one core"),
+    Term("2b", "numa-nodes", "NUMA nodes"),
+    Term("3", "elsewhere", "resources not local"),
+    Term("4", "distance", "maximum NUMA distance"),
+    Term("5", "l3-domains", "L3 domains"),
+    Term("6", "bind", "cores against the bind policy"),
+    Term("7a", "exclusive", "units shared against exclusivity"),
+    Term("7b", "fallback", "cores shared despite NUMANodeLevel"),
+    Term("7c", "affinity", "units against the pod CPU affinity"),
+    Term("8", "allocated", "squared free CPUs left by NUMA node (MostAllocated)", larger=True),
+    Term("8", "balance", "squared free CPUs left by NUMA node (LeastAllocated)"),
+    Term("9", "room", "whole-core capacity score", larger=True),
 )
 """Terms 2 to 9 in the order in which they decide; of 8 at most one is in play, and 10 is the CPUs."""
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
+from corelane.node.explain.pod_decision import NearestNode
 from corelane.scheduler import cycle as cycles
 from corelane.scheduler.attempts import Attempt
 from corelane.scheduler.cache import hypothetical
@@ -34,7 +35,16 @@ def help_for(profile: Profile, cluster: NodeCache, tried: Attempt) -> str:
     if tried.rejected is not None:
         return ""
     found = nearest(_LiveTrial(profile, cluster), tried.cycle.pod.pod, tried, _QUICK)
-    return f"Nearest is {found.name}: {'; or '.join(one.text for one in found.changes)}." if found else ""
+    return _nearest(found) if found else ""
+
+
+def _nearest(found: NearestNode) -> str:
+    """Return the amounts that the message has not named, and what would help."""
+    lacks = "; ".join(found.amounts)
+    helps = "; or ".join(one.text for one in found.changes)
+    if not (lacks or helps):
+        return ""
+    return f"Nearest is {found.name}{f' ({lacks})' if lacks else ''}{f': {helps}' if helps else ''}."
 
 
 def _nominated(cluster: NodeCache, uid: str, node: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import inf
 from typing import Final, Protocol
 
 from msgspec.structs import replace as changed
@@ -21,10 +22,12 @@ from corelane.node.explain.pod_explanation import Remedy
 from corelane.reasons import Code, Reason, label, sentence
 from corelane.scheduler.attempts import Attempt
 from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
+from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.cache.states import Fact
 from corelane.scheduler.explain import pod_changes
 from corelane.scheduler.framework.plugin import Rejection
 from corelane.scheduler.framework.profile import Profile
+from corelane.scheduler.plugins.cpus import NAME as CPU_PLACEMENT
 from corelane.scheduler.plugins.tolerations import tolerated
 
 _OWN: Final = "node.kubernetes.io/"
@@ -32,6 +35,8 @@ _OWN: Final = "node.kubernetes.io/"
 _STEPS: Final = 6
 _SINGLES: Final = 60
 """Pods tried to be moved alone, before several together."""
+_COMBINED: Final = 16
+"""Smaller requests that are tried together with other pods moved."""
 _COSTS: Final = {
     Code.TOLERATE_TAINTS: 1.0,
     Code.LABEL_NODE: 1.0,
@@ -103,14 +108,57 @@ THOROUGH: Final = Effort()
 
 
 def nearest(trial: Trying, pod: Pod, tried: Attempt, effort: Effort = THOROUGH) -> NearestNode | None:
-    """Return the node that lacks least and what would help there; None where no change is found to help."""
-    best: tuple[float, NearestNode] | None = None
+    """Return the node that lacks least and the changes found to help there; None without nodes."""
+    best: tuple[float, NodeInfo, list[tuple[Reason, ...]]] | None = None
     for node in islice(_candidates(trial, tried, effort), effort.nodes):
         found = sorted(_changes(trial, pod, node, effort), key=_cost)
-        if found and (best is None or _cost(found[0]) < best[0]):
-            missing = tuple(map(str, tried.rejections[node.name].reasons))
-            best = _cost(found[0]), NearestNode(node.name, missing, tuple(map(_remedy, found)))
-    return best[1] if best else None
+        cost = _cost(found[0]) if found else inf
+        if best is None or cost < best[0]:
+            best = cost, node, found
+    if best is None:
+        return None
+    _, node, found = best
+    rejection = tried.rejections[node.name]
+    return NearestNode(
+        node.name,
+        tuple(map(str, rejection.reasons)),
+        tuple(map(sentence, _amounts(tried.cycle.pod, node, rejection))),
+        tuple(map(_remedy, found)),
+    )
+
+
+def _amounts(pod: PodInfo, node: NodeInfo, rejection: Rejection) -> Iterator[Reason]:
+    """Yield, of amounts and CPUs that are missing, what is requested, what is free, and what holds them."""
+    for one in rejection.reasons:
+        if one.reason.code is Code.INSUFFICIENT_RESOURCE:
+            name = one.reason.values[0].removeprefix("amplified ")
+            if not (name == "cpu" and node.amplified):
+                yield _amount_left(name, pod, node)
+        elif rejection.plugin == CPU_PLACEMENT and (held := _exclusive(node)):
+            yield Reason(Code.EXCLUSIVE_CPUS_HELD, (tuple(held.items()),))
+
+
+def _amount_left(name: str, pod: PodInfo, node: NodeInfo) -> Reason:
+    amounts = {one.pod.title: one.requests.get(name, 0) for one in node.pods.values()}
+    if name == "cpu" and node.cpu_state:  # The ledger holds CPUs for others than pods of the cluster, too.
+        titles = {entry.uid: entry.pod for entry in node.cpu_state.entries.values()}
+        for uid, milli in node.cpu_state.pods.items():
+            if uid not in node.pods:
+                amounts[titles.get(uid, uid)] = milli
+    holders = sorted(
+        ((title, amount) for title, amount in amounts.items() if amount), key=lambda one: -one[1]
+    )
+    used, allocatable = sum(amounts.values()), node.allocatable.get(name, 0)
+    return Reason(Code.AMOUNT_LEFT, (name, pod.requests.get(name, 0), used, allocatable, tuple(holders)))
+
+
+def _exclusive(node: NodeInfo) -> dict[str, int]:
+    """Return the exclusive CPUs (a mask) by what holds them."""
+    held: dict[str, int] = {}
+    for entry in node.cpu_state.entries.values() if node.cpu_state else ():
+        if entry.exclusive:
+            held[entry.pod] = held.get(entry.pod, 0) | entry.cpus.mask
+    return held
 
 
 def _remedy(done: tuple[Reason, ...]) -> Remedy:
@@ -233,14 +281,31 @@ _FIXES: Final[dict[str, Callable[[_Case, NodeInfo], _Case | None]]] = {
 def _alternatives(
     trial: Trying, case: _Case, info: NodeInfo, rejection: Rejection, effort: Effort
 ) -> Iterator[tuple[Reason, ...]]:
-    for one in (*_softer(case), *_dropped(case)):
-        if _rejection(trial, one) is None:
-            yield one.done
+    softer = [one for one in (*_softer(case), *_dropped(case)) if _rejection(trial, one) is None]
+    yield from (one.done for one in softer)
     if less := _less(trial, case, info, effort.fewer):
         yield less.done
-    if effort.moves and rejection.resolvable and (pods := _moved(trial, case, info)):
-        names = tuple(sorted(pod.title for pod in pods))
-        yield (*case.done, Reason(Code.EVICT_PODS, (info.name, *names)))
+    if not effort.moves:
+        return
+    if rejection.resolvable and (pods := _moved(trial, case, info)):
+        yield _evicting(case, info, pods)
+    elif not softer and not less:
+        yield from _less_and_moved(trial, case, info)
+
+
+def _less_and_moved(trial: Trying, case: _Case, info: NodeInfo) -> Iterator[tuple[Reason, ...]]:
+    """Yield the largest smaller request that fits once other pods are gone, with these pods."""
+    fewer = pod_changes.Requests(case.pod).fewer_cpus(info.allocatable.get("cpu", 0))
+    for pod, reason in islice(fewer, _COMBINED):
+        less = case.with_pod(pod, reason)
+        if pods := _moved(trial, less, info):
+            yield _evicting(less, info, pods)
+            return
+
+
+def _evicting(case: _Case, info: NodeInfo, pods: Iterable[Pod]) -> tuple[Reason, ...]:
+    names = tuple(sorted(pod.title for pod in pods))
+    return (*case.done, Reason(Code.EVICT_PODS, (info.name, *names)))
 
 
 def _softer(case: _Case) -> Iterator[_Case]:
@@ -287,7 +352,7 @@ def _pruned(trial: Trying, case: _Case, pods: list[Pod]) -> list[Pod]:
     return moved
 
 
-def _weight(info: "pod_changes.PodInfo") -> tuple[int, int, str]:
+def _weight(info: PodInfo) -> tuple[int, int, str]:
     return info.pod.spec.priority, info.requests.get("cpu", 0), info.pod.title
 
 
