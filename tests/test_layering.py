@@ -23,6 +23,7 @@ ALLOWED = {
     "cpuset": "",
     "quantity": "",
     "prometheus": "",
+    "interrupts": "",
     "structured_log": "",
     "reasons": "cpuset quantity",
     "kernel": "cpuset",

@@ -27,7 +27,7 @@ def detached(
         text=True,
         check=False,
         timeout=180,
-        cwd=directory.parent,
+        cwd=directory.parent if directory.parent.exists() else None,
         env=os.environ | (env or {}),
     )
 
@@ -54,6 +54,17 @@ def test_detach_in_the_environment_starts_one_process_in_the_background(tmp_path
             for pid in pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("arguments", [["--reserved-cpus", "4000"], ["--machine", "core:2"]])
+def test_a_refused_start_in_the_background_says_why_and_leaves_no_directory(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    result = detached(tmp_path / "a" / "b", "--cgroups", "off", *arguments)
+    assert result.returncode == 2
+    (line,) = (result.stdout + result.stderr).splitlines()
+    assert line.startswith("Error: --")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_up_detached_returns_when_it_is_ready_and_goes_on(tmp_path: Path) -> None:

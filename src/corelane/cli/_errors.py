@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import signal
 
 import click
+
+from corelane.interrupts import raise_on_interrupt
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -27,8 +30,11 @@ class Command(click.Command):
             raise Fault(error.format_message()) from error
 
     def invoke(self, ctx: click.Context) -> object:
+        raise_on_interrupt()
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(128 + signal.SIGINT) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as error:

@@ -10,6 +10,7 @@ import click
 
 from corelane.cli import _options, _streams
 from corelane.cli._errors import Command, Fault
+from corelane.interrupts import end_on_interrupt, raise_on_interrupt
 
 
 @click.command(cls=Command)
@@ -103,6 +104,7 @@ def up(
     kubectl get pods -o wide
     corelane status
     """  # noqa: D301 - click wants the character itself
+    end_on_interrupt()
     from corelane.app.up import command as app
     from corelane.app.up import datadir
 
@@ -114,6 +116,7 @@ def up(
         from corelane.app.up import detach as background
 
         if not background.in_background():  # else this is the process that such a call started
+            raise_on_interrupt()
             raise SystemExit(background.main(sys.argv[1:], directory, click.echo))
     _streams.treat_stdout_as_log()
     started = app.UpOptions(data_dir=directory, simulated=nodes, **options)

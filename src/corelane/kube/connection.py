@@ -64,10 +64,16 @@ class _Pool:
         )
         self._base = config.cluster.server.rstrip("/")
         self._session: aiohttp.ClientSession | None = None
+        self._closed = False
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """The session, made by the first request, in its event loop."""
+        """The session, made by the first request, in its event loop.
+
+        None is made for a request after the end, since it would stay open. Raises ClientConnectionError.
+        """
+        if self._closed:
+            raise aiohttp.ClientConnectionError("the client is closed")
         if self._session is None:
             self._session = _session(self._cluster, self._context)
         return self._session
@@ -76,6 +82,7 @@ class _Pool:
         return self._base + path
 
     async def close(self) -> None:
+        self._closed = True
         session, self._session = self._session, None
         if session is not None:
             await session.close()

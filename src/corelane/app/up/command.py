@@ -52,8 +52,8 @@ async def _run(options: UpOptions, *, stop_pods: bool, say: Callable[[str], None
         memory.collect_young()
         cluster = Cluster(options, say=say)
         if not await completes(cluster.start(), unless=stop):
-            say("stopped before it was ready")
-            return 0
+            note("stopped before it was ready")
+            return 130 if stop.number == signal.SIGINT else 0
         lost, interrupted, keeping = "", False, asyncio.ensure_future(heap.keep_small())
         try:
             welcome = _welcome(cluster, stop_pods=stop_pods)

@@ -27,6 +27,7 @@ from typing import Any, TextIO, TypeAlias
 
 import yaml
 
+from corelane.app.up import log_file
 from corelane.kernel import files, ownership, proc
 from corelane.kernel.proc import Identity
 from corelane.kube.yaml_keys import BoundedLoader
@@ -186,7 +187,7 @@ class DataDir:
         """What was found and changed in the directory, a sentence each."""
         try:
             self.is_new = not os.path.lexists(self.root) or (
-                self.root.is_dir() and not any(self.root.iterdir())
+                self.root.is_dir() and {one.name for one in self.root.iterdir()} <= {log_file.NAME}
             )
             ownership.make(self.root)
             self._lock = _open_lock(self.root / "lock")

@@ -6,13 +6,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from corelane.app.up import log_file
 from corelane.kernel import ownership
 
-LOG_NAME: Final = "corelane.log"
 _READY_FD: Final = "CORELANE_READY_FD"
 """Environment variable of the background process: its parent, and the descriptor on which it reports that it
 is ready."""
@@ -32,12 +32,13 @@ def main(arguments: Sequence[str], data_dir: Path, say: Callable[[str], None]) -
     (-P). If it ends before, print what it printed, and return its exit status.
     Raises OSError.
     """
+    missing = [one for one in (data_dir, *data_dir.parents) if not one.exists()]
     ownership.make(data_dir)
-    path = (data_dir / LOG_NAME).resolve()
+    path = (data_dir / log_file.NAME).resolve()
     crash = last_crash(path)
     log_file.make_room(path)
     reader, writer = os.pipe()
-    with path.open("ab") as log, os.fdopen(reader) as ready:
+    with path.open("a+b") as log, os.fdopen(reader) as ready:
         offset = log.tell()
         try:
             process = subprocess.Popen(
@@ -55,15 +56,28 @@ def main(arguments: Sequence[str], data_dir: Path, say: Callable[[str], None]) -
             welcome = ready.read()
         except KeyboardInterrupt:
             process.terminate()
+            process.wait()
+            _remove(path, missing)
             raise
-    if not welcome:
-        status = process.wait()
-        printed = path.read_bytes()[offset:].decode(errors="replace").rstrip()
-        say(printed or _without_output(status, path))
-        return status or 1
+        if not welcome:
+            status = process.wait()
+            log.seek(offset)
+            printed = log.read().decode(errors="replace").rstrip()
+            say(printed or _without_output(status, path, log.fileno()))
+            _remove(path, missing)
+            return status or 1
     note = f"\n  note: the run before crashed ({crash}); its trace is in the log" if crash else ""
     say(f"{welcome}\n  pid {process.pid}, log {path}{note}")
     return 0
+
+
+def _remove(log: Path, made: Sequence[Path]) -> None:
+    """Remove the directories made for a run that did not start, if nothing but its log is there."""
+    if made:
+        log.unlink(missing_ok=True)
+    for directory in made:
+        with suppress(OSError):  # gone already, or another's file is there: then its parents stay, too
+            directory.rmdir()
 
 
 def last_crash(log: Path) -> str:
@@ -78,9 +92,9 @@ def last_crash(log: Path) -> str:
     return lines[-1].removeprefix(_CRASH) if lines and lines[-1].startswith(_CRASH) else ""
 
 
-def _without_output(status: int, path: Path) -> str:
+def _without_output(status: int, path: Path, descriptor: int) -> str:
     """Return the message for a start that failed, with a log that has no word of it."""
-    free = os.statvfs(path).f_bavail
+    free = os.fstatvfs(descriptor).f_bavail
     cause = "" if free else f"; no space is left on the file system of {path}: free some"
     return f"Error: corelane up ended before it was ready, with status {status} and without output{cause}"
 

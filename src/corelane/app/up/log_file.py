@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+NAME: Final = "corelane.log"
 LIMIT: Final = 10 << 20
 """Bytes after which the log is renamed to NAME.1, as a container's log is; an older NAME.1 is replaced."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from corelane.app.up.detach import LOG_NAME
+from corelane.app.up.log_file import NAME as LOG_NAME
 
 _OWN_FILES: Final = re.compile(
     r"lock|kubeconfig(\.damaged-\d+)?|scheduler\.json|server\.pem|ca\.crt|apiserver\.(lock|db.*)|\.(kubeconfig|apiserver"

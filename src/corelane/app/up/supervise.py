@@ -11,23 +11,30 @@ from typing import Any, Final
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+class Stop(asyncio.Event):
+    """Set once a signal came; `number` is the first one's."""
+
+    number = 0
+
+
 @contextmanager
-def until_signal(*more: signal.Signals) -> Iterator[asyncio.Event]:
+def until_signal(*more: signal.Signals) -> Iterator[Stop]:
     """Yield an event that SIGINT, SIGTERM or one of `more` sets; a second SIGINT interrupts as by default.
 
     Signals of `more` that are ignored, as SIGHUP is under nohup, stay so.
     """
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
+    stop = Stop()
 
-    def on_signal() -> None:
+    def on_signal(number: int) -> None:
+        stop.number = stop.number or number
         stop.set()
         loop.remove_signal_handler(signal.SIGINT)
 
     heeded = [number for number in more if signal.getsignal(number) is not signal.SIG_IGN]
     numbers = (signal.SIGINT, signal.SIGTERM, *heeded)
     for number in numbers:
-        loop.add_signal_handler(number, on_signal)
+        loop.add_signal_handler(number, on_signal, number)
     try:
         yield stop
     finally:
