@@ -3,6 +3,7 @@
 import grp
 import os
 import pwd
+import struct
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,28 @@ def test_group_that_is_one_users_own_may_write_and_others_may_not(data, monkeypa
             with pytest.raises(UntrustedPath):
                 ownership.check(data)
     ownership._is_private_group.cache_clear()
+
+
+@pytest.mark.parametrize(("allowed", "safe"), [(7, False), (5, True)])
+def test_user_that_an_access_list_lets_write_is_another_one_despite_a_private_group(
+    data, monkeypatch, allowed, safe
+):
+    """The group's bits are then the list's mask, whatever the group is; see acl(5)."""
+    whole, named, group, mask, other = 0x01, 0x02, 0x04, 0x10, 0x20
+    entries = ((whole, 7, -1), (named, 7, NOBODY), (group, 5, -1), (mask, allowed, -1), (other, 5, -1))
+    packed = (struct.pack("<HHi", *entry) for entry in entries)
+    try:
+        os.setxattr(data, "system.posix_acl_access", struct.pack("<I", 2) + b"".join(packed))
+    except OSError as error:
+        pytest.skip(f"the file system has no access lists: {error}")
+    monkeypatch.setattr(ownership, "_is_private_group", lambda gid, uid: True)
+    if safe:
+        ownership.check(data)
+    else:
+        with pytest.raises(UntrustedPath, match=r"may be written by other users \(mode 0775\).*chmod go-w"):
+            ownership.check(data)
+        data.chmod(0o755)
+        ownership.check(data)
 
 
 @needs_root

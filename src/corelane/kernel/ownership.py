@@ -93,7 +93,7 @@ def _check_one(path: Path, step: str, found: os.stat_result, *, last: bool) -> N
         raise UntrustedPath(path, step, f"belongs to user {found.st_uid}")
     is_link = stat.S_ISLNK(found.st_mode)
     in_sticky = bool(found.st_mode & stat.S_ISVTX) and not last  # others cannot replace an entry that is ours
-    if not is_link and not in_sticky and _others_write(found):
+    if not is_link and not in_sticky and _others_write(step, found):
         raise UntrustedPath(path, step, f"may be written by other users (mode {found.st_mode & 0o7777:04o})")
 
 
@@ -102,10 +102,19 @@ def is_own(uid: int) -> bool:
     return uid in (0, os.geteuid()) or (uid == _overflow_uid() and _is_in_user_namespace())
 
 
-def _others_write(found: os.stat_result) -> bool:
+def _others_write(step: str, found: os.stat_result) -> bool:
+    """Whether others may write; with an ACL, the group's bits are the most that any entry of it allows."""
     if found.st_mode & stat.S_IWOTH:
         return True
-    return bool(found.st_mode & stat.S_IWGRP) and not _is_private_group(found.st_gid, found.st_uid)
+    in_group = bool(found.st_mode & stat.S_IWGRP)
+    return in_group and (_has_acl(step) or not _is_private_group(found.st_gid, found.st_uid))
+
+
+def _has_acl(step: str) -> bool:
+    try:
+        return bool(os.getxattr(step, "system.posix_acl_access", follow_symlinks=False))
+    except OSError as error:
+        return error.errno not in (errno.ENODATA, errno.EOPNOTSUPP)
 
 
 @lru_cache(maxsize=64)
