@@ -2,10 +2,21 @@
 
 import asyncio
 import json
+from itertools import pairwise
+from types import SimpleNamespace
 
+import pytest
+
+from corelane.agent.clocks import Clocks
+from corelane.agent.publication.topology_writer import TopologyWriter
+from corelane.agent.publication.write_queue import WriteQueue
+from corelane.agent.reporting import AgentReporter
+from corelane.agent.topology_watch import TopologyWatch
 from corelane.kube import keys
+from corelane.kube.client import APIError
 from corelane.kube.objects import NodeResourceTopology
-from support.node_lab import pod, with_lab
+from support import virtual_time
+from support.node_lab import pod, source, with_lab
 
 
 async def published(lab):
@@ -40,3 +51,149 @@ def test_phases_alone_are_not_published_and_requests_in_the_shared_pool_are(tmp_
             assert "300" in after
 
     with_lab(tmp_path, scene)
+
+
+async def deleted(lab):
+    await lab.client.delete(NodeResourceTopology, "here")
+
+
+def changed(**patch):
+    async def change(lab):
+        await lab.client.patch(NodeResourceTopology, "here", patch, field_manager="kubectl-edit")
+
+    return change
+
+
+def annotated(**annotations):
+    return changed(metadata={"annotations": annotations})
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        deleted,
+        annotated(**{keys.CPU_ALLOCATIONS: "{}"}),
+        annotated(**{keys.MACHINE: None}),
+        annotated(**{keys.MACHINE: "["}),
+        changed(metadata={"annotations": None}),
+    ],
+    ids=["deleted", "emptied", "removed", "damaged", "all-annotations-removed"],
+)
+def test_a_topology_that_others_deleted_or_damaged_is_written_again_without_a_change_of_the_ledger(
+    tmp_path, others
+):
+    async def scene(lab):
+        lab.run("server", "2")
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+            await lab.until(lambda: source(agent, "NodeResourceTopology")["detail"] != "not written yet")
+            await lab.until(lambda: agent.lease.held)
+            await asyncio.sleep(1.0)
+            await asyncio.wait_for(agent.upkeep.publisher.idle(), 120)
+            before, generation = await published(lab), agent.ledger.generation
+            await others(lab)
+            async with asyncio.timeout(15):
+                while not await same_content(lab, before):
+                    await asyncio.sleep(0.05)
+            assert agent.ledger.generation == generation
+
+    with_lab(tmp_path, scene)
+
+
+async def same_content(lab, before):
+    """Whether the ledger, the other annotations and the zones are as they were."""
+    try:
+        return content(await published(lab)) == content(before)
+    except APIError:
+        return False
+
+
+def content(topology):
+    """What is published, of the ledger the pods' CPUs: phases may have changed meanwhile."""
+    annotations = dict(topology["metadata"].get("annotations") or {})
+    ledger = json.loads(annotations.pop(keys.CPU_ALLOCATIONS, "{}"))
+    cpus = [(entry["uid"], entry["cpus"]) for entry in ledger.get("entries", ())]
+    return annotations, cpus, topology["zones"]
+
+
+def test_a_change_that_damages_nothing_is_left_and_not_taken_for_a_contest(tmp_path):
+    async def scene(lab):
+        async with lab.working() as agent:
+            writer = agent.upkeep.publisher.topology_writer
+            await lab.until(lambda: agent.lease.held and agent.topology_watch.source.state.state == "ok")
+            await asyncio.sleep(1.0)
+            await asyncio.wait_for(agent.upkeep.publisher.idle(), 60)
+            await annotated(**{"example.com/note": "x"})(lab)
+            before = await published(lab)
+            version = before["metadata"]["resourceVersion"]
+            await lab.until(lambda: int(writer.version) >= int(version), 60)
+            assert writer.repairs == 0
+            assert (await published(lab))["metadata"]["annotations"]["example.com/note"] == "x"
+
+    with_lab(tmp_path, scene)
+
+
+class Deleted:
+    """An API server on which another program deletes the object after each write."""
+
+    def __init__(self):
+        self.created, self.version = [], 0
+
+    async def patch(self, *_, **__):
+        raise APIError(404, "NotFound", "not found")
+
+    async def read_tree(self, path, *, accept=""):
+        raise APIError(404, "NotFound", "not found")
+
+    async def create(self, whole, field_manager=None):
+        self.created.append(asyncio.get_running_loop().time())
+        self.version += 1
+        return {**whole, "metadata": {**whole["metadata"], "resourceVersion": str(self.version)}}
+
+
+def test_repairs_that_are_undone_again_and_again_are_rare_and_reported_once_until_a_calm_time():
+    server, lines, node_events = Deleted(), [], []
+    body = {"apiVersion": "topology.node.k8s.io/v1alpha2", "metadata": {"name": "n", "annotations": {}}}
+    body |= {"kind": "NodeResourceTopology", "zones": [], "attributes": []}
+
+    class Reporter(AgentReporter):
+        def source_failed(self, name, error):
+            lines.append(str(error))
+
+    async def main():
+        queue = WriteQueue(lambda *_: None, keeps=True)
+        writer = TopologyWriter(server, "n", queue, lambda _: None)
+        upkeep = SimpleNamespace(
+            publisher=SimpleNamespace(topology_writer=writer),
+            publish_topology=lambda *, if_damaged: writer.repair(lambda: body),
+            event=lambda event: node_events.append(event.reason),
+        )
+        watch = TopologyWatch(None, "n", upkeep, Reporter(), Clocks())
+        task = asyncio.create_task(queue.run())
+        writer.write(lambda: body)
+        await writer.written.wait()
+        server.created.clear()
+
+        async def fight(seconds):
+            end = asyncio.get_running_loop().time() + seconds
+            while asyncio.get_running_loop().time() < end:
+                watch.seen("")  # deleted again
+                await asyncio.sleep(0.1)
+
+        await fight(3600.0)
+        at = server.created
+        assert [round(second - first) for first, second in pairwise(at)][-3:] == [60] * 3
+        assert at[0] < 1.0
+        assert at[4] < 20.0
+        assert len(at) < 80
+        assert node_events == ["TopologyContested"]
+        (line,) = lines
+        assert "NodeResourceTopology n: another program undid 6 repairs in a row" in line
+        await asyncio.sleep(300.0)
+        before, began = len(at), asyncio.get_running_loop().time()
+        await fight(2.0)
+        assert at[before] - began < 1.0
+        assert len(lines) == 1
+        task.cancel()
+
+    virtual_time.run(main())

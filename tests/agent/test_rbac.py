@@ -11,6 +11,7 @@ from corelane.agent.allocation.instructions import Annotate, PublishCondition, P
 from corelane.agent.publication.publisher import Publisher
 from corelane.agent.publication.reporting import PublicationReporter
 from corelane.agent.reporting import AgentReporter
+from corelane.agent.topology_watch import TopologyMetadata
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.informer import Informer
@@ -32,7 +33,7 @@ REQUESTS = {
     ("", "pods"): READS | {"patch"},
     ("", "pods/status"): {"patch"},
     ("", "events"): {"create"},
-    ("topology.node.k8s.io", "noderesourcetopologies"): {"get", "create", "patch"},
+    ("topology.node.k8s.io", "noderesourcetopologies"): READS | {"create", "patch"},
     ("coordination.k8s.io", "leases"): {"get", "create", "patch"},
 }
 
@@ -88,15 +89,16 @@ def needed(method, path, query):
 def test_every_write_and_read_of_the_agent_is_permitted():
     async def story():
         async with serving() as (fake, client):
-            for path in ("/api/v1/pods", "/api/v1/nodes"):
-                fake.script[path] = [listing()]
+            for path in ("/api/v1/pods", "/api/v1/nodes", NodeResourceTopology.api.path()):
+                fake.script[path] = [listed]
                 fake.script[f"{path}?watch"] = [watching()]
             # Not there at first, created by another in between, and to be patched then.
-            gone = failure(404, "NotFound", "not found")
             fake.script[NodeResourceTopology.api.path(name="n")] = [gone, answer({})]
             publisher = Publisher(client, "n", PublicationReporter(), lambda: 0.0)
             tasks = [asyncio.create_task(queue.run()) for queue in publisher.queues]
-            informers = [Informer(client, kind, field_selector="x=n") for kind in (Pod, Node)]
+            informers = [
+                Informer(client, kind, field_selector="x=n") for kind in (Pod, Node, TopologyMetadata)
+            ]
             tasks += [asyncio.create_task(informer.run()) for informer in informers]
             publisher.publish(POD, PublishCondition("u", True, "Confirmed", "", 0.0), MACHINE)
             publisher.publish(POD, PublishEvent("u", "Pinned", "CPUs 1"), MACHINE)
@@ -118,6 +120,14 @@ def test_every_write_and_read_of_the_agent_is_permitted():
             return permissions(fake)
 
     assert asyncio.run(asyncio.wait_for(story(), 120)) == expected()
+
+
+gone = failure(404, "NotFound", "not found")
+
+
+async def listed(request):
+    """Answer a list; an object created under the same path is refused."""
+    return await (listing() if request.method == "GET" else gone)(request)
 
 
 def permissions(fake):

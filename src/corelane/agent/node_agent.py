@@ -34,6 +34,7 @@ from corelane.agent.publication.kubelet_reports import kubelet_cpusets, kubelet_
 from corelane.agent.reporting import AgentReporter, DriftCounter, LogReporter, Reporters
 from corelane.agent.saved_state import LEDGER_FILE
 from corelane.agent.state_directory import StateDirectory
+from corelane.agent.topology_watch import TopologyWatch
 from corelane.cpuset import CPUSet
 from corelane.kube.objects import Node
 from corelane.kube.translate import KubeletReport
@@ -95,6 +96,9 @@ class NodeAgent:
             self.reporter,
             self.clocks.wall,
         )
+        self.topology_watch = TopologyWatch(
+            around.client, settings.node_name, self.upkeep, self.reporter, self.clocks
+        )
         self._validate = validate
         self._take_saved_state()
         self.mode: Mode | None = None
@@ -154,7 +158,7 @@ class NodeAgent:
         self.loop.save_again(self.ledger)  # whether it can be written is published
         parts = [self.loop.run(), self._tick(), *self.state.parts(), *self.sources.parts()]
         parts += [queue.run() for queue in self.upkeep.publisher.queues]
-        parts.append(self.lease.source.run())
+        parts += [self.lease.source.run(), self.topology_watch.source.run()]
         if self.nri is not None:
             parts.append(self.nri.run())
         try:
@@ -368,7 +372,10 @@ class NodeAgent:
             nri=agent_status.of_nri(str(self.settings.nri), self.nri.status if self.nri else None),
             sources=[
                 *sources.states(),
-                *(source.state.plain() for source in (*self.state.sources, self.lease.source)),
+                *(
+                    source.state.plain()
+                    for source in (*self.state.sources, self.lease.source, self.topology_watch.source)
+                ),
             ],
             writes=agent_status.of_queues(
                 self.upkeep.publisher.states(), self.clocks.wall(), self.started_at

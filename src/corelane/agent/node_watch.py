@@ -65,7 +65,7 @@ class NodeWatch:
             Node,
             field_selector=f"metadata.name={self._name}",
             handler=changed,
-            reporter=_SourceReporter(self.node, self._reporter),
+            reporter=SourceReporter(self.node, self._reporter),
         ).run()
 
     async def _follow_pods(self) -> None:
@@ -76,7 +76,7 @@ class NodeWatch:
             Pod,
             field_selector=f"spec.nodeName={self._name}",
             handler=self._pod_changed,
-            reporter=_SourceReporter(self.pods, self._reporter, self._pods),
+            reporter=SourceReporter(self.pods, self._reporter, self._pods),
         )
         running = asyncio.create_task(informer.run())
         listing = asyncio.create_task(self._take_list(informer))
@@ -98,7 +98,7 @@ class NodeWatch:
             self._pods.deleted(change.old)
 
 
-class _SourceReporter(InformerReporter):
+class SourceReporter(InformerReporter):
     """Records an informer's progress as its source's state."""
 
     def __init__(self, source: Source, reporter: AgentReporter, pods: PodList | None = None) -> None:

@@ -56,8 +56,15 @@ class TopologyWriter:
         """The version that the cluster serves, as far as is known."""
         self._version = ""
         """`resourceVersion` of the object as this writer left it, "" before."""
+        self.repairs = 0
+        """How often the object was missing or damaged."""
         self._written_last: dict[str, Any] | None = None
         """What this writer wrote last, if it is stored: what is equal is not sent again."""
+
+    @property
+    def version(self) -> str:
+        """`resourceVersion` of the object as this writer left it, or found it whole."""
+        return self._version
 
     def write(self, make: Make) -> None:
         """Write what `make` returns then, once for all calls until the write is due."""
@@ -80,13 +87,14 @@ class TopologyWriter:
             if await self._is_untouched():
                 return
             stored = await self._stored()
+            if stored is not None:
+                self._note(stored)
             body = self._served(make())
             expected = without_zones(body) | {"zones": []} if self.owner else body
             if stored is None or translate.is_damaged(stored, expected):
                 self._written_last = None
+                self.repairs += 1
                 await self._put(body)
-            else:
-                self._version = _version(stored)
 
         self._queue.put("topology check", write, "topology")
 
