@@ -14,7 +14,7 @@ from corelane.agent.reporting import AgentReporter
 from corelane.agent.topology_watch import TopologyWatch
 from corelane.kube import keys
 from corelane.kube.client import APIError
-from corelane.kube.objects import NodeResourceTopology
+from corelane.kube.objects import Event, Lease, Node, NodeResourceTopology
 from support import virtual_time
 from support.node_lab import pod, source, with_lab
 
@@ -197,3 +197,29 @@ def test_repairs_that_are_undone_again_and_again_are_rare_and_reported_once_unti
         task.cancel()
 
     virtual_time.run(main())
+
+
+def test_nothing_is_published_for_a_node_that_does_not_exist_until_it_does(tmp_path):
+    async def scene(lab):
+        node = json.loads(await lab.client.raw("GET", Node.api.path(name="here")))
+        await lab.client.delete(Node, "here")
+        server = lab.run("server", "2")
+        kinds = (NodeResourceTopology, Lease, Event)
+        before = [len((await lab.client.list(kind)).items) for kind in kinds]
+        async with lab.working() as agent:
+            await lab.until(lambda: source(agent, "Node")["state"] == "failing")
+            assert "Node here does not exist" in source(agent, "Node")["error"]
+            assert "--node-name" in source(agent, "Node")["error"]
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+            await lab.until_cpus(server, str(lab.cpus(server)))
+            assert [len((await lab.client.list(kind)).items) for kind in kinds] == before
+            metadata = {"name": "here"}
+            await lab.client.create({**node, "metadata": metadata})
+            async with asyncio.timeout(60):
+                while not any(
+                    one.metadata.name == "here" for one in (await lab.client.list(NodeResourceTopology)).items
+                ):
+                    await asyncio.sleep(0.05)
+            assert source(agent, "Node")["state"] == "ok"
+
+    with_lab(tmp_path, scene)

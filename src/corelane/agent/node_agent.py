@@ -101,6 +101,7 @@ class NodeAgent:
         )
         self._validate = validate
         self._take_saved_state()
+        self._node_found = asyncio.Event()
         self.mode: Mode | None = None
         self._reported_mode = ""
         self._quotas = True
@@ -157,7 +158,7 @@ class NodeAgent:
         self.upkeep.report_start()
         self.loop.save_again(self.ledger)  # whether it can be written is published
         parts = [self.loop.run(), self._tick(), *self.state.parts(), *self.sources.parts()]
-        parts += [queue.run() for queue in self.upkeep.publisher.queues]
+        parts.append(self._publish())
         parts += [self.lease.source.run(), self.topology_watch.source.run()]
         if self.nri is not None:
             parts.append(self.nri.run())
@@ -168,10 +169,18 @@ class NodeAgent:
         finally:
             self._execution.cancel()
 
+    async def _publish(self) -> None:
+        """Write what is published, once the Node is there: nothing about a node that does not exist."""
+        await self._node_found.wait()
+        async with asyncio.TaskGroup() as group:
+            for queue in self.upkeep.publisher.queues:
+                group.create_task(queue.run())
+
     async def close(self) -> None:
         """Wait a moment for the last writes, and close the runtime's connection."""
         await self.lease.release()
-        await self.upkeep.idle(_LAST_WRITES)
+        if self._node_found.is_set():
+            await self.upkeep.idle(_LAST_WRITES)
         await self.around.close()
         self.node_locks.release()
         self.state.lock.release()
@@ -226,6 +235,7 @@ class NodeAgent:
     def _node_changed(self, node: Node) -> None:
         """Apply the Node's labels and annotations, which are settings and may change at any time."""
         known, self.upkeep.owner_uid = self.upkeep.owner_uid, node.metadata.uid
+        self._node_found.set()
         self.upkeep.node_seen(node)
         changed = self.upkeep.apply(node.metadata.labels, node.metadata.annotations)
         if known != node.metadata.uid:

@@ -58,6 +58,7 @@ class NodeWatch:
     async def _follow_node(self) -> None:
         def changed(change: ObjectChange[Node]) -> None:
             if change.new is not None:
+                self.node.note_ok("1 node")
                 self._node_changed(change.new)
 
         await Informer(
@@ -65,7 +66,7 @@ class NodeWatch:
             Node,
             field_selector=f"metadata.name={self._name}",
             handler=changed,
-            reporter=SourceReporter(self.node, self._reporter),
+            reporter=_NodeReporter(self.node, self._reporter, self._name),
         ).run()
 
     async def _follow_pods(self) -> None:
@@ -123,3 +124,22 @@ class SourceReporter(InformerReporter):
 
     def recovered(self, kind: type[Object]) -> None:
         self._source.note_ok()
+
+
+class _NodeReporter(SourceReporter):
+    """Reports a Node that does not exist as a failure, with the remedy."""
+
+    def __init__(self, source: Source, reporter: AgentReporter, name: str) -> None:
+        super().__init__(source, reporter)
+        self._name = name
+
+    def listed(self, kind: type[Object], objects: int) -> None:
+        if objects:
+            super().listed(kind, objects)
+            return
+        self._source.note_failure(
+            LookupError(
+                f"Node {self._name} does not exist: nothing is published until it does; to act for another "
+                "node, start the agent with --node-name and a name that `kubectl get nodes` lists"
+            )
+        )
