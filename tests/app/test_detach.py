@@ -160,6 +160,16 @@ def test_a_line_for_people_has_time_pod_and_event() -> None:
     assert plain(None, "", admitted)[8:] == " pod admitted (attempt=0)"
 
 
+def test_line_of_the_log_stays_one_line_whatever_a_pod_is_given_as_command() -> None:
+    """Commands and names are other people's: they forge no line and reach no terminal as control codes."""
+    why = 'exec: "\x1b[31mnosuch\n18:00:00 forged\r\x9b\u2028é": executable file not found'
+    line = plain(None, "", {"event": "container start failed", "why": why, "exception": "Traceback\n  line"})
+    assert line.removesuffix("\nTraceback\n  line").isprintable()
+    assert line[8:].startswith(
+        r""" container start failed (why=exec: "\x1b[31mnosuch\n18:00:00 forged\r\x9b\u2028é": executable"""
+    )
+
+
 def test_a_crash_leaves_a_trace_in_the_log_and_the_next_start_names_it(tmp_path: Path) -> None:
     data, log = tmp_path / "data", tmp_path / "data" / "corelane.log"
     started = detached(data, "--cgroups", "off")

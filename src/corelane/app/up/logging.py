@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import MutableMapping
 from datetime import datetime
@@ -13,6 +14,7 @@ from corelane.structured_log import structlog
 Format = Literal["auto", "text", "json"]
 AS_JSON: Final[dict[Format, bool | None]] = {"auto": None, "text": False, "json": True}
 _HIDDEN: Final = ("timestamp", "level", "event", "pod", "node", "identity", "logger", "exception")
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def configure(
@@ -50,7 +52,10 @@ def configure(
 
 
 def plain(_: object, __: str, event: MutableMapping[str, Any]) -> str:
-    """Return a line for people: local time, level from warning up, node, pod, event, other values."""
+    """Return a line for people: local time, level from warning up, node, pod, event, other values.
+
+    Control characters are escaped: names, commands and annotations are others' words, and could forge lines.
+    """
     stamp = event.get("timestamp")
     at = datetime.fromisoformat(stamp) if stamp else datetime.now().astimezone()
     level = str(event.get("level", "info"))
@@ -64,7 +69,8 @@ def plain(_: object, __: str, event: MutableMapping[str, Any]) -> str:
         *([f"({', '.join(values)})"] if values else []),
     ]
     trace = event.get("exception")
-    return " ".join(words) + (f"\n{trace}" if trace else "")
+    line = _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), " ".join(words))
+    return line + (f"\n{trace}" if trace else "")
 
 
 def _says(value: object) -> bool:
