@@ -254,6 +254,28 @@ def test_running_containers_are_repaired_before_any_pod_is_listed():
     assert one.cpus == cpus("1-2")
 
 
+def test_a_reading_that_began_before_cpus_were_applied_is_no_drift_and_a_later_one_is():
+    class Drifts(AllocationReporter):
+        found = 0
+
+        def drifted(self, *_):
+            self.found += 1
+
+    reporter = Drifts()
+    world = running(bound_pod("x", ("a", APP, 2000)), cpus=4, reporter=reporter)
+    one, before = world.container("x"), world.times()["now"]
+    world.exit(one)
+    world.tick(10.0)
+    world.run_all()
+    one = world.container("x")
+    world.feed(events.Observed(id=one.id, allowed=cpus("0-3"), began=before, **world.times()))
+    assert reporter.found == 0
+    world.feed(
+        events.Observed(id=one.id, allowed=cpus("0-3"), began=world.times()["now"] + 1, **world.times())
+    )
+    assert reporter.found == 1
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_pod_that_cannot_be_decoded_keeps_its_cpus_and_runs_on(lost):
     world = running(bound_pod("x", ("a", APP, 2000)), bound_pod("s", ("a", APP, 9), **SHARED), cpus=4)

@@ -185,6 +185,7 @@ class NodeSources:
         observed: list[events.Observed] = []
         drifted = False
         for run in runs:
+            read_at = self._owner.clocks.monotonic()
             try:
                 reading = await self._reading(run.id)
                 if run.id in sampled:
@@ -199,7 +200,9 @@ class NodeSources:
                 self.overlap.ended(run.id)  # it is on its CPUs: a later move is another matter
             times = self._owner.clocks.times()
             observed.append(
-                events.Observed(id=run.id, allowed=reading.allowed, resources=reading.resources, **times)
+                events.Observed(
+                    id=run.id, allowed=reading.allowed, resources=reading.resources, began=read_at, **times
+                )
             )
         if drifted:
             await self._note_lost_cpus()

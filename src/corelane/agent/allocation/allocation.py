@@ -378,7 +378,7 @@ class Allocation:
             )
             target = self.target(run.uid, run.container)
             run.pooled &= target is None or not event.allowed <= target.cpus
-            run.resources = event.resources
+            run.resources, run.applied_at = event.resources, event.now
             self.reporter.pinned(self.pods[run.uid].pod, run.container, event.cpus)
             self.confirm(run, event.now)
 
@@ -392,6 +392,8 @@ class Allocation:
     def _observed(self, event: events.Observed) -> None:
         run = self._runs.get(event.id)
         if run is None or run.pending is not None:
+            return
+        if event.began is not None and event.began < run.applied_at:
             return
         if self.pods[run.uid].unmanaged:
             run.seen = event.allowed

@@ -162,11 +162,15 @@ class PinFailed(AgentEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed(AgentEvent):
-    """CPUs, and other `resources`, that the kernel reports for a running container."""
+    """CPUs, and other `resources`, that the kernel reports for a running container.
+
+    `began` is when the reading began (monotonic), None if no change can have been applied meanwhile.
+    """
 
     id: str
     allowed: CPUSet
     resources: ObservedResources | None = None
+    began: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

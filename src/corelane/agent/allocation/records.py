@@ -45,6 +45,8 @@ class RunCPUs:
     record_differs: bool = False
     """The runtime would bring back other CPUs: they are ordered once more, although they are there."""
     recorded_at: float = 0.0
+    applied_at: float = float("-inf")
+    """When CPUs were applied last (monotonic): a reading that began before shows the earlier ones."""
     fault: str = ""
     """Why the last attempt to apply CPUs failed, "" once they are applied."""
     warned_at: dict[str, float] = field(default_factory=dict)
