@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A worker runs neighbouring tests, so what a module starts is started once; the last ones are shared out.
 SPREAD := -n $(WORKERS) --dist worksteal
 
-.PHONY: bench-advice bench-agent bench-limits bench-paths bench-placement bench-quality bench-scheduler bench-up demo soak soak-scheduler test test-integration test-system test-thorough test-vm lint \
+.PHONY: pictures bench-advice bench-agent bench-limits bench-paths bench-placement bench-quality bench-scheduler bench-up demo soak soak-scheduler test test-integration test-system test-thorough test-vm lint \
     format lock clean help
 
 help: ## what there is to make
@@ -74,6 +74,9 @@ soak: $(STAMP) ## an hour of corelane up: churn, 60 kill -9, broken files, idle 
 
 soak-scheduler: $(STAMP) ## half an hour of corelane scheduler: pods, nodes and API servers come and go; SOAK="--server real"
 	$(BIN)/python bench/scheduler_soak.py $(SOAK)
+
+pictures: $(STAMP) ## draw the pictures of README and docs anew
+	$(BIN)/python bench/pictures.py
 
 bench-paths: $(STAMP) ## how many source files four everyday paths run through
 	$(BIN)/python bench/paths.py

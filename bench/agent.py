@@ -8,6 +8,7 @@ agent is for: a latency-critical server beside noise. Other programs that run me
 # ruff: noqa: T201
 import asyncio
 import os
+import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -155,6 +156,9 @@ async def main() -> None:
         lambda: rows_of("1.6", on_containerd),
         lambda: rows_of("1.7", with_nri),
     ]
+    if not shutil.which("containerd"):
+        print("bench/agent.py: no containerd on the PATH: see tests/system/packages.txt", file=sys.stderr)
+        sys.exit(2)
     noise, *others = [await part() for part in parts]
     rows = [row for part in others for row in part]
     report.show(rows, f"{time.monotonic() - began:.0f} s in all")
