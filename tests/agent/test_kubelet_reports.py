@@ -221,16 +221,17 @@ def test_names_may_be_unknown():
 
 
 @pytest.mark.parametrize(
-    ("status", "limit"),
+    ("status", "milli", "limit"),
     [
-        ({}, 800),
-        ({"resources": {"requests": {"cpu": "100m"}}}, 0),
-        ({"resources": {"limits": {"cpu": "300m"}}}, 300),
-        ({"resources": {"limits": {"cpu": "x"}}}, 800),
+        ({}, 800, 800),
+        ({"resources": {"requests": {"cpu": "100m"}}}, 100, 0),
+        ({"resources": {"limits": {"cpu": "300m"}}}, 300, 300),
+        ({"resources": {"requests": {"cpu": "200m"}, "limits": {"cpu": "300m"}}}, 200, 300),
+        ({"resources": {"limits": {"cpu": "x"}}}, 800, 800),
     ],
 )
 @pytest.mark.parametrize("sidecar", [False, True])
-def test_the_limit_that_is_enforced_is_the_one_that_the_kubelet_has_applied(status, limit, sidecar):
+def test_request_and_limit_are_those_that_the_kubelet_has_applied(status, milli, limit, sidecar):
     """The spec has that of a resize which the kubelet has deferred."""
     part = "initContainers" if sidecar else "containers"
     statuses = "initContainerStatuses" if sidecar else "containerStatuses"
@@ -244,4 +245,4 @@ def test_the_limit_that_is_enforced_is_the_one_that_the_kubelet_has_applied(stat
         Pod,
     )
     (request,) = bound_pod("u", pod).request.containers
-    assert request.cpu_limit == limit
+    assert (request.cpu_request, request.cpu_limit) == (milli, limit)

@@ -1,6 +1,6 @@
 """Pods as the kubelet or the API server has them, as events for the allocation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from corelane.agent.allocation import events
@@ -12,15 +12,13 @@ from corelane.agent.reporting import AgentReporter
 from corelane.kube import translate
 from corelane.kube.decode import Malformed
 from corelane.kube.pod import Pod
+from corelane.workload import ContainerRequest
 
 
 def bound_pod(uid: str, pod: Pod) -> BoundPod:
     """Return what the allocation needs of a pod that runs under `uid`; invalid annotations are left out."""
-    request, _ = pod_request(pod)
-    limits = translate.running_limits(pod)
-    containers = tuple(
-        replace(one, cpu_limit=limits.get(one.name, one.cpu_limit)) for one in request.containers
-    )
+    (request, _), applied = pod_request(pod), translate.running_cpu(pod)
+    containers = tuple(_as_applied(one, applied) for one in request.containers)
     return BoundPod(
         replace(request, uid=uid, containers=containers),
         created_at=seconds(pod.metadata.creation_timestamp),
@@ -28,6 +26,12 @@ def bound_pod(uid: str, pod: Pod) -> BoundPod:
         bound_by_corelane=was_bound_by_corelane(pod),
         record=cpu_record(pod),
     )
+
+
+def _as_applied(container: ContainerRequest, applied: Mapping[str, tuple[int, int]]) -> ContainerRequest:
+    """Return a container with both of what the kubelet has applied: a resize may be in the spec alone."""
+    milli, limit = applied.get(container.name, (container.cpu_request, container.cpu_limit))
+    return replace(container, cpu_request=milli, cpu_limit=limit)
 
 
 class PodEvents:

@@ -30,7 +30,7 @@ from corelane.kube.translate.placement_record import (
     resolved_spec,
 )
 from corelane.kube.translate.pod_requests import qos, request, requests
-from corelane.kube.translate.resized_pods import resized, running_limits
+from corelane.kube.translate.resized_pods import resized, running_cpu
 from corelane.kube.translate.softening import softened
 from corelane.kube.translate.topology_zones import machine_from_zones
 from corelane.workload import qos_class
@@ -63,7 +63,7 @@ __all__ = [
     "resized",
     "resolved_spec",
     "result_annotation",
-    "running_limits",
+    "running_cpu",
     "running_uid",
     "same_machine",
     "softened",

@@ -58,18 +58,20 @@ def _same(resize: Resize, requests: ResourceList) -> bool:
     return resize.running == requests and resize.allocated == requests
 
 
-def running_limits(pod: Pod) -> dict[str, int]:
-    """Return the CPU limit (milliCPU, 0: none) that the kubelet has applied, by container.
+def running_cpu(pod: Pod) -> dict[str, tuple[int, int]]:
+    """Return CPU request and limit (milliCPU, 0: none) that the kubelet has applied, by container.
 
     A resize that it has deferred, or cannot carry out, is in the spec alone. Containers whose status has no
     resources, as before they start, are left out, and amounts that are invalid.
     """
-    limits = {}
+    applied = {}
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         if status.resources is not None:
             with suppress(QuantityError):
-                limits[status.name] = quantity.milli(str(status.resources.limits.get("cpu", "0")))
-    return limits
+                limit = quantity.milli(str(status.resources.limits.get("cpu", "0")))
+                request = quantity.milli(str(status.resources.requests.get("cpu", f"{limit}m")))
+                applied[status.name] = (request, limit)
+    return applied
 
 
 def resized(pod: Pod) -> Any:
