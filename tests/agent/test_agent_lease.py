@@ -100,8 +100,18 @@ def test_an_agent_waits_while_the_process_that_holds_the_lease_lives_on_this_mac
 
 @pytest.mark.parametrize(
     "holder",
-    ["", "x", "a_1_2_3", "host_1_0_not-this-boot", f"host_{os.getpid()}_0_{proc.boot_id()}", "_" * 4000],
-    ids=["none", "one word", "words", "another boot", "another start", "long"],
+    [
+        "",
+        "x",
+        "a_1_2_3",
+        "host_1_0_not-this-boot",
+        f"host_{os.getpid()}_0_{proc.boot_id()}",
+        "_" * 4000,
+        f"host_\u00b2_1_{proc.boot_id()}",
+        f"host_{'9' * 5000}_1_{proc.boot_id()}",
+        f"host_1_{'9' * 5000}_{proc.boot_id()}",
+    ],
+    ids=["none", "one word", "words", "another boot", "another start", "long", "power", "pid", "ticks"],
 )
 def test_a_holder_that_is_no_living_process_of_this_machine_holds_nobody_up(holder):
     assert agent_lease.living_process(holder) == ""

@@ -139,6 +139,7 @@ def calling(tmp_path, script, calls=1, seconds=5.0):
             "UNIMPLEMENTED",
             "HTTP status 404",
         ),
+        (HELLO + head({":status": "4" * 5000}, "END_STREAM"), "UNKNOWN", "HTTP status 444"),
         (HELLO + head({":status": "200", "content-type": "text/html"}), "UNKNOWN", "text/html"),
         (HELLO + head(OK) + data(message(b"x" * 10, compressed=True)), "INTERNAL", "compressed"),
         (

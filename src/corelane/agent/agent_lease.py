@@ -11,6 +11,7 @@ believed if /proc says so too.
 
 import asyncio
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -30,6 +31,7 @@ _LONGEST_PAUSE: Final = 5.0
 _ASK_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 1.0
 _RELEASE_SECONDS: Final = 2.0
+_HOLDER: Final = re.compile(r".*_(?P<pid>[0-9]{1,19})_(?P<ticks>[0-9]{1,19})_(?P<boot>[^_]*)", re.DOTALL)
 
 
 def own_identity() -> str:
@@ -40,10 +42,10 @@ def own_identity() -> str:
 
 def living_process(holder: str) -> str:
     """Return which other process of this machine a holder's identity names, "" if none that lives."""
-    _, *parts = holder.rsplit("_", 3)
-    if len(parts) != 3 or not (parts[0].isdigit() and parts[1].isdigit()) or parts[2] != proc.boot_id():
+    named = _HOLDER.fullmatch(holder)
+    if named is None or named["boot"] != proc.boot_id():
         return ""
-    process = proc.Identity(int(parts[0]), int(parts[1]))
+    process = proc.Identity(int(named["pid"]), int(named["ticks"]))
     return f"process {process.pid}" if process.pid != os.getpid() and proc.is_alive(process) else ""
 
 

@@ -345,7 +345,7 @@ class _Call:
         if b"grpc-status" in headers:
             self._finish(headers)
         elif http != b"200":
-            number = int(http) if http.isdigit() else 0
+            number = int(http) if http.isdigit() and len(http) == 3 else 0
             self.fail(RPCError(_OF_HTTP.get(number, "UNKNOWN"), f"HTTP status {_text(http)}"))
         elif not kind.startswith(b"application/grpc"):
             self.fail(RPCError("UNKNOWN", f"the answer is of type {_text(kind) or 'none'}, not gRPC's"))
