@@ -79,7 +79,7 @@ def test_what_is_wrong_with_a_cpu_list_is_said_in_words_of_its_own(text: str, ca
 
 def test_a_directory_in_place_of_the_lock_is_named(tmp_path: Path) -> None:
     (tmp_path / "lock").mkdir()
-    with pytest.raises(DataDirError, match=r"/lock: a directory in place of the lock; remove it$"):
+    with pytest.raises(DataDirError, match=r"/lock: not a regular file; remove it$"):
         DataDir(tmp_path)
 
 

@@ -157,7 +157,7 @@ def test_moving_to_more_cpus_makes_the_model_server_slower_and_fewer_threads_men
         ("a: &x {b: 1}\nc: {<<: *x, b: 2}\n", "machine is missing"),
         ("{}", "machine is missing"),
         ("", "the file: expected fields with values, found None"),
-        ("[" * 20_000, ": values nested too deeply for a scenario"),
+        ("[" * 20_000, ": not YAML: nested too deeply"),
     ],
 )
 def test_a_broken_file_is_named_with_the_place(tmp_path, text, words):

@@ -353,7 +353,7 @@ class Allocation:
         target = self.target(listed.uid, listed.container)
         run = RunCPUs(listed.uid, listed.container, listed.id, seen=listed.allowed, unread=True)
         settled = target and listed.allowed == target.cpus and not listed.record_differs
-        run.applied = target.cpus if target and settled else NO_CPUS
+        run.applied, run.found = target.cpus if target and settled else NO_CPUS, True
         run.resources, run.record_differs = listed.resources, listed.record_differs
         pod.runs.append(run)
         self._runs[run.id] = run

@@ -18,7 +18,7 @@ def note_started(run: RunCPUs, run_id: str) -> None:
     """Record that the ordered run is up."""
     run.id = run_id
     run.applied, run.pending = run.pending or NO_CPUS, None
-    run.unread = True
+    run.unread, run.found = True, False
 
 
 def note_created(run: RunCPUs, allowed: CPUSet) -> None:
@@ -42,7 +42,7 @@ def note_applied(
 
     A cpuset (`in_cpuset`) that is narrower than what was written to it is written again at `retry_at`.
     """
-    run.applied, run.pending, run.seen, run.fault = cpus, None, allowed, ""
+    run.applied, run.pending, run.seen, run.fault, run.found = cpus, None, allowed, "", False
     run.narrowed = allowed != cpus
     run.drifted = in_cpuset and bool(allowed) and allowed < cpus
     if run.drifted:
@@ -51,7 +51,7 @@ def note_applied(
 
 def note_in_place(run: RunCPUs) -> None:
     """Record that the kernel already confines a run to the CPUs that it is to have."""
-    run.applied = run.seen
+    run.applied, run.found = run.seen, True
     run.drifted = run.narrowed = run.pooled = False
     run.fault = ""
 

@@ -200,12 +200,13 @@ def _is_init(run: RunCPUs, ledger: NodeState) -> bool:
 
 
 def assert_no_conflict(pods: Iterable[PodCPUs], ledger: NodeState) -> None:
-    """Assert that no CPU is ordered for two containers that must not share it.
+    """Assert that no CPU is ordered for a container while one that must not share it has it.
 
     An init container passes its CPUs on: one whose end has not been seen yet may still be recorded. One that
-    started in the shared pool, and was admitted since, waits there for others to leave its CPUs.
+    started in the shared pool, and was admitted since, waits there for others to leave its CPUs. Two that
+    were found on the same CPUs, as after the loss of a ledger, are no order of this agent's.
     """
-    ordered = OccupiedCPUs()
+    ordered, everywhere = OccupiedCPUs(), OccupiedCPUs()
     for pod in pods:
         for run in pod.runs:
             if len(pod.runs) > 1 and _is_init(run, ledger):
@@ -213,8 +214,12 @@ def assert_no_conflict(pods: Iterable[PodCPUs], ledger: NodeState) -> None:
             parts = list(occupancy(run, ledger, observed=False))
             if run.pooled:
                 parts = [part for part in parts if part[1] is POOL]
+            others = ordered if run.found else everywhere
             for cpus, sharing, group in parts:
-                shared = cpus & ordered.conflicting(sharing, group)
-                assert not shared, f"{pod.pod.key} {run.container}: CPUs {shared} are ordered for others, too"
+                shared = cpus & others.conflicting(sharing, group)
+                where = f"{pod.pod.key} {run.container}"
+                assert not shared, f"{where}: CPUs {shared} are ordered for others, too"
             for part in parts:
-                ordered.add(*part)
+                everywhere.add(*part)
+                if not run.found:
+                    ordered.add(*part)

@@ -21,7 +21,7 @@ from corelane.scheduler.cache.row_kinds import RowKind
 from corelane.scheduler.cache.states import MOST_ANSWERS, Answer, looks_at_others
 from corelane.scheduler.framework.changes import ChangeKind, Hint, always
 from corelane.scheduler.framework.plugin import Cycle, Depends, NodeReason, Rejection, Scope
-from corelane.scheduler.plugins.node_hints import cpus_may_fit, others_cpus_may_fit
+from corelane.scheduler.plugins.node_hints import cpus_may_fit, grown_node_may_fit, others_cpus_may_fit
 from corelane.workload import BindPolicy, ExclusivePolicy, NUMAPolicy, NUMAStrategy, SchedulerDefaults
 from corelane.workload.placement_spec import NO_DEFAULTS
 
@@ -194,7 +194,7 @@ class CPUPlacement:
     def hints(self) -> dict[ChangeKind, Hint]:
         kinds = ChangeKind.NODE_ADDED | ChangeKind.TOPOLOGY | ChangeKind.POD_REMOVED | ChangeKind.POD_CHANGED
         others = {ChangeKind.POD_ADDED: others_cpus_may_fit, ChangeKind.POD_ITSELF: always}
-        return {kinds: cpus_may_fit} | others
+        return {kinds: cpus_may_fit, ChangeKind.NODE_ALLOCATABLE: grown_node_may_fit} | others
 
 
 def _key_of_words(cycle: Cycle) -> str:

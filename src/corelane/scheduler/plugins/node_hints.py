@@ -46,6 +46,14 @@ def cpus_may_fit(pod: PodInfo, change: ClusterChange) -> bool:
     return may_preempt(pod, node) or cpus_may_suffice(pod, node)
 
 
+def grown_node_may_fit(pod: PodInfo, change: ClusterChange) -> bool:
+    """Return whether the node has become large enough for the pod: smaller ones are not asked about."""
+    node, before, milli = change.after, change.before, pod.requests.get("cpu", 0)
+    if node is None or (before is not None and before.allocatable.get("cpu", 0) >= milli):
+        return False
+    return may_preempt(pod, node) or cpus_may_suffice(pod, node)
+
+
 def others_cpus_may_fit(pod: PodInfo, change: ClusterChange) -> bool:
     """Return whether a pod that came may make this one fit: its CPUs are those that others avoid, or seek."""
     node = change.after

@@ -85,8 +85,8 @@ class Group:
     cpu: int = 0
     """MilliCPU that each of the pods requests."""
     local: bool = False
-    """Rejected only by plugins that look at one node at a time, and by NodeResourcesFit: a change of a node
-    helps there alone, and not while it is smaller than the pod, for that plugin hears when it grows."""
+    """Rejected only by plugins that look at one node at a time, one of which hears when it grows: a change of
+    a node helps there alone, and not while it is smaller than the pod."""
     count: int = 0
     """Number of parked pods."""
     trials: set[str] = field(default_factory=set)

@@ -16,7 +16,8 @@ from corelane.scheduler.queue.groups import Group
 from corelane.scheduler.queue.waiting import Verdict
 
 _EITHER: Final = (True, False)
-_AMOUNTS: Final = "NodeResourcesFit"
+_HEAR_GROWTH: Final = frozenset({"NodeResourcesFit", "CPUPlacement"})
+"""Plugins with a hint about nodes that become large enough."""
 LONGEST_PARKED: Final = 300.0
 """Seconds after which one pod of a group is tried although nothing changed; kube-scheduler's number."""
 
@@ -78,7 +79,7 @@ class UnschedulablePods:
         self.drop(key)
         group.verdict = verdict
         group.hints = tuple(self._hints(info, verdict.plugins))
-        group.local = _AMOUNTS in verdict.plugins <= self._local
+        group.local = bool(verdict.plugins & _HEAR_GROWTH) and verdict.plugins <= self._local
         group.kinds = reduce(or_, (kinds for kinds, _ in group.hints), ChangeKind.NOTHING)
         self.put(group, now)
         return group
