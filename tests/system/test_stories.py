@@ -72,11 +72,11 @@ class Session:
     def run(self, command: Command) -> None:
         words = shlex.split(command.text.replace("/tmp/", f"{self.directory}/"))
         if words[:2] == ["corelane", "up"]:
-            self._start(words[2:-1])
+            self._start([word for word in words[2:] if word != "--detach"])
         elif words[0] == "export":
             name, _, value = words[1].partition("=")
             self.environment[name] = value
-        elif words[0] == "kill":
+        elif words[:2] == ["corelane", "down"]:
             assert self.cluster is not None
             self.cluster.stop()
         else:

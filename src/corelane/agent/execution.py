@@ -130,8 +130,11 @@ class Execution:
         self._put(events.Exited(run=container_run(status), **self._clocks.times()))
 
     async def observe(self, container_id: str) -> None:
-        """Report what the kernel grants a container."""
-        reading = await self._read(container_id)
+        """Report what the kernel grants a container; `compare` reports a cgroup that cannot be read."""
+        try:
+            reading = await self._read(container_id)
+        except OSError:
+            return
         self._note_newer(container_id)
         self._put_reading(container_id, reading)
 
