@@ -188,11 +188,7 @@ def test_a_running_pod_survives_an_annotation_that_became_invalid(tmp_path):
             await confirmed(agent, "c")
             broken = {"metadata": {"annotations": {RESOURCE_STATUS: "{"}}}
             await client.patch(Pod, "web", broken, namespace="default")
-
-            async def known():
-                return next(iter(agent._state_machine.pods.values())).plan.refusal
-
-            await until(known)
+            await event(client, "web", "AnnotationRestored")
             os.kill((await agent._runtime.containers())[0].pid, signal.SIGKILL)
 
             async def runs_again():

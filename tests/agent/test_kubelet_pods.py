@@ -70,6 +70,22 @@ def test_annotations_that_another_writer_changed_are_written_again_as_allocated(
     assert len(told(world, "AnnotationRestored")) == 1
 
 
+def test_a_resize_in_place_changes_requests_of_the_pool_and_leaves_exclusive_cpus():
+    world = running(bound_pod("x", ("a", APP, 2000)), bound_pod("s", ("a", APP, 100), **SHARED), cpus=4)
+    world.settle()
+    own = world.container("x").cpus
+    world.pods["x"] = bound_pod("x", ("a", APP, 1000))
+    world.pods["s"] = bound_pod("s", ("a", APP, 300), **SHARED)
+    world.feed(world.seen("x"))
+    world.feed(world.seen("s"))
+    world.settle()
+    assert world.container("x").cpus == own
+    assert len(told(world, "ExclusiveCPUsKept")) == 1
+    ledger = world.core.ledger
+    assert ledger.entries["s", "a"].cpu_request == ledger.pods["s"] == 300
+    assert (ledger.entries["x", "a"].cpu_request, ledger.pods["x"]) == (2000, 2000)
+
+
 def test_a_container_that_starts_unasked_is_pinned_after_the_others_left():
     world = running(bound_pod("s", ("a", APP, 100), **SHARED), cpus=4)
     world.add(bound_pod("x", ("a", APP, 2000)))

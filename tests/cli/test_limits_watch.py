@@ -125,7 +125,7 @@ def test_neighbours_are_told_from_the_limit_by_what_runs_on_the_containers_cpus(
     (row,) = rows(once(tree, tmp_path)).values()
     assert row["heldBackBy"] == ["neighbours"]
     assert row["cost"] == "high", "waits for other processes cost as much as throttling"
-    assert "other processes use 500 ms/s of its 1 CPUs" in row["why"]
+    assert "other processes use 500 ms/s of its 1 CPU" in row["why"]
 
 
 def test_names_come_from_a_list_of_pods(tree, tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ disk before any other.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from corelane.agent.allocation import admission, confirmation, cpu_moves, events, instructions
@@ -23,6 +24,7 @@ from corelane.agent.allocation.reporting import AllocationReporter
 from corelane.agent.allocation.resources import ResourcePolicy
 from corelane.cpuset import CPUSet
 from corelane.node import Decision, NodeState, Phase, Sharing, mark, release, started
+from corelane.node.ledger import with_entries
 from corelane.node.recovery.other_instances import OTHERS
 from corelane.node.recovery.shortfall import exclusive_shortfall
 from corelane.node.recovery.takeover import pinned
@@ -35,7 +37,7 @@ from corelane.node.recovery.unplaced import (
     left_in_place,
 )
 from corelane.runtime.base import KEEP, ObservedResources, ResourceUpdate
-from corelane.workload import PodRequest
+from corelane.workload import PodRequest, peak
 
 RETRY_AFTER: Final = 5.0
 RESTORE_AFTER: Final = 10.0
@@ -155,9 +157,31 @@ class Allocation:
 
     def see(self, pod: PodCPUs, bound: BoundPod) -> None:
         """Record what was read of a pod; whether its annotations say what is allocated is decided later."""
+        if pod.admitted and not pod.unmanaged:
+            self._follow_resize(pod, bound)
         pod.pod, pod.present = bound, True
         if bound.record is not None:
             self._differing.add(pod.uid)
+
+    def _follow_resize(self, pod: PodCPUs, bound: BoundPod) -> None:
+        """Take over requests that were changed in place, of containers in a pool; exclusive CPUs stay."""
+        before = {one.name: one.cpu_request for one in pod.pod.request.containers}
+        resized = [
+            one
+            for one in bound.request.containers
+            if before.get(one.name, one.cpu_request) != one.cpu_request
+        ]
+        entries = dict(self.ledger.entries)
+        for container in resized:
+            entry = entries.get((pod.uid, container.name))
+            if entry and entry.cpus and entry.sharing.exclusive:
+                self.recorder.cpus_kept(pod, container, entry.cpus)
+            elif entry:
+                entries[entry.key] = replace(entry, cpu_request=container.cpu_request)
+        if entries != dict(self.ledger.entries):
+            total = peak((one.kind, one.cpu_request) for key, one in entries.items() if key[0] == pod.uid)
+            self.ledger = with_entries(self.ledger, entries, {**self.ledger.pods, pod.uid: total})
+            self.outbox.touch(pod.uid)
 
     def restore_annotations(self, now: float) -> None:
         """Write the annotations of admitted pods that another writer changed, each once in a while."""

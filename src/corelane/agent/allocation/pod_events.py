@@ -12,7 +12,7 @@ from corelane.agent.allocation.reporting import AllocationReporter
 from corelane.cpuset import CPUSet, named
 from corelane.node import Decision, NodeState, Sharing
 from corelane.reasons import Code
-from corelane.workload import PodRequest
+from corelane.workload import ContainerRequest, PodRequest
 
 REPEAT_AFTER: Final = 600.0
 """Seconds between two events about one container's drift, or failing changes: another program may go on."""
@@ -132,6 +132,14 @@ class AllocationEvents:
                 "allocated; they record the allocation, and do not change it"
             )
             self._outbox.record(pod, "AnnotationRestored", text, warning=True)
+
+    def cpus_kept(self, pod: PodCPUs, container: ContainerRequest, cpus: CPUSet) -> None:
+        """A container with exclusive CPUs was resized in place, which does not move it."""
+        text = (
+            f"Container {container.name}: CPU request {container.cpu_request}m after a resize; its exclusive "
+            f"CPUs {cpus} stay, create the pod again for another number"
+        )
+        self._outbox.record(pod, "ExclusiveCPUsKept", text)
 
     def _warn(self, pod: PodCPUs, run: RunCPUs, reason: str, message: str, now: float) -> None:
         """Record a problem with a container's CPUs, and one of its kind no sooner than REPEAT_AFTER."""
