@@ -24,7 +24,7 @@ from corelane.agent.allocation.reporting import AllocationReporter
 from corelane.agent.allocation.resources import ResourcePolicy
 from corelane.cpuset import CPUSet
 from corelane.node import Decision, NodeState, Phase, Sharing, mark, release, started
-from corelane.node.ledger import with_entries
+from corelane.node.ledger import reserve_again, with_entries
 from corelane.node.recovery.other_instances import OTHERS
 from corelane.node.recovery.shortfall import exclusive_shortfall
 from corelane.node.recovery.takeover import pinned
@@ -263,7 +263,9 @@ class Allocation:
                 for name, cpus in running.items()
                 if has_own_cpus(self.ledger, cpus) or not before.get(name)
             }
-        return keep_where_it_runs(release(self.ledger, pod.uid), pod.pod.request, running)
+        # The reservation is topped up at the end only: it must not take what the pod runs on.
+        without = replace(release(self.ledger, pod.uid), reserved=self.ledger.reserved)
+        return reserve_again(keep_where_it_runs(without, pod.pod.request, running))
 
     def enter_others(self, pod: PodCPUs, names: Iterable[str]) -> None:
         """Enter containers beside those of the pod's request, such as ephemeral ones, in its pool."""
