@@ -393,7 +393,7 @@ async def _elsewhere(scene: str, *prefix: str, python: str = sys.executable) -> 
     """Play a scene in a process of its own, started by what stands before it."""
     command = [*prefix, python, str(HERE), scene]
     with tempfile.TemporaryDirectory() as directory:
-        Path(directory).chmod(0o777)
+        Path(directory).chmod(0o1777)  # as /tmp is: corelane refuses what others may replace
         environment = os.environ | {"TMPDIR": directory}
         done = await asyncio.to_thread(
             subprocess.run, command, capture_output=True, text=True, env=environment, timeout=PATIENCE
