@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.limits.advice import consequences, effects, fitting, judgement, options, tails
+from corelane.limits.advice import consequences, effects, fitting, judgement, options, patches, tails
 from corelane.limits.advice.consequences import RiskLevel
 from corelane.limits.advice.effects import LimitChange, LoadShape
 from corelane.limits.advice.inference import Effort
 from corelane.limits.advice.judgement import Answer
 from corelane.limits.advice.options import OptionKind
 from corelane.limits.advice.subjects import ClusterSnapshot, NodeOccupancy, NodePod, Scaler, Subject
+from corelane.limits.lint import manifests
+from corelane.limits.lint.located import located
 from corelane.limits.lint.policy import Policy
 from corelane.limits.lint.thread_settings import ThreadSetting
 from corelane.limits.measure.counters import CPULoad, Quota
@@ -371,6 +373,23 @@ def test_threads_are_set_by_what_sets_them_now():
         {"name": "OMP_NUM_THREADS", "value": "1", "valueFrom": None},
         {"name": "WEB_CONCURRENCY", "value": "2", "valueFrom": None},
     ]
+
+
+def test_a_collectors_threads_are_lowered_with_the_jvms_cpus():
+    options = "-XX:ParallelGCThreads=20 -XX:ConcGCThreads=1"
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web"},
+        "spec": {"containers": [{"name": "app", "env": [{"name": "JAVA_OPTS", "value": options}]}]},
+    }
+    cluster = ClusterSnapshot()
+    cluster.add(manifests.objects(located(pod), "pods.json"))
+    subject = cluster.subject("default", "web", "app")
+    assert subject.threads is None, "the application's threads are not known"
+    title, patch = patches.threads(subject, 2)
+    assert title == "-XX:ActiveProcessorCount 2 in its arguments, -XX:ParallelGCThreads 2 in its arguments"
+    assert patch is None
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,16 @@ def test_policy_may_want_limits_equal_to_requests():
         (", args: [gunicorn, -w, '8', app]", 8),
         (", command: [nginx, -g, 'worker_processes 8; daemon off;']", 8),
         (", env: [{name: WEB_CONCURRENCY, value: '2'}, {name: OMP_NUM_THREADS, value: '4'}]", 8),
+        (env("JDK_JAVA_OPTIONS", "-XX:ParallelGCThreads=8 -XX:CICompilerCount=20"), 8),
+        (env("CATALINA_OPTS", "-Xmx1g -XX:+UseG1GC -XX:ConcGCThreads=8"), 8),
+        (env("KAFKA_JVM_PERFORMANCE_OPTS", "-server -XX:ActiveProcessorCount=8"), 8),
+        (", command: [sh, -c, 'exec java -XX:ParallelGCThreads=8 -jar a.jar']", 8),
+        (env("JAVA_TOOL_OPTIONS", "-XX:ActiveProcessorCount=1 -XX:ParallelGCThreads=8"), 8),
+        (env("JAVA_TOOL_OPTIONS", "-XX:ParallelGCThreads=1 -XX:ParallelGCThreads=8"), 8),
+        (env("OPENJ9_JAVA_OPTIONS", "-Xgcthreads8"), 8),
+        (env("JAVA_OPTS", "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8"), 8),
+        (f"{env('JAVA_TOOL_OPTIONS', '-XX:ConcGCThreads=99')}, args: ['-XX:ConcGCThreads=8']", 8),
+        (f"{env('_JAVA_OPTIONS', '-XX:ConcGCThreads=8')}, args: ['-XX:ConcGCThreads=99']", 8),
     ],
 )
 def test_threads_are_seen_in_the_environment_and_the_arguments(more, threads):
@@ -248,6 +258,23 @@ def test_threads_are_seen_in_the_environment_and_the_arguments(more, threads):
     assert found.cost.threads == threads
     assert found.severity is Severity.ERROR
     assert "are stopped for 87.5 ms" in found.message
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "-XX:ParallelGCThreads=1 -XX:ConcGCThreads=1",
+        "-XX:ParallelGCThreads=8 -XX:ParallelGCThreads=1",
+        "-XX:ActiveProcessorCount=-1",
+        "-XX:ActiveProcessorCount=0 -XX:ConcGCThreads=0",
+    ],
+)
+def test_a_small_collector_says_nothing_about_the_threads_of_the_application(options):
+    text = workload(container(amounts("1", limit="1"), more=env("JAVA_OPTS", options)))
+    assert not {"threads-over-limit", "bad-thread-count"} & rules(text)
+    found = only("cpu-limit", text)
+    assert found.cost.threads == 4, "as for a container without settings"
+    assert "ActiveProcessorCount" in found.fix
 
 
 def test_threads_from_the_limit_are_rounded_up_and_fit():

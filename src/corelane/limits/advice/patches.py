@@ -96,9 +96,13 @@ def threads(subject: Subject, count: int) -> tuple[str, Patch | None]:
 
 
 def _changed_settings(subject: Subject, count: int) -> tuple[str, Patch | None]:
-    """Processes share the count; then each has one thread."""
+    """Processes share the count; then each has one thread. A pool beside others stays where it is small."""
     each = 1 if any(setting.processes for setting in subject.settings) else count
-    numbers = [(setting, count if setting.processes else each) for setting in subject.settings]
+    numbers = [
+        (setting, count if setting.processes else each)
+        for setting in subject.settings
+        if not setting.partial or (setting.count or 0) > count
+    ]
     # A value replaces whatever set the variable: a merge by name keeps what is not named.
     env = [
         {"name": setting.name, "value": str(number), "valueFrom": None}

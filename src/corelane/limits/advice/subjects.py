@@ -298,12 +298,20 @@ def _subject(pod: PodContext, own: ManifestContainer, owner: Owner, scalers: tup
             if each is not own
         },
         pod_level=bool(pod.object.pod and pod.object.pod.resources),
-        settings=tuple(setting for setting in own.settings if setting.valid),
+        settings=_counting(own),
         threads=thread_settings.at_once(own.settings),
         runtime=_runtime(own),
         follows_limit=tuple(each.name for each in own.settings if each.from_field == "limits.cpu"),
         scalers=tuple(scaler for scaler in scalers if scaler.container in ("", own.name)),
     )
+
+
+def _counting(own: ManifestContainer) -> tuple[ThreadSetting, ...]:
+    """The settings with which fewer threads run; a JVM's of single pools leave the others to its CPUs."""
+    usable = tuple(setting for setting in own.settings if setting.valid)
+    if usable and all(setting.partial for setting in usable):
+        return (ThreadSetting("-XX:ActiveProcessorCount", None), *usable)
+    return usable
 
 
 def _runtime(own: ManifestContainer) -> str:

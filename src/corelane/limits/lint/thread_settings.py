@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from corelane import quantity
@@ -28,7 +28,18 @@ _THREADS: Final = (
 _PROCESSES: Final = ("WEB_CONCURRENCY", "GUNICORN_WORKERS", "UVICORN_WORKERS")
 _JAVA: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "JAVA_OPTS", "_JAVA_OPTIONS")
 _JVM_IMAGE: Final = re.compile(r"openjdk|temurin|corretto|(^|[/-])(jre|jdk|java)\b")
-_ACTIVE: Final = re.compile(r"-XX:ActiveProcessorCount=(\d{1,6})")
+_JVM_OPTION: Final = re.compile(r"(-XX:\w+|-D[\w.]+|-Xgcthreads)=?(\d{1,6})\b")
+_JVM_COUNTS: Final = {
+    "-XX:ActiveProcessorCount": False,
+    "-XX:ParallelGCThreads": True,
+    "-XX:ConcGCThreads": True,
+    "-Xgcthreads": True,
+    "-Djava.util.concurrent.ForkJoinPool.common.parallelism": True,
+    "-Djdk.virtualThreadScheduler.parallelism": True,
+}
+"""Options of HotSpot and OpenJ9, and whether they count one pool of threads beside others."""
+_READ_FIRST: Final = {"JAVA_TOOL_OPTIONS": 0, "_JAVA_OPTIONS": 3}
+"""The order in which a JVM reads options: 1 for other variables, 2 for the command line. The last counts."""
 _NGINX: Final = re.compile(r"\bworker_processes\s+(\d{1,6})\s*;")
 _WORKERS: Final = re.compile(r"(?:--workers[= ]+|(?:^| )-w ?)(\d{1,6})\b")
 _WORKER_THREADS: Final = re.compile(r"--threads[= ]+(\d{1,6})\b")
@@ -57,11 +68,13 @@ class ThreadSetting:
     valid: bool = True
     env: bool = False
     """Whether an environment variable of this name sets it; else an argument or an option in another one."""
+    partial: bool = False
+    """Whether other threads, of a number not set here, run beside these, as beside a JVM's collector."""
 
 
 def at_once(found: Iterable[ThreadSetting]) -> int | None:
-    """The threads that run at once: processes times the largest pool; None without settings."""
-    counted = [(one.count, one.processes) for one in found if one.valid and one.count]
+    """The threads that run at once: processes times the largest pool; None where only parts are set."""
+    counted = [(one.count, one.processes) for one in found if one.valid and one.count and not one.partial]
     pools = [count for count, processes in counted if not processes]
     processes = [count for count, processes in counted if processes]
     return max(processes, default=1) * max(pools, default=1) if counted else None
@@ -69,23 +82,22 @@ def at_once(found: Iterable[ThreadSetting]) -> int | None:
 
 def is_jvm(node: Located, image: str) -> bool:
     """Whether a container is seen to run Java, which sizes its pools by the limit, or else by the node."""
-    named = any(text(entry, "name") in _JAVA for entry in items(node, "env"))
+    named = any(
+        text(entry, "name") in _JAVA or "-XX:" in text(entry, "value") for entry in items(node, "env")
+    )
     first = next((text(word).rpartition("/")[2] for word in items(node, "command")), "")
     return named or first == "java" or _JVM_IMAGE.search(image) is not None
 
 
 def settings(node: Located, resources: ManifestResources) -> tuple[ThreadSetting, ...]:
     """Every setting in a container's environment and command line that sets the number of threads."""
-    return (*_environment(node, resources), *_command_line(node))
+    return (*_environment(node, resources), *_command_line(node), *_jvm_options(node))
 
 
 def _environment(node: Located, resources: ManifestResources) -> Iterator[ThreadSetting]:
     for entry in items(node, "env"):
         name, here = text(entry, "name"), place(entry, "value")
-        if name in _JAVA:
-            for found in _ACTIVE.finditer(text(entry, "value")):
-                yield _counted("-XX:ActiveProcessorCount", found[1], here)
-        elif name == "PROXY_CONFIG":
+        if name == "PROXY_CONFIG":
             for found in _PROXY_CONFIG.finditer(text(entry, "value")):
                 yield _counted("concurrency in PROXY_CONFIG", found[1], here)
         elif name in _THREADS or name in _PROCESSES:
@@ -132,9 +144,32 @@ def _divisor(written: str) -> int:
         return 10**9
 
 
-def _command_line(node: Located) -> Iterator[ThreadSetting]:
+def _jvm_options(node: Located) -> Iterator[ThreadSetting]:
+    """A JVM's options in any variable or argument; 0 leaves a number to the JVM."""
+    sources = [
+        (_READ_FIRST.get(text(entry, "name"), 1), text(entry, "value"), place(entry, "value"))
+        for entry in items(node, "env")
+    ]
+    sources.append((2, *_line(node)))
+    last = {
+        found[1]: (found[2], here)
+        for _, value, here in sorted(sources, key=lambda source: source[0])
+        for found in _JVM_OPTION.finditer(value)
+    }
+    for name, partial in _JVM_COUNTS.items():
+        written, here = last.get(name, ("0", NOWHERE))
+        if int(written):
+            yield replace(_counted(name, written, here), partial=partial)
+
+
+def _line(node: Located) -> tuple[str, Position]:
+    """The command line, and where its end stands."""
     line = " ".join(text(word) for part in ("command", "args") for word in items(node, part))
-    here = place(node, "args" if at(node, "args") else "command")
+    return line, place(node, "args" if at(node, "args") else "command")
+
+
+def _command_line(node: Located) -> Iterator[ThreadSetting]:
+    line, here = _line(node)
     image = text(node, "image").partition("@")[0].rpartition("/")[2].partition(":")[0]
     for name, processes, pattern in _patterns(line, image):
         if found := pattern.search(line):
@@ -144,7 +179,6 @@ def _command_line(node: Located) -> Iterator[ThreadSetting]:
 def _patterns(line: str, image: str) -> Iterator[tuple[str, bool, re.Pattern[str]]]:
     if image in _PROXIES or "envoy" in line:
         yield "--concurrency", False, _CONCURRENCY
-    yield "-XX:ActiveProcessorCount", False, _ACTIVE
     yield "worker_processes", True, _NGINX
     if server := _SERVERS.search(line):
         yield f"{server[1]} --workers", True, _WORKERS

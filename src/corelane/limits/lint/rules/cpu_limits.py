@@ -151,7 +151,7 @@ def _fix(context: PodContext, container: ManifestContainer, found: EffectiveAmou
     whole = context.object.pod is not None and context.object.pod.whole
     if whole and after is not QOSClass.GUARANTEED and qos(context) is QOSClass.GUARANTEED:
         parts.append(f"the pod is then {after}, no longer Guaranteed")
-    if is_jvm(container.node, container.image) and not container.settings:
+    if is_jvm(container.node, container.image) and at_once(container.settings) is None:
         parts.append("the JVM then counts the node's CPUs: set -XX:ActiveProcessorCount")
     if _reads_limit(container):
         parts.append("thread counts set from limits.cpu then are the node's CPUs: set them from requests.cpu")

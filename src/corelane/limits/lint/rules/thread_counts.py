@@ -51,11 +51,14 @@ def _over_limit(context: PodContext) -> Iterator[Remark]:
 
     Threads that run at once share one quota: n threads at a limit of L CPUs get L/n of their demand, and are
     stopped together for the rest of each period, with the locks they hold and the replies half sent. Detected
-    are GOMAXPROCS, OMP_NUM_THREADS and its kin, -XX:ActiveProcessorCount, WEB_CONCURRENCY, workers and
-    threads of gunicorn and uvicorn, worker_processes of nginx; processes are multiplied by their threads.
+    are GOMAXPROCS, OMP_NUM_THREADS and its kin, WEB_CONCURRENCY, workers and threads of gunicorn and uvicorn,
+    worker_processes of nginx (processes are multiplied by their threads), and in any variable or argument the
+    JVM's -XX:ActiveProcessorCount, -XX:ParallelGCThreads, -XX:ConcGCThreads, -Xgcthreads and the parallelism
+    of its common ForkJoinPool and of virtual threads. Threads of a collector stop in every collection.
     """
     for container, limit in _limited(context):
-        threads, fed = at_once(container.settings) or 0, -(-limit // 1000)
+        parts = [one.count or 0 for one in _counted(container) if one.partial]
+        threads, fed = max(at_once(container.settings) or 0, *parts, 0), -(-limit // 1000)
         if threads <= fed:
             continue
         cost = cost_of(context, limit, threads)
