@@ -109,6 +109,7 @@ VALUES: dict[Code, tuple[object, ...]] = {
     Code.CPU_LIMIT_NOT_REQUEST: (2000, 3000),
     Code.NOT_A_REGULAR_CONTAINER: (),
     Code.POD_LEVEL_RESOURCES: (),
+    Code.RESIZED_IN_POOL: (),
     Code.ADMITTED_UNDER_OTHER_SETTINGS: (),
     Code.CLASS_POOL: ("BestEffort", "BE", "BE"),
     Code.CLASS_EXCLUSIVE: ("Guaranteed", "LSR", True),

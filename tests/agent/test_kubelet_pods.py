@@ -12,8 +12,9 @@ from corelane.agent.allocation.modes import ModeInputs, ReportedPolicies, decide
 from corelane.agent.allocation.pods import INVALID_RECORD, CPURecord
 from corelane.agent.allocation.reporting import AllocationReporter
 from corelane.cpuset import CPUSet
+from corelane.node import PoolOptions
 from corelane.node.kubelet.checkpoint import Checkpoint
-from corelane.workload import QOSClass
+from corelane.workload import PlacementSpec, PodQOS, QOSClass
 from support.agent_world import APP, INIT
 from support.kubelet_world import KubeletWorld, bound_pod
 
@@ -84,6 +85,49 @@ def test_a_resize_in_place_changes_requests_of_the_pool_and_leaves_exclusive_cpu
     ledger = world.core.ledger
     assert ledger.entries["s", "a"].cpu_request == ledger.pods["s"] == 300
     assert (ledger.entries["x", "a"].cpu_request, ledger.pods["x"]) == (2000, 2000)
+
+
+@pytest.mark.parametrize("restart", ["none", "before", "after"])
+@pytest.mark.parametrize("pools", [None, PoolOptions()])
+def test_a_container_that_a_resize_gives_an_integer_request_stays_in_the_shared_pool(pools, restart):
+    """With the ledger, and once it is lost, too; another pod that never was in a ledger gets its CPUs."""
+    world = running(bound_pod("s", ("a", APP, 500), ("b", APP, 100)), cpus=6, pools=pools)
+    world.pods["s"] = bound_pod("s", ("a", APP, 1000), ("b", APP, 100))
+    if restart == "before":
+        world.boot()
+    else:
+        world.feed(world.seen("s"))
+    world.settle()
+    if restart == "after":
+        world.boot()
+        world.settle()
+    assert world.core.ledger.entries["s", "a"].cpu_request == 1000
+    assert world.core.ledger.pods["s"] == 1100
+    world.add(bound_pod("x", ("a", APP, 1000)))
+    world.start("x", "a")
+    world.lose_ledger()
+    world.settle()
+    ledger = world.core.ledger
+    assert len(ledger.exclusive) == len(world.container("x").cpus) == 1
+    assert world.container("s").cpus == world.container("s", "b").cpus == ledger.shared_pool
+    assert "s" not in world.conditions
+    kept = (
+        "Container a: CPU request 1000m after a resize; it stays in the shared pool, "
+        "create the pod again for exclusive CPUs"
+    )
+    assert told(world, "SharedPoolKept") == [kept]
+
+
+def test_a_pod_that_was_refused_is_admitted_with_the_cpus_of_its_new_request():
+    """It waits for exclusive CPUs, so no resize keeps it in the pool."""
+    lsr = PlacementSpec(qos=PodQOS.LSR)
+    world = running(bound_pod("s", ("a", APP, 500), placement_spec=lsr), cpus=4, pools=PoolOptions())
+    assert not world.core.ledger.exclusive
+    world.pods["s"] = bound_pod("s", ("a", APP, 1000), placement_spec=lsr)
+    world.feed(world.seen("s"))
+    world.settle()
+    assert world.container("s").cpus == world.core.ledger.exclusive
+    assert told(world, "SharedPoolKept") == []
 
 
 def test_a_container_that_starts_unasked_is_pinned_after_the_others_left():

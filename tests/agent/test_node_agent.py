@@ -8,8 +8,9 @@ import pytest
 from corelane.agent import ledger_file, status_socket
 from corelane.agent.kubelet_sources import CONFIGURATION_SECONDS, PROMPTS
 from corelane.cpuset import CPUSet
+from corelane.kube import keys
 from support.cluster_lab import event
-from support.node_lab import pod, source, with_lab
+from support.node_lab import SECONDS, pod, source, with_lab
 
 
 def test_a_guaranteed_container_gets_exclusive_cpus_and_others_leave_them(tmp_path):
@@ -216,6 +217,28 @@ def test_a_corrupt_ledger_is_rebuilt_without_moving_a_running_exclusive_containe
             assert f"file renamed to {path}.damaged-1 (corrupt)" in text
         assert lab.cpus(server) == own
         assert noise
+
+    with_lab(tmp_path, scene)
+
+
+def test_without_its_ledger_a_container_resized_to_an_integer_request_stays_in_the_shared_pool(tmp_path):
+    async def scene(lab):
+        made = await lab.known("server", "500m")
+        server = lab.run_known(made, "500m")
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+            lab.kubelet.pods = [pod("server", "1", uid=made["metadata"]["uid"])]
+            assert "CPU request 1000m after a resize" in await event(lab.client, "server", "SharedPoolKept")
+            async with asyncio.timeout(SECONDS):
+                while keys.RESIZED_IN_POOL not in (annotations := await lab.annotations("server")):
+                    await asyncio.sleep(0.05)
+        (lab.path / "state" / "ledger.json").unlink()
+        lab.kubelet.pods = [pod("server", "1", uid=made["metadata"]["uid"], annotations=annotations)]
+        copy = lab.run("copy", "1", annotations=annotations)
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 2})
+            assert len(lab.cpus(copy)) == 1
+            assert lab.cpus(server) == agent.ledger.shared_pool
 
     with_lab(tmp_path, scene)
 

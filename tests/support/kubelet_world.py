@@ -18,6 +18,7 @@ from corelane.agent.allocation.instructions import (
     Pin,
     PublishCondition,
     PublishEvent,
+    RecordResized,
     SaveLedger,
 )
 from corelane.agent.allocation.kubelet_pods import KubeletPods
@@ -309,6 +310,9 @@ class KubeletWorld:
                 self.inbox.append(events.Observed(id=order.id, allowed=allowed, **self.times()))
             case PublishEvent():
                 self.told.append(order)
+            case RecordResized() if order.uid in self.pods:
+                pod = self.pods[order.uid]
+                self.pods[order.uid] = replace(pod, request=replace(pod.request, shared=order.containers))
             case PublishCondition():
                 self.conditions[order.uid] = order
         self.check()

@@ -149,6 +149,10 @@ class NodeLab:
         self.server = api_server(self.path, int(self.server.url.rpartition(":")[2]))
         await self.server.start()
 
+    async def annotations(self, name: str) -> dict[str, str]:
+        """The annotations of a pod of the API server."""
+        return (await self.client.get(Pod, name, "default")).metadata.annotations
+
     async def until_condition(self, name: str, status: str) -> None:
         """Wait for the value of a pod's condition `corelane.io/Pinned`."""
         async with asyncio.timeout(SECONDS):

@@ -19,8 +19,9 @@ def bound_pod(uid: str, pod: Pod) -> BoundPod:
     """Return what the allocation needs of a pod that runs under `uid`; invalid annotations are left out."""
     (request, _), applied = pod_request(pod), translate.running_cpu(pod)
     containers = tuple(_as_applied(one, applied) for one in request.containers)
+    shared = translate.resized_in_pool(pod)
     return BoundPod(
-        replace(request, uid=uid, containers=containers),
+        replace(request, uid=uid, containers=containers, shared=shared),
         created_at=seconds(pod.metadata.creation_timestamp),
         ended=pod.ended,
         bound_by_corelane=was_bound_by_corelane(pod),

@@ -36,6 +36,7 @@ class Code(StrEnum):
     CPU_LIMIT_NOT_REQUEST = "cpu-limit-not-request"
     NOT_A_REGULAR_CONTAINER = "not-a-regular-container"
     POD_LEVEL_RESOURCES = "pod-level-resources"
+    RESIZED_IN_POOL = "resized-in-pool"
     ADMITTED_UNDER_OTHER_SETTINGS = "admitted-under-other-settings"
 
     # -- a pod's class under policy `pools`

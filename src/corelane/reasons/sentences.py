@@ -192,6 +192,10 @@ _SENTENCES: Final[Mapping[Code, tuple[str, Phrase]]] = {
         "shared",
         "shared pool: pod-level resources, without feature gate PodLevelResourceManagers",
     ),
+    Code.RESIZED_IN_POOL: (
+        "shared",
+        "shared pool: CPU request is an integer only since a resize; create the pod again for exclusive CPUs",
+    ),
     Code.ADMITTED_UNDER_OTHER_SETTINGS: (
         "shared",
         "shared pool: admitted under other node settings; unchanged while it runs",

@@ -154,6 +154,8 @@ class PodRequest:
     """NUMA node to the pod's CPUs there, as gocrane's scheduler recorded them."""
     numa_amounts: Mapping[int, Amounts] = field(default_factory=lambda: _NO_NUMA_AMOUNTS)
     """NUMA node to what Koordinator's scheduler recorded of the pod there: milliCPU, else units."""
+    shared: frozenset[str] = frozenset()
+    """Containers that stay in the shared pool: their CPU request is an integer only since a resize there."""
     overhead: Amounts = field(default_factory=lambda: _NO_AMOUNTS)
     """What the pod takes beside its containers (`spec.overhead`), as `ContainerRequest.requests`."""
 
@@ -164,6 +166,8 @@ class PodRequest:
 
     def exclusive_cpus(self, container: ContainerRequest, *, gate: bool = False) -> int:
         """Return a container's number of exclusive CPUs; `gate`: with PodLevelResourceManagers."""
+        if container.name in self.shared:
+            return 0
         if self.level is None:
             return exclusive_cpus(self.qos, container.cpu_request)
         managed = gate and container.guaranteed

@@ -7,10 +7,11 @@ disk before any other.
 """
 
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any, Final
 
-from corelane.agent.allocation import admission, confirmation, cpu_moves, events, instructions
+from corelane.agent.allocation import admission, confirmation, cpu_moves, events, instructions, resizes
 from corelane.agent.allocation.admission import AdmissionResult
 from corelane.agent.allocation.cpu_moves import CPUAllocation, OccupiedCPUs
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
@@ -24,7 +25,7 @@ from corelane.agent.allocation.reporting import AllocationReporter
 from corelane.agent.allocation.resources import ResourcePolicy
 from corelane.cpuset import CPUSet
 from corelane.node import Decision, NodeState, Phase, Sharing, mark, release, started
-from corelane.node.ledger import reserve_again, with_entries
+from corelane.node.ledger import reserve_again
 from corelane.node.recovery.other_instances import OTHERS
 from corelane.node.recovery.shortfall import exclusive_shortfall
 from corelane.node.recovery.takeover import pinned
@@ -37,7 +38,7 @@ from corelane.node.recovery.unplaced import (
     left_in_place,
 )
 from corelane.runtime.base import KEEP, ObservedResources, ResourceUpdate
-from corelane.workload import PodRequest, peak
+from corelane.workload import PodRequest
 
 RETRY_AFTER: Final = 5.0
 RESTORE_AFTER: Final = 10.0
@@ -131,6 +132,8 @@ class Allocation:
         if result.decision and result.decision.admitted:
             self._confirm_again(pod)
         self.outbox.touch(pod.uid)
+        if pod.admitted and result.decision is None and not pod.unmanaged:
+            self._follow_resize(pod, pod.pod.request)
         self._note_shortfall(pod)
         if pod.admitted:
             self.recorder.admitted(pod, result)
@@ -157,31 +160,29 @@ class Allocation:
 
     def see(self, pod: PodCPUs, bound: BoundPod) -> None:
         """Record what was read of a pod; whether its annotations say what is allocated is decided later."""
+        before, pod.present = pod.pod.request, True
+        pod.pod = _with_shared(bound, before.shared)
         if pod.admitted and not pod.unmanaged:
-            self._follow_resize(pod, bound)
-        pod.pod, pod.present = bound, True
+            self._follow_resize(pod, before)
         if bound.record is not None:
             self._differing.add(pod.uid)
 
-    def _follow_resize(self, pod: PodCPUs, bound: BoundPod) -> None:
-        """Take over requests that were changed in place, of containers in a pool; exclusive CPUs stay."""
-        before = {one.name: one.cpu_request for one in pod.pod.request.containers}
-        resized = [
-            one
-            for one in bound.request.containers
-            if before.get(one.name, one.cpu_request) != one.cpu_request
-        ]
-        entries = dict(self.ledger.entries)
-        for container in resized:
-            entry = entries.get((pod.uid, container.name))
-            if entry and entry.cpus and entry.sharing.exclusive:
-                self.recorder.cpus_kept(pod, container, entry.cpus)
-            elif entry:
-                entries[entry.key] = replace(entry, cpu_request=container.cpu_request)
-        if entries != dict(self.ledger.entries):
-            total = peak((one.kind, one.cpu_request) for key, one in entries.items() if key[0] == pod.uid)
-            self.ledger = with_entries(self.ledger, entries, {**self.ledger.pods, pod.uid: total})
+    def _follow_resize(self, pod: PodCPUs, before: PodRequest) -> None:
+        """Take over requests that were changed in place; containers stay where they are.
+
+        One that was placed in the pool is recorded, as a ledger that is lost must not make it exclusive.
+        """
+        resized = resizes.follow(self.ledger, pod.pod.request, before)
+        if resized.ledger is not self.ledger:
+            self.ledger = resized.ledger
             self.outbox.touch(pod.uid)
+        for container, cpus in resized.exclusive:
+            self.recorder.cpus_kept(pod, container, cpus)
+        if resized.shared and pod.unplaced is None:
+            for container in resized.shared:
+                self.recorder.pool_kept(pod, container)
+            pod.pod = _with_shared(pod.pod, {one.name for one in resized.shared})
+            self.outbox.put(instructions.RecordResized(pod.uid, pod.pod.request.shared))
 
     def restore_annotations(self, now: float) -> None:
         """Write the annotations of admitted pods that another writer changed, each once in a while."""
@@ -510,6 +511,13 @@ class Allocation:
 
     def _requests(self) -> list[PodRequest]:
         return [pod.pod.request for pod in self.pods.values() if pod.present]
+
+
+def _with_shared(bound: BoundPod, shared: AbstractSet[str]) -> BoundPod:
+    """Return a pod whose record of containers resized in the shared pool may not be written yet."""
+    if shared <= bound.request.shared:
+        return bound
+    return replace(bound, request=replace(bound.request, shared=bound.request.shared | shared))
 
 
 def room(ledger: NodeState) -> object:

@@ -72,6 +72,13 @@ class Annotate(PodWrite):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordResized(PodWrite):
+    """Write which of a pod's containers a resize in the shared pool must not make exclusive later."""
+
+    containers: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class PublishEvent(PodWrite):
     """Record a Kubernetes event about a pod, or with an empty `uid` about the node.
 

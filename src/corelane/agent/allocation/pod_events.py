@@ -141,6 +141,14 @@ class AllocationEvents:
         )
         self._outbox.record(pod, "ExclusiveCPUsKept", text)
 
+    def pool_kept(self, pod: PodCPUs, container: ContainerRequest) -> None:
+        """A resize in the shared pool made a container's CPU request an integer, which does not move it."""
+        text = (
+            f"Container {container.name}: CPU request {container.cpu_request}m after a resize; it stays in "
+            "the shared pool, create the pod again for exclusive CPUs"
+        )
+        self._outbox.record(pod, "SharedPoolKept", text)
+
     def _warn(self, pod: PodCPUs, run: RunCPUs, reason: str, message: str, now: float) -> None:
         """Record a problem with a container's CPUs, and one of its kind no sooner than REPEAT_AFTER."""
         if now >= run.warned_at.get(reason, now - REPEAT_AFTER) + REPEAT_AFTER:

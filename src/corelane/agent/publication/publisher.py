@@ -7,7 +7,13 @@ from itertools import count
 from typing import Any, Final
 from uuid import uuid4
 
-from corelane.agent.allocation.instructions import Annotate, PodWrite, PublishCondition, PublishEvent
+from corelane.agent.allocation.instructions import (
+    Annotate,
+    PodWrite,
+    PublishCondition,
+    PublishEvent,
+    RecordResized,
+)
 from corelane.agent.lifecycle.instructions import DeletePod, PublishStatus
 from corelane.agent.lifecycle.reported_status import CREATING
 from corelane.agent.publication.held_writes import HeldWrites
@@ -84,6 +90,9 @@ class Publisher:
                 record = translate.proposal_annotations(order.cpus, pod, machine, order.zone)
                 annotations = record | translate.reasons_annotation(order.reasons)
                 self._patch(pod, "annotations", {"metadata": {"annotations": annotations}})
+            case RecordResized():
+                annotations = translate.in_pool_annotation(pod, order.containers)
+                self._patch(pod, "resized", {"metadata": {"annotations": annotations}})
             case PublishEvent():
                 remedy = partial(remedies, *order.rejected) if order.rejected else None
                 self.event(pod, order.reason, order.message, warning=order.warning, remedy=remedy)

@@ -30,7 +30,7 @@ from corelane.kube.translate.placement_record import (
     resolved_spec,
 )
 from corelane.kube.translate.pod_requests import qos, request, requests
-from corelane.kube.translate.resized_pods import resized, running_cpu
+from corelane.kube.translate.resized_pods import in_pool_annotation, resized, resized_in_pool, running_cpu
 from corelane.kube.translate.softening import softened
 from corelane.kube.translate.topology_zones import machine_from_zones
 from corelane.workload import qos_class
@@ -42,6 +42,7 @@ __all__ = [
     "as_v1alpha1",
     "differing_cpusets",
     "hardware_key",
+    "in_pool_annotation",
     "is_damaged",
     "is_koordlets",
     "is_leased",
@@ -61,6 +62,7 @@ __all__ = [
     "request",
     "requests",
     "resized",
+    "resized_in_pool",
     "resolved_spec",
     "result_annotation",
     "running_cpu",

@@ -1,13 +1,17 @@
 """Pods that are resized in place: what their status says beside their spec (KEP-1287)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from corelane import quantity
+from corelane.kube import keys
 from corelane.kube.meta import ResourceList
 from corelane.kube.pod import Pod, ResourceRequirements
+from corelane.kube.translate.fields import TranslationError, annotation, items, json_object
 from corelane.quantity import QuantityError
 
 _PENDING: Final = "PodResizePending"
@@ -72,6 +76,25 @@ def running_cpu(pod: Pod) -> dict[str, tuple[int, int]]:
                 request = quantity.milli(str(status.resources.requests.get("cpu", f"{limit}m")))
                 applied[status.name] = (request, limit)
     return applied
+
+
+def resized_in_pool(pod: Pod) -> frozenset[str]:
+    """Return the containers that an agent recorded by `in_pool_annotation`; none of another pod's record."""
+    where = annotation(keys.RESIZED_IN_POOL)
+    try:
+        record = json_object(where, pod.metadata.annotations.get(keys.RESIZED_IN_POOL, ""))
+        names = [name for _, name in items(f"{where}.containers", record.get("containers"))]
+    except TranslationError:
+        return frozenset()
+    if record.get("uid") != pod.metadata.uid:
+        return frozenset()
+    return frozenset(name for name in names if isinstance(name, str))
+
+
+def in_pool_annotation(pod: Pod, containers: Iterable[str]) -> dict[str, str]:
+    """Return the annotation that records containers resized in the shared pool; it is for this pod alone."""
+    record = {"uid": pod.metadata.uid, "containers": sorted(containers)}
+    return {keys.RESIZED_IN_POOL: msgspec.json.encode(record).decode()}
 
 
 def resized(pod: Pod) -> Any:

@@ -26,6 +26,8 @@ def why_shared(state: NodeState, request: PodRequest, container: ContainerReques
     """Return why a container has no exclusive CPUs under policy `static` or `none`."""
     if state.config.policy == "none":
         return Reason(Code.POLICY_NONE, (), container.name)
+    if container.name in request.shared:
+        return Reason(Code.RESIZED_IN_POOL, (), container.name)
     if container.whole_cpus and request.qos is not QOSClass.GUARANTEED:
         return Reason(Code.NOT_GUARANTEED, (request.qos,), container.name)
     if container.whole_cpus:

@@ -33,10 +33,12 @@ def why_shared(state: NodeState, request: PodRequest, container: ContainerReques
         decided = pod_class(request, state.config.pools)
     except Refusal as refusal:
         return replace(refusal.reason, container=container.name)
-    return _why(decided, container)
+    return _why(request, decided, container)
 
 
-def _why(decided: PodClass, container: ContainerRequest) -> Reason:
+def _why(request: PodRequest, decided: PodClass, container: ContainerRequest) -> Reason:
+    if container.name in request.shared and not decided.common:
+        return Reason(Code.RESIZED_IN_POOL, (), container.name)
     if not decided.own or container.name in decided.own:
         return replace(decided.why, container=container.name)
     if container.cpu_request % 1000 or not container.cpu_request:
@@ -207,7 +209,7 @@ def _decision(after: NodeState, pod: _Admitted) -> Decision:
 def _reasons(after: NodeState, pod: _Admitted) -> Iterator[Reason]:
     for container in pod.request.containers:
         name = container.name
-        yield _why(pod.pod_class, container)
+        yield _why(pod.request, pod.pod_class, container)
         if name in pod.bound.cpus:
             yield from (replace(note, container=name) for note in pod.policies.notes)
         yield from (reason for reason in pod.bound.reasons if reason.container == name)

@@ -21,7 +21,7 @@ def exclusive_shortfall(state: NodeState, request: PodRequest) -> dict[str, tupl
     entries = [entry for entry in state.of_pod(request.uid) if entry.origin not in _OF_OTHERS]
     if not entries:
         return {}
-    qos, admitted = _admitted(state, request)
+    qos, admitted = exclusive_counts(state, request)
     now = {entry.container: _exclusive(entry) for entry in entries if entry.cls == qos}
     return {name: (number, now[name]) for name, number in admitted.items() if number > now.get(name, number)}
 
@@ -30,7 +30,7 @@ def _exclusive(entry: Entry) -> int:
     return len(entry.cpus) if entry.exclusive else 0
 
 
-def _admitted(state: NodeState, request: PodRequest) -> tuple[str, Mapping[str, int]]:
+def exclusive_counts(state: NodeState, request: PodRequest) -> tuple[str, Mapping[str, int]]:
     """Return the class of a pod and its containers' numbers of exclusive CPUs by the present settings."""
     config = state.config
     if config.policy == "static":
