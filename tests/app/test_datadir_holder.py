@@ -66,9 +66,7 @@ def test_lock_of_a_process_that_cannot_be_seen_is_named_so(
     with held(tmp_path):
         (tmp_path / "lock").write_text("1\n")
         monkeypatch.setattr(proc, "holds", lambda *_: False)
-        with pytest.raises(
-            DataDirError, match="cannot be seen from this PID namespace; it recorded the id 1"
-        ):
+        with pytest.raises(DataDirError, match="in another PID or user namespace; it recorded the id 1"):
             datadir.holder(tmp_path)
 
 

@@ -194,11 +194,27 @@ def test_process_that_keeps_to_some_cpus_is_listed_and_one_that_may_use_all_is_n
             assert f"process {process.pid}" not in after
 
 
-def test_group_whose_processes_cannot_be_seen_holds_its_cpus(tmp_path):
-    """As of an instance in another PID namespace: the kernel lists its processes as 0."""
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_process_below_one_that_only_bears_the_name_of_a_shim_is_listed(tmp_path, monkeypatch):
+    """As are containers whose shim, and environment, may not be read from another user namespace."""
+    monkeypatch.setattr(container_search, "environment", lambda *_: {})
+    with forged(tmp_path / "containers" / ID, cpus=str(HIGH)) as pid:
+        found = {one.title: one for one in OtherContainers(tmp_path, "i", None).find((), ())}
+    assert (found[f"process {pid}"].cpus, found[f"process {pid}"].kind) == (HIGH, "process")
+
+
+@pytest.mark.parametrize(
+    ("number", "listed", "inner", "seen"),
+    [(2, "0\n0\n", True, True), (1, "", True, True), (1, "", False, False), (2, "", True, False)],
+)
+def test_group_whose_processes_cannot_be_seen_holds_its_cpus(
+    tmp_path, monkeypatch, number, listed, inner, seen
+):
+    """As of an instance in another PID namespace: version 2 lists its processes as 0, version 1 none."""
+    monkeypatch.setattr(proc, "in_inner_namespace", lambda: inner)
 
     class Groups(cgroup.Groups):
-        version = 2
+        version = number
         _create = set_request = _set_quota = _set = None
 
         def read(self, group):
@@ -207,10 +223,14 @@ def test_group_whose_processes_cannot_be_seen_holds_its_cpus(tmp_path):
     Groups.__abstractmethods__ = frozenset()
     group = tmp_path / "corelane" / "other" / "u-1" / "c"
     group.mkdir(parents=True)
-    (group / "cgroup.procs").write_text("0\n0\n")
+    (group / "cgroup.procs").write_text(listed)
     groups = Groups({"cpuset": tmp_path})
+    if not seen:
+        assert [one for one in instances.running(groups) if one.instance == "other"] == []
+        return
     (one,) = [one for one in instances.running(groups) if one.instance == "other"]
     assert (one.main, one.is_own) == (instances.UNSEEN, False)
     found = OtherContainers(tmp_path, "i", groups).find((), ())
     assert [(other.cpus, other.kind) for other in found if other.owner == "other"] == [(LOW, "container")]
-    assert instances.remove_groups(groups, ["other"]) == []
+    if number == 2:
+        assert instances.remove_groups(groups, ["other"]) == []

@@ -17,6 +17,10 @@ from typing import Final
 from corelane.kernel.files import read_all
 
 _MOST_LINKS: Final = 40
+_UNMAPPED: Final = (
+    "this process's user has no id in its user namespace, where files of all users outside look like its "
+    "own; map it: unshare --map-root-user, or --map-current-user"
+)
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -41,11 +45,16 @@ def check(path: Path) -> None:
 
     What is missing is fine: it is made in a directory that was checked. Symbolic links are followed as far as
     they are root's or ours. Raises OSError.
+
+    In a user namespace the machine's root and all other users outside have one id. It is taken for root's at
+    the top of the path alone: not in a sticky directory, where anyone makes entries, nor in one of ours.
     """
+    if is_outside(os.geteuid()):
+        raise OSError(errno.EPERM, _UNMAPPED, str(path))
     todo = list(reversed(path.absolute().parts[1:]))
     here, step, links = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), "/", 0
     try:
-        _check_one(path, step, os.fstat(here), last=not todo)
+        at_top = _check_one(path, step, os.fstat(here), last=not todo, at_top=True)
         while todo:
             name = todo.pop()
             try:
@@ -53,7 +62,7 @@ def check(path: Path) -> None:
             except FileNotFoundError:
                 return
             step = f"{step.rstrip('/')}/{name}"
-            _check_one(path, step, found, last=not todo)
+            of_entry = _check_one(path, step, found, last=not todo, at_top=at_top)
             if stat.S_ISLNK(found.st_mode):
                 links += 1
                 if links > _MOST_LINKS:
@@ -62,11 +71,12 @@ def check(path: Path) -> None:
                 todo += reversed([part for part in target.split("/") if part not in ("", ".")])
                 if target.startswith("/"):
                     here, step = _replaced(here, os.open("/", os.O_PATH | os.O_CLOEXEC)), "/"
+                    at_top = _is_at_top(os.fstat(here))
                 else:
                     step = step.rpartition("/")[0]
             elif stat.S_ISDIR(found.st_mode):
                 flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-                here = _replaced(here, os.open(name, flags, dir_fd=here))
+                here, at_top = _replaced(here, os.open(name, flags, dir_fd=here)), of_entry
             elif todo:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), step)
     finally:
@@ -88,26 +98,39 @@ def _replaced(old: int, new: int) -> int:
     return new
 
 
-def _check_one(path: Path, step: str, found: os.stat_result, *, last: bool) -> None:
-    if not is_own(found.st_uid):
+def _check_one(path: Path, step: str, found: os.stat_result, *, last: bool, at_top: bool) -> bool:
+    """Return whether what lies in a directory may be the machine's root's, if the directory may be."""
+    if not is_own(found.st_uid) and not (at_top and is_outside(found.st_uid)):
         raise UntrustedPath(path, step, f"belongs to user {found.st_uid}")
     is_link = stat.S_ISLNK(found.st_mode)
     in_sticky = bool(found.st_mode & stat.S_ISVTX) and not last  # others cannot replace an entry that is ours
     if not is_link and not in_sticky and _others_write(step, found):
         raise UntrustedPath(path, step, f"may be written by other users (mode {found.st_mode & 0o7777:04o})")
+    return at_top and _is_at_top(found)
+
+
+def _is_at_top(directory: os.stat_result) -> bool:
+    return is_outside(directory.st_uid) and not directory.st_mode & stat.S_ISVTX
 
 
 def is_own(uid: int) -> bool:
     """Whether a file of this user can be changed by this process's user and root alone."""
-    return uid in (0, os.geteuid()) or (uid == _overflow_uid() and _is_in_user_namespace())
+    return uid in (0, os.geteuid())
+
+
+def is_outside(uid: int) -> bool:
+    """Whether an id stands for all users without one in this user namespace, as the machine's root."""
+    return uid == _overflow_uid() and not any(first <= uid < first + count for first, count in _mapped())
 
 
 def _others_write(step: str, found: os.stat_result) -> bool:
     """Whether others may write; with an ACL, the group's bits are the most that any entry of it allows."""
     if found.st_mode & stat.S_IWOTH:
         return True
-    in_group = bool(found.st_mode & stat.S_IWGRP)
-    return in_group and (_has_acl(step) or not _is_private_group(found.st_gid, found.st_uid))
+    if not found.st_mode & stat.S_IWGRP:
+        return False
+    user, group = found.st_uid, found.st_gid
+    return is_outside(user) or _has_acl(step) or not _is_private_group(group, user)
 
 
 def _has_acl(step: str) -> bool:
@@ -137,11 +160,13 @@ def _overflow_uid() -> int:
 
 
 @lru_cache(maxsize=1)
-def _is_in_user_namespace() -> bool:
+def _mapped() -> tuple[tuple[int, int], ...]:
+    """Return the ranges of user ids in this user namespace, by first and number (user_namespaces(7))."""
     try:
-        return Path("/proc/self/uid_map").read_text().split() != ["0", "0", "4294967295"]
+        lines = Path("/proc/self/uid_map").read_text().splitlines()
     except OSError:
-        return False
+        return ((0, 1 << 32),)
+    return tuple((int(first), int(count)) for first, _, count in map(str.split, lines))
 
 
 def read(path: Path) -> bytes:

@@ -20,6 +20,8 @@ PROC = Path("/proc")
 MIXED = -1
 """Stands for the user of a process whose uids differ."""
 _DEAD = "ZXx"
+_FIRST_NAMESPACE = "pid:[4026531836]"
+"""What the kernel calls the first PID namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,14 @@ def _ids(directory: str) -> list[int]:
 def boot_id(proc: Path = PROC) -> str:
     """The kernel's random name for this boot; identities of another boot mean nothing in this one."""
     return (proc / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def in_inner_namespace() -> bool:
+    """Whether there may be processes outside this process's PID namespace, which have no pid here."""
+    try:
+        return str((PROC / "self/ns/pid").readlink()) != _FIRST_NAMESPACE
+    except OSError:
+        return False
 
 
 def pids(proc: Path = PROC) -> list[int]:

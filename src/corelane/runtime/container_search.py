@@ -9,9 +9,11 @@ A process that another user controls can show any name, command line, environmen
 as a claim, and nothing follows from it but a report.
 """
 
+import fcntl
 import os
 import re
 import stat as modes
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -26,6 +28,7 @@ from corelane.kernel.proc import PROC, Identity
 
 MARK: Final = "CORELANE_CONTAINER_ID"
 SHIM_NAME: Final = "corelane-shim"
+_SETTLING_SECONDS: Final = 1.0
 _ENTRY: Final = "from shim.supervise import main"
 _LOG: Final = re.compile(
     r"/(?P<namespace>[^/_]+)_(?P<pod>[^/_]+)_(?P<uid>[^/_]+)/(?P<name>[^/]+)/(?P<attempt>\d+)\.log"
@@ -108,6 +111,41 @@ def main_process(shim: Shim, proc: Path = PROC) -> Identity | None:
     leaders = [one for one in stats if one and one.session == one.pid and one.state not in "ZXx"]
     first = min(leaders, key=lambda one: (one.start_ticks, one.pid), default=None)
     return Identity(first.pid, first.start_ticks) if first else None
+
+
+def unreadable(containers: Path) -> list[Path]:
+    """Return the records below a directory whose shims live, but are no processes that can be read from here.
+
+    Their locks are held, and no process shows that it does: they are in another PID or user namespace. A
+    process that is being forked, or ends, does not show that for a moment. Raises OSError.
+    """
+    deadline = time.monotonic() + _SETTLING_SECONDS
+    while (found := _unreadable_now(containers)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return found
+
+
+def _unreadable_now(containers: Path) -> list[Path]:
+    locks = {path: lock for path in containers.glob("*/lock") if (lock := _held(path))}
+    pids = kernel_proc.pids() if locks else []
+    return sorted(
+        path.parent for path, lock in locks.items() if not any(kernel_proc.holds(pid, lock) for pid in pids)
+    )
+
+
+def _held(lock: Path) -> os.stat_result | None:
+    """Return the file of a lock that a process holds; None if none does."""
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    return None
 
 
 def log_name(shim: Shim, proc: Path = PROC) -> LogName | None:
@@ -243,7 +281,7 @@ class KnownTraces:
         stat = kernel_proc.stat(pid, self._proc)
         while stat is not None and stat.ppid:
             stat = kernel_proc.stat(stat.ppid, self._proc)
-            if stat is None or stat.name == SHIM_NAME:
+            if stat is None or (stat.name == SHIM_NAME and shim_of(stat.pid, self._proc)):
                 return False
         return stat is not None and stat.name != "kthreadd"
 

@@ -18,11 +18,18 @@ from corelane.runtime.records import LOCK_SECONDS, RecordStore, StateInUse
 def check(store: RecordStore) -> None:
     """Raise StateInUse if containers recorded here were started from another directory that is still there.
 
-    The shims name the directory that they were started with: it is ours, or gone if ours was moved.
+    The shims name the directory that they were started with: it is ours, or gone if ours was moved. Also if
+    containers run whose processes cannot be read: their pids name other processes here, or none.
     """
     recorded = set(store.ids())
     if not recorded:
         return
+    if hidden := container_search.unreadable(store.containers):
+        raise StateInUse(
+            f"{store.root}: {len(hidden)} of its containers run in another PID or user namespace, or their "
+            f"processes cannot be read ({hidden[0].name}); start corelane there, or end them there with "
+            "corelane down"
+        )
     theirs = [
         shim.directory
         for shim in container_search.shims()

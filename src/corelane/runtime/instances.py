@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from corelane.kernel import cgroup, proc
+from corelane.kernel import cgroup, ownership, proc
 from corelane.kernel.proc import Identity
 from corelane.runtime import container_search
 from corelane.runtime.container_search import Shim, Traces
@@ -31,7 +31,7 @@ class InstanceContainer:
 
     `state` is the instance's directory, which may be deleted; None once the shim was killed. `user` has its
     processes: what another one's are called is not believed. `main` is `UNSEEN` where they are in a PID
-    namespace that we do not see.
+    namespace that we do not see, or may not be read.
     """
 
     id: str
@@ -83,6 +83,8 @@ def user_title(user: int) -> str:
     """Return how the user of a process is called in messages."""
     if user == proc.MIXED:
         return "a setuid program"
+    if ownership.is_outside(user):
+        return "a user outside this user namespace"
     return f"user {user}" if user else "root"
 
 
@@ -133,7 +135,8 @@ def running(
             )
     taken = {container.group for container in found.values()} | {group for group in own.groups if group}
     for group in _container_groups(groups, own.instance) if groups else ():
-        if group not in taken and groups and (pids := groups.pids(group)):
+        pids = groups.pids(group) if groups and group not in taken else []
+        if pids or (groups and group not in taken and _hides_processes(groups)):
             found[group] = _of_group(group.replace("/", "-"), _oldest(pids), group)
     states = {one.instance: one.state for one in found.values() if one.instance and one.state}
     placed = (replace(one, state=one.state or states.get(one.instance)) for one in found.values())
@@ -174,10 +177,19 @@ def _container_groups(groups: cgroup.Groups, excluded: str) -> list[str]:
     ]
 
 
+def _hides_processes(groups: cgroup.Groups) -> bool:
+    """Whether a group with processes may list none: version 1 leaves those out that have no pid here.
+
+    Version 2 lists them as 0. A group is removed when its container ends, so one that is there counts.
+    """
+    return groups.version == 1 and proc.in_inner_namespace()
+
+
 def _is_ours(directory: Path) -> bool:
     """Whether a group is root's or ours, or missing in this hierarchy: others cannot put processes there."""
     with suppress(OSError):
-        return directory.stat().st_uid in (0, os.geteuid())
+        user = directory.stat().st_uid
+        return ownership.is_own(user) or ownership.is_outside(user)
     return True
 
 

@@ -4,16 +4,13 @@ import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from corelane.cpuset import CPUSet
-from corelane.kernel import cgroup, proc
+from corelane.kernel import cgroup, ownership, proc
 from corelane.runtime import container_search, instances
 from corelane.runtime.container_search import KnownTraces, Traces
 from corelane.runtime.instances import InstanceContainer, Own
-
-_INITIAL_PID_NAMESPACE: Final = "pid:[4026531836]"
-"""What the kernel calls the first PID namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h)."""
 
 Kind = Literal["container", "claim", "process", "unseen"]
 
@@ -71,19 +68,18 @@ class OtherContainers:
 
 
 def _kind(one: InstanceContainer) -> Kind:
-    """Another user's word takes no CPUs from root; between ordinary users, each avoids the other's."""
-    unproved = one.user == proc.MIXED or (os.geteuid() == 0 and one.user != 0)
-    return "claim" if unproved else "container"
+    """Another user's word takes no CPUs from root; between ordinary users, each avoids the other's.
+
+    Outside a user namespace its root is an ordinary user.
+    """
+    below_root = os.geteuid() == 0 != one.user and not ownership.is_outside(one.user)
+    return "claim" if below_root or one.user == proc.MIXED else "container"
 
 
 def _unseen() -> list[OtherContainer]:
     """Return what stands for processes that are hidden from us, on any CPU; nothing if we see all."""
     everywhere = CPUSet(os.sched_getaffinity(0))
-    try:
-        namespace = str((proc.PROC / "self/ns/pid").readlink())
-    except OSError:
-        namespace = ""
-    if namespace not in ("", _INITIAL_PID_NAMESPACE):
+    if proc.in_inner_namespace():
         where = "processes outside this PID namespace"
     elif proc.stat(1) is None:
         where = "processes of other users (/proc is mounted with hidepid)"

@@ -80,11 +80,14 @@ def rebuild(store: RecordStore, groups: cgroup.Groups | None) -> list[str]:
 def _contradicts(store: RecordStore, live: LiveContainer) -> bool:
     """Whether a readable record says that a container has ended whose main process is there.
 
-    A shim records the end when no process is left, but those that it names.
+    A shim records the end when no process is left, but those that it names. One in another PID namespace
+    records pids that name other processes here.
     """
     outcome = store.outcome(live.id)
     if outcome is None or not proc.is_alive(live.main):
         return False
+    if outcome.state == "running" and live.shim and outcome.shim != live.shim.process:
+        return True
     if outcome.boot_id != proc.boot_id() or (outcome.pid == live.main.pid and outcome.main != live.main):
         return True
     left_by_shim = live.shim is None or live.main.pid in outcome.left

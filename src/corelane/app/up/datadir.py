@@ -62,6 +62,19 @@ def of_kubeconfig() -> Path:
     return parent if named and (parent / "lock").is_file() and (parent / "nodes").is_dir() else default()
 
 
+def make(root: Path) -> None:
+    """Make a data directory that only root and this user can change. Raises DataDirError."""
+    try:
+        ownership.make(root)
+    except OSError as error:
+        raise _unusable(error) from error
+
+
+def _unusable(error: OSError) -> DataDirError:
+    remedy = "" if isinstance(error, ownership.UntrustedPath) else "; give another directory with --data-dir"
+    return DataDirError(f"{text(error)}{remedy}")
+
+
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
         found = path.stat()
@@ -82,7 +95,7 @@ def holder(root: Path) -> Identity | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise DataDirError(str(error) if error.filename is None else f"{root / 'lock'}: {error}") from error
+        raise DataDirError(text(error)) from error
     with os.fdopen(handle, "rb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -94,10 +107,16 @@ def holder(root: Path) -> Identity | None:
     return None
 
 
+def text(error: OSError) -> str:
+    """Return file and cause."""
+    cause = error.strerror or str(error)
+    return f"{error.filename}: {cause}" if error.filename else cause
+
+
 def _holder(lock: int) -> tuple[Identity | None, str]:
     """Return the process of our user that holds a lock, and a description of the one that does."""
-    text, file = os.pread(lock, 64, 0).decode(errors="replace").strip(), os.fstat(lock)
-    hint = int(text) if text.isdecimal() else 0
+    named_pid, file = os.pread(lock, 64, 0).decode(errors="replace").strip(), os.fstat(lock)
+    hint = int(named_pid) if named_pid.isdecimal() else 0
     for pid in dict.fromkeys([hint, *proc.pids()]):
         process, user = proc.identity(pid), proc.owner(pid)
         if process and pid != os.getpid() and proc.holds(pid, file):
@@ -105,7 +124,8 @@ def _holder(lock: int) -> tuple[Identity | None, str]:
                 return process, f"process {pid}"
             return None, f"process {pid} of another user ({user}), which opened the lock while it could"
     named = f"; it recorded the id {hint} there" if hint else ""
-    return None, f"a process that cannot be seen from this PID namespace{named}"
+    where = "a process that cannot be read from here, as one in another PID or user namespace"
+    return None, f"{where}{named}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +211,8 @@ class DataDir:
             )
             ownership.make(self.root)
             self._lock = _open_lock(self.root / "lock")
-        except ownership.UntrustedPath as error:
-            raise DataDirError(str(error)) from error
         except OSError as error:
-            raise DataDirError(
-                f"{error.filename or root}: {error.strerror}; give another directory with --data-dir"
-            ) from error
+            raise _unusable(error) from error
         self._take_lock()
         for name in ("kubeconfig", "scheduler.json", "server.pem", "ca.crt"):
             files.remove_temporary(self.root / name)  # of killed processes

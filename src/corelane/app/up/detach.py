@@ -10,8 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from corelane.app.up import log_file
-from corelane.kernel import ownership
+from corelane.app.up import datadir, log_file
 
 _READY_FD: Final = "CORELANE_READY_FD"
 """Environment variable of the background process: its parent, and the descriptor on which it reports that it
@@ -30,10 +29,10 @@ def main(arguments: Sequence[str], data_dir: Path, say: Callable[[str], None]) -
     That process has the same options, from arguments and environment, and is `in_background`: there,
     --detach has no effect, and no module of the current directory, which may be another user's, is loaded
     (-P). If it ends before, print what it printed, and return its exit status.
-    Raises OSError.
+    Raises DataDirError, OSError.
     """
     missing = [one for one in (data_dir, *data_dir.parents) if not one.exists()]
-    ownership.make(data_dir)
+    datadir.make(data_dir)
     path = (data_dir / log_file.NAME).resolve()
     crash = last_crash(path)
     log_file.make_room(path)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from corelane.app.up import datadir
 from corelane.app.up.purge import Purged, purge
 from corelane.kernel import ownership, proc
-from corelane.runtime import instances
+from corelane.runtime import container_search, instances
 from corelane.runtime.instances import InstanceContainer
 from corelane.runtime.records import is_instance_name
 
@@ -89,6 +89,11 @@ class DownReport:
 
 
 def _left_line(one: InstanceContainer) -> str:
+    if one.main == instances.UNSEEN:
+        return (
+            f"still running: {one.title} of {one.owner}: its processes are in another PID or user namespace, "
+            "or cannot be read; call corelane down there"
+        )
     if one.ended:
         return (
             f"still there: the shim of {one.title}, process {one.main.pid}, with its record {one.state}/"
@@ -188,7 +193,8 @@ def down(options: DownOptions, confirm: Callable[[Sequence[InstanceContainer]], 
         for one in found
         if one.is_own and (one.id in agreed or one.instance in agreed_names or one.data_dir in directories)
     ]
-    report.others = [one for one in found if one not in chosen]
+    hidden = [one for one in found if one.main == instances.UNSEEN and one.instance in names]
+    report.others = [one for one in found if one not in chosen and one not in hidden]
     report.left = instances.end(chosen, groups, options.grace_seconds)
     report.ended = [one for one in chosen if one not in report.left]
     report.left += instances.left_shims(
@@ -198,6 +204,8 @@ def down(options: DownOptions, confirm: Callable[[Sequence[InstanceContainer]], 
         ended = names | {one.instance for one in chosen if one.instance}
         in_use = {one.instance for one in report.others}
         report.cgroups = instances.remove_groups(groups, ended - in_use)
+        hidden = [one for one in hidden if groups.exists(one.group)]  # the kernel keeps those in use
+    report.left += _unreadable(directories) or hidden
     if options.purge and not report.left:
         there = [one for one in sorted(directories) if one.is_dir() and any(one.iterdir())]
         report.directories = list(map(purge, there))
@@ -227,6 +235,13 @@ def select(
     return [one for one in running if is_chosen(one)], [one for one in running if not is_chosen(one)]
 
 
+def _unreadable(directories: Collection[Path]) -> list[InstanceContainer]:
+    """Return the containers with a record in data directories whose processes cannot be read from here."""
+    places = (path for directory in directories for path in directory.glob("nodes/*/containers/containers"))
+    records = (record for place in places for record in container_search.unreadable(place))
+    return [InstanceContainer(one.name, instances.UNSEEN, state=one.parent.parent) for one in records]
+
+
 def _check_own(data_dir: Path) -> None:
     """Raise DownError if a data directory belongs to another user, or that can be changed by one."""
     try:
@@ -237,7 +252,7 @@ def _check_own(data_dir: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise DownError(str(error)) from error
+        raise DownError(datadir.text(error)) from error
 
 
 def instance_names(data_dir: Path) -> set[str]:
