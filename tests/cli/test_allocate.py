@@ -102,6 +102,59 @@ def test_a_pod_from_a_manifest_has_all_its_containers_told(tmp_path):
     ]
 
 
+VM = """
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata: {{name: vm}}
+spec: {{template: {{metadata: {{annotations: {annotations}}}, spec: {{domain: {domain}}}}}}}
+"""
+DEDICATED = "dedicatedCpuPlacement: true"
+PINNED = f"memory: {{guest: 1Gi}}, cpu: {{{DEDICATED}"
+ISOLATED = f"{PINNED}, isolateEmulatorThread: true"
+TO_EVEN = "{alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity: ''}"
+
+
+@pytest.mark.parametrize(
+    ("domain", "annotations", "count"),
+    [
+        (f"{{{ISOLATED}, cores: 3}}}}", "{}", 4),
+        (f"{{{PINNED}, sockets: 2, threads: 2}}}}", "{}", 4),
+        (f"{{cpu: {{{DEDICATED}}}, resources: {{limits: {{cpu: 2, memory: 2Gi}}}}}}", "{}", 2),
+        (f"{{{ISOLATED}, cores: 2}}}}", TO_EVEN, 4),
+        (f"{{{ISOLATED}, cores: 1}}}}", TO_EVEN, 2),
+        (f"{{{PINNED}, cores: 2}}, ioThreads: {{supplementalPoolThreadCount: 2}}}}", "{}", 4),
+        (f"{{cpu: {{{DEDICATED}, cores: 2}}, memory: {{hugepages: {{pageSize: 1Gi}}}}}}", "{}", 2),
+        ("{cpu: {cores: 4}, memory: {guest: 2Gi}}", "{}", 0),
+        ("{cpu: {cores: 2, isolateEmulatorThread: true}}", "{}", 0),
+        ("{}", "{}", 0),
+    ],
+)
+def test_a_virtual_machine_is_the_pod_that_kubevirt_makes_of_it(tmp_path, domain, annotations, count):
+    text = VM.format(domain=domain, annotations=annotations)
+    found = answered("-f", file(tmp_path / "vm.yaml", text), "--machine", "core:8 smt:2")
+    (container,) = found["containers"]
+    assert (container["name"], container["exclusive"]) == ("compute", count > 0)
+    assert found["qosClass"] == ("Guaranteed" if count else "Burstable")
+    assert not count or len(CPUSet.parse(container["cpus"])) == count
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            f"{{template: {{spec: {{domain: {{{ISOLATED}}}}}}}}}}}",
+            "domain.cpu: dedicatedCpuPlacement without",
+        ),
+        ("{instancetype: {name: u1.small}, template: {}}", "spec.instancetype: its CPUs are not read"),
+        ("{template: {spec: {domain: []}}}", "domain: is missing or not an object"),
+        ("{template: {spec: {}}}", "domain: is missing or not an object"),
+    ],
+)
+def test_a_virtual_machine_without_known_cpus_is_refused(tmp_path, spec, message):
+    text = f"apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {{name: vm}}\nspec: {spec}\n"
+    assert message in fails("-f", file(tmp_path / "vm.yaml", text), "--machine", "core:8")
+
+
 def test_the_pods_of_a_deployment_are_asked_for(tmp_path):
     template = json.dumps(
         {"spec": {"containers": [{"name": "a", "resources": {"limits": {"cpu": 3, "memory": 1}}}]}}
@@ -356,7 +409,10 @@ def test_bad_input_is_named(args, words):
             "kind: Deployment\nspec: {replicas: 1001, template: {spec: {containers: [{name: a}]}}}",
             "more than 1000",
         ),
-        ("apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nspec: {tasks: []}", "has only Job, and no pods"),
+        (
+            "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nspec: {tasks: []}",
+            "has only Job.batch.volcano.sh, and no pods",
+        ),
         (POD.encode("utf-16"), ":1:1: is UTF-16 text"),
         (b"kind: Pod\n---\n\xef\xbb\xbf" + POD.encode(), ":3:1: has a byte order mark"),
         ("- 1", "list"),

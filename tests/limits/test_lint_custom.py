@@ -167,3 +167,104 @@ def test_a_policy_adds_kinds():
     )
     found = findings(text, policy=Policy(custom_resources=(added,)))
     assert [one.container for one in found] == ["kafka", "pool"]
+
+
+SPARK = "sparkoperator.k8s.io/v1beta2"
+
+
+def test_sparks_core_fields_are_the_pods_amounts():
+    """A limit below the cores, which become the request, is refused by the API server; tasks are threads."""
+    spec = "{driver: {cores: 1, coreLimit: 1200m}, executor: {cores: 4, coreLimit: 1200m, memory: 512m}}"
+    found = {
+        (one.container.removeprefix("spark-kubernetes-"), one.rule): one
+        for one in findings(custom(SPARK, "SparkApplication", spec))
+    }
+    assert set(found) == {
+        ("driver", "cpu-limit"),
+        ("executor", "cpu-limit"),
+        ("executor", "limit-below-request"),
+        ("executor", "threads-over-limit"),
+    }
+    assert found["driver", "cpu-limit"].fix == "remove coreLimit and keep coreRequest: 1"
+    assert "is below the request 4" in found["executor", "limit-below-request"].message
+    assert "4 threads on a limit of 1200m" in found["executor", "threads-over-limit"].message
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ("", {}),
+        ("coreRequest: 500m, memory: 512m, memoryOverhead: 1g", {}),
+        ("coreLimit: '2', javaOptions: '-XX:ParallelGCThreads=16'", {"cpu-limit", "threads-over-limit"}),
+        ("env: [{name: OMP_NUM_THREADS, value: '8'}], coreLimit: '1'", {"cpu-limit", "threads-over-limit"}),
+        ("sidecars: [{name: s, image: s, resources: {limits: {memory: 1Gi}}}]", {"no-cpu-request"}),
+        (f"template: {{spec: {{containers: [{container(LIMITED)}]}}}}, coreRequest: 100m", {"cpu-limit"}),
+        (
+            f"template: {{spec: {{containers: [{container(LIMITED)}]}}}}, coreLimit: 500m",
+            {"cpu-limit", "limit-below-request"},
+        ),
+        ("coreRequest: 10Mi", {"bad-quantity"}),
+        ("memory: many", {}),
+    ],
+)
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_a_spark_drivers_fields_override_its_template(fields, expected, scheduled):
+    spec = f"{{type: Scala, driver: {{{fields}}}, executor: {{}}}}"
+    if scheduled:
+        text = custom(SPARK, "ScheduledSparkApplication", f"{{schedule: '@daily', template: {spec}}}")
+    else:
+        text = custom(SPARK, "SparkApplication", spec)
+    assert rules(text) == set(expected)
+
+
+def test_sparks_properties_count_where_its_fields_do_not():
+    conf = "{spark.executor.cores: '8', spark.kubernetes.executor.limit.cores: '2'}"
+    spec = f"{{sparkConf: {conf}, driver: {{}}, executor: {{coreRequest: 100m}}}}"
+    assert rules(custom(SPARK, "SparkApplication", spec)) == {"cpu-limit", "threads-over-limit"}
+    spec = spec.replace("coreRequest: 100m", "coreLimit: '16'")
+    (found,) = findings(custom(SPARK, "SparkApplication", spec))
+    assert "8 threads" in found.message, "the field overrides the property"
+
+
+def _machine(kind: str, domain: str) -> str:
+    template = f"{{spec: {{domain: {domain}}}}}"
+    if kind == "VirtualMachinePool":
+        return custom(
+            "pool.kubevirt.io/v1beta1",
+            kind,
+            f"{{virtualMachineTemplate: {{spec: {{template: {template}}}}}}}",
+        )
+    spec = f"{{domain: {domain}}}" if kind == "VirtualMachineInstance" else f"{{template: {template}}}"
+    return custom("kubevirt.io/v1", kind, spec)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet", "VirtualMachinePool"],
+)
+def test_a_virtual_machines_cpus_run_under_its_limit(kind):
+    limited = "resources: {limits: {cpu: 2, memory: 2Gi}}"
+    found = report(_machine(kind, f"{{cpu: {{cores: 2, threads: 2}}, {limited}}}"))
+    assert {one.rule for one in found.findings} == {"threads-over-limit", "cpu-limit"}
+    assert found.findings[0].message.startswith("vCPUs=4: 4 threads on a limit of 2")
+    assert (found.workloads, found.patches) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "requested"),
+    [
+        ("cores: 3", 3),
+        ("cores: 3, isolateEmulatorThread: true", 4),
+        ("cores: 2, sockets: 2, threads: 2, isolateEmulatorThread: true", 9),
+        ("sockets: 5", 5),
+        ("isolateEmulatorThread: false", 7),
+    ],
+)
+def test_dedicated_cpus_of_a_virtual_machine_are_its_request(cpu, requested):
+    """KubeVirt keeps their limit, which exclusive CPUs need."""
+    domain = (
+        f"{{cpu: {{{cpu}, dedicatedCpuPlacement: true}}, resources: {{limits: {{cpu: 7, memory: 2Gi}}}}}}"
+    )
+    (found,) = findings(_machine("VirtualMachine", domain), policy=Policy(node_cpus=2))
+    assert (found.rule, found.message.partition(" CPUs")[0]) == ("no-node-fits", str(requested))
+    assert rules(_machine("VirtualMachine", domain)) == set()

@@ -27,6 +27,7 @@ from corelane.workload.request import (
     qos_class,
 )
 from corelane.workload.selectors import LabelRequirement, Operator, Selector
+from corelane.workload.virtual_machine import launcher_cpus
 
 __all__ = [
     "Amounts",
@@ -52,6 +53,7 @@ __all__ = [
     "TopologyLevel",
     "exclusive_cpus",
     "integer_cpus",
+    "launcher_cpus",
     "peak",
     "qos_class",
 ]

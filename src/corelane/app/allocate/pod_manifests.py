@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from corelane.app.allocate import virtual_machines
 from corelane.app.settings_file import EncodingError, SettingsError, cpu_amount, size, utf8_text
 from corelane.app.state import files
 from corelane.workload import ContainerRequest, PodRequest, QOSClass
@@ -25,6 +26,12 @@ _TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
 """Kubernetes' own kinds with pods, and the path of the pod's template."""
+_MACHINES: Final[Mapping[str, tuple[str, ...]]] = {
+    "VirtualMachine": ("spec", "template"),
+    "VirtualMachineInstance": (),
+    "VirtualMachineInstanceReplicaSet": ("spec", "template"),
+}
+"""KubeVirt's kinds, and the path of the machine's template."""
 _GROUPS: Final = ("", "apps", "batch", "extensions")
 _MOST_PODS: Final = 1000
 
@@ -87,10 +94,12 @@ def pods(path: Path) -> ManifestPods:
     """
     trees = objects(path)
     made = [tree for tree in trees if _makes_pods(tree)]
-    skipped = Counter(str(tree.get("kind")) for tree in trees if not _makes_pods(tree))
+    skipped = Counter(_called(tree) for tree in trees if not _makes_pods(tree))
     if not made:
         kinds = f"only {', '.join(skipped)}" if skipped else "no object"
-        raise SettingsError(f"{path}: has {kinds}, and no pods; give a {', '.join(_TEMPLATES)}")
+        raise SettingsError(
+            f"{path}: has {kinds}, and no pods; give a {', '.join((*_TEMPLATES, *_MACHINES))}"
+        )
     requests: list[PodRequest] = []
     for number, tree in enumerate(trees, 1):
         if not _makes_pods(tree):
@@ -106,9 +115,22 @@ def pods(path: Path) -> ManifestPods:
     return ManifestPods(tuple(requests), skipped)
 
 
+def _called(tree: Mapping[str, Any]) -> str:
+    """A kind, with its group where one of the kinds with pods has the same name: `Job.batch.volcano.sh`."""
+    kind = str(tree.get("kind"))
+    return f"{kind}.{_group(tree)}" if kind in _TEMPLATES else kind
+
+
+def _group(tree: Mapping[str, Any]) -> str:
+    return str(tree.get("apiVersion") or "").rpartition("/")[0]
+
+
+def _is_machine(tree: Mapping[str, Any]) -> bool:
+    return tree.get("kind") in _MACHINES and _group(tree) == virtual_machines.GROUP
+
+
 def _makes_pods(tree: Mapping[str, Any]) -> bool:
-    group = str(tree.get("apiVersion") or "").rpartition("/")[0]
-    return tree.get("kind") in _TEMPLATES and group in _GROUPS
+    return (tree.get("kind") in _TEMPLATES and _group(tree) in _GROUPS) or _is_machine(tree)
 
 
 def _replicas(where: str, tree: Mapping[str, Any]) -> int:
@@ -184,14 +206,27 @@ def _items(path: Path, tree: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _pod_tree(where: str, tree: Mapping[str, Any]) -> dict[str, Any]:
-    path = _TEMPLATES[str(tree.get("kind"))]
-    if not path:
+    machine = _is_machine(tree)
+    path = (_MACHINES if machine else _TEMPLATES)[str(tree.get("kind"))]
+    if not path and not machine:
         return dict(tree)
     template = dict(tree)
     for name in path:
         template = _member(where, template, name)
     meta = {**(template.get("metadata") or {}), **_named(where, tree)}
-    return {"metadata": {**meta, "uid": ""}, "spec": template.get("spec")}
+    spec = _launcher(where, tree, template) if machine else template.get("spec")
+    return {"metadata": {**meta, "uid": ""}, "spec": spec}
+
+
+def _launcher(where: str, tree: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the spec of a virtual machine's pod; an instance type's amounts are in an object elsewhere."""
+    if "instancetype" in _member(where, tree, "spec"):
+        raise SettingsError(f"{where}: spec.instancetype: its CPUs are not read; give them in domain.cpu")
+    annotations = (template.get("metadata") or {}).get("annotations") or {}
+    try:
+        return virtual_machines.launcher_spec(_member(where, template, "spec"), annotations)
+    except ValueError as error:
+        raise SettingsError(f"{where}: {error}") from None
 
 
 def _named(where: str, tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from corelane.limits.lint.located import Located, LocatedList, LocatedMapping
+from corelane.limits.lint.operator_fields import SPARK_FIELDS, kubevirt_domain, spark_pod
 
 Path: TypeAlias = tuple[str, ...]
 _EACH: Final = "*"
@@ -35,6 +36,10 @@ class CustomResource:
 
     Of others no QoS class is known: Knative adds its queue-proxy, the Prometheus operator a reloader.
     """
+    written: Callable[[Located, Path, Located], Located] | None = None
+    """Writes fields of the operator's own, at a path, as the pod or `resources` that it makes of them."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """What amounts are called in these fields, such as `coreLimit` for `limits.cpu`."""
 
 
 def _component(name: str, container: str, *each: str) -> tuple[str, Path]:
@@ -75,13 +80,6 @@ _TEMPLATES: Final[tuple[tuple[str, str, tuple[Path, ...], Path], ...]] = (
             ("PaddleJob", "paddleReplicaSpecs"),
             ("JAXJob", "jaxReplicaSpecs"),
         )
-    ),
-    ("SparkApplication", "sparkoperator.k8s.io", (("spec", "driver"), ("spec", "executor")), _TEMPLATE),
-    (
-        "ScheduledSparkApplication",
-        "sparkoperator.k8s.io",
-        (("spec", "template", "driver"), ("spec", "template", "executor")),
-        _TEMPLATE,
     ),
     ("ScaledJob", "keda.sh", (("spec", "jobTargetRef"),), _TEMPLATE),
     ("Fleet", "agones.dev", (("spec", "template", "spec"),), _TEMPLATE),
@@ -128,8 +126,6 @@ _BATCH_KINDS: Final = frozenset(
         "XGBoostJob",
         "PaddleJob",
         "JAXJob",
-        "SparkApplication",
-        "ScheduledSparkApplication",
         "AdvancedCronJob",
     }
 )
@@ -166,10 +162,33 @@ TABLE: Final = (
     ),
     *(_templates(*row) for row in _TEMPLATES),
     *(
-        CustomResource(kind, "kubevirt.io", containers=(("compute", (*path, "domain")),))
+        CustomResource(
+            kind,
+            "sparkoperator.k8s.io",
+            pod=_TEMPLATE,
+            each=((*path, "driver"), (*path, "executor")),
+            batch=True,
+            written=spark_pod,
+            fields=SPARK_FIELDS,
+        )
         for kind, path in (
-            ("VirtualMachine", ("spec", "template", "spec")),
-            ("VirtualMachineInstance", ("spec",)),
+            ("SparkApplication", ("spec",)),
+            ("ScheduledSparkApplication", ("spec", "template")),
+        )
+    ),
+    *(
+        CustomResource(
+            kind, group, containers=(("compute", (*path, "spec", "domain")),), written=kubevirt_domain
+        )
+        for kind, group, path in (
+            ("VirtualMachine", "kubevirt.io", ("spec", "template")),
+            ("VirtualMachineInstance", "kubevirt.io", ()),
+            ("VirtualMachineInstanceReplicaSet", "kubevirt.io", ("spec", "template")),
+            (
+                "VirtualMachinePool",
+                "pool.kubevirt.io",
+                ("spec", "virtualMachineTemplate", "spec", "template"),
+            ),
         )
     ),
     *(

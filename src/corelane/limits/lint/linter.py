@@ -162,7 +162,7 @@ def _report(
         tuple(one for one in found if one.ignored),
         tuple(faults),
         sum(one.pod is not None for one in objects),
-        sum(one.pod is not None and one.partial for one in objects),
+        sum(one.pod is not None and one.partial and not one.pod.embedded for one in objects),
         dict(sorted(skipped.items())),
         dict(sorted(Counter(one.unjudged for one in objects if one.unjudged).items())),
     )
@@ -222,6 +222,9 @@ def _all_findings(context: PodContext) -> Iterator[Finding]:
 def _finding(context: PodContext, rule: LintRule, remark: Remark) -> Finding:
     one = context.object
     severity = context.policy.severities.get(rule.id) or remark.severity or rule.severity
+    message, fix = remark.message, remark.fix
+    for name, own in one.fields.items():
+        message, fix = message.replace(name, own), fix.replace(name, own)
     return Finding(
         rule.id,
         severity,
@@ -231,8 +234,8 @@ def _finding(context: PodContext, rule: LintRule, remark: Remark) -> Finding:
         one.namespace,
         one.name,
         remark.container,
-        remark.message,
-        remark.fix,
+        message,
+        fix,
         remark.cost,
         remark.patch,
         one.source,

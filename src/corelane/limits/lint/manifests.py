@@ -122,6 +122,8 @@ class ManifestObject:
     """Whether it is a custom resource for batch work."""
     variant: bool = False
     """Whether several files define it: they are not deployed together."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """What its amounts are called, where an operator makes containers of other fields."""
 
     @property
     def batch(self) -> bool:
@@ -185,7 +187,11 @@ def objects(
         return
     known = custom.get((kind, group))
     whole = _object(root, (kind, group), file, source, known)
-    made = [one for path in known.each for one in below(root, path)] if known else []
+    made = (
+        [_written(known, root, path, one) for path in known.each for one in below(root, path)]
+        if known
+        else []
+    )
     parts = [
         _object(one, (kind, group), file, source, known) for one in made if isinstance(one, LocatedMapping)
     ]
@@ -194,6 +200,10 @@ def objects(
         yield replace(part, namespace=whole.namespace, name=whole.name)
     if not parts:
         yield whole
+
+
+def _written(custom: CustomResource, root: Located, path: tuple[str, ...], node: Located) -> Located:
+    return custom.written(root, path, node) if custom.written else node
 
 
 _PARAMETER: Final = re.compile(r"\$\{\{(\w+)\}\}|\$\{(\w+)\}", re.ASCII)
@@ -232,8 +242,9 @@ def _object(
     pod = _pod(root, of[0], custom)
     partial = bool(pod and pod.embedded and custom and not custom.complete)
     batch = bool(custom and custom.batch)
+    fields = custom.fields if custom else {}
     return ManifestObject(
-        *of, namespace, name, file, source, root, root.place, pod, partial, to_its_end=batch
+        *of, namespace, name, file, source, root, root.place, pod, partial, to_its_end=batch, fields=fields
     )
 
 
@@ -261,11 +272,9 @@ def _pod(root: LocatedMapping, kind: str, custom: CustomResource | None) -> Mani
 def _embedded(root: LocatedMapping, custom: CustomResource) -> ManifestPod | None:
     """The containers that an operator makes from a custom resource, as far as the object describes them."""
     found = [
-        ManifestContainer(
-            name, ContainerKind.APP, node, node.place, resources(node, place(node, "resources"))
-        )
+        replace(_container(node, ContainerKind.APP), name=name)
         for name, path in custom.containers
-        for node in below(root, path)
+        for node in (_written(custom, root, path, one) for one in below(root, path))
         if custom.complete or at(node, "resources")
     ]
     # Of further containers, those without an image are patches of the operator's own.
