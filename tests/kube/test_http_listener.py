@@ -109,6 +109,21 @@ def test_a_client_that_takes_too_long_is_closed(sent: bytes, monkeypatch) -> Non
     run(story)
 
 
+def test_requests_behind_one_that_is_being_answered_are_not_read_without_end() -> None:
+    """They would be held in memory; aiohttp bounds them since 3.14.1."""
+
+    async def story(listener: HTTPListener, address: tuple[str, int]) -> None:
+        connection = await opened(address, b"GET /never HTTP/1.1\r\nHost: x\r\n\r\n")
+        requests, sent, loop = WHOLE * 2000, 0, asyncio.get_running_loop()
+        with pytest.raises(TimeoutError):
+            while sent < 24 << 20:  # more than the kernel keeps for both ends
+                await asyncio.wait_for(loop.sock_sendall(connection, requests), 1)
+                sent += len(requests)
+        assert b"200 OK" in await answered(await opened(address, WHOLE))
+
+    run(story)
+
+
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03", b"not tls at all\r\n\r\n"])
 def test_a_half_handshake_is_closed(sent: bytes, monkeypatch, tmp_path: Path) -> None:
     context, _ = tls.server_context(tmp_path, datetime.datetime.now(datetime.UTC))
