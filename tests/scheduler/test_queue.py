@@ -26,6 +26,8 @@ from corelane.scheduler.queue import (
 from corelane.scheduler.queue.scheduling_queue import AT_ONCE
 
 KINDS = (ChangeKind.NODE_LABELS, ChangeKind.POD_REMOVED, ChangeKind.TOPOLOGY)
+HELPFUL = {f"n{number}" for number in range(0, 41, 2)}
+"""Nodes of a random history whose changes help."""
 
 
 @dataclass
@@ -293,6 +295,38 @@ def test_with_too_many_changes_at_once_every_group_is_tried(monkeypatch: pytest.
     assert tried.counts()["active"] == 2 * AT_ONCE
 
 
+def test_a_change_that_helps_no_parked_pod_causes_no_attempt_of_a_new_one_like_it() -> None:
+    fixture, tried = parked("a", shape="s")
+    fixture.plugins[0].helps = {"good"}
+    tried.changed(change(ChangeKind.NODE_LABELS, "bad"), 50)
+    tried.add(info("b", shape="s"))
+    waiting = popped(tried, 50)
+    verdict = tried.verdict(waiting)
+    assert verdict is not None
+    tried.park_alike(waiting, 50, verdict)
+    tried.changed(change(ChangeKind.NODE_LABELS, "good"), 60)
+    assert drain(tried, 70) == ["a", "b"]
+
+
+def test_a_new_pod_is_tried_while_one_like_it_that_a_change_may_help_backs_off() -> None:
+    _, tried = parked("a", "b", shape="s")
+    tried.changed(change(ChangeKind.NODE_LABELS), 0.5)
+    tried.add(info("c", shape="s"))
+    waiting = popped(tried, 0.5)
+    assert (waiting.uid, tried.verdict(waiting)) == ("c", None)
+
+
+def test_a_change_that_no_parked_pod_was_asked_about_causes_an_attempt() -> None:
+    fixture, tried = parked(*map(str, range(AT_ONCE + 1)))
+    fixture.plugins[0].helps = {"good"}
+    tried.changed(change(ChangeKind.NODE_LABELS, "bad"), 50)
+    tried.add(info("like the last", shape=str(AT_ONCE)))
+    waiting = popped(tried, 50)
+    assert tried.verdict(waiting) is None
+    tried.ask(50)
+    assert tried.verdict(waiting) is not None
+
+
 def test_a_hint_that_fails_wakes_the_pod() -> None:
     fixture, tried = parked("a")
     fixture.plugins[0].helps = 7  # type: ignore[assignment]
@@ -314,7 +348,7 @@ class Model:
     """
 
     def __init__(self) -> None:
-        self.fixture = Fixture()
+        self.fixture = Fixture([Listening(f"on-{nr}", kind, HELPFUL) for nr, kind in enumerate(KINDS)])
         self.queue = self.fixture.queue()
         self.out: list[Waiting] = []
         self.here: dict[str, PodInfo] = {}
@@ -395,9 +429,11 @@ class Model:
             self.here[waiting.uid] = waiting.info
 
     def change(self, _uid: str, number: int) -> None:
-        kind = KINDS[number % 3]
+        kind, node = KINDS[number % 3], f"n{number}"
         self.changes.append(kind)
-        self.queue.changed(change(kind, f"n{number}"), self.now)
+        self.queue.changed(change(kind, node), self.now)
+        if node not in HELPFUL:
+            return
         parked_ones = {w.uid for w in self.queue if w.place in {QueuePlace.PARKED, QueuePlace.BACKING_OFF}}
         self.owed |= {uid for uid in parked_ones if self.listening.get(uid) == kind}
 

@@ -173,11 +173,18 @@ class SchedulingQueue:
         return self._active.next(now)
 
     def verdict(self, waiting: Waiting) -> Verdict | None:
-        """Return why a popped pod fits nowhere, if an equal one was tried and nothing changed since."""
+        """Return why a popped pod fits nowhere, if an equal one was tried and no change since can help."""
         group = None if waiting.trial else self._group_of(waiting)
-        if group is None or self.changes.since(group.verdict.sequence, group.kinds):
+        if group is None or (self._changed_since(group) and not self._asked(group)):
             return None
         return group.verdict
+
+    def _changed_since(self, group: Group) -> bool:
+        return self.changes.since(group.verdict.sequence, group.kinds)
+
+    def _asked(self, group: Group) -> bool:
+        """Return whether the parked pods of the group were asked about every change, and none helps."""
+        return not group.trials and self._questions.over
 
     def park(self, waiting: Waiting, now: float, plugins: frozenset[str], message: str = "") -> None:
         """Put back a pod that no node fits, since these plugins rejected it."""
@@ -195,7 +202,7 @@ class SchedulingQueue:
         """Put back a pod without an attempt, since an equal one was tried."""
         waiting.attempts -= 1
         waiting.failures = max(1, waiting.failures)
-        self._park(waiting, now, verdict)
+        self._park(waiting, now, verdict, alike=True)
 
     def placed(self, waiting: Waiting, now: float, *, permitted: bool = True) -> None:
         """Note that a node was found for the pod: the next one of its group is tried."""
@@ -300,13 +307,13 @@ class SchedulingQueue:
 
     # Groups.
 
-    def _park(self, waiting: Waiting, now: float, verdict: Verdict) -> None:
+    def _park(self, waiting: Waiting, now: float, verdict: Verdict, *, alike: bool = False) -> None:
         self._split_groups(now)
         waiting.errors, waiting.trial, self._event = 0, False, incoming.ATTEMPT_FAILED
         waiting.ready_at = now + self._backoff.seconds(waiting.failures)
         self._pods[waiting.uid] = waiting
         group = self._unschedulable.judged(self._grouping.key(waiting), waiting.info, verdict, now)
-        if self.changes.since(verdict.sequence, group.kinds):
+        if not alike and self._changed_since(group):
             # A change came while the pod was being tried: it may help.
             self._unschedulable.drop_empty(group)
             if group.count:  # Others of the group are owed the attempt too, should this pod leave.
