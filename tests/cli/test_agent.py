@@ -3,14 +3,16 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.cluster_lab import write_kubeconfig
-from support.programs import Program, free_port, wait_for
+from support.programs import Program, wait_for
 
 COMMAND = (sys.executable, "-m", "corelane", "agent")
 
@@ -55,9 +57,16 @@ def test_a_mistake_is_one_line_that_names_it(tmp_path: Path, args: tuple[str, ..
         assert word in line
 
 
-def started(tmp_path: Path) -> Program:
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A TCP port that refuses connections; as it is bound, no other program comes to listen on it."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+def started(tmp_path: Path, port: int, log: str = "log") -> Program:
     """An agent with neither API server, nor kubelet, nor runtime."""
-    port = free_port()
     file = tmp_path / "node.yaml"
     file.write_text(
         "reconcileSeconds: 1\n"
@@ -66,14 +75,14 @@ def started(tmp_path: Path) -> Program:
     )
     config = write_kubeconfig(tmp_path / "config", f"http://127.0.0.1:{port}")
     flags = ("--node-config", file, "--kubeconfig", config, "--node-name", "here")
-    return Program(tmp_path / "log", *COMMAND, "run", *flags, "--state-dir", tmp_path / "state")
+    return Program(tmp_path / log, *COMMAND, "run", *flags, "--state-dir", tmp_path / "state")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_an_agent_alone_shows_all_that_is_missing_and_ends_cleanly(
-    tmp_path: Path, number: signal.Signals
+    tmp_path: Path, port: int, number: signal.Signals
 ) -> None:
-    program = started(tmp_path)
+    program = started(tmp_path, port)
     try:
         where = ("--state-dir", tmp_path / "state")
 
@@ -101,8 +110,8 @@ def test_an_agent_alone_shows_all_that_is_missing_and_ends_cleanly(
         program.stop(signal.SIGKILL)
 
 
-def test_an_agent_that_is_stopped_is_reported_as_not_answering(tmp_path: Path) -> None:
-    program = started(tmp_path)
+def test_an_agent_that_is_stopped_is_reported_as_not_answering(tmp_path: Path, port: int) -> None:
+    program = started(tmp_path, port)
     try:
         wait_for("the status socket", (tmp_path / "state" / "agent.sock").exists, 180)
         program.process.send_signal(signal.SIGSTOP)
@@ -116,18 +125,18 @@ def test_an_agent_that_is_stopped_is_reported_as_not_answering(tmp_path: Path) -
         program.stop()
 
 
-def test_two_agents_at_once_the_second_waits_and_takes_over(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    first = started(tmp_path)
+def test_two_agents_at_once_the_second_waits_and_takes_over(tmp_path: Path, port: int) -> None:
+    first = started(tmp_path, port)
     second = None
     try:
         wait_for("the status socket", (tmp_path / "state" / "agent.sock").exists, 180)
-        second = started(tmp_path)
+        second = started(tmp_path, port, "log of the second")
         waits = f"agent.lock is locked by process {first.pid}"
-        wait_for("the second waits", lambda: waits in second.tail(), 180)
+        wait_for("the second waits", lambda: waits in second.log.read_text(), 180)
         assert first.process.poll() is None
+        assert '"event": "mode"' not in second.log.read_text()
         first.stop(signal.SIGKILL)
-        wait_for("the second acts", lambda: '"event": "mode"' in second.tail().rpartition(waits)[2], 180)
+        wait_for("the second acts", lambda: '"event": "mode"' in second.log.read_text(), 180)
     finally:
         for program in filter(None, (first, second)):
             program.stop()
