@@ -110,6 +110,10 @@ def test_a_state_of_another_cpu_manager_is_named(file):
     file.write_bytes(
         b'{"policyName":"enhanced-static","defaultCpuSet":"0-7","entries":{"u":{"c":"1,10001"}},"checksum":1}'
     )
+    before = file.read_bytes()
+    for command in (("verify", file, *SETTINGS), ("show", file), ("convert", file, "--to", "v3")):
+        assert "another CPU manager wrote this file" in fails(*command)
+    assert file.read_bytes() == before
     fault = fails("verify", file, *SETTINGS)
     assert 'policy "enhanced-static" is not a kubelet\'s (none, static), nor is 10001 a CPU' in fault
 

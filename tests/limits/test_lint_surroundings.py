@@ -89,6 +89,19 @@ def test_a_container_within_a_limit_range_is_not_rejected(resources):
     assert "limitrange-refuses-pod" not in rules(limit_range(item), workload(container(resources)))
 
 
+@pytest.mark.parametrize(
+    ("item", "bounds"),
+    [
+        ("min: {cpu: 2}", "at least 2"),
+        ("max: {cpu: 500m}", "at most 500m"),
+        ("min: {cpu: 2}, max: {cpu: 4}", "at least 2 and at most 4"),
+    ],
+)
+def test_the_remedy_names_the_bounds_of_a_limit_range(item, bounds):
+    found = only("limitrange-refuses-pod", limit_range(item), workload(container(amounts("1", limit="1"))))
+    assert found.fix == f"write request and limit of {bounds}"
+
+
 def test_a_whole_pod_is_held_to_a_limit_range_of_pods():
     pods = limit_range("max: {cpu: 2}").replace("type: Container", "type: Pod")
     both = workload(container(amounts("2", limit="2")), container(amounts("1", limit="1"), name="side"))

@@ -33,9 +33,18 @@ _Content = TypeVar("_Content", Checkpoint, MemoryCheckpoint)
 def show(path: Path, *, as_json: bool, say: Say) -> int:
     """Print a file's content; 0 if its checksum is right. Raises StateFileError."""
     to = say if as_json else None
-    if not files.is_memory(path):
-        return _show(files.load(path), view.plain_contents, view.show_contents, to)
-    return _show(files.load_memory(path), state_memory.plain_contents, state_memory.show_contents, to)
+    if files.is_memory(path):
+        memory = files.load_memory(path)
+        _show(memory, state_memory.plain_contents, state_memory.show_contents, to)
+        fault = memory.fault
+    else:
+        loaded = files.load(path)
+        _show(loaded, view.plain_contents, view.show_contents, to)
+        files.refuse_foreign(loaded)
+        fault = loaded.fault
+    if fault:
+        raise StateFileError(f"{path}: {fault}")
+    return 0
 
 
 def _show(
@@ -43,14 +52,11 @@ def _show(
     plain: Callable[[StateFile[_Content]], dict[str, Any]],
     draw: Callable[[StateFile[_Content], Console], None],
     say: Say | None,
-) -> int:
+) -> None:
     if say:
         say(json.dumps(plain(loaded), indent=2))
     else:
         draw(loaded, tables.console())
-    if loaded.fault:
-        raise StateFileError(f"{loaded.path}: {loaded.fault}")
-    return 0
 
 
 def verify(path: Path, machine: str | None, settings: KubeletOptions, *, as_json: bool, say: Say) -> int:
@@ -143,6 +149,7 @@ def convert(path: Path, version: int, *, say: Say) -> int:
     """Write the file in another version, with a backup. Raises StateFileError, with the file unchanged."""
     files.refuse_memory(path, "convert")
     loaded = files.load(path)
+    files.refuse_foreign(loaded)
     found = loaded.checkpoint
     if found.version == version and not loaded.fault:
         say(f"{path}: already version {version}; nothing written")

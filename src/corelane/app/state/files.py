@@ -64,21 +64,23 @@ def load(path: Path) -> StateFile[Checkpoint]:
 def load_intact(path: Path) -> StateFile[Checkpoint]:
     """As `load`. Raises StateFileError for a wrong checksum too."""
     loaded = load(path)
-    if loaded.checkpoint.policy not in ("", "none", "static"):
-        raise StateFileError(f"{path}: {_foreign(loaded.checkpoint)}")
+    refuse_foreign(loaded)
     if loaded.fault:
         raise StateFileError(f"{path}: {loaded.fault}")
     return loaded
 
 
-def _foreign(content: Checkpoint) -> str:
-    """Return the fault of a file that another CPU manager wrote, and an id in it that is not a CPU's."""
+def refuse_foreign(loaded: StateFile[Checkpoint]) -> None:
+    """Raise StateFileError for a file that another CPU manager wrote, with an id in it that is not a CPU's."""
+    content = loaded.checkpoint
+    if content.policy in ("", "none", "static"):
+        return
     ids = [cpu for of in content.entries.values() for cpus in of.values() for cpu in cpus if cpu >= _NR_CPUS]
     strange = f", nor is {ids[0]} a CPU" if ids else ""
-    return (
-        f'policy "{content.policy}" is not a kubelet\'s (none, static){strange}: another CPU manager wrote '
-        "this file, with rules and a checksum of its own; use its vendor's tools, or, to go back to the "
-        "kubelet's, drain the node and remove the file"
+    raise StateFileError(
+        f'{loaded.path}: policy "{content.policy}" is not a kubelet\'s (none, static){strange}: another CPU '
+        "manager wrote this file, with rules and a checksum of its own; use its vendor's tools, or, to go back "
+        "to the kubelet's, drain the node and remove the file"
     )
 
 

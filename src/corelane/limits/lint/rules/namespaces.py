@@ -242,10 +242,9 @@ def _violations(name: str, kind: str, resource: str, item: Located, owner: _Judg
         ),
     )
     if fault := next((words for holds, words in faults if holds), ""):
-        bounds = " to ".join(filter(None, (written["min"], written["max"])))
-        fix = (
-            f"write request and limit within {bounds}" if bounds else "lower the limit, or raise the request"
-        )
+        named = (("at least", written["min"]), ("at most", written["max"]))
+        bounds = " and ".join(f"{which} {bound}" for which, bound in named if bound)
+        fix = f"write request and limit of {bounds}" if bounds else "lower the limit, or raise the request"
         yield Remark(
             owner.place, f"LimitRange {name} rejects {whose}: {fault}", fix, container=owner.container
         )
