@@ -84,7 +84,7 @@ def test_root_in_a_namespace_of_its_own_believes_no_other_user(shared: Path) -> 
 def test_user_without_an_id_is_refused_with_the_remedy(shared: Path) -> None:
     """Everyone's files, and processes, look like its own."""
     answer = user_namespace.call(partial(ownership.check, shared), USER, mapped=False)
-    assert answer.startswith("PermissionError")
+    assert answer.startswith(f"UntrustedPath: {shared}: ")
     assert "has no id in its user namespace" in answer
     assert "unshare --map-root-user" in answer
 

@@ -27,14 +27,8 @@ _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 class UntrustedPath(PermissionError):  # noqa: N818 - a state of the path
     """Another user can change what a path leads to; the message names the directory and the remedy."""
 
-    def __init__(self, path: Path, step: str, why: str) -> None:
-        name = shlex.quote(step)
-        super().__init__(
-            errno.EPERM,
-            f"{path}: {'it' if step == str(path) else step} {why}, so another user can replace what corelane "
-            f"reads there; use another directory, or make it yours: chown {os.geteuid()} {name}; "
-            f"chmod go-w {name}",
-        )
+    def __init__(self, text: str) -> None:
+        super().__init__(errno.EPERM, text)
 
     def __str__(self) -> str:
         return str(self.strerror)
@@ -50,7 +44,7 @@ def check(path: Path) -> None:
     the top of the path alone: not in a sticky directory, where anyone makes entries, nor in one of ours.
     """
     if is_outside(os.geteuid()):
-        raise OSError(errno.EPERM, _UNMAPPED, str(path))
+        raise UntrustedPath(f"{path}: {_UNMAPPED}")
     todo = list(reversed(path.absolute().parts[1:]))
     here, step, links = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), "/", 0
     try:
@@ -93,6 +87,14 @@ def make(path: Path) -> None:
     check(path)
 
 
+def _untrusted(path: Path, step: str, why: str) -> UntrustedPath:
+    which, name = "it" if step == str(path) else step, shlex.quote(step)
+    return UntrustedPath(
+        f"{path}: {which} {why}, so another user can replace what corelane reads there; use another "
+        f"directory, or make it yours: chown {os.geteuid()} {name}; chmod go-w {name}"
+    )
+
+
 def _replaced(old: int, new: int) -> int:
     os.close(old)
     return new
@@ -101,11 +103,11 @@ def _replaced(old: int, new: int) -> int:
 def _check_one(path: Path, step: str, found: os.stat_result, *, last: bool, at_top: bool) -> bool:
     """Return whether what lies in a directory may be the machine's root's, if the directory may be."""
     if not is_own(found.st_uid) and not (at_top and is_outside(found.st_uid)):
-        raise UntrustedPath(path, step, f"belongs to user {found.st_uid}")
+        raise _untrusted(path, step, f"belongs to user {found.st_uid}")
     is_link = stat.S_ISLNK(found.st_mode)
     in_sticky = bool(found.st_mode & stat.S_ISVTX) and not last  # others cannot replace an entry that is ours
     if not is_link and not in_sticky and _others_write(step, found):
-        raise UntrustedPath(path, step, f"may be written by other users (mode {found.st_mode & 0o7777:04o})")
+        raise _untrusted(path, step, f"may be written by other users (mode {found.st_mode & 0o7777:04o})")
     return at_top and _is_at_top(found)
 
 
@@ -181,7 +183,7 @@ def read(path: Path) -> bytes:
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         if not is_own(found.st_uid):
-            raise UntrustedPath(path, str(path), f"belongs to user {found.st_uid}")
+            raise _untrusted(path, str(path), f"belongs to user {found.st_uid}")
         return read_all(handle)
     finally:
         os.close(handle)

@@ -71,8 +71,9 @@ def make(root: Path) -> None:
 
 
 def _unusable(error: OSError) -> DataDirError:
-    remedy = "" if isinstance(error, ownership.UntrustedPath) else "; give another directory with --data-dir"
-    return DataDirError(f"{text(error)}{remedy}")
+    if isinstance(error, ownership.UntrustedPath):
+        return DataDirError(str(error))
+    return DataDirError(f"{text(error)}; give another directory with --data-dir")
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
