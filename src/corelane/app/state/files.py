@@ -71,7 +71,7 @@ def load_intact(path: Path) -> StateFile[Checkpoint]:
 
 
 def refuse_foreign(loaded: StateFile[Checkpoint]) -> None:
-    """Raise StateFileError for a file that another CPU manager wrote, with an id in it that is not a CPU's."""
+    """Raise StateFileError for a file of another CPU manager, naming an id in it that is not a CPU's."""
     content = loaded.checkpoint
     if content.policy in ("", "none", "static"):
         return
@@ -79,8 +79,8 @@ def refuse_foreign(loaded: StateFile[Checkpoint]) -> None:
     strange = f", nor is {ids[0]} a CPU" if ids else ""
     raise StateFileError(
         f'{loaded.path}: policy "{content.policy}" is not a kubelet\'s (none, static){strange}: another CPU '
-        "manager wrote this file, with rules and a checksum of its own; use its vendor's tools, or, to go back "
-        "to the kubelet's, drain the node and remove the file"
+        "manager wrote this file, with rules and a checksum of its own; use its vendor's tools, or, to go "
+        "back to the kubelet's, drain the node and remove the file"
     )
 
 
