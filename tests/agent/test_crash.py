@@ -119,17 +119,17 @@ def test_kills_at_random_times_lose_no_pod_and_keep_exclusive_cpus_exclusive(tmp
                     await check(tmp_path)
                 agent = await start(tmp_path)
                 if "fast" not in alive:
-                    await until(released, 30)
+                    await until(released)
                     await create_fast(client, alive)
                 for name in alive:
-                    await phase(client, name, "Running", 30)
+                    await phase(client, name, "Running")
 
                 async def settled():
                     state = ledger(tmp_path)
                     kept = {entry.pod.partition("/")[2] for entry in state.entries.values()}
                     return kept == set(alive) and {e.phase for e in state.entries.values()} <= {"confirmed"}
 
-                await until(settled, 30)
+                await until(settled)
                 await kill(agent)
                 await check(tmp_path)
             finally:

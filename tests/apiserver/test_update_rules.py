@@ -1,9 +1,9 @@
 """Updates that are refused, and why: what may not change."""
 
 import copy
+import difflib
 import json
 import re
-import time
 
 import pytest
 
@@ -277,12 +277,13 @@ def test_the_refusal_of_a_change_shows_it_in_upstreams_names():
     assert changed == ['- "NodeSelector": null,', '+ "NodeSelector": {', '+  "a": "b"', "+ },"]
 
 
-def test_the_difference_of_huge_pods_is_shown_without_long_thought():
+def test_the_difference_of_huge_pods_is_one_block_and_takes_no_comparison_of_each_line(monkeypatch):
+    monkeypatch.setattr(
+        difflib, "unified_diff", lambda *_, **__: pytest.fail("takes the square of the lines")
+    )
     many = [{"name": f"A{number}", "value": "x"} for number in range(3000)]
     other = [{**one, "value": "y"} for one in many[:-1]] + many[-1:]
-    started = time.process_time()
     [text] = faults(PODS, prepared(container(env=many)), container(env=other))
-    assert time.process_time() - started < 5
     lines = text.splitlines()
     assert '-     "Value": "x",' in lines
     assert lines[-1].startswith("     ")

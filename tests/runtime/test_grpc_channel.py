@@ -85,7 +85,7 @@ async def server(path, script):
         await asyncio.sleep(0)  # the connections' tasks end
 
 
-def calling(tmp_path, script, calls=1, seconds=5.0):
+def calling(tmp_path, script, calls=1, seconds=60.0):
     """The outcomes of calls through one channel, the first of which is answered by the script."""
 
     async def scene():

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -56,10 +57,12 @@ CROWD = """
 import os, subprocess, threading, time
 subprocess.Popen(["sh", "-c", "sleep 60 & setsid sleep 60 & wait"])
 for _ in range(3): threading.Thread(target=time.sleep, args=(60,)).start()
-if os.fork() == 0:
+between = os.fork()
+if between == 0:
     os.setsid()
     if os.fork() == 0: time.sleep(60)
     os._exit(0)
+os.waitpid(between, 0)
 print("ready", flush=True)
 time.sleep(60)
 """
@@ -72,7 +75,7 @@ def test_every_thread_and_descendant_follows_to_other_cpus_and_ends_with_the_con
             found = await runtime.start(spec(*PYTHON, CROWD))
             await eventually(lambda: output(runtime, found.id))
 
-            async def crowd():
+            async def crowd():  # all of it: what is being forked has the CPUs of before, and is not seen yet
                 tasks = await runtime.allowed(found.id)
                 return tasks if len({task.pid for task in tasks}) == 5 and len(tasks) == 8 else None
 
@@ -164,9 +167,7 @@ def test_a_container_that_handles_sigterm_ends_as_it_likes(tmp_path, mode):
                 shell("trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.05; done")
             )
             await eventually(lambda: output(runtime, found.id))
-            start = time.monotonic()
-            await runtime.stop(found.id, 60)
-            assert time.monotonic() - start < 60, "it did not wait for the grace period"
+            await runtime.stop(found.id, 3600)  # longer than the test
             assert (await status(runtime, found.id)).exit_code == 5
             assert await output(runtime, found.id) == "up\nbye\n"
 
@@ -183,7 +184,7 @@ def test_a_container_that_ignores_sigterm_is_killed_after_the_grace(tmp_path, mo
             await eventually(lambda: output(runtime, found.id))
             start = time.monotonic()
             await runtime.stop(found.id, 0.3)
-            assert 0.3 <= time.monotonic() - start < 60
+            assert time.monotonic() - start >= 0.3
             assert (await status(runtime, found.id)).signal == signal.SIGKILL
 
     run(main())
@@ -446,28 +447,35 @@ def test_a_stop_that_comes_during_the_start_waits_for_it(tmp_path, mode):
     run(main())
 
 
-def test_many_start_and_stop_at_once_without_holding_up_the_loop(tmp_path, mode):
+def held(step, release):
+    """A step of the runtime that waits, for a container called slow, as for a busy kernel."""
+
+    def waiting(runtime, container, *more):
+        assert container.stored.spec.name != "slow" or release.wait(120), "it held up the loop"
+        return step(runtime, container, *more)
+
+    return waiting
+
+
+def test_many_start_and_stop_at_once_while_another_one_is_held_up(tmp_path, mode, monkeypatch):
+    launched, applied = threading.Event(), threading.Event()
+    monkeypatch.setattr(LocalRuntime, "_launch", held(LocalRuntime._launch, launched))
+    monkeypatch.setattr(LocalRuntime, "_apply", held(LocalRuntime._apply, applied))
+
     async def main():
         async with opened(tmp_path / "state", mode) as runtime:
-            worst = 0.0
-
-            async def heartbeat():
-                nonlocal worst
-                while True:
-                    before = time.monotonic()
-                    await asyncio.sleep(0.005)
-                    worst = max(worst, time.monotonic() - before)
-
-            beat = asyncio.create_task(heartbeat())
+            slow = asyncio.create_task(runtime.start(spec("sleep", "60", uid="slow", name="slow")))
             specs = [spec("sleep", "60", uid=f"pod-{n // 3}", name=f"c{n}", cpus=MINE) for n in range(15)]
             found = await asyncio.gather(*map(runtime.start, specs))
+            launched.set()
+            change = asyncio.create_task(runtime.update((await slow).id, ResourceUpdate(cpus=LOW)))
             await asyncio.gather(*(runtime.update(one.id, ResourceUpdate(cpus=LOW)) for one in found))
             for one in found:
                 assert {task.cpus for task in await runtime.allowed(one.id)} == {LOW}
+            applied.set()
+            await change
             await runtime.stop_all(5)
-            beat.cancel()
             assert {one.state for one in await runtime.containers()} == {"exited"}
-            assert worst < 10, "generous: the machine is busy with starting them, and with other tests"
 
     run(main())
 

@@ -25,7 +25,7 @@ PODS = {
 }
 
 
-def asking(path, call, seconds=5.0):
+def asking(path, call, seconds=60.0):
     async def scenario():
         client = PodResourcesClient(path, seconds)
         try:
@@ -51,7 +51,7 @@ def test_allocatable_cpus_are_read_beside_devices(tmp_path):
         assert asking(path, lambda client: client.allocatable()) == CPUSet.parse("1-3")
 
 
-def failing(path, seconds=5.0):
+def failing(path, seconds=60.0):
     with pytest.raises(PodResourcesError) as caught:
         asking(path, lambda client: client.list(), seconds)
     return caught.value

@@ -91,7 +91,7 @@ async def _settled(teller: Teller, want: dict[str, Any]) -> object:
     return await _equal(teller.state, want, teller, tries=1)
 
 
-async def _equal(read: Any, want: object, teller: Teller, tries: int = 80) -> object:
+async def _equal(read: Any, want: object, teller: Teller, tries: int = 2400) -> object:
     for _ in range(tries):
         now = _alike(plain(await read(), teller.prefix))
         if now == _alike(want):
