@@ -68,6 +68,13 @@ def annotated(**annotations):
     return changed(metadata={"annotations": annotations})
 
 
+async def edited_amounts(lab):
+    zones = (await published(lab))["zones"]
+    for resource in zones[0]["resources"]:
+        resource["available"] = "0"
+    await changed(zones=zones)(lab)
+
+
 @pytest.mark.parametrize(
     "others",
     [
@@ -76,8 +83,10 @@ def annotated(**annotations):
         annotated(**{keys.MACHINE: None}),
         annotated(**{keys.MACHINE: "["}),
         changed(metadata={"annotations": None}),
+        changed(metadata={"labels": {keys.MANAGED_BY: None}}),
+        edited_amounts,
     ],
-    ids=["deleted", "emptied", "removed", "damaged", "all-annotations-removed"],
+    ids=["deleted", "emptied", "removed", "damaged", "all-annotations-removed", "label-removed", "amounts"],
 )
 def test_a_topology_that_others_deleted_or_damaged_is_written_again_without_a_change_of_the_ledger(
     tmp_path, others
@@ -113,7 +122,7 @@ def content(topology):
     annotations = dict(topology["metadata"].get("annotations") or {})
     ledger = json.loads(annotations.pop(keys.CPU_ALLOCATIONS, "{}"))
     cpus = [(entry["uid"], entry["cpus"]) for entry in ledger.get("entries", ())]
-    return annotations, cpus, topology["zones"]
+    return annotations, topology["metadata"].get("labels"), cpus, topology["zones"]
 
 
 def test_a_change_that_damages_nothing_is_left_and_not_taken_for_a_contest(tmp_path):

@@ -261,6 +261,11 @@ def test_missing_zones_beside_another_exporter_are_no_damage():
         ({"managedFields": [{**OWN, "time": "2026-02-01T00:00:00Z"}, NFD]}, ""),
         ({"managedFields": [{**NFD, "manager": "python-httpx2"}]}, ""),
         ({"managedFields": [{**NFD, "fieldsV1": {"f:metadata": {}}}]}, ""),
+        ({"managedFields": [{**NFD, "manager": "kubectl-edit"}]}, ""),
+        (
+            {"managedFields": [NFD, {**OWN, "manager": "kubectl", "time": "2026-02-01T00:00:00Z"}]},
+            NFD["manager"],
+        ),
         ({"managedFields": "damaged", "labels": None}, ""),
         ({"managedFields": [None, 3, {}]}, ""),
     ],

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from corelane.cpuset import CPUSet
-from corelane.kube import translate
+from corelane.kube import keys, translate
 from corelane.kube.objects import NodeResourceTopology
 from support import containerd, real_agent
 from support.cluster_pods import burstable, guaranteed, pod
@@ -131,6 +131,48 @@ def test_no_pod_with_exclusive_cpus_is_bound_to_a_node_whose_agent_ended(cluster
         assert f"Lease {real_agent.NAMESPACE}/{cluster.node.name} was given up" in refused
         agent.start()
         wait_for("one exclusive CPU", lambda: len(cluster.cpus("own") or ONLINE) == 1, SECONDS)
+
+
+@pytest.mark.parametrize("others", ["delete", "annotate", "label", "zones"])
+def test_a_topology_that_kubectl_deleted_or_changed_is_written_again(cluster, agent, others):
+    name = cluster.node.name
+    wait_for("the Lease is announced", lambda: _is_leased(cluster), SECONDS)
+    _following(agent)
+    before = _published(cluster)
+    zones = [zone | {"resources": []} for zone in before[2]]
+    kubectl = {
+        "delete": ("delete", "noderesourcetopology", name),
+        "annotate": ("annotate", "--overwrite", "noderesourcetopology", name, f"{keys.CPU_ALLOCATIONS}={{}}"),
+        "label": ("label", "--overwrite", "noderesourcetopology", name, f"{keys.MANAGED_BY}=nobody"),
+        "zones": (
+            *("patch", "noderesourcetopology", name, "--type=merge"),
+            *("-p", json.dumps({"zones": zones})),
+        ),
+    }[others]
+    cluster.kubectl(*kubectl)
+    wait_for("all that the agent publishes", lambda: _published(cluster) == before, SECONDS)
+
+
+def _following(agent):
+    """Wait until the agent watches what it published, and has nothing left to write."""
+
+    def at_rest():
+        status = agent.status()
+        watched = next(one for one in status["sources"] if one["name"] == "NodeResourceTopology")
+        waiting = sum(one["retries"] for one in status["writes"])
+        return watched["detail"] not in ("", "not written yet") and not waiting
+
+    wait_for("the topology is watched", at_rest, SECONDS)
+
+
+def _published(cluster):
+    """What the agent says of its node; None where the object is gone."""
+    found = cluster.kubectl("get", "noderesourcetopology", cluster.node.name, "-o", "json", code=None)
+    if found.returncode:
+        return None
+    topology = json.loads(found.stdout)
+    metadata = topology["metadata"]
+    return metadata["annotations"], metadata["labels"], topology["zones"], topology["attributes"]
 
 
 def _is_leased(cluster):

@@ -116,18 +116,6 @@ def _differing(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]
     return {name: part for name, part in new.items() if name not in own and old.get(name) != part}
 
 
-def is_damaged(stored: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
-    """Return whether the object on the API server lacks an annotation or zone of `body`; others may add some.
-
-    Amounts in zones are not compared: others may change them, and the agent's next write restores them.
-    """
-    annotations = stored["metadata"].get("annotations") or {}
-    if any(annotations.get(key) != text for key, text in body["metadata"]["annotations"].items()):
-        return True
-    zones = [zone.get("name") for zone in stored.get("zones") or () if isinstance(zone, dict)]
-    return any(zone["name"] not in zones for zone in body["zones"])
-
-
 def machine_from_topology(published: NodeResourceTopology) -> Machine:
     """Return the hardware of a node, as its agent (or Koordinator's) published it.
 

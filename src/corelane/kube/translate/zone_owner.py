@@ -9,6 +9,7 @@ FIELD_MANAGER: Final = "corelane-agent"
 """The name under which the API server records the fields that the agent writes."""
 _EARLIER: Final = "python-httpx"
 """How the names begin that the API server gave releases of the agent without a name of their own."""
+_KUBECTL: Final = "kubectl"
 CONTENT: Final = ("zones", "topologyPolicies", "attributes")
 """Members of the object that only the owner of the zones writes."""
 
@@ -16,7 +17,8 @@ CONTENT: Final = ("zones", "topologyPolicies", "attributes")
 def zone_owner(stored: Mapping[str, Any]) -> str:
     """Return another program that owns the zones of an object on the API server; "" where none does.
 
-    The owner is the last writer by `managedFields`. A server that keeps none leaves the label
+    The owner is the last writer by `managedFields` but kubectl: a person's edit is no exporter, and does not
+    last. A server that keeps none leaves the label
     `app.kubernetes.io/managed-by`, which must then name corelane, or nothing.
     """
     metadata = stored.get("metadata") or {}
@@ -36,7 +38,9 @@ def _zone_writers(fields: Any) -> Iterator[tuple[str, str]]:
     """Yield time and manager of each writer of the zones."""
     for entry in fields if isinstance(fields, list) else ():
         if isinstance(entry, dict) and "f:zones" in (entry.get("fieldsV1") or {}):
-            yield str(entry.get("time") or ""), str(entry.get("manager") or "")
+            manager = str(entry.get("manager") or "")
+            if manager != _KUBECTL and not manager.startswith(f"{_KUBECTL}-"):
+                yield str(entry.get("time") or ""), manager
 
 
 def without_zones(body: Mapping[str, Any]) -> dict[str, Any]:
