@@ -1,11 +1,13 @@
 """`corelane explain pod`: the record or today's state, the node's facts, and what is printed."""
 
 import asyncio
+import dataclasses
 import io
 import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -20,10 +22,12 @@ from corelane.app.explain.command import Cluster, PodQuery
 from corelane.app.explain.recorded import Endpoint, NoScheduler
 from corelane.cli import main
 from corelane.cpuset import CPUSet
-from corelane.kube import translate
-from corelane.kube.objects import Taint
-from corelane.kube.pod import Pod, SchedulingGate
+from corelane.kube import keys, translate
+from corelane.kube.meta import Condition, ObjectMeta
+from corelane.kube.objects import Lease, LeaseSpec, Taint
+from corelane.kube.pod import Pod, PodStatus, SchedulingGate
 from corelane.node.explain.pod_decision import ContainerCPUs, PodDecision, Source, Verdict
+from corelane.scheduler.events import AgentLeaseChanged
 from corelane.scheduler.explain import endpoint
 from corelane.scheduler.explain.ring import DecisionRing
 from corelane.view import explain as view
@@ -103,6 +107,23 @@ def test_a_bound_pod_whose_node_chose_other_cpus_shows_both() -> None:
     assert "CPUs 2-3 were proposed by the scheduler, and the node allocated 1-2" in " ".join(
         printed(found).split()
     )
+
+
+@pytest.mark.parametrize("holder", ["agent", ""])
+def test_the_condition_of_a_pod_is_as_old_as_its_agents_last_sign_of_life(holder: str) -> None:
+    pod = asked()
+    pinned = Condition(keys.PINNED, "True", reason="Confirmed")
+    bound = replace(pod, spec=replace(pod.spec, node_name="n1"), status=PodStatus(conditions=(pinned,)))
+    renewed = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    meta = ObjectMeta(name="n1", namespace=keys.AGENT_NAMESPACE)
+    lease = Lease(metadata=meta, spec=LeaseSpec(holder, 60, renew_time=renewed))
+    leased = (objects.topology("n1", STATE, leased=True),)
+    there = dataclasses.replace(
+        cluster(bound), topologies=leased, others=(AgentLeaseChanged(0, None, lease),)
+    )
+    found = command._explained(PodQuery("a", "ns"), [], there, [])
+    told = "condition corelane.io/Pinned=True is as old as the agent's last sign of life"
+    assert (told in found.notes) == (not holder)
 
 
 def test_a_bound_pod_without_a_record_shows_the_nodes_facts_alone() -> None:

@@ -224,9 +224,15 @@ def test_a_node_whose_agent_ended_says_so_and_the_cpus_of_its_pods_are_not_calle
     assert view._node(shown)["agentFault"] == faults["expired"]
     console = Console(file=io.StringIO(), width=200)
     view.show_nodes(status.Status((shown,), (), ()), console)
-    assert "node expired: no agent runs, CPUs are not applied: Lease" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert (
+        "node expired: no agent runs, CPUs are neither applied nor checked: Lease" in console.file.getvalue()
+    )  # type: ignore[attr-defined]
     (found,) = status.container_lines(guaranteed("a", "2", node="n"), {"n": state}, set(), {"n"})
     assert found.state == "no agent"
+    console = Console(file=io.StringIO(), width=200)
+    view.show_containers((found,), console)
+    told = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+    assert "Pinned of its pods is as old as the agent's last sign of life" in told
 
 
 NAMES = ("runs", "expired", "released", "missing", "former")

@@ -31,7 +31,8 @@ PHASES: Final[Mapping[str, str]] = {
     "reserved": "allocated to the container, not written to its cgroup yet (it has not started)",
     "applied": "written to the container's cgroup, not confirmed by reading back from the kernel",
     "releasing": "the container is ending, its CPUs are not free yet",
-    "no agent": "no agent on the node applies them",
+    "no agent": "no agent on the node applies or reads them; the condition corelane.io/Pinned of its pods is as "
+    "old as the agent's last sign of life",
 }
 """What the column KERNEL says of containers whose CPUs are not confirmed."""
 
@@ -175,7 +176,9 @@ def show_nodes(status: Status, to: Console) -> None:
         if node.takeover.stage is Stage.BOTH:
             to.print(tables.printable(_waits(node)), markup=False, highlight=False)
         if node.agent_fault:
-            text = f"node {node.name}: no agent runs, CPUs are not applied: {node.agent_fault}"
+            text = (
+                f"node {node.name}: no agent runs, CPUs are neither applied nor checked: {node.agent_fault}"
+            )
             to.print(tables.printable(text), markup=False, highlight=False)
 
 

@@ -19,7 +19,7 @@ from corelane.kube import keys, translate
 from corelane.kube.agent_leases import DURATION
 from corelane.kube.apierrors import APIError, NoCluster, Unreachable
 from corelane.kube.client import KubeClient
-from corelane.kube.meta import Object, ObjectMeta
+from corelane.kube.meta import Object, ObjectMeta, condition
 from corelane.kube.objects import Lease, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.kube.topologies import list_topologies
@@ -276,7 +276,7 @@ def _with_facts(found: PodDecision, cluster: Cluster, pod: Pod) -> PodDecision:
     states = status.ledgers(cluster.nodes, published, cluster.alive)
     proposed = {one.name: one for one in found.containers}
     lines = _lines(cluster, pod, states)
-    notes = tuple(_without_agent(cluster, node))
+    notes = tuple(_without_agent(cluster, pod))
     taken = found.source is Source.RECORDED
     containers = tuple(_fact(proposed.get(one.name), one, taken=taken) for one in lines)
     verdict = Verdict.BOUND if found.verdict is Verdict.BINDING else found.verdict
@@ -285,11 +285,14 @@ def _with_facts(found: PodDecision, cluster: Cluster, pod: Pod) -> PodDecision:
     )
 
 
-def _without_agent(cluster: Cluster, node: str) -> Iterator[str]:
-    """Say that nothing applies the CPUs of a bound pod."""
+def _without_agent(cluster: Cluster, pod: Pod) -> Iterator[str]:
+    """Say that nothing applies the CPUs of a bound pod, nor writes its condition."""
+    node = pod.spec.node_name
     leases = [one.new for one in cluster.others if isinstance(one, AgentLeaseChanged) and one.new]
     if fault := status.agent_faults(cluster.topologies, leases, _now()).get(node):
         yield f"no agent runs on node {node}: exclusive CPUs are not applied to what starts there; {fault}"
+        if pinned := condition(pod.status.conditions, keys.PINNED):
+            yield f"condition {keys.PINNED}={pinned.status} is as old as the agent's last sign of life"
 
 
 def _lines(cluster: Cluster, pod: Pod, states: Mapping[str, NodeState]) -> Iterator[ContainerCPUs]:
