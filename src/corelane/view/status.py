@@ -31,8 +31,8 @@ PHASES: Final[Mapping[str, str]] = {
     "reserved": "allocated to the container, not written to its cgroup yet (it has not started)",
     "applied": "written to the container's cgroup, not confirmed by reading back from the kernel",
     "releasing": "the container is ending, its CPUs are not free yet",
-    "no agent": "no agent on the node applies or reads them; the condition corelane.io/Pinned of its pods is as "
-    "old as the agent's last sign of life",
+    "no agent": "no agent on the node applies or reads them; the condition corelane.io/Pinned of its pods is "
+    "as old as the agent's last sign of life",
 }
 """What the column KERNEL says of containers whose CPUs are not confirmed."""
 
