@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import yaml
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
@@ -34,7 +33,6 @@ from support.pool_asks import options, requests
 from support.snapshots import LARGE_ONES_SLOW, needs_snapshots
 
 CRD = Path(__file__).parents[2] / "deploy/noderesourcetopologies.yaml"
-EXAMPLE = Path(__file__).parents[3] / "shared/data/nrt-api/crd-instance-example.yaml"
 LEVELS = ("node", "socket", "l3", "core")
 
 
@@ -264,12 +262,30 @@ def test_the_schema_finds_faults_in_what_is_not_so() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.skipif(not EXAMPLE.exists(), reason=f"needs {EXAMPLE}")
-def test_the_resources_own_example_is_read_as_counts() -> None:
-    (example,) = yaml.safe_load_all(EXAMPLE.read_text())
+def test_zones_of_another_exporter_without_ids_are_read_as_counts() -> None:
+    """Amounts are plain numbers, as in the example of the API's own repository."""
+    counts = (20, 30, 30)
+    zones = [
+        {
+            "name": f"node-{number}",
+            "type": "Node",
+            "resources": [
+                {"name": "cpu", "capacity": count, "allocatable": count - 5, "available": 10},
+                {"name": "vendor/nic1", "capacity": 3, "allocatable": 3, "available": 3},
+            ],
+        }
+        for number, count in enumerate(counts)
+    ]
+    example = {
+        "apiVersion": "topology.node.k8s.io/v1alpha1",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": "node1"},
+        "topologyPolicies": ["SingleNUMANode"],
+        "zones": zones,
+    }
     assert openapi.faults(openapi.schemas(CRD.read_text())["v1alpha1"], example) == []
     machine = translate.machine_from_zones(through_the_api(example))
-    assert [len(one.cpus) for one in machine.nodes] == [20, 30, 30, 30]
+    assert tuple(len(one.cpus) for one in machine.nodes) == counts
     with pytest.raises(translate.TranslationError, match="the CPUs are unknown"):
         translate.state_from_topology(through_the_api(example))
 
