@@ -116,6 +116,25 @@ def test_repairs_need_no_api_server(cluster, agent):
         cluster.plane.start_server()
 
 
+def test_a_container_resized_in_the_shared_pool_stays_there_without_the_ledger(cluster, agent):
+    cluster.run(pod("grows", guaranteed("app", "500m"), node=cluster.node.name))
+    cluster.expect_cpus({"grows": ONLINE}, SECONDS)
+    amounts = {"cpu": "1", "memory": guaranteed("app", 1)["resources"]["limits"]["memory"]}
+    resources = {"requests": amounts, "limits": amounts}
+    patch = json.dumps({"spec": {"containers": [{"name": "app", "resources": resources}]}})
+    cluster.kubectl("patch", "pod", "grows", "--subresource=resize", "--patch", patch)
+
+    def recorded():
+        return keys.RESIZED_IN_POOL in cluster.pods()["grows"]["metadata"].get("annotations", {})
+
+    wait_for("the resize is recorded", recorded, SECONDS)
+    agent.stop()
+    (agent.state_dir / "ledger.json").unlink()
+    agent.start()
+    cluster.run(pod("own", guaranteed("app", 1), node=cluster.node.name))
+    held(cluster, shares="grows")
+
+
 def test_no_pod_with_exclusive_cpus_is_bound_to_a_node_whose_agent_ended(cluster, agent, tmp_path):
     agent.wait_mode("owner")
     wait_for("the Lease is announced", lambda: _is_leased(cluster), SECONDS)
