@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from corelane.agent.allocation.events import PinFailed, Pinned
+from corelane.agent.allocation.events import ContainerRun, PinFailed, Pinned
 from corelane.agent.allocation.instructions import Observe, Pin
 from corelane.agent.clocks import Clocks
 from corelane.agent.execution import Execution
-from corelane.agent.lifecycle.records import ContainerPlan, ContainerProgress, ContainerStage
 from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
 from corelane.kernel.cgroupfs import CgroupError
@@ -71,7 +70,7 @@ def too_many_files():
 
 
 def running(name):
-    return ContainerProgress(ContainerPlan(name), stage=ContainerStage.RUNNING, id=name), "u"
+    return ContainerRun(id=name, uid="u", container=name, attempt=0, live=False)
 
 
 def compared(runtime, *names):

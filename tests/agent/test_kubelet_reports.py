@@ -169,7 +169,7 @@ def test_a_mirror_is_written_again_when_the_kubelets_cpus_change():
     seen = []
 
     def changes(publisher):
-        publisher._patch = lambda _pod, _part, body: seen.append(body["metadata"]["annotations"])
+        publisher.patch = lambda _pod, _part, body: seen.append(body["metadata"]["annotations"])
         for assignments in ({"main": CPUSet([6])}, {"main": CPUSet([6])}, {"main": CPUSet([7])}, {}, {}):
             publisher.kubelet_cpusets([static], {"h": assignments})
 

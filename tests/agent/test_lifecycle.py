@@ -17,7 +17,7 @@ from corelane.agent.lifecycle.records import (
     PodRecord,
     RestartPolicy,
 )
-from corelane.agent.reporting import AgentReporter
+from corelane.agent.pod_reporting import PodReporter
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
 from corelane.node import MemoryOptions, PoolOptions, rebase, validate
@@ -938,7 +938,7 @@ def test_memory_of_init_containers_is_released_when_apps_run():
     assert world.core.ledger.entries["p", "a"].memory
 
 
-class Heard(AgentReporter):
+class Heard(PodReporter):
     def __init__(self):
         self.reported_problems = []
 

@@ -5,7 +5,7 @@ import pytest
 from corelane.agent.allocation import conditions, events
 from corelane.cpuset import CPUSet
 from corelane.node import Phase
-from corelane.runtime.other_containers import OtherContainer
+from corelane.node.recovery.other_instances import OtherContainer
 from support.agent_world import APP, World, plan
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corelane.agent import bound_pods
 from corelane.agent.lifecycle import pod_manifest
 from corelane.agent.lifecycle.pod_manifest import RunPod
 from corelane.agent.lifecycle.records import RestartPolicy
@@ -242,8 +243,8 @@ def test_an_invalid_annotation_keeps_the_containers_requests():
 
 def test_only_a_pod_with_pod_scheduled_counts_as_bound_by_corelane():
     scheduled = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
-    assert planned(schedulerName=pod_manifest.SCHEDULER, status=scheduled).bound_by_corelane
-    assert not planned(schedulerName=pod_manifest.SCHEDULER).bound_by_corelane
+    assert planned(schedulerName=bound_pods.SCHEDULER, status=scheduled).bound_by_corelane
+    assert not planned(schedulerName=bound_pods.SCHEDULER).bound_by_corelane
     assert not planned(schedulerName="default-scheduler", status=scheduled).bound_by_corelane
 
 
@@ -284,7 +285,7 @@ def test_past_runs_come_from_the_pods_status():
     [("", 0.0), ("1970-01-01T00:00:10Z", 10.0), ("1970-01-01T00:00:10.5Z", 10.5), ("x", 0.0)],
 )
 def test_timestamps(text, expected):
-    assert pod_manifest.seconds(text) == expected
+    assert bound_pods.seconds(text) == expected
 
 
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:01Z"}}

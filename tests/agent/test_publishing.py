@@ -10,6 +10,7 @@ from corelane.agent.lifecycle.instructions import PublishStatus
 from corelane.agent.publication.publisher import Publisher
 from corelane.agent.publication.write_queue import WriteQueue
 from corelane.agent.reporting import AgentReporter
+from corelane.agent.status_writer import StatusWriter
 from corelane.kube.client import APIError, Unreachable
 from corelane.kube.pod import Pod
 from corelane.machine.spec import parse_spec
@@ -285,13 +286,15 @@ def test_after_a_long_outage_the_last_state_of_every_pod_is_written_and_nothing_
     async def scenario():
         server = Server()
         publisher = Publisher(server, "here", AgentReporter(), lambda: 0.0)
+        statuses = StatusWriter(server, publisher)
         tasks = [asyncio.create_task(queue.run()) for queue in publisher.queues]
         for number in range(30_000):  # more than ever were queued; most pods came and went
             pod = pod_of(number)
             for state in range(3):
                 status = {"phase": f"state {state}"}
-                publisher.publish(pod, PublishStatus(pod.metadata.uid, status), MACHINE)
+                statuses.carry_out(pod, PublishStatus(pod.metadata.uid, status))
             if number >= 500:
+                statuses.forget(pod.metadata.uid)
                 publisher.forget(pod.metadata.uid)
             if number < 3000:
                 publisher.event(pod, "Reason", f"event {number}", warning=False)

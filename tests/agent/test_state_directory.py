@@ -7,7 +7,7 @@ import pytest
 
 from corelane.agent import status_socket
 from corelane.agent.state_directory import StateDirectoryTaken
-from corelane.app.up.supervise import innermost
+from corelane.app.supervise import innermost
 from corelane.runtime.nri.acting_lock import state_lock
 from support.node_lab import source, with_lab
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from corelane.app.daemon_log import plain
 from corelane.app.up import detach, log_file
-from corelane.app.up.logging import plain
 
 
 def detached(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from corelane.app.up import datadir
+from corelane.app import local_instance
 from corelane.cli import main
 from corelane.cpuset import CPUSet
 from corelane.runtime.base import ContainerSpec
@@ -327,9 +327,9 @@ def test_the_instance_that_kubeconfig_names_is_watched(tree, tmp_path, monkeypat
     for name in ("lock", "kubeconfig"):
         write(data / name, "")
     (data / "nodes").mkdir()
-    assert datadir.of_kubeconfig() == datadir.default()
+    assert local_instance.of_kubeconfig() == local_instance.data_dir()
     monkeypatch.setenv("KUBECONFIG", f"{data}/kubeconfig:/other")
-    assert datadir.of_kubeconfig() == data
+    assert local_instance.of_kubeconfig() == data
 
 
 def test_a_limited_group_that_is_no_known_container_is_left_out_aloud(tree, tmp_path, monkeypatch):

@@ -24,7 +24,7 @@ from corelane.agent.lifecycle import instructions
 from corelane.agent.lifecycle.events import PodSeen, Started, StartFailed, StopFailed
 from corelane.agent.lifecycle.lifecycle import Lifecycle
 from corelane.agent.lifecycle.records import ContainerPlan, PodPlan, RestartPolicy
-from corelane.agent.reporting import AgentReporter
+from corelane.agent.pod_reporting import PodReporter
 from corelane.cpuset import CPUSet
 from corelane.kernel import cfs
 from corelane.machine import spec
@@ -99,7 +99,7 @@ class World:
     pools: PoolOptions | None = None
     kubelet: Checkpoint | None = None
     """What a kubelet beside the agent has pinned."""
-    reporter: AgentReporter = field(default_factory=AgentReporter)
+    reporter: PodReporter = field(default_factory=PodReporter)
     at: float = 1_000_000.0
     now: float = 5_000.0
     api: dict[str, PodPlan] = field(default_factory=dict)

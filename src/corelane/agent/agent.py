@@ -24,14 +24,15 @@ from corelane.agent.lifecycle.instructions import CHANGES
 from corelane.agent.lifecycle.lifecycle import Lifecycle
 from corelane.agent.lifecycle.pod_manifest import RunPod, plans_alike, pod_plan
 from corelane.agent.lifecycle.reported_status import PodHost
-from corelane.agent.lifecycle_execution import LifecycleExecution
+from corelane.agent.lifecycle_execution import LifecycleExecution, lost_run
 from corelane.agent.node_upkeep import NodeUpkeep
+from corelane.agent.pod_reporting import PodLogReporter, PodReporter
 from corelane.agent.publication import node_status
 from corelane.agent.publication.heartbeats import SharedHeartbeats
 from corelane.agent.publication.node_status import NodeIdentity
 from corelane.agent.publication.registration import Heartbeat
 from corelane.agent.reconciliation import Reconciliation
-from corelane.agent.reporting import AgentReporter, LogReporter
+from corelane.agent.status_writer import StatusWriter
 from corelane.agent.watching import OwnWatch, SharedWatch
 from corelane.kube import translate
 from corelane.kube.client import KubeClient
@@ -41,6 +42,7 @@ from corelane.kube.objects import Node
 from corelane.machine.model import Machine
 from corelane.machine.watch import MachineWatch
 from corelane.node import NodeConfig, NodeState
+from corelane.node.recovery.other_instances import OtherContainer
 from corelane.runtime.base import (
     WHOLE_LOG,
     LifecycleRuntime,
@@ -48,7 +50,6 @@ from corelane.runtime.base import (
     RuntimeStatus,
     UnknownContainer,
 )
-from corelane.runtime.other_containers import OtherContainer
 
 _TICK: Final = 1.0
 _LAST_WRITES: Final = 2.0
@@ -77,7 +78,7 @@ class Agent:
         state_dir: Path,
         labels: Mapping[str, str] | None = None,
         addresses: tuple[str, ...] | None = None,
-        reporter: AgentReporter | None = None,
+        reporter: PodReporter | None = None,
         reconcile_seconds: float = 5.0,
         validate: bool = False,
         watch: SharedWatch | None = None,
@@ -99,7 +100,7 @@ class Agent:
         """
         self.node_name = node_name
         self._notices, self._left_running = tuple(notices), tuple(left_running)
-        self.reporter = reporter or LogReporter(node_name)
+        self.reporter = reporter or PodLogReporter(node_name)
         self._client = client
         self._runtime = runtime
         self._clocks = clocks = clocks or Clocks()
@@ -120,6 +121,9 @@ class Agent:
             objects=heartbeats.objects if heartbeats else None,
         )
         local = node_status.own_addresses() if capabilities.on_this_machine else ()
+        self._statuses = StatusWriter(
+            client, self._node.publisher, heartbeats.objects if heartbeats else None
+        )
         self._identity = NodeIdentity(
             node_name,
             capabilities,
@@ -141,7 +145,7 @@ class Agent:
         self._pods: dict[str, RunPod] = {}
         self._execution = Execution(runtime, put=self._put, reporter=self.reporter, clocks=clocks)
         self._reconciliation = Reconciliation(
-            lambda: self._execution.compare(self._state_machine.index.live()),
+            self._compare,
             reconcile_seconds,
             put=self._put,
             reporter=self.reporter,
@@ -231,6 +235,7 @@ class Agent:
         else:
             if stop_pods:
                 await self._drain()
+            self._statuses.flush()
             await self._node.idle(_LAST_WRITES)
             runner.cancel()
             await asyncio.wait([runner])
@@ -284,6 +289,7 @@ class Agent:
         if pod is None:
             if change.old:
                 self._pods.pop(change.old.metadata.uid, None)
+                self._statuses.forget(change.old.metadata.uid)
                 self._node.publisher.forget(translate.running_uid(change.old))
                 self._put(events.PodGone(uid=change.old.metadata.uid, **self._clocks.times()))
             return
@@ -317,6 +323,10 @@ class Agent:
             await self._ticks_needed.wait()
             await asyncio.sleep(_TICK)
             self._put(events.TimePassed(**self._clocks.times()))
+
+    async def _compare(self) -> None:
+        recorded = self._state_machine.index.live()
+        await self._execution.compare(lost_run(container, uid) for container, uid in recorded)
 
     # -- instructions
 
@@ -364,7 +374,7 @@ class Agent:
                 self._node.event(order)
             case instructions.PodWrite():
                 pod = self._pods.get(order.uid)
-                if pod is not None:
+                if pod is not None and not self._statuses.carry_out(pod, order):
                     self._node.publisher.publish(pod, order, self.ledger.machine)
 
     def _publish_topology(self) -> None:

@@ -2,17 +2,25 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from msgspec import structs
 
 from corelane.agent.allocation import events
 from corelane.agent.allocation.events import AgentEvent
-from corelane.agent.allocation.pods import BoundPod
+from corelane.agent.allocation.pods import INVALID_RECORD, BoundPod, CPURecord, StatusReason
 from corelane.agent.clocks import Clocks
-from corelane.agent.lifecycle.pod_manifest import cpu_record, pod_request, seconds, was_bound_by_corelane
 from corelane.agent.reporting import AgentReporter
 from corelane.kube import translate
 from corelane.kube.decode import Malformed
+from corelane.kube.meta import condition
 from corelane.kube.pod import Pod
-from corelane.workload import ContainerRequest
+from corelane.kube.translate import TranslationError
+from corelane.workload import ContainerRequest, PodRequest, QOSClass
+
+SCHEDULER: Final = "corelane-scheduler"
+UNEXPECTED: Final = "UnexpectedAdmissionError"
 
 
 def bound_pod(uid: str, pod: Pod) -> BoundPod:
@@ -33,6 +41,46 @@ def _as_applied(container: ContainerRequest, applied: Mapping[str, tuple[int, in
     """Return a container with both of what the kubelet has applied: a resize may be in the spec alone."""
     milli, limit = applied.get(container.name, (container.cpu_request, container.cpu_limit))
     return replace(container, cpu_request=milli, cpu_limit=limit)
+
+
+def was_bound_by_corelane(pod: Pod) -> bool:
+    """Whether corelane's scheduler bound the pod; it may have been created with a node's name."""
+    scheduled = condition(pod.status.conditions, "PodScheduled")
+    ours = pod.spec.scheduler_name == SCHEDULER
+    return ours and scheduled is not None and scheduled.status == "True"
+
+
+def seconds(timestamp: str) -> float:
+    """Return the Unix seconds of an RFC 3339 timestamp; 0 for an empty or invalid one."""
+    try:
+        return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
+    except ValueError:
+        return 0.0
+
+
+def pod_request(pod: Pod) -> tuple[PodRequest, StatusReason | None]:
+    """Return the pod's request, and a refusal if its annotations or labels are invalid.
+
+    The request then leaves them out, because a pod that runs already has to go on; if that is invalid, too,
+    it is empty.
+    """
+    try:
+        return translate.request(pod), None
+    except TranslationError as error:
+        refusal = StatusReason(UNEXPECTED, str(error))
+    meta = pod.metadata
+    try:
+        bare = structs.replace(pod, metadata=structs.replace(meta, annotations={}, labels={}))
+        return translate.request(bare), refusal
+    except TranslationError:
+        return PodRequest(meta.uid, meta.namespace, meta.name, QOSClass.BEST_EFFORT, ()), refusal
+
+
+def cpu_record(pod: Pod) -> CPURecord:
+    """Return what a pod's annotations say of its CPUs."""
+    names = [container.name for container in (*pod.spec.init_containers, *pod.spec.containers)]
+    record = translate.recorded_cpus(pod.metadata.annotations, names)
+    return INVALID_RECORD if record is None else CPURecord(*record)
 
 
 class PodEvents:

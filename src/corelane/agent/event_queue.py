@@ -4,39 +4,15 @@ So the queue is bounded by the number of pods and containers, however long the s
 """
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
 from corelane.agent.allocation import events
-from corelane.agent.allocation.events import AgentEvent
-from corelane.agent.lifecycle.events import PodSeen
+from corelane.agent.allocation.events import AgentEvent, Reading
 
 _BATCH: Final = 50
-_READINGS: Final[dict[type[AgentEvent], Callable[[Any], Hashable]]] = {
-    events.TimePassed: lambda _: None,
-    events.Observed: lambda event: event.id,
-    events.KubeletStateRead: lambda _: None,
-    events.MachineChanged: lambda _: None,
-    events.ConfigChanged: lambda _: None,
-    events.ModeChanged: lambda _: None,
-    events.ContainersListed: lambda _: None,
-    events.PodsListed: lambda _: None,
-}
-"""Events that move to the end of the queue when they replace a waiting one; by type, what they are about."""
 _MODE: Final[Hashable] = (events.ModeChanged, None)
-_FACTS: Final[dict[type[AgentEvent], tuple[str, Callable[[Any], Hashable]]]] = {
-    PodSeen: ("pod", lambda event: event.plan.uid),
-    events.PodSeen: ("pod", lambda event: event.pod.uid),
-    events.PodUndecodable: ("pod", lambda event: event.uid),
-    events.ContainerSeen: ("start", lambda event: event.run.id),
-    events.PodGone: ("pod", lambda event: event.uid),
-    events.Exited: (
-        "exit",
-        lambda event: (event.run.uid, event.run.container, event.run.attempt, event.run.id),
-    ),
-}
-"""Events that take the place of a waiting one: PodsListed stays behind the pods that it counts."""
 
 
 class EventQueue:
@@ -52,15 +28,11 @@ class EventQueue:
 
     def put(self, event: AgentEvent) -> None:
         """Add an event, or replace the waiting one about the same thing."""
-        kind = type(event)
-        if kind in _READINGS:
-            key: Hashable = (kind, _READINGS[kind](event))
+        subject = event.subject()
+        key: Hashable = next(self._numbers) if subject is None else subject
+        if isinstance(event, Reading):
+            key = (type(event), subject)
             self._waiting.pop(key, None)
-        elif kind in _FACTS:
-            group, subject = _FACTS[kind]
-            key = (group, subject(event))
-        else:
-            key = next(self._numbers)
         self._waiting[key] = event
         self._filled.set()
 

@@ -15,12 +15,11 @@ from corelane.agent.allocation.events import AgentEvent, ContainerRun
 from corelane.agent.allocation.instructions import Instruction, Observe, Pin
 from corelane.agent.allocation.records import NO_CPUS
 from corelane.agent.clocks import Clocks
-from corelane.agent.lifecycle.pod_steps import LOST, LOST_CODE
-from corelane.agent.lifecycle.records import OOM_KILLED, ContainerProgress
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.task_samples import TASKS, outside
 from corelane.cpuset import CPUSet
 from corelane.runtime.base import (
+    OOM_KILLED,
     Observation,
     ObservedResources,
     ResourceUpdate,
@@ -154,8 +153,10 @@ class Execution:
         readings = await self._read_all([status.id for status in statuses])
         return tuple(container_run(status, readings.get(status.id)) for status in statuses)
 
-    async def compare(self, recorded: Iterable[tuple[ContainerProgress, str]]) -> None:
+    async def compare(self, recorded: Iterable[ContainerRun]) -> None:
         """Compare the containers that are recorded as live with the runtime and the kernel.
+
+        Each is given as its end is reported where the runtime does not have it any more.
 
         The kernel's view is that of each container's cgroup. One container at a time is read task by task,
         in turn: on cgroup v1 a thread can be moved out of it alone. A container that is pinned or
@@ -165,14 +166,14 @@ class Execution:
         statuses = {status.id: status for status in await self._runtime.containers()}
         self._samples += 1
         live: list[str] = []
-        for container, uid in recorded:
-            status = statuses.get(container.id)
+        for run in recorded:
+            status = statuses.get(run.id)
             if status is None:
-                self._put(events.Exited(run=_lost(container, uid), **self._clocks.times()))
+                self._put(events.Exited(run=run, **self._clocks.times()))
             elif status.state == ENDED:
                 self.ended(status)
             else:
-                live.append(container.id)
+                live.append(run.id)
         sampled = live[self._samples % len(live)] if live else ""
         newer = self._newer = set[str]()
         try:
@@ -246,18 +247,4 @@ def container_run(status: RuntimeStatus, reading: Reading | None = None) -> Cont
         signal=status.signal or 0,
         reason=OOM_KILLED if status.oom_killed else "",
         message=status.message,
-    )
-
-
-def _lost(container: ContainerProgress, uid: str) -> ContainerRun:
-    return ContainerRun(
-        id=container.id,
-        uid=uid,
-        container=container.name,
-        attempt=container.attempt,
-        live=False,
-        started_at=container.started_at,
-        exit_code=LOST_CODE,
-        reason=LOST.reason,
-        message=LOST.message,
     )

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
-from corelane.agent.allocation.events import AgentEvent, Exited
+from corelane.agent.allocation.events import AgentEvent, ContainerRun, Exited
 from corelane.agent.allocation.instructions import Instruction
 from corelane.agent.clocks import Clocks
 from corelane.agent.execution import ENDED, InstructionTasks, container_run
@@ -15,6 +15,8 @@ from corelane.agent.lifecycle import container_env, instructions, recorded_manif
 from corelane.agent.lifecycle import events as pod_events
 from corelane.agent.lifecycle.container_env import NodeFields
 from corelane.agent.lifecycle.pod_manifest import RunPod
+from corelane.agent.lifecycle.pod_steps import LOST, LOST_CODE
+from corelane.agent.lifecycle.records import ContainerProgress
 from corelane.agent.reporting import AgentReporter
 from corelane.kernel import cfs
 from corelane.kube.client import APIError, KubeClient
@@ -192,3 +194,18 @@ class LifecycleExecution:
         for failed in await asyncio.gather(*stops, return_exceptions=True):
             if failed:
                 self._reporter.malfunction("stopping a container", failed)
+
+
+def lost_run(container: ContainerProgress, uid: str) -> ContainerRun:
+    """Return the end of a container that the runtime does not have any more."""
+    return ContainerRun(
+        id=container.id,
+        uid=uid,
+        container=container.name,
+        attempt=container.attempt,
+        live=False,
+        started_at=container.started_at,
+        exit_code=LOST_CODE,
+        reason=LOST.reason,
+        message=LOST.message,
+    )

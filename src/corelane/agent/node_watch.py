@@ -8,7 +8,6 @@ from corelane.agent.clocks import Clocks
 from corelane.agent.kubelet_side import PodList
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.source import Source, named_count
-from corelane.agent.watching import WatchReporter
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.decode import Malformed
 from corelane.kube.informer import Informer, InformerReporter, ObjectChange
@@ -97,6 +96,19 @@ class NodeWatch:
             self._pods.put(change.new)
         elif change.old is not None:
             self._pods.deleted(change.old)
+
+
+class WatchReporter(InformerReporter):
+    """Forwards an informer's reports to the agent's reporter."""
+
+    def __init__(self, reporter: AgentReporter) -> None:
+        self._reporter = reporter
+
+    def malformed(self, bad: Malformed) -> None:
+        self._reporter.malformed(str(bad))
+
+    def retrying(self, kind: type[Object], error: APIError, seconds: float) -> None:
+        self._reporter.api_failed(f"watching {kind.api.plural}", error)
 
 
 class SourceReporter(InformerReporter):

@@ -9,7 +9,7 @@ from corelane.agent.clocks import Clocks
 from corelane.agent.kubelet_state import KubeletStateFile
 from corelane.agent.reporting import AgentReporter
 from corelane.machine.watch import MachineWatch
-from corelane.runtime.other_containers import OtherContainer
+from corelane.node.recovery.other_instances import OtherContainer
 
 
 class Reconciliation:

@@ -7,8 +7,7 @@ from typing import Any, Final
 from corelane import structured_log
 from corelane.agent.allocation.modes import Mode
 from corelane.agent.allocation.pods import BoundPod, StatusReason
-from corelane.agent.lifecycle.records import ContainerExit
-from corelane.agent.lifecycle.reporting import LifecycleReporter
+from corelane.agent.allocation.reporting import AllocationReporter
 from corelane.agent.publication.reporting import PublicationReporter
 from corelane.cpuset import CPUSet
 from corelane.node import Decision, NodeConfig, PoolOptions
@@ -17,7 +16,7 @@ from corelane.reasons import sentence
 _DEFAULTS: Final = PoolOptions()
 
 
-class AgentReporter(LifecycleReporter, PublicationReporter):
+class AgentReporter(AllocationReporter, PublicationReporter):
     """Empty hooks, to be overridden by logs and metrics. Hooks must not raise and must not block."""
 
     def ledger_lost(self, path: str, backup: str, why: str) -> None:
@@ -93,22 +92,22 @@ class LogReporter(AgentReporter):
 
     def __init__(self, node: str) -> None:
         self.refused_after_binding = 0
-        self._log = structured_log.get_logger("corelane.agent").bind(node=node)
+        self.log = structured_log.get_logger("corelane.agent").bind(node=node)
 
     def admitted(self, pod: BoundPod, decision: Decision) -> None:
         reasons = [f"{reason.container}: {sentence(reason)}" for reason in decision.reasons]
         cpus = {name: str(cpus) for name, cpus in decision.assignments.items()}
-        self._log.info("pod admitted", pod=pod.key, cpus=cpus, reallocated=decision.repicked, reasons=reasons)
+        self.log.info("pod admitted", pod=pod.key, cpus=cpus, reallocated=decision.repicked, reasons=reasons)
 
     def adopted(self, pod: BoundPod, runs: int) -> None:
-        self._log.info("running pod adopted", pod=pod.key, running=runs)
+        self.log.info("running pod adopted", pod=pod.key, running=runs)
 
     def refused(self, pod: BoundPod, reason: StatusReason) -> None:
         if not pod.bound_by_corelane:
-            self._log.warning("pod rejected", pod=pod.key, reason=reason.reason, message=reason.message)
+            self.log.warning("pod rejected", pod=pod.key, reason=reason.reason, message=reason.message)
             return
         self.refused_after_binding += 1
-        self._log.error(
+        self.log.error(
             "pod rejected after corelane's scheduler bound it",
             pod=pod.key,
             reason=reason.reason,
@@ -117,90 +116,78 @@ class LogReporter(AgentReporter):
         )
 
     def left_unmanaged(self, pod: BoundPod, reason: StatusReason) -> None:
-        self._log.error(
+        self.log.error(
             "running pod left unchanged: its CPUs conflict with the ledger", pod=pod.key, why=reason.message
         )
 
     def waiting(self, pod: BoundPod, container: str, cpus: CPUSet) -> None:
-        self._log.info("container waiting for CPUs", pod=pod.key, container=container, cpus=str(cpus))
-
-    def started(self, pod: BoundPod, container: str, attempt: int, cpus: CPUSet) -> None:
-        self._log.info("container started", pod=pod.key, container=container, attempt=attempt, cpus=str(cpus))
-
-    def start_failed(self, pod: BoundPod, container: str, reason: StatusReason) -> None:
-        self._log.warning("container start failed", pod=pod.key, container=container, why=reason.message)
-
-    def ended(self, pod: BoundPod, container: str, ended: ContainerExit) -> None:
-        self._log.info("container ended", pod=pod.key, container=container, exit_code=ended.exit_code)
-
-    def stop_failed(self, pod: BoundPod, container: str, message: str) -> None:
-        self._log.error("container stop failed", pod=pod.key, container=container, why=message)
+        self.log.info("container waiting for CPUs", pod=pod.key, container=container, cpus=str(cpus))
 
     def pinned(self, pod: BoundPod, container: str, cpus: CPUSet) -> None:
-        self._log.info("container moved", pod=pod.key, container=container, cpus=str(cpus))
+        self.log.info("container moved", pod=pod.key, container=container, cpus=str(cpus))
 
     def pin_failed(self, pod: BoundPod, container: str, cpus: CPUSet, message: str) -> None:
-        self._log.warning(
+        self.log.warning(
             "container move failed", pod=pod.key, container=container, cpus=str(cpus), why=message
         )
 
     def confirmed(self, pod: BoundPod, container: str, cpus: CPUSet) -> None:
-        self._log.debug("CPUs confirmed by the kernel", pod=pod.key, container=container, cpus=str(cpus))
+        self.log.debug("CPUs confirmed by the kernel", pod=pod.key, container=container, cpus=str(cpus))
 
     def drifted(self, pod: BoundPod, container: str, cpus: CPUSet, allowed: CPUSet) -> None:
-        self._log.warning(
+        self.log.warning(
             "container drifted", pod=pod.key, container=container, cpus=str(cpus), allowed=str(allowed)
         )
 
     def ledger_lost(self, path: str, backup: str, why: str) -> None:
-        self._log.error(
+        self.log.error(
             "ledger corrupt; rebuilt from the running containers", path=path, renamed_to=backup, why=why
         )
 
     def setting_refused(self, text: str) -> None:
-        self._log.warning("invalid node setting; last valid value stays in effect", why=text)
+        self.log.warning("invalid node setting; last valid value stays in effect", why=text)
 
     def kubelet_unreadable(self, text: str) -> None:
-        self._log.warning("kubelet CPU manager state unreadable", why=text)
+        self.log.warning("kubelet CPU manager state unreadable", why=text)
 
     def configured(self, config: NodeConfig) -> None:
         options = {option.name: getattr(config.pools, option.name) for option in fields(PoolOptions)}
         changed = {name: str(value) for name, value in options.items() if value != getattr(_DEFAULTS, name)}
-        self._log.info("node settings", policy=config.policy, pools=changed)
+        self.log.info("node settings", policy=config.policy, pools=changed)
 
     def ledger_changed(self, problem: str) -> None:
-        self._log.warning("ledger entry does not fit the machine or settings any more", problem=problem)
+        self.log.warning("ledger entry does not fit the machine or settings any more", problem=problem)
 
     def checkpoint_failed(self, path: str, why: str) -> None:
-        self._log.error(
+        self.log.error(
             "state file write failed; no pod is started, moved or stopped until the ledger is written",
             path=path,
             why=why,
         )
 
     def api_failed(self, what: str, error: Exception) -> None:
-        self._log.warning("API request failed", what=what, error=str(error))
+        self.log.warning("API request failed", what=what, error=str(error))
 
     def mode_changed(self, mode: Mode) -> None:
         why = [sentence(reason) for reason in mode.reasons]
-        self._log.info("mode", mode=mode.name.value, writes_cpusets_of=mode.writes_cpus.value, why=why)
+        self.log.info("mode", mode=mode.name.value, writes_cpusets_of=mode.writes_cpus.value, why=why)
 
     def source_failed(self, name: str, error: BaseException) -> None:
-        self._log.warning("source failed; it is retried", source=name, why=str(error) or type(error).__name__)
+        self.log.warning("source failed; it is retried", source=name, why=str(error) or type(error).__name__)
 
     def source_recovered(self, name: str, retries: int) -> None:
-        self._log.info("source works again", source=name, after_failures=retries)
+        self.log.info("source works again", source=name, after_failures=retries)
 
     def zones_owned_by(self, owner: str) -> None:
-        self._log.warning("zones of the NodeResourceTopology are written by another program", owner=owner)
+        self.log.warning("zones of the NodeResourceTopology are written by another program", owner=owner)
 
     def narrowed(self, container: str, cpus: str, used: str) -> None:
-        self._log.info(
+        self.log.info(
             "program narrowed its own affinity; left as it is", container=container, cpus=cpus, used=used
         )
 
     def malformed(self, text: str) -> None:
-        self._log.error("malformed object ignored", why=text)
+        self.log.error("malformed object ignored", why=text)
 
     def malfunction(self, what: str, error: BaseException) -> None:
-        self._log.error("unexpected error", what=what, exc_info=error)
+        self.log.error("unexpected error", what=what, exc_info=error)

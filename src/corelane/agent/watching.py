@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from corelane.agent.lifecycle.pod_manifest import RunPod
+from corelane.agent.node_watch import WatchReporter
 from corelane.agent.reporting import AgentReporter
-from corelane.kube.client import APIError, KubeClient
+from corelane.kube.client import KubeClient
 from corelane.kube.decode import Malformed
-from corelane.kube.informer import Informer, InformerReporter, Key, ObjectChange
-from corelane.kube.meta import Object
+from corelane.kube.informer import Informer, Key, ObjectChange
 from corelane.kube.objects import Node
 
 _BOUND: Final = "spec.nodeName!="
@@ -28,19 +28,6 @@ class ChangeListener(Protocol):
     def pod_changed(self, change: ObjectChange[RunPod]) -> None: ...
 
     def pod_malformed(self, bad: Malformed, *, gone: bool) -> None: ...
-
-
-class WatchReporter(InformerReporter):
-    """Forwards an informer's reports to the agent's reporter."""
-
-    def __init__(self, reporter: AgentReporter) -> None:
-        self._reporter = reporter
-
-    def malformed(self, bad: Malformed) -> None:
-        self._reporter.malformed(str(bad))
-
-    def retrying(self, kind: type[Object], error: APIError, seconds: float) -> None:
-        self._reporter.api_failed(f"watching {kind.api.plural}", error)
 
 
 class PodWatchReporter(WatchReporter):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from corelane.apiserver import formats
+from corelane import names
 
 _TOKEN = re.compile(r"[ \t\r\n]*(==|!=|[=!<>(),]|[^ \t\r\n=!<>(),]+|$)")
 _BINARY = {"in": "in", "notin": "notin", "=": "in", "==": "in", "!=": "notin", ">": "gt", "<": "lt"}
@@ -190,7 +190,7 @@ def _integer(text: str) -> int | None:
 
 
 def _check_key(key: str) -> None:
-    if faults := formats.qualified_name(key):
+    if faults := names.qualified_name(key):
         raise ValueError(f'<nil>: Invalid value: "{key}": {"; ".join(faults)}')
 
 
@@ -198,7 +198,7 @@ def _check_value(key: str, value: str, index: int, *, numeric: bool) -> None:
     if numeric and _integer(value) is None:
         rule = "for 'Gt', 'Lt' operators, the value must be an integer"
         raise ValueError(f'values[{index}]: Invalid value: "{value}": {rule}')
-    if faults := formats.label_value(value):
+    if faults := names.label_value(value):
         raise ValueError(f'values[{index}][{key}]: Invalid value: "{value}": {"; ".join(faults)}')
 
 

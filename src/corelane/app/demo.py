@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from corelane.app import examples, status
-from corelane.app.up import logging
+from corelane.app import daemon_log, examples, status
+from corelane.app.supervise import cancel_on_signal, ignore_signals
 from corelane.app.up.cluster import Cluster, UpOptions
-from corelane.app.up.supervise import cancel_on_signal, ignore_signals
 from corelane.kube.client import KubeClient
 from corelane.kube.meta import condition
 from corelane.kube.pod import Pod
@@ -46,7 +45,7 @@ def main(*, cgroups: Mode, as_json: bool) -> int:
 
     Raises KeyboardInterrupt after a signal, once everything is cleaned up.
     """
-    logging.configure(stdlog.ERROR)
+    daemon_log.configure(stdlog.ERROR)
     directory = Path(tempfile.mkdtemp(prefix="corelane-demo-"))
     try:
         return asyncio.run(_demo(directory, cgroups, as_json=as_json))

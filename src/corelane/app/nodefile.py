@@ -24,7 +24,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from corelane.apiserver import formats
+from corelane import names
 from corelane.app import settings_file
 from corelane.app.connections import (
     DEFAULT_KUBELET,
@@ -301,12 +301,12 @@ def _inventory(
     inventory: dict[str, dict[str, int]] = {}
     for resource, nodes in resources.items():
         domain, _, name = resource.rpartition("/")
-        if not domain or formats.qualified_name(resource) or domain.endswith("kubernetes.io"):
+        if not domain or names.qualified_name(resource) or domain.endswith("kubernetes.io"):
             raise invalid(f"{where}: key", resource, "a resource such as example.com/nic")
         devices = inventory.setdefault(resource, {})
         for node, listed in nodes.items():
-            names = listed if isinstance(listed, list) else [f"{name}-{node}-{i}" for i in range(listed)]
-            for device in names:
+            counted = listed if isinstance(listed, list) else [f"{name}-{node}-{i}" for i in range(listed)]
+            for device in counted:
                 if device in devices:
                     raise SettingsError(f"{where}.{resource}: device {device!r} is given twice; give it once")
                 devices[device] = 1 << node

@@ -7,6 +7,7 @@ A line has the field, its value, and what is allowed. The structs say what is al
 from __future__ import annotations
 
 import codecs
+import platform
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import UnionType
@@ -16,7 +17,7 @@ import msgspec
 import yaml
 from msgspec import UNSET, Meta, Struct
 
-from corelane import quantity
+from corelane import names, quantity
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.kube.yaml_keys import DuplicateKeyError, UniqueKeyLoader
 
@@ -283,3 +284,15 @@ def _allowed(kind: Any) -> str:
 def _listed(words: Iterable[str], last: str = "and") -> str:
     names = list(words)
     return f"{', '.join(names[:-1])} {last} {names[-1]}" if len(names) > 1 else "".join(names)
+
+
+def host_or_given(given: str | None, source: str = "--node-name") -> str:
+    """Return the name given by `source`, else the host's. Raises SettingsError for an invalid one."""
+    name = (platform.node().lower() or "localhost") if given is None else given
+    if names.dns_subdomain(name) or names.label_value(name):
+        where = "the host's name" if given is None else source
+        raise SettingsError(
+            f"{where} {name!r} is not a valid node name; give --node-name up to 63 lower case letters, "
+            "digits, '-' and '.', such as node-1.lab"
+        )
+    return name

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
-from corelane.app import kubelet_cpus
-from corelane.app.up import datadir
+from corelane.app import kubelet_cpus, local_instance
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.agent_leases import CHECK_SECONDS, DURATION, Agents
@@ -59,7 +57,7 @@ def main(kubeconfig: Path | None, node: str | None, form: Literal["table", "json
 
     Raises NoAnswer if it is unreachable, APIError if it rejects a request, NoSuchNode.
     """
-    status = asyncio.run(_read(kubeconfig or default_kubeconfig()))
+    status = asyncio.run(_read(kubeconfig or local_instance.kubeconfig()))
     if node is not None:
         status = only(status, node)
     if form == "table":
@@ -88,12 +86,6 @@ def _drawing(status: Status) -> str:
     if node.machine is None:
         raise NoSuchNode(f"node {node.name} publishes no NodeResourceTopology: nothing to draw")
     return svg(node.machine, view.painted(node))
-
-
-def default_kubeconfig() -> Path | None:
-    """Return the kubeconfig of `corelane up` on this machine, unless $KUBECONFIG is set."""
-    ours = datadir.default() / "kubeconfig"
-    return ours if "KUBECONFIG" not in os.environ and ours.is_file() else None
 
 
 async def _read(kubeconfig: Path | None) -> Status:

@@ -52,13 +52,13 @@ def down(
     `corelane up` starts the pods again. Exit status 1 if a process is left, or a file that --purge was to
     remove.
     """
-    from corelane.app.up import datadir
+    from corelane.app import local_instance
     from corelane.app.up import down as app
 
     if instance is not None and data_dir is not None:
         raise Fault("--instance and --data-dir exclude each other: give one of them")
     options = app.DownOptions(
-        data_dir=(data_dir or datadir.default()).absolute(),
+        data_dir=(data_dir or local_instance.data_dir()).absolute(),
         instance=instance,
         everything=everything,
         purge=purge,

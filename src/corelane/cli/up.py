@@ -105,13 +105,13 @@ def up(
     corelane status
     """  # noqa: D301 - click wants the character itself
     end_on_interrupt()
+    from corelane.app import local_instance
     from corelane.app.up import command as app
-    from corelane.app.up import datadir
 
     asked = click.get_current_context().get_parameter_source("machine")
     if not nodes and asked is click.core.ParameterSource.COMMANDLINE:
         raise Fault("--machine is for simulated nodes, but there are none; add --nodes N, or remove it")
-    directory = data_dir or datadir.default()
+    directory = data_dir or local_instance.data_dir()
     if detach:
         from corelane.app.up import detach as background
 

@@ -15,6 +15,9 @@ from corelane.kernel import cfs
 from corelane.kernel.proc import TaskAffinity
 
 NO_IDS: Final = CPUSet()
+OOM_KILLED: Final = "OOMKilled"
+"""Reason of an end before which the kernel ended a process of the container for lack of memory; as
+containerd, whatever the exit code then was."""
 
 ContainerState = Literal["created", "running", "exited", "unknown"]
 

@@ -22,6 +22,7 @@ from corelane.kernel import proc
 from corelane.kernel.cgroup import CgroupError
 from corelane.kernel.files import Directory, Tree
 from corelane.kernel.proc import TaskAffinity
+from corelane.node.recovery.other_instances import OtherContainer
 from corelane.runtime import copies, enforce, instances, logs, observation, rebuilding
 from corelane.runtime import records as outcomes
 from corelane.runtime.base import (
@@ -39,7 +40,7 @@ from corelane.runtime.base import (
 from corelane.runtime.deleted_records import DeletedRecords
 from corelane.runtime.launch import launch
 from corelane.runtime.local_ends import REFUSED, ContainerEnds, released, within
-from corelane.runtime.other_containers import OtherContainer, OtherContainers
+from corelane.runtime.other_containers import OtherContainers
 from corelane.runtime.process_watch import Tasks
 from corelane.runtime.records import ContainerRecord, RecordStore, ShimOutcome
 from corelane.runtime.registry import LocalContainer

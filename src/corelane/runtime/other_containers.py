@@ -2,32 +2,15 @@
 
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from corelane.cpuset import CPUSet
 from corelane.kernel import cgroup, ownership, proc
+from corelane.node.recovery.other_instances import Kind, OtherContainer
 from corelane.runtime import container_search, instances
 from corelane.runtime.container_search import KnownTraces, Traces
 from corelane.runtime.instances import InstanceContainer, Own
 
-Kind = Literal["container", "claim", "process", "unseen"]
-
-
-@dataclass(frozen=True, slots=True)
-class OtherContainer:
-    """A running container of another instance: `owner` names that, `title` the container.
-
-    Only a "container" takes its CPUs away from this instance. The other kinds are reported where they meet
-    exclusive CPUs: a "claim" is a process that another user calls a container, a "process" one beside all
-    containers that may not use all CPUs, and "unseen" stands for all that cannot be seen from here.
-    """
-
-    owner: str
-    title: str
-    cpus: CPUSet
-    kind: Kind = "container"
 
 
 class OtherContainers:

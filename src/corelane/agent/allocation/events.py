@@ -16,8 +16,8 @@ from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.node import NodeConfig
 from corelane.node.kubelet import checkpoint
+from corelane.node.recovery.other_instances import OtherContainer
 from corelane.runtime.base import ObservedResources
-from corelane.runtime.other_containers import OtherContainer
 
 
 class EventTimes(TypedDict):
@@ -33,6 +33,15 @@ class AgentEvent:
 
     at: float
     now: float
+
+    def subject(self) -> Hashable | None:
+        """Return what a newer event replaces this one about, while it waits; None if it counts by itself."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading(AgentEvent):
+    """What was read of something; a newer reading of the same thing comes after everything that waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +71,7 @@ class ContainerRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContainersListed(AgentEvent):
+class ContainersListed(Reading):
     """Every run that the runtime has, in any order; the first event of all, and repeated beside a kubelet.
 
     A run is `live` as long as its cgroup has a process. Runs that were recorded when the listing `began`
@@ -78,6 +87,9 @@ class ContainerSeen(AgentEvent):
     """A kubelet started a container, or the runtime created one as it was answered."""
 
     run: ContainerRun
+
+    def subject(self) -> Hashable:
+        return "start", self.run.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +118,9 @@ class PodSeen(AgentEvent):
 
     pod: BoundPod
 
+    def subject(self) -> Hashable:
+        return "pod", self.pod.uid
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUndecodable(AgentEvent):
@@ -115,6 +130,9 @@ class PodUndecodable(AgentEvent):
     namespace: str = ""
     name: str = ""
 
+    def subject(self) -> Hashable:
+        return "pod", self.uid
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodGone(AgentEvent):
@@ -122,9 +140,12 @@ class PodGone(AgentEvent):
 
     uid: str
 
+    def subject(self) -> Hashable:
+        return "pod", self.uid
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodsListed(AgentEvent):
+class PodsListed(Reading):
     """All pods of this node were listed: a PodSeen came for each; other pods are gone.
 
     But for `remaining` UIDs, of which it is not known: a kubelet that has just started lists no pods. A list
@@ -140,6 +161,9 @@ class Exited(AgentEvent):
     """A run ended: no process is left in its cgroup. A repeated event has no effect."""
 
     run: ContainerRun
+
+    def subject(self) -> Hashable:
+        return "exit", self.run.uid, self.run.container, self.run.attempt, self.run.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +185,7 @@ class PinFailed(AgentEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed(AgentEvent):
+class Observed(Reading):
     """CPUs, and other `resources`, that the kernel reports for a running container.
 
     `began` is when the reading began (monotonic), None if no change can have been applied meanwhile.
@@ -172,9 +196,12 @@ class Observed(AgentEvent):
     resources: ObservedResources | None = None
     began: float | None = None
 
+    def subject(self) -> Hashable:
+        return self.id
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletStateRead(AgentEvent):
+class KubeletStateRead(Reading):
     """A kubelet's CPU manager state; `running` are the UIDs of its pods, None if unknown."""
 
     checkpoint: checkpoint.Checkpoint
@@ -184,21 +211,21 @@ class KubeletStateRead(AgentEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineChanged(AgentEvent):
+class MachineChanged(Reading):
     """CPUs were added or removed, or went online or offline."""
 
     machine: Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChanged(AgentEvent):
+class ConfigChanged(Reading):
     """The node's settings changed."""
 
     config: NodeConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModeChanged(AgentEvent):
+class ModeChanged(Reading):
     """What may be allocated and written changed; `quotas`: the kubelet enforces CPU limits (cpuCFSQuota)."""
 
     mode: Mode
@@ -213,5 +240,5 @@ class OthersSeen(AgentEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimePassed(AgentEvent):
+class TimePassed(Reading):
     """Time passed."""

@@ -18,9 +18,8 @@ from corelane.agent.allocation.takeover_events import takeover_events
 from corelane.cpuset import CPUSet, named
 from corelane.machine.model import Machine
 from corelane.node import NodeConfig, NodeState, rebase
-from corelane.node.recovery.other_instances import hold_others
+from corelane.node.recovery.other_instances import OtherContainer, hold_others
 from corelane.node.recovery.takeover import follow
-from corelane.runtime.other_containers import OtherContainer
 from corelane.workload import PodRequest
 
 _MOST_TITLES: Final = 8

@@ -1,5 +1,6 @@
 """Events about pods whose containers corelane starts itself; those about CPUs are allocation's."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from corelane.agent.allocation.events import AgentEvent
@@ -11,6 +12,9 @@ class PodSeen(AgentEvent):
     """A pod bound to this node was added or changed."""
 
     plan: PodPlan
+
+    def subject(self) -> Hashable:
+        return "pod", self.plan.uid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

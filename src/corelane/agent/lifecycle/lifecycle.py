@@ -20,7 +20,6 @@ from corelane.agent.lifecycle import instructions, pod_steps, reported_status
 from corelane.agent.lifecycle.capacity import NodeCapacity, exceeded_capacity
 from corelane.agent.lifecycle.pod_events import LifecycleEvents
 from corelane.agent.lifecycle.records import (
-    OOM_KILLED,
     ContainerExit,
     ContainerProgress,
     ContainerStage,
@@ -34,6 +33,7 @@ from corelane.agent.lifecycle.records import (
 from corelane.agent.lifecycle.reported_status import PodHost
 from corelane.agent.lifecycle.reporting import LifecycleReporter
 from corelane.node import NodeState, Phase
+from corelane.runtime.base import OOM_KILLED
 
 ORPHAN_GRACE: Final = 30.0
 """Seconds for the processes of a deleted pod whose grace period is unknown."""

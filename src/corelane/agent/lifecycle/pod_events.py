@@ -6,9 +6,10 @@ from corelane import quantity
 from corelane.agent.allocation.pod_events import Outbox
 from corelane.agent.allocation.pods import StatusReason
 from corelane.agent.lifecycle import reported_status
-from corelane.agent.lifecycle.records import OOM_KILLED, ContainerExit, ContainerProgress, PodRecord
+from corelane.agent.lifecycle.records import ContainerExit, ContainerProgress, PodRecord
 from corelane.agent.lifecycle.reporting import LifecycleReporter
 from corelane.cpuset import CPUSet, named
+from corelane.runtime.base import OOM_KILLED
 
 _ONCE_A_NODE: Final = frozenset({"ImageIgnored", "MemoryLimitsIgnored"})
 """Reasons of warnings that apply to every pod; only the first pod gets the event."""

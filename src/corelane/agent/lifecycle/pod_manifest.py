@@ -7,13 +7,13 @@ without is a warning.
 # ruff: noqa: D101 - the API reference documents its own structs
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any, Final
 
 from msgspec import field
 from msgspec.structs import replace
 
-from corelane.agent.allocation.pods import INVALID_RECORD, CPURecord, StatusReason
+from corelane.agent.allocation.pods import StatusReason
+from corelane.agent.bound_pods import UNEXPECTED, cpu_record, pod_request, seconds, was_bound_by_corelane
 from corelane.agent.lifecycle import pod_security
 from corelane.agent.lifecycle.records import (
     ConditionTransition,
@@ -24,13 +24,10 @@ from corelane.agent.lifecycle.records import (
     RestartPolicy,
 )
 from corelane.kube import keys, translate
-from corelane.kube.meta import ObjectMeta, Wire, condition
+from corelane.kube.meta import ObjectMeta, Wire
 from corelane.kube.pod import Container, ContainerStateTerminated, ContainerStatus, Pod, PodSpec
-from corelane.kube.translate import TranslationError
-from corelane.workload import ContainerKind, PodRequest, QOSClass
+from corelane.workload import ContainerKind, PodRequest
 
-SCHEDULER: Final = "corelane-scheduler"
-_UNEXPECTED: Final = "UnexpectedAdmissionError"
 _SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _PROBES: Final = ("liveness_probe", "readiness_probe", "startup_probe")
 
@@ -95,7 +92,7 @@ def pod_plan(pod: RunPod, *, processes: bool, limits_memory: bool = True) -> Pod
     policy = RestartPolicy(pod.spec.restart_policy) if _policy_is_known(pod) else RestartPolicy.NEVER
     if refusal is None and not _policy_is_known(pod):
         text = f"spec.restartPolicy: {pod.spec.restart_policy!r} is unknown; use Always, OnFailure or Never"
-        refusal = StatusReason(_UNEXPECTED, text)
+        refusal = StatusReason(UNEXPECTED, text)
     if processes and refusal is None:
         refusal = next(_refusals(pod), None)
     spec, meta = pod.spec, pod.metadata
@@ -141,47 +138,8 @@ def plans_alike(old: RunPod, new: RunPod) -> bool:
     )
 
 
-def was_bound_by_corelane(pod: Pod) -> bool:
-    """Whether corelane's scheduler bound the pod; it may have been created with a node's name."""
-    scheduled = condition(pod.status.conditions, "PodScheduled")
-    ours = pod.spec.scheduler_name == SCHEDULER
-    return ours and scheduled is not None and scheduled.status == "True"
-
-
 def _policy_is_known(pod: RunPod) -> bool:
     return pod.spec.restart_policy in set(RestartPolicy)
-
-
-def seconds(timestamp: str) -> float:
-    """Return the Unix seconds of an RFC 3339 timestamp; 0 for an empty or invalid one."""
-    try:
-        return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
-    except ValueError:
-        return 0.0
-
-
-def pod_request(pod: Pod) -> tuple[PodRequest, StatusReason | None]:
-    """Return the pod's request, and a refusal if its annotations or labels are invalid.
-
-    The request then leaves them out, because a pod that runs already has to go on; if that is invalid, too,
-    it is empty.
-    """
-    try:
-        return translate.request(pod), None
-    except TranslationError as error:
-        refusal = StatusReason(_UNEXPECTED, str(error))
-    meta = pod.metadata
-    try:
-        return translate.request(replace(pod, metadata=replace(meta, annotations={}, labels={}))), refusal
-    except TranslationError:
-        return PodRequest(meta.uid, meta.namespace, meta.name, QOSClass.BEST_EFFORT, ()), refusal
-
-
-def cpu_record(pod: Pod) -> CPURecord:
-    """Return what a pod's annotations say of its CPUs."""
-    names = [container.name for container in (*pod.spec.init_containers, *pod.spec.containers)]
-    record = translate.recorded_cpus(pod.metadata.annotations, names)
-    return INVALID_RECORD if record is None else CPURecord(*record)
 
 
 def _containers(pod: RunPod) -> Iterator[tuple[RunContainer, ContainerKind]]:

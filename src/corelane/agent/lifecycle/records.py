@@ -11,11 +11,9 @@ from typing import Final
 
 from corelane.agent.allocation.pods import BoundPod, StatusReason
 from corelane.agent.allocation.records import PodCPUs, RunCPUs
+from corelane.runtime.base import OOM_KILLED
 from corelane.workload import ContainerKind
 
-OOM_KILLED: Final = "OOMKilled"
-"""Reason of an end before which the kernel ended a process of the container for lack of memory; as
-containerd, whatever the exit code then was."""
 INIT_KINDS: Final = (ContainerKind.INIT, ContainerKind.SIDECAR)
 
 

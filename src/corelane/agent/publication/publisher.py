@@ -14,9 +14,6 @@ from corelane.agent.allocation.instructions import (
     PublishEvent,
     RecordResized,
 )
-from corelane.agent.lifecycle.instructions import DeletePod, PublishStatus
-from corelane.agent.lifecycle.reported_status import CREATING
-from corelane.agent.publication.held_writes import HeldWrites
 from corelane.agent.publication.node_objects import NodeObjects
 from corelane.agent.publication.reporting import PublicationReporter
 from corelane.agent.publication.topology_writer import TopologyWriter
@@ -31,8 +28,6 @@ from corelane.machine.model import Machine
 from corelane.node.explain.objective import remedies
 
 _POD_QUEUES: Final = 4
-_PENDING_SECONDS: Final = 1.0
-"""Longest time by which the status of a pending pod is written later."""
 _MOST_EVENTS: Final = 1000
 _EVENT_ATTEMPTS: Final = 5
 _COMPONENT: Final = "corelane-agent"
@@ -61,7 +56,6 @@ class Publisher:
         self.queues = (*self._pods, self._topology, self._events)
         self._reporter = reporter
         self._mirrors: dict[str, dict[str, str]] = {}
-        self._pending = HeldWrites(_PENDING_SECONDS)
         self.topology_writer = TopologyWriter(
             client, node_name, self._topology, self._zones_owned_by, objects=objects
         )
@@ -73,46 +67,23 @@ class Publisher:
     async def idle(self) -> None:
         """Wait until nothing is left to write."""
         self.topology_writer.flush()
-        self._pending.release_all()
         await asyncio.gather(*(queue.idle() for queue in self.queues))
 
     def publish(self, pod: Pod, order: PodWrite, machine: Machine) -> None:
         """Carry out an instruction about a pod on this machine, unless its name belongs to a newer pod."""
         match order:
-            case PublishStatus():
-                self._status(pod, order.status)
-            case DeletePod():
-                meta = pod.metadata
-                self._pending.release(meta.uid)
-                delete = partial(self._client.delete, Pod, meta.name, namespace=meta.namespace)
-                self._put(pod, "deletion", partial(delete, grace_seconds=0, uid=meta.uid))
             case Annotate():
                 record = translate.proposal_annotations(order.cpus, pod, machine, order.zone)
                 annotations = record | translate.reasons_annotation(order.reasons)
-                self._patch(pod, "annotations", {"metadata": {"annotations": annotations}})
+                self.patch(pod, "annotations", {"metadata": {"annotations": annotations}})
             case RecordResized():
                 annotations = translate.in_pool_annotation(pod, order.containers)
-                self._patch(pod, "resized", {"metadata": {"annotations": annotations}})
+                self.patch(pod, "resized", {"metadata": {"annotations": annotations}})
             case PublishEvent():
                 remedy = partial(remedies, *order.rejected) if order.rejected else None
                 self.event(pod, order.reason, order.message, warning=order.warning, remedy=remedy)
             case PublishCondition():
                 self._pinned(pod, order)
-
-    def _status(self, pod: Pod, status: Mapping[str, Any]) -> None:
-        """Write a status; that of a pod which is about to run waits a moment for the next one."""
-        meta = pod.metadata
-        uid = meta.uid
-        if self._objects is None:
-            put = partial(self._patch, pod, "status", {"status": status}, "strategic", "status")
-        else:
-            write = partial(self._objects.patch_status, meta.namespace, meta.name, uid, dict(status))
-            put = partial(self._put, pod, "status", write)
-        if _is_starting(status):
-            self._pending.hold(uid, put)
-        else:
-            self._pending.drop(uid)
-            put()
 
     def _pinned(self, pod: Pod, order: PublishCondition) -> None:
         """Write the pod's condition; the time of its last transition stays while its status does."""
@@ -120,7 +91,7 @@ class Publisher:
         before = condition(pod.status.conditions, keys.PINNED)
         if before and before.status == written["status"] and before.last_transition_time:
             written["lastTransitionTime"] = before.last_transition_time
-        self._patch(pod, "condition", {"status": {"conditions": [written]}}, "strategic", "status")
+        self.patch(pod, "condition", {"status": {"conditions": [written]}}, "strategic", "status")
 
     def kubelet_cpusets(self, pods: Iterable[Pod], assignments: Mapping[str, Mapping[str, CPUSet]]) -> None:
         """Write the CPUs that the kubelet gave containers, by UID, to the pods where they differ.
@@ -136,7 +107,7 @@ class Publisher:
         for uid, annotations in translate.differing_cpusets(assignments, published).items():
             if translate.is_static(by_uid[uid]):
                 self._mirrors[uid] = {key: text for key, text in annotations.items() if text is not None}
-            self._patch(by_uid[uid], "kubelet-cpusets", {"metadata": {"annotations": annotations}})
+            self.patch(by_uid[uid], "kubelet-cpusets", {"metadata": {"annotations": annotations}})
 
     def ledger_condition(self, fault: str, at: float) -> None:
         """Write the Node's condition of the ledger; `fault` is why it cannot be written, "" if it can."""
@@ -153,7 +124,7 @@ class Publisher:
             "condition", partial(patch, kind_of_patch="strategic", subresource="status"), "condition"
         )
 
-    def _patch(
+    def patch(
         self,
         pod: Pod,
         part: str,
@@ -161,13 +132,14 @@ class Publisher:
         kind_of_patch: PatchKind = "merge",
         subresource: str | None = None,
     ) -> None:
+        """Queue a patch of a part of a pod."""
         meta = pod.metadata
         if not translate.is_static(pod):
             body["metadata"] = {"uid": meta.uid} | body.get("metadata", {})
         patch = partial(self._client.patch, Pod, meta.name, body, namespace=meta.namespace)
-        self._put(pod, part, partial(patch, kind_of_patch=kind_of_patch, subresource=subresource))
+        self.put(pod, part, partial(patch, kind_of_patch=kind_of_patch, subresource=subresource))
 
-    def _put(self, pod: Pod, part: str, write: Write) -> None:
+    def put(self, pod: Pod, part: str, write: Write) -> None:
         """Queue a write about a pod; that of a static pod waits until the kubelet has made its mirror."""
         uid = translate.running_uid(pod)
         key = f"{part} of {pod.title} ({uid})"
@@ -175,7 +147,6 @@ class Publisher:
 
     def forget(self, uid: str) -> None:
         """Drop the writes about a pod that is gone; `uid` is the one under which it ran."""
-        self._pending.drop(uid)
         self._queue_of(uid).forget(uid)
 
     def _queue_of(self, uid: str) -> WriteQueue:
@@ -245,12 +216,6 @@ class Publisher:
 
         key = f"event {next(self._numbers)} {reason} of {name}"
         self._events.put(key, write, key)
-
-
-def _is_starting(status: Mapping[str, Any]) -> bool:
-    """Whether nothing is known of a pod but that its containers are to start."""
-    states = [one["state"].get("waiting") for one in status.get("containerStatuses") or ()]
-    return status["phase"] == "Pending" and all(one and one["reason"] == CREATING for one in states)
 
 
 def _condition(kind: str, holds: bool, reason: str, message: str, at: float) -> dict[str, str]:

@@ -13,7 +13,8 @@ from urllib.parse import unquote
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from corelane.apiserver import formats, status_errors
+from corelane import names
+from corelane.apiserver import status_errors
 from corelane.apiserver.api_requests import Target
 from corelane.apiserver.go_quoting import quoted
 from corelane.apiserver.http import auth
@@ -77,7 +78,7 @@ def acting_user(headers: Headers, user: User, target: Target) -> User:
 
 def _mode(name: str, parts: list[_Part]) -> str:
     """Return the mode in which a user is impersonated, or "" for the verb `impersonate` alone."""
-    node = name.startswith(_NODE) and not formats.dns_subdomain(name.removeprefix(_NODE))
+    node = name.startswith(_NODE) and not names.dns_subdomain(name.removeprefix(_NODE))
     if not node and not _service_account(name)[0]:
         return "user-info"
     if len(parts) > 1:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
-from corelane.apiserver import formats
+from corelane import names
 from corelane.apiserver.schema.pod_spec import POD_SPEC
 from corelane.apiserver.served_kinds import ServedKind
 from corelane.apiserver.status_errors import StatusCause
@@ -83,7 +83,7 @@ def _version(obj: Object) -> str:
 
 
 def _metadata(kind: ServedKind, obj: Object) -> Iterable[StatusCause]:
-    name_format = formats.dns_label if kind.plural == "namespaces" else formats.dns_subdomain
+    name_format = names.dns_label if kind.plural == "namespaces" else names.dns_subdomain
     core = kind.plural in _CORE
     return metadata_rules.create(
         obj["metadata"], namespaced=kind.namespaced, name_format=name_format, core=core
@@ -93,7 +93,7 @@ def _metadata(kind: ServedKind, obj: Object) -> Iterable[StatusCause]:
 def _any_metadata(kind: ServedKind, obj: Object) -> Iterable[StatusCause]:
     """The rules that all kinds have."""
     return metadata_rules.create(
-        obj["metadata"], namespaced=kind.namespaced, name_format=formats.path_segment, core=False
+        obj["metadata"], namespaced=kind.namespaced, name_format=names.path_segment, core=False
     )
 
 

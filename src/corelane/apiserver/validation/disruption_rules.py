@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from corelane import names
 from corelane.apiserver import formats
 from corelane.apiserver.codec import go_rendering
 from corelane.apiserver.schema.disruption_kind import DISRUPTION_SPEC
@@ -62,7 +63,7 @@ def status(budget: Object) -> Iterator[StatusCause]:
 @rule("condition")
 def _condition(condition: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     kind, state = condition.get("type", ""), condition.get("status", "")
-    yield from causes.all_invalid(child(path, "type"), kind, formats.qualified_name(kind))
+    yield from causes.all_invalid(child(path, "type"), kind, names.qualified_name(kind))
     if state not in _STATUSES:
         yield causes.not_supported(child(path, "status"), state, _STATUSES)
     generation = condition.get("observedGeneration", 0)

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from corelane import quantity
-from corelane.apiserver import formats
+from corelane import names, quantity
 from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import above, child
@@ -91,7 +90,7 @@ def field_ref(reference: Object, path: str, allowed: tuple[str, ...]) -> Iterato
     elif subscripted:
         key = rest.removesuffix("']")
         key = key.lower() if base == "metadata.annotations" else key
-        yield from causes.all_invalid(path, key, formats.qualified_name(key))
+        yield from causes.all_invalid(path, key, names.qualified_name(key))
     elif text not in allowed:
         yield causes.not_supported(name, text, sorted(allowed))
 

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Iterator
 
+from corelane import names
 from corelane.apiserver import formats
 from corelane.apiserver.codec import go_rendering
 from corelane.apiserver.schema import node_kind as node_tables
@@ -41,7 +42,7 @@ def taints(node: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
 @rule("taint-value")
 def _taint_value(taint: Object, path: str, _scope: Scope) -> list[StatusCause]:
     value = taint.get("value", "")
-    faults = formats.label_value(value)
+    faults = names.label_value(value)
     return [causes.invalid(child(path, "value"), value, ";".join(faults))] if faults else []
 
 
@@ -96,7 +97,7 @@ def namespace_finalizers(namespace: Object, _path: str, _scope: Scope) -> Iterat
 
 
 def finalizer(name: str, path: str) -> Iterator[StatusCause]:
-    yield from causes.all_invalid(path, name, formats.qualified_name(name))
+    yield from causes.all_invalid(path, name, names.qualified_name(name))
     yield from kube_finalizer(name, path)
 
 
@@ -148,14 +149,14 @@ def event(obj: Object, *, new_group: bool) -> Iterator[StatusCause]:
         if not where and space not in {"default", "kube-system"}:
             yield mismatch
         yield from _reported(obj, "reportingController" if new_group else "reportingComponent")
-    yield from causes.all_invalid("namespace", space, formats.dns_subdomain(space))
+    yield from causes.all_invalid("namespace", space, names.dns_subdomain(space))
 
 
 def _reported(obj: Object, reporter: str) -> Iterator[StatusCause]:
     controller = obj.get("reportingComponent", "")
     if not controller:
         yield causes.required(reporter)
-    yield from causes.all_invalid(reporter, controller, formats.qualified_name(controller))
+    yield from causes.all_invalid(reporter, controller, names.qualified_name(controller))
     for name, limit in _EVENT_LIMITS.items():
         if not obj.get(name):
             yield causes.required(name)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from corelane.apiserver import formats
+from corelane import names
 from corelane.apiserver.go_quoting import quoted
 from corelane.apiserver.schema.object_meta import OBJECT_META
 from corelane.apiserver.status_errors import StatusCause
@@ -23,7 +23,7 @@ def create(
     """The faults of a new object's metadata. `core` kinds have their finalizers looked at more closely."""
     name, prefix = meta.get("name", ""), meta.get("generateName", "")
     if prefix:
-        faults = name_format(formats.name_prefix(prefix))
+        faults = name_format(names.name_prefix(prefix))
         yield from causes.all_invalid(child(PATH, "generateName"), prefix, faults)
     if not name:
         yield causes.required(child(PATH, "name"), "name or generateName is required")
@@ -77,7 +77,7 @@ def _namespace(name: str, *, namespaced: bool) -> list[StatusCause]:
         return [causes.forbidden(path, "not allowed on this type")] if name else []
     if not name:
         return [causes.required(path)]
-    return causes.all_invalid(path, name, formats.dns_label(name))
+    return causes.all_invalid(path, name, names.dns_label(name))
 
 
 def _common(meta: Object) -> Iterator[StatusCause]:
@@ -88,7 +88,7 @@ def _common(meta: Object) -> Iterator[StatusCause]:
 
 def _annotations(annotations: dict[str, str], path: str) -> Iterator[StatusCause]:
     for name in annotations:
-        yield from causes.all_invalid(path, name, formats.qualified_name(name.lower()))
+        yield from causes.all_invalid(path, name, names.qualified_name(name.lower()))
     size = sum(len(name.encode()) + len(text.encode()) for name, text in annotations.items())
     if size > _LARGEST_ANNOTATIONS:
         yield causes.too_long(path, _LARGEST_ANNOTATIONS)
@@ -124,7 +124,7 @@ def _owner(owner: Object, path: str) -> Iterator[StatusCause]:
 def _finalizers(finalizers: list[str]) -> Iterator[StatusCause]:
     path = child(PATH, "finalizers")
     for name in finalizers:
-        yield from causes.all_invalid(path, name, formats.qualified_name(name))
+        yield from causes.all_invalid(path, name, names.qualified_name(name))
     if {"orphan", "foregroundDeletion"} <= set(finalizers):
         yield causes.invalid(path, finalizers, "finalizer orphan and foregroundDeletion cannot be both set")
 

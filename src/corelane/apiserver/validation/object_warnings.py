@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
-from corelane import quantity
+from corelane import names, quantity
 from corelane.apiserver import formats
 from corelane.apiserver.go_quoting import quoted
 from corelane.apiserver.served_kinds import ServedKind
@@ -56,7 +56,7 @@ def on_update(kind: ServedKind, obj: Object, old: Object, subresource: str = "")
 
 
 def _pod_name(pod: Object) -> Iterator[str]:
-    faults = formats.dns_label(pod["metadata"].get("name", ""))
+    faults = names.dns_label(pod["metadata"].get("name", ""))
     if faults:
         why = "this is used in the Pod's hostname, which can result in surprising behavior"
         yield f"metadata.name: {why}; a DNS label is recommended: [{' '.join(faults)}]"
@@ -101,7 +101,7 @@ def _term(term: Object, path: str, *, weighted: bool) -> Iterator[str]:
         if name in _LABELS:
             yield f"{child(where, 'key')}: {name} is {_LABELS[name]}"
         for number, value in enumerate(requirement.get("values", ()) if weighted else ()):
-            for fault in formats.label_value(value):
+            for fault in names.label_value(value):
                 spot = item(child(where, "values"), number)
                 yield f"{spot}: {value} is invalid, {fault}"
 

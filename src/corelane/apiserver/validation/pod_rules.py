@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from corelane import names
 from corelane.apiserver import formats
 from corelane.apiserver.codec import go_rendering
 from corelane.apiserver.schema import pod_spec as tables
@@ -52,16 +53,16 @@ def _tokens(spec: Object) -> Iterator[StatusCause]:
 
 @rule("resource-claims")
 def _resource_claims(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
-    names: set[str] = set()
+    seen: set[str] = set()
     for index, claim in enumerate(spec.get("resourceClaims", ())):
         where, name = item(child(path, "resourceClaims"), index), claim.get("name", "")
         if not name:
             yield causes.required(child(where, "name"))
-        elif name in names:
+        elif name in seen:
             yield causes.duplicate(child(where, "name"), name)
         else:
-            yield from causes.all_invalid(child(where, "name"), name, formats.dns_label(name))
-        names.add(name)
+            yield from causes.all_invalid(child(where, "name"), name, names.dns_label(name))
+        seen.add(name)
         yield from _claim_source(claim, where)
 
 
@@ -75,7 +76,7 @@ def _claim_source(claim: Object, path: str) -> Iterator[StatusCause]:
         why = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
         yield causes.invalid(path, shown, why)
     for name in given:
-        yield from causes.all_invalid(child(path, name), claim[name], formats.dns_subdomain(claim[name]))
+        yield from causes.all_invalid(child(path, name), claim[name], names.dns_subdomain(claim[name]))
 
 
 @rule("host-ports")
@@ -125,7 +126,7 @@ def _searches(searches: list[str], path: str) -> Iterator[StatusCause]:
     for index, search in enumerate(searches):
         if search != ".":
             name = search.removesuffix(".")
-            yield from causes.all_invalid(item(path, index), name, formats.dns_subdomain_underscored(name))
+            yield from causes.all_invalid(item(path, index), name, names.dns_subdomain_underscored(name))
 
 
 @rule("host-users")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from corelane import names
 from corelane.apiserver import formats
 from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes, update_rules
@@ -44,13 +45,13 @@ def _conditions(conditions: list[Object], path: str) -> Iterator[StatusCause]:
             yield causes.invalid(where, generation, "must be a non-negative integer")
         if kind not in _SYSTEM_CONDITIONS:
             where = child(item(path, index), "Type")
-            yield from causes.all_invalid(where, kind, formats.qualified_name(kind))
+            yield from causes.all_invalid(where, kind, names.qualified_name(kind))
 
 
 def _nominated(name: str, old: Object, path: str) -> Iterator[StatusCause]:
     if not name or name == old["status"].get("nominatedNodeName", ""):
         return
-    yield from causes.all_invalid(path, name, formats.dns_subdomain(name))
+    yield from causes.all_invalid(path, name, names.dns_subdomain(name))
     if old["spec"].get("nodeName"):
         yield causes.forbidden(path, "may not be set on pods that are already bound to a node")
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from corelane import quantity
-from corelane.apiserver import formats, pod_amounts
+from corelane import names, quantity
+from corelane.apiserver import pod_amounts
 from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item, key
@@ -41,7 +41,7 @@ def is_native(name: str) -> bool:
 def is_extended(name: str) -> bool:
     if is_native(name) or name.startswith("requests."):
         return False
-    return not formats.qualified_name(f"requests.{name}")
+    return not names.qualified_name(f"requests.{name}")
 
 
 def is_overcommittable(name: str) -> bool:
@@ -153,7 +153,7 @@ def _pod_name(name: str, path: str) -> list[StatusCause]:
 
 
 def _name(name: str, path: str) -> list[StatusCause]:
-    found = causes.all_invalid(path, name, formats.qualified_name(name))
+    found = causes.all_invalid(path, name, names.qualified_name(name))
     standard = name in _STANDARD or name.startswith(("hugepages-", "requests.hugepages-"))
     if not found and "/" not in name and not standard:
         return [causes.invalid(path, name, "must be a standard resource type or fully qualified")]
@@ -171,7 +171,7 @@ def _claims(claims: Any, path: str, scope: Scope) -> Iterator[StatusCause]:
             continue
         full = f"{name}/{request}" if request else name
         if request:
-            yield from causes.all_invalid(child(where, "request"), request, formats.dns_label(request))
+            yield from causes.all_invalid(child(where, "request"), request, names.dns_label(request))
         if name in seen or full in seen:
             yield causes.duplicate(where, name if name in seen else full)
         elif not request and name in partly:

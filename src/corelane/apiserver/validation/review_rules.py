@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from corelane.apiserver import formats, selector_syntax
+from corelane import names
+from corelane.apiserver import selector_syntax
 from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item
@@ -63,10 +64,10 @@ def _values(requirement: Object, path: str) -> Iterator[StatusCause]:
 
 def _label(requirement: Object, path: str) -> Iterator[StatusCause]:
     key = requirement.get("key", "")
-    yield from causes.all_invalid(child(path, "key"), key, formats.qualified_name(key))
+    yield from causes.all_invalid(child(path, "key"), key, names.qualified_name(key))
     for index, value in enumerate(requirement.get("values", ())):
         where = item(child(path, "values"), index)
-        yield from causes.all_invalid(where, value, formats.label_value(value))
+        yield from causes.all_invalid(where, value, names.label_value(value))
 
 
 def ignored_selectors(spec: Object) -> str:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from corelane.apiserver import formats
+from corelane import names
 from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item
@@ -45,11 +45,11 @@ def _node_expressions(term: Object, path: str, scope: Scope) -> Iterator[StatusC
         else:
             yield from _selector_operator(requirement, where, scope)
         name = requirement.get("key", "")
-        yield from causes.all_invalid(child(where, "key"), name, formats.qualified_name(name))
+        yield from causes.all_invalid(child(where, "key"), name, names.qualified_name(name))
         if not path.endswith(".preference"):
             for number, value in enumerate(values):
                 spot = item(child(where, "values"), number)
-                yield from causes.all_invalid(spot, value, formats.label_value(value))
+                yield from causes.all_invalid(spot, value, names.label_value(value))
 
 
 @rule("node-fields")
@@ -68,13 +68,13 @@ def _node_fields(term: Object, path: str, _scope: Scope) -> Iterator[StatusCause
             continue
         for number, value in enumerate(values):
             spot = item(child(where, "values"), number)
-            yield from causes.all_invalid(spot, value, formats.dns_subdomain(value))
+            yield from causes.all_invalid(spot, value, names.dns_subdomain(value))
 
 
 @rule("term-namespaces")
 def _term_namespaces(term: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     for name in term.get("namespaces", ()):
-        yield from causes.all_invalid(child(path, "namespace"), name, formats.dns_label(name))
+        yield from causes.all_invalid(child(path, "namespace"), name, names.dns_label(name))
 
 
 @rule("term-topology-key")
@@ -82,7 +82,7 @@ def _term_topology_key(term: Object, path: str, _scope: Scope) -> Iterator[Statu
     name, where = term.get("topologyKey", ""), child(path, "topologyKey")
     if not name:
         yield causes.required(where, "can not be empty")
-    yield from causes.all_invalid(where, name, formats.qualified_name(name))
+    yield from causes.all_invalid(where, name, names.qualified_name(name))
 
 
 @rule("spread-topology-key")
@@ -104,7 +104,7 @@ def _label_keys(term: Object, path: str, _scope: Scope) -> Iterator[StatusCause]
         elif listed:
             for index, label in enumerate(listed):
                 spot = item(child(path, name), index)
-                yield from causes.all_invalid(spot, label, formats.qualified_name(label))
+                yield from causes.all_invalid(spot, label, names.qualified_name(label))
     yield from _repeated_label_keys(selector or {}, match, path)
     foreign = frozenset(mismatch)
     for index, label in enumerate(match):
@@ -157,7 +157,7 @@ def _min_domains(constraint: Object, path: str, _scope: Scope) -> Iterator[Statu
 def _toleration(toleration: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     name, operator = toleration.get("key", ""), toleration.get("operator", "")
     if name:
-        yield from causes.all_invalid(child(path, "key"), name, formats.qualified_name(name))
+        yield from causes.all_invalid(child(path, "key"), name, names.qualified_name(name))
     elif operator != "Exists":
         why = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
         yield causes.invalid(child(path, "operator"), operator, why)
@@ -173,7 +173,7 @@ def _toleration(toleration: Object, path: str, _scope: Scope) -> Iterator[Status
 
 def _toleration_value(operator: str, value: str, path: str) -> Iterator[StatusCause]:
     if operator in {"Equal", ""}:
-        faults = formats.label_value(value)
+        faults = names.label_value(value)
         if faults:
             yield causes.invalid(path, value, ";".join(faults))
     elif operator == "Exists":
@@ -190,7 +190,7 @@ def _scheduling_gates(spec: Object, path: str, _scope: Scope) -> Iterator[Status
     seen: set[str] = set()
     for index, gate in enumerate(spec.get("schedulingGates", ())):
         where, name = item(child(path, "schedulingGates"), index), gate.get("name", "")
-        yield from causes.all_invalid(where, name, formats.qualified_name(name))
+        yield from causes.all_invalid(where, name, names.qualified_name(name))
         if name in seen:
             yield causes.duplicate(where, name)
         seen.add(name)

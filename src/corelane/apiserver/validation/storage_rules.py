@@ -3,8 +3,7 @@
 import posixpath
 from collections.abc import Iterable, Iterator
 
-from corelane import quantity
-from corelane.apiserver import formats
+from corelane import names, quantity
 from corelane.apiserver.schema import storage_kinds as tables
 from corelane.apiserver.schema.notation import CORE, TYPES, ObjectType
 from corelane.apiserver.status_errors import StatusCause
@@ -51,7 +50,7 @@ def _access_modes(modes: Iterable[str], path: str) -> Iterator[StatusCause]:
 
 
 def _class_name(name: str, path: str) -> list[StatusCause]:
-    return causes.all_invalid(path, name, formats.dns_subdomain(name)) if name else []
+    return causes.all_invalid(path, name, names.dns_subdomain(name)) if name else []
 
 
 def _volume_mode(spec: Object, path: str) -> Iterator[StatusCause]:
@@ -111,10 +110,10 @@ def _data_source(source: Object, path: str, scope: Scope) -> Iterator[StatusCaus
         yield causes.invalid(path, kind, why)
     before = (scope.old or {}).get("spec", {})
     if group and not any(before.get(name, {}).get("apiGroup") for name in ("dataSource", "dataSourceRef")):
-        yield from causes.all_invalid(child(path, "apiGroup"), group, formats.dns_subdomain(group))
+        yield from causes.all_invalid(child(path, "apiGroup"), group, names.dns_subdomain(group))
     namespace = source.get("namespace", "")
     if namespace:
-        yield from causes.all_invalid(child(path, "namespace"), namespace, formats.dns_label(namespace))
+        yield from causes.all_invalid(child(path, "namespace"), namespace, names.dns_label(namespace))
 
 
 # --- persistent volumes
@@ -205,7 +204,7 @@ def _csi_driver(source: Object, path: str, _scope: Scope) -> Iterator[StatusCaus
         return
     if len(driver.encode()) > _LONGEST_DRIVER:
         yield causes.too_long(where, _LONGEST_DRIVER)
-    yield from causes.all_invalid(where, driver, formats.dns_subdomain(driver.lower()))
+    yield from causes.all_invalid(where, driver, names.dns_subdomain(driver.lower()))
 
 
 @rule("csi-secrets")
@@ -216,7 +215,7 @@ def _csi_secrets(source: Object, path: str, _scope: Scope) -> Iterator[StatusCau
 
 
 def _secret(reference: Object, path: str) -> Iterator[StatusCause]:
-    for name, check in (("name", formats.dns_subdomain), ("namespace", formats.dns_label)):
+    for name, check in (("name", names.dns_subdomain), ("namespace", names.dns_label)):
         value, where = reference.get(name, ""), child(path, name)
         if value:
             yield from causes.all_invalid(where, value, check(value))
@@ -240,7 +239,7 @@ def _storage_class(obj: Object, path: str, _scope: Scope) -> Iterator[StatusCaus
     """Upstream: `ValidateStorageClass`, but for the metadata."""
     provisioner = obj.get("provisioner", "")
     if provisioner:
-        faults = formats.qualified_name(provisioner.lower())
+        faults = names.qualified_name(provisioner.lower())
         yield from causes.all_invalid("provisioner", provisioner.lower(), faults)
     else:
         yield causes.required("provisioner")
@@ -291,4 +290,4 @@ def _topology_label(requirement: Object, path: str) -> Iterator[StatusCause]:
             yield causes.duplicate(item(where, index), value)
         seen.add(value)
     name = requirement.get("key", "")
-    yield from causes.all_invalid(child(path, "key"), name, formats.qualified_name(name))
+    yield from causes.all_invalid(child(path, "key"), name, names.qualified_name(name))

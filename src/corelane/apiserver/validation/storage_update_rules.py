@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
-from corelane import quantity
-from corelane.apiserver import formats
+from corelane import names, quantity
 from corelane.apiserver.codec import go_rendering
 from corelane.apiserver.schema.storage_kinds import CLAIM_SPEC, VOLUME_NODE_AFFINITY, VOLUME_SOURCE
 from corelane.apiserver.status_errors import StatusCause
@@ -129,7 +128,7 @@ def _not_negative(amount: str, path: str) -> Iterator[StatusCause]:
 
 
 def _resource_name(name: str, path: str) -> list[StatusCause]:
-    faults = causes.all_invalid(path, name, formats.qualified_name(name))
+    faults = causes.all_invalid(path, name, names.qualified_name(name))
     if not faults and is_native(name) and name != "storage":
         return [causes.not_supported(path, name, ("storage",))]
     return faults

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from corelane import names
 from corelane.apiserver import formats
 from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
@@ -20,9 +21,9 @@ def _within(low: int, high: int, text: str = "") -> Any:
 
 
 for _name, _check in {
-    "dns-label": formats.dns_label,
-    "dns-subdomain": formats.dns_subdomain,
-    "qualified-name": formats.qualified_name,
+    "dns-label": names.dns_label,
+    "dns-subdomain": names.dns_subdomain,
+    "qualified-name": names.qualified_name,
     "env-name": formats.env_name,
     "config-key": formats.config_key,
     "port": formats.port,
@@ -52,7 +53,7 @@ def _not_empty(value: str, path: str, _scope: Scope) -> list[StatusCause]:
 @rule("name-prefix")
 def _name_prefix(value: str, path: str, _scope: Scope) -> list[StatusCause]:
     """A name that something may be put after."""
-    return causes.all_invalid(path, value, formats.dns_subdomain(formats.name_prefix(value)))
+    return causes.all_invalid(path, value, names.dns_subdomain(names.name_prefix(value)))
 
 
 @rule("labels")
@@ -64,14 +65,14 @@ def labels(value: dict[str, str], path: str) -> list[StatusCause]:
     """The keys and values of labels; the faults name the map."""
     found: list[StatusCause] = []
     for name, text in value.items():
-        found += causes.all_invalid(path, name, formats.qualified_name(name))
-        found += causes.all_invalid(path, text, formats.label_value(text))
+        found += causes.all_invalid(path, name, names.qualified_name(name))
+        found += causes.all_invalid(path, text, names.label_value(text))
     return found
 
 
 @rule("label-values")
 def _label_values(value: list[str], path: str, _scope: Scope) -> list[StatusCause]:
-    return _each(value, path, formats.label_value)
+    return _each(value, path, names.label_value)
 
 
 @rule("group-ids")
@@ -81,7 +82,7 @@ def _group_ids(value: list[int], path: str, _scope: Scope) -> list[StatusCause]:
 
 @rule("dns-subdomains")
 def _dns_subdomains(value: list[str], path: str, _scope: Scope) -> list[StatusCause]:
-    return _each(value, path, formats.dns_subdomain)
+    return _each(value, path, names.dns_subdomain)
 
 
 def config_keys(value: dict[str, Any], path: str) -> list[StatusCause]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from corelane import quantity
+from corelane import names, quantity
 from corelane.apiserver import formats
 from corelane.apiserver.go_quoting import quoted
 from corelane.apiserver.schema import volume_sources as tables
@@ -66,7 +66,7 @@ def _volumes(spec: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
         if not name:
             found.append(causes.required(child(where, "name")))
         else:
-            found += causes.all_invalid(child(where, "name"), name, formats.dns_label(name))
+            found += causes.all_invalid(child(where, "name"), name, names.dns_label(name))
         if name in scope.volumes:
             found.append(causes.duplicate(child(where, "name"), name))
         if not found:
@@ -81,7 +81,7 @@ def _made_claim(volume: Object, path: str, scope: Scope) -> list[StatusCause]:
     if _source(volume) != "ephemeral" or not pod or not name:
         return []
     made = f"{pod}-{name}"
-    faults = [f"PVC name {quoted(made)}: {fault}" for fault in formats.dns_subdomain(made)]
+    faults = [f"PVC name {quoted(made)}: {fault}" for fault in names.dns_subdomain(made)]
     return causes.all_invalid(child(path, "name"), name, faults)
 
 

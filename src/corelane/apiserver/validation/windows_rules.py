@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from corelane.apiserver import formats
+from corelane import names
 from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child
@@ -123,9 +123,7 @@ def _windows_options(options: Object, path: str, _scope: Scope) -> Iterator[Stat
         options.get, ("gmsaCredentialSpecName", "gmsaCredentialSpec", "runAsUserName")
     )
     if name is not None:
-        yield from causes.all_invalid(
-            child(path, "gmsaCredentialSpecName"), name, formats.dns_subdomain(name)
-        )
+        yield from causes.all_invalid(child(path, "gmsaCredentialSpecName"), name, names.dns_subdomain(name))
     if credentials is not None:
         where = child(path, "gmsaCredentialSpec")
         yield from causes.all_invalid(where, credentials, _credential_faults(credentials))

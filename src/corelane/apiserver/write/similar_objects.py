@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from corelane.apiserver import formats
+from corelane import names
 from corelane.apiserver.api_requests import Target, WriteOptions
 from corelane.apiserver.codec import envelope
 from corelane.apiserver.store import server_backend
@@ -83,7 +83,7 @@ def _owner(body: Object) -> str:
 
 def _usual(name: str) -> bool:
     """Whether every kind of object may have the name, as value of a label, too."""
-    return not formats.dns_subdomain(name) and not formats.label_value(name)
+    return not names.dns_subdomain(name) and not names.label_value(name)
 
 
 def _marked(text: bytes, name: str, owner: str) -> bytes:

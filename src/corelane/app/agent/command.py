@@ -12,6 +12,7 @@ from corelane.agent.kubelet_state import KubeletStateFile
 from corelane.agent.node_agent import NodeAgent
 from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
 from corelane.agent.state_directory import StateDirectoryTaken
+from corelane.app import daemon_log
 from corelane.app.agent.options import (
     AgentOptions,
     check_settings,
@@ -22,8 +23,7 @@ from corelane.app.agent.options import (
 )
 from corelane.app.connections import POD_RESOURCES, STATE_FILE
 from corelane.app.nodefile import NodeFile
-from corelane.app.up import logging
-from corelane.app.up.supervise import completes, innermost, until_signal
+from corelane.app.supervise import completes, innermost, until_signal
 from corelane.cpuset import CPUSet
 from corelane.kernel import container_cgroup, container_paths, host_view
 from corelane.kernel.container_paths import CgroupView
@@ -39,7 +39,7 @@ from corelane.runtime.podresources import PodResourcesClient
 
 def main(options: AgentOptions, *, log_format: Literal["auto", "text", "json"] = "auto") -> int:
     """Run until SIGINT or SIGTERM. Raises the error that prevented the start."""
-    logging.configure(as_json=logging.AS_JSON[log_format])
+    daemon_log.configure(as_json=daemon_log.AS_JSON[log_format])
     return asyncio.run(_run(options))
 
 

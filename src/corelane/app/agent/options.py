@@ -12,8 +12,7 @@ from typing import Final
 from corelane.app import nodefile
 from corelane.app.connections import CONTAINERD, KubeletConnection, RuntimeSockets, nri_socket
 from corelane.app.nodefile import NodeFile
-from corelane.app.settings_file import SettingsError
-from corelane.app.up.options import host_or_given
+from corelane.app.settings_file import SettingsError, host_or_given
 from corelane.kube.kubelet.access import PORT, KubeletAccess
 from corelane.machine import Machine
 from corelane.node import NodeConfig, NodeConfigError

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from corelane.app import status
+from corelane.app import local_instance, status
 from corelane.app.explain import recorded
 from corelane.app.explain.recorded import Endpoint, NoScheduler
 from corelane.cpuset import CPUSet
@@ -100,7 +100,7 @@ def main(query: PodQuery, output: str, say: Callable[[str], None]) -> int:
 def explain(query: PodQuery) -> PodDecision:
     """Return the explanation. Raises as `main` does."""
     query = _split(query)
-    kubeconfig = query.kubeconfig or status.default_kubeconfig()
+    kubeconfig = query.kubeconfig or local_instance.kubeconfig()
     profiles = _profiles(query.config)
     records, notes = _records(query, kubeconfig)
     try:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from corelane.app import local_instance
 from corelane.app.limits import (
     advise_inputs,
     advise_record,
@@ -18,7 +19,6 @@ from corelane.app.limits import (
 from corelane.app.limits.advise_inputs import AdviseError
 from corelane.app.limits.prometheus import PrometheusServer
 from corelane.app.limits.sites import ALL, CgroupSource, Selection, Site, Snapshot
-from corelane.app.up import datadir
 from corelane.kernel import cfs
 from corelane.limits.advice import judgement
 from corelane.limits.advice.judgement import Advice, Answer, Replicas
@@ -167,7 +167,9 @@ class NodeSource(MeasurementSource):
     def __init__(self, source: CgroupSource, seconds: float) -> None:
         super().__init__()
         self._source, self._seconds = source, seconds
-        self.cluster = None if source.groups else (source.data_dir or datadir.of_kubeconfig()) / "kubeconfig"
+        self.cluster = (
+            None if source.groups else (source.data_dir or local_instance.of_kubeconfig()) / "kubeconfig"
+        )
         self._node = sites.node(source.root)
         self.local_milli = 1000 * self._node.cpus
 

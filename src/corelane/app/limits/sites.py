@@ -16,11 +16,11 @@ from typing import Final
 
 import msgspec
 
+from corelane.app import local_instance
 from corelane.app.limits import service_groups
 from corelane.app.limits.service_groups import ServiceGroups
 from corelane.app.state import cgroups, pod_lists
 from corelane.app.state.files import StateFileError
-from corelane.app.up import datadir
 from corelane.kernel import cgroup
 from corelane.kernel.files import Directory
 from corelane.limits.measure import attribution, competitors, counters, throttling
@@ -212,7 +212,7 @@ def find(where: CgroupSource) -> Sites:
     if where.groups:
         return Sites(tuple(_named(path, where.root) for path in where.groups))
     pods, notes = _kubelets(where)
-    own = tuple(_own(where.data_dir or datadir.of_kubeconfig()))
+    own = tuple(_own(where.data_dir or local_instance.of_kubeconfig()))
     services = service_groups.find(where.root)
     found = (*pods, *own, *_services(services, where.root))
     return Sites(found, (*notes, *_left_out(services), *(() if found else _nothing(services))))

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from typing import Literal
 
+from corelane.app import daemon_log
 from corelane.app.scheduler.options import (
     SchedulerOptions,
     extender_address,
@@ -18,8 +19,7 @@ from corelane.app.scheduler.options import (
     with_file,
 )
 from corelane.app.settings_file import SettingsError
-from corelane.app.up import logging
-from corelane.app.up.supervise import until_signal
+from corelane.app.supervise import until_signal
 from corelane.kube.client import KubeClient
 from corelane.kube.meta import Object
 from corelane.scheduler import Scheduler
@@ -47,7 +47,7 @@ def main(options: SchedulerOptions, *, log_format: Literal["auto", "text", "json
         extender_address(options)
         extender_tls(options)
         extender_token(options)
-    logging.configure(as_json=logging.AS_JSON[log_format])
+    daemon_log.configure(as_json=daemon_log.AS_JSON[log_format])
     return asyncio.run(_run(options, file, lease))
 
 

@@ -27,6 +27,7 @@ from corelane.apiserver.store.database import FILE_NAME
 from corelane.apiserver.store.server_backend import Backend
 from corelane.app import machines
 from corelane.app.settings_file import SettingsError
+from corelane.app.supervise import Parts
 from corelane.app.up import kubelet, lost_pods, tls
 from corelane.app.up import options as checks
 from corelane.app.up.datadir import DataDir
@@ -36,15 +37,14 @@ from corelane.app.up.node_objects import InProcessNodes
 from corelane.app.up.options import UpOptions
 from corelane.app.up.podlogs import PodLogs
 from corelane.app.up.purge import purge
-from corelane.app.up.supervise import Parts
 from corelane.controller import Controller
 from corelane.kube.client import KubeClient
 from corelane.machine import Machine
 from corelane.machine.watch import MachineWatch
 from corelane.node import NodeConfig
+from corelane.node.recovery.other_instances import OtherContainer
 from corelane.runtime.base import LifecycleRuntime
 from corelane.runtime.local import LocalRuntime
-from corelane.runtime.other_containers import OtherContainer
 from corelane.runtime.simulated import SimulatedRuntime
 from corelane.scheduler import Scheduler
 from corelane.scheduler.explain.ring import DecisionRing

@@ -10,17 +10,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from corelane.app import daemon_log
+from corelane.app.supervise import completes, until_signal
 from corelane.app.up import (
     detach,
     down,
     heap,
     log_file,
-    logging,
     server_http,  # noqa: F401 - before the parts that import aiohttp
 )
 from corelane.app.up.cluster import Cluster
 from corelane.app.up.options import UpOptions
-from corelane.app.up.supervise import completes, until_signal
 from corelane.scheduler.daemon import memory
 
 __all__ = ["UpOptions"]
@@ -29,7 +29,7 @@ _MOST_TITLES: Final = 10
 
 
 def main(
-    options: UpOptions, *, stop_pods: bool, say: Callable[[str], None], log_format: logging.Format = "auto"
+    options: UpOptions, *, stop_pods: bool, say: Callable[[str], None], log_format: daemon_log.Format = "auto"
 ) -> int:
     """Run until SIGINT or SIGTERM. Raises the error that prevented the start, or PartEnded.
 
@@ -39,7 +39,7 @@ def main(
     heap.bound_tls_buffers()
     path = detach.log_path()
     handler = log_file.BoundedLog(path) if path else None
-    logging.configure(as_json=logging.AS_JSON[log_format], handler=handler)
+    daemon_log.configure(as_json=daemon_log.AS_JSON[log_format], handler=handler)
     return asyncio.run(_run(options, stop_pods=stop_pods, say=say))
 
 

@@ -47,21 +47,6 @@ class DataDirError(Exception):
     """The data directory cannot be used; the message has file, cause and remedy."""
 
 
-def default() -> Path:
-    """Return `/var/lib/corelane` for root, else the user's state directory (XDG)."""
-    if os.geteuid() == 0:
-        return Path("/var/lib/corelane")
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "corelane"
-
-
-def of_kubeconfig() -> Path:
-    """Return the data directory whose instance $KUBECONFIG names; the default one where it names none."""
-    named = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
-    parent = Path(named).absolute().parent
-    return parent if named and (parent / "lock").is_file() and (parent / "nodes").is_dir() else default()
-
-
 def make(root: Path) -> None:
     """Make a data directory that only root and this user can change. Raises DataDirError."""
     try:

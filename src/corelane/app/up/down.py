@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from corelane.app import local_instance
 from corelane.app.up import datadir
 from corelane.app.up.purge import Purged, purge
 from corelane.kernel import ownership, proc
@@ -139,7 +140,7 @@ def _purge_lines(one: Purged) -> list[str]:
 
 def command_for(data_dir: Path) -> str:
     """Return the command that ends what a data directory's `up` left running."""
-    default = data_dir == datadir.default()
+    default = data_dir == local_instance.data_dir()
     return "corelane down" if default else f"corelane down --data-dir {shlex.quote(str(data_dir))}"
 
 

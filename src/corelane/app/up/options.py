@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from corelane.apiserver import formats
 from corelane.app import nodefile
-from corelane.app.settings_file import SettingsError, cpu_list
+from corelane.app.settings_file import SettingsError, cpu_list, host_or_given
 from corelane.cpuset import CPUSet
 from corelane.machine import Machine
 from corelane.node import NodeConfig, NodeConfigError
@@ -52,18 +50,6 @@ def node_name(options: UpOptions) -> str:
     name = host_or_given(options.node_name)
     if _is_simulated(name, options.simulated):
         raise SettingsError(f"--node-name {name} is the name of a simulated node; give another name")
-    return name
-
-
-def host_or_given(given: str | None, source: str = "--node-name") -> str:
-    """Return the name given by `source`, else the host's. Raises SettingsError for an invalid one."""
-    name = (platform.node().lower() or "localhost") if given is None else given
-    if formats.dns_subdomain(name) or formats.label_value(name):
-        where = "the host's name" if given is None else source
-        raise SettingsError(
-            f"{where} {name!r} is not a valid node name; give --node-name up to 63 lower case letters, "
-            "digits, '-' and '.', such as node-1.lab"
-        )
     return name
 
 

@@ -5,7 +5,8 @@ containers have, leave the shared pool, too; others stay in it, as a shared pool
 """
 
 from collections.abc import Iterable
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
 from corelane.cpuset import CPUSet
 from corelane.node.entries import Entry, Origin, Sharing
@@ -14,6 +15,24 @@ from corelane.reasons.placements import OTHER_INSTANCES
 
 OTHERS: Final = "other-instances"
 """UID under which the ledger holds these CPUs."""
+
+
+Kind = Literal["container", "claim", "process", "unseen"]
+
+
+@dataclass(frozen=True, slots=True)
+class OtherContainer:
+    """A running container of another instance: `owner` names that, `title` the container.
+
+    Only a "container" takes its CPUs away from this instance. The other kinds are reported where they meet
+    exclusive CPUs: a "claim" is a process that another user calls a container, a "process" one beside all
+    containers that may not use all CPUs, and "unseen" stands for all that cannot be seen from here.
+    """
+
+    owner: str
+    title: str
+    cpus: CPUSet
+    kind: Kind = "container"
 
 
 def hold_others(state: NodeState, holders: Iterable[tuple[str, CPUSet]]) -> NodeState:

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import msgspec
 
 from corelane.agent.lifecycle.instructions import DeletePod, PublishStatus
-from corelane.agent.publication.held_writes import HeldWrites
 from corelane.agent.publication.publisher import Publisher
+from corelane.agent.status_writer import HeldWrites, StatusWriter
 from corelane.kube.pod import Pod
 from support.virtual_time import run
 
@@ -65,19 +65,22 @@ def written(*phases, forget=False, waiting="ContainerCreating"):
     async def scenario():
         server, reporter = Server(seen), SimpleNamespace(api_failed=print, malfunction=print)
         publisher = Publisher(server, "n", reporter, lambda: 0.0)
+        statuses = StatusWriter(server, publisher)
         pod = msgspec.convert({"metadata": {"name": "p", "namespace": "d", "uid": "u"}}, Pod)
         tasks = [asyncio.create_task(queue.run()) for queue in publisher.queues]
         for phase in phases:
             if not phase:
                 await asyncio.sleep(1.2)
             elif phase == "-":
-                publisher.publish(pod, DeletePod("u"), None)
+                statuses.carry_out(pod, DeletePod("u"))
             else:
                 status = {"phase": phase, "containerStatuses": containers}
-                publisher.publish(pod, PublishStatus("u", status), None)
+                statuses.carry_out(pod, PublishStatus("u", status))
                 await asyncio.sleep(0.01)
         if forget:
+            statuses.forget("u")
             publisher.forget("u")
+        statuses.flush()
         await publisher.idle()
         for task in tasks:
             task.cancel()
