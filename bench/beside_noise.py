@@ -23,7 +23,7 @@ from corelane.machine.model import Machine
 from corelane.machine.sources import load
 from corelane.node import NodeConfig, admit, new
 from corelane.runtime.base import ContainerSpec
-from corelane.runtime.local import LocalRuntime
+from corelane.embedded.containers.local import LocalRuntime
 from corelane.workload import ContainerRequest, PlacementSpec, PodQOS, PodRequest, QOSClass
 
 POLICIES: Final = ("none", "static", "pools")

@@ -15,13 +15,13 @@ PERIOD_S: Final = 0.002
 LOOP: Final = "event loop, TLS"
 THREADS: Final = "threads (files)"
 PARTS: Final = (
-    ("/corelane/apiserver/store/", "store"),
-    ("/corelane/apiserver/", "server"),
+    ("/corelane/embedded/apiserver/store/", "store"),
+    ("/corelane/embedded/apiserver/", "server"),
     ("/aiohttp/web", "server"),
     ("/corelane/scheduler/", "scheduler"),
     ("/corelane/agent/", "agents"),
     ("/corelane/runtime/", "agents"),
-    ("/corelane/controller/", "controller"),
+    ("/corelane/embedded/housekeeping/", "controller"),
     ("/corelane/kube/client.py", "client"),
     ("/corelane/kube/connection.py", "client"),
     ("/corelane/kube/informer.py", "client"),

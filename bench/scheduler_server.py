@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from scheduler_cluster import TOKEN
 
 from corelane import node as nodes
-from corelane.apiserver.http.auth import User
-from corelane.apiserver.http.server import APIServer
-from corelane.apiserver.store.database import Store
-from corelane.apiserver.stored_objects import StoreChange
+from corelane.embedded.apiserver.http.auth import User
+from corelane.embedded.apiserver.http.server import APIServer
+from corelane.embedded.apiserver.store.database import Store
+from corelane.embedded.apiserver.stored_objects import StoreChange
 from corelane.kube import translate
 from corelane.kube.pod import Pod
 

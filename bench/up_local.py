@@ -17,9 +17,9 @@ from typing import Any, Final
 import msgspec
 from report import Row
 
-from corelane.apiserver import served_kinds
-from corelane.apiserver.codec import wire
-from corelane.apiserver.stored_objects import StoredObject
+from corelane.embedded.apiserver import served_kinds
+from corelane.embedded.apiserver.codec import wire
+from corelane.embedded.apiserver.stored_objects import StoredObject
 from corelane.kube.client import KubeClient
 from corelane.kube.pod import Pod
 

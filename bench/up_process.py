@@ -19,8 +19,8 @@ from typing import Any, Final
 from cpu_parts import PartSampler
 
 from corelane.app import daemon_log
-from corelane.app.up.cluster import Cluster
-from corelane.app.up.options import UpOptions
+from corelane.embedded.up.cluster import Cluster
+from corelane.embedded.up.options import UpOptions
 
 MACHINE: Final = "socket:2 numa:4 core:16 smt:2"
 SETTLE_S: Final = 10.0

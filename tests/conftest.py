@@ -34,7 +34,7 @@ os.environ.setdefault("PYTHONFAULTHANDLER", "1")
 # Settings of whoever runs the tests shape no output, choose no cluster, and are no options of the commands.
 _SHAPING = re.compile(
     r"(COLUMNS|LINES|(NO|FORCE)_COLOR|CLICOLOR(_FORCE)?|TTY_COMPATIBLE|KUBECONFIG"
-    r"|CORELANE_(DEMO|UP|DOWN|AGENT|SCHEDULER|STATUS|EXPLAIN|TOPOLOGY|ALLOCATE|STATE|LIMITS|VECTORS)_.*)"
+    r"|CORELANE_(DEMO|UP|DOWN|AGENT|SCHEDULER|STATUS|EXPLAIN|TOPOLOGY|ALLOCATE|STATE|LIMITS)_.*)"
 )
 for _name in filter(_SHAPING.fullmatch, list(os.environ)):
     del os.environ[_name]

@@ -6,8 +6,8 @@ from corelane.agent.allocation import confirmation, events
 from corelane.agent.allocation import instructions as orders
 from corelane.agent.allocation.cpu_moves import CPUAllocation, OccupiedCPUs, due_moves, start_cpus
 from corelane.agent.allocation.records import PodCPUs, RunCPUs
-from corelane.agent.lifecycle import instructions
 from corelane.cpuset import CPUSet
+from corelane.embedded.pods import instructions
 from corelane.machine import spec
 from corelane.node import NodeConfig, PoolOptions, Sharing, admit, codec, new
 from corelane.node.kubelet.checkpoint import Checkpoint

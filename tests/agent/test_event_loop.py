@@ -8,8 +8,8 @@ from corelane.agent.allocation.events import AgentEvent, ContainerRun
 from corelane.agent.allocation.instructions import Instruction
 from corelane.agent.event_loop import EventLoop
 from corelane.agent.event_queue import EventQueue
-from corelane.agent.lifecycle.events import PodSeen
 from corelane.cpuset import CPUSet
+from corelane.embedded.pods.events import PodSeen
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeState, new
 from corelane.runtime.base import ResourceUpdate

@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from corelane.agent.agent import Agent
 from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.events import ConfigChanged, PodsListed
 from corelane.agent.kubelet_state import KubeletStateFile
-from corelane.agent.lifecycle.lifecycle import Lifecycle
 from corelane.cpuset import CPUSet, named
+from corelane.embedded.containers.simulated import SimulatedRuntime
+from corelane.embedded.pods.lifecycle import Lifecycle
+from corelane.embedded.pods.pod_agent import Agent
 from corelane.kube import translate
 from corelane.kube.keys import POD_CPU_ALLOCS
 from corelane.kube.objects import NodeResourceTopology
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, Origin, PoolOptions
 from corelane.node.kubelet.checkpoint import Checkpoint, encode
-from corelane.runtime.simulated import SimulatedRuntime
 from corelane.workload import QOSClass
 from support.agent_world import APP, World, plan
 from support.cluster_lab import cluster, event, events, until, working

@@ -5,8 +5,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from corelane.agent.agent import Agent
 from corelane.cpuset import named
+from corelane.embedded.containers.local import LocalRuntime
+from corelane.embedded.pods.pod_agent import Agent
 from corelane.kernel import cgroup
 from corelane.kube.objects import Event
 from corelane.kube.pod import Pod
@@ -14,7 +15,6 @@ from corelane.machine.model import MachineError
 from corelane.machine.sources import load
 from corelane.machine.watch import MachineWatch
 from corelane.runtime.base import RuntimeStatus
-from corelane.runtime.local import LocalRuntime
 from support.cluster_lab import SERVE, cluster, container, pod, until, working
 from support.containers import HIGH, LOW, MINE, both_ways, have_cgroups, needs_two_cpus
 

@@ -6,11 +6,11 @@ import threading
 import msgspec
 import pytest
 
-from corelane.agent.lifecycle.instructions import PublishStatus
 from corelane.agent.publication.publisher import Publisher
 from corelane.agent.publication.write_queue import WriteQueue
 from corelane.agent.reporting import AgentReporter
-from corelane.agent.status_writer import StatusWriter
+from corelane.embedded.pods.instructions import PublishStatus
+from corelane.embedded.pods.status_writer import StatusWriter
 from corelane.kube.client import APIError, Unreachable
 from corelane.kube.pod import Pod
 from corelane.machine.spec import parse_spec

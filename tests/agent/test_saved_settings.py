@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from corelane.agent import saved_state
 from corelane.agent.allocation.events import ConfigChanged
-from corelane.agent.lifecycle.capacity import NodeCapacity, exceeded_capacity
-from corelane.agent.publication import node_status
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.saved_state import NOTHING_SAVED, EffectiveSettings, SavedSettings
 from corelane.cpuset import CPUSet
+from corelane.embedded.pods import node_status
+from corelane.embedded.pods.capacity import NodeCapacity, exceeded_capacity
 from corelane.kube import keys
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeConfigError, PoolOptions, new, validate

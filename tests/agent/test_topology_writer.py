@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from corelane.agent.publication.publish_schedule import PublishSchedule
 from corelane.agent.publication.topology_writer import TopologyWriter
 from corelane.agent.publication.write_queue import WriteQueue
-from corelane.apiserver.write.patching import merged
+from corelane.embedded.apiserver.write.patching import merged
 from corelane.kube import keys
 from corelane.kube.client import APIError
 from corelane.kube.translate.zone_owner import FIELD_MANAGER, zone_owner

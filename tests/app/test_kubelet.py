@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from corelane.app.up import kubelet
 from corelane.cpuset import CPUSet
+from corelane.embedded.up import kubelet
 from corelane.node.kubelet.checkpoint import Checkpoint, encode
 from support.kubepods import Kubepods
 

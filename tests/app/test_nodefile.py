@@ -11,9 +11,9 @@ from corelane.app import nodefile
 from corelane.app.connections import KubeletConnection, RuntimeSockets
 from corelane.app.nodefile import NodeFileError
 from corelane.app.settings_file import SettingsError
-from corelane.app.up import options
-from corelane.app.up.options import UpOptions
 from corelane.cpuset import CPUSet
+from corelane.embedded.up import options
+from corelane.embedded.up.options import UpOptions
 from corelane.kube.translate import ledger_annotation
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, NodeConfig, PoolOptions, StaticOptions, TopologyOptions

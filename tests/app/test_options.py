@@ -14,11 +14,11 @@ import pytest
 import yaml
 
 from corelane.app.settings_file import SettingsError
-from corelane.app.up import options
-from corelane.app.up.cluster import Cluster
-from corelane.app.up.datadir import Access, DataDir, DataDirError
-from corelane.app.up.options import UpOptions
 from corelane.cpuset import CPUSet
+from corelane.embedded.up import options
+from corelane.embedded.up.cluster import Cluster
+from corelane.embedded.up.datadir import Access, DataDir, DataDirError
+from corelane.embedded.up.options import UpOptions
 from corelane.machine.spec import parse_spec
 
 

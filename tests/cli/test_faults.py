@@ -24,7 +24,6 @@ def corelane(*args: str) -> subprocess.CompletedProcess[str]:
         (("topology", "--machine", "/nowhere/at-all"), ["/nowhere/at-all"]),
         (("topology", "--sysfs", "/nowhere/at-all"), ["/nowhere/at-all"]),
         (("status", "--kubeconfig", "/nowhere/kubeconfig"), ["/nowhere/kubeconfig", "`corelane up`"]),
-        (("vectors", "/nowhere/file"), ["/nowhere/file"]),
         (("up", "--nodes", "-1"), ["--nodes"]),
         (("up", "--data-dir", ""), ["--data-dir"]),
         (("down", "--data-dir", ""), ["--data-dir"]),

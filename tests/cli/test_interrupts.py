@@ -28,8 +28,8 @@ main()
         "click",
         "corelane.cli._streams",
         "corelane.cli.up",
-        "corelane.app.up.command",
-        "corelane.app.up.cluster",
+        "corelane.embedded.up.command",
+        "corelane.embedded.up.cluster",
     ],
 )
 def test_an_interrupt_while_up_is_imported_ends_it_silently_and_leaves_nothing(

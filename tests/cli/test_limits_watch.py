@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 from corelane.app import local_instance
 from corelane.cli import main
 from corelane.cpuset import CPUSet
+from corelane.embedded.containers.records import ContainerRecord, RecordStore
 from corelane.runtime.base import ContainerSpec
-from corelane.runtime.records import ContainerRecord, RecordStore
 from support import busy_groups
 from support.cpu_groups import Clock, counters, pressure, quiet, use_clock, version1
 from support.kubepods import Kubepods, listed, write

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from corelane.conformance.api_compare import Normaliser, align, compare, differences, prune
+from conformance.api_compare import Normaliser, align, compare, differences, prune
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 

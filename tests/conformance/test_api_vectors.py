@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from corelane.conformance import replay
+from conformance import replay
 
 FILE = Path(__file__).parents[1] / "data" / "kube_api.jsonl.gz"
 STORAGE = FILE.with_name("kube_api_storage.jsonl.gz")

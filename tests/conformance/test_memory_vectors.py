@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from corelane.conformance.nodes import replay_memory
-from corelane.conformance.state_files import replay_files
+from conformance.nodes import replay_memory
+from conformance.state_files import replay_files
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from corelane.cli.vectors import vectors
-from corelane.conformance import nodes, picks
+from conformance import nodes, picks
+from conformance.__main__ import main
 
 DATA = Path(__file__).parents[1] / "data"
 TOPOLOGIES = json.loads((DATA / "topologies.json").read_text())
@@ -64,7 +64,7 @@ def written(path, rows):
 
 
 def run(*args):
-    return CliRunner().invoke(vectors, [str(arg) for arg in args])
+    return CliRunner().invoke(main, [str(arg) for arg in args])
 
 
 @pytest.mark.parametrize("name", ["kubelet_take", "kubelet_node", "koordinator_take"])

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from corelane.conformance import api_replay, replay
-from corelane.conformance.api_replay import replay_scenario
+from conformance import api_replay, replay
+from conformance.api_replay import replay_scenario
 
 CONFIG_MAPS = "/api/v1/namespaces/d/configmaps"
 JSON = "application/json"

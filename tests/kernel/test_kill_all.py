@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from corelane.embedded.containers.enforce import ByAffinity
+from corelane.embedded.containers.shim import processes as shim_processes
 from corelane.kernel import proc
 from corelane.kernel.cgroup import Groups1
-from corelane.runtime.enforce import ByAffinity
-from corelane.runtime.shim import processes as shim_processes
 
 SLEEP = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
 

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from corelane import node
-from corelane.apiserver.http.auth import User
-from corelane.apiserver.http.server import APIServer
-from corelane.apiserver.store.database import Store
+from corelane.embedded.apiserver.http.auth import User
+from corelane.embedded.apiserver.http.server import APIServer
+from corelane.embedded.apiserver.store.database import Store
 from corelane.kube import keys, translate
 from corelane.kube.client import APIError, Gone, KubeClient, Unreachable
 from corelane.kube.informer import Informer, ObjectChange
@@ -257,7 +257,7 @@ def test_an_informer_outlives_the_server_and_misses_nothing(tmp_path: Path) -> N
 
 
 def test_a_version_long_past_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corelane.apiserver.http.server.Store", partial(Store, window=20))
+    monkeypatch.setattr("corelane.embedded.apiserver.http.server.Store", partial(Store, window=20))
 
     async def story(client: KubeClient) -> None:
         old = (await client.list(ConfigMap)).resource_version

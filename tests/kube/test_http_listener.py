@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from corelane.app.up import tls
+from corelane.embedded.up import tls
 from corelane.kube import http_listener
 from corelane.kube.http_listener import HTTPListener
 

@@ -22,7 +22,8 @@ from corelane.limits.measure.counters import CPULoad, MeasuredNode, Quota
 from corelane.limits.measure.losses import Losses
 from corelane.limits.measure.requests import RequestLog
 from corelane.limits.measure.throttling import Latency, Measurement, Rates
-from corelane.view import limits_advice, limits_watch
+from corelane.view.limits import advice as limits_advice
+from corelane.view.limits import watch as limits_watch
 
 SECONDS = 30
 CONTAINER, POD, BURSTABLE = "/k/burstable/poda1/app", "/k/burstable/poda1", "/k/burstable"

@@ -26,7 +26,7 @@ from corelane.limits.measure.counters import CPUCounters, Processor
 from corelane.limits.model.bandwidth import refusal
 from corelane.limits.model.clock import MS
 from corelane.limits.model.switches import LATEST
-from corelane.view import limits_calibration as view
+from corelane.view.limits import calibration as view
 from support import real_cgroups
 
 HERE = Kernel(LATEST, 4 * MS)

@@ -9,9 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from corelane.cli import main
-from corelane.view import delay_charts, html_page, limits_html, loss_charts
-from corelane.view.delay_charts import DelayCurve, RangeBar, RoundSample
-from corelane.view.loss_charts import GivesWay, LossBar, UseBar
+from corelane.view import html_page
+from corelane.view.limits import delay_charts, loss_charts
+from corelane.view.limits import pages as limits_html
+from corelane.view.limits.delay_charts import DelayCurve, RangeBar, RoundSample
+from corelane.view.limits.loss_charts import GivesWay, LossBar, UseBar
 from support.cpu_groups import Clock, counters, quiet, use_clock
 from support.kubepods import Kubepods
 

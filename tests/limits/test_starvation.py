@@ -19,8 +19,8 @@ from corelane.limits.measure.counters import Quota
 from corelane.limits.measure.losses import Losses
 from corelane.limits.measure.requests import RequestLog
 from corelane.limits.measure.throttling import CostLevel, Latency, Measurement, Rates
-from corelane.view import limits_advice as view
 from corelane.view import tables
+from corelane.view.limits import advice as view
 from corelane.workload import QOSClass
 
 WEB = Subject("Deployment", "shop", "web", "app", request=100)

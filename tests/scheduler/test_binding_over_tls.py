@@ -9,8 +9,8 @@ import pytest
 import yaml
 from aiohttp import web
 
-from corelane.apiserver.http.auth import User
-from corelane.apiserver.http.server import APIServer
+from corelane.embedded.apiserver.http.auth import User
+from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube import translate
 from corelane.kube.client import KubeClient
 from corelane.scheduler import Scheduler, bindings

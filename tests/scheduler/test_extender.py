@@ -18,11 +18,11 @@ from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.apiserver.http.auth import User
-from corelane.apiserver.http.server import APIServer
 from corelane.app.scheduler.options import SchedulerOptions, extender_tls, extender_token
 from corelane.app.settings_file import SettingsError
 from corelane.cpuset import CPUSet
+from corelane.embedded.apiserver.http.auth import User
+from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube import translate
 from corelane.kube.client import KubeClient
 from corelane.kube.objects import Node

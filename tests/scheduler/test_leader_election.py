@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.apiserver.http.auth import User
-from corelane.apiserver.http.server import APIServer
+from corelane.embedded.apiserver.http.auth import User
+from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube.apierrors import APIError, Unreachable
 from corelane.kube.client import KubeClient
 from corelane.kube.objects import Lease

@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
-from corelane.apiserver.http.auth import User
-from corelane.apiserver.http.server import APIServer
+from corelane.embedded.apiserver.http.auth import User
+from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube.client import KubeClient
 from corelane.kube.pod import Pod
 from corelane.scheduler import Scheduler

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 from msgspec.structs import replace as changed
 
-from corelane.apiserver.http.auth import User
-from corelane.apiserver.http.server import APIServer
+from corelane.embedded.apiserver.http.auth import User
+from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube.client import KubeClient
 from corelane.kube.pod import Pod
 from corelane.reasons import Code, Reason

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from corelane.apiserver.http.auth import User
-from corelane.apiserver.http.server import APIServer
+from corelane.embedded.apiserver.http.auth import User
+from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube.client import KubeClient
 from corelane.scheduler import Scheduler
 from corelane.scheduler.queue.backoff import Backoff

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import pytest
 
 from corelane import node as nodes
-from corelane.apiserver.http.auth import User
-from corelane.apiserver.http.server import APIServer
 from corelane.cpuset import CPUSet
+from corelane.embedded.apiserver.http.auth import User
+from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube import keys, translate
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.decode import Listing

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from corelane.apiserver.http.auth import User
-from corelane.apiserver.http.server import APIServer
+from corelane.embedded.apiserver.http.auth import User
+from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube import informer
 from corelane.kube.client import KubeClient
 from corelane.kube.meta import condition

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from corelane.apiserver.http.auth import User
-from corelane.apiserver.http.server import APIServer
-from corelane.controller.controller import Controller
+from corelane.embedded.apiserver.http.auth import User
+from corelane.embedded.apiserver.http.server import APIServer
+from corelane.embedded.housekeeping.controller import Controller
 from corelane.kube.client import KubeClient
 from corelane.kube.meta import condition
 from corelane.kube.objects import Event, Node

@@ -4,10 +4,10 @@ import asyncio
 import sys
 from pathlib import Path
 
-from corelane.agent.agent import Agent
+from corelane.embedded.containers.local import LocalRuntime
+from corelane.embedded.pods.pod_agent import Agent
 from corelane.kube.client import KubeClient
 from corelane.machine.sources import load
-from corelane.runtime.local import LocalRuntime
 
 
 async def main(kubeconfig: str, state: str, cgroups: str) -> None:

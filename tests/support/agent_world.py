@@ -20,12 +20,12 @@ from corelane.agent.allocation.instructions import (
 )
 from corelane.agent.allocation.records import NO_CPUS
 from corelane.agent.allocation.resources import memory_nodes
-from corelane.agent.lifecycle import instructions
-from corelane.agent.lifecycle.events import PodSeen, Started, StartFailed, StopFailed
-from corelane.agent.lifecycle.lifecycle import Lifecycle
-from corelane.agent.lifecycle.records import ContainerPlan, PodPlan, RestartPolicy
-from corelane.agent.pod_reporting import PodReporter
 from corelane.cpuset import CPUSet
+from corelane.embedded.pods import instructions
+from corelane.embedded.pods.events import PodSeen, Started, StartFailed, StopFailed
+from corelane.embedded.pods.lifecycle import Lifecycle
+from corelane.embedded.pods.records import ContainerPlan, PodPlan, RestartPolicy
+from corelane.embedded.pods.reporting import PodReporter
 from corelane.kernel import cfs
 from corelane.machine import spec
 from corelane.node import Sharing, codec

@@ -8,8 +8,8 @@ from typing import Any
 
 import aiohttp
 
-from corelane.apiserver.http.auth import User
-from corelane.apiserver.http.server import APIServer
+from corelane.embedded.apiserver.http.auth import User
+from corelane.embedded.apiserver.http.server import APIServer
 
 ADMIN = "admintoken"
 VIEWER = "viewtoken"

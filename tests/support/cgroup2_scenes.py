@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from corelane.cpuset import CPUSet
+from corelane.embedded.containers.local import LocalRuntime
 from corelane.runtime.base import ContainerSpec, ResourceUpdate, RuntimeStatus
-from corelane.runtime.local import LocalRuntime
 
 TOP = Path("/sys/fs/cgroup")
 HERE = Path(__file__)
@@ -346,7 +346,7 @@ def _group_of_others(name: str) -> Path:
 
 def _python_for_nobody() -> str:
     """This interpreter may lie in a directory that is closed to others."""
-    check = ("-c", "import corelane.runtime.local")
+    check = ("-c", "import corelane.embedded.containers.local")
     for python in (sys.executable, "/usr/bin/python3"):
         if not subprocess.run([*AS_NOBODY, python, *check], capture_output=True).returncode:
             return python

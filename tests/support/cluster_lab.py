@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from corelane.agent.agent import Agent
-from corelane.apiserver.http.auth import User
-from corelane.apiserver.http.server import APIServer
+from corelane.embedded.apiserver.http.auth import User
+from corelane.embedded.apiserver.http.server import APIServer
+from corelane.embedded.pods.pod_agent import Agent
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.objects import Event
 from corelane.kube.pod import Pod

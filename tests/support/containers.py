@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from corelane.cpuset import CPUSet
+from corelane.embedded.containers.local import LocalRuntime
 from corelane.kernel import cgroup, cgroup_memory, proc
 from corelane.runtime.base import ContainerSpec, LogSelection, RuntimeStatus
-from corelane.runtime.local import LocalRuntime
 
 MINE = CPUSet(os.sched_getaffinity(0))
 LOW, HIGH = CPUSet([min(MINE)]), CPUSet([max(MINE)])

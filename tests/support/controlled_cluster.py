@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-from corelane.controller import Controller, ControllerReporter
+from corelane.embedded.housekeeping import Controller, ControllerReporter
 from support.cluster_lab import cluster
 
 PATIENCE = 180

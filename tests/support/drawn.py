@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from corelane.apiserver.schema.notation import ListType, MapType, ObjectType
+from corelane.embedded.apiserver.schema.notation import ListType, MapType, ObjectType
 
 NAMES = st.sampled_from(["a", "b", "c", "web", "Bad_Name", "x.y/z", "-", "a b", "é"])
 NUMBERS = st.sampled_from([0, 1, 2, 80, -1, 300, 65536])

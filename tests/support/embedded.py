@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from corelane.apiserver.http.auth import User
-from corelane.apiserver.http.server import APIServer
-from corelane.app.up import certificates, tls  # noqa: F401 - loaded, so that no process is started
+from corelane.embedded.apiserver.http.auth import User
+from corelane.embedded.apiserver.http.server import APIServer
+from corelane.embedded.up import certificates, tls  # noqa: F401 - loaded, so that no process is started
 
 TOKEN = "admintoken"
 

@@ -13,9 +13,9 @@ from corelane.agent.kubelet_state import KubeletStateFile
 from corelane.agent.node_agent import NodeAgent
 from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
 from corelane.agent.reporting import AgentReporter
-from corelane.apiserver.http.auth import User
-from corelane.apiserver.http.server import APIServer
 from corelane.cpuset import CPUSet
+from corelane.embedded.apiserver.http.auth import User
+from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kernel.files import Directory
 from corelane.kube import keys
 from corelane.kube.client import KubeClient

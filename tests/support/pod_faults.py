@@ -2,10 +2,10 @@
 
 import json
 
-from corelane.apiserver import validation
-from corelane.apiserver.codec import envelope
-from corelane.apiserver.served_kinds import PODS
-from corelane.apiserver.write import strategy
+from corelane.embedded.apiserver import validation
+from corelane.embedded.apiserver.codec import envelope
+from corelane.embedded.apiserver.served_kinds import PODS
+from corelane.embedded.apiserver.write import strategy
 
 SOUND = {
     "metadata": {"name": "p", "namespace": "d"},

@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from corelane.conformance import api_replay
+from conformance import api_replay
 
 _WIPED = re.compile(
     r"/registry/(pods|configmaps|events|minions|topology\.node\.k8s\.io|secrets|poddisruptionbudgets"

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from corelane.cpuset import CPUSet
+from corelane.embedded.containers.local import LocalRuntime
 from corelane.runtime.base import ContainerSpec
-from corelane.runtime.local import LocalRuntime
 
 
 def container(name: str, script: str) -> ContainerSpec:

@@ -6,9 +6,9 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from corelane.apiserver.http.auth import User
-from corelane.apiserver.http.server import APIServer
-from corelane.app.up import tls
+from corelane.embedded.apiserver.http.auth import User
+from corelane.embedded.apiserver.http.server import APIServer
+from corelane.embedded.up import tls
 
 TOKEN = "admintoken"
 

@@ -92,7 +92,7 @@ def up(data_dir: Path, *args: str) -> Iterator[Up]:
 
 def clear(data_dir: Path) -> None:
     """End what runs of a data directory, and remove its cgroups."""
-    from corelane.runtime.local import LocalRuntime
+    from corelane.embedded.containers.local import LocalRuntime
 
     async def destroy(state: Path) -> None:
         await (await LocalRuntime.open(state)).destroy(0)

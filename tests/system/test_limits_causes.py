@@ -19,7 +19,7 @@ from corelane.app.limits import advise, sites
 from corelane.app.limits.advise import AdviseOptions, NodeSource, RecordSource
 from corelane.app.limits.sites import CgroupSource
 from corelane.cli import main
-from corelane.view import limits_watch
+from corelane.view.limits import watch as limits_watch
 from support import contended_groups, sched_trace
 from support.contended_groups import BURSTS, SERVER, SPIN, Lab
 

@@ -8,8 +8,10 @@ import pytest
 from corelane.app.limits import advise_record
 from corelane.limits.measure.losses import Losses
 from corelane.limits.measure.throttling import Measurement, Rates
-from corelane.view import limits_html, limits_watch, loss_charts
-from corelane.view.loss_charts import GivesWay, LossBar, UseBar
+from corelane.view.limits import loss_charts
+from corelane.view.limits import pages as limits_html
+from corelane.view.limits import watch as limits_watch
+from corelane.view.limits.loss_charts import GivesWay, LossBar, UseBar
 
 LOST = Losses(limit=600.0, neighbours=100.0, own=2000.0, scheduling=0.4, error=12.0, paused=0.25)
 RATES = Rates(10.0, used=300.0, throttled=600.0, throttled_periods=100, periods=100, queued=2700.4)

@@ -7,7 +7,7 @@ import pytest
 
 from corelane.limits.model.clock import MS
 from corelane.limits.model.timeline import Refill, Timeline, TimelineSpan
-from corelane.view.limits_svg import Panel, svg
+from corelane.view.limits.timeline_svg import Panel, svg
 
 
 def panel(ran=(), throttled=(), refills=(), cpus=2):

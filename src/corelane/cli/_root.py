@@ -66,7 +66,5 @@ class _Commands(dict[str, click.Command]):
             return default
 
 
-_NAMES: Final = (
-    "demo up down agent scheduler status explain topology allocate state limits vectors completion"
-)
+_NAMES: Final = "demo up down agent scheduler status explain topology allocate state limits completion"
 main.commands = _Commands(_NAMES.split(), dict(main.commands))

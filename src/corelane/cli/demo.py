@@ -24,6 +24,6 @@ def demo(output: str, cgroups: Literal["auto", "off"]) -> None:
     Starts everything on free ports in a temporary directory, creates six pods, shows the CPUs of
     each container and why, and removes everything. Exits with 0 only if the kernel confirms every pin.
     """
-    from corelane.app import demo as app
+    from corelane.embedded import demo as app
 
     raise SystemExit(app.main(cgroups=cgroups, as_json=output == "json"))

@@ -13,7 +13,7 @@ from corelane.cli._errors import Command, Fault
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from corelane.runtime.instances import InstanceContainer
+    from corelane.embedded.containers.instances import InstanceContainer
 
 
 @click.command(cls=Command)
@@ -53,7 +53,7 @@ def down(
     remove.
     """
     from corelane.app import local_instance
-    from corelane.app.up import down as app
+    from corelane.embedded.up import down as app
 
     if instance is not None and data_dir is not None:
         raise Fault("--instance and --data-dir exclude each other: give one of them")

@@ -106,14 +106,14 @@ def up(
     """  # noqa: D301 - click wants the character itself
     end_on_interrupt()
     from corelane.app import local_instance
-    from corelane.app.up import command as app
+    from corelane.embedded.up import command as app
 
     asked = click.get_current_context().get_parameter_source("machine")
     if not nodes and asked is click.core.ParameterSource.COMMANDLINE:
         raise Fault("--machine is for simulated nodes, but there are none; add --nodes N, or remove it")
     directory = data_dir or local_instance.data_dir()
     if detach:
-        from corelane.app.up import detach as background
+        from corelane.embedded.up import detach as background
 
         if not background.in_background():  # else this is the process that such a call started
             raise_on_interrupt()

@@ -27,8 +27,9 @@ from corelane.limits.lint.policy import STATIC, Policy
 from corelane.limits.measure import attribution
 from corelane.limits.measure.threads import Crowd
 from corelane.limits.measure.throttling import Latency, Measurement, Rates
-from corelane.view import limits_advice as view
-from corelane.view import limits_html, tables
+from corelane.view import tables
+from corelane.view.limits import advice as view
+from corelane.view.limits import pages
 
 __all__ = ["STATIC", "AdviseError"]
 
@@ -74,7 +75,7 @@ def _print(advised: Sequence[Advice], notes: Sequence[str], options: AdviseOptio
     if options.form == "json":
         say(json.dumps(view.plain(advised, notes), indent=2))
     elif options.form == "html":
-        say(limits_html.advice(view.plain(advised, notes)))
+        say(pages.advice(view.plain(advised, notes)))
     else:
         view.show(advised, notes, tables.console(), everything=options.everything)
 

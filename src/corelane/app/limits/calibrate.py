@@ -19,9 +19,9 @@ from corelane.limits.calibration.laboratory import CalibrationError, Calibration
 from corelane.limits.calibration.predictions import claims, predict
 from corelane.limits.model.clock import SECOND
 from corelane.limits.model.switches import for_kernel
-from corelane.view import limits_calibration as view
 from corelane.view import tables
-from corelane.view.limits_calibration import Calibration, CalibrationRow
+from corelane.view.limits import calibration as view
+from corelane.view.limits.calibration import Calibration, CalibrationRow
 
 Say = Callable[[str], None]
 _COARSE = getattr(time, "CLOCK_MONOTONIC_COARSE", 6)

@@ -20,7 +20,7 @@ from corelane.app.settings_file import SettingsError
 from corelane.limits.lint.linter import FileFault, LintReport, lint
 from corelane.limits.lint.policy import Policy, PolicyError, from_mapping
 from corelane.limits.lint.rules import RULES
-from corelane.view import limits_findings as view
+from corelane.view.limits import findings as view
 
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 _ARCHIVES: Final = (".tgz", ".tar.gz")

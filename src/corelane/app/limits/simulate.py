@@ -16,8 +16,9 @@ from corelane.limits.model.builtin import Study, StudyCase
 from corelane.limits.model.phases import phase_spread
 from corelane.limits.model.scenario import Scenario, run
 from corelane.limits.model.scenario_file import ScenarioError
-from corelane.view import limits as view
-from corelane.view import limits_html, limits_svg, tables
+from corelane.view import tables
+from corelane.view.limits import pages, timeline_svg
+from corelane.view.limits import simulation as view
 
 
 def names() -> list[tuple[str, str]]:
@@ -124,17 +125,17 @@ def _json(study: Study, columns: Sequence[view.StudyColumn]) -> str:
 
 
 def _svg(study: Study, columns: Sequence[view.StudyColumn]) -> str:
-    return limits_svg.svg(study.title, _panels(columns))
+    return timeline_svg.svg(study.title, _panels(columns))
 
 
 def _html(study: Study, columns: Sequence[view.StudyColumn]) -> str:
     notes = (view.spread_note(columns), *study.notes)
-    return limits_html.simulation(study.title, columns, _panels(columns), notes)
+    return pages.simulation(study.title, columns, _panels(columns), notes)
 
 
-def _panels(columns: Sequence[view.StudyColumn]) -> list[limits_svg.Panel]:
+def _panels(columns: Sequence[view.StudyColumn]) -> list[timeline_svg.Panel]:
     return [
-        limits_svg.Panel(column.label, column.outcomes[0].scenario.machine.cpus, timeline)
+        timeline_svg.Panel(column.label, column.outcomes[0].scenario.machine.cpus, timeline)
         for column in columns
         if (timeline := column.outcomes[0].timeline) is not None
     ]

@@ -17,8 +17,9 @@ from corelane.limits.measure import attribution, threads
 from corelane.limits.measure.counters import MeasuredNode
 from corelane.limits.measure.threads import Crowd
 from corelane.limits.measure.throttling import Measurement, Rates
-from corelane.view import limits_html, tables
-from corelane.view import limits_watch as view
+from corelane.view import tables
+from corelane.view.limits import pages
+from corelane.view.limits import watch as view
 
 _PERIODS: Final = 5
 """A rate over fewer periods than this is not reliable."""
@@ -95,7 +96,7 @@ def _page(done: Sequence[WatchRound], whole: WatchRound | None, options: WatchOp
         measured = view.sort(shown.measured, options.sort)
         trees = [_tree(each, view.sort(each.measured, options.sort)) for each in done]
         summary = _tree(shown, measured) if whole else None
-        say(limits_html.watched(trees, view.HEADINGS, view.rows(measured), summary))
+        say(pages.watched(trees, view.HEADINGS, view.rows(measured), summary))
 
 
 def _tree(each: WatchRound, measured: Sequence[Measurement]) -> dict[str, Any]:

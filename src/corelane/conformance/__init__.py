@@ -1,1 +1,0 @@
-"""Recorded answers of upstream programs, replayed against corelane (`corelane vectors`)."""

@@ -1,5 +1,0 @@
-"""Cluster-wide facts, and the housekeeping that only the embedded API server needs."""
-
-from corelane.controller.controller import Controller, ControllerReporter
-
-__all__ = ["Controller", "ControllerReporter"]

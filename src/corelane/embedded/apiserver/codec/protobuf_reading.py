@@ -1,0 +1,236 @@
+r"""Bodies in Kubernetes' protobuf, which kubectl sends from 1.32 on, as the JSON that they stand for.
+
+A body is `k8s\0` and a `runtime.Unknown`, which names the kind and holds the object's message. Zero values of
+fields that say nothing are left to the decoder that JSON goes through too. Only reading is done here: every
+client that sends protobuf takes JSON for an answer.
+"""
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+from corelane.embedded.apiserver.codec.json_reading import ReadError, quoted
+from corelane.embedded.apiserver.schema.notation import (
+    FieldRow,
+    ListType,
+    MapType,
+    ObjectType,
+    ScalarType,
+    Shape,
+)
+from corelane.embedded.apiserver.schema.object_meta import DELETE_OPTIONS
+from corelane.embedded.apiserver.served_kinds import BINDINGS, EVICTIONS, KINDS, REVIEWS
+
+MAGIC = b"k8s\x00"
+
+Value = int | bytes
+Tree = Mapping[int, "FieldRow | Tree"]
+
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_DEPTH = 40
+
+
+def read(body: bytes) -> dict[str, Any]:
+    """The object in a protobuf body, with `kind` and `apiVersion`. Raises ReadError."""
+    if not body.startswith(MAGIC):
+        raise ReadError(
+            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
+            f" ({quoted(body)})"
+        )
+    unknown = dict(fields(body[len(MAGIC) :]))
+    names = dict(fields(_message(unknown.get(1, b""))))
+    api_version, kind = _text(names.get(1, b"")), _text(names.get(2, b""))
+    record = _records().get(("", kind) if kind == DELETE_OPTIONS.name else (api_version, kind))
+    if record is None:
+        raise ReadError(f'no kind "{kind}" is registered for version "{api_version}"')
+    return {"kind": kind, "apiVersion": api_version, **_record(record, _message(unknown.get(2, b"")), 0)}
+
+
+def fields(raw: bytes) -> Iterator[tuple[int, Value]]:
+    """The fields of a message in their order: number, and an int or what has a length. Raises ReadError."""
+    at = 0
+    while at < len(raw):
+        key, at = _varint(raw, at)
+        number, wire = key >> 3, key & 7
+        if wire == _VARINT:
+            value, at = _varint(raw, at)
+            yield number, value
+        else:
+            length = {_FIXED64: 8, _FIXED32: 4}.get(wire, 0)
+            if wire == _LENGTH:
+                length, at = _varint(raw, at)
+            elif not length:
+                raise ReadError(f"proto: wrong wire type {wire} for field {number}")
+            if at + length > len(raw):
+                raise ReadError("unexpected EOF")
+            yield number, raw[at : at + length]
+            at += length
+
+
+def _varint(raw: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(raw) and shift < 70:
+        byte = raw[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value & 0xFFFF_FFFF_FFFF_FFFF, at
+    raise ReadError("unexpected EOF")
+
+
+@cache
+def _records() -> dict[tuple[str, str], ObjectType]:
+    """Return the types of bodies by apiVersion and kind; delete options come under any version."""
+    kinds = [kind for kind in (*KINDS, *REVIEWS, BINDINGS, EVICTIONS) if not kind.custom]
+    found = {(kind.api_version(v), kind.kind): kind.schema[v] for kind in kinds for v in kind.versions}
+    return found | {("", DELETE_OPTIONS.name): DELETE_OPTIONS}
+
+
+@cache
+def _tree(record: ObjectType) -> Tree:
+    """A record's rows by number; inlined messages are trees of their own."""
+    tree: dict[int, Any] = {}
+    for row in record:
+        if not row.number:
+            continue
+        *above, last = map(int, row.number.split("."))
+        branch = tree
+        for number in above:
+            branch = branch.setdefault(number, {})
+        branch[last] = row
+    return tree
+
+
+def _record(record: ObjectType, raw: bytes, depth: int) -> dict[str, Any]:
+    if depth > _MAX_DEPTH:
+        raise ReadError("exceeded max depth")
+    found: dict[str, Any] = {}
+    _fill(_tree(record), raw, found, depth)
+    return found
+
+
+def _fill(tree: Tree, raw: bytes, found: dict[str, Any], depth: int) -> None:
+    """Read a message's fields into `found`; numbers without a row are of a newer version, and passed over."""
+    for number, value in fields(raw):
+        row = tree.get(number)
+        if isinstance(row, FieldRow):
+            _put(row, value, found, depth)
+        elif row is not None:
+            _fill(row, _message(value), found, depth)
+
+
+def _put(row: FieldRow, value: Value, found: dict[str, Any], depth: int) -> None:
+    shape = row.shape
+    if isinstance(shape, ListType):
+        found.setdefault(row.name, []).extend(_items(shape.item, value, depth))
+    elif isinstance(shape, MapType):
+        entry = dict(fields(_message(value)))
+        key = _text(entry.get(1, b""))
+        found.setdefault(row.name, {})[key] = _value(shape.value, entry.get(2, b""), depth)
+    else:
+        found[row.name] = _value(shape, value, depth)
+
+
+def _items(shape: Shape, value: Value, depth: int) -> Iterator[Any]:
+    """One item, or several numbers packed into one field."""
+    packed = isinstance(shape, ScalarType) and shape.name in _NUMBERS and isinstance(value, bytes)
+    if not packed:
+        yield _value(shape, value, depth)
+        return
+    at, raw = 0, _message(value)
+    while at < len(raw):
+        number, at = _varint(raw, at)
+        yield _value(shape, number, depth)
+
+
+def _value(shape: Shape, value: Value, depth: int) -> Any:
+    if isinstance(shape, ObjectType):
+        return _record(shape, _message(value), depth + 1)
+    if not isinstance(shape, ScalarType):
+        raise ReadError("proto: a list or map inside a list or map")
+    return _SCALARS[shape.name](value)
+
+
+def _message(value: Value) -> bytes:
+    if isinstance(value, int):
+        raise ReadError("proto: wrong wire type 0 for a message")
+    return value
+
+
+def _text(value: Value) -> str:
+    try:
+        return _message(value).decode()
+    except UnicodeDecodeError:
+        raise ReadError("proto: a string is not UTF-8") from None
+
+
+def _integer(value: Value) -> int:
+    if not isinstance(value, int):
+        raise ReadError("proto: wrong wire type 2 for a number")
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _bool(value: Value) -> bool:
+    return bool(_integer(value))
+
+
+def _bytes(value: Value) -> str:
+    return base64.b64encode(_message(value)).decode()
+
+
+def _quantity(value: Value) -> str:
+    return _text(dict(fields(_message(value))).get(1, b"")) or "0"
+
+
+def _int_or_string(value: Value) -> int | str:
+    members = dict(fields(_message(value)))
+    return _text(members.get(3, b"")) if members.get(1) else _integer(members.get(2, 0))
+
+
+def _moment(value: Value) -> tuple[datetime | None, int]:
+    """A time to the second, and its nanoseconds; None for Go's zero time, which has no fields."""
+    members = dict(fields(_message(value)))
+    if not members:
+        return None, 0
+    try:
+        return _EPOCH + timedelta(seconds=_integer(members.get(1, 0))), _integer(members.get(2, 0))
+    except OverflowError:
+        raise ReadError("proto: a time is out of range") from None
+
+
+def _time(value: Value) -> str | None:
+    moment, _ = _moment(value)
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}" if moment else None
+
+
+def _micro_time(value: Value) -> str | None:
+    moment, nanoseconds = _moment(value)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{nanoseconds // 1000:06}Z" if moment else None
+
+
+def _raw(value: Value) -> Any:
+    try:
+        return json.loads(_text(dict(fields(_message(value))).get(1, b"{}")))
+    except ValueError:
+        raise ReadError("proto: a raw value is not JSON") from None
+
+
+_NUMBERS = {"bool", "int32", "int64"}
+_SCALARS: Mapping[str, Any] = {
+    "string": _text,
+    "text-or-null": _text,
+    "bool": _bool,
+    "int32": _integer,
+    "int64": _integer,
+    "bytes": _bytes,
+    "quantity": _quantity,
+    "amount": _quantity,
+    "int-or-string": _int_or_string,
+    "time": _time,
+    "microtime": _micro_time,
+    "raw": _raw,
+}

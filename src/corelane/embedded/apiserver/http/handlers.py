@@ -1,0 +1,318 @@
+"""One handler for each verb and subresource; `answer` selects it by the request's target.
+
+Checks come in upstream's order: route, method, content type, Accept, options, body, and only then the object.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import replace
+
+import msgspec
+from aiohttp import web
+
+from corelane.embedded.apiserver import api_requests, status_errors
+from corelane.embedded.apiserver.api_requests import Target
+from corelane.embedded.apiserver.codec import wire
+from corelane.embedded.apiserver.http import calls, negotiation, pod_logs, responses, reviews
+from corelane.embedded.apiserver.http.auth import User
+from corelane.embedded.apiserver.http.calls import Call, Context
+from corelane.embedded.apiserver.http.requests import Request
+from corelane.embedded.apiserver.http.responses import Reply, Stream
+from corelane.embedded.apiserver.served_kinds import BINDINGS, EVICTIONS, PODS, REVIEWS
+from corelane.embedded.apiserver.status_errors import StatusError
+from corelane.embedded.apiserver.store import listing, server_backend
+from corelane.embedded.apiserver.store.watches import WatchStream
+from corelane.embedded.apiserver.write import deletion, eviction, pipeline, pod_binding, server_side_apply
+
+_DELETES_AT_ONCE = 50
+_SHOWN_DELETED = {"Pod", "Namespace", "PersistentVolume", "PersistentVolumeClaim", "StorageClass"}
+"""Kinds of which a deletion is answered with the object's last state."""
+_ENCODED_AT_ONCE = 500
+_READS = {"GET", "HEAD"}
+
+Handler = Callable[[Call], Awaitable[Reply]]
+
+
+async def answer(context: Context, request: Request, target: Target, user: User) -> Reply:
+    """Serve a request for a resource: from what is committed, and a write once it is.
+
+    Raises StatusError, StoreError.
+    """
+    handler = _route(request.method, target)
+    if handler is None or target.kind is None:
+        return _no_route(context, request, target)
+    call = Call(context, request, target, target.kind, user)
+    store = context.backend.store
+    if request.method in _READS:
+        store.settle()
+        return await _warned(handler, call)
+    try:
+        return await _warned(handler, call)
+    finally:
+        await store.committed()  # a refusal, too, may be due to what is not committed yet
+
+
+async def _warned(handler: Handler, call: Call) -> Reply:
+    """Answer; an error carries the warnings so far. Raises StatusError."""
+    try:
+        return await handler(call)
+    except StatusError as error:
+        error.warnings = (*call.warnings, *error.warnings)
+        raise
+
+
+def _route(method: str, target: Target) -> Handler | None:
+    """The handler of a request; None where nothing is served. Raises StatusError for a wrong method.
+
+    Custom resources are routed by their verb, as by upstream's `customresource_handler.go`; built-in ones by
+    path and method.
+    """
+    if target.kind is not None and target.kind.custom:
+        return _custom_route(target)
+    allowed = api_requests.methods(target)
+    if allowed and method not in allowed:
+        raise status_errors.method_not_allowed()
+    return _handler(target, method) if allowed else None
+
+
+def _custom_route(target: Target) -> Handler | None:
+    if target.namespace:
+        return None
+    if target.subresource:
+        raise server_backend.not_found(target)
+    if target.verb not in _VERBS:
+        raise status_errors.unsupported_verb(target.resource, target.group, target.verb)
+    return _VERBS[target.verb]
+
+
+def _no_route(context: Context, request: Request, target: Target) -> web.Response:
+    if _asks_for_definitions(target) and request.method == "GET":
+        return _no_definitions(context)
+    if api_requests.routed(target.path):
+        raise status_errors.no_such_resource()
+    return responses.text("404 page not found\n", 404)
+
+
+def _asks_for_definitions(target: Target) -> bool:
+    place = (target.group, target.version, target.resource)
+    return place == ("apiextensions.k8s.io", "v1", "customresourcedefinitions") and target.verb == "list"
+
+
+def _no_definitions(context: Context) -> web.Response:
+    """Return an empty list: kubectl asks before it reports an unknown kind, and an error would hide that."""
+    body = {
+        "kind": "CustomResourceDefinitionList",
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "metadata": {"resourceVersion": str(context.backend.store.revision)},
+        "items": [],
+    }
+    return responses.data(msgspec.json.encode(body))
+
+
+def _handler(target: Target, method: str) -> Handler:
+    if target.kind is BINDINGS:
+        return bind
+    if target.kind in REVIEWS:
+        return review
+    if target.subresource in _SUBRESOURCES:
+        return _SUBRESOURCES[target.subresource]
+    if method == "GET":
+        return _VERBS.get(target.verb, get)
+    if method == "DELETE":
+        return delete if target.named else delete_collection
+    return {"POST": create, "PUT": update, "PATCH": patch}[method]
+
+
+async def get(call: Call) -> web.Response:
+    view = call.view()
+    _check_revision(call)
+    record = call.backend.find(call.target)
+    return responses.data(wire.one_record(view, record), view.representation.media)
+
+
+def _check_revision(call: Call) -> None:
+    """`resourceVersion` of a get: a lower bound, which the store always meets unless it is in the future."""
+    text = call.query.get("resourceVersion", "")
+    try:
+        wanted = api_requests.revision(text) if text else 0
+    except ValueError as error:
+        raise status_errors.internal(f'resourceVersion: Invalid value: "{text}": {error}') from None
+    if wanted > call.backend.store.revision:
+        raise status_errors.resource_version_too_large(wanted, call.backend.store.revision)
+
+
+async def list_(call: Call) -> web.Response:
+    view = call.view(negotiation.WATCHABLE)
+    options = api_requests.list_options(call.query, watch=False)
+    page = listing.page(call.backend, call.target, options)
+    return responses.data(await _many(view, page), view.representation.media)
+
+
+async def _many(view: wire.View, page: listing.ListPage) -> bytes:
+    """A long list that must be decoded is written in a thread, so that others are answered meanwhile."""
+    if view.plain or len(page.records) <= _ENCODED_AT_ONCE:
+        return wire.many(view, page.records, page.meta)
+    return await asyncio.to_thread(wire.many, view, page.records, page.meta)
+
+
+async def watch(call: Call) -> Stream:
+    view = call.view(negotiation.WATCHABLE)
+    if view.representation.media == wire.YAML:
+        raise status_errors.not_acceptable(negotiation.WATCHABLE[3:])
+    options = api_requests.list_options(call.query, watch=True)
+    if call.target.named:
+        options = replace(options, selection=options.selection.named(call.target.name))
+    found = WatchStream(call.backend, call.target, view, options)
+    return Stream(_frames(call.context, found), view.representation.media)
+
+
+async def _frames(context: Context, found: WatchStream) -> AsyncIterator[bytes]:
+    """The frames of a watch that the server ends when it stops."""
+    context.watches.add(found)
+    try:
+        async with aclosing(found.frames()) as frames:
+            async for chunk in frames:
+                yield chunk
+    finally:
+        context.watches.discard(found)
+
+
+async def create(call: Call) -> web.Response:
+    view = call.view()
+    options, obj = await calls.decoded(call, "CreateOptions", call.kind)
+    return _written(call, view, pipeline.create(call.backend, call.target, obj, options))
+
+
+async def update(call: Call) -> web.Response:
+    view = call.view()
+    _check_named(call)
+    options, obj = await calls.decoded(call, "UpdateOptions", call.kind)
+    return _written(call, view, pipeline.update(call.backend, call.target, obj, options))
+
+
+def _check_named(call: Call) -> None:
+    """Whether the path names an object: those of custom resources' collections do not. Raises StatusError."""
+    if not call.target.named:
+        raise status_errors.bad_request("name must be provided")
+
+
+async def patch(call: Call) -> web.Response:
+    media = negotiation.patch_type(call.content_type, custom=call.kind.custom)
+    view = call.view()
+    _check_named(call)
+    body = await calls.read_body(call)
+    if negotiation.PATCHES[media] == "apply":
+        options = calls.write_options(call, "PatchOptions", apply=True)
+        written = server_side_apply.apply_object(call.backend, call.target, body, options, call.warnings)
+    else:
+        options = calls.write_options(call, "PatchOptions")
+        written = pipeline.patch_object(call.backend, call.target, media, body, options, call.warnings)
+    return _written(call, view, written)
+
+
+def _written(call: Call, view: wire.View, written: pipeline.WriteResult) -> web.Response:
+    call.warnings.extend(written.warnings(call.kind, call.target.subresource))
+    code = 201 if written.created else 200
+    return responses.data(
+        wire.one(view, written.obj), view.representation.media, code, warnings=call.warnings
+    )
+
+
+async def delete(call: Call) -> web.Response:
+    view = call.view()
+    options = await calls.delete_options(call)
+    deleted = deletion.delete(call.backend, call.target, options)
+    code = 202 if not deleted.gone and options.orphan is False else 200
+    if deleted.gone and call.kind.kind not in _SHOWN_DELETED:
+        found = status_errors.details(
+            call.target.name, call.target.group, call.target.resource, deleted.obj["metadata"]["uid"]
+        )
+        return responses.data(
+            wire.body(view.representation, status_errors.success(details=found)), view.representation.media
+        )
+    return responses.data(wire.one(view, deleted.obj), view.representation.media, code)
+
+
+async def delete_collection(call: Call) -> web.Response:
+    view = call.view()
+    asked = api_requests.list_options(call.query, watch=False)
+    listing.check_selectable(call.kind, call.target.version, asked.selection)
+    options = await calls.delete_options(call)
+    call.backend.store.settle()
+    page = listing.page(call.backend, call.target, replace(asked, limit=0))
+    for start in range(0, len(page.records), _DELETES_AT_ONCE):
+        batch = page.records[start : start + _DELETES_AT_ONCE]
+        deletion.delete_records(call.backend, call.target, batch, options)
+        await call.backend.store.committed()
+        await asyncio.sleep(0)
+    return responses.data(await _many(view, page), view.representation.media)
+
+
+async def bind(call: Call) -> web.Response:
+    call.view()
+    options, obj = await calls.decoded(call, "CreateOptions", BINDINGS)
+    pods = replace(call.target, resource="pods", kind=PODS)
+    pod_binding.bind(call.backend, pods, obj, options)
+    return _done(call)
+
+
+async def evict(call: Call) -> web.Response:
+    call.view()
+    options, obj = await calls.decoded(call, "CreateOptions", EVICTIONS)
+    eviction.evict(call.backend, call.target, obj, options)
+    return _done(call)
+
+
+async def review(call: Call) -> web.Response:
+    view = call.view()
+    _, obj = await calls.decoded(call, "CreateOptions", call.kind)
+    found = reviews.answer(call.user, obj, call.backend.timestamp(), call.context.tokens)
+    body = wire.body(view.representation, found)
+    return responses.data(body, view.representation.media, 201, warnings=call.warnings)
+
+
+def _done(call: Call) -> web.Response:
+    wanted = replace(negotiation.representation(call.accept), form="")
+    body = wire.body(wanted, status_errors.success(code=201))
+    return responses.data(body, wanted.media, 201, warnings=call.warnings)
+
+
+async def log(call: Call) -> Reply:
+    pod = call.backend.find(call.target).object()
+    options = pod_logs.options(call.query, pod)
+    if not pod["spec"].get("nodeName"):
+        return responses.nothing()
+    if call.context.log_source is None:
+        raise status_errors.not_served("no node of this server serves pod logs")
+    try:
+        found = await call.context.log_source.open(pod, options)
+    except pod_logs.LogUnavailableError as error:
+        raise StatusError(500, "InternalError", f"Internal error occurred: {error}") from error
+    limit = options.limit_bytes
+    return Stream(found if limit is None else pod_logs.limited(found, limit), "text/plain")
+
+
+async def not_served(call: Call) -> Reply:
+    part = f"{call.target.resource}/{call.target.subresource}"
+    raise status_errors.not_served(f"{part} is not served by corelane's embedded API server")
+
+
+_SUBRESOURCES: dict[str, Handler] = {
+    "binding": bind,
+    "eviction": evict,
+    "log": log,
+    **dict.fromkeys(("exec", "attach", "portforward", "proxy"), not_served),
+}
+
+
+_VERBS: dict[str, Handler] = {
+    "get": get,
+    "list": list_,
+    "watch": watch,
+    "create": create,
+    "update": update,
+    "patch": patch,
+    "delete": delete,
+    "deletecollection": delete_collection,
+}

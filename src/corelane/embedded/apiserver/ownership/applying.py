@@ -1,0 +1,188 @@
+"""Server-side apply: the applied fields are merged into the live object, those applied no longer go.
+
+Upstream: structured-merge-diff `merge` (Apply), apimachinery `pkg/util/managedfields`.
+"""
+
+from dataclasses import dataclass
+
+from corelane.embedded.apiserver import status_errors
+from corelane.embedded.apiserver.ownership import (
+    comparison,
+    field_sets,
+    managers,
+    merging,
+    typed_values,
+    updating,
+)
+from corelane.embedded.apiserver.ownership.comparison import same
+from corelane.embedded.apiserver.ownership.conflicts import ApplyConflictError
+from corelane.embedded.apiserver.ownership.field_sets import FieldSet
+from corelane.embedded.apiserver.ownership.kinds import ConversionError, Object, Resource
+from corelane.embedded.apiserver.ownership.managers import APPLY, Manager, Managers, Owned
+from corelane.embedded.apiserver.ownership.typed_values import ListItemError, TypedValueError
+from corelane.embedded.apiserver.ownership.updating import STRIPPED, Changes
+
+_BEFORE = "before-first-apply"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The object after an apply, in the resource's version and without defaults, and its managers.
+
+    `obj` None says that nothing changed but, perhaps, who owns it.
+    """
+
+    obj: Object | None
+    managers: Managers
+
+
+@dataclass(frozen=True, slots=True)
+class Applier:
+    """The writer of an apply: its name, whether it takes what others own, and the time."""
+
+    name: str
+    force: bool
+    now: str
+
+
+def apply(resource: Resource, live: Object, config: Object, applier: Applier) -> Applied:
+    """Apply `config` to `live`, which is in the resource's version (`Resource.empty` for a new object).
+
+    Raises ApplyConflictError where others own what would change, StatusError 500 for a `config` that is not
+    of the type.
+    """
+    _check(resource, config)
+    found = managers.stored(live.get("metadata", {}).get("managedFields"))
+    live = updating.without_managers(live)
+    if not found:
+        empty = resource.empty()
+        found = updating.update(resource, empty, live, {}, _BEFORE, applier.now)
+    try:
+        found = updating.reconcile(resource, found, live)
+        return _apply(resource, live, config, found, applier)
+    except ConversionError as error:
+        raise status_errors.internal(str(error)) from None
+
+
+def _check(resource: Resource, config: Object) -> None:
+    try:
+        typed_values.check(resource.type, config)
+    except TypedValueError as error:
+        raise status_errors.internal(
+            f"failed to create typed patch object ({described(config)}): {error}"
+        ) from None
+
+
+def described(obj: Object) -> str:
+    """Name an object as upstream's messages do: `namespace/name; group/version, Kind=kind`."""
+    meta = obj.get("metadata")
+    found = [meta.get(name) if isinstance(meta, dict) else "" for name in ("namespace", "name")]
+    namespace, name = (text if isinstance(text, str) else "" for text in found)
+    return f"{namespace}/{name}; {gvk(obj)}"
+
+
+def gvk(obj: Object) -> str:
+    """Write an object's group, version and kind as upstream does."""
+    version, kind = (
+        obj.get(name) if isinstance(obj.get(name), str) else "" for name in ("apiVersion", "kind")
+    )
+    if not version or str(version).count("/") > 1:
+        return "/, Kind="
+    group, _, number = str(version).rpartition("/")
+    return f"{group}/{number}, Kind={kind}"
+
+
+def _apply(resource: Resource, live: Object, config: Object, found: Managers, applier: Applier) -> Applied:
+    kind, who = resource.type, managers.manager(applier.name, APPLY, "", resource.subresource)
+    try:
+        merged = merging.merge(kind, live, config)
+    except ListItemError as error:
+        raise status_errors.internal(f"failed to merge config: {error}") from None
+    before = found.get(who)
+    fields = field_sets.without(typed_values.fields_of(kind, config), resource.reset)
+    found = {**found, who: Owned(fields, resource.api_version, before.time if before else None)}
+    if before and before.fields:
+        merged = _prune(resource, merged, found, before)
+    changes = Changes(resource, live, merged)
+    clashes = changes.conflicts(found, who)
+    if clashes and not applier.force:
+        raise ApplyConflictError(clashes)
+    found = changes.taken_from(found, clashes, who)
+    return _settled(found, who, None if same(live, merged) else merged, applier.now)
+
+
+def _settled(found: Managers, who: Manager, obj: Object | None, now: str) -> Applied:
+    """Take from the applier what nobody owns, and note the time if anything changed."""
+    own = found.get(who)
+    if own is None:
+        return Applied(obj, found)
+    fields = field_sets.difference(own.fields, STRIPPED)
+    rest = {manager: owned for manager, owned in found.items() if manager != who}
+    if fields:
+        rest[who] = Owned(fields, own.version, own.time if obj is None else now)
+    return Applied(obj, rest)
+
+
+# --- removal of what is applied no longer
+
+
+def _prune(resource: Resource, merged: Object, found: Managers, last: Owned) -> Object:
+    """Return the merged object without the fields that were applied last time and that nobody owns now."""
+    at = resource.at(last.version)
+    if at is None:
+        return merged
+    try:
+        whole = _converted(at, merged, "failed to convert merged object to last applied version")
+        pruned = merging.remove(at.type, whole, merging.with_named_fields(at.type, last.fields))
+        pruned = _with_owned(at, whole, pruned, found)
+        return resource.converted(_with_dangling(at, whole, pruned, last))
+    except ConversionError as error:
+        raise ConversionError(f"failed to prune fields: {error}") from None
+
+
+def _converted(at: Resource, obj: Object, fault: str) -> Object:
+    try:
+        return at.converted(obj)
+    except ConversionError as error:
+        raise ConversionError(f"{fault}: {error}") from None
+
+
+def _with_owned(at: Resource, whole: Object, pruned: Object, found: Managers) -> Object:
+    """Put back what any manager owns, first in the version of the removal."""
+    owned: dict[str, FieldSet] = {}
+    for entry in found.values():
+        owned[entry.version] = field_sets.union(owned.get(entry.version, {}), entry.fields)
+    fault = "failed add back owned items: failed to convert"
+    for version in sorted(owned, key=lambda version: version != at.api_version):
+        other = at.at(version)
+        if other is None:
+            continue
+        kind = other.type
+        whole = _converted(other, whole, f"{fault} merged object at version {version}")
+        pruned = _converted(other, pruned, f"{fault} pruned object at version {version}")
+        kept = field_sets.union(
+            merging.with_named_fields(kind, typed_values.fields_of(kind, pruned)),
+            merging.with_named_fields(kind, owned[version]),
+        )
+        all_fields = merging.with_named_fields(kind, typed_values.fields_of(kind, whole))
+        pruned = merging.remove(kind, whole, field_sets.difference(all_fields, kept))
+    return _converted(at, pruned, "failed to convert pruned object to last applied version")
+
+
+def _with_dangling(at: Resource, whole: Object, pruned: Object, last: Owned) -> Object:
+    """Put back what was removed only because it lay below a removed item, and was never applied."""
+    kind = at.type
+    kept = merging.with_named_fields(kind, typed_values.fields_of(kind, pruned))
+    all_fields = merging.with_named_fields(kind, typed_values.fields_of(kind, whole))
+    applied = merging.with_named_fields(kind, last.fields)
+    gone = field_sets.intersection(field_sets.difference(all_fields, kept), applied)
+    return merging.remove(kind, whole, gone)
+
+
+def unchanged_fields(resource: Resource, old: Object, new: Object) -> FieldSet:
+    """Return the fields of `old`, less those in which `new` differs."""
+    change = comparison.compare(resource.type, old, new)
+    fields = typed_values.fields_of(resource.type, old)
+    for part in (change.modified, change.added, change.removed):
+        fields = field_sets.difference(fields, part)
+    return fields

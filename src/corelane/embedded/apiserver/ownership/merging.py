@@ -1,0 +1,187 @@
+"""Merge of an applied value into a live one, and removal of fields, both by type.
+
+Upstream: structured-merge-diff `typed` (merge, remove, reconcile) and `fieldpath.Set`.
+"""
+
+from collections import deque
+from typing import Any
+
+from corelane.embedded.apiserver.ownership.comparison import ABSENT
+from corelane.embedded.apiserver.ownership.field_sets import LEAF, SELF, FieldSet, below, holds
+from corelane.embedded.apiserver.ownership.merge_types import Listing, Mapping, MergeType, Scalar
+from corelane.embedded.apiserver.ownership.typed_values import indexed, list_element
+
+
+def merge(kind: Mapping, live: dict[str, Any], applied: dict[str, Any]) -> dict[str, Any]:
+    """Return `live` with what `applied` says. Neither is changed. Raises ListItemError."""
+    merged = _merge(kind, live, applied)
+    return merged if isinstance(merged, dict) else {}
+
+
+def _merge(kind: MergeType, live: Any, applied: Any) -> Any:
+    """The merged value, ABSENT for none; at most one of both is ABSENT."""
+    if isinstance(kind, Scalar) or kind.atomic:
+        return live if applied is ABSENT else applied
+    before, after = (_parts(kind, value) for value in (live, applied))
+    if not before and not after:
+        return live if applied is ABSENT else applied
+    if isinstance(kind, Mapping):
+        return _merge_members(kind, before, after)
+    return _merge_items(kind, before, after) or ABSENT
+
+
+def _parts(kind: Mapping | Listing, value: Any) -> Any:
+    """Return the container, an empty one for null and for what is not there."""
+    wanted: type[Any] = dict if isinstance(kind, Mapping) else list
+    return value if isinstance(value, wanted) else wanted()
+
+
+def _merge_members(kind: Mapping, live: dict[str, Any], applied: dict[str, Any]) -> Any:
+    made = {}
+    for name in {**live, **applied}:
+        inner = kind.fields.get(name, kind.values)
+        if inner is None:
+            continue
+        value = _merge(inner, live.get(name, ABSENT), applied.get(name, ABSENT))
+        if value is not ABSENT:
+            made[name] = value
+    return made or ABSENT
+
+
+def _merge_items(kind: Listing, live: list[Any], applied: list[Any]) -> list[Any]:
+    """Items of both lists: shared ones in the order of `applied`, the others between them where they were.
+
+    Items that are in `live` more than once have lost their identity and are taken over as they are.
+    """
+    found, given = indexed(kind, live), indexed(kind, applied)
+    before, after = [list_element(kind, item) for item in live], list(given)
+
+    def merged(element: str) -> Any:
+        known = found.get(element, [])
+        own: Any = ABSENT if not known else known[0] if len(known) == 1 else None
+        return _merge(kind.item, own, given[element][0])
+
+    shared = deque(element for element in after if element in found)
+    wanted = shared.popleft() if shared else None
+    made: list[Any] = []
+    done: set[str] = set()
+    left, right = 0, 0
+    while left < len(before) or right < len(after):
+        if left < len(before) and right < len(after):
+            element = before[left]
+            if element == after[right]:
+                done.add(element)
+                made.append(merged(element))
+                left, right = left + 1, right + 1
+                wanted = shared.popleft() if shared else None
+                continue
+            if element in given and wanted is not None and wanted != element:
+                left += 1
+                continue
+        if left < len(before):
+            element = before[left]
+            if element not in given:
+                made.append(_merge(kind.item, live[left], ABSENT))
+                left += 1
+                continue
+            if element in done:
+                left += 1
+        if right < len(after):
+            element = after[right]
+            done.add(element)
+            made.append(merged(element))
+            right += 1
+            if wanted == element:
+                wanted = shared.popleft() if shared else None
+    return [value for value in made if value is not ABSENT]
+
+
+def remove(kind: Mapping, value: dict[str, Any], gone: FieldSet) -> dict[str, Any]:
+    """Return the value without the fields and items of a set."""
+    left = _remove(kind, value, gone)
+    return left if isinstance(left, dict) else {}
+
+
+def _remove(kind: MergeType, value: Any, gone: FieldSet) -> Any:
+    """What is left of a value, None for nothing: an atomic value loses all when a part of it goes."""
+    if isinstance(kind, Scalar):
+        return value
+    if kind.atomic or not value:
+        return None
+    if isinstance(kind, Mapping):
+        return _remove_members(kind, value, gone) if isinstance(value, dict) else None
+    return _remove_items(kind, value, gone) if isinstance(value, list) else None
+
+
+def _remove_members(kind: Mapping, value: dict[str, Any], gone: FieldSet) -> Any:
+    made, matched = {}, False
+    for name, part in value.items():
+        node = gone.get(f"f:{name}")
+        if holds(node):
+            continue
+        inner = kind.fields.get(name, kind.values)
+        if node and inner is not None:
+            matched = True
+            part = _kept(inner, part, node)
+        made[name] = part
+    return made if made or matched else None
+
+
+def _remove_items(kind: Listing, value: list[Any], gone: FieldSet) -> Any:
+    made, matched = [], False
+    for part in value:
+        node = gone.get(list_element(kind, part))
+        if holds(node):
+            continue
+        if node:
+            matched = True
+            part = _kept(kind.item, part, node)
+        made.append(part)
+    return made if made or matched else None
+
+
+def _kept(kind: MergeType, value: Any, gone: FieldSet) -> Any:
+    left = _remove(kind, value, gone)
+    if left is None and isinstance(value, dict | list):
+        return type(value)()
+    return left
+
+
+def with_named_fields(kind: MergeType | None, fields: FieldSet) -> FieldSet:
+    """Return the set with every field of a struct on the way to its elements (not of maps or lists)."""
+    if not fields:
+        return fields
+    made: FieldSet = {}
+    for element, node in fields.items():
+        if element == SELF:
+            made[SELF] = LEAF
+            continue
+        inner, named = _inner(kind, element)
+        inside = with_named_fields(inner, below(node))
+        itself = holds(node) or (named and bool(inside))
+        made[element] = {SELF: LEAF, **inside} if itself and inside else inside
+    return made
+
+
+def _inner(kind: MergeType | None, element: str) -> tuple[MergeType | None, bool]:
+    if isinstance(kind, Mapping) and element[0] == "f":
+        known = kind.fields.get(element[2:])
+        return known or kind.values, known is not None
+    if isinstance(kind, Listing) and element[0] == "k":
+        return kind.item, False
+    return None, False
+
+
+def reconciled(kind: MergeType | None, fields: FieldSet) -> FieldSet:
+    """Return a set in which an atomic value is owned as one, however it was owned before."""
+    if kind is None or isinstance(kind, Scalar):
+        return fields
+    made: FieldSet = {}
+    for element, node in fields.items():
+        if element == SELF:
+            made[SELF] = LEAF
+            continue
+        inner, _ = _inner(kind, element)
+        atomic = isinstance(inner, Mapping | Listing) and inner.atomic
+        made[element] = LEAF if atomic or not node else reconciled(inner, node)
+    return made

@@ -1,0 +1,218 @@
+"""Values seen by their merge types: whether they conform, and the set of their fields.
+
+Upstream: structured-merge-diff `typed` (validate, tofieldset).
+"""
+
+import decimal
+from collections.abc import Iterator
+from typing import Any
+
+from corelane.embedded.apiserver.go_quoting import quoted
+from corelane.embedded.apiserver.ownership import path_elements
+from corelane.embedded.apiserver.ownership.field_sets import LEAF, SELF, FieldSet
+from corelane.embedded.apiserver.ownership.merge_types import Listing, Mapping, MergeType, Scalar
+
+
+class TypedValueError(ValueError):
+    """A value does not conform to its type; the message is upstream's."""
+
+
+class ListItemError(ValueError):
+    """An item of a set or of a list with keys cannot be told from others."""
+
+
+def check(kind: Mapping, value: Any) -> None:
+    """Check an applied value, in which no list item may stand twice. Raises TypedValueError."""
+    faults = [f"{path}: {text}" if path else text for path, text in _faults(kind, value)]
+    if len(faults) == 1:
+        raise TypedValueError(faults[0])
+    if faults:
+        raise TypedValueError("\n".join(["errors:", *(f"  {fault}" for fault in faults)]))
+
+
+def _faults(kind: MergeType, value: Any) -> Iterator[tuple[str, str]]:
+    if value is None:
+        return
+    if isinstance(kind, Scalar):
+        text = _scalar_fault(kind.kind, value)
+        if text:
+            yield "", text
+    elif isinstance(kind, Mapping):
+        if isinstance(value, dict):
+            yield from _member_faults(kind, value)
+        else:
+            yield "", f"expected map, got &{{{go_value(value)}}}"
+    elif isinstance(value, list):
+        yield from _item_faults(kind, value)
+    else:
+        yield "", f"expected list, got &{{{go_value(value)}}}"
+
+
+def _member_faults(kind: Mapping, value: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, part in value.items():
+        inner = kind.fields.get(name, kind.values)
+        if inner is None:
+            yield f".{name}", "field not declared in schema"
+            return
+        yield from ((f".{name}{path}", text) for path, text in _faults(inner, part))
+
+
+def _item_faults(kind: Listing, value: list[Any]) -> Iterator[tuple[str, str]]:
+    seen = set()
+    for index, part in enumerate(value):
+        element = f"i:{index}"
+        if not kind.atomic:
+            try:
+                element = list_element(kind, part)
+            except ListItemError as error:
+                yield "", f"element {index}: {error}"
+                return
+            if element in seen:
+                yield "", f"duplicate entries for key {path_elements.shown(element)}"
+            seen.add(element)
+        shown = path_elements.shown(element)
+        yield from ((f"{shown}{path}", text) for path, text in _faults(kind.item, part))
+
+
+def _scalar_fault(kind: str, value: Any) -> str:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind == "numeric" and not number:
+        return f"expected numeric (int or float), got {_go_type(value)}"
+    if kind == "string" and not isinstance(value, str):
+        return f"expected string, got &value.valueUnstructured{{Value:{go_syntax(value)}}}"
+    if kind == "boolean" and not isinstance(value, bool):
+        return f"expected boolean, got &{{{go_value(value)}}}"
+    if kind == "untyped" and isinstance(value, dict | list):
+        return f"expected any scalar, got &{{{go_value(value)}}}"
+    return ""
+
+
+def list_element(kind: Listing, value: Any) -> str:
+    """Return the path element of an item of a set or a list with keys. Raises ListItemError."""
+    if not kind.keys:
+        return _set_element(value)
+    if value is None:
+        raise ListItemError("associative list with keys may not have a null element")
+    if not isinstance(value, dict):
+        raise ListItemError("associative list with keys may not have non-map elements")
+    found = [(key, value.get(key, default)) for key, default in kind.keys]
+    keys = [(key, part) for key, part in found if part is not None or key in value]
+    if not keys:
+        names = " ".join(quoted(key) for key, _ in kind.keys)
+        raise ListItemError(
+            f"associative list with keys has an element that omits all key fields [{names}] "
+            "(and doesn't have default values for any key fields)"
+        )
+    return path_elements.item(keys)
+
+
+def _set_element(value: Any) -> str:
+    if isinstance(value, dict):
+        raise ListItemError("associative list without keys has an element that's a map type")
+    if isinstance(value, list):
+        raise ListItemError("not supported: associative list with lists as elements")
+    if value is None:
+        raise ListItemError("associative list without keys has an element that's an explicit null")
+    return path_elements.member(value)
+
+
+def indexed(kind: Listing, values: list[Any] | None) -> dict[str, list[Any]]:
+    """Return the items of a list by their elements; more than one where items repeat."""
+    found: dict[str, list[Any]] = {}
+    for value in values or ():
+        found.setdefault(list_element(kind, value), []).append(value)
+    return found
+
+
+def fields_of(kind: Mapping, value: dict[str, Any]) -> FieldSet:
+    """Return the set of a value's leaves, list items and members of maps."""
+    return _inside(kind, value) or {}
+
+
+def _inside(kind: MergeType, value: Any) -> FieldSet | None:
+    """Return what is below a value's own path: LEAF where the value itself is the leaf, None for nothing."""
+    if isinstance(kind, Scalar) or kind.atomic:
+        return LEAF
+    if isinstance(kind, Mapping):
+        return _members(kind, value) if isinstance(value, dict) and value else None
+    return _items(kind, value) if isinstance(value, list) and value else None
+
+
+def _members(kind: Mapping, value: dict[str, Any]) -> FieldSet | None:
+    made: FieldSet = {}
+    for name, part in value.items():
+        known = kind.fields.get(name)
+        inner = known or kind.values
+        if inner is None:
+            continue
+        node = _inside(inner, part)
+        if node is None:
+            if part is None or part == {} or known is None:
+                made[f"f:{name}"] = LEAF
+        elif node and known is None:
+            made[f"f:{name}"] = {SELF: LEAF, **node}
+        else:
+            made[f"f:{name}"] = node
+    return made or None
+
+
+def _items(kind: Listing, value: list[Any]) -> FieldSet:
+    made: FieldSet = {}
+    for element, parts in indexed(kind, value).items():
+        node = _inside(kind.item, parts[0]) if len(parts) == 1 else None
+        made[element] = {SELF: LEAF, **node} if node else LEAF
+    return made
+
+
+# --- values as Go prints them
+
+
+def go_value(value: Any) -> str:
+    """A value as Go's %v."""
+    if isinstance(value, dict):
+        return "map[" + " ".join(f"{name}:{go_value(value[name])}" for name in sorted(value)) + "]"
+    if isinstance(value, list):
+        return "[" + " ".join(map(go_value, value)) + "]"
+    return value if isinstance(value, str) else _go_scalar(value, "<nil>")
+
+
+def go_syntax(value: Any) -> str:
+    """A value as Go's %#v."""
+    if isinstance(value, dict):
+        members = ", ".join(f"{quoted(name)}:{_inner(value[name])}" for name in sorted(value))
+        return f"map[string]interface {{}}{{{members}}}"
+    if isinstance(value, list):
+        return f"[]interface {{}}{{{', '.join(map(_inner, value))}}}"
+    return quoted(value) if isinstance(value, str) else _go_scalar(value, "<nil>")
+
+
+def _inner(value: Any) -> str:
+    return "interface {}(nil)" if value is None else go_syntax(value)
+
+
+def _go_scalar(value: Any, nothing: str) -> str:
+    if value is None:
+        return nothing
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _go_float(float(value))
+
+
+def _go_float(value: float) -> str:
+    """Return a number as Go's %v: every number of an applied body is a float there."""
+    sign, digits, exponent = decimal.Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    power = len(digits) + exponent - 1
+    if -5 < power < 6 or not value:
+        return repr(value).removesuffix(".0")
+    text = "".join(map(str, digits))
+    fraction = f".{text[1:]}" if len(text) > 1 else ""
+    return f"{'-' if sign else ''}{text[0]}{fraction}e{'-' if power < 0 else '+'}{abs(power):02d}"
+
+
+def _go_type(value: Any) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, str):
+        return "string"
+    return "[]interface {}" if isinstance(value, list) else "map[string]interface {}"

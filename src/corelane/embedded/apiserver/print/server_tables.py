@@ -1,0 +1,403 @@
+"""Lists and objects as the server-side tables (meta.k8s.io/v1 Table) that `kubectl get` prints.
+
+Columns and cells are upstream's (kubernetes `pkg/printers/internalversion`, and for custom resources
+apiextensions-apiserver's default columns); the descriptions of the columns are corelane's own.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from corelane.embedded.apiserver.print import pod_cells, storage_tables
+from corelane.embedded.apiserver.print.pod_cells import NONE
+from corelane.embedded.apiserver.served_kinds import ServedKind
+
+Object = Mapping[str, Any]
+Cells = Callable[[Object, datetime], list[Any]]
+
+UNKNOWN = "<unknown>"
+INCLUDE = ("None", "Metadata", "Object")
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """One column; `priority` 0 is always shown, 1 with `-o wide` only."""
+
+    name: str
+    description: str
+    type: str = "string"
+    format: str = ""
+    priority: int = 0
+
+    def definition(self) -> dict[str, Any]:
+        order = ("name", "type", "format", "description", "priority")
+        return {name: getattr(self, name) for name in order}
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """The columns of a kind and the function that fills them."""
+
+    columns: tuple[TableColumn, ...]
+    cells: Cells
+
+
+def to_table(
+    kind: ServedKind,
+    objects: Iterable[Object],
+    list_meta: Object,
+    include: str = "Metadata",
+    *,
+    version: str = "v1",
+    columns: bool = True,
+    now: datetime | None = None,
+) -> dict[str, Any]:
+    """A Table with a row for each of `objects`, in wire form.
+
+    `include` is the request's `includeObject`: what a row carries beside its cells, the object whole, its
+    metadata, or nothing. `columns` False leaves the column definitions null, as in all but the first event
+    of a watch. Ages are counted up to `now`.
+    """
+    layout = _layout(kind)
+    moment = now or datetime.now(UTC)
+    return {
+        "kind": "Table",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": dict(list_meta),
+        "columnDefinitions": [c.definition() for c in layout.columns] if columns else None,
+        "rows": [row(kind, item, include, version, moment) for item in objects],
+    }
+
+
+def partial(item: Object, version: str = "v1") -> dict[str, Any]:
+    """The object's metadata alone, as a PartialObjectMetadata."""
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": item.get("metadata") or {},
+    }
+
+
+def row(kind: ServedKind, item: Object, include: str, version: str, now: datetime) -> dict[str, Any]:
+    """The row of one object; see `to_table`."""
+    found: dict[str, Any] = {"cells": _layout(kind).cells(item, now)}
+    conditions = pod_cells.row_conditions(item) if kind.kind == "Pod" else []
+    if conditions:
+        found["conditions"] = conditions
+    bodies = {"None": None, "Object": item}
+    found["object"] = bodies[include] if include in bodies else partial(item, version)
+    return found
+
+
+def _layout(kind: ServedKind) -> TableLayout:
+    return LAYOUTS.get((kind.group, kind.kind), CUSTOM)
+
+
+def age(stamp: object, now: datetime) -> str:
+    """Return the time since `stamp` (RFC 3339) in the short form of kubectl: `45s`, `3m10s`, `5h`, `2d3h`."""
+    try:
+        when = datetime.fromisoformat(str(stamp))
+    except ValueError:
+        return UNKNOWN
+    return human_duration(now - (when if when.tzinfo else when.replace(tzinfo=UTC)))
+
+
+def human_duration(length: timedelta) -> str:
+    """At most two units, the finer one only while it matters (apimachinery `duration.HumanDuration`)."""
+    # Clocks of two machines differ a little: up to 2 s in the future counts as now.
+    seconds = int(length.total_seconds())
+    if seconds < 0:
+        return "0s" if seconds >= -1 else "<invalid>"
+    if seconds < 120:
+        return f"{seconds}s"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if hours < 3:
+        return f"{minutes}m{_finer(seconds % 60, 's') if minutes < 10 else ''}"
+    if days < 2:
+        return f"{hours}h{_finer(minutes % 60, 'm') if hours < 8 else ''}"
+    if days < 730:
+        return f"{days}d{_finer(hours % 24, 'h') if days < 8 else ''}"
+    return f"{days // 365}y{_finer(days % 365, 'd') if days < 2920 else ''}"
+
+
+def _finer(count: int, unit: str) -> str:
+    return f"{count}{unit}" if count else ""
+
+
+def _meta(item: Object, name: str) -> Any:
+    return (item.get("metadata") or {}).get(name)
+
+
+def _created(item: Object, now: datetime) -> str:
+    return age(_meta(item, "creationTimestamp"), now)
+
+
+def _pod(pod: Object, now: datetime) -> list[Any]:
+    ready, reason, restarts, restarted = pod_cells.summary(pod)
+    ago = f" ({age(restarted, now)} ago)" if restarts and restarted else ""
+    node = (pod.get("spec") or {}).get("nodeName") or NONE
+    nominated = (pod.get("status") or {}).get("nominatedNodeName") or NONE
+    shown = [_meta(pod, "name"), ready, reason, f"{restarts}{ago}", _created(pod, now)]
+    return [*shown, pod_cells.pod_ip(pod), node, nominated, pod_cells.readiness_gates(pod)]
+
+
+def _node(node: Object, now: datetime) -> list[Any]:
+    status = node.get("status") or {}
+    info = status.get("nodeInfo") or {}
+    architecture = info.get("architecture")
+    return [
+        _meta(node, "name"),
+        _node_status(node),
+        ",".join(_roles(node)) or NONE,
+        _created(node, now),
+        info.get("kubeletVersion") or "",
+        _address(status, "InternalIP"),
+        _address(status, "ExternalIP"),
+        info.get("osImage") or UNKNOWN,
+        (info.get("kernelVersion") or UNKNOWN) + (f" ({architecture})" if architecture else ""),
+        info.get("containerRuntimeVersion") or UNKNOWN,
+    ]
+
+
+def _node_status(node: Object) -> str:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready = [c.get("status") == "True" for c in conditions if c.get("type") == "Ready"]
+    words = [("Ready" if ready[-1] else "NotReady") if ready else "Unknown"]
+    if (node.get("spec") or {}).get("unschedulable"):
+        words.append("SchedulingDisabled")
+    return ",".join(words)
+
+
+def _roles(node: Object) -> list[str]:
+    prefix = "node-role.kubernetes.io/"
+    labels = _meta(node, "labels") or {}
+    roles = {label.removeprefix(prefix) for label in labels if label.startswith(prefix)}
+    roles.add(labels.get("kubernetes.io/role", ""))
+    return sorted(roles - {""})
+
+
+def _address(status: Object, kind: str) -> str:
+    addresses = status.get("addresses") or ()
+    return next((a.get("address", "") for a in addresses if a.get("type") == kind), NONE)
+
+
+def _namespace(namespace: Object, now: datetime) -> list[Any]:
+    phase = (namespace.get("status") or {}).get("phase") or ""
+    return [_meta(namespace, "name"), phase, _created(namespace, now)]
+
+
+def _config_map(config_map: Object, now: datetime) -> list[Any]:
+    count = len(config_map.get("data") or ()) + len(config_map.get("binaryData") or ())
+    return [_meta(config_map, "name"), count, _created(config_map, now)]
+
+
+def _secret(secret: Object, now: datetime) -> list[Any]:
+    count = len(secret.get("data") or ())
+    return [_meta(secret, "name"), secret.get("type") or "", count, _created(secret, now)]
+
+
+def _lease(lease: Object, now: datetime) -> list[Any]:
+    holder = (lease.get("spec") or {}).get("holderIdentity") or ""
+    return [_meta(lease, "name"), holder, _created(lease, now)]
+
+
+def _priority_class(item: Object, now: datetime) -> list[Any]:
+    default = item.get("globalDefault") or False
+    policy = item.get("preemptionPolicy") or ""
+    return [_meta(item, "name"), item.get("value") or 0, default, _created(item, now), policy]
+
+
+def _event(event: Object, now: datetime) -> list[Any]:
+    about = event.get("involvedObject") or event.get("regarding") or {}
+    target = about.get("kind", "").lower() + (f"/{about['name']}" if about.get("name") else "")
+    first, last, count = _occurrences(event, now)
+    return [
+        last,
+        event.get("type") or "",
+        event.get("reason") or "",
+        target,
+        about.get("fieldPath") or "",
+        _source(event),
+        (event.get("message") or event.get("note") or "").strip(),
+        first,
+        count,
+        _meta(event, "name"),
+    ]
+
+
+def _occurrences(event: Object, now: datetime) -> tuple[str, str, int]:
+    """First and last time seen as ages, and how often; both forms of Event (core, events.k8s.io) serve."""
+    earliest = event.get("firstTimestamp") or event.get("deprecatedFirstTimestamp")
+    latest = event.get("lastTimestamp") or event.get("deprecatedLastTimestamp")
+    first = age(earliest or event.get("eventTime"), now)
+    last = age(latest, now) if latest else first
+    series = event.get("series")
+    if series:
+        return first, age(series.get("lastObservedTime"), now), series.get("count") or 0
+    return first, last, event.get("count") or event.get("deprecatedCount") or 1
+
+
+def _source(event: Object) -> str:
+    source = event.get("source") or event.get("deprecatedSource") or {}
+    controller = event.get("reportingComponent") or event.get("reportingController") or ""
+    component = source.get("component") or controller
+    host = source.get("host") or event.get("reportingInstance")
+    return f"{component}, {host}" if host else component
+
+
+def _budget(item: Object, now: datetime) -> list[Any]:
+    return [*storage_tables.budget(item), _created(item, now)]
+
+
+def _claim(item: Object, now: datetime) -> list[Any]:
+    before, after = storage_tables.claim(item)
+    return [*before, _created(item, now), *after]
+
+
+def _volume(item: Object, now: datetime) -> list[Any]:
+    before, after = storage_tables.volume(item)
+    return [*before, _created(item, now), *after]
+
+
+def _storage_class(item: Object, now: datetime) -> list[Any]:
+    return [*storage_tables.storage_class(item), _created(item, now)]
+
+
+def _custom(item: Object, now: datetime) -> list[Any]:
+    return [_meta(item, "name"), _created(item, now)]
+
+
+def _named(description: str = "The object's name.") -> TableColumn:
+    return TableColumn("Name", description, format="name")
+
+
+_AGE = TableColumn("Age", "Time since the object was created.")
+
+LAYOUTS: dict[tuple[str, str], TableLayout] = {
+    ("", "Pod"): TableLayout(
+        (
+            _named("The pod's name."),
+            TableColumn("Ready", "Number of ready containers, of all containers."),
+            TableColumn("Status", "The pod's phase, or the reason why it does not run."),
+            TableColumn("Restarts", "Number of container restarts, and the time since the last one."),
+            _AGE,
+            TableColumn("IP", "The pod's first address.", priority=1),
+            TableColumn("Node", "The node the pod is bound to.", priority=1),
+            TableColumn("Nominated Node", "The node on which preemption frees resources.", priority=1),
+            TableColumn("Readiness Gates", "Number of readiness gates that are true, of all.", priority=1),
+        ),
+        _pod,
+    ),
+    ("", "Node"): TableLayout(
+        (
+            _named("The node's name."),
+            TableColumn("Status", "Whether the node is ready, and whether pods may be scheduled to it."),
+            TableColumn("Roles", "The node's roles, from its labels."),
+            _AGE,
+            TableColumn("Version", "Version of the kubelet, or of the agent in its place."),
+            TableColumn("Internal-IP", "The node's address inside the cluster.", priority=1),
+            TableColumn("External-IP", "The node's address outside the cluster.", priority=1),
+            TableColumn("OS-Image", "The operating system, as the node reports it.", priority=1),
+            TableColumn("Kernel-Version", "The kernel, as the node reports it.", priority=1),
+            TableColumn("Container-Runtime", "Container runtime and its version.", priority=1),
+        ),
+        _node,
+    ),
+    ("", "Namespace"): TableLayout(
+        (_named(), TableColumn("Status", "Active, or Terminating while its objects are deleted."), _AGE),
+        _namespace,
+    ),
+    ("", "ConfigMap"): TableLayout((_named(), TableColumn("Data", "Number of entries."), _AGE), _config_map),
+    ("", "Secret"): TableLayout(
+        (
+            _named(),
+            TableColumn("Type", "What the data is for."),
+            TableColumn("Data", "Number of entries."),
+            _AGE,
+        ),
+        _secret,
+    ),
+    ("coordination.k8s.io", "Lease"): TableLayout(
+        (_named(), TableColumn("Holder", "Identity of the holder."), _AGE), _lease
+    ),
+    ("scheduling.k8s.io", "PriorityClass"): TableLayout(
+        (
+            _named(),
+            TableColumn("Value", "The priority of pods of this class.", "integer"),
+            TableColumn("Global-Default", "Whether pods without a class get this one.", "boolean"),
+            _AGE,
+            TableColumn("PreemptionPolicy", "Whether pods of this class may preempt others."),
+        ),
+        _priority_class,
+    ),
+    ("", "Event"): TableLayout(
+        (
+            TableColumn("Last Seen", "Time since the last occurrence."),
+            TableColumn("Type", "Normal or Warning."),
+            TableColumn("Reason", "Reason, in one word."),
+            TableColumn("Object", "The object concerned."),
+            TableColumn("Subobject", "The part of that object.", priority=1),
+            TableColumn("Source", "Component that reported it.", priority=1),
+            TableColumn("Message", "What happened."),
+            TableColumn("First Seen", "Time since the first occurrence.", priority=1),
+            TableColumn("Count", "Number of occurrences.", priority=1),
+            TableColumn("Name", "The event's name.", format="name", priority=1),
+        ),
+        _event,
+    ),
+    ("policy", "PodDisruptionBudget"): TableLayout(
+        (
+            _named(),
+            TableColumn("Min Available", "Least number or share of pods that stay available."),
+            TableColumn("Max Unavailable", "Largest number or share of pods that may be unavailable."),
+            TableColumn("Allowed Disruptions", "Number of pods that may be evicted now.", "integer"),
+            _AGE,
+        ),
+        _budget,
+    ),
+    ("", "PersistentVolumeClaim"): TableLayout(
+        (
+            _named(),
+            TableColumn("Status", "Pending, Bound, or Lost with its volume."),
+            TableColumn("Volume", "The volume that the claim is bound to."),
+            TableColumn("Capacity", "Size of that volume."),
+            TableColumn("Access Modes", "Ways in which that volume can be mounted."),
+            TableColumn("StorageClass", "The claim's storage class."),
+            TableColumn("VolumeAttributesClass", "The claim's class of volume attributes."),
+            _AGE,
+            TableColumn("VolumeMode", "Whether the volume is a file system or a block device.", priority=1),
+        ),
+        _claim,
+    ),
+    ("", "PersistentVolume"): TableLayout(
+        (
+            _named(),
+            TableColumn("Capacity", "The volume's size."),
+            TableColumn("Access Modes", "Ways in which the volume can be mounted."),
+            TableColumn("Reclaim Policy", "What becomes of the volume once its claim is deleted."),
+            TableColumn("Status", "Pending, Available, Bound, Released or Failed."),
+            TableColumn("Claim", "The claim that the volume is bound to."),
+            TableColumn("StorageClass", "The volume's storage class."),
+            TableColumn("VolumeAttributesClass", "The volume's class of volume attributes."),
+            TableColumn("Reason", "Reason for the status, in one word."),
+            _AGE,
+            TableColumn("VolumeMode", "Whether the volume is a file system or a block device.", priority=1),
+        ),
+        _volume,
+    ),
+    ("storage.k8s.io", "StorageClass"): TableLayout(
+        (
+            _named(),
+            TableColumn("Provisioner", "What makes volumes of this class."),
+            TableColumn("ReclaimPolicy", "What becomes of such volumes once their claim is deleted."),
+            TableColumn("VolumeBindingMode", "When claims of this class are bound."),
+            TableColumn("AllowVolumeExpansion", "Whether claims of this class may grow."),
+            _AGE,
+        ),
+        _storage_class,
+    ),
+}
+LAYOUTS["events.k8s.io", "Event"] = LAYOUTS["", "Event"]
+
+CUSTOM = TableLayout((_named(), TableColumn("Age", _AGE.description, "date")), _custom)

@@ -1,0 +1,182 @@
+"""Lists at one revision, in pages that all show the same revision.
+
+Continue tokens are upstream's (`storage/continue.go`): the first page's revision and the key to go on from.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from corelane.embedded.apiserver import api_requests, selector_syntax, status_errors
+from corelane.embedded.apiserver.api_requests import ListOptions, Target
+from corelane.embedded.apiserver.codec import conversion, wire
+from corelane.embedded.apiserver.codec.decoding import json_type
+from corelane.embedded.apiserver.codec.json_faults import first_fault
+from corelane.embedded.apiserver.selector_syntax import Selectors
+from corelane.embedded.apiserver.served_kinds import ServedKind
+from corelane.embedded.apiserver.store import server_backend
+from corelane.embedded.apiserver.store.server_backend import Backend
+from corelane.embedded.apiserver.stored_objects import Compacted, StoredObject
+
+_TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - not a secret, the name of a format
+_TOKEN_TYPES = {"v": (str, "string"), "rv": (int, "int64"), "start": (str, "string")}
+_NOT_BASE64 = re.compile(r"[^-\w]", re.ASCII)
+_TOO_OLD = "The resourceVersion for the provided list is too old."
+_PAGE_TOO_OLD = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new "
+    "list without the continue parameter, or use the continue token in this response to retrieve the "
+    "remainder of the results. Continuing with the provided token results in an inconsistent list - objects "
+    "that were created, modified, or deleted between the time the first chunk was returned and now may show "
+    "up in the list."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """Records of a list and its ListMeta."""
+
+    records: Sequence[StoredObject]
+    meta: dict[str, Any]
+
+
+def page(backend: Backend, target: Target, options: ListOptions) -> ListPage:
+    """The records that a list request asks for. Raises StatusError 400, 410 or 504."""
+    kind = server_backend.kind_of(target)
+    check_selectable(kind, target.version, options.selection)
+    at, start, limit = _position(backend, options)
+    try:
+        found = backend.store.range(kind.stored, target.prefix, at, start)
+    except Compacted:
+        raise _too_old(options, start) from None
+    chosen = select(kind, target.version, options.selection, found, limit + 1 if limit else None)
+    meta: dict[str, Any] = {"resourceVersion": str(backend.store.revision if at is None else at)}
+    if not limit or len(chosen) <= limit:
+        return ListPage(chosen[:], meta)
+    last = chosen[limit - 1].key[len(target.prefix) :]
+    meta["continue"] = _token(int(meta["resourceVersion"]), last + "\0")
+    if options.selection.empty:
+        meta["remainingItemCount"] = len(chosen) - limit
+    return ListPage(chosen[:limit], meta)
+
+
+def _position(backend: Backend, options: ListOptions) -> tuple[int | None, str, int]:
+    """The revision to list at (None: now), the key to begin with, and how many."""
+    limit = max(options.limit, 0)
+    if options.continuation:
+        revision, start = _read_token(options.continuation)
+        if options.resource_version not in {"", "0"}:
+            raise status_errors.bad_request("specifying resource version is not allowed when using continue")
+        return (None if revision < 0 else revision), start, limit
+    wanted = _revision(options.resource_version)
+    if wanted > backend.store.revision:
+        raise status_errors.resource_version_too_large(wanted, backend.store.revision)
+    exact = options.match == "Exact" or (limit and not options.match)
+    if wanted and exact:
+        return wanted, "", limit
+    # what may come from a cache comes whole, as upstream's cache gives it
+    return None, "", 0 if options.resource_version == "0" else limit
+
+
+def _revision(text: str) -> int:
+    try:
+        return api_requests.revision(text) if text else 0
+    except ValueError as error:
+        message = f'invalid resource version: resourceVersion: Invalid value: "{text}": {error}'
+        raise status_errors.bad_request(message) from None
+
+
+def _too_old(options: ListOptions, start: str) -> status_errors.StatusError:
+    if not options.continuation:
+        return status_errors.expired(_TOO_OLD)
+    error = status_errors.expired(_PAGE_TOO_OLD)
+    return replace(error, metadata={"continue": _token(-1, start)})
+
+
+def _token(revision: int, start: str) -> str:
+    document = {"v": _TOKEN_VERSION, "rv": revision, "start": start}
+    text = json.dumps(document, separators=(",", ":")).encode()
+    return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
+
+
+def _read_token(token: str) -> tuple[int, str]:
+    """Return a token's revision and start, as upstream's `DecodeContinue`. Raises StatusError 400."""
+    text = _decoded(token)
+    fault = first_fault(text)
+    document = {} if fault else json.loads(text.decode(errors="replace"))
+    document = {} if document is None else document
+    fault = fault or _wrong_type(document)
+    if fault:
+        raise _bad_token(f": {fault}")
+    version, revision, start = document.get("v"), document.get("rv"), document.get("start")
+    if version != _TOKEN_VERSION:
+        raise _bad_token(f": server does not recognize this encoded version {version or ''}")
+    if not revision:
+        raise _bad_token(f": incorrect encoded start resourceVersion (version {_TOKEN_VERSION})")
+    if not start:
+        raise _bad_token(f": encoded start key empty (version {_TOKEN_VERSION})")
+    if not {"", ".", ".."}.isdisjoint(start.removeprefix("/").split("/")):
+        raise _bad_token(f": {start}")
+    return revision, start
+
+
+def _decoded(token: str) -> bytes:
+    token = token.replace("\r", "").replace("\n", "")
+    wrong = _NOT_BASE64.search(token)
+    at = wrong.start() if wrong else len(token) - 1 if len(token) % 4 == 1 else -1
+    if at >= 0:
+        raise _bad_token(f": illegal base64 data at input byte {len(token[:at].encode())}")
+    return base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+
+
+def _wrong_type(document: Any) -> str:
+    """Go's words for a document that is not of the token's type; empty if it is."""
+    if not isinstance(document, dict):
+        return f"json: cannot unmarshal {json_type(document)} into Go value of type storage.continueToken"
+    for name, (kind, said) in _TOKEN_TYPES.items():
+        value = document.get(name)
+        if value is not None and type(value) is not kind:
+            found = f"number {value}" if type(value) is float else json_type(value)
+            return f"json: cannot unmarshal {found} into Go struct field continueToken.{name} of type {said}"
+    return ""
+
+
+def _bad_token(why: str) -> status_errors.StatusError:
+    return status_errors.bad_request(f"invalid continue token: continue key is not valid{why}")
+
+
+def check_selectable(kind: ServedKind, version: str, selection: Selectors) -> None:
+    """Raises StatusError 400 for field labels that objects of this kind do not have."""
+    if not selection.fields:
+        return
+    empty = wire.typed(kind, version, {"metadata": {}})
+    known = conversion.selectable_fields(kind, empty).keys()
+    plain = not kind.custom and set(known) <= {"metadata.name", "metadata.namespace"}
+    try:
+        selector_syntax.check_fields(selection.fields, known, strict_list=plain)
+    except ValueError as error:
+        raise status_errors.bad_request(str(error)) from None
+
+
+def select(
+    kind: ServedKind,
+    version: str,
+    selection: Selectors,
+    found: Sequence[StoredObject],
+    most: int | None = None,
+) -> Sequence[StoredObject]:
+    """Return the selected records; with a selection not more than `most`."""
+    if selection.empty:
+        return found
+    return list(islice((record for record in found if matches(kind, version, selection, record)), most))
+
+
+def matches(kind: ServedKind, version: str, selection: Selectors, record: StoredObject) -> bool:
+    """Whether a record is selected; the store keeps the labels of the stored form only."""
+    if not selection.fields or kind is wire.stored_kind(kind):
+        return selection.matches(record.labels, record.fields)
+    obj = conversion.convert(kind, record.object(), version)
+    return selection.matches(record.labels, conversion.selectable_fields(kind, obj))

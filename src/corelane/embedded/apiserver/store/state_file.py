@@ -1,0 +1,313 @@
+"""The store's SQLite file: locked, opened, checked, and its errors in words that say what to do.
+
+A file that cannot be used is never changed, and never to be moved away because the disk is full: the pods of
+its objects run.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import shlex
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from corelane.embedded.apiserver.store import backups
+from corelane.embedded.apiserver.store.lives import EXPIRED, Life
+from corelane.embedded.apiserver.stored_objects import StoreError
+
+_APPLICATION = 0x636F726C  # "corl", so that a foreign SQLite file is recognised
+_LAYOUT = 2
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_CACHE_KIB = 256
+"""Memory for pages of the file: whatever is read often is in the store's own memory."""
+_LOG_PAGES = 8_000
+"""Length of the write-ahead log, in pages of 4 KiB, at which a write folds it itself, and others wait."""
+_TABLES = {
+    "revision": "(number INTEGER PRIMARY KEY, resource TEXT NOT NULL, key TEXT NOT NULL, "
+    "deleted INTEGER NOT NULL, value BLOB NOT NULL)",
+    "life": "(base INTEGER PRIMARY KEY, after INTEGER NOT NULL)",
+    "history": "(resource TEXT PRIMARY KEY, dropped INTEGER NOT NULL)",
+}
+"""Revisions as `database` keeps them, `lives.Life`, and where the expired history of each resource ends."""
+_FIRST_WINDOW = 10_000
+"""Number of revisions of all resources that files of layout 1 kept."""
+
+Row = tuple[int, str, str, int, bytes]
+"""Number, resource, key, whether it is a deletion, and the object's JSON."""
+
+
+def failure(path: Path | None, action: str, error: sqlite3.Error | OSError) -> StoreError:
+    """Return the error for a file that cannot be read or written: `action` is "read" or "write"."""
+    if path is not None and is_damage(error):
+        return damaged(path, str(error))
+    cause = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+    return StoreError(f"cannot {action} {path}: {cause}; {_remedy(error)}")
+
+
+def is_damage(error: sqlite3.Error | OSError) -> bool:
+    """Whether an error means that the file's content is damaged, not that it cannot be reached."""
+    return isinstance(error, sqlite3.Error) and (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _DAMAGED
+
+
+def _remedy(error: sqlite3.Error | OSError) -> str:
+    code = error.errno if isinstance(error, OSError) else getattr(error, "sqlite_errorcode", 0) & 0xFF
+    full = errno.ENOSPC if isinstance(error, OSError) else sqlite3.SQLITE_FULL
+    if code == full:
+        return "free space on its file system, and leave the file in place"
+    return "make file and directory readable and writable for corelane, and check the file system (dmesg)"
+
+
+def damaged(path: Path, why: str) -> StoreError:
+    """Return the error for a file with damaged content."""
+    return StoreError(f"{path}: damaged ({why}); {_offer(path)}")
+
+
+def _offer(path: Path) -> str:
+    """Return what remains as it is, and what to do about a file that cannot be used."""
+    backup = backups.path_of(path)
+    remedy = (
+        f"to use the backup of {backups.age(backup)}: "
+        f"corelane up --data-dir {shlex.quote(str(path.parent))} --restore-backup {shlex.quote(str(backup))}"
+        if backup.exists()
+        else "without a backup, move the file to another name: running pods are kept, and recreated from the "
+        "records of their containers"
+    )
+    return f"the file is left as it is, and pods go on running; {remedy}"
+
+
+def restore(path: Path, backup: Path) -> Path | None:
+    """As `backups.restore`, of a file that is one of ours and whole. Raises StoreError, OSError."""
+
+    def check(copy: Path) -> None:
+        if why := _unusable(copy):
+            raise StoreError(
+                f"{backup}: not a backup of an API server's objects ({why}); nothing was changed"
+            )
+
+    return backups.restore(path, backup, check)
+
+
+def _unusable(path: Path) -> str:
+    """Return why a file without a log cannot be used; "" if it can."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?immutable=1", uri=True)) as db:
+            if db.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION:
+                return "empty" if path.stat().st_size == 0 else "another application's file"
+            layout = db.execute("PRAGMA user_version").fetchone()[0]
+            if layout not in {1, _LAYOUT}:
+                return f"layout {layout}, this corelane reads layout 1 and {_LAYOUT}"
+            if missing := _missing_table(db, layout):
+                return f"its table {missing} is missing"
+            found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            return "" if found == "ok" else str(found)
+    except sqlite3.Error as error:
+        return str(error)
+
+
+@contextlib.contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Commit what is written in the block, or nothing. Raises sqlite3.Error."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):  # SQLite itself has rolled back after some errors
+            db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+
+
+class StateFile:
+    """An opened file: `db`, and its identity, by which a deleted or replaced file is noticed."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Lock and open the file; `path` None keeps everything in memory. Raises StoreError."""
+        self.path = path
+        self._lock = _locked(path) if path else None
+        try:
+            if path and path.is_dir():
+                raise damaged(path, "it is a directory")
+            if path:
+                backups.sweep(path)
+            self.is_new = path is None or not path.exists() or path.stat().st_size == 0
+            self.db = self._open()
+            self._identity = _identity(path)
+        except (sqlite3.Error, OSError) as error:
+            self._unlock()
+            raise failure(path, "use", error) from error
+        except UnicodeDecodeError as error:  # the sqlite3 module's, of SQLite's own message
+            self._unlock()
+            raise damaged(path, "its schema is not text") if path else error from error
+        except BaseException:
+            self._unlock()
+            raise
+
+    def _open(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path or ":memory:", isolation_level=None, check_same_thread=False)
+        if self.path:
+            self.path.chmod(0o600)
+        _prepare(db, self.path, new=self.is_new)
+        return db
+
+    def check_in_place(self) -> None:
+        """Raise StoreError if the file was deleted or replaced: what is written to it now would be lost."""
+        if self.path is None:
+            return
+        try:
+            current = _identity(self.path)
+        except OSError:
+            current = None
+        if current != self._identity:
+            raise StoreError(
+                f"cannot write {self.path}: the file was deleted or replaced while corelane runs; "
+                "stop corelane and start it again: running pods are kept"
+            )
+
+    def rows(self) -> Iterator[Row]:
+        """Yield all rows, oldest first. Raises sqlite3.Error."""
+        return iter(
+            self.db.execute("SELECT number, resource, key, deleted, value FROM revision ORDER BY number")
+        )
+
+    def lives(self) -> list[Life]:
+        """Return the lives, oldest first. Raises StoreError, sqlite3.Error."""
+        return [Life(*pair) for pair in self._numbers("SELECT base, after FROM life ORDER BY base")]
+
+    def floors(self) -> dict[str, int]:
+        """Return the youngest expired revision by resource. Raises StoreError, sqlite3.Error."""
+        names = self.db.execute("SELECT resource FROM history ORDER BY resource").fetchall()
+        numbers = self._numbers("SELECT dropped FROM history ORDER BY resource")
+        return {str(name): number for (name,), (number,) in zip(names, numbers, strict=True)}
+
+    def _numbers(self, query: str) -> list[tuple[int, ...]]:
+        found = self.db.execute(query).fetchall()
+        if not all(type(number) is int for row in found for number in row):
+            raise damaged(self.path or Path(":memory:"), "a revision is not a number")
+        return found
+
+    def write_lives(self, lives: Sequence[Life]) -> None:
+        """Replace the lives, within a transaction. Raises sqlite3.Error."""
+        self.db.execute("DELETE FROM life")
+        self.db.executemany("INSERT INTO life VALUES (?, ?)", lives)
+
+    def remove(self, numbers: Iterable[int], floors: Mapping[str, int]) -> None:
+        """Remove rows of expired history, which ends at `floors` from now on. Raises sqlite3.Error."""
+        with transaction(self.db):
+            self.db.executemany("DELETE FROM revision WHERE number = ?", ((number,) for number in numbers))
+            self.db.executemany("INSERT OR REPLACE INTO history VALUES (?, ?)", floors.items())
+
+    def log_bytes(self) -> int:
+        """Size of the write-ahead log, 0 where there is none."""
+        try:
+            return self.path.with_name(f"{self.path.name}-wal").stat().st_size if self.path else 0
+        except OSError:
+            return 0
+
+    def checkpoint(self) -> None:
+        """Fold the write-ahead log into the file and empty it, on a connection of its own. Raises StoreError.
+
+        Writes go on while most of it is folded, and wait for the few pages that they added meanwhile: under
+        steady writes no log is ever folded whole without that, and it would grow.
+        """
+        self.check_in_place()
+        if self.path:
+            with _second(self.path) as db:
+                db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def back_up(self) -> None:
+        """Replace the backup by a copy whose structure was checked on the way. Raises StoreError."""
+        self.check_in_place()
+        if self.path:
+            with _second(self.path) as db:
+                backups.write(db, self.path)
+
+    def close(self) -> None:
+        self.db.close()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+@contextlib.contextmanager
+def _second(path: Path) -> Iterator[sqlite3.Connection]:
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=1, isolation_level=None)) as db:
+            yield db
+    except (sqlite3.Error, OSError) as error:
+        raise failure(path, "copy", error) from error
+
+
+def _identity(path: Path | None) -> tuple[int, int] | None:
+    if path is None:
+        return None
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+def _locked(path: Path) -> int:
+    """Hold the file for this process; the kernel lets go when the process ends, however it ends."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreError(f"cannot use {path}: {error.strerror}; {_remedy(error)}") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise StoreError(
+            f"{path} is in use by another corelane; stop it, or use another data directory"
+        ) from error
+    return handle
+
+
+def _prepare(db: sqlite3.Connection, path: Path | None, *, new: bool) -> None:
+    """Make the tables of a new file; check an existing one before anything is written to it."""
+    layout = _LAYOUT if new or path is None else _checked_layout(db, path)
+    db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = NORMAL")
+    db.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")  # the server checkpoints off the loop long before
+    if new:
+        with transaction(db):
+            db.execute(f"PRAGMA application_id = {_APPLICATION}")
+            _create(db, _TABLES)
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # without its log, too, it is a state file of ours
+    elif layout == 1:
+        with transaction(db):
+            _create(db, ("life", "history"))
+            expired = "max(0, ifnull(max(number), 0) - ?)"
+            db.execute(f"INSERT INTO life SELECT {expired}, {EXPIRED} FROM revision", (_FIRST_WINDOW,))  # noqa: S608
+
+
+def _create(db: sqlite3.Connection, names: Iterable[str]) -> None:
+    for name in names:
+        db.execute(f"CREATE TABLE {name} {_TABLES[name]}")
+    db.execute(f"PRAGMA user_version = {_LAYOUT}")
+
+
+def _checked_layout(db: sqlite3.Connection, path: Path) -> int:
+    if db.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION:
+        raise StoreError(f"{path} is not a corelane state file; {_offer(path)}")
+    layout = db.execute("PRAGMA user_version").fetchone()[0]
+    if layout not in {1, _LAYOUT}:
+        raise StoreError(
+            f"{path} has layout {layout}, this corelane reads layout 1 and {_LAYOUT}; "
+            "use the corelane that wrote it, or another data directory"
+        )
+    if missing := _missing_table(db, layout):
+        raise damaged(path, f"its table {missing} is missing")
+    return int(layout)
+
+
+def _missing_table(db: sqlite3.Connection, layout: int) -> str:
+    present = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    expected = _TABLES if layout == _LAYOUT else ("revision",)
+    return next((name for name in expected if name not in present), "")

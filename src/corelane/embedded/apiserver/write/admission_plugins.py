@@ -1,0 +1,150 @@
+"""Admission that needs to look at other objects: namespaces' lifecycle, priority classes, protected objects.
+
+What needs only the object itself (tolerations, taints, labels) is part of the strategy.
+"""
+
+from typing import Any
+
+from corelane.embedded.apiserver import served_kinds, status_errors
+from corelane.embedded.apiserver.api_requests import Target
+from corelane.embedded.apiserver.status_errors import StatusCause, StatusError
+from corelane.embedded.apiserver.store.server_backend import Backend
+from corelane.embedded.apiserver.stored_objects import Object
+from corelane.embedded.apiserver.write import namespace_admission, storage_admission, storage_strategy
+
+IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
+SYSTEM_CLASSES = frozenset({"system-node-critical", "system-cluster-critical"})
+_NAMESPACES = served_kinds.NAMESPACES.stored
+_CLASSES = served_kinds.PRIORITY_CLASSES.stored
+
+
+def admit_create(backend: Backend, target: Target, obj: Object) -> None:
+    """Check and complete an object about to be created. Raises StatusError 403 or 404."""
+    meta = obj.get("metadata") or {}
+    if target.namespace and target.kind and target.kind.namespaced:
+        _check_namespace(backend, target, target.name or meta.get("name", ""))
+    if target.resource == "pods" and not target.subresource:
+        _check_runtime_class(obj)
+        _set_priority(backend, target, obj)
+    if target.resource == "persistentvolumeclaims":
+        storage_admission.set_default_class(backend, obj)
+    storage_strategy.protect(target.resource, meta)
+
+
+def validate_create(backend: Backend, target: Target, obj: Object) -> None:
+    """Check a new object once its own fields are valid. Raises StatusError 403 or 422."""
+    if target.resource == "namespaces":
+        namespace_admission.check_labels(target, obj)
+    if target.resource == "pods":
+        _check_overhead(target, obj)
+    if target.resource == "priorityclasses":
+        _check_default_class(backend, target, obj)
+
+
+def validate_update(backend: Backend, target: Target, obj: Object, old: Object) -> None:
+    """Check an update once its own fields are valid. Raises StatusError 403 or 422."""
+    if target.resource == "namespaces" and not target.subresource:
+        namespace_admission.check_labels(target, obj, old)
+    if target.resource == "priorityclasses":
+        _check_default_class(backend, target, obj)
+    if target.resource == "persistentvolumeclaims" and not target.subresource:
+        storage_admission.check_resize(backend, target, obj, old)
+
+
+def admit_delete(target: Target) -> None:
+    """Check whether an object may be deleted. Raises StatusError 403."""
+    if target.resource == "namespaces" and target.name in IMMORTAL:
+        raise _refuse(target, target.name, "this namespace may not be deleted")
+    if target.resource == "priorityclasses" and target.name in SYSTEM_CLASSES:
+        raise _refuse(target, target.name, "this is a system priority class and cannot be deleted")
+
+
+def _refuse(target: Target, name: str, why: str, causes: tuple[StatusCause, ...] = ()) -> StatusError:
+    return status_errors.forbidden(target.resource, target.group, name, why, causes)
+
+
+def _check_namespace(backend: Backend, target: Target, name: str) -> None:
+    record = backend.store.get(_NAMESPACES, target.namespace)
+    if record is None:
+        raise status_errors.not_found("namespaces", "", target.namespace)
+    if record.fields.get("status.phase") != "Terminating":
+        return
+    why = f"unable to create new content in namespace {target.namespace} because it is being terminated"
+    text = f"namespace {target.namespace} is being terminated"
+    raise _refuse(target, name, why, (StatusCause("NamespaceTerminating", text, "metadata.namespace"),))
+
+
+def _check_runtime_class(pod: Object) -> None:
+    """Upstream looks up a class without a name too, and its client refuses. Raises StatusError 500."""
+    if (pod.get("spec") or {}).get("runtimeClassName") == "":
+        raise StatusError(500, "", "resource name may not be empty")
+
+
+def _check_overhead(target: Target, pod: Object) -> None:
+    """KEP 688: a pod has the overhead of its runtime class, and none without one. Raises StatusError 403."""
+    if "overhead" in pod["spec"] and "runtimeClassName" not in pod["spec"]:
+        why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        raise _refuse(target, pod["metadata"].get("name", ""), why)
+
+
+def _set_priority(backend: Backend, target: Target, pod: Object) -> None:
+    """KEP 268: the class named, or the default one, gives the pod its priority."""
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        return
+    name, value, policy = _priority(backend, target, pod)
+    given = spec.get("priority")
+    if given is not None and given != value:
+        raise _refuse(target, pod["metadata"].get("name", ""), _mismatch(given, value, name))
+    if name:
+        spec["priorityClassName"] = name
+    spec["priority"] = value
+    given_policy = spec.get("preemptionPolicy")
+    if given_policy and given_policy != policy:
+        why = (
+            f"the string value of PreemptionPolicy ({given_policy}) must not be provided in pod spec; "
+            f"priority admission controller computed {policy} from the given PriorityClass name"
+        )
+        raise _refuse(target, pod["metadata"].get("name", ""), why)
+    spec["preemptionPolicy"] = policy
+
+
+def _mismatch(given: int, value: int, name: str) -> str:
+    return (
+        f"the integer value of priority ({given}) must not be provided in pod spec; "
+        f"priority admission controller computed {value} from the given PriorityClass name"
+    )
+
+
+def _priority(backend: Backend, target: Target, pod: Object) -> tuple[str, int, str]:
+    name = pod["spec"].get("priorityClassName", "")
+    if not name:
+        found = _default_class(backend)
+        return _of_class(found) if found else ("", 0, "PreemptLowerPriority")
+    record = backend.store.get(_CLASSES, name)
+    if record is None:
+        why = f"no PriorityClass with name {name} was found"
+        raise _refuse(target, pod["metadata"].get("name", ""), why)
+    return _of_class(record.object())
+
+
+def _of_class(found: Object) -> tuple[str, int, str]:
+    return found["metadata"]["name"], found["value"], found.get("preemptionPolicy", "PreemptLowerPriority")
+
+
+def _default_class(backend: Backend) -> Object | None:
+    """The class marked as the default; of several (from a race) the lowest wins, as upstream."""
+    found = (record.object() for record in backend.store.find(_CLASSES))
+    marked: list[dict[str, Any]] = [item for item in found if item.get("globalDefault")]
+    return min(marked, key=lambda item: int(item["value"]), default=None)
+
+
+def _check_default_class(backend: Backend, target: Target, obj: Object) -> None:
+    if not obj.get("globalDefault"):
+        return
+    other = _default_class(backend)
+    name = obj["metadata"].get("name", "")
+    if other and other["metadata"]["name"] != name:
+        taken = other["metadata"]["name"]
+        why = f"PriorityClass {taken} is already marked as default. Only one default can exist"
+        raise _refuse(target, name, why)

@@ -1,0 +1,244 @@
+"""Deletion: grace periods, finalizers, preconditions, whole collections, and namespaces in two steps.
+
+After apiserver's `pkg/registry/rest/delete.go` and `pkg/registry/generic/registry/store.go` (Delete), and the
+strategies of pods and namespaces.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from corelane.embedded.apiserver import api_requests, status_errors
+from corelane.embedded.apiserver.api_requests import Query, Target
+from corelane.embedded.apiserver.codec import wire
+from corelane.embedded.apiserver.served_kinds import ServedKind
+from corelane.embedded.apiserver.status_errors import StatusCause
+from corelane.embedded.apiserver.store import server_backend
+from corelane.embedded.apiserver.store.server_backend import Backend, rfc3339
+from corelane.embedded.apiserver.stored_objects import Object, StoreChange, StoredObject
+from corelane.embedded.apiserver.write import admission_plugins
+
+_POLICIES = ("Foreground", "Background", "Orphan")
+_ORPHAN, _FOREGROUND = "orphan", "foregroundDeletion"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """Options of a DELETE; `grace` in seconds."""
+
+    grace: int | None = None
+    uid: str = ""
+    resource_version: str = ""
+    propagation: str = ""
+    orphan: bool | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteResult:
+    """Outcome of a deletion: the object's last state, and whether it is removed."""
+
+    obj: Object
+    gone: bool
+
+
+def options_from_query(query: Query, dry_run: list[str]) -> DeleteOptions:
+    """Options given as query parameters. Raises StatusError."""
+    orphan = api_requests.flag(query, "orphanDependents") if "orphanDependents" in query else None
+    document: dict[str, Any] = {
+        "gracePeriodSeconds": api_requests.integer(query, "gracePeriodSeconds"),
+        "propagationPolicy": query.get("propagationPolicy"),
+        "orphanDependents": orphan,
+        "dryRun": dry_run,
+    }
+    return read_options({key: value for key, value in document.items() if value is not None})
+
+
+def read_options(found: Mapping[str, Any]) -> DeleteOptions:
+    """Options of a decoded DeleteOptions object. Raises StatusError 422."""
+    faults = _option_faults(found)
+    if faults:
+        raise status_errors.invalid("DeleteOptions", "meta.k8s.io", "", faults)
+    conditions = found.get("preconditions") or {}
+    grace = found.get("gracePeriodSeconds")
+    return DeleteOptions(
+        grace=1 if grace is not None and grace < 0 else grace,
+        uid=conditions.get("uid") or "",
+        resource_version=conditions.get("resourceVersion") or "",
+        propagation=found.get("propagationPolicy") or "",
+        orphan=found.get("orphanDependents"),
+        dry_run=bool(found.get("dryRun")),
+    )
+
+
+def _option_faults(found: Mapping[str, Any]) -> list[StatusCause]:
+    policy = found.get("propagationPolicy")
+    faults = []
+    if policy is not None and found.get("orphanDependents") is not None:
+        why = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
+        faults.append(StatusCause("FieldValueInvalid", why, "propagationPolicy"))
+    if policy is not None and policy not in _POLICIES:
+        faults.append(api_requests.unsupported("propagationPolicy", f'"{policy}"', (*_POLICIES, "nil")))
+    return [*faults, *api_requests.dry_run_faults(found.get("dryRun") or [])]
+
+
+def delete(backend: Backend, target: Target, options: DeleteOptions) -> DeleteResult:
+    """Delete one object, or begin its deletion. Raises StatusError."""
+    admission_plugins.admit_delete(target)
+    return _delete_any(backend, target, options)
+
+
+def _delete_any(backend: Backend, target: Target, options: DeleteOptions) -> DeleteResult:
+    obj = backend.find(target).object()
+    if target.resource == "namespaces" and not target.subresource:
+        return _delete_namespace(backend, target, obj, options)
+    return _delete(backend, target, obj, options)
+
+
+def delete_records(
+    backend: Backend, target: Target, records: Iterable[StoredObject], options: DeleteOptions
+) -> None:
+    """Delete each object of a collection; one that no longer exists is skipped."""
+    for record in records:
+        name = record.key.rpartition("/")[2]
+        namespace = record.key.rpartition("/")[0]
+        try:
+            _delete_any(backend, replace(target, name=name, namespace=namespace), options)
+        except status_errors.StatusError as error:
+            if error.code != 404:
+                raise
+
+
+def _delete(backend: Backend, target: Target, obj: Object, options: DeleteOptions) -> DeleteResult:
+    kind = wire.stored_kind(server_backend.kind_of(target))
+    check_preconditions(kind, obj, options)
+    before = {**obj, "metadata": dict(obj["metadata"])}
+    grace = _begin(obj, options, backend.now()) if kind.kind == "Pod" else None
+    if grace is not None and grace < 0:
+        return DeleteResult(obj, gone=False)
+    _set_finalizers(obj["metadata"], options)
+    held = bool(obj["metadata"].get("finalizers"))
+    if grace is None and held:
+        _mark_now(obj["metadata"], backend.now())
+    gone = not held and not grace
+    if not options.dry_run:
+        _write(backend, kind, target.key, obj, changed=obj != before, gone=gone)
+    return DeleteResult(obj, gone)
+
+
+def _write(backend: Backend, kind: ServedKind, key: str, obj: Object, *, changed: bool, gone: bool) -> None:
+    """A pod's last state is written before it goes, as upstream does, so that watchers see both."""
+    changes = [StoreChange(kind.stored, key, obj)] if changed else []
+    if gone:
+        changes.append(StoreChange(kind.stored, key, None))
+    events = backend.store.write(changes)
+    if gone:
+        obj["metadata"]["resourceVersion"] = str(events[-1].revision)
+
+
+def check_preconditions(kind: ServedKind, obj: Object, options: DeleteOptions) -> None:
+    """Check that the object is the one that was to be deleted. Raises StatusError 409."""
+    meta = obj["metadata"]
+    pairs = (
+        ("UID", options.uid, meta["uid"], "deleted and then recreated"),
+        ("ResourceVersion", options.resource_version, meta["resourceVersion"], "modified"),
+    )
+    for name, wanted, found, event in pairs:
+        if wanted and wanted != found:
+            why = (
+                f"the {name} in the precondition ({wanted}) does not match the {name} in record ({found}). "
+                f"The object might have been {event}"
+            )
+            raise status_errors.conflict(kind.kind, kind.group, meta["name"], why)
+
+
+_PENDING = -1
+_LONGEST_GRACE = 2**32
+"""Seconds, 136 years. The API takes 64 bits; kube-apiserver's time of deletion overflows at 292 years."""
+
+
+def _begin(pod: Object, options: DeleteOptions, now: datetime) -> int:
+    """Begin the deletion of a pod, or shorten its grace period; return the seconds that are left to it.
+
+    `_PENDING` stands for a deletion that is under way and asks for no longer. After `rest.BeforeDelete`.
+    """
+    meta = pod["metadata"]
+    if "deletionTimestamp" not in meta:
+        grace = _grace(pod, options)
+        if meta.get("generation"):
+            meta["generation"] += 1
+        meta["deletionTimestamp"] = rfc3339(now + timedelta(seconds=grace))
+        meta["deletionGracePeriodSeconds"] = grace
+        return grace
+    running = meta.get("deletionGracePeriodSeconds") or 0
+    if not running:
+        return 0
+    if options.grace is None or options.grace >= running:
+        return _PENDING
+    _shorten(meta, running, options.grace, now)
+    return int(meta["deletionGracePeriodSeconds"])
+
+
+def _grace(pod: Object, options: DeleteOptions) -> int:
+    """Seconds that a new deletion gives a pod; one that does not run gets none."""
+    spec, phase = pod.get("spec") or {}, (pod.get("status") or {}).get("phase")
+    grace = options.grace if options.grace is not None else spec.get("terminationGracePeriodSeconds", 0)
+    if not spec.get("nodeName") or phase in {"Succeeded", "Failed"}:
+        return 0
+    return 1 if grace < 0 else min(int(grace), _LONGEST_GRACE)
+
+
+def _shorten(meta: Object, running: int, grace: int, now: datetime) -> None:
+    """Count `grace` from the time the deletion began; a graceful end is never due in the past."""
+    due = _parse(meta["deletionTimestamp"]) + timedelta(seconds=grace - running)
+    if due < now:
+        due, grace = now, min(grace, 1)
+    meta["deletionTimestamp"] = rfc3339(due)
+    meta["deletionGracePeriodSeconds"] = grace
+
+
+def _mark_now(meta: Object, now: datetime) -> None:
+    """For kinds without grace whose finalizers are still to be worked off."""
+    if "deletionTimestamp" not in meta:
+        if meta.get("generation"):
+            meta["generation"] += 1
+        meta["deletionTimestamp"] = rfc3339(now)
+    meta["deletionGracePeriodSeconds"] = 0
+
+
+def _parse(timestamp: str) -> datetime:
+    return datetime.strptime(timestamp, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+
+
+def _set_finalizers(meta: Object, options: DeleteOptions) -> None:
+    """Set the finalizers that tell a garbage collector how to handle dependents."""
+    wanted = {
+        _ORPHAN: options.propagation == "Orphan" or options.orphan is True,
+        _FOREGROUND: options.propagation == "Foreground",
+    }
+    unsaid = not options.propagation and options.orphan is None
+    current = meta.get("finalizers") or []
+    kept = [name for name in current if name not in wanted or unsaid]
+    kept += [name for name, asked in wanted.items() if asked]
+    if kept:
+        meta["finalizers"] = kept
+    else:
+        meta.pop("finalizers", None)
+
+
+def _delete_namespace(backend: Backend, target: Target, obj: Object, options: DeleteOptions) -> DeleteResult:
+    """First make it Terminating; it goes only when the finalizers in its spec are gone."""
+    kind = server_backend.kind_of(target)
+    check_preconditions(kind, obj, options)
+    meta = obj["metadata"]
+    if "deletionTimestamp" in meta:
+        if (obj.get("spec") or {}).get("finalizers"):
+            return DeleteResult(obj, gone=False)
+        return _delete(backend, target, obj, options)
+    meta["deletionTimestamp"] = backend.timestamp()
+    obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+    _set_finalizers(meta, options)
+    if not options.dry_run:
+        backend.store.put(kind.stored, target.key, obj)
+    return DeleteResult(obj, gone=False)

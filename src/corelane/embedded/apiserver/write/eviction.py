@@ -1,0 +1,211 @@
+"""Eviction of pods within their disruption budgets.
+
+After kubernetes' `pkg/registry/core/pod/storage/eviction.go`. No other request comes between the steps, so
+that none is repeated.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from corelane.embedded.apiserver import status_errors
+from corelane.embedded.apiserver.api_requests import Target, WriteOptions
+from corelane.embedded.apiserver.served_kinds import BUDGETS, PODS
+from corelane.embedded.apiserver.status_errors import StatusCause, StatusError
+from corelane.embedded.apiserver.store.server_backend import Backend
+from corelane.embedded.apiserver.stored_objects import Object
+from corelane.embedded.apiserver.write import admission_plugins, deletion, pipeline
+from corelane.embedded.apiserver.write.deletion import DeleteOptions
+from corelane.kube.selectors import LabelSelector
+
+MOST_DISRUPTED = 2000
+"""Evictions of one budget that its controller may have left to confirm."""
+
+_TOO_MANY = "Cannot evict pod as it would violate the pod's disruption budget."
+_SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+_UNREAD = "ignoreStoreReadErrorWithClusterBreakingPotential"
+_RETRY_SECONDS = 10
+
+
+def evict(backend: Backend, target: Target, eviction: Object, options: WriteOptions) -> None:
+    """Delete a pod as an Eviction asks, if its budget allows it.
+
+    Raises StatusError: 429 where the budget allows no disruption, 500 where several budgets select the pod.
+    """
+    meta = eviction.get("metadata") or {}
+    pipeline.check_namespace(target, PODS, meta)
+    admission_plugins.admit_create(backend, target, eviction)
+    if meta.get("name", "") != target.name:
+        raise status_errors.bad_request("name in URL does not match name in Eviction object")
+    asked = eviction.get("deleteOptions") or {}
+    if asked.get(_UNREAD):
+        raise _unreadable(target.name)
+    if options.dry_run and asked.get("dryRun") and asked["dryRun"] != ["All"]:
+        body = " ".join(asked["dryRun"])
+        why = f"Non-matching dry-run options in request and content: [All] and [{body}]"
+        raise status_errors.internal(why)
+    how, fault = _options(asked)
+    how = replace(how, dry_run=how.dry_run or options.dry_run)
+    pods = replace(target, subresource="")
+    pod = backend.find(pods).object()
+    if not _ignores_budgets(pod):
+        _take_disruption(backend, target.namespace, pod, dry_run=how.dry_run)
+    _delete(backend, pods, pod, how, fault)
+
+
+def _options(asked: Object) -> tuple[DeleteOptions, StatusError | None]:
+    """The options of the deletion; what is wrong with them counts only once the pod is marked."""
+    try:
+        return deletion.read_options(asked), None
+    except StatusError as fault:
+        return DeleteOptions(dry_run=bool(asked.get("dryRun"))), fault
+
+
+def _unreadable(name: str) -> StatusError:
+    why = "Invalid value: true: can not be set for pod eviction, try after removing the option"
+    cause = StatusCause("FieldValueInvalid", why, f"deleteOptions.{_UNREAD}")
+    return status_errors.invalid("Eviction", "policy", name, [cause])
+
+
+def _ignores_budgets(pod: Object) -> bool:
+    """Whether the pod is not yet, or no longer, of use: its end disrupts nothing."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase in {"Pending", "Succeeded", "Failed"} or "deletionTimestamp" in pod["metadata"]
+
+
+def _take_disruption(backend: Backend, namespace: str, pod: Object, *, dry_run: bool) -> None:
+    """Count the eviction in the pod's budget. Raises StatusError 429, 403 or 500."""
+    budgets = _budgets(backend, namespace, pod)
+    if len(budgets) > 1:
+        raise status_errors.internal(_SEVERAL)
+    if not budgets or _may_go_unhealthy(pod, budgets[0]):
+        return
+    budget = budgets[0]
+    _check(budget)
+    if not dry_run:
+        _count(budget, pod["metadata"]["name"], backend.timestamp())
+        backend.store.put(BUDGETS.stored, f"{namespace}/{budget['metadata']['name']}", budget)
+
+
+def _budgets(backend: Backend, namespace: str, pod: Object) -> list[Object]:
+    labels = pod["metadata"].get("labels") or {}
+    found = (record.object() for record in backend.store.find(BUDGETS.stored, f"{namespace}/"))
+    return [budget for budget in found if _selects(budget["spec"].get("selector"), labels)]
+
+
+def _selects(selector: Any, labels: dict[str, str]) -> bool:
+    """A budget without a selector selects no pod; one with an empty selector every pod."""
+    if selector is None:
+        return False
+    return msgspec.convert(selector, LabelSelector).compiled().matches(labels)
+
+
+def _may_go_unhealthy(pod: Object, budget: Object) -> bool:
+    """Whether a pod that is not ready may be evicted without being counted."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    if any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions):
+        return False
+    status = budget["status"]
+    enough: bool = status["currentHealthy"] >= status["desiredHealthy"] > 0
+    return enough or budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
+
+
+def _check(budget: Object) -> None:
+    """Whether the budget, as its controller last saw it, allows one more disruption. Raises StatusError."""
+    name, status = budget["metadata"]["name"], budget["status"]
+    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+        why = f"The disruption budget {name} is still being processed by the server."
+        raise _too_many(why, _RETRY_SECONDS)
+    if status["disruptionsAllowed"] < 0:
+        raise _forbidden(name, "pdb disruptions allowed is negative")
+    if len(status.get("disruptedPods") or ()) > MOST_DISRUPTED:
+        why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+        raise _forbidden(name, why)
+    if status["disruptionsAllowed"] == 0:
+        raise _too_many(_reason(name, status))
+
+
+def _forbidden(name: str, why: str) -> StatusError:
+    return status_errors.forbidden("poddisruptionbudget", "policy", name, why)
+
+
+def _too_many(why: str, seconds: int = 0) -> StatusError:
+    details = status_errors.details(causes=[StatusCause("DisruptionBudget", why)], retry_after=seconds)
+    headers = {"Retry-After": str(seconds)} if seconds else {}
+    return StatusError(429, "TooManyRequests", _TOO_MANY, details, headers)
+
+
+def _reason(name: str, status: Object) -> str:
+    condition = _condition(status, "DisruptionAllowed")
+    denied = condition.get("status") == "False" and condition.get("message")
+    reason = condition.get("reason", "")
+    text = f"The disruption budget {name} does not allow evicting pods currently"
+    if denied and reason == "SyncFailed":
+        return f"{text} because it failed sync: {denied}"
+    if status["currentHealthy"] <= status["desiredHealthy"]:
+        healthy, desired = status["currentHealthy"], status["desiredHealthy"]
+        return f"The disruption budget {name} needs {desired} healthy pods and has {healthy} currently"
+    return f"{text} ({reason}): {denied}" if denied else text
+
+
+def _condition(status: Object, kind: str) -> Object:
+    conditions = status.get("conditions") or ()
+    return next((one for one in conditions if one.get("type") == kind), {})
+
+
+def _count(budget: Object, pod: str, now: str) -> None:
+    status = budget["status"]
+    status["disruptionsAllowed"] -= 1
+    status["disruptedPods"] = {**(status.get("disruptedPods") or {}), pod: now}
+    if status["disruptionsAllowed"] == 0:
+        denied = {
+            "type": "DisruptionAllowed",
+            "status": "False",
+            "observedGeneration": status.get("observedGeneration", 0),
+            "reason": "InsufficientPods",
+            "message": "",
+        }
+        _set_condition(status, {name: value for name, value in denied.items() if value != 0}, now)
+
+
+def _set_condition(status: Object, condition: Object, now: str) -> bool:
+    """Set a condition in its place; the time is that of the last change of its status. False if unchanged."""
+    known = status.get("conditions") or []
+    before = _condition(status, condition["type"])
+    same = before.get("status") == condition["status"]
+    made = {**condition, "lastTransitionTime": before.get("lastTransitionTime") if same else now}
+    if made == before:
+        return False
+    if before:
+        status["conditions"] = [made if one is before else one for one in known]
+    else:
+        status["conditions"] = [*known, made]
+    return True
+
+
+def _delete(
+    backend: Backend, target: Target, pod: Object, how: DeleteOptions, fault: StatusError | None
+) -> None:
+    """Delete the pod, marked as disrupted. Raises StatusError 409 where it is not the one asked for."""
+    deletion.check_preconditions(PODS, pod, how)
+    if not how.dry_run:
+        if _mark_disrupted(pod, backend.timestamp()):
+            backend.store.put(PODS.stored, target.key, pod)
+        # The mark, which is part of the eviction, gave the pod another version.
+        how = replace(how, resource_version="")
+    if fault:
+        raise fault
+    deletion.delete(backend, target, how)
+
+
+def _mark_disrupted(pod: Object, now: str) -> bool:
+    """Add the condition DisruptionTarget to the pod's status; False if it is there already."""
+    disrupted = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "lastProbeTime": None,
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+    }
+    return _set_condition(pod.setdefault("status", {}), disrupted, now)

@@ -1,0 +1,123 @@
+"""Requests of server-side apply: an applied configuration creates an object or is merged into it.
+
+Upstream: apiserver `pkg/endpoints/handlers` (applyPatcher).
+"""
+
+from typing import Any
+
+from corelane.embedded.apiserver import status_errors
+from corelane.embedded.apiserver.api_requests import Target, WriteOptions
+from corelane.embedded.apiserver.codec import custom_resources, decoding, envelope, unstructured, yaml_reading
+from corelane.embedded.apiserver.codec.decoding import DecodeError
+from corelane.embedded.apiserver.codec.json_reading import ReadError
+from corelane.embedded.apiserver.ownership import applying, last_applied, managers
+from corelane.embedded.apiserver.ownership.applying import Applied, Applier
+from corelane.embedded.apiserver.ownership.conflicts import ApplyConflictError
+from corelane.embedded.apiserver.ownership.kinds import Resource
+from corelane.embedded.apiserver.status_errors import StatusError
+from corelane.embedded.apiserver.store import server_backend
+from corelane.embedded.apiserver.store.server_backend import Backend
+from corelane.embedded.apiserver.stored_objects import Object
+from corelane.embedded.apiserver.write import pipeline
+from corelane.embedded.apiserver.write.pipeline import WriteResult
+
+
+def apply_object(
+    backend: Backend, target: Target, body: bytes, options: WriteOptions, warnings: list[str]
+) -> WriteResult:
+    """Apply a configuration to an object, which is created if there is none; adds to `warnings`.
+
+    Raises StatusError: 400 for a body that is not of the kind, 409 where others own what would change.
+    """
+    kind = server_backend.kind_of(target)
+    record = backend.store.get(kind.stored, target.key)
+    if record is None and target.subresource:
+        raise server_backend.not_found(target)
+    old = record.object() if record else None
+    resource = Resource(kind, target.version, target.subresource)
+    config = _read(body)
+    _check(resource, config)
+    live = resource.view(old) if old else resource.empty()
+    applier = Applier(options.manager, options.force, backend.timestamp())
+    try:
+        applied = last_applied.apply(resource, live, config, applier)
+    except ApplyConflictError as error:
+        raise error.status() from None
+    warnings += _repeated_keys(body, options)
+    obj = _shaped(resource, live if applied.obj is None else applied.obj, config)
+    _check_place(target, obj, exists=old is not None)
+    return _written(backend, target, old, obj, applied, options)
+
+
+def _read(body: bytes) -> Object:
+    try:
+        config = custom_resources.plain(yaml_reading.read_yaml(body))
+    except ReadError as error:
+        raise status_errors.bad_request(
+            f"error decoding YAML: error converting YAML to JSON: {error}"
+        ) from None
+    if config is None:
+        return {}
+    if not isinstance(config, dict):
+        found = decoding.json_type(config)
+        raise status_errors.bad_request(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
+            f"{found} into Go value of type map[string]interface {{}}"
+        )
+    return config
+
+
+def _check(resource: Resource, config: Object) -> None:
+    """Whether an applied object is of the path's kind and leaves its managers alone. Raises StatusError."""
+    given = applying.gvk(config)
+    wanted = applying.gvk({"apiVersion": resource.api_version, "kind": resource.kind.kind})
+    if given != wanted:
+        raise status_errors.bad_request(f"invalid object type: {given}")
+    meta = config.get("metadata")
+    if isinstance(meta, dict) and isinstance(meta.get("managedFields"), list):
+        raise status_errors.bad_request("metadata.managedFields must be nil")
+
+
+def _repeated_keys(body: bytes, options: WriteOptions) -> list[str]:
+    """Return the warnings about keys that a body repeats. Raises StatusError 400 if they are not allowed."""
+    if options.field_validation == "Ignore":
+        return []
+    lines = yaml_reading.repetitions(body)
+    if lines and options.field_validation == "Strict":
+        text = "\n  ".join(["error converting YAML to JSON: yaml: unmarshal errors:", *lines])
+        raise status_errors.bad_request(f"error strict decoding YAML: {text}")
+    return lines
+
+
+def _shaped(resource: Resource, merged: Object, config: Object) -> Object:
+    """Decode a merged object as one of the kind. Raises StatusError 500."""
+    kind, version = resource.kind, resource.version
+    try:
+        if not kind.custom:
+            merged = unstructured.restore(kind.schema[version], merged)
+        return envelope.shaped(kind, version, merged, field_validation="Ignore")[0]
+    except DecodeError as error:
+        why = f"unable to convert unstructured object to {applying.gvk(config)}: {error}"
+    except StatusError as error:
+        why = error.message
+    named = applying.described(config)
+    raise status_errors.internal(f"failed to convert new object ({named}) to proper version: {why}")
+
+
+def _check_place(target: Target, obj: Object, *, exists: bool) -> None:
+    meta: dict[str, Any] = obj["metadata"]
+    if meta.get("uid") and not exists:
+        given = f"the provided object specified uid {meta['uid']}"
+        raise server_backend.conflict(target, f"uid mismatch: {given}, and no existing object was found")
+    pipeline.check_namespace(target, server_backend.kind_of(target), meta)
+    pipeline.check_name(target, meta)
+
+
+def _written(
+    backend: Backend, target: Target, old: Object | None, obj: Object, applied: Applied, options: WriteOptions
+) -> WriteResult:
+    entries = managers.written(applied.managers)
+    if old is not None:
+        return pipeline.replace_old(backend, target, old, obj, options, entries)
+    obj["metadata"].pop("resourceVersion", None)
+    return pipeline.create_new(backend, target, obj, options, entries)

@@ -1,0 +1,1 @@
+"""Containers without a container runtime: local processes under a shim, and simulated ones."""

@@ -1,0 +1,148 @@
+"""The known containers, their status, and notification when it changes."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from weakref import WeakValueDictionary
+
+from corelane.embedded.containers import records as outcomes
+from corelane.embedded.containers.records import ContainerRecord, RecordStore, ShimOutcome
+from corelane.kernel import proc
+from corelane.runtime.base import RuntimeStatus, UnknownContainer
+from corelane.runtime.process_watch import Broadcast, ProcessWatch, watch
+
+_SETTLE_SECONDS = 60.0
+_SETTLE_POLL_SECONDS = 0.02
+
+
+@dataclass(slots=True, eq=False)
+class LocalContainer:
+    """One known container. `lock` is held while it is changed, `pod` while its pod's cgroup is.
+
+    Until `started` is set it has no records; only the start or adoption under way changes it. `final` is its
+    status once the main process has ended, reported when no process is left: then `ended` is set. `release`
+    is the task that sees to that.
+    """
+
+    stored: ContainerRecord
+    status: RuntimeStatus
+    pod: asyncio.Lock
+    outcome: ShimOutcome | None = None
+    watch: ProcessWatch | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    final: RuntimeStatus | None = None
+    release: asyncio.Task[None] | None = None
+
+
+class ContainerRegistry:
+    """The known containers by id.
+
+    `on_end` is called for each whose main process has ended, again and again until `ended` is called for it.
+    """
+
+    def __init__(self, state: RecordStore, on_end: Callable[[LocalContainer], None]) -> None:
+        self.events = Broadcast[RuntimeStatus]()
+        self._state = state
+        self._on_end = on_end
+        self._boot = proc.boot_id()
+        self._containers: dict[str, LocalContainer] = {}
+        self._pods: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def all(self) -> list[LocalContainer]:
+        return list(self._containers.values())
+
+    def get(self, container_id: str) -> LocalContainer | None:
+        return self._containers.get(container_id)
+
+    def add(self, stored: ContainerRecord, found: ShimOutcome | None, *, supervised: bool) -> LocalContainer:
+        status = outcomes.status(stored, found, supervised=supervised, boot_id=self._boot)
+        pod = self._pods.setdefault(stored.spec.pod_uid, asyncio.Lock())
+        container = self._containers[stored.id] = LocalContainer(stored, status, pod, found)
+        return container
+
+    def find(self, container_id: str) -> LocalContainer:
+        try:
+            return self._containers[container_id]
+        except KeyError:
+            raise UnknownContainer(container_id) from None
+
+    async def settled(self, container_id: str) -> LocalContainer:
+        """The container once its start has come to an end, one way or the other. Raises UnknownContainer."""
+        await self.find(container_id).started.wait()
+        return self.find(container_id)
+
+    async def settle(self, container: LocalContainer) -> None:
+        """Wait for a start that a former owner began: its shim may still be starting."""
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while container.status.state == "created" and time.monotonic() < deadline:
+            await asyncio.sleep(_SETTLE_POLL_SECONDS)
+            self.refresh(container)
+        container.started.set()
+
+    def of_pod(self, pod_uid: str) -> list[LocalContainer]:
+        return [c for c in self._containers.values() if c.stored.spec.pod_uid == pod_uid]
+
+    def keep(self, container: LocalContainer, stored: ContainerRecord) -> None:
+        self._state.save(stored)
+        container.stored = stored
+
+    def refresh(self, container: LocalContainer) -> None:
+        """Read a container's status, publish a change, and watch for the next one.
+
+        An end is not published here: processes may be left on the container's CPUs. The lock is
+        tried before the record is read: once the shim is gone, what it wrote last is there.
+        """
+        if container.ended.is_set():
+            return
+        supervised = self._state.is_supervised(container.stored.id)
+        found = container.outcome = self._state.outcome(container.stored.id) or container.outcome
+        status = outcomes.status(container.stored, found, supervised=supervised, boot_id=self._boot)
+        if status.state == "exited":
+            container.final = status
+            self._unwatch(container)
+            self._publish(container, outcomes.lingering(status, container.status.message))
+            self._on_end(container)
+            return
+        self._publish(container, status)
+        if found and container.watch is None:
+            container.watch = watch(
+                found.shim if supervised else found.main, partial(self._changed, container)
+            )
+
+    def _publish(self, container: LocalContainer, status: RuntimeStatus) -> None:
+        if status != container.status:
+            container.status = status
+            self.events.publish(status)
+
+    def _changed(self, container: LocalContainer) -> None:
+        container.watch = None
+        self.refresh(container)
+
+    def linger(self, container: LocalContainer, message: str) -> None:
+        """Report that processes of an ended container are left."""
+        if container.final is not None:
+            self._publish(container, outcomes.lingering(container.final, message))
+
+    def ended(self, container: LocalContainer) -> None:
+        """Report the end: no process of the container is left."""
+        container.ended.set()
+        if container.final is not None:
+            self._publish(container, container.final)
+
+    def _unwatch(self, container: LocalContainer) -> None:
+        if container.watch:
+            container.watch.cancel()
+            container.watch = None
+
+    def forget(self, container: LocalContainer) -> bool:
+        """Remove a container; False if it was not known."""
+        return self._containers.pop(container.stored.id, None) is not None
+
+    def close(self) -> None:
+        for container in self.all():
+            self._unwatch(container)
+        self.events.close()

@@ -1,0 +1,185 @@
+"""A runtime for nodes that exist only as a description: containers "run" there without any process.
+
+Nothing is pinned, so the kernel confirms nothing, and `allowed` is empty. Init containers complete at once,
+because nothing would ever end them; all others run until they are stopped.
+Everything else is as with real containers: they outlive the agent, and a restarted one adopts them.
+"""
+
+import asyncio
+import secrets
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from corelane.cpuset import CPUSet
+from corelane.embedded.containers.simulated_records import Row, SimulatedRecords
+from corelane.kernel.proc import TaskAffinity
+from corelane.runtime.base import (
+    WHOLE_LOG,
+    Capabilities,
+    ContainerSpec,
+    LogSelection,
+    Observation,
+    ObservedResources,
+    ResourceUpdate,
+    RuntimeFailure,
+    RuntimeStatus,
+    UnknownContainer,
+    each_observed,
+)
+from corelane.runtime.process_watch import Broadcast
+
+_FILE_NAME = "simulated.json"
+_NO_OUTPUT = b"corelane: this node is simulated: no process runs here, so there is no output\n"
+
+
+@dataclass(slots=True)
+class _Container:
+    status: RuntimeStatus
+    cpus: CPUSet
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class SimulatedRuntime:
+    """The `LifecycleRuntime` of simulated nodes; with a `state` directory containers outlive the process."""
+
+    name = "simulated"
+    enforcement = "simulated"
+    notice = "this node is simulated: no process runs, and no CPU is really pinned"
+    capabilities = Capabilities(on_this_machine=False, kernel_confirms=False)
+
+    def __init__(self, state: Path | None = None, *, clock: Callable[[], float] = time.time) -> None:
+        """Read what ran before. Raises SimulationStateError, OSError."""
+        self._clock = clock
+        self._events = Broadcast[RuntimeStatus]()
+        self._containers: dict[str, _Container] = {}
+        path = state / _FILE_NAME if state else None
+        self._records = SimulatedRecords(path, lambda: map(_row, self._containers.values()))
+        self._containers |= {row.status.id: _restored(row) for row in self._records.load()}
+
+    async def start(self, spec: ContainerSpec) -> RuntimeStatus:
+        """Take note of a container; there is no process. Raises RuntimeFailure if it runs already."""
+        for other in self._containers.values():
+            known = other.status
+            if (known.pod_uid, known.name) == (spec.pod_uid, spec.name) and not other.ended.is_set():
+                raise RuntimeFailure("CreateContainerError", f'"{spec.name}" runs already, as {known.id}')
+        status = RuntimeStatus(
+            id=secrets.token_hex(16),
+            pod_uid=spec.pod_uid,
+            namespace=spec.namespace,
+            pod=spec.pod,
+            name=spec.name,
+            attempt=spec.attempt,
+            state="running",
+            started_at=self._clock(),
+        )
+        self._containers[status.id] = container = _Container(status, spec.cpus)
+        self._records.put(_row(container))
+        self._events.publish(status)
+        if spec.completes:
+            self._end(container, 0)
+        return status
+
+    async def update(self, container_id: str, change: ResourceUpdate) -> None:
+        container = self._find(container_id)
+        container.cpus = change.cpus or container.cpus
+        self._records.put(_row(container))
+
+    async def signal(self, container_id: str, number: int) -> None:
+        """End the container for a signal that ends a process by default, so far as Kubernetes sends one."""
+        if number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT):
+            self._end(self._find(container_id), number)
+
+    async def stop(self, container_id: str, grace_seconds: float) -> None:
+        self._end(self._find(container_id), signal.SIGTERM)
+
+    async def remove(self, container_id: str) -> None:
+        container = self._containers.get(container_id)
+        if container is None:
+            return
+        if not container.ended.is_set():
+            raise RuntimeFailure("RemoveContainerError", f"container {container_id} still runs")
+        del self._containers[container_id]
+        self._records.remove(container_id)
+
+    async def remove_pod(self, pod_uid: str) -> None:
+        for container_id in [id_ for id_, one in self._containers.items() if one.status.pod_uid == pod_uid]:
+            await self.remove(container_id)
+
+    async def sweep(self, pods: Collection[str]) -> None:
+        """Nothing: there are no files of pods."""
+
+    async def containers(self) -> list[RuntimeStatus]:
+        return [container.status for container in self._containers.values()]
+
+    def wait_events(self) -> AsyncIterator[RuntimeStatus]:
+        return self._events.listen()
+
+    async def observe(self, container_id: str) -> ObservedResources | None:
+        """None: no kernel grants anything."""
+        self._find(container_id)
+        return None
+
+    async def observe_all(self, container_ids: Iterable[str]) -> dict[str, Observation]:
+        return await each_observed(self.observe, container_ids)
+
+    async def allowed(self, container_id: str, *, most: int | None = None) -> list[TaskAffinity]:
+        """Nothing: there is no task, and so nothing to confirm."""
+        self._find(container_id)
+        return []
+
+    def assigned(self, container_id: str) -> CPUSet:
+        """The CPUs last set for a container; no kernel is involved."""
+        return self._find(container_id).cpus
+
+    def logs(
+        self, container_id: str, choice: LogSelection = WHOLE_LOG, *, follow: bool = False
+    ) -> AsyncIterator[bytes]:
+        """One line with the reason why there is no output.
+
+        With `follow`, held open until the container ends.
+        """
+        return self._explain(self._find(container_id), follow=follow)
+
+    @staticmethod
+    async def _explain(container: _Container, *, follow: bool) -> AsyncIterator[bytes]:
+        yield _NO_OUTPUT
+        if follow:
+            await container.ended.wait()
+
+    async def close(self) -> None:
+        self._events.close()
+
+    def _find(self, container_id: str) -> _Container:
+        try:
+            return self._containers[container_id]
+        except KeyError:
+            raise UnknownContainer(container_id) from None
+
+    def _end(self, container: _Container, number: int) -> None:
+        """End a container by a signal, or with exit code 0 for none (0)."""
+        if container.ended.is_set():
+            return
+        container.status = replace(
+            container.status,
+            state="exited",
+            finished_at=self._clock(),
+            exit_code=128 + number if number else 0,
+            signal=number or None,
+        )
+        container.ended.set()
+        self._records.put(_row(container))
+        self._events.publish(container.status)
+
+
+def _row(container: _Container) -> Row:
+    return Row(container.status, str(container.cpus))
+
+
+def _restored(row: Row) -> _Container:
+    container = _Container(row.status, CPUSet.parse(row.cpus))
+    if row.status.state == "exited":
+        container.ended.set()
+    return container

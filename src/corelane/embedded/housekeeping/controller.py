@@ -1,0 +1,220 @@
+"""The controller: watches namespaces, nodes, leases and pods, and cleans up the embedded server's cluster.
+
+As upstream's controllers: a terminating namespace is emptied and finalized; conditions and taints of nodes
+without heartbeat are set; pods, leases and topologies of deleted nodes are deleted. Its parts count the pods
+of disruption budgets, bind claims to volumes, and delete what belongs to deleted objects.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from corelane.embedded.housekeeping import node_health
+from corelane.embedded.housekeeping.disruption_controller import DisruptionController
+from corelane.embedded.housekeeping.garbage_collector import GarbageCollector
+from corelane.embedded.housekeeping.node_controller import NodeController
+from corelane.embedded.housekeeping.volume_controller import VolumeController
+from corelane.kube.client import APIError, KubeClient
+from corelane.kube.disruption import PodDisruptionBudget
+from corelane.kube.informer import Informer, ObjectChange
+from corelane.kube.meta import Object
+from corelane.kube.objects import KINDS, Lease, Namespace, Node, NodeResourceTopology
+from corelane.kube.pod import Pod
+from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+
+_FINALIZER: Final = "kubernetes"
+_CONTENTS: Final[tuple[type[Object], ...]] = tuple(kind for kind in KINDS if kind.api.namespaced)
+"""Kinds of which a namespace is emptied."""
+_WATCHED: Final[tuple[type[Object], ...]] = (
+    Lease,
+    Namespace,
+    Node,
+    NodeResourceTopology,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    StorageClass,
+)
+"""Kinds whose changes the garbage collector gets from the others' watches."""
+_RETRY_SECONDS: Final = 0.5
+
+T = TypeVar("T", bound=Object)
+
+
+class ControllerReporter:
+    """Hooks for logs and tests, empty by default; they must not raise and must not block."""
+
+    def namespace_ended(self, name: str) -> None:
+        """A terminating namespace was empty, and is deleted."""
+
+    def node_lost(self, name: str, silent_for: float) -> None:
+        """A node's agent sent no heartbeat for that many seconds."""
+
+    def node_back(self, name: str) -> None:
+        """A lost node is ready again."""
+
+    def orphan_deleted(self, what: str) -> None:
+        """An object was deleted because its node was deleted."""
+
+    def api_failed(self, what: str, error: Exception) -> None:
+        """A request failed; it is repeated later."""
+
+
+class Controller:
+    """Housekeeping of the embedded server's cluster. `run` it until cancelled."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        reporter: ControllerReporter | None = None,
+        period: float = 5.0,
+        clock: Callable[[], float] = time.time,
+        longest_gap: float = node_health.LONGEST_GAP,
+    ) -> None:
+        """`period` is the time between two checks of all nodes, in seconds; `clock` gives Unix seconds.
+
+        `longest_gap`: seconds between two checks that count at most as absence of a node.
+        """
+        self._client = client
+        self._reporter = reporter or ControllerReporter()
+        self._terminating = asyncio.Event()
+        self._garbage = GarbageCollector(client, _WATCHED, failed=self._reporter.api_failed)
+        self._namespaces = Informer(client, Namespace, handler=self._namespace_changed)
+        self._pods = Informer(client, Pod, handler=self._pod_changed)
+        self._budgets = Informer(client, PodDisruptionBudget, handler=self._budget_changed)
+        self._disruptions = DisruptionController(
+            client,
+            lambda: self._pods.objects,
+            lambda: self._budgets.objects,
+            failed=self._reporter.api_failed,
+            clock=clock,
+        )
+        self._nodes = NodeController(
+            client,
+            lambda: self._pods.objects,
+            self._reporter,
+            attempt=self._attempt,
+            period=period,
+            clock=clock,
+            longest_gap=longest_gap,
+            observe=self._garbage.changed,
+        )
+        self._storage = VolumeController(
+            client,
+            lambda: self._nodes.nodes,
+            failed=self._reporter.api_failed,
+            clock=clock,
+            observe=self._garbage.changed,
+        )
+        self._informers: tuple[Informer[Any], ...] = (
+            self._namespaces,
+            *self._nodes.informers,
+            self._pods,
+            self._budgets,
+            *self._storage.informers,
+            *self._garbage.informers,
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self._informers:
+                group.create_task(informer.run())
+            for informer in self._informers:
+                await informer.synced()
+            group.create_task(self._end_namespaces())
+            group.create_task(self._nodes.run())
+            group.create_task(self._disruptions.run())
+            group.create_task(self._storage.run())
+            group.create_task(self._garbage.run())
+
+    def _pod_changed(self, change: ObjectChange[Pod]) -> None:
+        self._garbage.changed(change)
+        self._disruptions.pod_changed(change)
+        self._storage.pod_changed(change)
+
+    def _budget_changed(self, change: ObjectChange[PodDisruptionBudget]) -> None:
+        self._garbage.changed(change)
+        self._disruptions.budget_changed(change)
+
+    def _namespace_changed(self, change: ObjectChange[Namespace]) -> None:
+        self._garbage.changed(change)
+        if change.new and _is_terminating(change.new):
+            self._terminating.set()
+
+    async def _end_namespaces(self) -> None:
+        """When a namespace starts to terminate, and repeatedly while its pods do."""
+        while True:
+            await self._terminating.wait()
+            self._terminating.clear()
+            for namespace in [one for one in self._namespaces.objects.values() if _is_terminating(one)]:
+                await self._attempt(f"ending namespace {namespace.title}", self._end_namespace(namespace))
+            if any(map(_is_terminating, self._namespaces.objects.values())):
+                await asyncio.sleep(_RETRY_SECONDS)
+                self._terminating.set()
+
+    async def _end_namespace(self, namespace: Namespace) -> None:
+        if await _empty(self._client, namespace):
+            self._reporter.namespace_ended(namespace.metadata.name)
+
+    async def _attempt(self, what: str, work: Awaitable[None]) -> None:
+        """Report a failed request, which the next check repeats. A conflict or a 404 is no failure."""
+        try:
+            await work
+        except APIError as error:
+            if error.code not in (404, 409):
+                self._reporter.api_failed(what, error)
+
+
+# Namespaces.
+
+
+def _is_terminating(namespace: Namespace) -> bool:
+    """Return whether it is deleted but for its finalizer."""
+    return bool(namespace.metadata.deletion_timestamp) and _FINALIZER in namespace.spec.finalizers
+
+
+async def _empty(client: KubeClient, namespace: Namespace) -> bool:
+    """Delete the contents of a terminating namespace; true once it is finalized. Raises APIError."""
+    name = namespace.metadata.name
+    held = [kind for kind in _CONTENTS if await _holds(client, kind, name)]
+    if held:
+        for kind in held:
+            await client.raw("DELETE", kind.api.path(name))
+        if [kind for kind in _CONTENTS if await _holds(client, kind, name)]:
+            return False
+    await _finalize(client, namespace)
+    return True
+
+
+async def _holds(client: KubeClient, kind: type[Object], namespace: str) -> bool:
+    """Return whether objects of the kind are in the namespace; none are of a kind that is not served."""
+    try:
+        listing = await client.list(kind, namespace=namespace, page=1)
+    except APIError as error:
+        if error.code == 404:
+            return False
+        raise
+    return bool(listing.items or listing.malformed)
+
+
+async def _finalize(client: KubeClient, namespace: Namespace) -> None:
+    """Remove the finalizer, so that the server deletes the namespace; a deleted one is no error."""
+    remaining = [finalizer for finalizer in namespace.spec.finalizers if finalizer != _FINALIZER]
+    body = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": namespace.metadata.name, "uid": namespace.metadata.uid},
+        "spec": {"finalizers": remaining},
+    }
+    path = Namespace.api.path(None, namespace.metadata.name, "finalize")
+    try:
+        await client.raw("PUT", path, body=msgspec.json.encode(body))
+    except APIError as error:
+        if error.code != 404:
+            raise

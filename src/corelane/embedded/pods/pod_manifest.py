@@ -1,0 +1,254 @@
+"""A pod's manifest as a node reads it, and the plan made from it for the state machine.
+
+A field that local processes cannot honour and the container depends on is a refusal; one that it can do
+without is a warning.
+"""
+
+# ruff: noqa: D101 - the API reference documents its own structs
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from msgspec import field
+from msgspec.structs import replace
+
+from corelane.agent.allocation.pods import StatusReason
+from corelane.agent.bound_pods import UNEXPECTED, cpu_record, pod_request, seconds, was_bound_by_corelane
+from corelane.embedded.pods import pod_security
+from corelane.embedded.pods.records import (
+    ConditionTransition,
+    ContainerExit,
+    ContainerPlan,
+    PastRuns,
+    PodPlan,
+    RestartPolicy,
+)
+from corelane.kube import keys, translate
+from corelane.kube.meta import ObjectMeta, Wire
+from corelane.kube.pod import Container, ContainerStateTerminated, ContainerStatus, Pod, PodSpec
+from corelane.workload import ContainerKind, PodRequest
+
+_SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+_PROBES: Final = ("liveness_probe", "readiness_probe", "startup_probe")
+
+Tree = dict[str, Any]
+
+
+class NameRef(Wire, frozen=True):
+    name: str = ""
+    optional: bool = False
+
+
+class EnvFromSource(Wire, frozen=True):
+    prefix: str = ""
+    config_map_ref: NameRef | None = None
+    secret_ref: NameRef | None = None
+
+
+class VolumeMount(Wire, frozen=True):
+    name: str = ""
+    mount_path: str = ""
+
+
+class RunContainer(Container, frozen=True):
+    env_from: tuple[EnvFromSource, ...] = ()
+    volume_mounts: tuple[VolumeMount, ...] = ()
+    volume_devices: tuple[Tree, ...] = ()
+    liveness_probe: Tree | None = None
+    readiness_probe: Tree | None = None
+    startup_probe: Tree | None = None
+    lifecycle: Tree | None = None
+    security_context: Tree | None = None
+
+
+class RunSpec(PodSpec, frozen=True):
+    containers: tuple[RunContainer, ...] = ()
+    init_containers: tuple[RunContainer, ...] = ()
+    ephemeral_containers: tuple[Tree, ...] = ()
+    security_context: Tree | None = None
+    service_account_name: str = ""
+    runtime_class_name: str | None = None
+    host_users: bool | None = None
+
+
+class RunPod(Pod, frozen=True):
+    spec: RunSpec = field(default_factory=RunSpec)
+
+    def container(self, name: str) -> RunContainer:
+        """Return the container of that name. Raises KeyError."""
+        for container in (*self.spec.init_containers, *self.spec.containers):
+            if container.name == name:
+                return container
+        raise KeyError(name)
+
+
+def pod_plan(pod: RunPod, *, processes: bool, limits_memory: bool = True) -> PodPlan:
+    """Return the plan of a pod.
+
+    `processes` is false where containers are simulated, `limits_memory` where memory limits are not enforced.
+    """
+    containers = tuple(_containers(pod))
+    request, refusal = pod_request(pod)
+    policy = RestartPolicy(pod.spec.restart_policy) if _policy_is_known(pod) else RestartPolicy.NEVER
+    if refusal is None and not _policy_is_known(pod):
+        text = f"spec.restartPolicy: {pod.spec.restart_policy!r} is unknown; use Always, OnFailure or Never"
+        refusal = StatusReason(UNEXPECTED, text)
+    if processes and refusal is None:
+        refusal = next(_refusals(pod), None)
+    spec, meta = pod.spec, pod.metadata
+    deadline = spec.active_deadline_seconds
+    return PodPlan(
+        request=request,
+        containers=tuple(
+            ContainerPlan(container.name, kind, container.image) for container, kind in containers
+        ),
+        restart_policy=policy,
+        grace=float(spec.termination_grace_period_seconds),
+        active_deadline=None if deadline is None else float(deadline),
+        deletion_grace=_deletion_grace(meta),
+        created_at=seconds(meta.creation_timestamp),
+        started_at=seconds(pod.status.start_time) or None,
+        ended=pod.ended,
+        refusal=refusal,
+        warnings=tuple(_warnings(pod, request, limits_memory=limits_memory)) if processes else (),
+        bound_by_corelane=was_bound_by_corelane(pod),
+        record=cpu_record(pod),
+        past=_past(pod),
+        conditions={
+            condition.type: ConditionTransition(condition.status, seconds(condition.last_transition_time))
+            for condition in pod.status.conditions
+            if condition.last_transition_time
+        },
+    )
+
+
+def plans_alike(old: RunPod, new: RunPod) -> bool:
+    """Whether two states of a pod lead to the same plan, but for what its node itself published of it.
+
+    That is: past runs, conditions and the time of the start, which matter where a pod is seen first.
+    """
+    version = new.metadata.resource_version
+    return (
+        old.spec == new.spec
+        and replace(old.metadata, resource_version=version) == new.metadata
+        and old.ended == new.ended
+        and old.status.qos_class == new.status.qos_class
+        and was_bound_by_corelane(old) == was_bound_by_corelane(new)
+        and translate.resized(old) == translate.resized(new)
+    )
+
+
+def _policy_is_known(pod: RunPod) -> bool:
+    return pod.spec.restart_policy in set(RestartPolicy)
+
+
+def _containers(pod: RunPod) -> Iterator[tuple[RunContainer, ContainerKind]]:
+    for container in pod.spec.init_containers:
+        sidecar = container.restart_policy == "Always"
+        yield container, ContainerKind.SIDECAR if sidecar else ContainerKind.INIT
+    for container in pod.spec.containers:
+        yield container, ContainerKind.APP
+
+
+def _deletion_grace(meta: ObjectMeta) -> float | None:
+    if not meta.deletion_timestamp:
+        return None
+    return float(meta.deletion_grace_period_seconds or 0)
+
+
+def _past(pod: RunPod) -> dict[str, PastRuns]:
+    """Return the containers that ran before, by the pod's status."""
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    return {
+        status.name: PastRuns(status.restart_count, _last_exit(status))
+        for status in statuses
+        if status.state.running or status.state.terminated or status.last_state.terminated
+    }
+
+
+def _last_exit(status: ContainerStatus) -> ContainerExit | None:
+    terminated = status.state.terminated or status.last_state.terminated
+    return None if status.state.running or not terminated else _exit(terminated)
+
+
+def _exit(terminated: ContainerStateTerminated) -> ContainerExit:
+    return ContainerExit(
+        terminated.exit_code,
+        seconds(terminated.finished_at),
+        seconds(terminated.started_at),
+        terminated.signal,
+        reason=terminated.reason,
+        message=terminated.message,
+    )
+
+
+def _refusals(pod: RunPod) -> Iterator[StatusReason]:
+    """Yield why the pod would not work as local processes."""
+    if pod.spec.resource_claims:
+        yield StatusReason(
+            "ResourceClaimsUnsupported",
+            "spec.resourceClaims is not supported: corelane does not allocate devices by claim",
+        )
+    spec = pod.spec
+    yield from pod_security.pod_refusals(spec.runtime_class_name, spec.host_users, spec.security_context)
+    for container, _ in _containers(pod):
+        yield from _refusals_of(pod, container)
+
+
+def _refusals_of(pod: RunPod, container: RunContainer) -> Iterator[StatusReason]:
+    subject = f"container {container.name}"
+    if not (*container.command, *container.args):
+        yield StatusReason(
+            "CommandMissing",
+            f"{subject}: command is not set, nor args; containers run as local processes without images, "
+            f"so set `command` to a program of this machine",
+        )
+    for mount in container.volume_mounts:
+        if mount.mount_path.rstrip("/") != _SERVICE_ACCOUNT:
+            yield StatusReason(
+                "VolumesUnsupported",
+                f"{subject}: volume {mount.name} cannot be mounted at {mount.mount_path}; containers run as "
+                f"local processes without mounts, so use a path of this machine",
+            )
+    if container.volume_devices:
+        yield StatusReason(
+            "VolumesUnsupported", f"{subject}: volumeDevices are not supported for local processes"
+        )
+    if any(source.secret_ref for source in container.env_from) or any(
+        var.value_from and var.value_from.secret_key_ref for var in container.env
+    ):
+        yield StatusReason(
+            "SecretsUnsupported",
+            f"{subject}: environment variables from secrets are not supported; use a config map",
+        )
+    yield from pod_security.refusals(subject, container.security_context, pod.spec.security_context)
+
+
+def _warnings(pod: RunPod, request: PodRequest, *, limits_memory: bool) -> Iterator[StatusReason]:
+    """Yield the fields that are ignored, without which the pod can work."""
+    containers = [container for container, _ in _containers(pod)]
+    if any(container.image for container in containers):
+        yield StatusReason("ImageIgnored", "image ignored: containers run as local processes on this node")
+    probed = [c.name for c in containers if any(getattr(c, probe) for probe in _PROBES)]
+    if probed:
+        yield StatusReason(
+            "ProbesIgnored",
+            f"probes ignored for containers {', '.join(probed)}: a container is ready as soon as it runs",
+        )
+    hooked = [c.name for c in containers if c.lifecycle]
+    if hooked:
+        yield StatusReason("HooksIgnored", f"lifecycle hooks ignored for containers {', '.join(hooked)}")
+    if not limits_memory and (request.memory_limit or any(map(request.memory_limit_of, request.containers))):
+        yield StatusReason(
+            "MemoryLimitsIgnored",
+            f"memory limits are not enforced on this node; its annotation {keys.NOTICE} has the reason",
+        )
+    contexts = [container.security_context for container in containers]
+    own = pod.spec.security_context
+    if fields := {field: None for one in contexts for field in pod_security.without_effect(one, own)}:
+        yield StatusReason(
+            "SecurityContextIgnored",
+            f"securityContext {', '.join(fields)} ignored: local processes have the agent's user and groups",
+        )
+    if pod.spec.ephemeral_containers:
+        yield StatusReason("EphemeralContainersIgnored", "ephemeral containers are ignored")

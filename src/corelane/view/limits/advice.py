@@ -1,0 +1,366 @@
+"""Advice on CPU limits as tables, a paragraph for each container, and JSON with stable keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import isinf
+from typing import TYPE_CHECKING, Any, Final
+
+from corelane.limits.advice.consequences import Risk
+from corelane.limits.advice.effects import Fit, LoadShape, Range
+from corelane.limits.advice.judgement import Advice, Answer
+from corelane.limits.advice.options import Effect, Option
+from corelane.limits.advice.shapes import Shape
+from corelane.limits.advice.starvation import Starvation
+from corelane.limits.advice.subjects import Subject
+from corelane.limits.advice.tails import Tail
+from corelane.limits.measure.throttling import CostLevel, Rates
+from corelane.view import tables
+from corelane.view.limits import watch as limits_watch
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_LEVELS: Final = tuple(CostLevel)
+_ANSWERS: Final = (Answer.CHANGE, Answer.REFUSED, Answer.LEAVE)
+_HEADINGS: Final = (
+    "CONTAINER",
+    "LIMIT",
+    "USED CPUs",
+    "THROTTLED ms/s",
+    "LOST",
+    "COST",
+    "ADVICE",
+    "AFTER ms/s",
+    "RISK",
+)
+_DROPPABLE: Final = ("LOST", "USED CPUs", "AFTER ms/s", "RISK", "LIMIT")
+_OPTIONS: Final = ("", "OPTION", "THROTTLED ms/s", "USED CPUs", "STOP ms", "p99 ms", "RISK")
+_SHAPES: Final = {
+    LoadShape.REQUESTS: "requests of {work:.3g} ms of CPU time for {threads} thread{s}{batch}",
+    LoadShape.CLIENTS: "{clients} client{cs} that wait for answers of {work:.3g} ms of CPU time from "
+    "{threads} thread{s}",
+    LoadShape.SHARED: "requests of {work:.3g} ms of CPU time, each shared by {threads} thread{s}{batch}",
+    LoadShape.SHARED_CLIENTS: "{clients} client{cs} that wait for answers of {work:.3g} ms of CPU time, each "
+    "shared by {threads} thread{s}",
+}
+
+
+def sort(advised: Iterable[Advice]) -> list[Advice]:
+    """Sort containers to change first, the costliest first of these."""
+    return sorted(
+        advised,
+        key=lambda one: (
+            _ANSWERS.index(one.answer),
+            -_LEVELS.index(one.level),
+            -_throttled(one),
+            _title(one.subject),
+        ),
+    )
+
+
+def _title(subject: Subject) -> str:
+    where = "/".join(filter(None, (subject.namespace, subject.name)))
+    owner = f"{subject.kind} {where}" if subject.kind else where
+    return f"{owner}/{subject.container}" if owner else subject.container
+
+
+def _throttled(one: Advice) -> float:
+    return (one.measured.rates.throttled or 0.0) if isinstance(one.measured.rates, Rates) else 0.0
+
+
+def show(advised: Sequence[Advice], notes: Iterable[str], to: Console, *, everything: bool) -> None:
+    """Print the table, then every container to change with its options and commands.
+
+    `everything` prints commands and consequences of all options, not just of the recommended one.
+    """
+    tables.show("Advice on CPU limits", _HEADINGS, [_cells(one) for one in advised], to, _DROPPABLE)
+    for one in advised:
+        if one.answer is Answer.CHANGE:
+            _details(one, to, everything=everything)
+        elif one.answer is Answer.REFUSED or one.starved or one.remarks or everything:
+            _say(to, f"{_title(one.subject)}: {one.answer}: {one.why}")
+            _held_back(one, to)
+        for remark in one.remarks:
+            _say(to, f"  {remark}")
+    for note in notes:
+        _say(to, f"note: {note}")
+
+
+def _say(to: Console, text: str) -> None:
+    to.print(tables.printable(text), markup=False, soft_wrap=True)
+
+
+def _cells(one: Advice) -> tuple[str, ...]:
+    rates, best = one.measured.rates, one.best
+    if not isinstance(rates, Rates):
+        return (_title(one.subject), "-", "-", "-", "-", "-", one.answer, "-", "-")
+    return (
+        _title(one.subject),
+        "none" if rates.quota.cpus is None else f"{rates.quota.cpus:g}",
+        "-" if rates.used is None else f"{rates.used / 1000:.2f}",
+        "-" if rates.throttled is None else f"{rates.throttled:.1f}",
+        "-" if rates.lost is None else f"{rates.lost:.1%}",
+        str(one.level) if one.answer is not Answer.REFUSED else "-",
+        str(one.answer) if best is None else best.title,
+        "-" if best is None else _known(best.effect.throttled),
+        "-" if best is None else str(best.risk.level),
+    )
+
+
+def _range(one: Range, digits: int = 0, scale: float = 1.0) -> str:
+    low, high = (f"{value / scale:.{digits}f}" for value in (one.low, one.high))
+    return low if low == high else f"{low}-{high}"
+
+
+def _known(one: Range | None) -> str:
+    return "unknown" if one is None else _range(one)
+
+
+def _details(one: Advice, to: Console, *, everything: bool) -> None:
+    _say(to, f"\n{_title(one.subject)}: {one.why}")
+    _held_back(one, to)
+    if one.fit:
+        _say(to, f"  {_fitted(one.fit)}{_replicas(one)}")
+    if one.options:
+        tables.show("", _OPTIONS, [_option(option) for option in one.options], to, ("STOP ms", "USED CPUs"))
+    for option in one.options:
+        if option.recommended or everything:
+            for line in _lines(option):
+                _say(to, line)
+    others = [option for option in one.options if not option.recommended]
+    if others and not everything:
+        for option in others:
+            _say(to, f"  {option.title}: {_short(option)}")
+        _say(to, "  patches and consequences of all options: --all, or -o json")
+
+
+def _held_back(one: Advice, to: Console) -> None:
+    if one.measured.losses and (text := limits_watch.divided(one.measured.losses)):
+        _say(to, f"  {text}")
+
+
+def _fitted(fit: Fit) -> str:
+    if fit.shape is LoadShape.UNFITTED:
+        return f"load: no load shape of the model: {fit.why}"
+    if fit.held_back:
+        use = f"they use {fit.cpus:.3g} CPUs beside other processes, and up to {fit.wants:.3g} alone"
+        return f"load: threads that never pause: {use}"
+    what = f"threads that keep {fit.cpus:.3g} CPUs busy without a pause"
+    if fit.likeliest:
+        what = _shape(fit.likeliest)
+    elif fit.wants > fit.cpus + 0.1:
+        what += f" (up to {fit.wants:.3g}: threads waited for each other or for other processes)"
+    shown, measured = f"{fit.modelled:.0f}", f"{fit.throttled:.0f}"
+    fits = f"load: {what}; throttled {shown} ms/s in the model, {measured} measured"
+    return f"{fits}; {_rivals(fit.rivals)}" if fit.rivals else fits
+
+
+def _shape(shape: Shape) -> str:
+    what = _SHAPES[shape.kind].format(
+        work=shape.work,
+        threads=shape.threads,
+        s="s" * (shape.threads != 1),
+        batch=f" in batches of {shape.batch}" if shape.batch > 1 else "",
+        clients=shape.clients,
+        cs="s" * (shape.clients != 1),
+    )
+    if shape.background:
+        what += f"; {shape.background:.3g} ms of other work every {shape.background_every:.0f} ms"
+    return f"{what}; busy neighbours" if shape.weight else what
+
+
+def _rivals(count: int) -> str:
+    what = "another load explains" if count == 1 else f"{count} other loads explain"
+    return f"{what} the measurement as well, so effects are ranges"
+
+
+def _replicas(one: Advice) -> str:
+    if one.measured.replicas < 2:
+        return ""
+    others = one.measured.throttled_replicas
+    least = f"{others[-1] if others else 0:.0f}"
+    return f"; {one.measured.pod} is the worst of {one.measured.replicas} replicas (least: {least} ms/s)"
+
+
+def _option(one: Option) -> tuple[str, ...]:
+    return (
+        "->" if one.recommended else "",
+        one.title,
+        _known(one.effect.throttled),
+        _range(one.effect.used, 2, 1000),
+        f"at most {one.effect.stop.high:.0f}" if one.effect.stop.high else "none",
+        _tail(one.effect.tail),
+        str(one.risk.level),
+    )
+
+
+def _tail(one: Tail | None) -> str:
+    if one is None:
+        return "unknown"
+    return f"{one.now:.0f} to {_range(one.after)}"
+
+
+def _short(one: Option) -> str:
+    return "; ".join(filter(None, [one.deviation and f"deviation: {one.deviation}", f"risk: {one.risk.why}"]))
+
+
+def _lines(one: Option) -> Iterator[str]:
+    yield f"  {one.title}:"
+    if one.deviation:
+        yield f"    deviation: {one.deviation}"
+    yield f"    risk {one.risk.level}: {one.risk.why}"
+    if one.effect.no_throttled:
+        yield f"    throttled: {one.effect.no_throttled}"
+    if one.effect.no_tail:
+        yield f"    p99: {one.effect.no_tail}"
+    for consequence in one.consequences:
+        yield f"    {consequence}"
+    if one.patch:
+        if one.patch.note:
+            yield f"    patch: {one.patch.note}"
+        yield f"    {one.patch.command or one.patch.text}"
+
+
+def plain(advised: Iterable[Advice], notes: Iterable[str]) -> dict[str, Any]:
+    """JSON: times in milliseconds a second of CPU, ranges as low and high, null where unknown."""
+    return {"advice": [_plain(one) for one in advised], "notes": list(notes)}
+
+
+def _plain(one: Advice) -> dict[str, Any]:
+    subject, replica, rates = one.subject, one.measured, one.measured.rates
+    measured = rates if isinstance(rates, Rates) else Rates(0.0)
+    cpus = measured.quota.cpus
+    return {
+        "kind": subject.kind or None,
+        "namespace": subject.namespace or None,
+        "name": subject.name or None,
+        "container": subject.container or None,
+        "replicas": replica.replicas,
+        "pod": replica.pod or None,
+        "node": replica.node or None,
+        "answer": _ANSWER_KEYS[one.answer],
+        "why": one.why,
+        "cost": None if one.answer is Answer.REFUSED else str(one.level),
+        "cpuLimitMillis": None if cpus is None else round(cpus * 1000),
+        "cpuRequestMillis": subject.request if subject.listed else None,
+        "qosClass": str(subject.qos) if subject.listed else None,
+        "seconds": round(measured.seconds, 3),
+        "usedMsPerSecond": _rounded(measured.used),
+        "throttledMsPerSecond": _rounded(measured.throttled),
+        "lostShare": _rounded(measured.lost, 5),
+        "lostTo": limits_watch.plain_losses(replica.losses),
+        "competition": limits_watch.plain_competition(replica.competition),
+        "starvation": _starvation(one.starved) if one.starved else None,
+        "periods": _rounded(measured.periods, 1),
+        "throttledPeriods": _rounded(measured.throttled_periods, 1),
+        "fit": _fit(one.fit) if one.fit else None,
+        "recommended": str(one.best.kind) if one.best else None,
+        "options": [_plain_option(option) for option in one.options],
+        "remarks": list(one.remarks),
+    }
+
+
+def _starvation(one: Starvation) -> dict[str, Any]:
+    """CPU time in milliCPU, the same as milliseconds a second."""
+    return {
+        "waitedMsPerSecond": _rounded(one.waited),
+        "waitedIsLeast": one.at_least,
+        "usedMillis": _rounded(one.used),
+        "entitledMillis": _rounded(one.entitled),
+        "neededMillis": _two(one.need),
+        "requestMillis": one.request,
+        "getsMillis": _rounded(one.gets),
+        "fromUseMillis": one.use,
+        "fromUseGetsMillis": _rounded(one.use_gets),
+        "giveWay": [
+            {"group": each.name, "usedMillis": _rounded(each.used), "afterMillis": _rounded(each.after)}
+            for each in one.losers
+        ],
+        "why": one.why or None,
+    }
+
+
+_ANSWER_KEYS: Final = {Answer.CHANGE: "change", Answer.LEAVE: "leave", Answer.REFUSED: "refused"}
+
+
+def _fit(fit: Fit) -> dict[str, Any]:
+    shape = fit.likeliest
+    return {
+        "shape": str(fit.shape),
+        "cpus": _rounded(fit.cpus) if fit.cpus != float("inf") else None,
+        "wantsCpus": _rounded(fit.wants) if fit.wants else None,
+        "requestWorkMs": _rounded(shape.work) if shape else None,
+        "threads": shape.threads if shape else None,
+        "clients": shape.clients or None if shape else None,
+        "backgroundMs": _rounded(shape.background) if shape and shape.background else None,
+        "neighbours": bool(shape.weight) if shape else fit.held_back or None,
+        "rivals": fit.rivals,
+        "modelledThrottledMsPerSecond": _rounded(fit.modelled)
+        if fit.shape is not LoadShape.UNFITTED and not fit.held_back
+        else None,
+        "why": fit.why or None,
+    }
+
+
+def _plain_option(one: Option) -> dict[str, Any]:
+    return {
+        "option": str(one.kind),
+        "title": one.title,
+        "recommended": one.recommended,
+        "deviation": one.deviation or None,
+        "effect": _effect(one.effect),
+        "risk": _risk(one.risk),
+        "consequences": list(one.consequences),
+        "patch": one.patch.content if one.patch else None,
+        "command": (one.patch.command or None) if one.patch else None,
+        "patchNote": (one.patch.note or None) if one.patch else None,
+    }
+
+
+def _effect(one: Effect) -> dict[str, Any]:
+    return {
+        "throttledMsPerSecond": _two(one.throttled) if one.throttled else None,
+        "noThrottled": one.no_throttled or None,
+        "usedMsPerSecond": _two(one.used),
+        "stopMs": _two(one.stop),
+        "p99": _p99(one.tail) if one.tail else None,
+        "noP99": one.no_tail or None,
+    }
+
+
+def _p99(one: Tail) -> dict[str, Any]:
+    return {"nowMs": _rounded(one.now), "afterMs": _two(one.after)}
+
+
+def _two(one: Range) -> dict[str, float | None]:
+    return {"low": _rounded(one.low), "high": _rounded(one.high)}
+
+
+def _risk(one: Risk) -> dict[str, Any]:
+    return {
+        "level": str(one.level),
+        "why": one.why,
+        "nodes": [
+            {
+                "name": node.name or None,
+                "cpuMillis": node.milli,
+                "requestedMillis": node.requested,
+                "pods": node.pods,
+                "withoutRequest": list(node.without_request),
+                "short": [
+                    {
+                        "pod": share.pod.title,
+                        "requestMillis": share.pod.request,
+                        "guaranteedMillis": round(share.milli, 1),
+                    }
+                    for share in node.short
+                ],
+            }
+            for node in one.nodes
+        ],
+    }
+
+
+def _rounded(value: float | None, digits: int = 3) -> float | None:
+    return None if value is None or isinf(value) else round(value, digits)

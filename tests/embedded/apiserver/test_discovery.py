@@ -1,0 +1,126 @@
+"""Discovery: what clients learn of groups, versions, resources and verbs."""
+
+import pytest
+
+from corelane.embedded.apiserver.openapi import discovery
+from corelane.embedded.apiserver.served_kinds import KINDS
+from support.apiserver import served
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+def test_every_kind_is_in_the_resource_list_of_each_of_its_versions():
+    for kind in KINDS:
+        for version in kind.versions:
+            listed = discovery.resource_list(kind.group, version)
+            assert listed["groupVersion"] == kind.api_version(version)
+            mine = [r for r in listed["resources"] if r["name"] == kind.plural]
+            assert [(r["kind"], r["namespaced"]) for r in mine] == [(kind.kind, kind.namespaced)]
+
+
+def test_subresources_say_what_they_take_and_which_verbs_they_know():
+    pods = {r["name"]: r for r in discovery.resource_list("", "v1")["resources"]}
+    assert (pods["pods/log"]["kind"], pods["pods/log"]["verbs"]) == ("Pod", ["get"])
+    assert (pods["pods/binding"]["kind"], pods["pods/binding"]["verbs"]) == ("Binding", ["create"])
+    eviction = pods["pods/eviction"]
+    assert (eviction["group"], eviction["version"], eviction["kind"]) == ("policy", "v1", "Eviction")
+    assert "pods/exec" not in pods
+
+
+def test_namespaces_are_not_deleted_as_a_collection():
+    resources = {r["name"]: r for r in discovery.resource_list("", "v1")["resources"]}
+    assert "deletecollection" not in resources["namespaces"]["verbs"]
+    assert "deletecollection" in resources["nodes"]["verbs"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/api/v2", "/apis/none", "/apis/coordination.k8s.io/v9", "/apis//v1", "/x"]
+)
+def test_what_is_not_served_has_no_document(path):
+    assert discovery.document(path) is None
+
+
+@served
+async def test_the_accept_header_chooses_the_form_of_discovery(api):
+    """As kube-apiserver 1.36, which has no v2beta1 any more."""
+    plain, older = "application/json", AGGREGATED.replace("v2", "v2beta1")
+    for path in ("/api", "/apis"):
+        for accept, kind in (
+            (AGGREGATED, "APIGroupDiscoveryList"),
+            (f"{older},{AGGREGATED},{plain}", "APIGroupDiscoveryList"),
+            (f"{plain},{AGGREGATED};q=0.1", "APIGroupDiscoveryList"),
+            (f"{AGGREGATED};profile=nopeer", "APIGroupDiscoveryList"),
+            (f"{older},{plain}", None),
+            (plain, None),
+            ("*/*", None),
+        ):
+            answer = await api.get(path, headers={"Accept": accept})
+            assert answer.status == 200, accept
+            expected = kind or {"/api": "APIVersions", "/apis": "APIGroupList"}[path]
+            assert answer.body["kind"] == expected
+            assert answer.headers["Content-Type"] == (AGGREGATED if kind else plain)
+        for accept in (older, "text/html", "application/json;as=Table;v=v1;g=meta.k8s.io"):
+            assert (await api.get(path, headers={"Accept": accept})).status == 406
+
+
+@served
+async def test_aggregated_discovery_is_sent_once_to_who_keeps_it(api):
+    first = await api.get("/apis", headers={"Accept": AGGREGATED})
+    assert (first.headers["Cache-Control"], first.headers["Vary"]) == ("public", "Accept")
+    tag = first.headers["ETag"]
+    again = await api.get("/apis", headers={"Accept": AGGREGATED, "If-None-Match": tag})
+    assert (again.status, again.headers["ETag"]) == (304, tag)
+
+
+def test_groups_and_resources_come_in_upstreams_order():
+    assert discovery.groups() == [
+        "events.k8s.io",
+        "authentication.k8s.io",
+        "authorization.k8s.io",
+        "policy",
+        "storage.k8s.io",
+        "scheduling.k8s.io",
+        "coordination.k8s.io",
+        "topology.node.k8s.io",
+    ]
+    core = [one["resource"] for one in discovery.aggregated("/api")["items"][0]["versions"][0]["resources"]]
+    assert core == sorted(core)
+
+
+def test_only_what_is_not_its_own_group_is_named_in_a_response_kind():
+    core = discovery.aggregated("/api")["items"][0]["versions"][0]["resources"]
+    (pods,) = (one for one in core if one["resource"] == "pods")
+    assert pods["responseKind"] == {"group": "", "version": "", "kind": "Pod"}
+    kinds = {one["subresource"]: one["responseKind"] for one in pods["subresources"]}
+    assert kinds["status"] == {"group": "", "version": "", "kind": "Pod"}
+    assert kinds["eviction"] == {"group": "policy", "version": "v1", "kind": "Eviction"}
+    custom = discovery.aggregated("/apis")["items"][-1]["versions"][-1]
+    assert custom["resources"][0]["responseKind"] == {
+        "group": "topology.node.k8s.io",
+        "version": "v1alpha1",
+        "kind": "NodeResourceTopology",
+    }
+
+
+def test_both_forms_of_discovery_tell_the_same():
+    for path, groups in (("/api", [""]), ("/apis", discovery.groups())):
+        items = discovery.aggregated(path)["items"]
+        assert [item["metadata"].get("name", "") for item in items] == groups
+        for item in items:
+            for version in item["versions"]:
+                plain = discovery.resource_list(item["metadata"].get("name", ""), version["version"])[
+                    "resources"
+                ]
+                assert [_flat(r) for r in plain] == list(_flattened(version["resources"]))
+
+
+def _flat(resource):
+    return resource["name"], resource["kind"], resource["verbs"], resource.get("shortNames", [])
+
+
+def _flattened(resources):
+    for entry in resources:
+        name = entry["resource"]
+        yield name, entry["responseKind"]["kind"], entry["verbs"], entry.get("shortNames", [])
+        for below in entry.get("subresources", []):
+            yield f"{name}/{below['subresource']}", below["responseKind"]["kind"], below["verbs"], []

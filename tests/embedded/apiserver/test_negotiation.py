@@ -1,0 +1,75 @@
+import pytest
+
+from corelane.embedded.apiserver.codec.wire import JSON, YAML, Representation
+from corelane.embedded.apiserver.http import negotiation
+from corelane.embedded.apiserver.http.negotiation import MEDIA_TYPES, WATCHABLE
+from corelane.embedded.apiserver.status_errors import StatusError
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        (None, Representation()),
+        ("", Representation()),
+        ("*/*", Representation()),
+        ("application/*, application/yaml", Representation(YAML)),
+        ("application/yaml", Representation(YAML)),
+        ("application/yaml;q=0.2, application/json;q=0.9", Representation(JSON)),
+        ("text/html, application/json;q=0.5", Representation(JSON)),
+        ("application/vnd.kubernetes.protobuf, application/json", Representation(JSON)),
+        (TABLE, Representation(JSON, "Table")),
+        (f"{TABLE},application/json", Representation(JSON, "Table")),
+        (TABLE.replace("v1;", "v1beta1;") + ",application/json", Representation(JSON, "Table", "v1beta1")),
+        (TABLE.replace("v1;", "v9;") + ",application/json", Representation(JSON)),
+        (TABLE.replace("Table", "PartialObjectMetadata"), Representation(JSON, "PartialObjectMetadata")),
+        ("application/json;q=high", Representation(JSON)),
+    ],
+)
+def test_the_best_form_is_chosen(accept, expected):
+    assert negotiation.representation(accept) == expected
+
+
+@pytest.mark.parametrize(
+    ("accept", "text"),
+    [
+        ("text/html", "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml"),
+        (TABLE.replace("v1;", "v9;"), "only the following media types are accepted"),
+        (TABLE.replace("Table", "Odd"), "only the following media types are accepted"),
+        ("application/vnd.kubernetes.protobuf", "only the following media types are accepted"),
+    ],
+)
+def test_what_cannot_be_had_is_406(accept, text):
+    with pytest.raises(StatusError) as error:
+        negotiation.representation(accept)
+    assert error.value.code == 406
+    assert text in error.value.message
+    assert negotiation.for_error(accept) == JSON
+
+
+def test_a_watchable_route_offers_more():
+    with pytest.raises(StatusError, match="stream=watch"):
+        negotiation.representation("text/html", WATCHABLE)
+    assert set(MEDIA_TYPES) < set(WATCHABLE)
+
+
+def test_errors_come_in_yaml_where_that_is_asked_for():
+    assert negotiation.for_error("application/yaml") == YAML
+
+
+def test_bodies_are_json_or_yaml():
+    assert negotiation.body_type(None) == JSON
+    assert negotiation.body_type("application/yaml; charset=utf-8") == YAML
+    with pytest.raises(StatusError) as error:
+        negotiation.body_type("text/plain")
+    assert error.value.code == 415
+
+
+def test_patches_have_types_of_their_own():
+    media = "application/strategic-merge-patch+json"
+    assert negotiation.patch_type(f"{media}; charset=utf-8", custom=False) == media
+    for content_type, custom in ((media, True), (JSON, False), (None, False)):
+        with pytest.raises(StatusError) as error:
+            negotiation.patch_type(content_type, custom=custom)
+        assert error.value.code == 415

@@ -1,0 +1,105 @@
+"""Updates of a pod's status that are refused: ends that are final, addresses, claims, users."""
+
+import copy
+
+import pytest
+
+from corelane.embedded.apiserver import validation
+from corelane.embedded.apiserver.served_kinds import PODS
+from corelane.embedded.apiserver.write import strategy
+from support.pod_faults import container, merged, prepared, spec
+
+
+@pytest.mark.parametrize(
+    ("policy", "exit_code", "allowed"),
+    [("Always", 0, True), ("Never", 1, False), ("OnFailure", 1, True), ("OnFailure", 0, False)],
+)
+def test_a_container_that_ended_runs_again_only_if_it_may(policy, exit_code, allowed):
+    pod = prepared(spec(restartPolicy=policy))
+    pod["metadata"]["resourceVersion"] = "1"
+    ended = {"name": "c", "state": {"terminated": {"exitCode": exit_code}}}
+    running = {"name": "c", "state": {"running": {"startedAt": None}}}
+    pod["status"]["containerStatuses"] = [ended]
+    found = status_faults(pod, {"containerStatuses": [running]})
+    refusal = "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state"
+    assert found == ([] if allowed else [refusal])
+
+
+def test_the_rules_of_a_container_go_before_the_pods():
+    rules = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]
+    pod = prepared(container(restartPolicy="Never", restartPolicyRules=rules), spec(restartPolicy="Never"))
+    pod["metadata"]["resourceVersion"] = "1"
+    running = {"name": "c", "state": {"running": {"startedAt": None}}}
+    for exit_code, faulty in ((42, 0), (1, 1)):
+        ended = {"name": "c", "state": {"terminated": {"exitCode": exit_code}}}
+        pod["status"]["containerStatuses"] = [ended]
+        assert len(status_faults(pod, {"containerStatuses": [running]})) == faulty
+
+
+def status_faults(old, status):
+    new = copy.deepcopy(old)
+    new["status"] |= status
+    strategy.prepare_update(PODS, new, old, "status")
+    causes = validation.update(PODS, new, old, "status")
+    return [f"{cause.field}: {cause.message}" for cause in causes]
+
+
+@pytest.mark.parametrize(
+    ("pod", "status", "expected"),
+    [
+        (
+            prepared(),
+            {"conditions": [{"type": "Ready", "status": "True", "observedGeneration": -1}]},
+            ["status.conditions[0].observedGeneration: Invalid value: -1: must be a non-negative integer"],
+        ),
+        (
+            prepared(spec(nodeName="n")),
+            {"nominatedNodeName": "m"},
+            ["status.nominatedNodeName: Forbidden: may not be set on pods that are already bound to a node"],
+        ),
+        (
+            prepared(spec(resourceClaims=[{"name": "x", "resourceClaimName": "y"}])),
+            {"resourceClaimStatuses": [{"name": "x"}, {"name": "x"}]},
+            ['status.resourceClaimStatuses[1].name: Duplicate value: "x"'],
+        ),
+        (
+            prepared(spec(os={"name": "windows"})),
+            {"containerStatuses": [{"name": "c", "user": {"linux": {"uid": 1, "gid": 1}}}]},
+            ["status.containerStatuses[0].user.linux: Forbidden: cannot be set for a windows pod"],
+        ),
+        (
+            prepared(),
+            {"containerStatuses": [{"name": "c", "user": {"linux": {"uid": -1, "gid": 1}}}]},
+            [
+                (
+                    "status.containerStatuses[0].user.linux.uid: Invalid value: -1: "
+                    "must be between 0 and 2147483647, inclusive"
+                )
+            ],
+        ),
+        (prepared(), {"podIPs": [{"ip": "1.2.3.4"}, {"ip": "::1"}], "podIP": "1.2.3.4"}, []),
+        (prepared(), {"hostIP": "1.2.3.4", "hostIPs": [{"ip": "1.2.3.4"}], "phase": "Running"}, []),
+    ],
+)
+def test_a_status_is_refused_in_upstreams_words(pod, status, expected):
+    pod["metadata"]["resourceVersion"] = "1"
+    assert status_faults(pod, status) == expected
+
+
+def test_rules_that_restart_all_containers_let_any_of_them_run_again():
+    rules = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]
+    ruled = container(restartPolicy="Never", restartPolicyRules=rules)
+    pod = prepared(merged(ruled, spec(restartPolicy="Never")))
+    pod["metadata"]["resourceVersion"] = "1"
+    pod["status"]["containerStatuses"] = [{"name": "c", "state": {"terminated": {"exitCode": 0}}}]
+    running = {"name": "c", "state": {"running": {"startedAt": None}}}
+    assert status_faults(pod, {"containerStatuses": [running]}) == []
+
+
+def test_a_condition_keeps_the_generation_it_was_observed_at():
+    pod = prepared()
+    pod["status"]["conditions"] = [{"type": "Ready", "status": "True", "observedGeneration": 3}]
+    new = copy.deepcopy(pod)
+    new["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    strategy.prepare_update(PODS, new, pod, "status")
+    assert new["status"]["conditions"][0]["observedGeneration"] == 3

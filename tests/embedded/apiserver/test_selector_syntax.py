@@ -1,0 +1,159 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corelane.embedded.apiserver.selector_syntax import (
+    Selectors,
+    SelectorTerm,
+    check_fields,
+    parse_fields,
+    parse_labels,
+)
+
+LABELS = [{}, {"app": "web"}, {"app": "db", "ver": "12"}, {"app": "", "tier": "front"}, {"ver": "x"}]
+
+
+def selected(text):
+    terms = parse_labels(text)
+    return [labels for labels in LABELS if all(term.matches(labels) for term in terms)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", [0, 1, 2, 3, 4]),
+        ("app", [1, 2, 3]),
+        ("!app", [0, 4]),
+        ("app=web", [1]),
+        ("app == web", [1]),
+        ("app=", [3]),
+        ("app!=web", [0, 2, 3, 4]),
+        ("app in (web, db)", [1, 2]),
+        ("app in (web,)", [1, 3]),
+        ("app in ()", [3]),
+        ("app notin (web,db)", [0, 3, 4]),
+        ("ver>11", [2]),
+        ("ver<11", []),
+        ("app,tier=front", [3]),
+        ("app=web,app=db", []),
+        ("in in (in)", []),
+        ("app.example/x notin (1)", [0, 1, 2, 3, 4]),
+    ],
+)
+def test_a_label_selector_selects(text, expected):
+    assert selected(text) == [LABELS[index] for index in expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("=web", "found '=', expected: !, identifier, or 'end of string'"),
+        ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
+        ("a=b c", "found 'c', expected: ',' or 'end of string'"),
+        ("a in", "unable to parse requirement: found '' expected: '('"),
+        ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
+        ("a in (b c)", "unable to parse requirement: found 'c', expected: ',' or ')'"),
+        ("a in (!", "unable to parse requirement: found '!', expected: ',', ')' or identifier"),
+        ("a=(", "unable to parse requirement: found '(', expected: identifier"),
+        ("!", "unable to parse requirement: found '', expected: identifier"),
+        ("a,,b", "found ',', expected: identifier after ','"),
+        ("a,", "found '', expected: identifier after ','"),
+        ("a>x", "must be an integer"),
+        ("-a", "name part must consist of alphanumeric characters"),
+        ("UP/a", "prefix part a lowercase RFC 1123 subdomain"),
+        ("/a", "prefix part must be non-empty"),
+        ("a/", "name part must be non-empty"),
+        ("a=-b", r"values[0][a]: Invalid value: "),
+        ("a=" + "b" * 64, "must be no more than 63 bytes"),
+        ("a" * 64, "name part must be no more than 63 bytes"),
+    ],
+)
+def test_what_is_no_label_selector_says_why(text, message):
+    with pytest.raises(ValueError) as error:
+        parse_labels(text)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=b", [("a", "in", "b")]),
+        ("a==b,c!=d", [("a", "in", "b"), ("c", "notin", "d")]),
+        ("a=b,", [("a", "in", "b")]),
+        ("a=", [("a", "in", "")]),
+        (r"a=x\,y\=z\\", [("a", "in", "x,y=z\\")]),
+    ],
+)
+def test_a_field_selector_is_read(text, expected):
+    assert parse_fields(text) == tuple(SelectorTerm(k, op, frozenset({v})) for k, op, v in expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nonsense", "invalid selector: 'nonsense'; can't understand 'nonsense'"),
+        ("a>b", "can't understand 'a>b'"),
+        ("a=b=c", "unescaped character in value: 61"),
+        (r"a=b\c", "invalid escape sequence"),
+    ],
+)
+def test_what_is_no_field_selector_says_why(text, message):
+    with pytest.raises(ValueError) as error:
+        parse_fields(text)
+    assert message in str(error.value)
+
+
+def test_fields_that_objects_do_not_have_are_refused_in_their_kinds_words():
+    terms = parse_fields("spec.x=1")
+    with pytest.raises(ValueError, match=r"^field label not supported: spec\.x$"):
+        check_fields(terms, {"metadata.name"}, strict_list=False)
+    with pytest.raises(ValueError, match=r'"spec\.x" is not a known field selector'):
+        check_fields(terms, {"metadata.name"}, strict_list=True)
+    check_fields(parse_fields("metadata.name=a"), {"metadata.name"}, strict_list=False)
+
+
+def test_a_selection_needs_all_its_terms_and_knows_the_one_name():
+    selection = Selectors(parse_labels("app=web"), parse_fields("metadata.name=x"))
+    assert selection.matches({"app": "web"}, {"metadata.name": "x"})
+    assert not selection.matches({"app": "web"}, {"metadata.name": "y"})
+    assert selection.name == "x"
+    assert Selectors().empty
+    assert Selectors().named("z").name == "z"
+
+
+NAMES = st.from_regex(r"[a-z]([-a-z0-9_.]{0,6}[a-z0-9])?", fullmatch=True).filter(
+    lambda name: name not in {"in", "notin"}
+)
+VALUES = st.sampled_from(["", "a", "web", "12", "x-1"])
+TERMS = st.one_of(
+    st.builds(lambda k: (k, SelectorTerm(k, "exists")), NAMES),
+    st.builds(lambda k: (f"!{k}", SelectorTerm(k, "absent")), NAMES),
+    st.builds(lambda k, v: (f"{k}={v}", SelectorTerm(k, "in", frozenset({v}))), NAMES, VALUES),
+    st.builds(lambda k, v: (f"{k} != {v}", SelectorTerm(k, "notin", frozenset({v}))), NAMES, VALUES),
+    st.builds(
+        lambda k, vs: (f"{k} in ({', '.join(vs)})", SelectorTerm(k, "in", frozenset(vs))),
+        NAMES,
+        st.lists(VALUES, min_size=1, max_size=3),
+    ),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(TERMS, max_size=4))
+def test_what_is_written_is_read_back(terms):
+    assert parse_labels(",".join(text for text, _ in terms)) == tuple(term for _, term in terms)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(alphabet="ab=!<>(), in\t\\/.-", max_size=20))
+def test_no_text_is_more_than_refused(text):
+    for parse in (parse_labels, parse_fields):
+        try:
+            parse(text)
+        except ValueError as error:
+            assert str(error)
+
+
+def test_nothing_equal_to_nothing_selects_everything():
+    assert parse_fields("=") == ()
+    assert parse_fields("==,metadata.name=a") == parse_fields("metadata.name=a")

@@ -1,0 +1,182 @@
+"""An agent killed with SIGKILL repeatedly, at random times."""
+
+import asyncio
+import random
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+import corelane
+from corelane.embedded.containers.local import LocalRuntime
+from corelane.kernel import proc
+from corelane.machine.sources import load
+from corelane.node import NodeConfig, codec, validate
+from support.cluster_lab import SERVE, cluster, container, phase, pod, until
+from support.containers import MINE, needs_two_cpus
+
+VICTIM = Path(__file__).parents[2] / "support" / "agent_victim.py"
+
+
+async def start(directory: Path) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(VICTIM),
+        str(directory / "kubeconfig"),
+        str(directory),
+        "auto",
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(corelane.__file__).parents[1])},
+    )
+
+
+async def ready(process: asyncio.subprocess.Process) -> None:
+    assert process.stdout
+    seen = []
+    async for line in process.stdout:
+        if line.strip() == b"ready":
+            return
+        seen.append(line)
+    raise AssertionError(b"".join(seen).decode())
+
+
+async def kill(process: asyncio.subprocess.Process) -> None:
+    process.send_signal(signal.SIGKILL)
+    await process.communicate()
+
+
+def ledger(directory: Path):
+    return codec.decode((directory / "ledger.json").read_bytes(), load(), NodeConfig())
+
+
+@needs_two_cpus
+def test_processes_stay_pinned_and_are_adopted_after_sigkill(tmp_path):
+    async def scenario():
+        async with cluster(tmp_path) as client:
+            agent = await start(tmp_path)
+            try:
+                await ready(agent)
+                await client.create(pod("fast", container("lane", SERVE, "1")))
+                await client.create(pod("rest", container("shared", SERVE)))
+                await client.create(pod("job", container("c", "sleep 1; exit 9"), restartPolicy="Never"))
+                for name in ("fast", "rest", "job"):
+                    await phase(client, name, "Running")
+
+                async def all_confirmed():
+                    phases = [entry.phase for entry in ledger(tmp_path).entries.values()]
+                    return phases == ["confirmed"] * 3
+
+                await until(all_confirmed)
+                await kill(agent)
+
+                lane = ledger(tmp_path).exclusive
+                runtime = await LocalRuntime.open(tmp_path / "runtime")
+                live = {one.name: one for one in await runtime.containers()}
+                assert {task.cpus for task in await runtime.allowed(live["lane"].id)} == {lane}
+                assert {task.cpus for task in await runtime.allowed(live["shared"].id)} == {MINE - lane}
+                await runtime.close()
+                await asyncio.sleep(1.2)
+
+                agent = await start(tmp_path)
+                job = await phase(client, "job", "Failed")
+                assert job.status.container_statuses[0].state.terminated.exit_code == 9
+                assert proc.identity(live["lane"].pid)
+                fast = await phase(client, "fast", "Running")
+                assert fast.status.container_statuses[0].restart_count == 0
+                assert fast.status.container_statuses[0].container_id.endswith(live["lane"].id)
+                assert ledger(tmp_path).exclusive == lane
+            finally:
+                await kill(agent)
+                runtime = await LocalRuntime.open(tmp_path / "runtime")
+                await runtime.destroy(0)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.system
+@needs_two_cpus
+def test_kills_at_random_times_lose_no_pod_and_keep_exclusive_cpus_exclusive(tmp_path):
+    """Pods are created and deleted meanwhile; the kernel is checked between two starts of the agent.
+
+    The exclusive pod is recreated once its predecessor's CPUs are released: before that it is rejected.
+    """
+    chance = random.Random(20)
+
+    async def scenario():
+        async with cluster(tmp_path) as client:
+            names = iter(f"p{number}" for number in range(100))
+            alive: list[str] = []
+            agent = None
+            try:
+                for _ in range(5):
+                    agent = await start(tmp_path)
+                    doing = asyncio.create_task(churn(client, names, alive, agent))
+                    await asyncio.sleep(chance.uniform(0.5, 1.6))
+                    await kill(agent)
+                    await doing
+                    await check(tmp_path)
+                agent = await start(tmp_path)
+                if "fast" not in alive:
+                    await until(released)
+                    await create_fast(client, alive)
+                for name in alive:
+                    await phase(client, name, "Running")
+
+                async def settled():
+                    state = ledger(tmp_path)
+                    kept = {entry.pod.partition("/")[2] for entry in state.entries.values()}
+                    return kept == set(alive) and {e.phase for e in state.entries.values()} <= {"confirmed"}
+
+                await until(settled)
+                await kill(agent)
+                await check(tmp_path)
+            finally:
+                if agent and agent.returncode is None:
+                    await kill(agent)
+                runtime = await LocalRuntime.open(tmp_path / "runtime")
+                await runtime.destroy(0)
+
+    async def released():
+        if not (tmp_path / "ledger.json").exists():
+            return True
+        return all(entry.pod != "default/fast" for entry in ledger(tmp_path).entries.values())
+
+    async def create_fast(client, alive):
+        alive.append("fast")
+        await client.create(pod("fast", container("lane", SERVE, "1")))
+
+    async def churn(client, names, alive, agent):
+        from corelane.kube.pod import Pod
+
+        for _ in range(2):
+            name = next(names)
+            alive.append(name)
+            await client.create(pod(name, container("shared", SERVE)))
+        if len(alive) > 4:
+            await client.delete(Pod, alive.pop(0), namespace="default", grace_seconds=0)
+        if "fast" in alive:
+            alive.remove("fast")
+            await client.delete(Pod, "fast", namespace="default", grace_seconds=0)
+            return
+        while not await released():
+            if agent.returncode is not None:
+                return
+            await asyncio.sleep(0.03)
+        await create_fast(client, alive)
+
+    async def check(directory):
+        assert validate(ledger(directory)) == [] if (directory / "ledger.json").exists() else True
+        runtime = await LocalRuntime.open(directory / "runtime")
+        lanes, others = [], []
+        for one in await runtime.containers():
+            if one.state == "running":
+                cpus = {task.cpus for task in await runtime.allowed(one.id)}
+                (lanes if one.name == "lane" else others).extend(cpus)
+        await runtime.close()
+        for number, lane in enumerate(lanes):
+            assert len(lane) == 1
+            assert all(lane.isdisjoint(other) for other in (*lanes[:number], *others))
+
+    asyncio.run(scenario())
