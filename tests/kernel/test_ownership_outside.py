@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from corelane.embedded.containers import instances
 from corelane.kernel import ownership
-from corelane.runtime import instances
 from support import user_namespace
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be two other users")

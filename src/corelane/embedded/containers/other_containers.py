@@ -12,7 +12,6 @@ from corelane.kernel import cgroup, ownership, proc
 from corelane.node.recovery.other_instances import Kind, OtherContainer
 
 
-
 class OtherContainers:
     """Finds the containers of other instances than the one with this state directory and name."""
 

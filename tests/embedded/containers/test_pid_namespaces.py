@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from corelane.embedded.containers import container_search
+from corelane.embedded.containers.local import LocalRuntime
 from corelane.kernel import proc
-from corelane.runtime import container_search
-from corelane.runtime.local import LocalRuntime
 from support.containers import alive, both_ways, eventually, opened, shell, status
 
 INNER = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
@@ -67,7 +67,7 @@ def test_containers_outside_are_neither_adopted_nor_purged(tmp_path, mode):
 START = """
 import asyncio, sys
 from pathlib import Path
-from corelane.runtime.local import LocalRuntime
+from corelane.embedded.containers.local import LocalRuntime
 from support.containers import shell
 
 async def main():
