@@ -84,7 +84,7 @@ sys.stdin.read()
 @both_ways
 def test_containers_of_an_inner_namespace_are_adopted_with_the_pids_that_they_have_here(tmp_path, mode):
     async def main():
-        paths = os.pathsep.join(map(str, [Path(__file__).parents[1], *filter(None, sys.path)]))
+        paths = os.pathsep.join(map(str, [Path(__file__).parents[2], *filter(None, sys.path)]))
         inner = await asyncio.create_subprocess_exec(
             *INNER,
             *(sys.executable, "-c", START, str(tmp_path), mode),
