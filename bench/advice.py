@@ -36,7 +36,8 @@ from corelane.limits.advice.options import Option, OptionKind
 from corelane.limits.advice.subjects import Subject
 from corelane.limits.lint.policy import Policy
 from corelane.limits.measure.requests import RequestLog
-from corelane.limits.measure.throttling import Latency, Measurement, Rates
+from corelane.kernel.cpu_time.rates import Rates
+from corelane.limits.measure.throttling import Latency, Measurement
 
 SEED: Final = 2
 EACH: Final = 7

@@ -37,7 +37,7 @@ ALLOWED = {
     "kube": "cpuset quantity reasons machine workload placement node",
     "agent": f"{_DAEMON} kernel runtime structured_log",
     "scheduler": f"{_DAEMON} prometheus structured_log",
-    "view": f"{_CORE} limits",
+    "view": f"{_CORE} kernel limits",
 }
 ALLOWED["app"] = " ".join(sorted(ALLOWED))
 ALLOWED["embedded"] = " ".join(sorted({*ALLOWED} - {"limits"}))

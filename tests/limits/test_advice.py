@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corelane.kernel.cpu_time.counters import CPULoad, Quota
+from corelane.kernel.cpu_time.losses import Losses
+from corelane.kernel.cpu_time.rates import Rates, Unusable
 from corelane.limits.advice import consequences, effects, fitting, judgement, options, patches, tails
 from corelane.limits.advice.consequences import RiskLevel
 from corelane.limits.advice.effects import LimitChange, LoadShape
@@ -18,10 +21,8 @@ from corelane.limits.lint import manifests
 from corelane.limits.lint.located import located
 from corelane.limits.lint.policy import Policy
 from corelane.limits.lint.thread_settings import ThreadSetting
-from corelane.limits.measure.counters import CPULoad, Quota
-from corelane.limits.measure.losses import Losses
 from corelane.limits.measure.requests import RequestLog
-from corelane.limits.measure.throttling import CostLevel, Latency, Measurement, Rates, Unusable
+from corelane.limits.measure.throttling import CostLevel, Latency, Measurement
 from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS
 from corelane.limits.model.scenario import Scenario, ScenarioContainer, ScenarioPod, SimulatedMachine, run

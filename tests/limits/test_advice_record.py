@@ -13,15 +13,16 @@ from corelane.app.limits import advise, advise_record
 from corelane.app.limits.advise import AdviseError, RecordSource
 from corelane.cli import main
 from corelane.kernel import cfs
+from corelane.kernel.cpu_time import competitors
+from corelane.kernel.cpu_time.competitors import Competition, GroupWeight, Level
+from corelane.kernel.cpu_time.counters import CPULoad, MeasuredNode, Quota
+from corelane.kernel.cpu_time.losses import Losses
+from corelane.kernel.cpu_time.rates import Rates
 from corelane.limits.advice import fitting, judgement
 from corelane.limits.advice.inference import Effort
 from corelane.limits.advice.subjects import ClusterSnapshot
-from corelane.limits.measure import competitors
-from corelane.limits.measure.competitors import Competition, GroupWeight, Level
-from corelane.limits.measure.counters import CPULoad, MeasuredNode, Quota
-from corelane.limits.measure.losses import Losses
 from corelane.limits.measure.requests import RequestLog
-from corelane.limits.measure.throttling import Latency, Measurement, Rates
+from corelane.limits.measure.throttling import Latency, Measurement
 from corelane.view.limits import advice as limits_advice
 from corelane.view.limits import watch as limits_watch
 

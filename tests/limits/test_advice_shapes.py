@@ -8,15 +8,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from corelane.kernel.cpu_time.competitors import Competition, Competitor
+from corelane.kernel.cpu_time.counters import Quota
+from corelane.kernel.cpu_time.rates import Rates
 from corelane.limits.advice import effects, fitting, inference, tails
 from corelane.limits.advice.effects import LimitChange, LoadShape
 from corelane.limits.advice.inference import Effort, Hints
 from corelane.limits.advice.likelihood import Observed
 from corelane.limits.advice.shapes import Seen, Shape, simulated
-from corelane.limits.measure.competitors import Competition, Competitor
-from corelane.limits.measure.counters import Quota
 from corelane.limits.measure.requests import RequestLog
-from corelane.limits.measure.throttling import Latency, Measurement, Rates
+from corelane.limits.measure.throttling import Latency, Measurement
 
 SECONDS = 10.0
 SMALL = Effort(32, 10, 10, 1)

@@ -9,6 +9,7 @@ import pytest
 
 from corelane.kernel import cgroup
 from corelane.kernel.cgroupfs import CgroupError
+from corelane.kernel.cpu_time.counters import CPUCounters, Processor
 from corelane.limits.calibration import laboratory, run_delay, workers
 from corelane.limits.calibration.experiments import (
     EXPERIMENTS,
@@ -22,7 +23,6 @@ from corelane.limits.calibration.laboratory import CalibrationError, Calibration
 from corelane.limits.calibration.noise import Noise, delayed_ms, foreign, waited_ms
 from corelane.limits.calibration.predictions import Prediction, claims, predict
 from corelane.limits.calibration.run_delay import RunDelay, ThreadTimes
-from corelane.limits.measure.counters import CPUCounters, Processor
 from corelane.limits.model.bandwidth import refusal
 from corelane.limits.model.clock import MS
 from corelane.limits.model.switches import LATEST

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet
-from corelane.limits.measure import competitors
-from corelane.limits.measure.competitors import GroupReader, GroupWeight, Level
+from corelane.kernel.cpu_time import competitors
+from corelane.kernel.cpu_time.competitors import GroupReader, GroupWeight, Level
 from support.kubepods import write
 
 SECOND = 1_000_000

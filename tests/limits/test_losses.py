@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.limits.measure import attribution, losses
-from corelane.limits.measure.losses import Losses, Moment, Waits
-from corelane.limits.measure.threads import Counted, Crowd, ThreadLook, ThreadWatch, spread_back
+from corelane.kernel.cpu_time import attribution, losses
+from corelane.kernel.cpu_time.losses import Losses, Moment, Waits
+from corelane.kernel.cpu_time.threads import Counted, Crowd, ThreadLook, ThreadWatch, spread_back
 from support import simulated_waits
 
 PARTS = ("limit", "above", "neighbours", "own", "hypervisor", "scheduling")

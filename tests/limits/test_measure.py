@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet
-from corelane.limits.measure import attribution, counters, series, throttling
-from corelane.limits.measure.counters import CounterError, CPUCounters, CPULoad, Quota
-from corelane.limits.measure.throttling import CostLevel, DelayCause, Rates, Unusable
+from corelane.kernel.cpu_time import attribution, counters
+from corelane.kernel.cpu_time.counters import CounterError, CPUCounters, CPULoad, Quota
+from corelane.kernel.cpu_time.rates import Rates, Unusable, rates_between
+from corelane.limits.measure import series, throttling
+from corelane.limits.measure.throttling import CostLevel, DelayCause
 from support.cpu_groups import counters as write_counters
 from support.cpu_groups import pressure, quiet
 from support.kubepods import write
@@ -72,7 +74,7 @@ def test_rates_are_per_second_and_in_milliseconds():
     after = CPUCounters(
         3.0, usage_us=400_000, periods=20, throttled_periods=20, throttled_us=1_600_000, some_us=1_600_000
     )
-    rates = throttling.between(before, after)
+    rates = rates_between(before, after)
     assert (rates.used, rates.throttled, rates.waiting) == (200, 800, 800)
     assert (rates.periods, rates.throttled_periods) == (20, 20)
     assert rates.lost == pytest.approx(0.8)
@@ -80,7 +82,7 @@ def test_rates_are_per_second_and_in_milliseconds():
 
 
 def test_what_is_not_counted_is_not_guessed():
-    rates = throttling.between(CPUCounters(0.0, usage_us=5), CPUCounters(1.0, usage_us=7))
+    rates = rates_between(CPUCounters(0.0, usage_us=5), CPUCounters(1.0, usage_us=7))
     assert rates.throttled is None
     assert rates.lost is None
     assert rates.stall_ms is None
@@ -88,9 +90,7 @@ def test_what_is_not_counted_is_not_guessed():
 
 
 def test_counters_that_went_back_are_a_restart_and_make_no_rate():
-    rates = throttling.between(
-        CPUCounters(0.0, usage_us=9, periods=9), CPUCounters(1.0, usage_us=1, periods=10)
-    )
+    rates = rates_between(CPUCounters(0.0, usage_us=9, periods=9), CPUCounters(1.0, usage_us=1, periods=10))
     assert isinstance(rates, Unusable)
     assert "usage_us" in rates.why
     assert "restarted" in rates.why
@@ -101,19 +101,19 @@ def test_counts_of_periods_wrap_as_the_kernels_ints_do_and_go_on():
         text = f"nr_periods {periods}\nnr_throttled {periods}\nusage_usec 5\n"
         return CPUCounters(seconds, **counters.stat_v2(text))
 
-    signed = throttling.between(at(0.0, 2**31 - 3), at(1.0, -(2**31) + 2))
+    signed = rates_between(at(0.0, 2**31 - 3), at(1.0, -(2**31) + 2))
     assert (signed.periods, signed.throttled_periods) == (5, 5)
-    whole = throttling.between(at(0.0, -2), at(1.0, 3))
+    whole = rates_between(at(0.0, -2), at(1.0, 3))
     assert (whole.periods, whole.throttled_periods) == (5, 5)
-    assert isinstance(throttling.between(at(0.0, 70), at(1.0, 3)), Unusable), "a restart"
+    assert isinstance(rates_between(at(0.0, 70), at(1.0, 3)), Unusable), "a restart"
 
 
 def test_two_readings_at_one_time_make_no_rate():
-    assert isinstance(throttling.between(CPUCounters(1.0), CPUCounters(1.0)), Unusable)
+    assert isinstance(rates_between(CPUCounters(1.0), CPUCounters(1.0)), Unusable)
 
 
 def test_a_limit_that_changed_between_readings_is_said():
-    rates = throttling.between(CPUCounters(0.0), replace(CPUCounters(1.0), quota=Quota(10_000)))
+    rates = rates_between(CPUCounters(0.0), replace(CPUCounters(1.0), quota=Quota(10_000)))
     assert rates.notes == ("the CPU limit changed between readings",)
 
 
@@ -122,7 +122,7 @@ def test_a_thread_that_appears_begins_at_nothing_and_one_that_ends_takes_nothing
         CPUCounters(0.0, waits={1: 5_000_000, 2: 900_000_000}),
         CPUCounters(2.0, waits={1: 7_000_000, 3: 4_000_000}),
     )
-    rates = throttling.between(before, after)
+    rates = rates_between(before, after)
     assert rates.queued == pytest.approx(3.0)
     assert rates.waiters == 2
 
@@ -133,9 +133,7 @@ _TOTALS = st.integers(min_value=0, max_value=2**63)
 @given(start=_TOTALS, used=_TOTALS, throttled=_TOTALS, seconds=st.floats(0.01, 1e6))
 def test_shares_are_shares_whatever_is_counted(start, used, throttled, seconds):
     before = CPUCounters(0.0, usage_us=start, throttled_us=start)
-    rates = throttling.between(
-        before, CPUCounters(seconds, usage_us=start + used, throttled_us=start + throttled)
-    )
+    rates = rates_between(before, CPUCounters(seconds, usage_us=start + used, throttled_us=start + throttled))
     assert 0 <= rates.lost <= 1
     assert rates.used >= 0
     assert throttling.judge(rates).level in CostLevel
@@ -227,7 +225,7 @@ def test_run_queues_come_before_pressure_with_throttling_counted_once_a_cpu():
 
 def test_a_pods_limit_above_its_containers_is_named():
     before = CPUCounters(0.0, usage_us=0, throttled_us=0, above_us=0)
-    found = throttling.between(before, CPUCounters(1.0, usage_us=100_000, throttled_us=0, above_us=700_000))
+    found = rates_between(before, CPUCounters(1.0, usage_us=100_000, throttled_us=0, above_us=700_000))
     assert found.above == 700
     assert throttling.judge(found).causes == (DelayCause.LIMIT_ABOVE,)
 

@@ -10,10 +10,11 @@ from corelane.app.limits import prometheus, prometheus_competition
 from corelane.app.limits.prometheus import PrometheusServer
 from corelane.cli import main
 from corelane.kernel import cfs
+from corelane.kernel.cpu_time.rates import Rates
 from corelane.limits.advice import fitting, starvation
 from corelane.limits.advice.inference import Effort
 from corelane.limits.measure.requests import RequestLog
-from corelane.limits.measure.throttling import Latency, Measurement, Rates
+from corelane.limits.measure.throttling import Latency, Measurement
 from support import prometheus_fake
 
 UIDS = {

@@ -7,6 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corelane.kernel.cpu_time.competitors import Claim, Competition, Competitor
+from corelane.kernel.cpu_time.counters import Quota
+from corelane.kernel.cpu_time.losses import Losses
+from corelane.kernel.cpu_time.rates import Rates
 from corelane.limits.advice import fitting, judgement, starvation
 from corelane.limits.advice.consequences import RiskLevel
 from corelane.limits.advice.inference import Effort
@@ -14,11 +18,8 @@ from corelane.limits.advice.judgement import Answer
 from corelane.limits.advice.options import OptionKind
 from corelane.limits.advice.subjects import NodeOccupancy, NodePod, Subject
 from corelane.limits.lint.policy import Policy
-from corelane.limits.measure.competitors import Claim, Competition, Competitor
-from corelane.limits.measure.counters import Quota
-from corelane.limits.measure.losses import Losses
 from corelane.limits.measure.requests import RequestLog
-from corelane.limits.measure.throttling import CostLevel, Latency, Measurement, Rates
+from corelane.limits.measure.throttling import CostLevel, Latency, Measurement
 from corelane.view import tables
 from corelane.view.limits import advice as view
 from corelane.workload import QOSClass

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from corelane.limits.measure import losses
-from corelane.limits.measure.losses import Losses, Waits
-from corelane.limits.measure.threads import Counted, ThreadLook, ThreadWatch
+from corelane.kernel.cpu_time import losses
+from corelane.kernel.cpu_time.losses import Losses, Waits
+from corelane.kernel.cpu_time.threads import Counted, ThreadLook, ThreadWatch
 from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS, SECOND
 from corelane.limits.model.queues import CPUGroup, Thread

@@ -20,13 +20,14 @@ from corelane.app.limits.advise_inputs import AdviseError
 from corelane.app.limits.prometheus import PrometheusServer
 from corelane.app.limits.sites import ALL, CgroupSource, Selection, Site, Snapshot
 from corelane.kernel import cfs
+from corelane.kernel.cpu_time import attribution
+from corelane.kernel.cpu_time.rates import Rates
+from corelane.kernel.cpu_time.threads import Crowd
 from corelane.limits.advice import judgement
 from corelane.limits.advice.judgement import Advice, Answer, Replicas
 from corelane.limits.advice.subjects import ClusterSnapshot
 from corelane.limits.lint.policy import STATIC, Policy
-from corelane.limits.measure import attribution
-from corelane.limits.measure.threads import Crowd
-from corelane.limits.measure.throttling import Latency, Measurement, Rates
+from corelane.limits.measure.throttling import Latency, Measurement
 from corelane.view import tables
 from corelane.view.limits import advice as view
 from corelane.view.limits import pages

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from corelane.limits.measure import competitors
-from corelane.limits.measure.competitors import Claim, Competition, Competitor
-from corelane.limits.measure.counters import CPULoad
+from corelane.kernel.cpu_time import competitors
+from corelane.kernel.cpu_time.competitors import Claim, Competition, Competitor
+from corelane.kernel.cpu_time.counters import CPULoad
 
 
 class RecordedLoad(msgspec.Struct, frozen=True):

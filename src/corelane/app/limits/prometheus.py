@@ -18,10 +18,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from corelane.kernel.cpu_time.counters import Quota
+from corelane.kernel.cpu_time.rates import Unusable
 from corelane.limits.measure import series
-from corelane.limits.measure.counters import Quota
 from corelane.limits.measure.series import Sample
-from corelane.limits.measure.throttling import Measurement, Unusable
+from corelane.limits.measure.throttling import Measurement
 
 COUNTERS: Final[Mapping[str, str]] = {
     "container_cpu_usage_seconds_total": "usage",

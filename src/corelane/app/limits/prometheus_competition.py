@@ -14,9 +14,10 @@ from typing import Final
 from corelane.app.limits import prometheus
 from corelane.app.limits.prometheus import PrometheusServer
 from corelane.kernel import cfs
-from corelane.limits.measure import competitors
-from corelane.limits.measure.competitors import GroupWeight, Level
-from corelane.limits.measure.throttling import Measurement, Rates
+from corelane.kernel.cpu_time import competitors
+from corelane.kernel.cpu_time.competitors import GroupWeight, Level
+from corelane.kernel.cpu_time.rates import Rates
+from corelane.limits.measure.throttling import Measurement
 
 PODS: Final = "kube_pod_info"
 REQUESTS: Final = "kube_pod_container_resource_requests"

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from corelane.app.state import cgroups
 from corelane.kernel import cgroup_tree
+from corelane.kernel.cpu_time import counters
+from corelane.kernel.cpu_time.counters import CounterError
 from corelane.kernel.files import Directory
-from corelane.limits.measure import counters
-from corelane.limits.measure.counters import CounterError
 
 SYSTEMD: Final = "systemd"
 _MAX_DEPTH: Final = 8

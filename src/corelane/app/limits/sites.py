@@ -22,12 +22,13 @@ from corelane.app.limits.service_groups import ServiceGroups
 from corelane.app.state import cgroups, pod_lists
 from corelane.app.state.files import StateFileError
 from corelane.kernel import cgroup
+from corelane.kernel.cpu_time import attribution, competitors, counters
+from corelane.kernel.cpu_time.competitors import Competition, GroupReader, Level
+from corelane.kernel.cpu_time.counters import CounterError, CPULoad, MeasuredNode, Processor, Reading
+from corelane.kernel.cpu_time.rates import Rates, rates_between
+from corelane.kernel.cpu_time.threads import Crowd
 from corelane.kernel.files import Directory
-from corelane.limits.measure import attribution, competitors, counters, throttling
-from corelane.limits.measure.competitors import Competition, GroupReader, Level
-from corelane.limits.measure.counters import CounterError, CPULoad, MeasuredNode, Processor, Reading
-from corelane.limits.measure.threads import Crowd
-from corelane.limits.measure.throttling import Measurement, Rates
+from corelane.limits.measure.throttling import Measurement
 from corelane.node.recovery.cpu_owners import ContainerName, ListedPod, RunningContainer
 
 _OWN_SPECS: Final = "nodes/*/containers/containers/*/spec.json"
@@ -157,7 +158,7 @@ def measurement(
     time as waiting, None where that is unknown.
     """
     last = after.readings[site.directories]
-    rates = throttling.between(before.readings[site.directories].counters, last.counters)
+    rates = rates_between(before.readings[site.directories].counters, last.counters)
     if not site.container and isinstance(rates, Rates) and not rates.throttled:
         return None
     cpus = competitors.allowed_cpus(site.directories)

@@ -16,10 +16,10 @@ from typing import Final
 
 from corelane.app.limits.sites import Site
 from corelane.cpuset import CPUSet
+from corelane.kernel.cpu_time import competitors, counters, threads
+from corelane.kernel.cpu_time.counters import CounterError, Processor
+from corelane.kernel.cpu_time.threads import Counted, Crowd, ThreadWatch
 from corelane.kernel.files import Directory
-from corelane.limits.measure import competitors, counters, threads
-from corelane.limits.measure.counters import CounterError, Processor
-from corelane.limits.measure.threads import Counted, Crowd, ThreadWatch
 
 _PROBE: Final = 0.1
 """The part of the time between the first two looks."""

@@ -13,10 +13,11 @@ from typing import Any, Final, Protocol
 from corelane.app.limits import prometheus, sites, thread_looks
 from corelane.app.limits.prometheus import PrometheusError, PrometheusServer
 from corelane.app.limits.sites import ALL, CgroupSource, Selection, Sites, Snapshot
-from corelane.limits.measure import attribution, threads
-from corelane.limits.measure.counters import MeasuredNode
-from corelane.limits.measure.threads import Crowd
-from corelane.limits.measure.throttling import Measurement, Rates
+from corelane.kernel.cpu_time import attribution, threads
+from corelane.kernel.cpu_time.counters import MeasuredNode
+from corelane.kernel.cpu_time.rates import Rates
+from corelane.kernel.cpu_time.threads import Crowd
+from corelane.limits.measure.throttling import Measurement
 from corelane.view import tables
 from corelane.view.limits import pages
 from corelane.view.limits import watch as view

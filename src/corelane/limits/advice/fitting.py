@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from corelane.kernel.cpu_time.rates import Rates
 from corelane.limits.advice import inference
 from corelane.limits.advice.effects import NOTICED_MS, Fit
 from corelane.limits.advice.inference import FULL, QUICK, Hints
 from corelane.limits.advice.likelihood import Match, Observed
 from corelane.limits.advice.shapes import PERCENTILES, LoadShape
-from corelane.limits.measure.throttling import Latency, Measurement, Rates
+from corelane.limits.measure.throttling import Latency, Measurement
 
 _FULL: Final = 0.95
 """A container that used so much of its quota, throttled in most periods, never stops."""

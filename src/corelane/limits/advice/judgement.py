@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from corelane.kernel import cfs
+from corelane.kernel.cpu_time.rates import Rates, Unusable
 from corelane.limits.advice import fitting, request_option, starvation
 from corelane.limits.advice.consequences import Weight
 from corelane.limits.advice.effects import Fit
@@ -15,15 +16,7 @@ from corelane.limits.advice.options import AdviceCase, Option, options
 from corelane.limits.advice.starvation import Starvation
 from corelane.limits.advice.subjects import ClusterSnapshot, NodeOccupancy, Owner, Subject
 from corelane.limits.lint.policy import STATIC, Policy
-from corelane.limits.measure.throttling import (
-    CostLevel,
-    DelayCause,
-    Latency,
-    Measurement,
-    Rates,
-    ThrottlingVerdict,
-    Unusable,
-)
+from corelane.limits.measure.throttling import CostLevel, DelayCause, Latency, Measurement, ThrottlingVerdict
 
 MIN_PERIODS: Final = 50
 """Below so many periods the model's own error exceeds its targets (see the calibration)."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from corelane.kernel.cpu_time.rates import Rates
 from corelane.limits.advice import consequences, options, patches
 from corelane.limits.advice.consequences import NewResources, Risk, RiskLevel
 from corelane.limits.advice.effects import Fit, LimitChange, Range
@@ -14,7 +15,7 @@ from corelane.limits.advice.options import Effect, Option, OptionKind, effect_of
 from corelane.limits.advice.starvation import Starvation
 from corelane.limits.advice.subjects import NodeOccupancy, Subject
 from corelane.limits.advice.tails import COLLECT_LATENCY
-from corelane.limits.measure.throttling import Latency, Measurement, Rates
+from corelane.limits.measure.throttling import Latency, Measurement
 
 _NAMED: Final = 3
 

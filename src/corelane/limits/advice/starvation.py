@@ -15,9 +15,10 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from corelane.kernel import cfs
+from corelane.kernel.cpu_time.competitors import Claim, Competition
+from corelane.kernel.cpu_time.rates import Rates
 from corelane.limits.advice.effects import Range
-from corelane.limits.measure.competitors import Claim, Competition
-from corelane.limits.measure.throttling import Measurement, Rates
+from corelane.limits.measure.throttling import Measurement
 
 _LEAST_MS: Final = 20.0
 _PART: Final = 0.1

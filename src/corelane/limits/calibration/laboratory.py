@@ -13,6 +13,8 @@ from pathlib import Path
 from corelane.kernel import proc
 from corelane.kernel.cgroup_tree import OWN, Groups, join
 from corelane.kernel.cgroupfs import CgroupError
+from corelane.kernel.cpu_time import counters
+from corelane.kernel.cpu_time.counters import CPUCounters, Processor
 from corelane.limits.calibration import run_delay, workers
 from corelane.limits.calibration.experiments import (
     PROBED_PERIODS,
@@ -27,8 +29,6 @@ from corelane.limits.calibration.experiments import (
 from corelane.limits.calibration.noise import Noise, delayed_ms, foreign, waited_ms
 from corelane.limits.calibration.run_delay import RunDelay, ThreadTimes
 from corelane.limits.calibration.workers import Worker
-from corelane.limits.measure import counters
-from corelane.limits.measure.counters import CPUCounters, Processor
 from corelane.limits.model.clock import MS, SECOND
 
 _INSTANCE = re.compile(r"calibrate-(\d+)-(\d+)")

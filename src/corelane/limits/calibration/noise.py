@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from corelane.limits.measure.counters import CPUCounters, Processor
+from corelane.kernel.cpu_time.counters import CPUCounters, Processor
 from corelane.limits.model.clock import MS
 
 LOST_PART, FOREIGN_PART = 0.004, 0.01

@@ -9,8 +9,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
-from corelane.limits.measure.counters import Quota
-from corelane.limits.measure.throttling import Rates, Unusable
+from corelane.kernel.cpu_time.counters import Quota
+from corelane.kernel.cpu_time.rates import Rates, Unusable
 
 Sample = tuple[float, float]
 """Unix seconds and the counter's value."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from corelane.limits.measure.competitors import Competition
-from corelane.limits.measure.counters import CPULoad, MeasuredNode
-from corelane.limits.measure.losses import Losses
-from corelane.limits.measure.throttling import CostLevel, DelayCause, Measurement, Rates, ThrottlingVerdict
+from corelane.kernel.cpu_time.competitors import Competition
+from corelane.kernel.cpu_time.counters import CPULoad, MeasuredNode
+from corelane.kernel.cpu_time.losses import Losses
+from corelane.kernel.cpu_time.rates import Rates
+from corelane.limits.measure.throttling import CostLevel, DelayCause, Measurement, ThrottlingVerdict
 from corelane.view import tables
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from corelane.kernel.cpu_time.losses import Moment
 from corelane.kernel.files import Directory
-from corelane.limits.measure.losses import Moment
 
 _MAX_DEPTH: Final = 4
 _MAX_GROUPS: Final = 256

@@ -8,12 +8,12 @@ from dataclasses import replace
 from statistics import fmean, pstdev
 from typing import Final
 
-from corelane.limits.measure import losses
-from corelane.limits.measure.competitors import Competition
-from corelane.limits.measure.counters import CPULoad
-from corelane.limits.measure.losses import Losses, Waits
-from corelane.limits.measure.threads import Crowd
-from corelane.limits.measure.throttling import Rates
+from corelane.kernel.cpu_time import losses
+from corelane.kernel.cpu_time.competitors import Competition
+from corelane.kernel.cpu_time.counters import CPULoad
+from corelane.kernel.cpu_time.losses import Losses, Waits
+from corelane.kernel.cpu_time.rates import Rates
+from corelane.kernel.cpu_time.threads import Crowd
 
 _SEEN: Final = 0.9
 """Of the CPU time used by the group, what the threads that were seen must account for."""
