@@ -118,3 +118,69 @@ def test_a_subset_may_identify_elements_by_a_nested_member():
 def test_an_expected_element_without_the_identifying_member_is_a_difference():
     expected, actual = {"items": [{"x": 1}]}, {"items": [{"name": "a"}]}
     assert list(differences(expected, align(expected, actual, {"items": "name"})))
+
+
+def an_error(status=422, reason="Invalid", causes=(), message="m", **details):
+    body = {
+        "kind": "Status",
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": status,
+        "details": {
+            **details,
+            "causes": [{"reason": kind, "field": field, "message": message} for kind, field in causes],
+        },
+    }
+    return {"status": status, "contentType": "application/json", "body": body}
+
+
+MISSING = ("FieldValueRequired", "spec.containers")
+WRONG = ("FieldValueInvalid", "metadata.name")
+
+
+def test_errors_are_compared_without_wording_and_order_of_causes():
+    step = {"expect": an_error(causes=[MISSING, WRONG, WRONG], kind="Pod", name="a")}
+    other_words = an_error(causes=[WRONG, MISSING], message="other words", kind="Pod", name="a")
+    assert not compare(step, other_words, Normaliser())
+
+
+@pytest.mark.parametrize(
+    "actual",
+    [
+        an_error(causes=[MISSING], kind="Pod", name="a", status=400),
+        an_error(causes=[MISSING], kind="Pod", name="a", reason="BadRequest"),
+        an_error(causes=[WRONG], kind="Pod", name="a"),
+        an_error(causes=[MISSING, WRONG], kind="Pod", name="a"),
+        an_error(causes=[("FieldValueInvalid", "spec.containers")], kind="Pod", name="a"),
+        an_error(causes=[MISSING], kind="Node", name="a"),
+        an_error(causes=[MISSING], kind="Pod", name="b"),
+        an_error(causes=[MISSING], kind="Pod", name="a", retryAfterSeconds=1),
+        {"status": 422, "contentType": "application/json", "body": {"text": "x"}},
+    ],
+)
+def test_an_error_differs_by_what_programs_read(actual):
+    assert compare({"expect": an_error(causes=[MISSING], kind="Pod", name="a")}, actual, Normaliser())
+
+
+def test_an_error_event_is_compared_without_wording():
+    def events(**settings):
+        return {"status": 200, "events": [{"type": "ERROR", "object": an_error(410, **settings)["body"]}]}
+
+    step = {"expect": events(reason="Expired", message="too old resource version: 1 (2)")}
+    assert not compare(step, events(reason="Expired", message="expired"), Normaliser())
+    assert compare(step, events(reason="Gone"), Normaliser())
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "equal"),
+    [
+        (['299 - "unknown field \\"a\\""'], ['299 - "unknown field b"', '299 - "duplicate field c"'], True),
+        (['299 - "unknown field \\"a\\""'], [], False),
+        ([], ['299 - "unknown field \\"a\\""'], False),
+        (['299 - "spec.x: deprecated"'], [], True),
+    ],
+)
+def test_warnings_of_fields_are_compared_by_their_presence(expected, actual, equal):
+    answers = [{"status": 200, "body": {}, "warnings": texts} for texts in (expected, actual)]
+    assert bool(compare({"expect": answers[0]}, answers[1], Normaliser())) is not equal
