@@ -35,6 +35,7 @@ ALLOWED = {
     "limits": "cpuset quantity reasons machine workload kernel",
     "runtime": "cpuset kernel",
     "kube": "cpuset quantity reasons machine workload placement node",
+    "fleet": "cpuset quantity names reasons machine workload node kube",
     "agent": f"{_DAEMON} kernel runtime structured_log",
     "scheduler": f"{_DAEMON} prometheus structured_log",
     "view": f"{_CORE} kernel limits",

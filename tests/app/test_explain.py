@@ -18,29 +18,32 @@ from rich.console import Console
 
 from corelane import node as nodes
 from corelane.app.explain import command, recorded
-from corelane.app.explain.command import Cluster, PodQuery
+from corelane.app.explain.command import PodQuery
 from corelane.app.explain.recorded import Endpoint, NoScheduler
 from corelane.cli import main
 from corelane.cpuset import CPUSet
+from corelane.fleet.cluster import ClusterObjects
 from corelane.kube import keys, translate
 from corelane.kube.meta import Condition, ObjectMeta
 from corelane.kube.objects import Lease, LeaseSpec, Taint
 from corelane.kube.pod import Pod, PodStatus, SchedulingGate
 from corelane.node.explain.pod_decision import ContainerCPUs, PodDecision, Source, Verdict
-from corelane.scheduler.events import AgentLeaseChanged
 from corelane.scheduler.explain import endpoint
 from corelane.scheduler.explain.ring import DecisionRing
+from corelane.scheduler.plugins import default
 from corelane.view import explain as view
 from support import objects
 from support.pods import guaranteed
 
+NOW = datetime(2026, 11, 28, 12, 0, 0, tzinfo=UTC)
+PROFILES = (default.profile(),)
 STATE = objects.state("core:4", "n1", reserved=CPUSet([0]), policy="pools")
 
 
-def cluster(*pods: Pod, state: object = STATE) -> Cluster:
+def cluster(*pods: Pod, state: object = STATE) -> ClusterObjects:
     known = [objects.node("n1", 4), objects.node("n2", 4, taints=(Taint("gpu", "yes", "NoSchedule"),))]
     published = (objects.topology("n1", state),)  # type: ignore[arg-type]
-    return Cluster(nodes=tuple(known), topologies=published, pods=pods)
+    return ClusterObjects(NOW, tuple(known), published, pods)
 
 
 def asked(name: str = "a", cpus: str = "2", scheduler: str = "corelane-scheduler", **more: object) -> Pod:
@@ -50,7 +53,7 @@ def asked(name: str = "a", cpus: str = "2", scheduler: str = "corelane-scheduler
 
 def explained(pod: Pod, *records: PodDecision, others: tuple[Pod, ...] = ()) -> PodDecision:
     query = PodQuery(pod.metadata.name, "ns")
-    return command._explained(query, list(records), cluster(pod, *others), [])
+    return command._explained(query, list(records), cluster(pod, *others), PROFILES)
 
 
 def record(pod: Pod, **more: object) -> PodDecision:
@@ -101,7 +104,7 @@ def test_a_bound_pod_whose_node_chose_other_cpus_shows_both() -> None:
     bound = replace(pod, spec=replace(pod.spec, node_name="n1"))
     proposal = ContainerCPUs("main", CPUSet([2, 3]), why="because")
     old = record(pod, verdict=Verdict.BOUND, node="n1", containers=(proposal,))
-    found = command._explained(PodQuery("a", "ns"), [old], cluster(bound, state=state), [])
+    found = command._explained(PodQuery("a", "ns"), [old], cluster(bound, state=state), PROFILES)
     (container,) = found.containers
     assert (container.proposed, container.actual) == (CPUSet([2, 3]), CPUSet([1, 2]))
     assert "CPUs 2-3 were proposed by the scheduler, and the node allocated 1-2" in " ".join(
@@ -114,14 +117,11 @@ def test_the_condition_of_a_pod_is_as_old_as_its_agents_last_sign_of_life(holder
     pod = asked()
     pinned = Condition(keys.PINNED, "True", reason="Confirmed")
     bound = replace(pod, spec=replace(pod.spec, node_name="n1"), status=PodStatus(conditions=(pinned,)))
-    renewed = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     meta = ObjectMeta(name="n1", namespace=keys.AGENT_NAMESPACE)
-    lease = Lease(metadata=meta, spec=LeaseSpec(holder, 60, renew_time=renewed))
+    lease = Lease(metadata=meta, spec=LeaseSpec(holder, 60, renew_time=NOW.isoformat()))
     leased = (objects.topology("n1", STATE, leased=True),)
-    there = dataclasses.replace(
-        cluster(bound), topologies=leased, others=(AgentLeaseChanged(0, None, lease),)
-    )
-    found = command._explained(PodQuery("a", "ns"), [], there, [])
+    there = dataclasses.replace(cluster(bound), topologies=leased, leases=(lease,))
+    found = command._explained(PodQuery("a", "ns"), [], there, PROFILES)
     told = "condition corelane.io/Pinned=True is as old as the agent's last sign of life"
     assert (told in found.notes) == (not holder)
 
@@ -130,7 +130,7 @@ def test_a_bound_pod_without_a_record_shows_the_nodes_facts_alone() -> None:
     pod = asked()
     state, _ = nodes.admit(STATE, translate.request(pod))
     bound = replace(pod, spec=replace(pod.spec, node_name="n1"))
-    found = command._explained(PodQuery("a", "ns"), [], cluster(bound, state=state), [])
+    found = command._explained(PodQuery("a", "ns"), [], cluster(bound, state=state), PROFILES)
     assert (found.verdict, found.node) == (Verdict.BOUND, "n1")
     assert found.containers[0].proposed == CPUSet()
     assert found.containers[0].actual == CPUSet([1, 2])
@@ -143,7 +143,9 @@ def test_a_pod_of_another_scheduler_is_explained_and_named_as_such() -> None:
 
 def test_a_pod_that_is_gone_is_explained_by_its_record() -> None:
     pod = asked("gone")
-    found = command._explained(PodQuery("gone", "ns"), [record(pod, verdict=Verdict.ENDED)], cluster(), [])
+    found = command._explained(
+        PodQuery("gone", "ns"), [record(pod, verdict=Verdict.ENDED)], cluster(), PROFILES
+    )
     assert found.verdict is Verdict.ENDED
 
 
@@ -157,9 +159,9 @@ def test_a_record_of_an_earlier_pod_of_that_name_is_only_noted() -> None:
 
 def test_a_pod_that_does_not_exist_is_one_clear_message() -> None:
     with pytest.raises(command.NoSuchPod, match=r"pod ns/b: not found.*names that begin so: bee"):
-        command._explained(PodQuery("b", "ns"), [], cluster(asked("bee")), [])
+        command._explained(PodQuery("b", "ns"), [], cluster(asked("bee")), PROFILES)
     with pytest.raises(command.NoSuchPod, match="are in namespace ns: give -n ns"):
-        command._explained(PodQuery("bee", "default"), [], cluster(asked("bee")), [])
+        command._explained(PodQuery("bee", "default"), [], cluster(asked("bee")), PROFILES)
 
 
 def test_a_gated_pod_is_not_tried() -> None:
@@ -169,7 +171,7 @@ def test_a_gated_pod_is_not_tried() -> None:
 
 
 def test_a_pod_on_a_cluster_without_nodes_is_pending_for_that() -> None:
-    found = command._explained(PodQuery("a", "ns"), [], Cluster(pods=(asked(),)), [])
+    found = command._explained(PodQuery("a", "ns"), [], ClusterObjects(NOW, pods=(asked(),)), PROFILES)
     assert "pending: the cluster has no nodes" in printed(found)
 
 

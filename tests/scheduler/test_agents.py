@@ -1,9 +1,11 @@
 """Pods with exclusive CPUs stay away from nodes whose agent ended, by the Leases that agents renew."""
 
+from datetime import UTC, datetime
+
 import pytest
 from msgspec.structs import replace
 
-from corelane.kube import keys
+from corelane.kube import agent_leases, keys
 from corelane.kube.agent_leases import CHECK_SECONDS, DURATION
 from corelane.kube.meta import ObjectMeta
 from corelane.kube.objects import Lease, LeaseSpec
@@ -173,22 +175,23 @@ def test_the_pod_of_a_whole_cluster_without_agents_says_so_once() -> None:
 def test_a_trial_of_a_cluster_judges_by_when_leases_were_renewed_as_its_reader_saw_it() -> None:
     names = ("runs", "expired", "gone")
     state = objects.state(SPEC, policy="pools")
-    leases = (
-        AgentLeaseChanged(-10, None, lease("runs")),
-        AgentLeaseChanged(-70, None, lease("expired")),
-        AgentLeaseChanged(-DURATION, lease("gone"), None),
-    )
+    leases = (lease("runs", 59), lease("expired", 0))
+    at = datetime(2026, 11, 28, 10, 1, 10, tzinfo=UTC)
+    bound = guaranteed("old", "2", node="expired")
     snapshot = Snapshot(
         {name: node(name) for name in names},
         {name: objects.topology(name, state, leased=True) for name in names},
-        {},
-        leases,
+        {bound.metadata.uid: bound},
+        agents=agent_leases.judged(names, leases, at),
     )
     trial = Trial(default.profile(), snapshot)
     rejected = {name: trial.rejection(ours(exclusive()), name) for name in names}
     assert rejected["runs"] is None
     assert "was last renewed at" in str(rejected["expired"].reasons[0])  # type: ignore[union-attr]
     assert "does not exist" in str(rejected["gone"].reasons[0])  # type: ignore[union-attr]
+    with trial.without([bound]):
+        assert trial.rejection(ours(exclusive()), "expired") == rejected["expired"]
+    assert trial.rejection(ours(exclusive()), "expired") == rejected["expired"]
 
 
 def test_a_lease_of_the_kubelets_with_the_nodes_name_is_not_the_agents() -> None:

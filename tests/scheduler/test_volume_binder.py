@@ -15,7 +15,7 @@ from corelane.scheduler import SchedulerReporter
 from corelane.scheduler.cache.objects import ClusterObjects
 from corelane.scheduler.events import ClaimChanged, NamespaceChanged, SchedulerEvent, Unwatched
 from corelane.scheduler.framework.binding import PreBindError
-from corelane.scheduler.object_watches import KINDS, ObjectWatches
+from corelane.scheduler.object_watches import EVENTS, ObjectWatches
 from corelane.scheduler.plugins.volume_binder import VolumeWork, bind_volumes
 from support.fake_api import answer, event, failure, listing, serving, watching
 
@@ -160,7 +160,7 @@ async def test_the_wait_is_limited_and_says_for_what() -> None:
 async def test_kinds_that_are_forbidden_or_not_served_are_said_and_come_later() -> None:
     async with serving() as (fake, client):
         told: list[SchedulerEvent] = []
-        for kind, _ in KINDS:
+        for kind in EVENTS:
             path = kind.api.path()
             fake.script[path] = [listing()]
             fake.script[f"{path}?watch"] = [watching()]

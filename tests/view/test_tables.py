@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from corelane.cpuset import CPUSet
+from corelane.node.explain.cluster_status import ClusterStatus, ContainerLine, PendingLine
 from corelane.view import status, tables
-from corelane.view.status import ContainerLine, PendingLine, Status
 
 
 @pytest.mark.parametrize("plain", ["", "vm", "Ünï 日本", "CPUs 1-3: whole cores", "one\ntwo"])
@@ -38,7 +38,7 @@ def test_no_terminal_sequence_or_markup_of_a_pod_reaches_the_terminal() -> None:
             "default", "p", "c", "n", False, "Burstable", "", "", False, CPUSet((0,)), "applied", evil
         ),
     )
-    text = shown(Status((), lines, (PendingLine("default", "q", evil),)))
+    text = shown(ClusterStatus((), lines, (PendingLine("default", "q", evil),)))
     assert "\x1b[31m" not in text
     assert text.count("\\x1b[31m[bold]x[/bold]") == 2
 
@@ -48,13 +48,13 @@ def test_pods_outside_the_default_namespace_are_shown_with_theirs() -> None:
         ContainerLine(space, "p", "c", "n", False, "Burstable", "", "", False, CPUSet((0,)), "applied", "")
         for space in ("default", "team-a")
     )
-    text = shown(Status((), lines, (PendingLine("team-b", "q", "no room"),)))
+    text = shown(ClusterStatus((), lines, (PendingLine("team-b", "q", "no room"),)))
     assert " p/c " in text
     assert " team-a/p/c " in text
     assert " team-b/q " in text
 
 
-def shown(everything: Status) -> str:
+def shown(everything: ClusterStatus) -> str:
     console = Console(file=io.StringIO(), width=200, force_terminal=True, highlight=False)
     status.show(everything, console)
     assert isinstance(console.file, io.StringIO)

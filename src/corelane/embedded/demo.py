@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from corelane.app import daemon_log, status
+from corelane.app import daemon_log
+from corelane.app.status import gather
 from corelane.app.supervise import cancel_on_signal, ignore_signals
 from corelane.embedded import examples
 from corelane.embedded.containers.enforce import Mode
@@ -28,10 +29,12 @@ from corelane.embedded.up.cluster import Cluster, UpOptions
 from corelane.kube.client import KubeClient
 from corelane.kube.meta import condition
 from corelane.kube.pod import Pod
+from corelane.node.explain.cluster_status import ClusterStatus
 from corelane.node.explain.json_values import json_value
 from corelane.view import demo as view
 from corelane.view import tables
 from corelane.view.demo import Check, PoolStep
+from corelane.view.status import plain
 
 _SIMULATED = "socket:2 core:8 smt:2"
 _PATIENCE = 60.0
@@ -102,7 +105,7 @@ class _Demo:
     out: view.DemoReport
     steps: list[PoolStep] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
-    status: status.Status | None = None
+    status: ClusterStatus | None = None
     good: bool = False
 
     @property
@@ -154,7 +157,7 @@ class _Demo:
     async def show(self) -> None:
         await self.settled()
         self.checks = await self.read_kernel()
-        self.status = await status.gather(self.client)
+        self.status = await gather(self.client)
         self.out.state(self.status, self.checks)
 
     async def release(self) -> None:
@@ -234,7 +237,7 @@ class _Demo:
 
     def plain(self) -> dict[str, Any]:
         """Return everything shown, for JSON."""
-        shown = status.plain(self.status) if self.status else {}
+        shown = plain(self.status) if self.status else {}
         return shown | {
             "checks": [check.plain() for check in self.checks],
             "sharedPool": json_value(self.steps),

@@ -7,7 +7,8 @@ that long. While Leases cannot be watched, or the process stood still, no time p
 an orderly way gives its Lease up: then it counts as ended at once.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Final
 
 from corelane.kube import keys
@@ -115,6 +116,30 @@ class Agents:
         if not spec.holder_identity:
             return Reason(Code.AGENT_LEASE_RELEASED, (name, spec.renew_time))
         return Reason(Code.AGENT_LEASE_EXPIRED, (name, spec.renew_time, spec.lease_duration_seconds))
+
+
+def judged(nodes: Iterable[str], leases: Iterable[Lease], at: datetime) -> Agents:
+    """Return the agents of nodes that renew Leases, as a reader of one moment can judge them.
+
+    Such a reader can only compare the time of the last renewal with its own clock, `at`.
+    """
+    by_node = {lease.metadata.name: lease for lease in leases}
+    agents = Agents()
+    for name in nodes:
+        lease = by_node.get(name)
+        agents.judge(name, 0.0, leased=True)
+        agents.put(name, lease, -(_renewed_before(lease, at) if lease else DURATION))
+    for _ in agents.expire(CHECK_SECONDS):
+        pass
+    return agents
+
+
+def _renewed_before(lease: Lease, at: datetime) -> float:
+    """Return how long ago a Lease was renewed, in s by this machine's clock; 0 without a valid time."""
+    try:
+        return max(0.0, (at - datetime.fromisoformat(lease.spec.renew_time)).total_seconds())
+    except (ValueError, TypeError):
+        return 0.0
 
 
 def _duration(lease: Lease | None) -> float:

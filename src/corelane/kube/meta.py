@@ -29,6 +29,8 @@ class API:
     kind: str
     plural: str
     namespaced: bool
+    optional: bool = False
+    """Whether clusters without this kind have nothing in its place."""
 
     @property
     def api_version(self) -> str:

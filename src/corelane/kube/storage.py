@@ -126,7 +126,7 @@ class CSINodeSpec(Wire, frozen=True):
 class CSINode(Object, frozen=True):
     """The CSI drivers of the node of the same name."""
 
-    api: ClassVar[API] = API("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False)
+    api: ClassVar[API] = API("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False, optional=True)
     spec: CSINodeSpec = CSINodeSpec()
 
     @property
@@ -146,7 +146,9 @@ class CSIDriverSpec(Wire, frozen=True):
 
 
 class CSIDriver(Object, frozen=True):
-    api: ClassVar[API] = API("storage.k8s.io", "v1", "CSIDriver", "csidrivers", namespaced=False)
+    api: ClassVar[API] = API(
+        "storage.k8s.io", "v1", "CSIDriver", "csidrivers", namespaced=False, optional=True
+    )
     spec: CSIDriverSpec = CSIDriverSpec()
 
 
@@ -157,7 +159,7 @@ class CSIStorageCapacity(Object, frozen=True):
     """
 
     api: ClassVar[API] = API(
-        "storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", namespaced=True
+        "storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", namespaced=True, optional=True
     )
     storage_class_name: str = ""
     node_topology: LabelSelector | None = None
@@ -179,6 +181,6 @@ class VolumeAttachment(Object, frozen=True):
     """A volume that is, or is to be, attached to a node."""
 
     api: ClassVar[API] = API(
-        "storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", namespaced=False
+        "storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", namespaced=False, optional=True
     )
     spec: VolumeAttachmentSpec = VolumeAttachmentSpec()

@@ -13,6 +13,8 @@ from corelane.workload import ContainerKind, QOSClass
 
 Key: TypeAlias = tuple[str, str]
 """Pod UID and container name."""
+WHOLE_POD: Final = "*"
+"""Container name of an entry that stands for a whole pod."""
 
 
 class Phase(StrEnum):

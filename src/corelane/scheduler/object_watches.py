@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from corelane.kube import keys
@@ -25,28 +25,27 @@ from corelane.kube.storage import (
 from corelane.kube.translate.crane import CraneTopology
 from corelane.scheduler import events
 
-KINDS: Final[tuple[tuple[type[Object], Callable[[float, Any, Any], events.ObjectChanged]], ...]] = (
-    (Lease, events.AgentLeaseChanged),
-    (Namespace, events.NamespaceChanged),
-    (PersistentVolumeClaim, events.ClaimChanged),
-    (PersistentVolume, events.VolumeChanged),
-    (StorageClass, events.StorageClassChanged),
-    (Service, events.ServiceChanged),
-    (CSINode, events.CSINodeChanged),
-    (CSIDriver, events.CSIDriverChanged),
-    (CSIStorageCapacity, events.StorageCapacityChanged),
-    (VolumeAttachment, events.VolumeAttachmentChanged),
-    (CraneTopology, events.CraneTopologyChanged),
-    (PodDisruptionBudget, events.BudgetChanged),
-)
-OPTIONAL: Final = {CraneTopology, CSINode, CSIDriver, CSIStorageCapacity, VolumeAttachment}
-"""Kinds of which there are no objects where the server does not serve them: nothing is missed."""
+EVENTS: Final[Mapping[type[Object], Callable[[float, Any, Any], events.ObjectChanged]]] = {
+    Lease: events.AgentLeaseChanged,
+    Namespace: events.NamespaceChanged,
+    PersistentVolumeClaim: events.ClaimChanged,
+    PersistentVolume: events.VolumeChanged,
+    StorageClass: events.StorageClassChanged,
+    Service: events.ServiceChanged,
+    CSINode: events.CSINodeChanged,
+    CSIDriver: events.CSIDriverChanged,
+    CSIStorageCapacity: events.StorageCapacityChanged,
+    VolumeAttachment: events.VolumeAttachmentChanged,
+    CraneTopology: events.CraneTopologyChanged,
+    PodDisruptionBudget: events.BudgetChanged,
+}
+"""The kinds, and the events of their objects."""
 _ABSENT: Final = {403, 404, 405}
 """Answers that say that a kind is not served, or not to this client."""
 
 
 class ObjectWatches:
-    """The informers of `KINDS`; their changes go to `handle` as events."""
+    """The informers of `EVENTS`; their changes go to `handle` as events."""
 
     def __init__(
         self,
@@ -55,7 +54,7 @@ class ObjectWatches:
         reporter: InformerReporter,
         rng: random.Random | None = None,
     ) -> None:
-        self._watches = [_Watch(client, kind, event, handle, reporter, rng) for kind, event in KINDS]
+        self._watches = [_Watch(client, kind, event, handle, reporter, rng) for kind, event in EVENTS.items()]
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -93,7 +92,7 @@ class _Watch(InformerReporter):
             handler=changed,
             reporter=self,
             rng=rng,
-            optional=kind in OPTIONAL,
+            optional=kind.api.optional,
             remainders=kind is not Lease,
             namespace=keys.AGENT_NAMESPACE if kind is Lease else None,
             label_selector=keys.AGENT_SELECTOR if kind is Lease else None,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
+from corelane.node.explain.cluster_status import ClusterStatus
 from corelane.node.explain.json_values import json_value
 from corelane.view import status, tables, units
-from corelane.view.status import Status
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,7 +71,7 @@ class DemoReport:
     def applied(self, pod: str) -> None:
         self.say(f"pod/{pod} created")
 
-    def state(self, found: Status, checks: Sequence[Check]) -> None:
+    def state(self, found: ClusterStatus, checks: Sequence[Check]) -> None:
         self.say("")
         status.show_nodes(found, self._to)
         status.show_maps(found, self._to)

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from corelane.cpuset import CPUSet, named
-from corelane.machine.model import Machine
+from corelane.node import Entry, NodeState
+from corelane.node.entries import WHOLE_POD
+from corelane.node.explain.cluster_status import (
+    ClusterStatus,
+    ContainerLine,
+    NodeLine,
+    PendingLine,
+    is_shared_with_be,
+)
 from corelane.node.explain.json_values import json_value
-from corelane.node.recovery.takeover import Stage, Takeover
+from corelane.node.recovery.takeover import Stage, Takeover, takeover
+from corelane.reasons.placements import OTHER_INSTANCES
 from corelane.view import tables
 from corelane.view.cpumap import cpumap
 from corelane.view.owners import Owner
@@ -37,73 +46,7 @@ PHASES: Final[Mapping[str, str]] = {
 """What the column KERNEL says of containers whose CPUs are not confirmed."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLine:
-    """One node and what its CPUs are used for."""
-
-    name: str
-    simulated: bool
-    ready: bool
-    policy: str
-    machine: Machine | None
-    """None where the node publishes no topology."""
-    reserved: CPUSet = field(default_factory=CPUSet)
-    shared: CPUSet = field(default_factory=CPUSet)
-    best_effort: CPUSet = field(default_factory=CPUSet)
-    """CPUs of the BE pool: the shared pool, and exclusive CPUs that are shared with BE."""
-    lent: CPUSet = field(default_factory=CPUSet)
-    owners: Mapping[int, Owner] = field(default_factory=dict)
-    """CPU id to the container (`pod/container`) that is bound to it, with its class."""
-    allocator: str = ""
-    """The allocator under policy pools, else ""."""
-    takeover: Takeover = field(default_factory=lambda: Takeover(Stage.DONE))
-    """How far the node's CPUs have been taken over from a kubelet."""
-    agent_fault: str = ""
-    """Why the node's agent does not run, "" where it does or is not judged."""
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerLine:
-    """One container, the CPUs on which it may run, and how far the kernel confirms them."""
-
-    namespace: str
-    pod: str
-    container: str
-    node: str
-    simulated: bool
-    qos: str
-    cls: str
-    """Koordinator's class under policy pools, else ""."""
-    lane: str
-    """How its CPUs are shared, or the pool in which it runs."""
-    exclusive: bool
-    cpus: CPUSet
-    state: str
-    """Phase of the pin: reserved, applied, confirmed; "simulated" where no kernel confirms it, "no agent"."""
-    why: str
-    unconfirmed: str = ""
-    """The agent's reason why the kernel does not confirm the pod's CPUs, "" without one."""
-
-
-@dataclass(frozen=True, slots=True)
-class PendingLine:
-    """A pod without a node, and the scheduler's last reason."""
-
-    namespace: str
-    pod: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """Everything that `corelane status` shows."""
-
-    nodes: tuple[NodeLine, ...]
-    containers: tuple[ContainerLine, ...]
-    pending: tuple[PendingLine, ...]
-
-
-def plain(status: Status) -> dict[str, Any]:
+def plain(status: ClusterStatus) -> dict[str, Any]:
     """JSON with stable keys; CPU sets are list strings."""
     return {
         "nodes": [_node(node) for node in status.nodes],
@@ -113,32 +56,60 @@ def plain(status: Status) -> dict[str, Any]:
 
 
 def _node(node: NodeLine) -> dict[str, Any]:
+    state, moved = node.state, _takeover(node)
+    pools = state is not None and state.config.policy == "pools"
     return {
         "name": node.name,
         "simulated": node.simulated,
         "ready": node.ready,
-        "policy": node.policy,
-        "cpus": str(node.machine.usable) if node.machine else None,
-        "reserved": str(node.reserved),
+        "policy": _policy(node),
+        "cpus": str(state.machine.usable) if state else None,
+        "reserved": str(state.reserved) if state else "",
         "agentFault": node.agent_fault,
-        "allocator": node.allocator,
-        "sharedPool": str(node.shared),
-        "bestEffortPool": str(node.best_effort),
-        "lent": str(node.lent),
-        "exclusive": {str(cpu): owner.name for cpu, owner in node.owners.items()},
+        "allocator": state.config.pools.allocator if state and pools else "",
+        "sharedPool": str(state.shared_pool) if state else "",
+        "bestEffortPool": str(state.best_effort_pool) if state else "",
+        "lent": str(state.lent & state.best_effort_pool) if state else "",
+        "exclusive": {str(cpu): owner.name for cpu, owner in _owners(state).items()} if state else {},
         "takeover": {
-            "stage": node.takeover.stage.value,
-            "cpus": str(node.takeover.cpus),
-            "pods": [_nameless(pod) for pod in node.takeover.pods],
+            "stage": moved.stage.value,
+            "cpus": str(moved.cpus),
+            "pods": [_nameless(pod) for pod in moved.pods],
         },
         "pools": [
             {"node": one.node, "shared": str(one.shared), "bestEffort": str(one.best_effort)}
-            for one in _parts(node)
+            for one in _parts(state)
         ],
     }
 
 
-def show(status: Status, to: Console) -> None:
+def _policy(node: NodeLine) -> str:
+    return node.state.config.policy if node.state else "?"
+
+
+def _takeover(node: NodeLine) -> Takeover:
+    """Return how far the node's CPUs have been taken over from a kubelet."""
+    return takeover(node.state) if node.state else Takeover(Stage.DONE)
+
+
+def _owners(state: NodeState) -> dict[int, Owner]:
+    """Return CPU id to the container (`pod/container`) that is bound to it, with its class."""
+    return {cpu: _owner(state, entry) for cpu, entry in state.owners().items()}
+
+
+def _owner(state: NodeState, entry: Entry) -> Owner:
+    shared = ", shared with BE" if is_shared_with_be(state, entry) else ""
+    part = "" if entry.container == WHOLE_POD else f"/{entry.container}"
+    return Owner(f"{_short(entry.pod)}{part}", f"{entry.cls}{shared}")
+
+
+def _short(pod: str) -> str:
+    if pod.startswith(OTHER_INSTANCES):
+        return f"other instances ({', '.join(pod.removeprefix(OTHER_INSTANCES).split(':'))})"
+    return pod.removeprefix("default/").removeprefix("/")
+
+
+def show(status: ClusterStatus, to: Console) -> None:
     """Print nodes with their maps, then containers, then pending pods."""
     show_nodes(status, to)
     show_maps(status, to)
@@ -158,23 +129,24 @@ class _Part:
     exclusive: CPUSet
 
 
-def _parts(node: NodeLine) -> list[_Part]:
+def _parts(state: NodeState | None) -> list[_Part]:
     """By NUMA node, those without usable CPUs left out."""
-    if node.machine is None:
+    if state is None:
         return []
-    sets = (node.machine.usable, node.reserved, node.shared, node.best_effort, CPUSet(node.owners))
-    inside = ((numa, CPUSet.from_mask(mask)) for numa, mask in node.machine.numa_masks)
+    machine, owned = state.machine, CPUSet(state.owners())
+    sets = (machine.usable, state.reserved, state.shared_pool, state.best_effort_pool, owned)
+    inside = ((numa, CPUSet.from_mask(mask)) for numa, mask in machine.numa_masks)
     parts = (_Part(numa, *(cpus & here for cpus in sets)) for numa, here in inside)
     return [part for part in parts if part.cpus]
 
 
-def show_nodes(status: Status, to: Console) -> None:
+def show_nodes(status: ClusterStatus, to: Console) -> None:
     """One row for each NUMA node."""
     headings = ("NODE", "KIND", "POLICY", "NUMA", "CPUS", "RESERVED", "SHARED POOL", "BE POOL", "EXCLUSIVE")
     tables.show("Nodes", headings, (row for node in status.nodes for row in _node_rows(node)), to)
     for node in status.nodes:
-        if node.takeover.stage is Stage.BOTH:
-            to.print(tables.printable(_waits(node)), markup=False, highlight=False)
+        if (moved := _takeover(node)).stage is Stage.BOTH:
+            to.print(tables.printable(_waits(node.name, moved)), markup=False, highlight=False)
         if node.agent_fault:
             text = (
                 f"node {node.name}: no agent runs, CPUs are neither applied nor checked: {node.agent_fault}"
@@ -182,13 +154,13 @@ def show_nodes(status: Status, to: Console) -> None:
             to.print(tables.printable(text), markup=False, highlight=False)
 
 
-def _waits(node: NodeLine) -> str:
+def _waits(node: str, moved: Takeover) -> str:
     """Return the line about CPUs that pods pinned by a kubelet still have, and these pods."""
-    cpus = named(node.takeover.cpus.mask)
-    pods = [_nameless(pod) for pod in node.takeover.pods]
+    cpus = named(moved.cpus.mask)
+    pods = [_nameless(pod) for pod in moved.pods]
     titles = ", ".join(pods[:MAPS]) + (f" and {len(pods) - MAPS} more" if len(pods) > MAPS else "")
     return (
-        f"node {node.name}: takeover from the kubelet in progress; {cpus} held for the "
+        f"node {node}: takeover from the kubelet in progress; {cpus} held for the "
         f"pods that the kubelet pinned until these end: {titles}"
     )
 
@@ -199,10 +171,10 @@ def _nameless(pod: str) -> str:
 
 
 def _node_rows(node: NodeLine) -> Iterator[tuple[str, ...]]:
-    title = (node.name, _kind(node), node.policy)
-    if node.machine is None:
+    title = (node.name, _kind(node), _policy(node))
+    if node.state is None:
         yield (*title, *"??????")
-    for part in _parts(node):
+    for part in _parts(node.state):
         sets = (part.reserved, part.shared, part.best_effort, part.exclusive)
         yield (*title, str(part.node), str(len(part.cpus)), *(str(cpus) or "-" for cpus in sets))
         title = ("", "", "")
@@ -214,19 +186,19 @@ def _kind(node: NodeLine) -> str:
     return ", ".join(filter(None, (kind, *faults)))
 
 
-def show_maps(status: Status, to: Console) -> None:
+def show_maps(status: ClusterStatus, to: Console) -> None:
     """The CPU maps of the first `MAPS` nodes."""
     for node in status.nodes[:MAPS]:
-        if node.machine is not None:
+        if node.state is not None:
             to.print(f"{node.name} ({_kind(node)})", style="bold", markup=False)
-            to.print(cpumap(node.machine, painted(node), width=to.width))
+            to.print(cpumap(node.state.machine, painted(node.state), width=to.width))
     if len(status.nodes) > MAPS:
         to.print(f"(and {len(status.nodes) - MAPS} more nodes)", markup=False)
 
 
-def painted(node: NodeLine) -> dict[int, Owner]:
+def painted(state: NodeState) -> dict[int, Owner]:
     """CPU id to its owner, for maps and drawings."""
-    return {**dict.fromkeys(node.shared, Owner("shared pool", "shared")), **node.owners}
+    return {**dict.fromkeys(state.shared_pool, Owner("shared pool", "shared")), **_owners(state)}
 
 
 def show_containers(

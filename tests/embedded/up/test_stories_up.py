@@ -17,7 +17,7 @@ from corelane.cpuset import CPUSet
 from corelane.kube.client import KubeClient
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
-from corelane.view.status import Status
+from corelane.node.explain.cluster_status import ClusterStatus
 from support import stories
 from support.up import Up, up
 
@@ -48,7 +48,7 @@ def isolated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 class Told:
     """What `corelane status` says once all pods of a story run, but for those that wait."""
 
-    def __init__(self, found: Status) -> None:
+    def __init__(self, found: ClusterStatus) -> None:
         self.cpus = {f"{line.pod}/{line.container}": line.cpus for line in found.containers}
         self.lanes = {f"{line.pod}/{line.container}": line.lane for line in found.containers}
         self.nodes = {line.pod: line.node for line in found.containers}
@@ -108,7 +108,7 @@ async def settings(client: KubeClient) -> str:
     return found.metadata.annotations["corelane.io/cpu-allocations"]
 
 
-async def settled(client: KubeClient, running: int, waiting: set[str]) -> Status:
+async def settled(client: KubeClient, running: int, waiting: set[str]) -> ClusterStatus:
     deadline = time.monotonic() + 120
     while True:
         found = await status.gather(client)

@@ -66,7 +66,12 @@ class CraneTopology(Object, frozen=True):
     """One for each node, of the same name. Neither spec nor status: all fields are top level."""
 
     api: ClassVar[API] = API(
-        "topology.crane.io", "v1alpha1", "NodeResourceTopology", "noderesourcetopologies", namespaced=False
+        "topology.crane.io",
+        "v1alpha1",
+        "NodeResourceTopology",
+        "noderesourcetopologies",
+        namespaced=False,
+        optional=True,
     )
     crane_manager_policy: CraneManagerPolicy = CraneManagerPolicy()
     reserved: ResourceList = msgspec.field(default_factory=dict)

@@ -26,14 +26,12 @@ from corelane.node import (
     TopologyOptions,
     new,
 )
-from corelane.node.entries import Sharing
+from corelane.node.entries import WHOLE_POD, Sharing
 from corelane.node.ledger import NodeState, usable_topology, with_entries
 from corelane.placement.topologymanager import Policy, Scope
 from corelane.workload import PodQOS
 
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
-_WHOLE_POD: Final = "*"
-"""Container name of an entry that stands for a whole pod."""
 _KNOWN: Final[Mapping[str, str]] = {
     "BestEffort": "best-effort",
     "Restricted": "restricted",
@@ -122,7 +120,7 @@ def with_kubelets_pods(state: NodeState, published: NodeResourceTopology) -> Nod
         if cpus := pod.cpus & state.usable:
             entry = Entry(
                 pod.uid,
-                _WHOLE_POD,
+                WHOLE_POD,
                 f"{pod.namespace}/{pod.name}",
                 cpus,
                 Sharing.ALONE,

@@ -1,6 +1,7 @@
 """A scheduler's decision about a pod, as plain values that any view can draw and that travel as JSON."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from corelane.cpuset import CPUSet
@@ -130,3 +131,25 @@ class PodDecision:
     """Those pods there that terminate, by namespace and name."""
     course: tuple[CourseStep, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+def with_facts(
+    decision: PodDecision, facts: Iterable[ContainerCPUs], notes: Iterable[str] = ()
+) -> PodDecision:
+    """Return the decision about a bound pod with what its node has for its containers."""
+    proposed = {one.name: one for one in decision.containers}
+    recorded = decision.source is Source.RECORDED
+    containers = tuple(_fact(proposed.get(one.name), one, recorded=recorded) for one in facts)
+    return replace(
+        decision,
+        containers=containers or decision.containers,
+        verdict=Verdict.BOUND if decision.verdict is Verdict.BINDING else decision.verdict,
+        notes=(*decision.notes, *notes),
+    )
+
+
+def _fact(proposal: ContainerCPUs | None, fact: ContainerCPUs, *, recorded: bool) -> ContainerCPUs:
+    """Join the node's fact with what was proposed; what would be proposed today is left out."""
+    if proposal is None or not recorded:
+        return fact
+    return replace(fact, proposed=proposal.proposed, why=fact.why or proposal.why)

@@ -43,9 +43,14 @@ class Takeover:
     cpus: CPUSet = field(default_factory=CPUSet)
 
 
+def kubelet_allocates(state: NodeState) -> bool:
+    """Return whether this is the state of a kubelet with static CPU manager, as published."""
+    return state.config.exact and state.config.policy == "static"
+
+
 def takeover(state: NodeState) -> Takeover:
     """The stage that a node is in."""
-    if state.config.policy == "none":
+    if state.config.policy == "none" or kubelet_allocates(state):
         return Takeover(Stage.KUBELET)
     left = pinned(state)
     if not left:

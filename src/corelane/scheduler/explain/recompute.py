@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from msgspec.structs import replace
+from msgspec.structs import replace as changed
 
 from corelane.kube import keys, translate
 from corelane.kube.pod import Pod
@@ -16,8 +17,8 @@ from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.explain import nearest as changes
 from corelane.scheduler.explain import record, report
 from corelane.scheduler.explain.record import Record
-from corelane.scheduler.explain.trial import Trial
-from corelane.scheduler.framework.plugin import Rejection
+from corelane.scheduler.explain.trial import Snapshot, Trial
+from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.queue import gated
 from corelane.workload import PodRequest
 
@@ -26,12 +27,66 @@ _NAMES: Final = 200
 _RECORDS: Final = frozenset({keys.RESOURCE_STATUS, keys.CONTAINER_CPUSETS, keys.PLACEMENT_REASONS})
 
 
+def decide_again(profile: Profile, snapshot: Snapshot, pod: Pod, now: datetime) -> PodDecision:
+    """Return what would become of a pod now: see `decide`; an ended pod is not tried."""
+    if pod.ended:
+        why = f"phase {pod.status.phase}: {pod.status.reason or 'its containers have ended'}"
+        return _untried(pod, now, Verdict.ENDED, why, node=pod.spec.node_name)
+    return _with_nomination(decide(Trial(profile, snapshot), pod, now), snapshot, pod)
+
+
+def with_today(
+    record: PodDecision, profile: Profile, snapshot: Snapshot, pod: Pod, now: datetime
+) -> PodDecision:
+    """Add to a pending pod's record what would help on today's state."""
+    if record.node or pod.spec.node_name:
+        return record
+    today = decide_again(profile, snapshot, pod, now)
+    if today.node:
+        return replace(record, notes=(*record.notes, f"on today's state the pod fits on node {today.node}"))
+    return replace(
+        record,
+        nearest=today.nearest,
+        nominated=today.nominated,
+        terminating=today.terminating,
+        notes=(*record.notes, *today.notes),
+    )
+
+
+def _with_nomination(decision: PodDecision, snapshot: Snapshot, pod: Pod) -> PodDecision:
+    """Name the pods that a pod with a nominated node waits for; with these, no change is needed."""
+    node = pod.status.nominated_node_name
+    if decision.node or pod.spec.node_name or node not in snapshot.nodes:
+        return decision
+    pods = snapshot.pods.values()
+    there = (one for one in pods if one.spec.node_name == node and one.metadata.deletion_timestamp)
+    titles = sorted(one.title for one in there if one.spec.priority < pod.spec.priority)
+    nearest = None if titles else decision.nearest
+    return replace(decision, nominated=node, terminating=tuple(titles), nearest=nearest)
+
+
+def decided_by(decision: PodDecision, pod: Pod, scheduler: str) -> Iterator[str]:
+    """Yield notes on whose decision it was, where it was not this scheduler's."""
+    node, chosen = pod.spec.node_name, decision.node
+    if decision.source is Source.RECORDED:
+        return
+    by = pod.metadata.annotations.get(keys.SCHEDULED_BY, "")
+    name = pod.spec.scheduler_name
+    if name != scheduler and not by:
+        whose = f"the pod's scheduler is {name or 'not named'}, not {scheduler}"
+        yield f"{whose}: the node and the scores are those that corelane would choose"
+    elif node:
+        yield "no record of the decision: the scheduler was not asked, was restarted, or has dropped it"
+    if node and chosen and node != chosen:
+        yield f"the pod is on node {node}; today, without it, node {chosen} would be chosen"
+
+
 def decide(trial: Trial, pod: Pod, now: datetime) -> PodDecision:
     """Return what the scheduler would decide about a pod now; about a bound one, as if it were not bound."""
     info = PodInfo.of(pod)
     gates = filter(None, (gated.answer(info, one) for one in trial.profile.pre_enqueue))
     if gate := next(gates, None):
-        return _gated(pod, gate, now)
+        return _untried(pod, now, Verdict.NOT_TRIED, "; ".join(map(str, gate.reasons)))
     with ExitStack() as stack:
         if pod.spec.node_name:
             stack.enter_context(trial.without([pod]))
@@ -63,18 +118,10 @@ def _notes(trial: Trial, made: Record) -> Iterator[str]:
     return report.of_kinds((info.name, info.cpus.kind) for info in trial.cluster.placeable())
 
 
-def _gated(pod: Pod, gate: Rejection, now: datetime) -> PodDecision:
-    meta = pod.metadata
-    return PodDecision(
-        meta.namespace,
-        meta.name,
-        meta.uid,
-        Source.RECOMPUTED,
-        report.rfc3339(now.timestamp()),
-        Verdict.NOT_TRIED,
-        "; ".join(map(str, gate.reasons)),
-        scheduler=pod.spec.scheduler_name,
-    )
+def _untried(pod: Pod, now: datetime, verdict: Verdict, why: str, node: str = "") -> PodDecision:
+    meta, time = pod.metadata, report.rfc3339(now.timestamp())
+    title, name = (meta.namespace, meta.name, meta.uid), pod.spec.scheduler_name
+    return PodDecision(*title, Source.RECOMPUTED, time, verdict, why, scheduler=name, node=node)
 
 
 def unplaced(pod: Pod) -> Pod:
@@ -82,8 +129,8 @@ def unplaced(pod: Pod) -> Pod:
     if not pod.spec.node_name:
         return pod
     kept = {key: text for key, text in pod.metadata.annotations.items() if key not in _RECORDS}
-    meta, spec = replace(pod.metadata, annotations=kept), replace(pod.spec, node_name="")
-    return replace(pod, metadata=meta, spec=spec)
+    meta, spec = changed(pod.metadata, annotations=kept), changed(pod.spec, node_name="")
+    return changed(pod, metadata=meta, spec=spec)
 
 
 def _add_cpus(made: Record, node: NodeInfo, request: PodRequest | None) -> None:

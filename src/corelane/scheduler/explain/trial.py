@@ -12,7 +12,8 @@ import msgspec
 
 from corelane import node as nodes
 from corelane.kube import translate
-from corelane.kube.agent_leases import CHECK_SECONDS
+from corelane.kube.agent_leases import Agents
+from corelane.kube.meta import Object
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.node import NodeState
@@ -21,9 +22,10 @@ from corelane.scheduler.cache.node_kinds import NodeKind
 from corelane.scheduler.cache.nodes import NodeCache
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.cycle import Attempt
-from corelane.scheduler.events import NodeChanged, PodChanged, SchedulerEvent, TopologyChanged
+from corelane.scheduler.events import NodeChanged, PodChanged, SchedulerEvent, TopologyChanged, Unwatched
 from corelane.scheduler.framework.plugin import Rejection
 from corelane.scheduler.framework.profile import Profile
+from corelane.scheduler.object_watches import EVENTS
 from corelane.scheduler.scheduling import SchedulerCore
 
 _NO_POD: Final = "-"
@@ -38,8 +40,12 @@ class Snapshot:
     topologies: Mapping[str, NodeResourceTopology]
     pods: Mapping[str, Pod]
     """By UID, those that have not ended."""
-    others: tuple[SchedulerEvent, ...] = ()
-    """Further objects, as events: namespaces, claims, volumes; Leases with the time of their last renewal."""
+    others: tuple[Object, ...] = ()
+    """Further objects that the scheduler looks at: namespaces, claims, volumes."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Kinds (plural names) that could not be read, and why."""
+    agents: Agents = field(default_factory=Agents)
+    """The nodes' agents, judged when the snapshot was taken."""
 
 
 @dataclass(slots=True)
@@ -52,11 +58,11 @@ class Trial:
 
     def __post_init__(self) -> None:
         self.core = SchedulerCore(_NO_POD, self.profile)
+        self.core.agents = self.snapshot.agents
         self._tell(NodeChanged(0, None, node) for node in self.snapshot.nodes.values())
         self._tell(TopologyChanged(0, None, topology) for topology in self.snapshot.topologies.values())
-        self._tell(self.snapshot.others)
-        for name in self.core.agents.expire(CHECK_SECONDS):
-            self.cluster.put_agent_fault(name, self.core.agents.fault(name))
+        self._tell(EVENTS[type(one)](0, None, one) for one in self.snapshot.others)
+        self._tell(Unwatched(0, plural, error) for plural, error in self.snapshot.unread.items())
         self._tell(PodChanged(0, None, pod) for pod in self.snapshot.pods.values())
 
     @property
@@ -109,7 +115,7 @@ class Trial:
             return None
         for uid in uids:
             state = nodes.release(state, uid) if uid in state.pods else state
-        made = msgspec.json.encode(translate.topology(state.machine, name, state))
+        made = msgspec.json.encode(translate.topology(state.machine, name, state, leased=info.cpus.leased))
         return TopologyChanged(0, published, msgspec.json.decode(made, type=NodeResourceTopology))
 
     def _tell(self, events: Iterable[SchedulerEvent]) -> None:
