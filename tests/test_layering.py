@@ -17,11 +17,12 @@ import corelane
 
 ROOT = Path(corelane.__file__).parent
 
-_CORE = "cpuset quantity names reasons machine workload placement node"
+_CORE = "cpuset quantity durations names reasons machine workload placement node"
 _DAEMON = f"{_CORE} kube"
 ALLOWED = {
     "cpuset": "",
     "quantity": "",
+    "durations": "",
     "names": "",
     "prometheus": "",
     "interrupts": "",
@@ -32,7 +33,7 @@ ALLOWED = {
     "workload": "cpuset quantity",
     "placement": "cpuset reasons machine workload",
     "node": "cpuset quantity reasons machine workload placement",
-    "limits": "cpuset quantity reasons machine workload kernel",
+    "limits": "cpuset quantity durations reasons machine workload kernel",
     "runtime": "cpuset kernel",
     "kube": "cpuset quantity reasons machine workload placement node",
     "fleet": "cpuset quantity names reasons machine workload node kube",
@@ -85,7 +86,7 @@ FORBIDDEN = {
 SHARED_BELOW = {"placement": "", "node": "admission __init__", "embedded/apiserver": "served_kinds"}
 """Files of a room beside its sub-rooms import none of these, but for those that are named here."""
 
-STDLIB_ONLY = {"cpuset", "quantity", "names", "reasons", "kernel", "machine", "workload", "placement", "node"}
+STDLIB_ONLY = {*_CORE.split(), "kernel"}
 _METRICS = ("prometheus.py", "scheduler/daemon/", "embedded/apiserver/http/metrics.py")
 THIRD_PARTY_ONLY_IN = {"h2": ("runtime/",), "numpy": ("scheduler/",), "prometheus_client": _METRICS}
 

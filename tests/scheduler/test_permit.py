@@ -12,7 +12,6 @@ from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube.client import KubeClient
 from corelane.kube.pod import Pod
 from corelane.reasons import Code, Reason
-from corelane.scheduler.bindings import duration
 from corelane.scheduler.cache.nodes import NodeInfo
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.events import (
@@ -254,12 +253,6 @@ def test_after_a_restart_the_node_of_a_held_pod_is_kept_for_it() -> None:
     wants(core, "b", "6")
     core.handle(PodChanged(0, None, held))
     assert [one.pod.metadata.name for one in binds(runs(core))] == ["a"]
-
-
-def test_durations_are_written_as_go_does() -> None:
-    assert [duration(seconds) for seconds in (5, 60, 90, 900, 3605, 1.5)] == [
-        *("5s", "1m0s", "1m30s", "15m0s", "1h0m5s", "1.5s")
-    ]
 
 
 @dataclass

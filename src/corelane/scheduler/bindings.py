@@ -20,6 +20,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
+from corelane import durations
 from corelane.kube.pod import Pod
 from corelane.scheduler.events import (
     BindFailed,
@@ -246,7 +247,7 @@ class Bindings:
 
     def _waited_too_long(self, binding: Binding) -> Denied:
         (_, seconds), plugin = min((times, plugin) for plugin, times in binding.held_by.items())
-        waited = f"rejected due to timeout after waiting {duration(seconds)} at plugin {plugin}"
+        waited = f"rejected due to timeout after waiting {durations.text(seconds)} at plugin {plugin}"
         return self._denied(binding, plugin, waited)
 
     def _denied(self, binding: Binding, plugin: str, message: str) -> Denied:
@@ -344,11 +345,3 @@ def expected_node(binding: Binding) -> Iterator[SetNominatedNode]:
     takes_time = binding.phase is Phase.HELD or binding.bind.work
     if takes_time and pod.status.nominated_node_name != node:
         yield SetNominatedNode(pod, node)
-
-
-def duration(seconds: float) -> str:
-    """Return a time of a second or more as Go prints it: 1h0m5s."""
-    hours, rest = divmod(seconds, 3600)
-    minutes, left = divmod(rest, 60)
-    text = f"{hours:.0f}h{minutes:.0f}m" if hours else f"{minutes:.0f}m" if minutes else ""
-    return f"{text}{left:g}s"

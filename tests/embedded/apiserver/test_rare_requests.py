@@ -24,8 +24,7 @@ async def test_a_malformed_timeout_is_refused_before_the_caller_is_known(api):
     for token in ("admintoken", "wrong", None):
         answer = await api.get(f"{PODS}?timeout=1", token=token)
         assert answer.status == 400
-        why = 'time: missing unit in duration "1"'
-        assert answer.body["message"] == f"invalid timeout specified in the request URL - {why}"
+        assert answer.body["message"].startswith("invalid timeout specified in the request URL: '1' is not")
     assert (await api.get(f"{PODS}?timeout=1s")).status == 200
     assert (await api.get(f"{PODS}?timeout=")).status == 200
     await api.made(PODS, pod())

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from corelane import durations
 from corelane.embedded.apiserver import selector_syntax, status_errors
 from corelane.embedded.apiserver.go_quoting import quoted
 from corelane.embedded.apiserver.served_kinds import BINDINGS, KINDS, REVIEWS, ServedKind, by_path
 from corelane.embedded.apiserver.status_errors import StatusCause
-from corelane.kube import go_duration
 
 Query = Mapping[str, str]
 
@@ -239,9 +239,9 @@ def check_timeout(target: Target, query: Query) -> None:
     if not text or target.verb == "watch" or target.subresource in _LONG_RUNNING:
         return
     try:
-        go_duration.parse(text)
-    except go_duration.DurationError as error:
-        raise status_errors.bad_request(f"invalid timeout specified in the request URL - {error}") from None
+        durations.parse(text)
+    except durations.DurationError as error:
+        raise status_errors.bad_request(f"invalid timeout specified in the request URL: {error}") from None
 
 
 def list_options(query: Query, *, watch: bool) -> ListOptions:

@@ -7,6 +7,7 @@ container is started and ready as soon as it runs.
 from dataclasses import dataclass
 from typing import Any, Final
 
+from corelane import durations
 from corelane.agent.allocation.conditions import lost, unconfirmed
 from corelane.embedded.pods import pod_steps
 from corelane.embedded.pods.records import (
@@ -154,18 +155,13 @@ def _waiting(pod: PodRecord, container: ContainerProgress, now: float) -> dict[s
 
 def _back_off_message(pod: PodRecord, container: ContainerProgress) -> str:
     """Return the kubelet's message for a container in back-off."""
-    delay = container.backoff.delay if container.backoff else 0.0
-    return f"back-off {_duration(delay)} restarting failed container={container.name} pod={full_name(pod)}"
+    delay = durations.text(round(container.backoff.delay if container.backoff else 0))
+    return f"back-off {delay} restarting failed container={container.name} pod={full_name(pod)}"
 
 
 def full_name(pod: PodRecord) -> str:
     """Return a pod's name as in the kubelet's messages."""
     return f"{pod.plan.request.name}_{pod.plan.request.namespace}({pod.uid})"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
 
 
 def _terminated(ended: ContainerExit, host: PodHost) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any, Final, TypeVar
 
-from corelane.limits.model.clock import MS, SECOND, US
+from corelane import durations
 
 T = TypeVar("T")
 Read = Callable[[Any], T]
@@ -130,8 +130,6 @@ def shown(value: object) -> str:
 
 _NUMBER = r"\d+(?:\.\d+)?|\.\d+"
 _CPU = re.compile(rf"({_NUMBER})(m?)")
-_TIME = re.compile(rf"({_NUMBER})\s*(ns|us|µs|ms|s|m)")
-_UNITS = {"ns": 1, "us": US, "µs": US, "ms": MS, "s": SECOND, "m": 60 * SECOND}
 
 
 def milli(value: object) -> int:
@@ -149,12 +147,13 @@ def milli(value: object) -> int:
 def duration(value: object) -> int:
     """Nanoseconds; 0 needs no unit. Raises ValueError."""
     text = str(value).strip()
-    if text in ("0", "0.0") and not isinstance(value, bool):
-        return 0
-    found = _TIME.fullmatch(text)
-    if not found:
+    try:
+        length = durations.parse("0" if text == "0.0" else "".join(text.split()))
+    except durations.DurationError:
+        length = -1
+    if length < 0:
         raise ValueError(f"{text!r} is not a time: write such as 250us, 5ms or 1s")
-    return int(Fraction(found[1]) * _UNITS[found[2]])
+    return length
 
 
 def count(value: object, least: int = 1, most: int = 4096) -> int:

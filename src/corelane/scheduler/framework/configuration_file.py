@@ -6,7 +6,7 @@ import msgspec
 import yaml
 from msgspec import Struct
 
-from corelane.kube import go_duration
+from corelane import durations
 from corelane.kube.yaml_keys import DuplicateKeyError, UniqueKeyLoader
 from corelane.scheduler.framework.field_faults import first_fault, shown
 
@@ -107,8 +107,8 @@ def read(text: str, source: str) -> File:
 def duration(text: str, source: str, name: str) -> float:
     """Return seconds of a duration as Go reads it, such as `15s` or `1m30s`. Raises ConfigurationError."""
     try:
-        nanoseconds = go_duration.parse(text)
-    except go_duration.DurationError:
+        nanoseconds = durations.parse(text)
+    except durations.DurationError:
         nanoseconds = -1
     if nanoseconds < 0:
         raise invalid(source, name, text, 'use a duration such as "15s"')

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from corelane import durations
 from corelane.limits.lint.findings import Remark, rule
 from corelane.limits.lint.located import Position, place, text
 from corelane.limits.lint.pod_context import PodContext, containers, effective
@@ -19,8 +19,6 @@ _BURSTING: Final = ("cpuBurstOnly", "auto")
 _FIELDS: Final = {"cpuBurstPercent": 0, "cfsQuotaBurstPercent": 100, "cfsQuotaBurstPeriodSeconds": -1}
 """Numbers with the least value that means something."""
 _DEFAULT_PERCENT: Final = 1000
-_DURATION: Final = re.compile(r"(?:(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h))", re.ASCII)
-_MICROSECONDS: Final = {"ns": 1e-3, "us": 1, "µs": 1, "ms": 1e3, "s": 1e6, "m": 6e7, "h": 3.6e9}
 _USUAL_US: Final = 100_000
 _SHORT_US: Final = 10_000
 
@@ -154,10 +152,10 @@ def _period(context: PodContext) -> Iterator[Remark]:
 
 def _microseconds(written: str) -> float | None:
     """A Go duration in microseconds; None for any other text."""
-    parts = _DURATION.findall(written)
-    if not parts or "".join(number + unit for number, unit in parts) != written:
+    try:
+        return durations.parse(written) / 1000
+    except durations.DurationError:
         return None
-    return sum(float(number) * _MICROSECONDS[unit] for number, unit in parts)
 
 
 @rule("cfs-quota-off", Severity.INFO, "Nothing, if intended.")
