@@ -12,11 +12,11 @@ from prometheus_client.registry import Collector
 from corelane.embedded.apiserver.http.auth import User
 from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube.client import KubeClient
+from corelane.kube.leader_election import LeaderElector, LeaseSettings
 from corelane.kube.pod import Pod
 from corelane.scheduler import Scheduler
 from corelane.scheduler.daemon.daemon import SchedulerDaemon
 from corelane.scheduler.daemon.families import Families
-from corelane.scheduler.daemon.leader_election import LeaderElector, LeaseSettings
 from corelane.scheduler.daemon.metrics import SchedulerMetrics
 from support.scheduled_cluster import ScheduledCluster
 
@@ -112,7 +112,7 @@ def run(story: Callable[[ScheduledCluster, SchedulerDaemon, int], Awaitable[None
         await server.start()
         client, election = (KubeClient.connect_to(server.url, "t") for _ in range(2))
         metrics = SchedulerMetrics("corelane-scheduler")
-        elector = LeaderElector(election, LeaseSettings(), "replica", reporter=metrics)
+        elector = LeaderElector(election, LeaseSettings("corelane-scheduler"), "replica", reporter=metrics)
 
         def make(may_bind: Callable[[], bool]) -> Scheduler:
             return Scheduler(client, reporter=metrics, decisions=metrics, may_bind=may_bind)

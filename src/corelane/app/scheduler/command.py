@@ -21,6 +21,7 @@ from corelane.app.scheduler.options import (
 from corelane.app.settings_file import SettingsError
 from corelane.app.supervise import until_signal
 from corelane.kube.client import KubeClient
+from corelane.kube.leader_election import LeaderElector, LeaseSettings
 from corelane.kube.meta import Object
 from corelane.scheduler import Scheduler
 from corelane.scheduler.daemon import memory
@@ -28,7 +29,6 @@ from corelane.scheduler.daemon.daemon import SchedulerDaemon
 from corelane.scheduler.daemon.extender import BindingOutcomes, ExtenderServer
 from corelane.scheduler.daemon.fan_out import DecisionReporters
 from corelane.scheduler.daemon.http import DaemonServer
-from corelane.scheduler.daemon.leader_election import LeaderElector, LeaseSettings
 from corelane.scheduler.daemon.log import LoggingReporter
 from corelane.scheduler.decisions import DecisionReporter
 from corelane.scheduler.explain import endpoint

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from corelane.app.settings_file import SettingsError
+from corelane.kube.leader_election import ElectionSettingsError, LeaseSettings
 from corelane.scheduler import profiles
-from corelane.scheduler.daemon.leader_election import ElectionSettingsError, LeaseSettings
 from corelane.scheduler.framework.configuration_file import ConfigurationError, LeaderElection, duration
 from corelane.scheduler.framework.registry import RegistryError
 from corelane.scheduler.profiles import ConfigurationFile
@@ -95,14 +95,14 @@ def lease_settings(options: SchedulerOptions) -> LeaseSettings | None:
     if options.leader_elect is False:
         return None
     given: dict[str, Any] = {
-        "name": options.lease_name,
+        "name": options.lease_name or "corelane-scheduler",
         "namespace": options.lease_namespace or _own_namespace(),
         "duration": options.lease_duration,
         "renew_deadline": options.renew_deadline,
         "retry_period": options.retry_period,
     }
     try:
-        return replace(LeaseSettings(), **{name: value for name, value in given.items() if value is not None})
+        return LeaseSettings(**{name: value for name, value in given.items() if value is not None})
     except ElectionSettingsError as error:
         raise SettingsError(f"{_origin(options, error.settings)}: {error}") from error
 

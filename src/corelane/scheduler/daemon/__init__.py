@@ -1,1 +1,1 @@
-"""What a scheduler that runs as a daemon has around it: leader election, health, metrics, log."""
+"""What a scheduler that runs as a daemon has around it: health, metrics, log."""

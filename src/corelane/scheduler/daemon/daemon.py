@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
+from corelane.kube.leader_election import LeaderElector
 from corelane.scheduler.daemon import memory
 from corelane.scheduler.daemon.http import Check, DaemonServer, Page
-from corelane.scheduler.daemon.leader_election import LeaderElector
 from corelane.scheduler.daemon.metrics import SchedulerMetrics
 from corelane.scheduler.scheduler import Scheduler
 

@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 from corelane import prometheus
 from corelane.kube.apierrors import APIError
 from corelane.kube.decode import Malformed
+from corelane.kube.leader_election import ElectionReporter
 from corelane.kube.meta import Object
 from corelane.kube.pod import Pod
 from corelane.prometheus import LabelValues
@@ -20,7 +21,6 @@ from corelane.scheduler.cycle import Attempt
 from corelane.scheduler.daemon import families
 from corelane.scheduler.daemon.evaluations import PluginEvaluations
 from corelane.scheduler.daemon.extension_points import TimedPoints
-from corelane.scheduler.daemon.leader_election import ElectionReporter
 from corelane.scheduler.decisions import DecisionReporter, Outcome
 from corelane.scheduler.framework.plugin import Nomination
 from corelane.scheduler.instructions import Bind

@@ -13,13 +13,13 @@ from corelane.embedded.apiserver.http.auth import User
 from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube.apierrors import APIError, Unreachable
 from corelane.kube.client import KubeClient
-from corelane.kube.objects import Lease
-from corelane.scheduler.daemon.leader_election import (
+from corelane.kube.leader_election import (
     ElectionReporter,
     ElectionSettingsError,
     LeaderElector,
     LeaseSettings,
 )
+from corelane.kube.objects import Lease
 from support import virtual_time
 
 NAMES = ("a", "b", "c")
@@ -71,7 +71,7 @@ class Store:
 
 def elector(store: Any, name: str, rng: random.Random, **times: float) -> LeaderElector:
     clock = asyncio.get_running_loop().time
-    return LeaderElector(store, LeaseSettings(**times), name, now=clock, rng=rng)  # type: ignore[arg-type]
+    return LeaderElector(store, LeaseSettings("test", **times), name, now=clock, rng=rng)  # type: ignore[arg-type]
 
 
 async def replica(made: LeaderElector, rng: random.Random) -> None:
@@ -175,7 +175,7 @@ def test_after_a_long_pause_a_leader_knows_that_it_leads_no_more() -> None:
     async def main() -> None:
         rng = random.Random(1)
         store = Store(rng, 0.0)
-        made = LeaderElector(store, LeaseSettings(), "a", now=lambda: now[0], rng=rng)  # type: ignore[arg-type]
+        made = LeaderElector(store, LeaseSettings("test"), "a", now=lambda: now[0], rng=rng)  # type: ignore[arg-type]
         await made.acquire()
         assert made.leading
         now[0] += 10
@@ -198,7 +198,7 @@ def test_after_a_long_pause_a_leader_knows_that_it_leads_no_more() -> None:
 )
 def test_times_that_do_not_fit_are_refused(times: dict[str, float], message: str) -> None:
     with pytest.raises(ElectionSettingsError) as caught:
-        LeaseSettings(**times)
+        LeaseSettings("test", **times)
     assert message in str(caught.value)
 
 
@@ -218,14 +218,14 @@ def test_on_a_real_server_the_lease_has_client_gos_fields() -> None:
         server = APIServer(tokens={"t": User("admin", ("system:masters",))})
         await server.start()
         client = KubeClient.connect_to(server.url, "t")
-        times = LeaseSettings(duration=2, renew_deadline=1.5, retry_period=0.2)
+        times = LeaseSettings("test", duration=2, renew_deadline=1.5, retry_period=0.2)
         log = Log()
         first = LeaderElector(client, times, "a")
         second = LeaderElector(client, times, "b", reporter=log)
         try:
             async with asyncio.timeout(180):
                 await first.acquire()
-                lease = await client.get(Lease, "corelane-scheduler", "kube-system")
+                lease = await client.get(Lease, "test", "kube-system")
                 assert lease.spec.holder_identity == "a"
                 assert lease.spec.lease_duration_seconds == 2
                 assert lease.spec.acquire_time == lease.spec.renew_time
@@ -237,15 +237,15 @@ def test_on_a_real_server_the_lease_has_client_gos_fields() -> None:
                     await asyncio.sleep(0.05)
                 renewed = lease
                 while renewed.spec.renew_time == lease.spec.renew_time:
-                    renewed = await client.get(Lease, "corelane-scheduler", "kube-system")
+                    renewed = await client.get(Lease, "test", "kube-system")
                 assert renewed.spec.acquire_time == lease.spec.acquire_time
                 holding.cancel()
                 await asyncio.wait([holding])
                 await first.release()
-                released = await client.get(Lease, "corelane-scheduler", "kube-system")
+                released = await client.get(Lease, "test", "kube-system")
                 assert released.spec.holder_identity in {"", "b"}
                 await taking
-                taken = await client.get(Lease, "corelane-scheduler", "kube-system")
+                taken = await client.get(Lease, "test", "kube-system")
                 assert (taken.spec.holder_identity, taken.spec.lease_transitions) == ("b", 1)
                 assert log.lines[-1] == "leads"
         finally:

@@ -43,7 +43,7 @@ class ElectionSettingsError(ValueError):
 class LeaseSettings:
     """Where the lease is, and client-go's times, in s."""
 
-    name: str = "corelane-scheduler"
+    name: str
     namespace: str = "kube-system"
     duration: float = 15.0
     renew_deadline: float = 10.0
