@@ -171,7 +171,7 @@ def test_a_name_that_cannot_be_a_group_is_refused(name):
 
 
 def test_a_cpuset_may_not_become_empty(groups):
-    with pytest.raises(ValueError, match=r"main/cpuset\.cpus may not become empty"):
+    with pytest.raises(ValueError, match=r"main/cpuset\.cpus cannot become empty"):
         groups.set_cpus(CONTAINER, CPUSet())
 
 

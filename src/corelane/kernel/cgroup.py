@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from corelane.cpuset import CPUSet
 from corelane.kernel import cfs
 from corelane.kernel.cgroup_memory import CONTROLLER as MEMORY
 from corelane.kernel.cgroup_tree import OWN, Groups, GroupSettings, Level, join
-from corelane.kernel.cgroupfs import KERNEL, CgroupError, Files
+from corelane.kernel.cgroupfs import KERNEL, CgroupError, CgroupsUnavailable, Files
 
-__all__ = ["OWN", "CgroupError", "GroupSettings", "Groups", "Level", "join"]
+__all__ = ["OWN", "CgroupError", "CgroupsUnavailable", "GroupSettings", "Groups", "Level", "join"]
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
@@ -74,7 +73,6 @@ class Groups1(Groups):
     """Groups in version 1. Only a cpuset with CPUs and memory may be entered, so new ones inherit."""
 
     version = 1
-    _burst_file = "cpu.cfs_burst_us"
 
     def _create(self, group: str) -> None:
         for path in (*self._above(group), group):
@@ -91,35 +89,11 @@ class Groups1(Groups):
     def set_request(self, group: str, milli: int, level: Level) -> None:
         self._write(group, "cpu", "cpu.shares", str(cfs.shares(milli)))
 
-    def _set_quota(self, group: str, quota_us: int | None, period_us: int) -> None:
-        """The limit is lifted while the period changes: the old quota might be too much for the new one."""
-        if self._read(group, "cpu", "cpu.cfs_period_us") != str(period_us):
-            self._write(group, "cpu", "cpu.cfs_quota_us", "-1")
-            self._write(group, "cpu", "cpu.cfs_period_us", str(period_us))
-        self._write(group, "cpu", "cpu.cfs_quota_us", str(quota_us or -1))
-
-    def read(self, group: str) -> GroupSettings:
-        quota = int(self._read(group, "cpu", "cpu.cfs_quota_us"))
-        return GroupSettings(
-            cpus=CPUSet.parse(self._read(group, "cpuset", "cpuset.cpus")),
-            effective=CPUSet.parse(self._read(group, "cpuset", "cpuset.effective_cpus")),
-            mems=CPUSet.parse(self._read(group, "cpuset", "cpuset.effective_mems")),
-            shares=int(self._read(group, "cpu", "cpu.shares")),
-            weight=None,
-            quota_us=None if quota < 0 else quota,
-            period_us=int(self._read(group, "cpu", "cpu.cfs_period_us")),
-            burst_us=self._burst(group),
-        )
-
-    def _set(self, group: str, resource: Literal["cpus", "mems"]) -> CPUSet | None:
-        return CPUSet.parse(self._read(group, "cpuset", f"cpuset.{resource}"))
-
 
 class Groups2(Groups):
     """Groups in version 2. Processes live in leaves only; a group without a cpuset uses the one above."""
 
     version = 2
-    _burst_file = "cpu.max.burst"
 
     def _create(self, group: str) -> None:
         for path in (*self._above(group), group):
@@ -168,22 +142,6 @@ class Groups2(Groups):
         formula = cfs.container_weight if level == "container" else cfs.pod_weight
         self._write(group, "cpu", "cpu.weight", str(formula(cfs.shares(milli))))
 
-    def _set_quota(self, group: str, quota_us: int | None, period_us: int) -> None:
-        self._write(group, "cpu", "cpu.max", f"{quota_us or 'max'} {period_us}")
-
-    def read(self, group: str) -> GroupSettings:
-        quota, period = self._read(group, "cpu", "cpu.max").split()
-        return GroupSettings(
-            cpus=CPUSet.parse(self._read(group, "cpuset", "cpuset.cpus")),
-            effective=CPUSet.parse(self._read(group, "cpuset", "cpuset.cpus.effective")),
-            mems=CPUSet.parse(self._read(group, "cpuset", "cpuset.mems.effective")),
-            shares=None,
-            weight=int(self._read(group, "cpu", "cpu.weight")),
-            quota_us=None if quota == "max" else int(quota),
-            period_us=int(period),
-            burst_us=self._burst(group),
-        )
-
     def kill(self, group: str) -> list[int]:
         """By the kernel where it can (Linux 5.14), so that no process escapes by forking."""
         found = self.pids(group)
@@ -197,16 +155,9 @@ class Groups2(Groups):
     def _controller(self) -> str:
         return next(iter(self.bases))
 
-    def _set(self, group: str, resource: Literal["cpus", "mems"]) -> CPUSet | None:
-        return CPUSet.parse(self._read(group, "cpuset", f"cpuset.{resource}")) or None
-
 
 _NEEDED = ("cpuset", "cpu")
 _USEFUL = ("cpuacct", MEMORY)
-
-
-class CgroupsUnavailable(Exception):  # noqa: N818 - a state, often not an error
-    """No hierarchy with the needed controllers can be written; the message gives the cause for each place."""
 
 
 def find(root: Path = Path("/"), files: Files = KERNEL) -> Groups:

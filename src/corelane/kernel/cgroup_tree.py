@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Literal
 
 from corelane.cpuset import CPUSet
-from corelane.kernel import cfs, nested_cpusets, proc
+from corelane.kernel import cfs, container_cgroup, proc
 from corelane.kernel.cgroupfs import KERNEL, CgroupError, Files
+from corelane.kernel.container_cgroup import Bandwidth
+from corelane.kernel.container_paths import CgroupView
 
 OWN = "corelane"
 """The first segment of every path of ours."""
@@ -64,7 +66,6 @@ class Groups(ABC):
     """
 
     version: int
-    _burst_file: str
 
     def __init__(self, bases: dict[str, Path], files: Files = KERNEL, lacks: str = "") -> None:
         self.bases = bases
@@ -84,19 +85,11 @@ class Groups(ABC):
     def set_request(self, group: str, milli: int, level: Level) -> None:
         """Set cpu.shares or cpu.weight for a CPU request in milliCPU. Raises CgroupError."""
 
-    @abstractmethod
-    def _set_quota(self, group: str, quota_us: int | None, period_us: int) -> None:
-        """Set quota and period."""
-
-    @abstractmethod
-    def read(self, group: str) -> GroupSettings:
-        """What the kernel has now. Raises CgroupError."""
-
-    @abstractmethod
-    def _set(self, group: str, resource: Literal["cpus", "mems"]) -> CPUSet | None:
-        """The set in cpuset.cpus or cpuset.mems; None where the group has what the one above it has."""
-
     # What they do alike.
+
+    @property
+    def _view(self) -> CgroupView:
+        return CgroupView(self.version, self.bases["cpuset"], self.bases["cpu"], self.files)
 
     def create(self, group: str) -> None:
         """Make a group and those of ours above it, ready to hold processes. Raises CgroupError.
@@ -127,47 +120,38 @@ class Groups(ABC):
     def set_quota(
         self, group: str, quota_us: int | None, period_us: int = cfs.PERIOD_US, burst_us: int = 0
     ) -> None:
-        """Set CFS quota, period and burst in microseconds; None removes the quota. Raises CgroupError.
+        """Set CFS quota, period and burst in microseconds; None removes the quota. Raises CgroupError."""
+        target = Bandwidth(quota_us or None, period_us, burst_us)
+        container_cgroup.write_bandwidth(self._view, _own(group), target)
 
-        The burst may not exceed the quota at any time, so it is 0 while that changes.
-        """
-        if self._burst(group):
-            self._write(group, "cpu", self._burst_file, "0")
-        self._set_quota(group, quota_us, period_us)
-        if burst_us:
-            self._write(group, "cpu", self._burst_file, str(burst_us))
-
-    def _burst(self, group: str) -> int:
-        """Return the CFS burst; 0 where the kernel has none (before Linux 5.14)."""
-        try:
-            return int(self._read(group, "cpu", self._burst_file))
-        except CgroupError as error:
-            if error.errno != errno.ENOENT:
-                raise
-            return 0
+    def read(self, group: str) -> GroupSettings:
+        """What the kernel has now. Raises CgroupError."""
+        view, name = self._view, "cpu.shares" if self.version == 1 else "cpu.weight"
+        bandwidth, share = (
+            container_cgroup.read_bandwidth(view, _own(group)),
+            int(self._read(group, "cpu", name)),
+        )
+        return GroupSettings(
+            cpus=container_cgroup.requested(view, group, "cpus") or CPUSet(),
+            effective=container_cgroup.effective(view, group, "cpus"),
+            mems=container_cgroup.effective(view, group, "mems"),
+            shares=share if self.version == 1 else None,
+            weight=share if self.version == 2 else None,
+            quota_us=bandwidth.quota_us,
+            period_us=bandwidth.period_us,
+            burst_us=bandwidth.burst_us,
+        )
 
     def set_cpus(self, group: str, cpus: CPUSet) -> None:
         """Set cpuset.cpus. Groups of ours above grow first if they lack any of `cpus`; those below follow.
 
         Raises CgroupError; ValueError if `cpus` is empty.
         """
-        self._set_resource(group, "cpus", cpus)
+        container_cgroup.write_resource(self._view, _own(group), "cpus", cpus, self._above(group))
 
     def set_mems(self, group: str, mems: CPUSet) -> None:
         """Set cpuset.mems, the memory nodes; as `set_cpus`."""
-        self._set_resource(group, "mems", mems)
-
-    def _set_resource(self, group: str, resource: Literal["cpus", "mems"], wanted: CPUSet) -> None:
-        path = self._directory(group, "cpuset") / f"cpuset.{resource}"
-        if not wanted:
-            raise ValueError(f"{path} may not become empty")
-        for above in self._above(group):
-            has = self._set(above, resource)
-            if has is not None and not wanted <= has:
-                self._write(above, "cpuset", f"cpuset.{resource}", str(has | wanted))
-        if self.version == 1:
-            nested_cpusets.write(self.files, path.parent, resource, wanted)
-        self.files.write(path, str(wanted))
+        container_cgroup.write_resource(self._view, _own(group), "mems", mems, self._above(group))
 
     def add(self, group: str, pid: int) -> None:
         """Move a process, all its threads included, into the group. Raises CgroupError."""

@@ -111,6 +111,10 @@ class CgroupGone(CgroupError):  # noqa: N818 - a state, often not an error
     """The group does not exist (any more): its container has ended."""
 
 
+class CgroupsUnavailable(Exception):  # noqa: N818 - a state, often not an error
+    """No hierarchy with the needed controllers can be written; the message gives the cause for each place."""
+
+
 def _meaning(action: str, path: Path, error: OSError) -> str:
     """Our own explanation where the error brings one, else what the kernel means by it."""
     number = error.errno or 0

@@ -1,12 +1,13 @@
-"""Read and change, in place, the cgroup of a container that a container runtime made.
+"""Read and change, in place, the cgroup of a container: one that a container runtime made, or one of ours.
 
 Both cgroup versions, by one set of functions on a `CgroupView` and a group's path. Groups are never made or
-removed here. The kubelet's groups above (kubepods, QoS class, pod) grow where a container needs more than
-they have, and never shrink: other containers may live in them. All of this blocks.
+removed here; `cgroup_tree` does that with ours. The kubelet's groups above (kubepods, QoS class, pod) grow
+where a container needs more than they have, and never shrink: other containers may live in them. All of this
+blocks.
 """
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -60,7 +61,7 @@ def read(view: CgroupView, group: str) -> ContainerGroup:
         bandwidth = read_bandwidth(view, group)
         return ContainerGroup(
             effective(view, group, "cpus"),
-            _requested(view, group, "cpus") or CPUSet(),
+            requested(view, group, "cpus") or CPUSet(),
             effective(view, group, "mems"),
             bandwidth.quota_us,
             bandwidth.period_us,
@@ -144,20 +145,23 @@ def write_cpuset(
     """
     with _noticing_end(view, group):
         if mems is not None:
-            _write_resource(view, group, "mems", mems)
+            write_resource(view, group, "mems", mems, kubelet_ancestors(group))
         if cpus is not None:
-            _write_resource(view, group, "cpus", cpus)
+            write_resource(view, group, "cpus", cpus, kubelet_ancestors(group))
 
 
-def _write_resource(view: CgroupView, group: str, resource: Resource, values: CPUSet) -> None:
+def write_resource(
+    view: CgroupView, group: str, resource: Resource, values: CPUSet, ancestors: Iterable[str]
+) -> None:
+    """Set CPUs or memory nodes as `write_cpuset` does; the groups in `ancestors`, highest first, may grow."""
     if not values:
         raise ValueError(f"{view.cpuset / group}/cpuset.{resource} cannot become empty")
-    for above in kubelet_ancestors(group):
-        has = _requested(view, above, resource)
+    for above in ancestors:
+        has = requested(view, above, resource)
         inherits = view.version == 2 and not has
         if has is not None and not inherits and not values <= has:
             _put(view, above, resource, has | values)
-    old = _requested(view, group, resource)
+    old = requested(view, group, resource)
     if view.version == 1 and old is not None:
         nested_cpusets.write(view.files, view.cpuset / group, resource, values)
     elif old != values:
@@ -194,7 +198,7 @@ def _write_quota(view: CgroupView, directory: Path, current: Bandwidth, target: 
     view.files.write(directory / "cpu.cfs_quota_us", str(quota))
 
 
-def _requested(view: CgroupView, group: str, resource: Resource) -> CPUSet | None:
+def requested(view: CgroupView, group: str, resource: Resource) -> CPUSet | None:
     """Return the set as configured; None without cpusets (version 2, controller not enabled)."""
     path = _path(view.cpuset, group, f"cpuset.{resource}")
     try:

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from corelane.kernel.cgroup import CgroupsUnavailable
-from corelane.kernel.cgroupfs import KERNEL, Files
+from corelane.kernel.cgroupfs import KERNEL, CgroupsUnavailable, Files
 from corelane.kernel.proc import PROC
 
 DEFAULT_ROOT = Path("/sys/fs/cgroup")

@@ -215,7 +215,7 @@ def test_group_whose_processes_cannot_be_seen_holds_its_cpus(
 
     class Groups(cgroup.Groups):
         version = number
-        _create = set_request = _set_quota = _set = None
+        _create = set_request = None
 
         def read(self, group):
             return cgroup.GroupSettings(LOW, LOW, LOW, None, None, None, 100_000)

@@ -71,7 +71,7 @@ def test_a_burst_never_exceeds_a_quota_that_shrinks(tmp_path):
         async with opened(tmp_path / "state", "required") as runtime:
             run = await runtime.start(spec("sleep", "60", quota_us=50_000))
             groups = cgroup.find()
-            if not (groups.bases["cpu"] / run.cgroup / groups._burst_file).exists():
+            if not (groups.bases["cpu"] / run.cgroup / "cpu.cfs_burst_us").exists():
                 pytest.skip("this kernel has no CFS burst")
             await runtime.update(run.id, ResourceUpdate(burst_us=40_000))
             await runtime.update(run.id, ResourceUpdate(quota_us=20_000, burst_us=10_000))
