@@ -3,7 +3,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.embedded.apiserver.codec import yaml_reading
 from corelane.kube.yaml_keys import UniqueKeyLoader, load_bounded
 
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
@@ -58,19 +57,3 @@ def test_aliases_and_merge_keys_within_bounds_are_read() -> None:
     assert load_bounded(text) == [
         {"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 3}, "e": [{"b": 1, "c": 2}, {"b": 1, "c": 2}]}
     ]
-
-
-def test_a_mapping_of_many_keys_is_checked_for_repeated_ones_in_linear_time() -> None:
-    class Key(str):
-        compared = 0
-        __slots__ = ()
-
-        __hash__ = str.__hash__
-
-        def __eq__(self, other: object) -> bool:
-            Key.compared += 1
-            return str.__eq__(self, other)
-
-    pairs = [(yaml.ScalarNode("t", Key(f"k{number}")), None) for number in range(2000)]
-    assert yaml_reading._repeated(yaml.MappingNode("m", pairs)) == []
-    assert Key.compared < 20_000

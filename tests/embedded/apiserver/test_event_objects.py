@@ -15,7 +15,6 @@ from corelane.embedded.apiserver.store.database import Store
 from corelane.embedded.apiserver.store.server_backend import Backend, describe
 from corelane.embedded.apiserver.stored_objects import StoreError
 from corelane.embedded.apiserver.write import pipeline
-from corelane.embedded.apiserver.write.event_objects import EventObjects
 from corelane.embedded.apiserver.write.node_objects import NodeObjects
 from corelane.embedded.up.node_objects import InProcessNodes
 from corelane.kube.client import APIError
@@ -31,7 +30,7 @@ class Server:
         pipeline.make_default_objects(self.backend)
         ending = {"metadata": {"name": "ending"}, "status": {"phase": "Terminating"}}
         self.backend.store.put(NAMESPACES.stored, "ending", ending)
-        self.events = EventObjects(self.backend)
+        self.nodes = NodeObjects(self.backend)
 
     def post(self, body):
         """Create an event as a POST does; return the error's text."""
@@ -107,23 +106,12 @@ BATCHES = st.lists(
 def test_events_are_created_and_refused_as_by_posts(batches):
     one, other = Server(), Server()
     for batch in batches:
-        answers = one.events.create(batch, "corelane")
+        answers = one.nodes.record_events(batch)
         expected = [other.post(body) for body in batch]
         assert [answer and str(answer) for answer in answers] == expected
         for server in (one, other):
             server.now += timedelta(seconds=1)
     assert one.stored() == other.stored()
-
-
-def test_alike_events_are_one_commit_after_the_first():
-    server, woken = Server(), []
-    server.events.create([event("first")], "corelane")
-    with server.backend.store.woken(EVENTS.stored, lambda: woken.append(server.backend.store.revision)):
-        assert server.events.create([event(f"pod-{n}") for n in range(20)], "corelane") == [None] * 20
-    assert len(woken) == 1
-    assert server.events.reused == 20
-    found = server.stored()["default/pod-7.1a"]
-    assert (found["involvedObject"]["uid"], found["message"]) == ("uid-pod-7", "started pod-7")
 
 
 def test_recorded_events_are_committed_before_the_answer():
@@ -159,11 +147,11 @@ def test_a_store_that_cannot_be_written_fails_all_that_wait(monkeypatch):
             *(nodes.record_event(event(name)) for name in ("a", "b")), return_exceptions=True
         )
 
-    def full(changes):
+    def full(*_):
         raise StoreError("disk full")
 
     server = Server()
-    monkeypatch.setattr(server.backend.store, "write", full)
+    monkeypatch.setattr(server.backend.store, "put", full)
     errors = asyncio.run(scenario())
     assert [error.code for error in errors] == [500, 500]
     assert all("disk full" in str(error) for error in errors)

@@ -40,7 +40,6 @@ REQUESTS = [
     ("DELETE", f"{PODS}/p", {"gracePeriodSeconds": "0"}, None, {}),
     ("DELETE", f"{CONFIG_MAPS}/a", {}, None, {}),
     ("PUT", CONFIG_MAPS, {}, config_map("a"), JSON),
-    ("FOO", CONFIG_MAPS, {}, None, {}),
     ("GET", "/api/v1/namespaces/default/configmaps/a%20b", {}, None, {}),
     ("GET", "/healthz", {}, None, {}),
     ("GET", "/version", {}, None, {}),

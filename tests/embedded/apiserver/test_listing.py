@@ -69,34 +69,18 @@ TOKEN = {"v": "meta.k8s.io/v1", "rv": 1, "start": "default/a"}
 
 
 @pytest.mark.parametrize(
-    ("token", "why"),
+    "token",
     [
-        ("garbage", r": invalid character '\x81' looking for beginning of value"),
-        ("!!", ": illegal base64 data at input byte 0"),
-        ("ab=", ": illegal base64 data at input byte 2"),
-        ("abcde", ": illegal base64 data at input byte 4"),
-        ("", ": unexpected end of JSON input"),
-        (token_of([]), ": json: cannot unmarshal array into Go value of type storage.continueToken"),
-        (token_of(None), ": server does not recognize this encoded version "),
-        (token_of(TOKEN | {"v": "v9"}), ": server does not recognize this encoded version v9"),
-        (
-            token_of(TOKEN | {"rv": "1"}),
-            ": json: cannot unmarshal string into Go struct field continueToken.rv of type int64",
-        ),
-        (
-            token_of(TOKEN | {"rv": 0}),
-            ": incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
-        ),
-        (token_of(TOKEN | {"start": ""}), ": encoded start key empty (version meta.k8s.io/v1)"),
-        (token_of(TOKEN | {"start": "../a"}), ": ../a"),
-        (token_of(TOKEN | {"start": "default//a"}), ": default//a"),
+        "garbage", "!!", "ab=", "abcde", "",
+        token_of([]), token_of(None), token_of(TOKEN | {"v": "v9"}), token_of(TOKEN | {"rv": "1"}),
+        token_of(TOKEN | {"rv": 0}), token_of(TOKEN | {"start": ""}), token_of(TOKEN | {"start": "../a"}),
+        token_of(TOKEN | {"start": "default//a"}),
     ],
-)
-def test_a_token_of_another_make_is_refused_as_upstream_says(token, why):
-    with pytest.raises(StatusError) as error:
+)  # fmt: skip
+def test_a_token_of_another_make_is_refused(token):
+    with pytest.raises(StatusError, match="invalid continue token, list again without it") as error:
         listing._read_token(token)
     assert error.value.code == 400
-    assert error.value.message == f"invalid continue token: continue key is not valid{why}"
 
 
 def memory(window=10_000):
@@ -144,7 +128,7 @@ async def test_a_list_comes_in_the_form_asked_for(api):
     assert partial.body["kind"] == "PartialObjectMetadataList"
     assert [item["kind"] for item in partial.body["items"]] == ["PartialObjectMetadata"] * 2
     wrong = await api.get(CONFIG_MAPS, headers={"Accept": FORM.format("PartialObjectMetadata")})
-    assert (wrong.status, "is a list" in wrong.body["message"]) == (406, True)
+    assert (wrong.status, "not a form of a list" in wrong.body["message"]) == (406, True)
 
 
 def test_a_page_of_many_objects_names_how_many_remain():
@@ -168,7 +152,7 @@ async def test_a_partial_list_of_nothing_has_no_items(api):
 @served
 async def test_a_wrong_token_is_found_before_a_version_that_is_not_allowed_with_it(api):
     both = await api.get(f"{CONFIG_MAPS}?continue=!&resourceVersion=5")
-    assert "illegal base64" in both.body["message"]
+    assert "invalid continue token" in both.body["message"]
     token = token_of(TOKEN)
     both = await api.get(f"{CONFIG_MAPS}?continue={token}&resourceVersion=5")
     assert both.body["message"] == "specifying resource version is not allowed when using continue"

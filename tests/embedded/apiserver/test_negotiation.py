@@ -2,7 +2,6 @@ import pytest
 
 from corelane.embedded.apiserver.codec.wire import JSON, YAML, Representation
 from corelane.embedded.apiserver.http import negotiation
-from corelane.embedded.apiserver.http.negotiation import MEDIA_TYPES, WATCHABLE
 from corelane.embedded.apiserver.status_errors import StatusError
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -32,26 +31,19 @@ def test_the_best_form_is_chosen(accept, expected):
 
 
 @pytest.mark.parametrize(
-    ("accept", "text"),
+    "accept",
     [
-        ("text/html", "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml"),
-        (TABLE.replace("v1;", "v9;"), "only the following media types are accepted"),
-        (TABLE.replace("Table", "Odd"), "only the following media types are accepted"),
-        ("application/vnd.kubernetes.protobuf", "only the following media types are accepted"),
+        "text/html",
+        TABLE.replace("v1;", "v9;"),
+        TABLE.replace("Table", "Odd"),
+        "application/vnd.kubernetes.protobuf",
     ],
 )
-def test_what_cannot_be_had_is_406(accept, text):
-    with pytest.raises(StatusError) as error:
+def test_an_unavailable_form_is_406(accept):
+    with pytest.raises(StatusError, match="only the following media types are accepted") as error:
         negotiation.representation(accept)
     assert error.value.code == 406
-    assert text in error.value.message
     assert negotiation.for_error(accept) == JSON
-
-
-def test_a_watchable_route_offers_more():
-    with pytest.raises(StatusError, match="stream=watch"):
-        negotiation.representation("text/html", WATCHABLE)
-    assert set(MEDIA_TYPES) < set(WATCHABLE)
 
 
 def test_errors_come_in_yaml_where_that_is_asked_for():

@@ -2,9 +2,6 @@
 
 import pytest
 
-from corelane.embedded.apiserver.codec import go_rendering
-from corelane.embedded.apiserver.schema.container_spec import SECURITY_CONTEXT
-from corelane.embedded.apiserver.schema.pod_spec import POD_SPEC
 from corelane.embedded.apiserver.served_kinds import CONFIG_MAPS, NODES, PODS
 from corelane.embedded.apiserver.validation import object_warnings
 from corelane.embedded.apiserver.validation.object_warnings import MAX_WARNINGS
@@ -12,7 +9,6 @@ from support.pod_faults import (
     PREFERRED,
     REQUIRED,
     container,
-    merged,
     on_nodes,
     prepared,
     spec,
@@ -205,16 +201,3 @@ def test_removed_features_of_nodes_are_warned_of():
 def test_warnings_have_an_end():
     ports = [{"containerPort": 80} for _ in range(3000)]
     assert len(object_warnings.on_create(PODS, prepared(container(ports=ports)))) == MAX_WARNINGS
-
-
-def test_internal_objects_are_shown_with_all_their_fields_under_gos_names():
-    shown = go_rendering.rendered(SECURITY_CONTEXT, {"runAsUser": 5, "capabilities": {"add": ["A"]}})
-    assert shown["RunAsUser"] == 5
-    assert shown["Capabilities"] == {"Add": ["A"], "Drop": None}
-    assert shown["Privileged"] is None
-    whole = go_rendering.rendered(POD_SPEC, prepared(merged(spec(hostPID=True), container(tty=True)))["spec"])
-    assert whole["SecurityContext"]["HostPID"] is True
-    assert "HostPID" not in whole
-    assert whole["Containers"][0]["TTY"] is True
-    assert whole["NodeName"] == ""
-    assert whole["Volumes"] is None

@@ -162,12 +162,12 @@ def test_a_table_of_pods_read_in_part_is_that_of_whole_pods(pods):
     values = [msgspec.json.encode({"kind": "Pod", "apiVersion": "v1", **pod}) for pod in pods]
     records = [StoredObject(str(number), number, value, {}, {}) for number, value in enumerate(values)]
     quick = msgspec.json.decode(wire.many(view, records, {"resourceVersion": "7"}))
-    with mock.patch.object(wire, "_pod_table", lambda *_: None):
+    with mock.patch.object(pod_rows, "_ordinary_row", lambda *_: None):
         assert quick == msgspec.json.decode(wire.many(view, records, {"resourceVersion": "7"}))
 
 
 def test_a_pod_whose_containers_run_is_not_decoded_further():
     record = StoredObject("p", 1, msgspec.json.encode({"kind": "Pod", **_PLAIN}), {}, {})
-    with mock.patch.object(pod_rows, "_any_row", None):
+    with mock.patch.object(pod_rows.server_tables, "row", None):
         (row,) = pod_rows.rows([record], "v1", datetime(2026, 3, 2, 11, 57, tzinfo=UTC))
     assert row["cells"] == ["p", "1/1", "Running", "2", "90s", "127.0.0.1", "n", "<none>", "<none>"]

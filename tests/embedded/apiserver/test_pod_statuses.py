@@ -16,7 +16,6 @@ from corelane.embedded.apiserver.store.database import Store
 from corelane.embedded.apiserver.store.server_backend import Backend, describe, rfc3339
 from corelane.embedded.apiserver.write import patching, pipeline
 from corelane.embedded.apiserver.write.node_objects import NodeObjects
-from corelane.embedded.apiserver.write.pod_statuses import PodStatuses
 from corelane.embedded.up.node_objects import InProcessNodes
 from corelane.kube.client import APIError
 
@@ -28,7 +27,7 @@ class Server:
         self.now = START
         self.backend = Backend(Store(None, describe), "s", now=lambda: self.now)
         pipeline.make_default_objects(self.backend)
-        self.statuses = PodStatuses(self.backend)
+        self.nodes = NodeObjects(self.backend)
 
     def target(self, verb, name="", subresource=""):
         named = verb != "create"
@@ -61,7 +60,7 @@ class Server:
 
     def write(self, name, uid, status):
         try:
-            self.statuses.patch("default", name, uid, status, "corelane")
+            asyncio.run(self.nodes.patch_status("default", name, uid, status))
         except StatusError as error:
             return str(error)
         return None
@@ -195,7 +194,7 @@ def test_pods_that_resemble_each_other_are_computed_once():
         server.now += timedelta(seconds=1)
         for status in (pending(number), running(number, number, number + 1)):
             assert server.write(f"pod-{number}", uid, status) is None
-    assert server.statuses.reused >= 16
+    assert server.nodes.templates.reused >= 16
     last = server.backend.store.get(PODS.stored, "default/pod-10").object()["status"]
     assert last["containerStatuses"][0]["containerID"] == f"simulated://{10:032x}"
     assert last["startTime"] == at(10)
@@ -210,7 +209,7 @@ def test_a_pod_that_is_gone_or_terminating_is_left_to_the_pipeline():
         obj["metadata"] |= {"deletionTimestamp": at(1), "deletionGracePeriodSeconds": 30}
         server.backend.store.put(PODS.stored, f"default/{name}", obj)
         assert server.write(name, uid, running(0, 1, 1)) is None
-    assert server.statuses.reused == 0
+    assert server.nodes.templates.reused == 0
 
 
 def test_a_refusal_is_that_of_a_request():

@@ -64,7 +64,7 @@ async def test_a_pod_that_cannot_be_bound_says_why(api):
     assert (refused.status, "is being deleted" in refused.body["message"]) == (409, True)
     await api.made(PODS, pod("p"))
     stale = await api("POST", f"{PODS}/p/binding", binding(uid="another"))
-    assert (stale.status, "UID in precondition" in stale.body["message"]) == (409, True)
+    assert (stale.status, "uid another given" in stale.body["message"]) == (409, True)
     nowhere = await api("POST", f"{PODS}/p/binding", binding(node=""))
     assert nowhere.body["message"] == "target.name: Required value"
 
@@ -212,10 +212,7 @@ async def test_of_several_containers_one_must_be_named(api):
     await api.made(PODS, body)
     answer = await api.get(f"{PODS}/p/log")
     assert answer.status == 400
-    assert answer.body["message"] == (
-        "a container name must be specified for pod p, choose one of: [c d] "
-        "or one of the init containers: [i]"
-    )
+    assert answer.body["message"] == ("a container name must be specified for pod p, choose one of: c, d, i")
 
 
 @served

@@ -2,10 +2,9 @@
 
 import pytest
 
-from corelane.embedded.apiserver.api_requests import Target
 from corelane.embedded.apiserver.served_kinds import PODS as PODS_KIND
 from corelane.embedded.apiserver.status_errors import StatusError
-from corelane.embedded.apiserver.write import namespace_admission, patching
+from corelane.embedded.apiserver.write import patching
 from support.apiserver import CONFIG_MAPS, MERGE, NAMESPACES, PODS, served
 
 NODES = "/api/v1/nodes"
@@ -92,57 +91,6 @@ async def test_overhead_needs_a_runtime_class(api):
     assert (await api("POST", PODS, pod(overhead={"cpu": "-1"}))).status == 422
 
 
-SECURITY = "pod-security.kubernetes.io/"
-LEVEL = "must be one of privileged, baseline, restricted"
-VERSION = 'must be "latest" or "v1.x"'
-
-
-def namespace(**labels):
-    labels = {SECURITY + name.replace("_", "-"): value for name, value in labels.items()}
-    return {"metadata": {"name": "n", "labels": labels}}
-
-
-@pytest.mark.parametrize("mode", ["enforce", "audit", "warn"])
-def test_labels_of_pod_security_have_upstreams_values(mode):
-    @served
-    async def check(api):
-        for name, why, wrong, right in (
-            (mode, LEVEL, ("odd", "", "Baseline"), ("privileged", "baseline", "restricted")),
-            (f"{mode}-version", VERSION, ("", "v1", "v1.01", "v2.3", "Latest"), ("latest", "v1.0", "v1.36")),
-        ):
-            for value in wrong:
-                answer = await api("POST", NAMESPACES, namespace(**{name: value}))
-                field = f"metadata.labels[{SECURITY}{name}]"
-                message = f'Namespace "n" is invalid: {field}: Invalid value: "{value}": {why}'
-                assert (answer.status, answer.body["message"]) == (422, message)
-            for value in right:
-                answer = await api("POST", f"{NAMESPACES}?dryRun=All", namespace(**{name: value}))
-                assert answer.status == 201
-
-    check()
-
-
-@served
-async def test_faulty_labels_of_pod_security_are_named_in_order_and_refused_in_updates(api):
-    odd = namespace(warn="a", audit_version="b", audit="c", enforce="d")
-    found = (await api("POST", NAMESPACES, odd)).body["details"]["causes"]
-    names = ("enforce", "audit", "audit-version", "warn")
-    assert [cause["field"] for cause in found] == [f"metadata.labels[{SECURITY}{name}]" for name in names]
-    await api.made(NAMESPACES, namespace(enforce="baseline"))
-    answer = await api("PATCH", f"{NAMESPACES}/n", namespace(enforce="odd"), headers=MERGE)
-    assert answer.status == 422
-    other = await api("PATCH", f"{NAMESPACES}/n", namespace(other="odd"), headers=MERGE)
-    assert other.body["metadata"]["labels"][SECURITY + "enforce"] == "baseline"
-
-
-def test_faulty_labels_of_pod_security_from_before_may_stay_as_they_are():
-    target = Target("", "update", "", "v1", "namespaces", "", "", "n")
-    namespace_admission.check_labels(target, namespace(warn="odd", other="a"), namespace(warn="odd"))
-    for old in (namespace(), namespace(warn="odder"), namespace(warn="odd", audit="odd")):
-        with pytest.raises(StatusError):
-            namespace_admission.check_labels(target, namespace(warn="odd"), old)
-
-
 @served
 async def test_a_version_that_is_not_a_number_does_not_hinder_a_create(api):
     body = {"metadata": {"name": "b", "resourceVersion": "x"}, "spec": {"minAvailable": 1}}
@@ -152,11 +100,10 @@ async def test_a_version_that_is_not_a_number_does_not_hinder_a_create(api):
 
 
 @served
-async def test_unprintable_characters_of_a_field_manager_are_named_with_their_position(api):
+async def test_unprintable_characters_of_a_field_manager_are_refused(api):
     answer = await api("POST", f"{CONFIG_MAPS}?fieldManager=%C3%A9%0A%00", {"metadata": {"name": "a"}})
-    assert [cause["message"] for cause in answer.body["details"]["causes"]] == [
-        f'Invalid value: "é\\n\\x00": invalid character U+{letter} (at position {at})'
-        for letter, at in (("000A", 2), ("0000", 3))
+    assert [(cause["reason"], cause["field"]) for cause in answer.body["details"]["causes"]] == [
+        ("FieldValueInvalid", "fieldManager")
     ]
 
 
@@ -184,19 +131,6 @@ async def test_an_eviction_from_a_terminating_namespace_names_the_pod_of_the_pat
 
 
 @served
-async def test_the_key_of_a_custom_resource_has_its_group(api):
-    topology = {
-        "apiVersion": "topology.node.k8s.io/v1alpha2",
-        "kind": "NodeResourceTopology",
-        "metadata": {"name": "n", "uid": "other"},
-        "zones": [],
-    }
-    await api.made(TOPOLOGIES, {**topology, "metadata": {"name": "n"}})
-    answer = await api("PUT", f"{TOPOLOGIES}/n", topology)
-    assert "Key: /registry/topology.node.k8s.io/noderesourcetopologies/n, " in answer.body["message"]
-
-
-@served
 async def test_the_kernel_of_a_node_is_shown_with_its_architecture(api):
     info = {"kernelVersion": "6.1", "architecture": "arm64"}
     await api.made(NODES, {"metadata": {"name": "a"}, "status": {"nodeInfo": info}})
@@ -207,34 +141,26 @@ async def test_the_kernel_of_a_node_is_shown_with_its_architecture(api):
 
 
 @served
-async def test_a_body_of_another_known_kind_cannot_be_converted(api):
-    for said in (
-        {"kind": "Status"},
-        {"kind": "DeleteOptions"},
-        {"kind": "Deployment", "apiVersion": "apps/v1"},
-    ):
-        answer = await api("POST", PODS, {"apiVersion": "v1", **said})
-        why = f"converting (v1.{said['kind']}) to (core.Pod): unknown conversion"
-        assert answer.body["message"] == f'{said["kind"]} in version "v1" cannot be handled as a Pod: {why}'
-    answer = await api("POST", PODS, {"apiVersion": "v1", "kind": "Deployment"})
-    assert 'no kind "Deployment" is registered' in answer.body["message"]
+async def test_a_body_of_another_kind_is_refused(api):
+    for given in ({"kind": "Status"}, {"kind": "PodList"}, {"kind": "Deployment", "apiVersion": "apps/v1"}):
+        body = {"apiVersion": "v1", **given}
+        answer = await api("POST", PODS, body)
+        assert answer.status == 400
+        assert f"got {body['apiVersion']} {body['kind']}, expected v1 Pod" in answer.body["message"]
 
 
 CURRENT = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {}}
 
 
-@pytest.mark.parametrize(("value", "found"), [("[]", "array"), ('{"a":1}', "object"), ("5", "number")])
+@pytest.mark.parametrize(("value", "found"), [("[]", "list"), ('{"a":1}', "object"), ("5", "number 5")])
 def test_a_json_patch_that_makes_the_kind_no_text_is_refused(value, found):
     body = f'[{{"op":"add","path":"/kind","value":{value}}}]'.encode()
-    with pytest.raises(StatusError) as error:
+    with pytest.raises(StatusError, match=f"kind: got {found}, expected a string") as error:
         patching.apply(PODS_KIND, patching.JSON_PATCH, CURRENT, body)
     assert error.value.code == 422
-    why = f"json: cannot unmarshal {found} into Go struct field .kind of type string"
-    assert error.value.message.endswith(f"couldn't get version/kind; json parse error: {why}")
 
 
-def test_an_unknown_directive_is_shown_with_its_map():
+def test_an_unknown_directive_is_refused():
     body = b'{"metadata":{"labels":{"$patch":"merge","z":"1"}}}'
-    with pytest.raises(StatusError) as error:
+    with pytest.raises(StatusError, match=r'\$patch: got string "merge", expected replace or delete'):
         patching.apply(PODS_KIND, patching.STRATEGIC_PATCH, CURRENT, body)
-    assert error.value.message == "unknown patch type: merge in map: map[$patch:merge z:1]"

@@ -149,12 +149,8 @@ def test_an_order_that_is_asked_for_is_kept():
     ]
     assert names == ["b", "a"]
     wrong = {"spec": {"$setElementOrder/containers": order, "containers": [{"name": "a"}, {"name": "b"}]}}
-    with pytest.raises(StrategicError) as refused:
+    with pytest.raises(StrategicError, match=r"\$setElementOrder"):
         merge(pod(), wrong)
-    assert str(refused.value) == (
-        "The order in patch list:\n[map[name:a] map[name:b]]\n doesn't match $setElementOrder list:\n"
-        "[map[name:b] map[name:a]]\n"
-    )
 
 
 def test_items_and_objects_are_deleted_and_replaced_on_demand():

@@ -1,9 +1,7 @@
 """Updates that are refused, and why: what may not change."""
 
 import copy
-import difflib
 import json
-import re
 
 import pytest
 
@@ -193,7 +191,7 @@ REFUSED = [
         M,
         {"status": {"addresses": [{"type": "a", "address": "b"}] * 2}},
         "status",
-        'status.addresses[1]: Duplicate value: {"Type":"a","Address":"b"}',
+        "status.addresses[1]: Duplicate value: …",
     ),
     (
         NAMESPACES,
@@ -267,30 +265,6 @@ def test_a_change_is_refused_in_upstreams_words(kind, body, change, subresource,
 @pytest.mark.parametrize(("kind", "body", "change", "subresource"), ACCEPTED)
 def test_a_sound_change_is_accepted(kind, body, change, subresource):
     assert faults(kind, body, change, subresource) == []
-
-
-def test_the_refusal_of_a_change_shows_it_in_upstreams_names():
-    [text] = faults(PODS, prepared(), spec(nodeSelector={"a": "b"}))
-    said, _, difference = text.partition("\n")
-    assert said.endswith("(allow it to be set to 1 if it was previously negative)")
-    changed = [line for line in difference.splitlines() if line.startswith(("+", "-"))]
-    assert changed == ['- "NodeSelector": null,', '+ "NodeSelector": {', '+  "a": "b"', "+ },"]
-
-
-def test_the_difference_of_huge_pods_is_one_block_and_takes_no_comparison_of_each_line(monkeypatch):
-    monkeypatch.setattr(
-        difflib, "unified_diff", lambda *_, **__: pytest.fail("takes the square of the lines")
-    )
-    many = [{"name": f"A{number}", "value": "x"} for number in range(3000)]
-    other = [{**one, "value": "y"} for one in many[:-1]] + many[-1:]
-    [text] = faults(PODS, prepared(container(env=many)), container(env=other))
-    lines = text.splitlines()
-    assert '-     "Value": "x",' in lines
-    assert lines[-1].startswith("     ")
-    head = re.fullmatch(r"@@ -(\d+),(\d+) \+(\d+),(\d+) @@", lines[1])
-    shown = lines[2:]
-    assert int(head[2]) == sum(not line.startswith("+") for line in shown)
-    assert int(head[4]) == sum(not line.startswith("-") for line in shown)
 
 
 def test_a_gated_pods_wishes_for_nodes_may_only_become_narrower():

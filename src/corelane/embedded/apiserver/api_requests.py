@@ -4,15 +4,14 @@ After apiserver's `pkg/endpoints/request/requestinfo.go` and apimachinery's opti
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from corelane import durations
 from corelane.embedded.apiserver import selector_syntax, status_errors
-from corelane.embedded.apiserver.go_quoting import quoted
-from corelane.embedded.apiserver.served_kinds import BINDINGS, KINDS, REVIEWS, ServedKind, by_path
-from corelane.embedded.apiserver.status_errors import StatusCause
+from corelane.embedded.apiserver.served_kinds import BINDINGS, REVIEWS, ServedKind, by_path
+from corelane.embedded.apiserver.status_errors import StatusCause, quoted
 
 Query = Mapping[str, str]
 
@@ -130,19 +129,6 @@ def _selected_name(query: Query) -> str:
         ).name
     except ValueError:
         return ""
-
-
-def is_built_in(group: str) -> bool:
-    """Whether a group is upstream's own, and not from a custom resource."""
-    return bool(group) and any(kind.group == group and not kind.custom for kind in (*KINDS, *REVIEWS))
-
-
-def routed(path: str) -> bool:
-    """Whether a path is below the roots of upstream's router, which knows built-in groups only."""
-    parts = path.split("/")
-    if parts[1:2] == ["api"] or path.rstrip("/") == "/version":
-        return True
-    return parts[1:2] == ["apis"] and is_built_in("".join(parts[2:3]))
 
 
 def methods(target: Target) -> tuple[str, ...]:
@@ -377,17 +363,7 @@ def _manager_faults(manager: str) -> list[StatusCause]:
     if len(manager.encode()) > _LONGEST_MANAGER:
         text = f"Too long: may not be more than {_LONGEST_MANAGER} bytes"
         faults.append(StatusCause("FieldValueTooLong", text, "fieldManager"))
-    for position, letter in _letters(manager):
-        if not letter.isprintable():
-            why = f"invalid character U+{ord(letter):04X} (at position {position})"
-            text = f"Invalid value: {quoted(manager)}: {why}"
-            faults.append(StatusCause("FieldValueInvalid", text, "fieldManager"))
+    if not manager.isprintable():
+        text = f"Invalid value: {quoted(manager)}: must have printable characters only"
+        faults.append(StatusCause("FieldValueInvalid", text, "fieldManager"))
     return faults
-
-
-def _letters(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the letters of a text, each with the position of its first byte."""
-    position = 0
-    for letter in text:
-        yield position, letter
-        position += len(letter.encode(errors="surrogateescape"))

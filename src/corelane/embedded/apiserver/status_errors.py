@@ -3,6 +3,7 @@
 Reasons, codes and texts are those of upstream's apimachinery (`pkg/api/errors`): clients branch on them.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,6 +74,11 @@ def details(
         "retryAfterSeconds": retry_after,
     }
     return {key: value for key, value in members.items() if value}
+
+
+def quoted(text: str) -> str:
+    """A text in quotes, as JSON."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def qualified(resource: str, group: str) -> str:
@@ -183,9 +189,9 @@ def unsupported_media_type(media_types: Iterable[str]) -> StatusError:
     return StatusError(415, "UnsupportedMediaType", message)
 
 
-def unprocessable() -> StatusError:
+def unprocessable(message: str) -> StatusError:
     """422 without a field: a patch that cannot be carried out."""
-    return StatusError(422, "Invalid", "the server rejected our request due to an error in our request", {})
+    return StatusError(422, "Invalid", message, {})
 
 
 def internal(message: str) -> StatusError:

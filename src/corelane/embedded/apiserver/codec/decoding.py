@@ -1,4 +1,4 @@
-"""Plain JSON values to objects by the tables: what Go's strict, case-sensitive decoder does for upstream.
+"""Plain JSON values to objects by the tables.
 
 Values are checked against their rows, zero values that Go would leave out are left out, those it always
 writes are filled in, quantities and times get their canonical text. Unknown and repeated fields are noted.
@@ -6,13 +6,13 @@ writes are filled in, quantities and times get their canonical text. Unknown and
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
 
 from corelane import quantity
-from corelane.embedded.apiserver.codec import go_time, go_types
-from corelane.embedded.apiserver.codec.go_time import TimeError
 from corelane.embedded.apiserver.codec.json_reading import Float, pairs
 from corelane.embedded.apiserver.schema.notation import (
     FieldRow,
@@ -23,14 +23,17 @@ from corelane.embedded.apiserver.schema.notation import (
     Shape,
 )
 
-MAX_STRICT_ERRORS = 100  # upstream stops counting there
-_INT_BOUNDS = {"int32": 2**31, "int64": 2**63}
-_SELF_READING = frozenset({"amount", "int-or-string", "microtime", "quantity", "time"})
-_LAYOUTS = {"time": go_time.SECONDS, "microtime": go_time.MICROSECONDS}
+MAX_STRICT_ERRORS: Final = 100  # as upstream
+_INT_BOUNDS: Final = {"int32": 2**31, "int64": 2**63}
+_TIME: Final = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII
+)
+_SHOWN: Final = 60
+"""Characters of a refused value in a message."""
 
 
 class DecodeError(ValueError):
-    """A value does not fit its row; the message is Go's."""
+    """A value does not fit its field; the message has the field, the value and what is expected."""
 
 
 @dataclass(slots=True)
@@ -50,85 +53,22 @@ class StrictNotes:
             self.strict.append(text)
 
 
-# Where a value stands: around what, in which type (none in lists and maps), under which name or number.
-_At: TypeAlias = "tuple[_At, str, str | int] | None"
+_At: TypeAlias = "tuple[_At, str | int] | None"
+"""Where a value stands: around what, under which name or position."""
 
 
 def _path(at: _At) -> str:
-    """Return the path as in strict faults: `spec.containers[0].name`."""
+    """Return the path of a field: `spec.containers[0].name`."""
     steps: list[str] = []
     while at:
-        at, _, step = at
+        at, step = at
         steps.append(f"[{step}]" if isinstance(step, int) else f".{step}")
     return "".join(reversed(steps)).removeprefix(".")
 
 
-def _type(shape: Shape, at: _At) -> str:
-    """Return the Go type of what stands there."""
-    depth = 0
-    while at and not at[1]:
-        at, depth = at[0], depth + 1
-    return go_types.name(shape, at[1] if at else "", str(at[2]) if at else "", depth)
-
-
-def _place(at: _At) -> str:
-    """Return the place as in Go's messages: the innermost type, and the names without positions and keys."""
-    owner, names = "", []
-    while at:
-        at, record, step = at
-        if record:
-            owner = owner or record
-            names.append(str(step))
-            if within := go_types.inlined(record, str(step)):
-                names.append(within)
-    return f"Go struct field {owner}.{'.'.join(reversed(names))}" if names else "Go value"
-
-
 def decode(record: ObjectType, tree: Any, notes: StrictNotes) -> dict[str, Any]:
     """Read one object of a type. Raises DecodeError; what is unknown or repeated goes into `notes`."""
-    try:
-        return _record(record, tree, None, notes)
-    except DecodeError:
-        raise _reported(record, tree) from None
-
-
-def _reported(record: ObjectType, tree: Any) -> DecodeError:
-    """Return the fault that Go's decoder reports: the first that ends its reading, else the first of all."""
-    first = None
-    for fault, final in _faults(record, tree, None):
-        if final:
-            return fault
-        first = first or fault
-    assert first
-    return first
-
-
-def _faults(shape: Shape, tree: Any, at: _At) -> Iterator[tuple[DecodeError, bool]]:
-    """Every fault in the order of reading, and whether it ends that: those of types with their own reader."""
-    if isinstance(shape, ScalarType):
-        try:
-            _SCALARS[shape.name](shape, tree, at)
-        except DecodeError as error:
-            yield error, shape.name in _SELF_READING
-    elif tree is None:
-        return
-    elif isinstance(shape, ListType) and isinstance(tree, list):
-        for position, item in enumerate(tree):
-            yield from _faults(shape.item, item, (at, "", position))
-    elif isinstance(shape, ListType) or not isinstance(tree, dict):
-        yield _mismatch(shape, tree, at), False
-    elif isinstance(shape, MapType):
-        for name, value in pairs(tree):
-            yield from _faults(shape.value, value, (at, "", name))
-    else:
-        for name, value in pairs(tree):
-            if row := shape.fields.get(name):
-                yield from _faults(row.shape, value, (at, shape.name, name))
-
-
-def leaf(shape: ScalarType, tree: Any) -> Any:
-    """Read one value by itself, which belongs to no field. Raises DecodeError."""
-    return _SCALARS[shape.name](shape, tree, None)
+    return _record(record, tree, None, notes)
 
 
 def zero(shape: Shape) -> Any:
@@ -157,11 +97,11 @@ def _record(record: ObjectType, tree: Any, at: _At, notes: StrictNotes) -> dict[
     if tree is None:
         return dict(zero(record))
     if not isinstance(tree, dict):
-        raise _mismatch(record, tree, at)
+        raise _mismatch("an object", tree, at)
     made: dict[str, Any] = {}
     rows = record.fields
     for name, value in pairs(tree):
-        inner = (at, record.name, name)
+        inner = (at, name)
         row = rows.get(name)
         if row is None:
             notes.unknown(_path(inner))
@@ -188,36 +128,36 @@ def _left_out(row: FieldRow, value: Any) -> bool:
 
 def _list(shape: ListType, tree: Any, at: _At, notes: StrictNotes) -> list[Any]:
     if not isinstance(tree, list):
-        raise _mismatch(shape, tree, at)
-    return [_value(shape.item, item, (at, "", position), notes) for position, item in enumerate(tree)]
+        raise _mismatch("a list", tree, at)
+    return [_value(shape.item, item, (at, position), notes) for position, item in enumerate(tree)]
 
 
 def _map(shape: MapType, tree: Any, at: _At, notes: StrictNotes) -> dict[str, Any]:
     if not isinstance(tree, dict):
-        raise _mismatch(shape, tree, at)
+        raise _mismatch("an object", tree, at)
     made: dict[str, Any] = {}
     for name, value in pairs(tree):
-        inner = (at, "", name)
+        inner = (at, name)
         if name in made:
             notes.duplicate(_path(inner))
         made[name] = _value(shape.value, value, inner, notes)
     return made
 
 
-def _string(shape: ScalarType, tree: Any, at: _At) -> str:
+def _string(_shape: ScalarType, tree: Any, at: _At) -> str:
     if tree is None or isinstance(tree, str):
         return tree or ""
-    raise _mismatch(shape, tree, at)
+    raise _mismatch("a string", tree, at)
 
 
 def _text_or_null(shape: ScalarType, tree: Any, at: _At) -> str | None:
     return None if tree is None else _string(shape, tree, at)
 
 
-def _bool(shape: ScalarType, tree: Any, at: _At) -> bool:
+def _bool(_shape: ScalarType, tree: Any, at: _At) -> bool:
     if tree is None or isinstance(tree, bool):
         return bool(tree)
-    raise _mismatch(shape, tree, at)
+    raise _mismatch("true or false", tree, at)
 
 
 def _int(shape: ScalarType, tree: Any, at: _At) -> int:
@@ -226,17 +166,16 @@ def _int(shape: ScalarType, tree: Any, at: _At) -> int:
         return 0
     if isinstance(tree, int) and not isinstance(tree, bool) and -bound <= tree < bound:
         return tree
-    raise _mismatch(shape, tree, at)
+    raise _mismatch(f"an integer from {-bound} to {bound - 1}", tree, at)
 
 
-def _quantity(_shape: ScalarType, tree: Any, _at: _At) -> str:
+def _quantity(_shape: ScalarType, tree: Any, at: _At) -> str:
     if tree is None:
         return "0"
-    text = tree.strip() if isinstance(tree, str) else _number_text(tree)
     try:
-        return quantity.canonical(text)
-    except quantity.QuantityError as error:
-        raise DecodeError(str(error)) from None
+        return quantity.canonical(tree.strip() if isinstance(tree, str) else _number_text(tree))
+    except quantity.QuantityError:
+        raise _mismatch("a quantity such as 500m, 2 or 1Gi", tree, at) from None
 
 
 def _amount(shape: ScalarType, tree: Any, at: _At) -> str:
@@ -246,76 +185,52 @@ def _amount(shape: ScalarType, tree: Any, at: _At) -> str:
 def _number_text(tree: Any) -> str:
     if isinstance(tree, Float):
         return tree.text
-    return str(tree) if isinstance(tree, int) and not isinstance(tree, bool) else "?"
+    return str(tree) if isinstance(tree, int | float) and not isinstance(tree, bool) else "?"
 
 
 def _time(shape: ScalarType, tree: Any, at: _At) -> str | None:
+    """Read a time in RFC 3339: in UTC to the second or microsecond, None for Go's zero time."""
     if tree is None:
         return None
-    if not isinstance(tree, str):
-        raise _mismatch(shape, tree, at)
+    micro = shape.name == "microtime"
+    text = _canonical_time(tree, micro=micro) if isinstance(tree, str) else None
+    if text is None:
+        example = "2026-01-02T03:04:05.000000Z" if micro else "2026-01-02T03:04:05Z"
+        raise _mismatch(f"a time in RFC 3339 such as {example}", tree, at)
+    return None if text.startswith("0001-01-01T00:00:00") else text
+
+
+def _canonical_time(text: str, *, micro: bool) -> str | None:
+    found = _TIME.fullmatch(text)
+    if found is None or (micro and len(found[2] or "") != 6):
+        return None
     try:
-        return go_time.canonical(tree, _LAYOUTS[shape.name])
-    except TimeError as error:
-        raise DecodeError(str(error)) from None
+        moment = datetime.fromisoformat(f"{found[1]}{found[3]}").astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    return f"{moment.replace(tzinfo=None).isoformat()}{f'.{found[2]}' if micro else ''}Z"
 
 
-def _int_or_string(shape: ScalarType, tree: Any, at: _At) -> int | str:
+def _int_or_string(_shape: ScalarType, tree: Any, at: _At) -> int | str:
     if isinstance(tree, str):
         return tree
     if tree is None or (isinstance(tree, int) and not isinstance(tree, bool) and -(2**31) <= tree < 2**31):
         return tree or 0
-    raise _mismatch(shape, tree, at)
+    raise _mismatch("an integer or a string", tree, at)
 
 
-def _bytes(shape: ScalarType, tree: Any, at: _At) -> str:
+def _bytes(_shape: ScalarType, tree: Any, at: _At) -> str:
     if tree is None:
         return ""
-    if isinstance(tree, list):
-        return _bytes_of(tree, at)
-    if not isinstance(tree, str):
-        raise _mismatch(shape, tree, at)
     try:
-        raw = base64.b64decode(tree.replace("\r", "").replace("\n", ""), validate=True)
-    except (binascii.Error, ValueError):
-        raise DecodeError(f"illegal base64 data at input byte {_first_bad(tree)}") from None
-    return base64.b64encode(raw).decode()
-
-
-def _bytes_of(tree: list[Any], at: _At) -> str:
-    """Go also takes the numbers of the bytes."""
-    for item in tree:
-        if not isinstance(item, int) or isinstance(item, bool) or not 0 <= item < 256:
-            raise _mismatch(ScalarType("uint8", 0), item, at)
-    return base64.b64encode(bytes(tree)).decode()
-
-
-def _first_bad(text: str) -> int:
-    """The position that Go's decoder names: a letter's, or the beginning of groups that are too short."""
-    group: list[int] = []
-    for position, letter in enumerate(text):
-        if letter in "\r\n":
-            continue
-        if letter == "=":
-            return _bad_padding(text, position, len(group))
-        if not (letter.isascii() and (letter.isalnum() or letter in "+/")):
-            return position
-        group = [*group, position] if len(group) < 4 else [position]
-    return group[0] if group else len(text)
-
-
-def _bad_padding(text: str, position: int, before: int) -> int:
-    """As `_first_bad`, for what follows `before` letters of the last group."""
-    if before % 4 < 2:
-        return position
-    rest = [at for at in range(position + 1, len(text)) if text[at] not in "\r\n"]
-    if before == 2:
-        if not rest:
-            return len(text)
-        if text[rest[0]] != "=":
-            return rest[0] - 1
-        rest = rest[1:]
-    return rest[0] if rest else len(text)
+        if isinstance(tree, list):
+            return base64.b64encode(bytes(tree)).decode()  # Go also takes the numbers of the bytes
+        if isinstance(tree, str):
+            raw = base64.b64decode(tree.replace("\r", "").replace("\n", ""), validate=True)
+            return base64.b64encode(raw).decode()
+    except (binascii.Error, TypeError, ValueError):
+        pass
+    raise DecodeError(f"{_path(at)}: got {json_type(tree)} that is not base64, expected base64")
 
 
 def _raw(_shape: ScalarType, tree: Any, _at: _At) -> Any:
@@ -338,17 +253,24 @@ _SCALARS: dict[str, Callable[[ScalarType, Any, _At], Any]] = {
 }
 
 
-def _mismatch(shape: Shape, tree: Any, at: _At) -> DecodeError:
-    found = json_type(tree)
-    if found == "number" and isinstance(shape, ScalarType) and shape.name in {*_INT_BOUNDS, "int-or-string"}:
-        found = f"number {_number_text(tree)}"
-    return DecodeError(f"json: cannot unmarshal {found} into {_place(at)} of type {_type(shape, at)}")
+def _mismatch(expected: str, tree: Any, at: _At) -> DecodeError:
+    return DecodeError(f"{_path(at) or 'the object'}: got {shown(tree)}, expected {expected}")
+
+
+def shown(tree: Any) -> str:
+    """Return a JSON value as messages show it: its type, and its text where it is not a list or object."""
+    if isinstance(tree, dict | list):
+        return json_type(tree)
+    if tree is None or isinstance(tree, bool):
+        return {None: "null", True: "true", False: "false"}[tree]
+    text = f'"{tree}"' if isinstance(tree, str) else _number_text(tree)
+    return f"{json_type(tree)} {text if len(text) <= _SHOWN else f'{text[:_SHOWN]}…'}"
 
 
 def json_type(tree: Any) -> str:
-    """Return Go's name of a JSON value's type."""
+    """Return the name of a JSON value's type."""
     if isinstance(tree, bool):
-        return "bool"
+        return "boolean"
     if isinstance(tree, int | float):
         return "number"
-    return {str: "string", list: "array", type(None): "null"}.get(type(tree), "object")
+    return {str: "string", list: "list", type(None): "null"}.get(type(tree), "object")

@@ -12,16 +12,14 @@ from typing import Any, AnyStr, Final, Self
 
 import msgspec
 
-from corelane.embedded.apiserver.codec.json_faults import first_fault
-
 MAX_DEPTH = 200  # of objects and lists in each other; no kind comes near, and Python's own stack is not deep
 
-SHOWN = 30  # letters of a number, bytes of a body that is refused
+SHOWN = 30  # letters of a number that is refused
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class ReadError(ValueError):
-    """A body is not JSON (or YAML); the message is close to upstream's."""
+    """A body is not JSON or YAML; the message says where."""
 
 
 class Float(float):
@@ -92,7 +90,7 @@ def _read_exactly(body: bytes) -> Any:
     except ReadError:
         raise
     except ValueError as error:
-        raise ReadError(first_fault(body) or str(error)) from None
+        raise ReadError(f"not JSON: {error}") from None
     except RecursionError:
         raise ReadError("exceeded max depth") from None
     if _may_be_deep(text, "[", "{") and too_deep(tree):
@@ -133,7 +131,7 @@ def _integer(text: str) -> int | float:
 def _number(text: str) -> Float:
     number = Float(text)
     if math.isinf(number):
-        raise ReadError(f"json: cannot unmarshal number {text[:SHOWN]} into Go value of type float64")
+        raise ReadError(f"number {text[:SHOWN]} is out of range")
     return number
 
 
@@ -150,13 +148,3 @@ def _clean(tree: Any) -> Any:
     if isinstance(tree, dict):
         return object_of([(_clean(key), _clean(value)) for key, value in pairs(tree)])
     return tree
-
-
-def quoted(body: bytes) -> str:
-    """The beginning of a body as upstream shows it: as it is where it may be JSON, else in hexadecimal."""
-    if not body:
-        return "<empty>"
-    more = " ..." if len(body) > SHOWN else ""
-    start = body[:SHOWN]
-    shown = start.decode(errors="replace") if body.startswith(b"{") else start.hex()
-    return f"{shown}{more}"

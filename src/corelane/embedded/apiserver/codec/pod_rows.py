@@ -1,14 +1,14 @@
 """Rows of a Table of pods, decoded as far as cells need them: a list of 2,000 is asked for every few seconds.
 
 What is left out is most of a pod. The metadata, which rows carry whole, stays text. Most pods are ordinary:
-their containers run and are ready, or have no status yet. Their cells are read from structs, those of any
-other pod by the printer's rules.
+their containers run and are ready, or have no status yet. Their cells are read from structs; any other pod is
+decoded whole.
 """
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 import msgspec
 
@@ -16,80 +16,6 @@ from corelane.embedded.apiserver.print import server_tables
 from corelane.embedded.apiserver.print.pod_cells import NONE
 from corelane.embedded.apiserver.served_kinds import PODS
 from corelane.embedded.apiserver.stored_objects import Object, StoredObject
-
-
-class _Metadata(TypedDict, total=False):
-    name: str
-    creationTimestamp: str | None
-    deletionTimestamp: str | None
-
-
-class _Container(TypedDict, total=False):
-    name: str
-    restartPolicy: str
-
-
-class _Gate(TypedDict, total=False):
-    conditionType: str
-
-
-class _Spec(TypedDict, total=False):
-    containers: list[_Container]
-    initContainers: list[_Container] | None
-    readinessGates: list[_Gate] | None
-    nodeName: str
-
-
-class _Condition(TypedDict, total=False):
-    type: str
-    status: str
-    reason: str
-
-
-class _Ended(TypedDict, total=False):
-    reason: str
-    signal: int
-    exitCode: int
-    finishedAt: str | None
-
-
-class _State(TypedDict, total=False):
-    waiting: _Condition | None
-    running: dict[str, Any] | None
-    terminated: _Ended | None
-
-
-class _ContainerStatus(TypedDict, total=False):
-    name: str
-    ready: bool
-    started: bool | None
-    restartCount: int
-    state: _State | None
-    lastState: _State | None
-
-
-class _Address(TypedDict, total=False):
-    ip: str
-
-
-class _Status(TypedDict, total=False):
-    phase: str
-    reason: str
-    nominatedNodeName: str
-    podIPs: list[_Address] | None
-    conditions: list[_Condition] | None
-    initContainerStatuses: list[_ContainerStatus] | None
-    containerStatuses: list[_ContainerStatus] | None
-
-
-class _Pod(TypedDict, total=False):
-    metadata: _Metadata
-    spec: _Spec
-    status: _Status
-
-
-class _Whole(msgspec.Struct, gc=False):
-    metadata: msgspec.Raw
 
 
 class _Present(msgspec.Struct, gc=False):
@@ -149,8 +75,6 @@ class _Ordinary(msgspec.Struct, gc=False):
     status: _OrdinaryStatus
 
 
-_pod = msgspec.json.Decoder(_Pod).decode
-_whole = msgspec.json.Decoder(_Whole).decode
 _ordinary = msgspec.json.Decoder(_Ordinary).decode
 _metadata = msgspec.json.Decoder(_OrdinaryMetadata).decode
 
@@ -160,13 +84,14 @@ _GATED: Final = b'"SchedulingGated"'
 
 
 def rows(records: Iterable[StoredObject], version: str, now: datetime | None = None) -> list[Object]:
-    """Return the rows of pods for a Table of this version of meta.k8s.io; ages are counted up to `now`.
-
-    Raises msgspec.ValidationError for a pod with a value of another type than these.
-    """
+    """Return the rows of pods for a Table of this version of meta.k8s.io; ages are counted up to `now`."""
     moment = now or datetime.now(UTC)
     age = cache(lambda stamp: server_tables.age(stamp, moment))
-    return [_ordinary_row(record, version, age) or _any_row(record, version, moment) for record in records]
+    return [
+        _ordinary_row(record, version, age)
+        or server_tables.row(PODS, record.object(), "Metadata", version, moment)
+        for record in records
+    ]
 
 
 def _ordinary_row(record: StoredObject, version: str, age: Callable[[str | None], str]) -> Object | None:
@@ -197,11 +122,6 @@ def _cells(pod: _Ordinary, age: Callable[[str | None], str]) -> list[Any] | None
     address = (status.podIPs[0].ip if status.podIPs else None) or NONE
     created = age(meta.creationTimestamp)
     return [*shown, created, address, spec.nodeName or NONE, status.nominatedNodeName or NONE, NONE]
-
-
-def _any_row(record: StoredObject, version: str, now: datetime) -> Object:
-    row = server_tables.row(PODS, _pod(record.value), "None", version, now)
-    return row | _row(row["cells"], _whole(record.value).metadata, version)
 
 
 def _row(cells: list[Any], metadata: msgspec.Raw, version: str) -> Object:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
-from corelane.embedded.apiserver.codec.json_reading import ReadError, quoted
+from corelane.embedded.apiserver.codec.json_reading import ReadError
 from corelane.embedded.apiserver.schema.notation import (
     FieldRow,
     ListType,
@@ -37,10 +37,7 @@ _MAX_DEPTH = 40
 def read(body: bytes) -> dict[str, Any]:
     """The object in a protobuf body, with `kind` and `apiVersion`. Raises ReadError."""
     if not body.startswith(MAGIC):
-        raise ReadError(
-            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
-            f" ({quoted(body)})"
-        )
+        raise ReadError("the body is not Kubernetes' protobuf: it does not begin with k8s and a zero byte")
     unknown = dict(fields(body[len(MAGIC) :]))
     names = dict(fields(_message(unknown.get(1, b""))))
     api_version, kind = _text(names.get(1, b"")), _text(names.get(2, b""))

@@ -20,13 +20,6 @@ from corelane.embedded.apiserver.stored_objects import Object, StoredObject, Sto
 
 _encode = msgspec.json.Encoder().encode
 _dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-_DESCRIBED_AS = {
-    "": "core",
-    "coordination.k8s.io": "coordination",
-    "policy": "policy",
-    "scheduling.k8s.io": "scheduling",
-    "storage.k8s.io": "storage",
-}
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -113,7 +106,7 @@ def one(view: View, obj: Object) -> bytes:
         case "PartialObjectMetadata":
             return body(view.representation, server_tables.partial(wire, view.representation.version))
         case "PartialObjectMetadataList":
-            raise _not_a_list(view, f"*{_type_name(view)}", "is not a list")
+            raise _wrong_form(view, "one object")
     return body(view.representation, wire)
 
 
@@ -125,8 +118,10 @@ def one_record(view: View, record: StoredObject) -> bytes:
 
 def many(view: View, records: Sequence[StoredObject], meta: Mapping[str, Any]) -> bytes:
     """The answer with a list; `meta` is its ListMeta."""
-    if view.plain_table and (table := _pod_table(view, records, meta)) is not None:
-        return table
+    if view.plain_table:
+        return _encode(
+            {**_table(view, [], meta), "rows": pod_rows.rows(records, view.representation.version)}
+        )
     if view.representation.form or view.representation.media == YAML:
         return body(view.representation, _list_document(view, records, meta))
     name, version = view.kind.kind, view.kind.api_version(view.version)
@@ -143,15 +138,6 @@ def many(view: View, records: Sequence[StoredObject], meta: Mapping[str, Any]) -
     )  # fmt: skip
 
 
-def _pod_table(view: View, records: Sequence[StoredObject], meta: Mapping[str, Any]) -> bytes | None:
-    """The Table of pods, without decoding them whole; None if one has values of unusual types."""
-    try:
-        rows = pod_rows.rows(records, view.representation.version)
-    except msgspec.ValidationError:
-        return None
-    return _encode({**_table(view, [], meta), "rows": rows})
-
-
 def _without_head(view: View, values: Iterable[bytes]) -> Iterator[bytes]:
     """Items of built-in lists leave out kind and apiVersion."""
     length = len(head(view.kind, view.version))
@@ -164,7 +150,7 @@ def _list_document(view: View, records: Iterable[StoredObject], meta: Mapping[st
         case "Table":
             return _table(view, wires, meta)
         case "PartialObjectMetadata":
-            raise _not_a_list(view, f"*{_type_name(view)}List", "is a list")
+            raise _wrong_form(view, "a list")
         case "PartialObjectMetadataList":
             return {
                 "kind": view.representation.form,
@@ -185,18 +171,10 @@ def _table(view: View, wires: Iterable[Object], meta: Mapping[str, Any], *, colu
     )
 
 
-def _not_a_list(view: View, name: str, why: str) -> StatusError:
-    if view.kind.custom and why == "is not a list":
+def _wrong_form(view: View, what: str) -> StatusError:
+    if view.kind.custom and what == "one object":
         return status_errors.internal("content is not a list")
-    message = f"you requested {view.representation.form}, but the requested object {why} ({name})"
-    return StatusError(406, "NotAcceptable", message)
-
-
-def _type_name(view: View) -> str:
-    """The Go type that upstream's messages name."""
-    if view.kind.custom:
-        return "unstructured.Unstructured"
-    return f"{_DESCRIBED_AS.get(stored_kind(view.kind).group, 'core')}.{view.kind.kind}"
+    return StatusError(406, "NotAcceptable", f"{view.representation.form} is not a form of {what}")
 
 
 # --- watch events

@@ -10,7 +10,14 @@ from typing import Any
 
 import yaml
 
-from corelane.embedded.apiserver.codec.json_reading import MAX_DEPTH, SHOWN, SURROGATE, Float, ReadError
+from corelane.embedded.apiserver.codec.json_reading import (
+    MAX_DEPTH,
+    SHOWN,
+    SURROGATE,
+    Float,
+    ReadError,
+    object_of,
+)
 
 MAX_NODES = 100_000  # of a document with its aliases expanded; JSON is there for more
 _TOO_MANY = f"yaml: document contains excessive aliasing or more than {MAX_NODES} nodes"
@@ -18,7 +25,6 @@ _TOO_MANY = f"yaml: document contains excessive aliasing or more than {MAX_NODES
 _INTEGERS_END = 2**64
 _LARGEST_WRITTEN_OUT = 1e21  # Go writes larger floats with an exponent
 _TAG = "tag:yaml.org,2002:"
-_ALIAS = re.compile(r"\*([-\w]+)", re.ASCII)
 _TRUE = {"y", "yes", "on", "true"}
 
 
@@ -38,41 +44,10 @@ def read_yaml(body: bytes) -> Any:
         _check_nesting(text)
         node = next(yaml.compose_all(text, Loader=_Loader), None)
     except yaml.YAMLError as error:
-        raise ReadError(_message(error, text)) from None
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        where = f"line {mark.line + 1}: " if mark else ""
+        raise ReadError(f"not YAML: {where}{problem or error}") from None
     return None if node is None else _Builder().value(node)
-
-
-def repeated_keys(body: bytes) -> list[tuple[int, str]]:
-    """Return line and text of each key that stands twice in one mapping of a document that can be read."""
-    node = next(yaml.compose_all(body.decode("utf-8", errors="replace"), Loader=_Loader), None)
-    found: list[tuple[int, str]] = []
-    waiting, seen = [node], {id(node)}
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, yaml.MappingNode):
-            found += _repeated(part)
-        inner = [n for pair in part.value for n in pair] if isinstance(part, yaml.MappingNode) else []
-        inner = part.value if isinstance(part, yaml.SequenceNode) else inner
-        new = [child for child in inner if id(child) not in seen]
-        seen.update(map(id, new))
-        waiting += new
-    return sorted(found)
-
-
-def repetitions(body: bytes) -> list[str]:
-    """Return upstream's words for each key that stands twice in one mapping."""
-    return [f'line {number}: key "{key}" already set in map' for number, key in repeated_keys(body)]
-
-
-def _repeated(node: Any) -> list[tuple[int, str]]:
-    seen: set[str] = set()
-    found = []
-    for key, _ in node.value:
-        if isinstance(key, yaml.ScalarNode):
-            if key.value in seen:
-                found.append((key.start_mark.line + 1, key.value))
-            seen.add(key.value)
-    return found
 
 
 def _check_nesting(text: str) -> None:
@@ -89,20 +64,6 @@ def _check_nesting(text: str) -> None:
             return
         if depth > MAX_DEPTH:
             raise ReadError("yaml: exceeded max depth")
-
-
-def _message(error: yaml.YAMLError, text: str) -> str:
-    """Go's words. Its parser counts lines from 0 and names none that is 0; its scanner names the next one."""
-    mark, context = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
-    problem = getattr(error, "problem", None) or str(error)
-    if isinstance(error, yaml.composer.ComposerError) and mark:
-        alias = _ALIAS.match(text.splitlines()[mark.line], mark.column)
-        return f"yaml: unknown anchor '{alias[1]}' referenced" if alias else f"yaml: {problem}"
-    if mark and mark.line:
-        line = mark.line + isinstance(error, yaml.scanner.ScannerError)
-    else:
-        line = context.line if context else 0
-    return f"yaml: line {line}: {problem}" if line else f"yaml: {problem}"
 
 
 class _Builder:
@@ -136,8 +97,8 @@ class _Builder:
                 if not isinstance(source, dict):
                     raise ReadError("yaml: map merge requires map or sequence of maps as the value")
                 merged = source | merged
-        found = dict(own)
-        return {name: value for name, value in merged.items() if name not in found} | found
+        names = {name for name, _ in own}
+        return object_of([*((name, value) for name, value in merged.items() if name not in names), *own])
 
 
 def _key(key: Any) -> str:

@@ -70,15 +70,10 @@ _ALL_RESOURCES, _ALL_PATHS = ResourceRule(("*",), ("*",), ("*",)), PathRule(("*"
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A name and its groups; members of `system:masters` may do everything.
-
-    `uid` and `extra` values are those of an impersonated user.
-    """
+    """A name and its groups; members of `system:masters` may do everything."""
 
     name: str
     groups: tuple[str, ...] = ()
-    uid: str = ""
-    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
@@ -115,13 +110,17 @@ def groups_of(user: User) -> tuple[str, ...]:
 
 def info(user: User) -> dict[str, object]:
     """The user as reviews show it."""
-    shown = {
-        "username": user.name,
-        "uid": user.uid,
-        "groups": list(groups_of(user)),
-        "extra": {key: list(values) for key, values in user.extra},
-    }
-    return {name: value for name, value in shown.items() if value}
+    return {"username": user.name, "groups": list(groups_of(user))}
+
+
+def refuse_impersonation(headers: Mapping[str, str]) -> None:
+    """Raise StatusError 403 for a request as another user (`kubectl --as`): it must not run as this one."""
+    given = next((name for name in headers if name.lower().startswith("impersonate-")), None)
+    if given:
+        message = (
+            f"header {given}: corelane's API server does not serve impersonation; send the request without it"
+        )
+        raise status_errors.StatusError(403, "Forbidden", message, {})
 
 
 def rules_of(user: User) -> tuple[list[ResourceRule], list[PathRule]]:

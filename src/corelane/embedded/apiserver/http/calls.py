@@ -65,13 +65,12 @@ class Call:
     def dry_run(self) -> list[str]:
         return self.request.query.getall("dryRun", [])
 
-    def view(self, available: tuple[str, ...] = negotiation.MEDIA_TYPES) -> wire.View:
-        wanted = negotiation.representation(self.accept, available, routed=not self.kind.custom)
+    def view(self) -> wire.View:
+        wanted = negotiation.representation(self.accept)
         include = self.query.get("includeObject") or "Metadata"
         if wanted.form == "Table" and include not in server_tables.INCLUDE:
             raise status_errors.bad_request(
-                f'Unable to convert to Table as requested: includeObject: Invalid value: "{include}": '
-                "must be 'Metadata', 'Object', 'None', or empty"
+                f"includeObject: got {include}, expected {', '.join(server_tables.INCLUDE)}"
             )
         return wire.View(self.kind, self.target.version, wanted, include)
 
@@ -113,9 +112,7 @@ async def decoded(call: Call, options_kind: str, kind: ServedKind) -> tuple[Writ
     media = negotiation.body_type(call.content_type)
     body = await read_body(call)
     options = write_options(call, options_kind)
-    media, body = _readable(
-        media, body, f"the object provided is unrecognized (must be of type {kind.kind}): "
-    )
+    media, body = _readable(media, body, f"the body is not a {kind.kind}: ")
     version = kind.version if kind in {BINDINGS, EVICTIONS} else call.target.version
     obj, warnings = envelope.decode(
         kind, version, body, field_validation=options.field_validation, content_type=media

@@ -7,16 +7,12 @@ finds the clients that vanished without closing.
 
 import asyncio
 import logging
-import re
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from aiohttp import HttpVersion11, web
 from aiohttp.http_exceptions import BadHttpMethod
-from multidict import CIMultiDict
-from yarl import URL
 
 from corelane.embedded.apiserver import status_errors
 from corelane.embedded.apiserver.http import responses
@@ -24,8 +20,6 @@ from corelane.embedded.apiserver.status_errors import StatusError
 
 KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES = 15, 15, 3
 """Seconds of silence before the first probe, seconds between probes, and how many go unanswered."""
-
-_REQUEST = re.compile(rb"([A-Z]{1,30}) (/[!-~]*) HTTP/1\.1\r\n((?:[!-9;-~]+:[ -~]*\r\n)*)\r\n")
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -47,14 +41,12 @@ def ask_for_body(request: web.BaseRequest) -> None:
 class Connection(web.RequestHandler):
     """One connection."""
 
-    __slots__ = ("_latest", "_stream")
+    __slots__ = ("_stream",)
 
     _stream: asyncio.Task[object] | None
-    _latest: bytes
-    """What was received last: aiohttp's parser keeps nothing of a request whose method it does not know."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._stream, self._latest = None, b""
+        self._stream = None
         super().connection_made(transport)
         keep_alive(transport.get_extra_info("socket"))
 
@@ -63,25 +55,6 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
         if stream is not None:
             stream.cancel()
-
-    def data_received(self, data: bytes) -> None:
-        self._latest = data
-        super().data_received(data)
-
-    def _make_error_handler(self, err_info: Any) -> Handler:
-        """A request with a method of its own, such as FOO, is routed as any other; it ends the connection."""
-        found = _head(self._latest) if isinstance(err_info.exc, BadHttpMethod) else None
-        handler = self._request_handler
-        if found is None or handler is None:
-            return super()._make_error_handler(err_info)
-        method, target, headers = found
-
-        async def answer(request: web.BaseRequest) -> web.StreamResponse:
-            response = await handler(request.clone(method=method, rel_url=target, headers=headers))
-            response.force_close()
-            return response
-
-        return answer
 
     @contextmanager
     def streaming(self) -> Iterator[None]:
@@ -134,23 +107,6 @@ def keep_alive(connection: socket.socket | None) -> None:
     ):
         if hasattr(socket, name):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-def _head(data: bytes) -> tuple[str, URL, CIMultiDict[str]] | None:
-    """Method, target and headers of a request that came whole; None for anything else."""
-    matched = _REQUEST.match(data)
-    if matched is None:
-        return None
-    method, target, rest = (part.decode("latin-1") for part in matched.groups())
-    pairs = (line.partition(":") for line in rest.split("\r\n") if line)
-    try:
-        return (
-            method,
-            URL(target, encoded=True),
-            CIMultiDict((name, value.strip()) for name, _, value in pairs),
-        )
-    except ValueError:
-        return None
 
 
 def _fault(code: int, error: BaseException | None, message: str | None) -> StatusError:

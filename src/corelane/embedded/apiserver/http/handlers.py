@@ -89,9 +89,7 @@ def _custom_route(target: Target) -> Handler | None:
 def _no_route(context: Context, request: Request, target: Target) -> web.Response:
     if _asks_for_definitions(target) and request.method == "GET":
         return _no_definitions(context)
-    if api_requests.routed(target.path):
-        raise status_errors.no_such_resource()
-    return responses.text("404 page not found\n", 404)
+    raise status_errors.no_such_resource()
 
 
 def _asks_for_definitions(target: Target) -> bool:
@@ -143,7 +141,7 @@ def _check_revision(call: Call) -> None:
 
 
 async def list_(call: Call) -> web.Response:
-    view = call.view(negotiation.WATCHABLE)
+    view = call.view()
     options = api_requests.list_options(call.query, watch=False)
     page = listing.page(call.backend, call.target, options)
     return responses.data(await _many(view, page), view.representation.media)
@@ -157,9 +155,9 @@ async def _many(view: wire.View, page: listing.ListPage) -> bytes:
 
 
 async def watch(call: Call) -> Stream:
-    view = call.view(negotiation.WATCHABLE)
+    view = call.view()
     if view.representation.media == wire.YAML:
-        raise status_errors.not_acceptable(negotiation.WATCHABLE[3:])
+        raise status_errors.not_acceptable([wire.JSON])
     options = api_requests.list_options(call.query, watch=True)
     if call.target.named:
         options = replace(options, selection=options.selection.named(call.target.name))

@@ -3,7 +3,7 @@
 Answers are JSON or YAML, whole, as Table or as metadata alone; bodies may be protobuf too.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from corelane.embedded.apiserver import status_errors
 from corelane.embedded.apiserver.codec.wire import FORMS, JSON, YAML, Representation
@@ -11,7 +11,6 @@ from corelane.embedded.apiserver.status_errors import StatusError
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 MEDIA_TYPES = (JSON, YAML, PROTOBUF)
-WATCHABLE = (*MEDIA_TYPES, f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
 PATCHES = {
     "application/json-patch+json": "json",
     "application/merge-patch+json": "merge",
@@ -28,43 +27,41 @@ _AGGREGATED = {"as": "APIGroupDiscoveryList", "g": "apidiscovery.k8s.io", "v": "
 _TRANSFORMS = frozenset(_AGGREGATED)
 
 
-def representation(
-    accept: str | None, available: Iterable[str] = MEDIA_TYPES, *, routed: bool = True
-) -> Representation:
-    """The best form that `accept` allows. Raises StatusError 406, in the router's words if `routed`."""
-    if routed:
-        _check_route(accept, available)
-    for media, parameters in _clauses(accept or "*/*"):
-        for served in (JSON, YAML):
-            if _covers(media, served) and (found := _form(served, parameters)):
-                return found
-    raise status_errors.not_acceptable(MEDIA_TYPES)
+def representation(accept: str | None) -> Representation:
+    """The best form that `accept` allows. Raises StatusError 406."""
+    return _best(accept, _form)
 
 
-def plain(accept: str | None, *, routed: bool = True) -> Representation:
-    """The best media type for a document that has one form only. Raises StatusError 406 as above."""
-    if routed:
-        _check_route(accept, MEDIA_TYPES)
-    for media, parameters in _clauses(accept or "*/*"):
-        for served in (JSON, YAML):
-            if _covers(media, served) and not _TRANSFORMS.intersection(parameters):
-                return Representation(served)
-    raise status_errors.not_acceptable(MEDIA_TYPES)
+def plain(accept: str | None) -> Representation:
+    """The best media type for a document that has one form only. Raises StatusError 406."""
+    return _best(accept, lambda media, asked: None if _TRANSFORMS & asked.keys() else Representation(media))
 
 
-def aggregated_discovery(accept: str | None, *, routed: bool = True) -> Representation | None:
+def aggregated_discovery(accept: str | None) -> Representation | None:
     """The media type in which an Accept header asks for aggregated discovery (v2), None if it does not.
 
-    Plain documents in the same header do not count, whatever their quality. Raises StatusError 406.
+    Plain documents in the same header do not count, whatever their quality.
     """
-    if routed:
-        _check_route(accept, MEDIA_TYPES)
+
+    def aggregated(media: str, asked: Mapping[str, str]) -> Representation | None:
+        is_it = {name: asked.get(name) for name in _TRANSFORMS} == _AGGREGATED
+        return Representation(media) if is_it else None
+
+    try:
+        return _best(accept, aggregated)
+    except StatusError:
+        return None
+
+
+def _best(
+    accept: str | None, form: Callable[[str, Mapping[str, str]], Representation | None]
+) -> Representation:
+    """The first form of a served media type among the clauses. Raises StatusError 406."""
     for media, parameters in _clauses(accept or "*/*"):
-        if {name: parameters.get(name) for name in _TRANSFORMS} == _AGGREGATED:
-            for served in (JSON, YAML):
-                if _covers(media, served):
-                    return Representation(served)
-    return None
+        for served in (JSON, YAML):
+            if _covers(media, served) and (found := form(served, parameters)):
+                return found
+    raise status_errors.not_acceptable(MEDIA_TYPES)
 
 
 def aggregated_type(wanted: Representation) -> str:
@@ -75,7 +72,7 @@ def aggregated_type(wanted: Representation) -> str:
 def for_error(accept: str | None) -> str:
     """The media type for an error: YAML if that is what was asked for, and not as a Table, else JSON."""
     try:
-        return plain(accept, routed=False).media
+        return plain(accept).media
     except StatusError:
         return JSON
 
@@ -94,23 +91,13 @@ def patch_type(content_type: str | None, *, custom: bool) -> str:
     if custom and media not in _CUSTOM_PATCHES:
         raise status_errors.unsupported_media_type(_CUSTOM_PATCHES)
     if media not in PATCHES:
-        raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+        raise status_errors.unsupported_media_type(PATCHES)
     return media
 
 
 def bare(header: str | None) -> str:
     """A media type without its parameters."""
     return (header or "").partition(";")[0].strip().lower()
-
-
-def _check_route(accept: str | None, available: Iterable[str]) -> None:
-    """Upstream's router looks first, and only at bare types."""
-    offered = {media.partition(";")[0] for media in available}
-    asked = [bare(clause) for clause in (accept or "*/*").split(",")]
-    if "*/*" in asked or offered.intersection(asked):
-        return
-    message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(available)}"
-    raise StatusError(406, "NotAcceptable", message, {})
 
 
 def _clauses(accept: str) -> Iterator[tuple[str, Mapping[str, str]]]:

@@ -119,8 +119,7 @@ def _container(pod: Object, name: str) -> str:
     names = groups["container"]
     if len(names) == 1:
         return str(names[0])
-    message = f"a container name must be specified for pod {pod_name}, choose one of: [{' '.join(names)}]"
-    for part, title in (("initContainer", "init"), ("ephemeralContainer", "ephemeral")):
-        if groups[part]:
-            message += f" or one of the {title} containers: [{' '.join(groups[part])}]"
-    raise status_errors.bad_request(message)
+    raise status_errors.bad_request(
+        f"a container name must be specified for pod {pod_name}, choose one of: "
+        + ", ".join(name for group in groups.values() for name in group)
+    )

@@ -25,7 +25,6 @@ from corelane.embedded.apiserver.http import (
     compression,
     connections,
     handlers,
-    impersonation,
     metrics,
     negotiation,
     responses,
@@ -212,7 +211,6 @@ class APIServer:
         user = auth.authenticate(request.headers.get("Authorization"), self._tokens)
         if user is not auth.ANONYMOUS and self._listener:
             self._listener.prove(request.protocol)
-        user = impersonation.acting_user(request.headers, user, target)
         connections.ask_for_body(request)
         reply = await self._answer(request, target, user)
         if isinstance(reply, Stream):
@@ -221,6 +219,7 @@ class APIServer:
         return await compression.compress(request.headers, reply) if objects else reply
 
     async def _answer(self, request: Request, target: Target, user: User) -> Reply:
+        auth.refuse_impersonation(request.headers)
         auth.authorize(user, target)
         if self._context is None:
             raise StatusError(503, "ServiceUnavailable", "the server is stopping")
@@ -243,19 +242,12 @@ class _Count:
 
 def plain(request: Request, target: Target) -> web.Response:
     """Answer a request that is not for a resource: discovery, OpenAPI, health. Raises StatusError."""
-    refused = request.method != "GET" and _knows_methods(request.path)
-    found = _document(request, "" if refused else request.headers.get("Accept", ""))
+    found = _document(request, request.headers.get("Accept", ""))
     if found is None:
-        return _nowhere(target)
-    if refused:
+        raise status_errors.no_such_resource()
+    if request.method not in {"GET", "HEAD"}:
         raise status_errors.method_not_allowed()
     return found
-
-
-def _knows_methods(path: str) -> bool:
-    """Documents of groups, and of custom resources' versions, are given whatever the method."""
-    group_only = path.startswith("/apis") and path.rstrip("/").count("/") == 2
-    return api_requests.routed(path) and not group_only
 
 
 def _document(request: Request, accept: str) -> web.Response | None:
@@ -269,14 +261,9 @@ def _document(request: Request, accept: str) -> web.Response | None:
     found = discovery.document(path, request.host)
     if found is None:
         return None
-    routed = _knows_methods(path)
-    if path.rstrip("/") in {"/api", "/apis"} and (
-        aggregated := negotiation.aggregated_discovery(
-            accept, routed=path.startswith("/api/") or path == "/api"
-        )
-    ):
-        return _aggregated(request, aggregated)
-    wanted = negotiation.plain(accept, routed=routed)
+    if path.rstrip("/") in {"/api", "/apis"} and (wanted := negotiation.aggregated_discovery(accept)):
+        return _aggregated(request, wanted)
+    wanted = negotiation.plain(accept)
     return responses.data(wire.body(wanted, found), wanted.media)
 
 
@@ -326,13 +313,6 @@ def _openapi_document(path: str, accept: str) -> tuple[str, bytes] | None:
         return wire.JSON, msgspec.json.encode(openapi.v3_root())
     found = openapi.v3_group(part.removeprefix("v3/")) if part.startswith("v3/") else None
     return (wire.JSON, msgspec.json.encode(found)) if found else None
-
-
-def _nowhere(target: Target) -> web.Response:
-    """Below the roots of built-in groups a Status, elsewhere the plain text of Go's router."""
-    if api_requests.routed(target.path):
-        raise status_errors.no_such_resource()
-    return responses.text("404 page not found\n", 404)
 
 
 def _trace(error: Exception) -> dict[str, str]:

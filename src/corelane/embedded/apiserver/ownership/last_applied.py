@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from corelane.embedded.apiserver.codec.go_rendering import html_escaped
 from corelane.embedded.apiserver.ownership import applying, field_sets, typed_values
 from corelane.embedded.apiserver.ownership.applying import Applied, Applier
 from corelane.embedded.apiserver.ownership.conflicts import ApplyConflictError
 from corelane.embedded.apiserver.ownership.field_sets import FieldSet
 from corelane.embedded.apiserver.ownership.kinds import Object, Resource
+from corelane.embedded.apiserver.ownership.path_elements import html_escaped
 from corelane.embedded.apiserver.ownership.typed_values import TypedValueError
 
 ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"

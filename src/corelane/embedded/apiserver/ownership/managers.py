@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from corelane.embedded.apiserver.go_quoting import quoted
 from corelane.embedded.apiserver.ownership import field_sets, path_elements
 from corelane.embedded.apiserver.ownership.field_sets import FieldSet
 from corelane.embedded.apiserver.ownership.path_elements import PathElementError
+from corelane.embedded.apiserver.status_errors import quoted
 
 APPLY = "Apply"
 UPDATE = "Update"

@@ -10,17 +10,24 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from corelane.embedded.apiserver.codec.go_rendering import html_escaped
 from corelane.embedded.apiserver.codec.json_reading import Float
-from corelane.embedded.apiserver.go_quoting import quoted
+from corelane.embedded.apiserver.status_errors import quoted
 
 _KEPT = 20_000
+_HTML = str.maketrans(
+    {"&": "\\u0026", "<": "\\u003c", ">": "\\u003e", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+)
 
 Order = tuple[Any, ...]
 
 
 class PathElementError(ValueError):
     """A text that is not a path element."""
+
+
+def html_escaped(text: str) -> str:
+    """JSON with HTML's own characters as escapes, as Go writes it."""
+    return text.translate(_HTML)
 
 
 def field(name: str) -> str:

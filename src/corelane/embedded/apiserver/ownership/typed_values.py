@@ -3,11 +3,10 @@
 Upstream: structured-merge-diff `typed` (validate, tofieldset).
 """
 
-import decimal
 from collections.abc import Iterator
 from typing import Any
 
-from corelane.embedded.apiserver.go_quoting import quoted
+from corelane.embedded.apiserver.codec.decoding import shown
 from corelane.embedded.apiserver.ownership import path_elements
 from corelane.embedded.apiserver.ownership.field_sets import LEAF, SELF, FieldSet
 from corelane.embedded.apiserver.ownership.merge_types import Listing, Mapping, MergeType, Scalar
@@ -41,11 +40,11 @@ def _faults(kind: MergeType, value: Any) -> Iterator[tuple[str, str]]:
         if isinstance(value, dict):
             yield from _member_faults(kind, value)
         else:
-            yield "", f"expected map, got &{{{go_value(value)}}}"
+            yield "", _mismatch("object", value)
     elif isinstance(value, list):
         yield from _item_faults(kind, value)
     else:
-        yield "", f"expected list, got &{{{go_value(value)}}}"
+        yield "", _mismatch("list", value)
 
 
 def _member_faults(kind: Mapping, value: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -76,43 +75,36 @@ def _item_faults(kind: Listing, value: list[Any]) -> Iterator[tuple[str, str]]:
 
 def _scalar_fault(kind: str, value: Any) -> str:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if kind == "numeric" and not number:
-        return f"expected numeric (int or float), got {_go_type(value)}"
-    if kind == "string" and not isinstance(value, str):
-        return f"expected string, got &value.valueUnstructured{{Value:{go_syntax(value)}}}"
-    if kind == "boolean" and not isinstance(value, bool):
-        return f"expected boolean, got &{{{go_value(value)}}}"
-    if kind == "untyped" and isinstance(value, dict | list):
-        return f"expected any scalar, got &{{{go_value(value)}}}"
-    return ""
+    fits = {
+        "numeric": number,
+        "string": isinstance(value, str),
+        "boolean": isinstance(value, bool),
+        "untyped": not isinstance(value, dict | list),
+    }
+    return "" if fits.get(kind, True) else _mismatch({"untyped": "scalar"}.get(kind, kind), value)
+
+
+def _mismatch(expected: str, value: Any) -> str:
+    return f"got {shown(value)}, expected {expected}"
 
 
 def list_element(kind: Listing, value: Any) -> str:
     """Return the path element of an item of a set or a list with keys. Raises ListItemError."""
     if not kind.keys:
         return _set_element(value)
-    if value is None:
-        raise ListItemError("associative list with keys may not have a null element")
     if not isinstance(value, dict):
-        raise ListItemError("associative list with keys may not have non-map elements")
+        raise ListItemError(_mismatch("object", value))
     found = [(key, value.get(key, default)) for key, default in kind.keys]
     keys = [(key, part) for key, part in found if part is not None or key in value]
     if not keys:
-        names = " ".join(quoted(key) for key, _ in kind.keys)
-        raise ListItemError(
-            f"associative list with keys has an element that omits all key fields [{names}] "
-            "(and doesn't have default values for any key fields)"
-        )
+        names = ", ".join(key for key, _ in kind.keys)
+        raise ListItemError(f"an item lacks the fields that identify it: {names}")
     return path_elements.item(keys)
 
 
 def _set_element(value: Any) -> str:
-    if isinstance(value, dict):
-        raise ListItemError("associative list without keys has an element that's a map type")
-    if isinstance(value, list):
-        raise ListItemError("not supported: associative list with lists as elements")
-    if value is None:
-        raise ListItemError("associative list without keys has an element that's an explicit null")
+    if value is None or isinstance(value, dict | list):
+        raise ListItemError(_mismatch("scalar", value))
     return path_elements.member(value)
 
 
@@ -162,57 +154,3 @@ def _items(kind: Listing, value: list[Any]) -> FieldSet:
         node = _inside(kind.item, parts[0]) if len(parts) == 1 else None
         made[element] = {SELF: LEAF, **node} if node else LEAF
     return made
-
-
-# --- values as Go prints them
-
-
-def go_value(value: Any) -> str:
-    """A value as Go's %v."""
-    if isinstance(value, dict):
-        return "map[" + " ".join(f"{name}:{go_value(value[name])}" for name in sorted(value)) + "]"
-    if isinstance(value, list):
-        return "[" + " ".join(map(go_value, value)) + "]"
-    return value if isinstance(value, str) else _go_scalar(value, "<nil>")
-
-
-def go_syntax(value: Any) -> str:
-    """A value as Go's %#v."""
-    if isinstance(value, dict):
-        members = ", ".join(f"{quoted(name)}:{_inner(value[name])}" for name in sorted(value))
-        return f"map[string]interface {{}}{{{members}}}"
-    if isinstance(value, list):
-        return f"[]interface {{}}{{{', '.join(map(_inner, value))}}}"
-    return quoted(value) if isinstance(value, str) else _go_scalar(value, "<nil>")
-
-
-def _inner(value: Any) -> str:
-    return "interface {}(nil)" if value is None else go_syntax(value)
-
-
-def _go_scalar(value: Any, nothing: str) -> str:
-    if value is None:
-        return nothing
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return _go_float(float(value))
-
-
-def _go_float(value: float) -> str:
-    """Return a number as Go's %v: every number of an applied body is a float there."""
-    sign, digits, exponent = decimal.Decimal(repr(value)).normalize().as_tuple()
-    assert isinstance(exponent, int)
-    power = len(digits) + exponent - 1
-    if -5 < power < 6 or not value:
-        return repr(value).removesuffix(".0")
-    text = "".join(map(str, digits))
-    fraction = f".{text[1:]}" if len(text) > 1 else ""
-    return f"{'-' if sign else ''}{text[0]}{fraction}e{'-' if power < 0 else '+'}{abs(power):02d}"
-
-
-def _go_type(value: Any) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, str):
-        return "string"
-    return "[]interface {}" if isinstance(value, list) else "map[string]interface {}"

@@ -21,26 +21,29 @@ INCLUDE = ("None", "Metadata", "Object")
 
 
 @dataclass(frozen=True, slots=True)
-class TableColumn:
-    """One column; `priority` 0 is always shown, 1 with `-o wide` only."""
-
-    name: str
-    description: str
-    type: str = "string"
-    format: str = ""
-    priority: int = 0
-
-    def definition(self) -> dict[str, Any]:
-        order = ("name", "type", "format", "description", "priority")
-        return {name: getattr(self, name) for name in order}
-
-
-@dataclass(frozen=True, slots=True)
 class TableLayout:
-    """The columns of a kind and the function that fills them."""
+    """The columns of a kind, and the function that fills them.
 
-    columns: tuple[TableColumn, ...]
+    Names are separated by commas; `+` marks a column of `-o wide`, `:TYPE` one that is not a string.
+    """
+
+    names: str
     cells: Cells
+
+    @property
+    def definitions(self) -> list[dict[str, Any]]:
+        return [_definition(*column.partition(":")) for column in self.names.split(", ")]
+
+
+def _definition(column: str, _: str, kind: str) -> dict[str, Any]:
+    name = column.removeprefix("+")
+    return {
+        "name": name,
+        "type": kind or "string",
+        "format": "name" if name == "Name" else "",
+        "description": name,
+        "priority": int(name != column),
+    }
 
 
 def to_table(
@@ -65,7 +68,7 @@ def to_table(
         "kind": "Table",
         "apiVersion": f"meta.k8s.io/{version}",
         "metadata": dict(list_meta),
-        "columnDefinitions": [c.definition() for c in layout.columns] if columns else None,
+        "columnDefinitions": layout.definitions if columns else None,
         "rows": [row(kind, item, include, version, moment) for item in objects],
     }
 
@@ -268,136 +271,41 @@ def _custom(item: Object, now: datetime) -> list[Any]:
     return [_meta(item, "name"), _created(item, now)]
 
 
-def _named(description: str = "The object's name.") -> TableColumn:
-    return TableColumn("Name", description, format="name")
-
-
-_AGE = TableColumn("Age", "Time since the object was created.")
-
 LAYOUTS: dict[tuple[str, str], TableLayout] = {
     ("", "Pod"): TableLayout(
-        (
-            _named("The pod's name."),
-            TableColumn("Ready", "Number of ready containers, of all containers."),
-            TableColumn("Status", "The pod's phase, or the reason why it does not run."),
-            TableColumn("Restarts", "Number of container restarts, and the time since the last one."),
-            _AGE,
-            TableColumn("IP", "The pod's first address.", priority=1),
-            TableColumn("Node", "The node the pod is bound to.", priority=1),
-            TableColumn("Nominated Node", "The node on which preemption frees resources.", priority=1),
-            TableColumn("Readiness Gates", "Number of readiness gates that are true, of all.", priority=1),
-        ),
-        _pod,
+        "Name, Ready, Status, Restarts, Age, +IP, +Node, +Nominated Node, +Readiness Gates", _pod
     ),
     ("", "Node"): TableLayout(
-        (
-            _named("The node's name."),
-            TableColumn("Status", "Whether the node is ready, and whether pods may be scheduled to it."),
-            TableColumn("Roles", "The node's roles, from its labels."),
-            _AGE,
-            TableColumn("Version", "Version of the kubelet, or of the agent in its place."),
-            TableColumn("Internal-IP", "The node's address inside the cluster.", priority=1),
-            TableColumn("External-IP", "The node's address outside the cluster.", priority=1),
-            TableColumn("OS-Image", "The operating system, as the node reports it.", priority=1),
-            TableColumn("Kernel-Version", "The kernel, as the node reports it.", priority=1),
-            TableColumn("Container-Runtime", "Container runtime and its version.", priority=1),
-        ),
+        "Name, Status, Roles, Age, Version, "
+        "+Internal-IP, +External-IP, +OS-Image, +Kernel-Version, +Container-Runtime",
         _node,
     ),
-    ("", "Namespace"): TableLayout(
-        (_named(), TableColumn("Status", "Active, or Terminating while its objects are deleted."), _AGE),
-        _namespace,
-    ),
-    ("", "ConfigMap"): TableLayout((_named(), TableColumn("Data", "Number of entries."), _AGE), _config_map),
-    ("", "Secret"): TableLayout(
-        (
-            _named(),
-            TableColumn("Type", "What the data is for."),
-            TableColumn("Data", "Number of entries."),
-            _AGE,
-        ),
-        _secret,
-    ),
-    ("coordination.k8s.io", "Lease"): TableLayout(
-        (_named(), TableColumn("Holder", "Identity of the holder."), _AGE), _lease
-    ),
+    ("", "Namespace"): TableLayout("Name, Status, Age", _namespace),
+    ("", "ConfigMap"): TableLayout("Name, Data, Age", _config_map),
+    ("", "Secret"): TableLayout("Name, Type, Data, Age", _secret),
+    ("coordination.k8s.io", "Lease"): TableLayout("Name, Holder, Age", _lease),
     ("scheduling.k8s.io", "PriorityClass"): TableLayout(
-        (
-            _named(),
-            TableColumn("Value", "The priority of pods of this class.", "integer"),
-            TableColumn("Global-Default", "Whether pods without a class get this one.", "boolean"),
-            _AGE,
-            TableColumn("PreemptionPolicy", "Whether pods of this class may preempt others."),
-        ),
-        _priority_class,
+        "Name, Value:integer, Global-Default:boolean, Age, PreemptionPolicy", _priority_class
     ),
     ("", "Event"): TableLayout(
-        (
-            TableColumn("Last Seen", "Time since the last occurrence."),
-            TableColumn("Type", "Normal or Warning."),
-            TableColumn("Reason", "Reason, in one word."),
-            TableColumn("Object", "The object concerned."),
-            TableColumn("Subobject", "The part of that object.", priority=1),
-            TableColumn("Source", "Component that reported it.", priority=1),
-            TableColumn("Message", "What happened."),
-            TableColumn("First Seen", "Time since the first occurrence.", priority=1),
-            TableColumn("Count", "Number of occurrences.", priority=1),
-            TableColumn("Name", "The event's name.", format="name", priority=1),
-        ),
-        _event,
+        "Last Seen, Type, Reason, Object, +Subobject, +Source, Message, +First Seen, +Count, +Name", _event
     ),
     ("policy", "PodDisruptionBudget"): TableLayout(
-        (
-            _named(),
-            TableColumn("Min Available", "Least number or share of pods that stay available."),
-            TableColumn("Max Unavailable", "Largest number or share of pods that may be unavailable."),
-            TableColumn("Allowed Disruptions", "Number of pods that may be evicted now.", "integer"),
-            _AGE,
-        ),
-        _budget,
+        "Name, Min Available, Max Unavailable, Allowed Disruptions:integer, Age", _budget
     ),
     ("", "PersistentVolumeClaim"): TableLayout(
-        (
-            _named(),
-            TableColumn("Status", "Pending, Bound, or Lost with its volume."),
-            TableColumn("Volume", "The volume that the claim is bound to."),
-            TableColumn("Capacity", "Size of that volume."),
-            TableColumn("Access Modes", "Ways in which that volume can be mounted."),
-            TableColumn("StorageClass", "The claim's storage class."),
-            TableColumn("VolumeAttributesClass", "The claim's class of volume attributes."),
-            _AGE,
-            TableColumn("VolumeMode", "Whether the volume is a file system or a block device.", priority=1),
-        ),
+        "Name, Status, Volume, Capacity, Access Modes, StorageClass, VolumeAttributesClass, Age, +VolumeMode",
         _claim,
     ),
     ("", "PersistentVolume"): TableLayout(
-        (
-            _named(),
-            TableColumn("Capacity", "The volume's size."),
-            TableColumn("Access Modes", "Ways in which the volume can be mounted."),
-            TableColumn("Reclaim Policy", "What becomes of the volume once its claim is deleted."),
-            TableColumn("Status", "Pending, Available, Bound, Released or Failed."),
-            TableColumn("Claim", "The claim that the volume is bound to."),
-            TableColumn("StorageClass", "The volume's storage class."),
-            TableColumn("VolumeAttributesClass", "The volume's class of volume attributes."),
-            TableColumn("Reason", "Reason for the status, in one word."),
-            _AGE,
-            TableColumn("VolumeMode", "Whether the volume is a file system or a block device.", priority=1),
-        ),
+        "Name, Capacity, Access Modes, Reclaim Policy, Status, Claim, StorageClass, VolumeAttributesClass, "
+        "Reason, Age, +VolumeMode",
         _volume,
     ),
     ("storage.k8s.io", "StorageClass"): TableLayout(
-        (
-            _named(),
-            TableColumn("Provisioner", "What makes volumes of this class."),
-            TableColumn("ReclaimPolicy", "What becomes of such volumes once their claim is deleted."),
-            TableColumn("VolumeBindingMode", "When claims of this class are bound."),
-            TableColumn("AllowVolumeExpansion", "Whether claims of this class may grow."),
-            _AGE,
-        ),
-        _storage_class,
+        "Name, Provisioner, ReclaimPolicy, VolumeBindingMode, AllowVolumeExpansion, Age", _storage_class
     ),
 }
 LAYOUTS["events.k8s.io", "Event"] = LAYOUTS["", "Event"]
 
-CUSTOM = TableLayout((_named(), TableColumn("Age", _AGE.description, "date")), _custom)
+CUSTOM = TableLayout("Name, Age:date", _custom)

@@ -4,18 +4,16 @@ Continue tokens are upstream's (`storage/continue.go`): the first page's revisio
 """
 
 import base64
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+import msgspec
+
 from corelane.embedded.apiserver import api_requests, selector_syntax, status_errors
 from corelane.embedded.apiserver.api_requests import ListOptions, Target
 from corelane.embedded.apiserver.codec import conversion, wire
-from corelane.embedded.apiserver.codec.decoding import json_type
-from corelane.embedded.apiserver.codec.json_faults import first_fault
 from corelane.embedded.apiserver.selector_syntax import Selectors
 from corelane.embedded.apiserver.served_kinds import ServedKind
 from corelane.embedded.apiserver.store import server_backend
@@ -23,15 +21,10 @@ from corelane.embedded.apiserver.store.server_backend import Backend
 from corelane.embedded.apiserver.stored_objects import Compacted, StoredObject
 
 _TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - not a secret, the name of a format
-_TOKEN_TYPES = {"v": (str, "string"), "rv": (int, "int64"), "start": (str, "string")}
-_NOT_BASE64 = re.compile(r"[^-\w]", re.ASCII)
 _TOO_OLD = "The resourceVersion for the provided list is too old."
 _PAGE_TOO_OLD = (
-    "The provided continue parameter is too old to display a consistent list result. You can start a new "
-    "list without the continue parameter, or use the continue token in this response to retrieve the "
-    "remainder of the results. Continuing with the provided token results in an inconsistent list - objects "
-    "that were created, modified, or deleted between the time the first chunk was returned and now may show "
-    "up in the list."
+    "The provided continue parameter is too old. Start a new list without it, or use the continue token of "
+    "this response for the rest of the list, which may differ from the first page by later changes."
 )
 
 
@@ -96,56 +89,35 @@ def _too_old(options: ListOptions, start: str) -> status_errors.StatusError:
     return replace(error, metadata={"continue": _token(-1, start)})
 
 
+class _Token(msgspec.Struct):
+    """A continue token: at which revision and key a list goes on; revision -1 is the newest."""
+
+    v: str
+    rv: int
+    start: str
+
+
 def _token(revision: int, start: str) -> str:
-    document = {"v": _TOKEN_VERSION, "rv": revision, "start": start}
-    text = json.dumps(document, separators=(",", ":")).encode()
+    text = msgspec.json.encode(_Token(_TOKEN_VERSION, revision, start))
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
 
 
-def _read_token(token: str) -> tuple[int, str]:
-    """Return a token's revision and start, as upstream's `DecodeContinue`. Raises StatusError 400."""
-    text = _decoded(token)
-    fault = first_fault(text)
-    document = {} if fault else json.loads(text.decode(errors="replace"))
-    document = {} if document is None else document
-    fault = fault or _wrong_type(document)
-    if fault:
-        raise _bad_token(f": {fault}")
-    version, revision, start = document.get("v"), document.get("rv"), document.get("start")
-    if version != _TOKEN_VERSION:
-        raise _bad_token(f": server does not recognize this encoded version {version or ''}")
-    if not revision:
-        raise _bad_token(f": incorrect encoded start resourceVersion (version {_TOKEN_VERSION})")
-    if not start:
-        raise _bad_token(f": encoded start key empty (version {_TOKEN_VERSION})")
-    if not {"", ".", ".."}.isdisjoint(start.removeprefix("/").split("/")):
-        raise _bad_token(f": {start}")
-    return revision, start
-
-
-def _decoded(token: str) -> bytes:
-    token = token.replace("\r", "").replace("\n", "")
-    wrong = _NOT_BASE64.search(token)
-    at = wrong.start() if wrong else len(token) - 1 if len(token) % 4 == 1 else -1
-    if at >= 0:
-        raise _bad_token(f": illegal base64 data at input byte {len(token[:at].encode())}")
-    return base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-
-
-def _wrong_type(document: Any) -> str:
-    """Go's words for a document that is not of the token's type; empty if it is."""
-    if not isinstance(document, dict):
-        return f"json: cannot unmarshal {json_type(document)} into Go value of type storage.continueToken"
-    for name, (kind, said) in _TOKEN_TYPES.items():
-        value = document.get(name)
-        if value is not None and type(value) is not kind:
-            found = f"number {value}" if type(value) is float else json_type(value)
-            return f"json: cannot unmarshal {found} into Go struct field continueToken.{name} of type {said}"
-    return ""
+def _read_token(text: str) -> tuple[int, str]:
+    """Return a token's revision and start. Raises StatusError 400."""
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        token = msgspec.json.decode(raw, type=_Token)
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise _bad_token(str(error)) from None
+    if token.v != _TOKEN_VERSION or not token.rv or not token.start:
+        raise _bad_token(f"v must be {_TOKEN_VERSION}, rv and start must be set")
+    if not {"", ".", ".."}.isdisjoint(token.start.removeprefix("/").split("/")):
+        raise _bad_token(f"start is not a key: {token.start}")
+    return token.rv, token.start
 
 
 def _bad_token(why: str) -> status_errors.StatusError:
-    return status_errors.bad_request(f"invalid continue token: continue key is not valid{why}")
+    return status_errors.bad_request(f"invalid continue token, list again without it: {why}")
 
 
 def check_selectable(kind: ServedKind, version: str, selection: Selectors) -> None:

@@ -82,30 +82,20 @@ def generate_name(base: str) -> str:
     return base[:_LONGEST_BASE] + "".join(secrets.choice(_ALPHABET) for _ in range(_SUFFIX))
 
 
-_STORED_AS = {"nodes": "minions"}  # in etcd, since Kubernetes 0.x
-
-
 def new_uid() -> str:
     """Return a random UUID. The system is asked once for randomness: for each UID that took up to 1 ms."""
     return str(uuid.UUID(int=_uids.getrandbits(128), version=4))
 
 
 def check_preconditions(target: Target, stored: Object, uid: str, version: str) -> None:
-    """Check UID and resourceVersion before a write. Raises StatusError 409 with upstream's storage error."""
+    """Check UID and resourceVersion before a write. Raises StatusError 409."""
     meta = stored["metadata"]
-    custom = target.kind is not None and target.kind.custom
-    place = (
-        f"{target.group}/{target.resource}" if custom else _STORED_AS.get(target.resource, target.resource)
-    )
-    pairs = (("UID", uid, meta["uid"]), ("ResourceVersion", version, meta["resourceVersion"]))
-    for name, wanted, found in pairs:
-        if wanted and wanted != found:
-            raise conflict(
-                target,
-                f"StorageError: invalid object, Code: 4, Key: /registry/{place}/{target.key}, "
-                f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {name} in precondition: "
-                f"{wanted}, {name} in object meta: {found}",
-            )
+    for name, given, found in (
+        ("uid", uid, meta["uid"]),
+        ("resourceVersion", version, meta["resourceVersion"]),
+    ):
+        if given and given != found:
+            raise conflict(target, f"precondition failed: {name} {given} given, the object has {found}")
 
 
 def parse_revision(text: str) -> int:

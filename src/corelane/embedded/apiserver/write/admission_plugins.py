@@ -10,7 +10,7 @@ from corelane.embedded.apiserver.api_requests import Target
 from corelane.embedded.apiserver.status_errors import StatusCause, StatusError
 from corelane.embedded.apiserver.store.server_backend import Backend
 from corelane.embedded.apiserver.stored_objects import Object
-from corelane.embedded.apiserver.write import namespace_admission, storage_admission, storage_strategy
+from corelane.embedded.apiserver.write import storage_admission, storage_strategy
 
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
 SYSTEM_CLASSES = frozenset({"system-node-critical", "system-cluster-critical"})
@@ -33,8 +33,6 @@ def admit_create(backend: Backend, target: Target, obj: Object) -> None:
 
 def validate_create(backend: Backend, target: Target, obj: Object) -> None:
     """Check a new object once its own fields are valid. Raises StatusError 403 or 422."""
-    if target.resource == "namespaces":
-        namespace_admission.check_labels(target, obj)
     if target.resource == "pods":
         _check_overhead(target, obj)
     if target.resource == "priorityclasses":
@@ -43,8 +41,6 @@ def validate_create(backend: Backend, target: Target, obj: Object) -> None:
 
 def validate_update(backend: Backend, target: Target, obj: Object, old: Object) -> None:
     """Check an update once its own fields are valid. Raises StatusError 403 or 422."""
-    if target.resource == "namespaces" and not target.subresource:
-        namespace_admission.check_labels(target, obj, old)
     if target.resource == "priorityclasses":
         _check_default_class(backend, target, obj)
     if target.resource == "persistentvolumeclaims" and not target.subresource:

@@ -5,7 +5,7 @@ Absent and null members read the same, `replace` may set a new member, and index
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from corelane.embedded.apiserver.codec.json_reading import Float
@@ -20,30 +20,9 @@ class PatchError(ValueError):
 
 @dataclass(slots=True)
 class _Document:
-    """A document under way, and the objects in it that operations have gone into, by their ids."""
+    """A document under way."""
 
     root: Any
-    opened: dict[int, dict[str, Any]] = field(default_factory=dict)
-
-    def open(self, value: Any) -> Any:
-        if isinstance(value, dict):
-            self.opened[id(value)] = value
-        return value
-
-    def open_all(self, value: Any) -> None:
-        self.open(value)
-        if isinstance(value, dict | list):
-            for part in value.values() if isinstance(value, dict) else value:
-                self.open_all(part)
-
-    def written(self, value: Any) -> Any:
-        """Copy a value; objects that were gone into come out in alphabetical order, as upstream's do."""
-        if isinstance(value, list):
-            return [self.written(item) for item in value]
-        if not isinstance(value, dict):
-            return value
-        members = sorted(value.items()) if id(value) in self.opened else value.items()
-        return {name: self.written(item) for name, item in members}
 
 
 def apply(document: Any, operations: list[dict[str, Any]]) -> Any:
@@ -60,8 +39,7 @@ def apply(document: Any, operations: list[dict[str, Any]]) -> Any:
             _OPERATIONS[kind](holder, operation)
         else:
             raise PatchError(f"unexpected operation {kind!r}")
-    holder.open(holder.root)
-    return holder.written(holder.root)
+    return holder.root
 
 
 def _add(holder: _Document, operation: dict[str, Any]) -> None:
@@ -93,7 +71,7 @@ def _move(holder: _Document, operation: dict[str, Any]) -> None:
 
 
 def _copy(holder: _Document, operation: dict[str, Any]) -> int:
-    value = holder.written(_get(*_place(holder, _pointer(operation, "from"))))
+    value = copied(_get(*_place(holder, _pointer(operation, "from"))))
     _insert(*_place(holder, _pointer(operation, "path")), value)
     return len(json.dumps(value))
 
@@ -103,7 +81,6 @@ def _test(holder: _Document, operation: dict[str, Any]) -> None:
     found = holder.root if path == "" else _get(*_place(holder, path))
     if not same(found, operation.get("value")):
         raise PatchError(f"testing value {path} failed")
-    holder.open_all(found)
 
 
 _OPERATIONS: dict[str, Callable[[_Document, dict[str, Any]], None]] = {
@@ -138,9 +115,9 @@ def _place(holder: _Document, path: str) -> tuple[Any, str]:
     parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")]
     if len(parts) < 2:
         raise PatchError(f'the document has no path "{path}"')
-    parent = holder.open(holder.root)
+    parent = holder.root
     for part in parts[1:-1]:
-        parent = holder.open(_get(parent, part))
+        parent = _get(parent, part)
         if not isinstance(parent, dict | list):
             raise PatchError(f'the document has no path "{path}"')
     return parent, parts[-1]

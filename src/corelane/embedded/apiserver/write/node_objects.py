@@ -1,28 +1,29 @@
-"""Nodes, leases, topologies and events of many agents in the server's process: created, read, changed.
+"""The pipeline's entry for this process: nodes, leases, topologies, events and pod statuses of many agents.
 
 What is written is what the same requests to the API would leave, `managedFields` included. A renewal of many
-leases, or of many nodes' heartbeats, is one commit.
+leases, or of many nodes' heartbeats, is one commit and changes times alone: the pipeline takes 2.3 times the
+CPU time for it.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from corelane import names
 from corelane.embedded.apiserver.api_requests import Target, WriteOptions
+from corelane.embedded.apiserver.codec import envelope
 from corelane.embedded.apiserver.ownership import field_sets, managers, updating
-from corelane.embedded.apiserver.ownership.field_sets import FieldSet
 from corelane.embedded.apiserver.ownership.kinds import Resource
-from corelane.embedded.apiserver.served_kinds import LEASES, NODES, ServedKind, by_path
+from corelane.embedded.apiserver.served_kinds import EVENTS, LEASES, NODES, PODS, ServedKind, by_path
 from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.apiserver.store import server_backend
 from corelane.embedded.apiserver.store.server_backend import Backend
 from corelane.embedded.apiserver.stored_objects import Object, StoreChange, StoredObject
-from corelane.embedded.apiserver.write import strategy
-from corelane.embedded.apiserver.write.event_objects import EventObjects
-from corelane.embedded.apiserver.write.pod_statuses import PodStatuses
-from corelane.embedded.apiserver.write.similar_objects import SimilarObjects
+from corelane.embedded.apiserver.write import patching, pipeline, strategy
+from corelane.embedded.apiserver.write.templates import Templates
 from corelane.kube.meta import API
 from corelane.kube.objects import api_of
 
@@ -32,10 +33,12 @@ _MANAGER: Final = "corelane"
 _LEASE: Final = Resource(LEASES, LEASES.version)
 _NODE_STATUS: Final = Resource(NODES, NODES.version, "status")
 _OWN_RENEWALS: Final = [managers.manager(_MANAGER, managers.UPDATE, _LEASE.api_version)]
-_LARGE: Final = 128 << 10
-"""Bytes of an object and its patch together, below which no limit of annotations can be exceeded."""
-_ANNOTATIONS: Final = ("f:metadata", "f:annotations")
 _RENEW_TIME: Final = ("f:spec", "f:renewTime")
+_TIME: Final = rb'"\d{4}-(?:0[1-9]|1[0-2])-(?:[0-2]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\dZ"'
+_VARIABLE: Final = re.compile(_TIME + rb'|"[a-z]+://[0-9a-f]{32}"')
+"""A whole text that is a time, or the id of a container."""
+
+_NO_OWNER: Final = "no UID of an owner"
 
 _encode: Final = msgspec.json.Encoder().encode
 _Change: TypeAlias = Callable[[Object], None]
@@ -46,9 +49,7 @@ class NodeObjects:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._creations = SimilarObjects(backend)
-        self._events = EventObjects(backend)
-        self._statuses = PodStatuses(backend)
+        self.templates = Templates()
 
     def get(self, api: API, name: str) -> StoredObject | None:
         """Return an object of a kind without namespaces, None where there is none."""
@@ -59,56 +60,100 @@ class NodeObjects:
 
         It is committed with the other writes of the same pass, see `committed`. Raises StatusError.
         """
-        api, metadata = api_of(str(body["apiVersion"]), str(body["kind"])), body["metadata"]
-        kind, namespace = _kind(api), metadata.get("namespace", "")
-        target = Target(
-            api.path(namespace), "create", api.group, api.version, api.plural, "", namespace,
-            metadata["name"], kind=kind,
-        )  # fmt: skip
+        kind = _kind(api_of(str(body["apiVersion"]), str(body["kind"])))
+        target = _target("create", kind, body["metadata"])
         record = self._backend.store.get(kind.stored, target.key)
         if record is not None:
             return record, False
-        options = WriteOptions(manager=manager)
-        complete = _without_taint if kind is NODES else _unchanged
-        return self._creations.create(target, dict(body), options, complete), True
+        return self._create(kind, target, dict(body), manager), True
+
+    def _create(self, kind: ServedKind, target: Target, body: Object, manager: str) -> StoredObject:
+        """Create an object as a POST does, or as the one before that differs in name and UIDs alone."""
+        request = _encode([kind.stored, body, self._backend.timestamp(), manager])
+        owners: list[Object] = body["metadata"].get("ownerReferences") or [{}]
+        variables = [_encode(target.name), str(owners[0].get("uid") or _NO_OWNER).encode()]
+        usual = not names.dns_subdomain(target.name) and not names.label_value(target.name)
+        uid = server_backend.new_uid()
+        made = self.templates.filled(request, [*variables, uid.encode()]) if usual else None
+        if made is not None:
+            return self._backend.store.put(kind.stored, target.key, made)
+        obj, _ = envelope.shaped(kind, target.version, body)
+        created = pipeline.create(self._backend, target, obj, WriteOptions(manager=manager)).obj
+        made = _without_taint(created) if kind is NODES else created
+        if made != created:
+            self._backend.store.put(kind.stored, target.key, made)
+        meta = {name: value for name, value in made["metadata"].items() if name != "resourceVersion"}
+        outcome = _encode({**made, "metadata": meta})
+        if usual and outcome.count(variables[0]) == request.count(variables[0]):  # else there by chance
+            self.templates.keep(request, outcome, [*variables, meta["uid"].encode()])
+        return self._backend.find(target)
 
     def record_events(self, bodies: Iterable[Object]) -> list[StatusError | None]:
         """Create events in one commit; return for each why it was refused, or None. Raises StoreError."""
-        answers = self._events.create(bodies, _MANAGER)
+        answers = [self._record(body) for body in bodies]
         self._backend.store.commit()
         return answers
 
+    def _record(self, body: Object) -> StatusError | None:
+        target = _target("create", EVENTS, body["metadata"])
+        try:
+            obj, _ = envelope.shaped(EVENTS, EVENTS.version, body)
+            pipeline.create(self._backend, target, obj, WriteOptions(manager=_MANAGER))
+        except StatusError as error:
+            return error
+        return None
+
     async def patch_status(self, namespace: str, name: str, uid: str, status: Object) -> None:
         """Patch a pod's status, and wait until it is committed. Raises StatusError, StoreError."""
-        self._statuses.patch(namespace, name, uid, status, _MANAGER)
+        self._patch_status({"namespace": namespace, "name": name}, uid, status)
         await self._backend.store.committed()
 
-    def merge(self, api: API, name: str, patch: Object, manager: str, version: str) -> StoredObject | None:
-        """Merge into an object of a custom resource values of fields that `manager` alone owns.
+    def _patch_status(self, place: Mapping[str, Any], uid: str, status: Object) -> None:
+        """Patch as the strategic merge patch that has UID and status does, or as an equal one before."""
+        target = _target("patch", PODS, place, "status")
+        record = self._backend.store.get(PODS.stored, target.key)
+        pod = record.object() if record else {}
+        meta = pod.get("metadata", {})
+        usual = meta.get("uid") == uid and "deletionTimestamp" not in meta and meta.get("managedFields")
+        request = _status_request(pod, status, self._backend.timestamp())
+        variables = _variables(request)
+        made = self.templates.filled(request, variables) if usual else None
+        if made is not None:
+            self._put_status(target.key, pod, *made)
+            return
+        body = _encode({"metadata": {"uid": uid}, "status": status})
+        options = WriteOptions(manager=_MANAGER)
+        pipeline.patch_object(self._backend, target, patching.STRATEGIC_PATCH, body, options, [])
+        outcome = self._backend.find(target).object()
+        parts = [outcome["status"], outcome["metadata"].get("managedFields")]
+        changed = {
+            **meta,
+            "managedFields": parts[1],
+            "resourceVersion": outcome["metadata"]["resourceVersion"],
+        }
+        only = outcome == {**pod, "status": parts[0], "metadata": changed}
+        text = _encode(parts)
+        if usual and only and set(_VARIABLE.findall(text)) <= set(variables):
+            self.templates.keep(request, text, variables)
 
-        Return the object as stored; None where a request has to do it, which checks everything: the object is
-        not of this `resourceVersion` any more, other managers wrote to it, fields come or go, or it is so
-        large that a limit may be exceeded. It is committed with the other writes of the same pass, see
-        `committed`.
+    def _put_status(self, key: str, pod: Object, status: Object, entries: list[Object]) -> None:
+        if (pod["status"], pod["metadata"]["managedFields"]) != (status, entries):
+            pod["status"], pod["metadata"]["managedFields"] = status, entries
+            self._backend.store.put(PODS.stored, key, pod)
+
+    def merge(self, api: API, name: str, patch: Object, manager: str, version: str) -> StoredObject | None:
+        """Merge a patch into an object of this `resourceVersion`; None if it has another by now.
+
+        It is committed with the other writes of the same pass, see `committed`. Raises StatusError.
         """
         kind = _kind(api)
         record = self._backend.store.get(kind.stored, name)
-        if record is None or str(record.revision) != version or _is_large(record, patch):
+        if record is None or str(record.revision) != version:
             return None
-        obj = record.object()
-        entry = _only_entry(obj, manager, api.api_version)
-        if entry is None or not _changes_values(obj, patch, entry["fieldsV1"]):
-            return None
-        meta = obj["metadata"]
-        annotations = patch.get("metadata", {}).get("annotations", {})
-        content = {name: part for name, part in patch.items() if name != "metadata" and obj[name] != part}
-        if not content and meta["annotations"].items() >= annotations.items():
-            return record
-        meta["annotations"] |= annotations
-        meta["managedFields"] = [{**entry, "time": self._backend.timestamp()}]
-        if content:
-            meta["generation"] = meta.get("generation", 0) + 1
-        return self._backend.store.put(kind.stored, name, obj | content)
+        target = _target("patch", kind, {"name": name})
+        options = WriteOptions(manager=manager)
+        pipeline.patch_object(self._backend, target, patching.MERGE_PATCH, _encode(patch), options, [])
+        return self._backend.find(target)
 
     async def committed(self) -> None:
         """Wait until what was created and merged so far is committed.
@@ -163,8 +208,27 @@ class NodeObjects:
         return missing
 
 
-def _unchanged(obj: Object) -> Object:
-    return obj
+def _target(verb: str, kind: ServedKind, place: Mapping[str, Any], subresource: str = "") -> Target:
+    namespace, name = place.get("namespace", ""), place["name"]
+    return Target(
+        "", verb, kind.group, kind.version, kind.plural, subresource, namespace, name,
+        kind=kind, named=verb == "patch",
+    )  # fmt: skip
+
+
+def _status_request(pod: Object, status: Object, now: str) -> bytes:
+    """Return all that the outcome of a status depends on."""
+    spec, meta = pod.get("spec", {}), pod.get("metadata", {})
+    spec = {**spec, "nodeName": bool(spec.get("nodeName"))}
+    parts = (spec, meta.get("generation"), meta.get("managedFields"), pod.get("status"))
+    return _encode([*parts, status, now])
+
+
+def _variables(text: bytes) -> list[bytes]:
+    """Return the times of a request, the earliest first (managed fields are sorted by them), then the ids."""
+    found = dict.fromkeys(_VARIABLE.findall(text))
+    times = sorted(one for one in found if one[1:2].isdigit())
+    return times + [one for one in found if not one[1:2].isdigit()]
 
 
 def _without_taint(node: Object) -> Object:
@@ -190,38 +254,6 @@ def _note_writer(written: Resource, record: StoredObject, obj: Object, now: str)
         entries = updating.updated(written, written.view(record.object()), obj, _MANAGER, now)
     if entries:
         obj["metadata"]["managedFields"] = entries
-
-
-def _is_large(record: StoredObject, patch: Object) -> bool:
-    return len(record.value) + len(_encode(patch)) > _LARGE
-
-
-def _only_entry(obj: Object, manager: str, version: str) -> Object | None:
-    """Return the one entry of the managed fields if it is that of this manager's updates, else None."""
-    entries = obj["metadata"].get("managedFields")
-    if list(managers.stored(entries)) != [managers.manager(manager, managers.UPDATE, version)]:
-        return None
-    entry: Object = entries[0]
-    return entry
-
-
-def _changes_values(obj: Object, patch: Object, owned: FieldSet) -> bool:
-    """Whether a patch has only whole lists and annotations that the object has, and that are owned."""
-    annotations = patch.get("metadata", {}).get("annotations", {})
-    content = {name: part for name, part in patch.items() if name != "metadata"}
-    present: Object = obj["metadata"].get("annotations") or {}
-    return (
-        patch.get("metadata", {}).keys() <= {"annotations"}
-        and all(
-            isinstance(text, str) and isinstance(present.get(key), str) for key, text in annotations.items()
-        )
-        and all(field_sets.has(owned, (*_ANNOTATIONS, f"f:{key}")) for key in annotations)
-        and all(
-            part and isinstance(part, list) and isinstance(obj.get(key), list)
-            for key, part in content.items()
-        )
-        and all(field_sets.has(owned, (f"f:{key}",)) for key in content)
-    )
 
 
 def _kind(api: API) -> ServedKind:

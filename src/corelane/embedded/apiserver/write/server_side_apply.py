@@ -7,8 +7,8 @@ from typing import Any
 
 from corelane.embedded.apiserver import status_errors
 from corelane.embedded.apiserver.api_requests import Target, WriteOptions
-from corelane.embedded.apiserver.codec import custom_resources, decoding, envelope, unstructured, yaml_reading
-from corelane.embedded.apiserver.codec.decoding import DecodeError
+from corelane.embedded.apiserver.codec import custom_resources, decoding, envelope, yaml_reading
+from corelane.embedded.apiserver.codec.decoding import StrictNotes
 from corelane.embedded.apiserver.codec.json_reading import ReadError
 from corelane.embedded.apiserver.ownership import applying, last_applied, managers
 from corelane.embedded.apiserver.ownership.applying import Applied, Applier
@@ -35,7 +35,7 @@ def apply_object(
         raise server_backend.not_found(target)
     old = record.object() if record else None
     resource = Resource(kind, target.version, target.subresource)
-    config = _read(body)
+    config = _read(body, options, warnings)
     _check(resource, config)
     live = resource.view(old) if old else resource.empty()
     applier = Applier(options.manager, options.force, backend.timestamp())
@@ -43,27 +43,26 @@ def apply_object(
         applied = last_applied.apply(resource, live, config, applier)
     except ApplyConflictError as error:
         raise error.status() from None
-    warnings += _repeated_keys(body, options)
     obj = _shaped(resource, live if applied.obj is None else applied.obj, config)
     _check_place(target, obj, exists=old is not None)
     return _written(backend, target, old, obj, applied, options)
 
 
-def _read(body: bytes) -> Object:
+def _read(body: bytes, options: WriteOptions, warnings: list[str]) -> Object:
+    """Read an applied configuration, JSON or YAML; keys that it repeats go to `warnings`."""
     try:
-        config = custom_resources.plain(yaml_reading.read_yaml(body))
+        tree = yaml_reading.read_yaml(body)
     except ReadError as error:
-        raise status_errors.bad_request(
-            f"error decoding YAML: error converting YAML to JSON: {error}"
-        ) from None
-    if config is None:
-        return {}
+        raise status_errors.bad_request(f"the applied configuration is {error}") from None
+    notes = StrictNotes()
+    custom_resources.note_repeats(tree, "", notes)
+    if notes.strict and options.field_validation == "Strict":
+        raise status_errors.bad_request(f"strict decoding error: {', '.join(notes.strict)}")
+    warnings += notes.strict if options.field_validation == "Warn" else []
+    config = {} if tree is None else custom_resources.plain(tree)
     if not isinstance(config, dict):
         found = decoding.json_type(config)
-        raise status_errors.bad_request(
-            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
-            f"{found} into Go value of type map[string]interface {{}}"
-        )
+        raise status_errors.bad_request(f"the applied configuration is {found}, expected an object")
     return config
 
 
@@ -78,30 +77,13 @@ def _check(resource: Resource, config: Object) -> None:
         raise status_errors.bad_request("metadata.managedFields must be nil")
 
 
-def _repeated_keys(body: bytes, options: WriteOptions) -> list[str]:
-    """Return the warnings about keys that a body repeats. Raises StatusError 400 if they are not allowed."""
-    if options.field_validation == "Ignore":
-        return []
-    lines = yaml_reading.repetitions(body)
-    if lines and options.field_validation == "Strict":
-        text = "\n  ".join(["error converting YAML to JSON: yaml: unmarshal errors:", *lines])
-        raise status_errors.bad_request(f"error strict decoding YAML: {text}")
-    return lines
-
-
 def _shaped(resource: Resource, merged: Object, config: Object) -> Object:
     """Decode a merged object as one of the kind. Raises StatusError 500."""
-    kind, version = resource.kind, resource.version
     try:
-        if not kind.custom:
-            merged = unstructured.restore(kind.schema[version], merged)
-        return envelope.shaped(kind, version, merged, field_validation="Ignore")[0]
-    except DecodeError as error:
-        why = f"unable to convert unstructured object to {applying.gvk(config)}: {error}"
+        return envelope.shaped(resource.kind, resource.version, merged, field_validation="Ignore")[0]
     except StatusError as error:
-        why = error.message
-    named = applying.described(config)
-    raise status_errors.internal(f"failed to convert new object ({named}) to proper version: {why}")
+        why = f"{applying.described(config)} cannot be applied: {error.message}"
+        raise status_errors.internal(why) from None
 
 
 def _check_place(target: Target, obj: Object, *, exists: bool) -> None:

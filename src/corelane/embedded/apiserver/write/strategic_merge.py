@@ -9,8 +9,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from corelane.embedded.apiserver.codec import go_rendering
-from corelane.embedded.apiserver.ownership.typed_values import go_value
+from corelane.embedded.apiserver.codec.decoding import shown
 from corelane.embedded.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, Shape
 from corelane.embedded.apiserver.stored_objects import copied
 
@@ -55,12 +54,11 @@ def _directed(patch: dict[str, Any]) -> dict[str, Any]:
         return patch
     if patch[PATCH] == "delete":
         return {}
-    raise _unknown(patch[PATCH], patch)
+    raise _unknown(patch[PATCH])
 
 
-def _unknown(directive: Any, value: dict[str, Any]) -> StrategicError:
-    shown = go_rendering.printed(value)
-    return StrategicError(f"unknown patch type: {go_rendering.printed(directive)} in map: {shown}")
+def _unknown(directive: Any) -> StrategicError:
+    return StrategicError(f"$patch: got {shown(directive)}, expected replace or delete")
 
 
 def _retain(original: dict[str, Any], patch: dict[str, Any]) -> None:
@@ -143,10 +141,7 @@ def _check_order(changes: list[Any], order: list[Any], key: str) -> None:
         return
     wanted = (_token(other, key) for other in order)
     if not all(_token(item, key) in wanted for item in kept):
-        raise StrategicError(
-            f"The order in patch list:\n{go_value(changes)}\n doesn't match $setElementOrder list:\n"
-            f"{go_value(order)}\n"
-        )
+        raise StrategicError("items of the patch's list are not in the order of its $setElementOrder")
 
 
 def _merge_list(original: list[Any], patch: list[Any], row: FieldRow) -> list[Any]:
@@ -170,8 +165,7 @@ def _check_kinds(*lists: list[Any]) -> None:
     if kinds[0] is list:
         raise StrategicError("lists of lists are not supported", 422)
     if len(set(kinds)) > 1:
-        shown = go_rendering.printed(list(lists))
-        raise StrategicError(f"list element types are not identical: {shown}")
+        raise StrategicError("items of a list, with those of the patch, are of different types")
 
 
 def _special_items(original: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
@@ -187,7 +181,7 @@ def _special_items(original: list[Any], patch: list[Any], key: str) -> tuple[lis
         elif directive == "replace":
             replaces = True
         elif PATCH in item:
-            raise _unknown(directive, item)
+            raise _unknown(directive)
     return (plain, []) if replaces else (original, plain)
 
 
@@ -205,7 +199,7 @@ def _merge_items(original: list[Any], patch: list[Any], key: str, shape: Shape) 
 
 
 def _no_merge_key(item: dict[str, Any], key: str) -> StrategicError:
-    return StrategicError(f"map: {go_rendering.printed(item)} does not contain declared merge key: {key}")
+    return StrategicError(f"list item with {', '.join(item) or 'no field'} lacks its merge key {key}")
 
 
 def _ordered(merged: list[Any], order: list[Any], server: list[Any], key: str) -> list[Any]:
