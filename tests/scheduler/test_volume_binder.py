@@ -10,14 +10,16 @@ import msgspec
 import pytest
 
 from corelane.kube.apierrors import APIError
-from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim
+from corelane.kube.meta import Object
+from corelane.kube.objects import Namespace
+from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from corelane.scheduler import SchedulerReporter
 from corelane.scheduler.cache.objects import ClusterObjects
 from corelane.scheduler.events import ClaimChanged, NamespaceChanged, SchedulerEvent, Unwatched
 from corelane.scheduler.framework.binding import PreBindError
 from corelane.scheduler.object_watches import EVENTS, ObjectWatches
 from corelane.scheduler.plugins.volume_binder import VolumeWork, bind_volumes
-from support.fake_api import answer, event, failure, listing, serving, watching
+from support.fake_api import Fake, answer, event, failure, listing, serving, watching
 
 
 def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -37,6 +39,8 @@ CLAIM = {
     "metadata": {"name": "data", "namespace": "ns", "uid": "u", "resourceVersion": "3"},
 }
 VOLUME = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv", "resourceVersion": "7"}}
+STORAGE: tuple[type[Object], ...] = (PersistentVolume, PersistentVolumeClaim, StorageClass)
+CLAIMS = PersistentVolumeClaim.api.plural
 CLAIM_PATH = "/api/v1/namespaces/ns/persistentvolumeclaims/data"
 VOLUME_PATH = "/api/v1/persistentvolumes/pv"
 SELECTED = "volume.kubernetes.io/selected-node"
@@ -156,19 +160,32 @@ async def test_the_wait_is_limited_and_says_for_what() -> None:
 # Kinds that a scheduler can do without.
 
 
+class Retries(SchedulerReporter):
+    """Kinds whose lists failed and are repeated."""
+
+    def __init__(self) -> None:
+        self.kinds: set[type[Object]] = set()
+
+    def retrying(self, kind: type[Object], error: APIError, seconds: float) -> None:
+        self.kinds.add(kind)
+
+
+def script_all(fake: Fake) -> None:
+    for kind in EVENTS:
+        path = kind.api.path()
+        fake.script[path] = [listing()]
+        fake.script[f"{path}?watch"] = [watching()]
+
+
 @in_a_loop
-async def test_kinds_that_are_forbidden_or_not_served_are_said_and_come_later() -> None:
+async def test_a_forbidden_kind_is_reported_and_listed_later() -> None:
     async with serving() as (fake, client):
         told: list[SchedulerEvent] = []
-        for kind in EVENTS:
-            path = kind.api.path()
-            fake.script[path] = [listing()]
-            fake.script[f"{path}?watch"] = [watching()]
+        script_all(fake)
         namespace = {"metadata": {"name": "ns", "resourceVersion": "2"}}
         fake.script["/api/v1/namespaces?watch"] = [watching(event("ADDED", namespace))]
         forbidden = failure(403, "Forbidden", "claims are forbidden")
         fake.script["/api/v1/persistentvolumeclaims"] = [forbidden, listing(CLAIM)]
-        del fake.script["/api/v1/persistentvolumes"]
         watches = ObjectWatches(client, told.append, SchedulerReporter())
         task = asyncio.ensure_future(watches.run())
         try:
@@ -177,15 +194,46 @@ async def test_kinds_that_are_forbidden_or_not_served_are_said_and_come_later() 
             await _until(lambda: any(isinstance(one, NamespaceChanged) for one in told))
         finally:
             task.cancel()
-        said = [(one.plural, one.error) for one in told if isinstance(one, Unwatched)]
-        assert (
-            "persistentvolumes",
-            next(error for plural, error in said if plural == "persistentvolumes"),
-        ) in said
-        assert [bool(error) for plural, error in said if plural == "persistentvolumeclaims"] == [True, False]
-        assert "claims are forbidden" in next(
-            error for plural, error in said if plural == "persistentvolumeclaims"
+        claims = [one for one in told if isinstance(one, Unwatched) and one.plural == CLAIMS]
+        assert [bool(one.error) for one in claims] == [True, False]
+        assert "claims are forbidden" in claims[0].error
+
+
+@in_a_loop
+async def test_storage_kinds_that_are_not_served_are_empty_and_no_failure_is_reported() -> None:
+    async with serving() as (fake, client):
+        told: list[SchedulerEvent] = []
+        retries = Retries()
+        script_all(fake)
+        for kind in STORAGE:
+            del fake.script[kind.api.path()]
+        watches = ObjectWatches(client, told.append, retries)
+        task = asyncio.ensure_future(watches.run())
+        try:
+            await asyncio.wait_for(watches.settled(), 120)
+        finally:
+            task.cancel()
+        asked = {request.path for request in fake.seen}
+        assert {kind.api.path() for kind in STORAGE} <= asked
+        assert {one.plural for one in told if isinstance(one, Unwatched)}.isdisjoint(
+            kind.api.plural for kind in STORAGE
         )
+        assert retries.kinds.isdisjoint(STORAGE)
+
+
+@in_a_loop
+async def test_kinds_known_not_to_be_served_are_not_asked_for() -> None:
+    async with serving() as (fake, client):
+        script_all(fake)
+        watches = ObjectWatches(client, lambda _: None, SchedulerReporter(), unserved=STORAGE)
+        task = asyncio.ensure_future(watches.run())
+        try:
+            await asyncio.wait_for(watches.settled(), 120)
+        finally:
+            task.cancel()
+        asked = {request.path for request in fake.seen}
+        assert Namespace.api.path() in asked
+        assert asked.isdisjoint(kind.api.path() for kind in STORAGE)
 
 
 async def _until(holds: Any) -> None:

@@ -188,7 +188,7 @@ class ServiceSpec(Wire, frozen=True):
 
 
 class Service(Object, frozen=True):
-    api: ClassVar[API] = API("", "v1", "Service", "services", namespaced=True)
+    api: ClassVar[API] = API("", "v1", "Service", "services", namespaced=True, optional=True)
     spec: ServiceSpec = ServiceSpec()
 
 

@@ -37,7 +37,9 @@ class PersistentVolumeClaimStatus(Wire, frozen=True):
 
 
 class PersistentVolumeClaim(Object, frozen=True):
-    api: ClassVar[API] = API("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", namespaced=True)
+    api: ClassVar[API] = API(
+        "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", namespaced=True, optional=True
+    )
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
     status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
 
@@ -79,7 +81,9 @@ class PersistentVolumeStatus(Wire, frozen=True):
 
 
 class PersistentVolume(Object, frozen=True):
-    api: ClassVar[API] = API("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False)
+    api: ClassVar[API] = API(
+        "", "v1", "PersistentVolume", "persistentvolumes", namespaced=False, optional=True
+    )
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
     status: PersistentVolumeStatus = PersistentVolumeStatus()
 
@@ -100,7 +104,9 @@ class TopologySelectorTerm(Wire, frozen=True):
 class StorageClass(Object, frozen=True):
     """One of `allowed_topologies` must hold for the node; without any, every node is allowed."""
 
-    api: ClassVar[API] = API("storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False)
+    api: ClassVar[API] = API(
+        "storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False, optional=True
+    )
     provisioner: str = ""
     volume_binding_mode: str = "Immediate"
     """Immediate or WaitForFirstConsumer."""

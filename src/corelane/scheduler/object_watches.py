@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from corelane.kube import keys
@@ -45,7 +45,7 @@ _ABSENT: Final = {403, 404, 405}
 
 
 class ObjectWatches:
-    """The informers of `EVENTS`; their changes go to `handle` as events."""
+    """Informers of `EVENTS`; their changes go to `handle` as events."""
 
     def __init__(
         self,
@@ -53,8 +53,14 @@ class ObjectWatches:
         handle: Callable[[events.SchedulerEvent], None],
         reporter: InformerReporter,
         rng: random.Random | None = None,
+        unserved: Collection[type[Object]] = (),
     ) -> None:
-        self._watches = [_Watch(client, kind, event, handle, reporter, rng) for kind, event in EVENTS.items()]
+        """`unserved` are kinds that the server is known not to serve: it is not asked for them."""
+        self._watches = [
+            _Watch(client, kind, event, handle, reporter, rng)
+            for kind, event in EVENTS.items()
+            if kind not in unserved
+        ]
 
     async def run(self) -> None:
         """Watch until cancelled."""

@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -114,10 +114,12 @@ class Scheduler:
         profiles: Sequence[Profile] = (),
         backoff: Backoff | None = None,
         create_event: Callable[[dict[str, Any]], Awaitable[object]] | None = None,
+        unserved: Collection[type[Object]] = (),
     ) -> None:
         """`may_bind` is asked right before each binding is sent: False once the lease is lost.
 
-        `create_event` creates events in place of requests.
+        `create_event` creates events in place of requests. `unserved` are kinds that the server is known
+        not to serve: it is not asked for them.
         """
         self.core = SchedulerCore(
             name, profile, decisions, identity or name, profiles=profiles, backoff=backoff
@@ -164,7 +166,7 @@ class Scheduler:
             self._informer(Pod, events.PodChanged, rng, field_selector=_ALIVE),
         )
 
-        self._objects = ObjectWatches(client, self._handle, self._reporter, rng)
+        self._objects = ObjectWatches(client, self._handle, self._reporter, rng, unserved)
 
     def _informer(
         self,
