@@ -1,7 +1,6 @@
 """What any pod expects of `corelane scheduler`, on the embedded server and on a real kube-apiserver."""
 
 import asyncio
-import json
 import shutil
 import tempfile
 from collections import Counter
@@ -18,12 +17,8 @@ from support.scheduling_story import ZONE, Story, run
 pytestmark = pytest.mark.integration
 
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
-CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
-VOLUMES = "/api/v1/persistentvolumes"
-CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 PODS = "/api/v1/namespaces/default/pods"
 HOSTNAME = "kubernetes.io/hostname"
-BOUND = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
 
 
 @pytest.fixture(scope="module", params=["embedded", "real"])
@@ -230,98 +225,6 @@ def test_taints_selectors_and_cordoned_nodes_are_honoured(server, tmp_path):
         assert await it.placed("cordoned") == "n2"
 
     run(server, tmp_path, story)
-
-
-def volume(name: str, node: str, storage_class: str, claim: dict | None = None) -> dict:
-    term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [node]}]}
-    spec = {
-        "capacity": {"storage": "1Gi"},
-        "accessModes": ["ReadWriteOnce"],
-        "storageClassName": storage_class,
-        "persistentVolumeReclaimPolicy": "Retain",
-        "local": {"path": "/mnt"},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
-    }
-    if claim:
-        meta = claim["metadata"]
-        spec["claimRef"] = {
-            "kind": "PersistentVolumeClaim",
-            "apiVersion": "v1",
-            "namespace": "default",
-            "name": meta["name"],
-            "uid": meta["uid"],
-        }
-    return {"metadata": {"name": name}, "spec": spec}
-
-
-async def claimed(it: Story, name: str, storage_class: str, volume_name: str = "") -> dict:
-    spec = {
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": "1Gi"}},
-        "storageClassName": storage_class,
-    }
-    if volume_name:
-        spec["volumeName"] = volume_name
-    metadata = {"name": name, "annotations": BOUND if volume_name else {}}
-    return await it.post(CLAIMS, {"metadata": metadata, "spec": spec})
-
-
-def with_claim(name: str) -> dict:
-    return {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]}
-
-
-def test_a_pod_goes_where_its_bound_volume_is(server, tmp_path):
-    async def story(it: Story) -> None:
-        for name in ("n1", "n2"):
-            await it.node(name)
-        claim = await claimed(it, "data", "fast", "disk")
-        await it.post(VOLUMES, volume("disk", "n2", "fast", claim))
-        await it.merge(f"{VOLUMES}/disk/status", {"status": {"phase": "Bound"}})
-        await it.merge(f"{CLAIMS}/data/status", {"status": {"phase": "Bound"}})
-        it.scheduler()
-        await it.pod("reads", **with_claim("data"))
-        assert await it.placed("reads") == "n2"
-        await it.pod("lost", **with_claim("absent"))
-        assert 'persistentvolumeclaim "absent" not found' in await it.refused("lost")
-
-    run(server, tmp_path, story)
-
-
-def test_a_claim_that_waits_for_its_first_consumer_gets_a_node_and_the_pod_waits_for_the_volume(
-    server, tmp_path
-):
-    async def story(it: Story) -> None:
-        for name in ("n1", "n2"):
-            await it.node(name, "a" if name == "n1" else "b")
-        topology = [{"matchLabelExpressions": [{"key": ZONE, "values": ["b"]}]}]
-        made = {"metadata": {"name": "late"}, "provisioner": "example.com/disk"}
-        made |= {"volumeBindingMode": "WaitForFirstConsumer", "allowedTopologies": topology}
-        await it.post(CLASSES, made)
-        claim = await claimed(it, "data", "late")
-        it.scheduler()
-        await it.pod("writes", **with_claim("data"))
-        assert await selected_node(it, "data") == "n2"
-        await asyncio.sleep(0.5)
-        assert not (await it.get("writes")).spec.node_name
-        # What the provisioner and the volume controller do:
-        await it.post(VOLUMES, volume("made", "n2", "late", claim))
-        await it.merge(f"{VOLUMES}/made/status", {"status": {"phase": "Bound"}})
-        bound = {"metadata": {"annotations": BOUND}, "spec": {"volumeName": "made"}}
-        await it.merge(f"{CLAIMS}/data", bound)
-        await it.merge(f"{CLAIMS}/data/status", {"status": {"phase": "Bound"}})
-        assert await it.placed("writes") == "n2"
-
-    run(server, tmp_path, story)
-
-
-async def selected_node(it: Story, claim: str) -> str:
-    key = "volume.kubernetes.io/selected-node"
-    while True:
-        found = await it.client.raw("GET", f"{CLAIMS}/{claim}")
-        annotations = json.loads(found)["metadata"].get("annotations", {})
-        if key in annotations:
-            return annotations[key]
-        await asyncio.sleep(0.05)
 
 
 def test_a_scheduler_killed_in_the_middle_of_a_drain_leaves_nothing_twice(server, tmp_path):

@@ -1,5 +1,6 @@
-"""CSI drivers' limits and free storage on a real kube-apiserver: pods wait for them, and are woken."""
+"""Volumes on a real kube-apiserver: bound claims, claims that wait for a pod, CSI limits and free storage."""
 
+import asyncio
 import json
 import shutil
 import tempfile
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support import scheduler_lab
-from support.scheduling_story import Story, run
+from support.scheduling_story import ZONE, Story, run
 
 pytestmark = pytest.mark.integration
 
@@ -16,6 +17,7 @@ STORAGE = "/apis/storage.k8s.io/v1"
 CLAIMS = "/api/v1/namespaces/default/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
 DISK = "disk.example.com"
+HOSTNAME = "kubernetes.io/hostname"
 BOUND = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
 
 
@@ -126,5 +128,110 @@ def test_a_pod_waits_until_there_is_storage_for_its_volume(server, tmp_path):
             claim = json.loads(await it.client.raw("GET", f"{CLAIMS}/data"))
         assert claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == "n2"
         await clear(it)
+
+    run(server, tmp_path, story)
+
+
+def local_volume(name: str, node: str, storage_class: str, claim: dict | None = None) -> dict:
+    term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [node]}]}
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": storage_class,
+        "persistentVolumeReclaimPolicy": "Retain",
+        "local": {"path": "/mnt"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+    }
+    if claim:
+        meta = claim["metadata"]
+        spec["claimRef"] = {
+            "kind": "PersistentVolumeClaim",
+            "apiVersion": "v1",
+            "namespace": "default",
+            "name": meta["name"],
+            "uid": meta["uid"],
+        }
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+async def claimed(it: Story, name: str, storage_class: str, volume_name: str = "") -> dict:
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "storageClassName": storage_class,
+    }
+    if volume_name:
+        spec["volumeName"] = volume_name
+    metadata = {"name": name, "annotations": BOUND if volume_name else {}}
+    return await it.post(CLAIMS, {"metadata": metadata, "spec": spec})
+
+
+def test_a_pod_goes_where_its_bound_volume_is(server, tmp_path):
+    async def story(it: Story) -> None:
+        for name in ("n1", "n2"):
+            await it.node(name)
+        claim = await claimed(it, "data", "fast", "disk")
+        await it.post(VOLUMES, local_volume("disk", "n2", "fast", claim))
+        await it.merge(f"{VOLUMES}/disk/status", {"status": {"phase": "Bound"}})
+        await it.merge(f"{CLAIMS}/data/status", {"status": {"phase": "Bound"}})
+        it.scheduler()
+        await it.pod("reads", volumes=volume("data"))
+        assert await it.placed("reads") == "n2"
+        await it.pod("lost", volumes=volume("absent"))
+        assert 'persistentvolumeclaim "absent" not found' in await it.refused("lost")
+
+    run(server, tmp_path, story)
+
+
+def test_a_claim_that_waits_for_its_first_consumer_gets_a_node_and_the_pod_waits_for_the_volume(
+    server, tmp_path
+):
+    async def story(it: Story) -> None:
+        for name in ("n1", "n2"):
+            await it.node(name, "a" if name == "n1" else "b")
+        topology = [{"matchLabelExpressions": [{"key": ZONE, "values": ["b"]}]}]
+        made = {"metadata": {"name": "late"}, "provisioner": "example.com/disk"}
+        made |= {"volumeBindingMode": "WaitForFirstConsumer", "allowedTopologies": topology}
+        await it.post(f"{STORAGE}/storageclasses", made)
+        claim = await claimed(it, "data", "late")
+        it.scheduler()
+        await it.pod("writes", volumes=volume("data"))
+        assert await selected_node(it, "data") == "n2"
+        await asyncio.sleep(0.5)
+        assert not (await it.get("writes")).spec.node_name
+        # What the provisioner and the volume controller do:
+        await it.post(VOLUMES, local_volume("made", "n2", "late", claim))
+        await it.merge(f"{VOLUMES}/made/status", {"status": {"phase": "Bound"}})
+        bound = {"metadata": {"annotations": BOUND}, "spec": {"volumeName": "made"}}
+        await it.merge(f"{CLAIMS}/data", bound)
+        await it.merge(f"{CLAIMS}/data/status", {"status": {"phase": "Bound"}})
+        assert await it.placed("writes") == "n2"
+
+    run(server, tmp_path, story)
+
+
+async def selected_node(it: Story, claim: str) -> str:
+    key = "volume.kubernetes.io/selected-node"
+    while True:
+        found = await it.client.raw("GET", f"{CLAIMS}/{claim}")
+        annotations = json.loads(found)["metadata"].get("annotations", {})
+        if key in annotations:
+            return annotations[key]
+        await asyncio.sleep(0.05)
+
+
+def test_a_withdrawn_node_sends_the_pod_back_to_the_queue_with_the_reason(server, tmp_path):
+    async def story(it: Story) -> None:
+        await it.node("n1")
+        made = {"metadata": {"name": "late"}, "provisioner": "example.com/disk"}
+        await it.post(f"{STORAGE}/storageclasses", made | {"volumeBindingMode": "WaitForFirstConsumer"})
+        await claimed(it, "data", "late")
+        it.scheduler()
+        await it.pod("writes", volumes=volume("data"))
+        assert await selected_node(it, "data") == "n1"
+        selected = "volume.kubernetes.io/selected-node"
+        await it.merge(f"{CLAIMS}/data", {"metadata": {"annotations": {selected: None}}})
+        assert "provisioning failed for PVC 'default/data'" in await it.refused("writes")
+        assert await selected_node(it, "data") == "n1"
 
     run(server, tmp_path, story)

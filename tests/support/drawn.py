@@ -20,6 +20,7 @@ SCALARS = {
     "int-or-string": NAMES | NUMBERS,
     "bytes": st.sampled_from(["", "aGk=", "aGk\n="]),
     "raw": st.sampled_from([{}, {"f:a": {}}]),
+    "object": st.sampled_from([{}, {"server": "s", "path": "/a"}]),
 }
 RESOURCES = st.sampled_from(["cpu", "memory", "hugepages-2Mi", "example.com/gpu", "storage", "odd"])
 

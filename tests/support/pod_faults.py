@@ -12,7 +12,6 @@ SOUND = {
     "spec": {"containers": [{"name": "c", "image": "i"}]},
 }
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-CLAIM = "ephemeral.volumeClaimTemplate.spec"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -42,7 +41,7 @@ def agree(found, expected, within=""):
 
 
 def _agrees(text, wanted):
-    first, *rest = wanted.replace("REQUIRED", REQUIRED).replace("CLAIM", CLAIM).split("…")
+    first, *rest = wanted.replace("REQUIRED", REQUIRED).split("…")
     return text.startswith(first) and text.endswith(rest[-1]) if rest else text == first
 
 
@@ -56,12 +55,6 @@ def container(**fields):
 
 def volume(**fields):
     return spec(volumes=[{"name": "v", **fields}])
-
-
-def claim(**fields):
-    """A pod with an ephemeral volume whose claim has these fields beside sound ones."""
-    sound = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    return volume(ephemeral={"volumeClaimTemplate": {"spec": sound | fields}})
 
 
 def apart(**fields):

@@ -137,10 +137,20 @@ async def _clean(client: KubeClient) -> None:
         for found in (await client.list(kind)).items:
             await client.delete(kind, found.metadata.name)
     for path in _LISTED:
-        for found in json.loads(await client.raw("GET", path))["items"]:
-            name = found["metadata"]["name"]
+        for name in await _names(client, path):
             if not name.startswith("system-"):
                 await _deleted(client, f"{path}/{name}")
+
+
+async def _names(client: KubeClient, path: str) -> list[str]:
+    """Return the names of the objects of a kind; none of a kind that the embedded server does not serve."""
+    try:
+        listing = json.loads(await client.raw("GET", path))
+    except APIError as error:
+        if error.code == 404:
+            return []
+        raise
+    return [found["metadata"]["name"] for found in listing["items"]]
 
 
 async def _deleted(client: KubeClient, path: str) -> None:

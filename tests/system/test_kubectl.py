@@ -277,10 +277,9 @@ def test_api_resources_and_versions_list_what_is_served(kubectl):
     told = kubectl("api-resources", "-o", "wide").stdout
     kinds = {line.split()[0] for line in told.splitlines()[1:]}
     core = {"configmaps", "events", "namespaces", "nodes", "pods", "secrets"}
-    storage = {"persistentvolumeclaims", "persistentvolumes", "storageclasses"}
     reviews = {"selfsubjectaccessreviews", "selfsubjectreviews", "selfsubjectrulesreviews", "tokenreviews"}
     others = {"leases", "poddisruptionbudgets", "priorityclasses", "noderesourcetopologies"}
-    assert kinds == core | storage | reviews | others
+    assert kinds == core | reviews | others
     versions = kubectl("api-versions").stdout.split()
     assert {"v1", "topology.node.k8s.io/v1alpha1", "topology.node.k8s.io/v1alpha2"} <= set(versions)
     assert "corelane" in kubectl("version", "-o", "json").stdout

@@ -183,8 +183,8 @@ def test_without_a_token_nothing_is_told(api):
         assert refused.value.status == code
 
 
-def test_budgets_evictions_and_claims(api, core, namespace):
-    policy, storage = client.PolicyV1Api(api), client.StorageV1Api(api)
+def test_budgets_and_evictions(api, core, namespace):
+    policy = client.PolicyV1Api(api)
     make(core, namespace, nodeName="n1")
     ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     core.patch_namespaced_pod_status("web", namespace, {"status": ready})
@@ -202,15 +202,3 @@ def test_budgets_evictions_and_claims(api, core, namespace):
     core.create_namespaced_pod_eviction("web", namespace, eviction, _preload_content=False)
     counted = policy.read_namespaced_pod_disruption_budget("web", namespace).status
     assert (counted.disruptions_allowed, list(counted.disrupted_pods)) == (0, ["web"])
-    found = client.V1StorageClass(
-        metadata=client.V1ObjectMeta(name=namespace), provisioner="example.com/disk"
-    )
-    assert storage.create_storage_class(found).volume_binding_mode == "Immediate"
-    amounts = client.V1VolumeResourceRequirements(requests={"storage": "1024Mi"})
-    asked = client.V1PersistentVolumeClaimSpec(
-        access_modes=["ReadWriteOnce"], resources=amounts, storage_class_name=namespace
-    )
-    body = client.V1PersistentVolumeClaim(metadata=client.V1ObjectMeta(name="c"), spec=asked)
-    claim = core.create_namespaced_persistent_volume_claim(namespace, body)
-    assert (claim.status.phase, claim.spec.resources.requests) == ("Pending", {"storage": "1Gi"})
-    storage.delete_storage_class(namespace)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from msgspec import field
 
-from corelane.kube.meta import API, Condition, Object, ObjectReference, ResourceList, Wire, WireQuantity
+from corelane.kube.meta import API, Object, ObjectReference, ResourceList, Wire, WireQuantity
 from corelane.kube.pod import NodeSelector, ResourceRequirements
 from corelane.kube.pod_volumes import AWSDisk, AzureDisk, CinderDisk, GCEDisk, PortworxDisk
 from corelane.kube.selectors import LabelSelector
@@ -30,10 +30,6 @@ class PersistentVolumeClaimStatus(Wire, frozen=True):
     """`phase` is Pending, Bound or Lost."""
 
     phase: str = ""
-    access_modes: tuple[str, ...] = ()
-    capacity: ResourceList = field(default_factory=dict)
-    current_volume_attributes_class_name: str | None = None
-    conditions: tuple[Condition, ...] = ()
 
 
 class PersistentVolumeClaim(Object, frozen=True):
@@ -62,7 +58,6 @@ class PersistentVolumeSpec(Wire, frozen=True):
     storage_class_name: str = ""
     volume_mode: str = "Filesystem"
     node_affinity: VolumeNodeAffinity | None = None
-    persistent_volume_reclaim_policy: str = "Retain"
     volume_attributes_class_name: str | None = None
     csi: CSISource | None = None
     aws_elastic_block_store: AWSDisk | None = None
@@ -76,8 +71,6 @@ class PersistentVolumeStatus(Wire, frozen=True):
     """`phase` is Pending, Available, Bound, Released or Failed."""
 
     phase: str = ""
-    message: str = ""
-    reason: str = ""
 
 
 class PersistentVolume(Object, frozen=True):
@@ -111,7 +104,6 @@ class StorageClass(Object, frozen=True):
     volume_binding_mode: str = "Immediate"
     """Immediate or WaitForFirstConsumer."""
     allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
-    reclaim_policy: str = "Delete"
 
 
 class VolumeNodeResources(Wire, frozen=True):

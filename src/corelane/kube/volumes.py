@@ -1,4 +1,4 @@
-"""Rules about claims and volumes that scheduler and controller share, as upstream's volume helpers."""
+"""Rules about claims and volumes, as upstream's volume helpers."""
 
 from corelane.kube import keys
 from corelane.kube.node_terms import labels_match

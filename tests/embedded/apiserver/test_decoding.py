@@ -133,9 +133,8 @@ def test_a_repeated_object_adds_to_the_one_before():
 
 
 def test_features_that_are_off_are_read_and_dropped():
-    source = '{"clusterTrustBundle":{"path":"a","name":"b"}}'
-    obj, warnings = read(f'{{"spec":{{"volumes":[{{"name":"v","projected":{{"sources":[{source}]}}}}]}}}}')
-    assert (obj["spec"]["volumes"][0]["projected"]["sources"], warnings) == ([{}], [])
+    obj, warnings = read('{"spec":{"schedulingGroup":{"podGroupName":"g"}}}')
+    assert ("schedulingGroup" in obj["spec"], warnings) == (False, [])
 
 
 @pytest.mark.parametrize(

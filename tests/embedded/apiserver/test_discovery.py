@@ -78,7 +78,6 @@ def test_groups_and_resources_come_in_upstreams_order():
         "authentication.k8s.io",
         "authorization.k8s.io",
         "policy",
-        "storage.k8s.io",
         "scheduling.k8s.io",
         "coordination.k8s.io",
         "topology.node.k8s.io",

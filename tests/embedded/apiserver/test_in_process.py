@@ -10,9 +10,13 @@ import pytest
 from corelane.embedded.apiserver.http.auth import ANONYMOUS, User
 from corelane.embedded.apiserver.http.in_process import InProcess
 from corelane.embedded.apiserver.http.pod_logs import LogUnavailableError
+from corelane.embedded.up.cluster import UNSERVED
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.connection import Connection
+from corelane.kube.disruption import PodDisruptionBudget
+from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
+from corelane.scheduler import Scheduler, SchedulerReporter
 from support.apiserver import ADMIN, CONFIG_MAPS, MERGE, PODS, TOKENS, config_map, pod, served, serving
 
 JSON = {"Content-Type": "application/json"}
@@ -194,3 +198,37 @@ async def test_a_log_is_read_to_its_limit_and_its_source_is_closed(api):
         assert refused.value.code == 500
         await client.close()
     assert closed == [True, True]
+
+
+class Watches(SchedulerReporter):
+    """Kinds that were listed, and those that were not served or whose lists failed."""
+
+    def __init__(self):
+        self.kinds, self.missing, self.ready = set(), set(), asyncio.Event()
+
+    def listed(self, kind, objects):
+        self.kinds.add(kind)
+
+    def not_served(self, kind):
+        self.missing.add(kind)
+
+    def retrying(self, kind, error, seconds):
+        self.missing.add(kind)
+
+    def started(self, name):
+        self.ready.set()
+
+
+@served
+async def test_the_scheduler_of_up_asks_only_for_kinds_that_are_served(api):
+    watches, client = Watches(), KubeClient(InProcess(api.server, TOKENS[ADMIN]))
+    scheduler = Scheduler(client, reporter=watches, unserved=UNSERVED)
+    running = asyncio.create_task(scheduler.run())
+    try:
+        await asyncio.wait_for(watches.ready.wait(), 60)
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+        await client.close()
+    assert {Node, Pod, PodDisruptionBudget} <= watches.kinds
+    assert watches.missing == set()

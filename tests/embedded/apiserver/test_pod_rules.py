@@ -228,13 +228,6 @@ PODS = [
         ),
     ),
     (
-        merged(
-            spec(hostUsers=False, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "a"}}]),
-            container(volumeDevices=[{"name": "v", "devicePath": "/a"}]),
-        ),
-        "spec.containers[0].volumeDevices: Forbidden: when `hostUsers` is false",
-    ),
-    (
         container(
             env=[{"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": "x", "path": "f", "key": "k"}}}]
         ),

@@ -101,6 +101,13 @@ def filled(value):
     return [filled(v) for v in value] if isinstance(value, list) else value
 
 
+def test_a_volume_source_without_a_table_is_refused_and_not_dropped():
+    nfs = put(7, b"")
+    volume = put(1, b"v") + put(2, nfs)
+    with pytest.raises(ReadError, match="send the pod as application/json"):
+        protobuf_reading.read(body("v1", "Pod", put(2, put(1, volume))))
+
+
 def test_what_upstream_took_as_json_reads_the_same_from_protobuf():
     count = 0
     for wanted in recorded():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.pod_faults import container, faults, merged, on_nodes, spec, spread, volume
+from support.pod_faults import container, faults, on_nodes, spec, spread, volume
 
 SIDECAR = {
     "name": "i",
@@ -39,10 +39,6 @@ SOUND = [
     volume(projected={"sources": [{}]}),
     volume(hostPath={"path": "/a..b/c", "type": "Directory"}),
     volume(iscsi={"targetPortal": "p", "iqn": "naa." + "0" * 32, "lun": 0}),
-    merged(
-        volume(persistentVolumeClaim={"claimName": "a"}),
-        container(volumeDevices=[{"name": "v", "devicePath": "/dev/a"}]),
-    ),
 ]
 
 

@@ -17,7 +17,7 @@ VALUES = [
             "0777 (octal), both inclusive"
         ),
         (
-            "volumes[0].downwardAPI.mode: Invalid value: 512: must be a number between 0 and 0777 "
+            "volumes[0].downwardAPI.items[0].mode: Invalid value: 512: must be a number between 0 and 0777 "
             "(octal), both inclusive"
         ),
     ),

@@ -1,334 +1,204 @@
-"""Volumes that are refused, and why."""
+"""Volumes of a pod: which are refused, which are stored as given, and that claims are refused."""
+
+import asyncio
+import json
 
 import pytest
 
-from support.pod_faults import agree, claim, container, faults, merged, prepared, spec, volume
+from corelane.embedded.apiserver import validation
+from corelane.embedded.apiserver.codec.envelope import decode
+from corelane.embedded.apiserver.served_kinds import PODS
+from corelane.embedded.apiserver.status_errors import StatusError
+from corelane.embedded.apiserver.store.database import FILE_NAME, Store
+from corelane.embedded.apiserver.store.server_backend import describe
+from support.apiserver import PODS as PODS_PATH
+from support.apiserver import served, serving
+from support.pod_faults import container, faults, merged, prepared, spec, volume
 
-# Sources that no node here can mount, with what each requires; of the rest only the types are checked.
-DRIVERS = {
-    "awsElasticBlockStore": ["volumeID"],
-    "azureFile": ["secretName", "shareName"],
-    "cephfs": ["monitors"],
-    "cinder": ["volumeID"],
-    "csi": ["driver"],
-    "flexVolume": ["driver"],
-    "glusterfs": ["endpoints", "path"],
-    "gitRepo": ["repository"],
-    "iscsi": ["targetPortal", "iqn"],
-    "photonPersistentDisk": ["pdID"],
-    "portworxVolume": ["volumeID"],
-    "rbd": ["monitors", "image"],
-    "scaleIO": ["gateway", "system", "volumeName"],
-    "storageos": ["volumeName"],
-    "vsphereVolume": ["volumePath"],
-}
-
-VOLUMES = [
-    (volume(gcePersistentDisk={"partition": 256}), "persistentDisk.pdName: Required value"),
-    (spec(volumes=[{"name": "", "emptyDir": {}}]), "name: Required value"),
-    (spec(volumes=[{"name": "A", "emptyDir": {}}]), 'name: Invalid value: "A": a lowercase RFC 1123 label…'),
-    (
-        spec(volumes=[{"name": "v", "emptyDir": {}}, {"name": "v", "emptyDir": {}}]),
-        '/spec.volumes[1].name: Duplicate value: "v"',
-    ),
-    (
-        volume(emptyDir={}, hostPath={"path": "/a"}),
-        "hostPath: Forbidden: may not specify more than 1 volume type",
-    ),
-    (
-        volume(emptyDir={"sizeLimit": "-1"}),
-        "emptyDir.sizeLimit: Forbidden: SizeLimit field must be a valid resource quantity",
-    ),
-    (volume(hostPath={"path": ""}), "hostPath.path: Required value"),
-    (
-        volume(hostPath={"path": "/a/../b"}),
-        "hostPath.path: Invalid value: \"/a/../b\": must not contain '..'",
-    ),
-    (
-        volume(hostPath={"path": "/a", "type": "Pipe"}),
-        (
-            'hostPath.type: Unsupported value: "Pipe": supported values: "", "BlockDevice", '
-            '"CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"'
-        ),
-    ),
-    (volume(secret={"secretName": ""}), "secret.secretName: Required value"),
-    (
-        volume(
-            secret={"secretName": "s", "defaultMode": 512, "items": [{"key": "", "path": "/a", "mode": -1}]}
-        ),
-        (
-            "secret.defaultMode: Invalid value: 512: must be a number between 0 and 0777 (octal), both "
-            "inclusive"
-        ),
-        "secret.items[0].key: Required value",
-        'secret.items[0].path: Invalid value: "/a": must be a relative path',
-        (
-            "secret.items[0].mode: Invalid value: -1: must be a number between 0 and 0777 (octal), "
-            "both inclusive"
-        ),
-    ),
-    (volume(configMap={"name": ""}), "configMap.name: Required value"),
-    (
-        volume(configMap={"name": "c", "items": [{"key": "k", "path": "a/../b"}]}),
-        "configMap.items[0].path: Invalid value: \"a/../b\": must not contain '..'",
-    ),
-    (
-        volume(nfs={}),
-        "nfs.server: Required value",
-        "nfs.path: Required value",
-        'nfs.path: Invalid value: "": must be an absolute path',
-    ),
-    (volume(persistentVolumeClaim={"claimName": ""}), "persistentVolumeClaim.claimName: Required value"),
-    (
-        volume(downwardAPI={"items": [{"path": "", "fieldRef": {"fieldPath": "metadata.name"}}]}),
-        "downwardAPI.path: Required value",
-    ),
-    (
-        volume(downwardAPI={"items": [{"path": "a"}]}),
-        "downwardAPI: Required value: one of fieldRef and resourceFieldRef is required",
-    ),
-    (
-        volume(downwardAPI={"items": [{"path": "a", "fieldRef": {"fieldPath": "spec.nodeName"}}]}),
-        (
-            'downwardAPI.fieldRef.fieldPath: Unsupported value: "spec.nodeName": supported values: '
-            '"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", '
-            '"metadata.uid"'
-        ),
-    ),
-    (
-        volume(downwardAPI={"items": [{"path": "a", "resourceFieldRef": {"resource": "limits.cpu"}}]}),
-        "downwardAPI.resourceFieldRef.containerName: Required value",
-    ),
-    (
-        volume(
-            downwardAPI={
-                "items": [
-                    {
-                        "path": "a",
-                        "fieldRef": {"fieldPath": "metadata.name"},
-                        "resourceFieldRef": {"resource": "limits.cpu", "containerName": "c"},
-                    }
-                ]
-            }
-        ),
-        (
-            'downwardAPI: Invalid value: "resource": fieldRef and resourceFieldRef can not be '
-            "specified simultaneously"
-        ),
-    ),
-    (
-        volume(projected={"sources": [{"secret": {"name": ""}}]}),
-        "projected.sources[0].secret.name: Required value",
-    ),
-    (
-        volume(
-            projected={
-                "sources": [
-                    {"secret": {"name": "s", "items": [{"key": "k", "path": "a"}]}},
-                    {"configMap": {"name": "m", "items": [{"key": "k", "path": "a"}]}},
-                ]
-            }
-        ),
-        'projected: Invalid value: "m": conflicting duplicate paths',
-    ),
-    (
-        volume(projected={"sources": [{"secret": {"name": "s"}, "configMap": {"name": "s"}}]}),
-        "projected.sources[0]: Forbidden: may not specify more than 1 volume type per source",
-    ),
-    (
-        volume(projected={"sources": [{"serviceAccountToken": {"path": "", "expirationSeconds": 1}}]}),
-        (
-            "projected.sources[0].serviceAccountToken.expirationSeconds: Invalid value: 1: may not "
-            "specify a duration less than 10 minutes"
-        ),
-        "projected.path: Required value",
-        (
-            "projected.sources[0].serviceAccountToken: Forbidden: must not be specified when "
-            "serviceAccountName is not set"
-        ),
-    ),
-    (
-        merged(
-            spec(serviceAccountName="sa"),
-            volume(
-                projected={
-                    "sources": [{"serviceAccountToken": {"path": "../a", "expirationSeconds": 8589934592}}]
-                }
-            ),
-        ),
-        (
-            "projected.sources[0].serviceAccountToken.expirationSeconds: Invalid value: 8589934592: "
-            "may not specify a duration larger than 2^32 seconds"
-        ),
-        "projected.path: Invalid value: \"../a\": must not contain '..'",
-    ),
-    (volume(ephemeral={}), "ephemeral.volumeClaimTemplate: Required value"),
-    (
-        volume(ephemeral={"volumeClaimTemplate": {"spec": {}}}),
-        "ephemeral.volumeClaimTemplate.spec.accessModes: Required value: at least 1 access mode is required",
-        "ephemeral.volumeClaimTemplate.spec.resources[storage]: Required value",
-    ),
-    (volume(image={"reference": ""}), "image.reference: Required value"),
-    (
-        volume(image={"reference": "a", "pullPolicy": "X"}),
-        'image.pullPolicy: Unsupported value: "X": supported values: "Always", "IfNotPresent", "Never"',
-    ),
-    (
-        volume(
-            projected={
-                "sources": [
-                    {
-                        "downwardAPI": {
-                            "items": [
-                                {"path": "a", "fieldRef": {"fieldPath": "metadata.name"}},
-                                {"path": "a", "fieldRef": {"fieldPath": "metadata.uid"}},
-                            ]
-                        }
-                    }
-                ]
-            }
-        ),
-        'projected: Invalid value: "a": conflicting duplicate paths',
-    ),
-]
-
-
-@pytest.mark.parametrize(("change", "expected"), [(change, expected) for change, *expected in VOLUMES])
-def test_a_volume_is_refused_in_upstreams_words(change, expected):
-    assert agree(faults(change), expected, "spec.volumes[0].")
-
-
-@pytest.mark.parametrize("source", DRIVERS)
-def test_a_volume_of_a_storage_driver_needs_its_required_fields_only(source):
-    expected = [f"{source}.{name}: Required value" for name in DRIVERS[source]]
-    assert agree(faults(volume(**{source: {}})), expected, "spec.volumes[0].")
-    given = {name: ["m"] if name == "monitors" else "x" for name in DRIVERS[source]}
-    assert faults(volume(**{source: given})) == []
-
-
-def test_the_fields_of_a_storage_driver_are_stored_as_sent():
-    disks = [
-        {"name": "a", "iscsi": {"targetPortal": "p", "iqn": "eui.0", "lun": 0, "iscsiInterface": "i"}},
-        {"name": "b", "fc": {"targetWWNs": ["w"], "lun": 0}},
-        {"name": "c", "flexVolume": {"driver": "d", "options": {"k": "v"}}},
-    ]
-    assert prepared(spec(volumes=disks))["spec"]["volumes"] == disks
-
-
-BLOCK = spec(
-    volumes=[
-        {"name": "v", "persistentVolumeClaim": {"claimName": "data"}},
-        {"name": "e", "emptyDir": {}},
-    ]
+NO_CLAIMS = (
+    "this API server serves no PersistentVolumeClaims; use an emptyDir volume, or a cluster with storage"
 )
-DEVICES = [
-    ([{"name": "v", "devicePath": "/dev/x"}],),
-    ([{"name": "none", "devicePath": "/dev/x"}], 'volumeDevices[0].name: Not found: "none"'),
-    (
-        [{"name": "e", "devicePath": "/dev/x"}],
-        (
-            'volumeDevices[0].name: Invalid value: "e": can only use volume source type of '
-            "PersistentVolumeClaim or Ephemeral for block mode"
-        ),
-    ),
-    (
-        [{"name": "", "devicePath": ""}],
-        "volumeDevices[0].name: Required value",
-        'volumeDevices[0].name: Not found: ""',
-        "volumeDevices[0].devicePath: Required value",
-    ),
-    (
-        [{"name": "v", "devicePath": "a/../b"}],
-        "volumeDevices[0].devicePath: Invalid value: \"a/../b\": can not contain backsteps ('..')",
-    ),
-    (
-        [{"name": "v", "devicePath": "/dev/x"}, {"name": "v", "devicePath": "/dev/x"}],
-        'volumeDevices[1].name: Invalid value: "v": must be unique',
-        'volumeDevices[1].devicePath: Invalid value: "/dev/x": must be unique',
-    ),
-]
+V = "spec.volumes[0]"
+C = "spec.containers[0]"
 
 
-@pytest.mark.parametrize(("devices", "expected"), [(devices, expected) for devices, *expected in DEVICES])
-def test_a_block_device_is_a_claim_that_the_container_uses_once(devices, expected):
-    assert agree(faults(BLOCK, container(volumeDevices=devices)), expected, "spec.containers[0].")
-
-
-PATH_IN = "must not already exist as a path in"
-
-
-def test_a_volume_is_either_mounted_or_a_device():
-    both = container(
-        volumeMounts=[{"name": "v", "mountPath": "/x"}], volumeDevices=[{"name": "v", "devicePath": "/x"}]
-    )
-    assert agree(
-        faults(BLOCK, both),
-        [
-            'volumeMounts[0].name: Invalid value: "v": must not already exist in volumeDevices',
-            f'volumeMounts[0].mountPath: Invalid value: "/x": {PATH_IN} volumeDevices',
-            'volumeDevices[0].name: Invalid value: "v": must not already exist in volumeMounts',
-            f'volumeDevices[0].devicePath: Invalid value: "/x": {PATH_IN} volumeMounts',
-        ],
-        "spec.containers[0].",
-    )
-
-
-TEMPLATES = [
-    ({"labels": {"a": "b"}, "annotations": {"a": "b c"}},),
-    ({"labels": {"a": "b c"}}, 'labels: Invalid value: "b c": a valid label must be an empty string…'),
-    ({"annotations": {"A B": ""}}, 'annotations: Invalid value: "A B": name part must consist of…'),
-    (
-        {
-            "finalizers": ["a/b"],
-            "name": "n",
-            "uid": "u",
-            "creationTimestamp": "2026-01-02T03:04:05Z",
-            "managedFields": [{"manager": "m"}],
-        },
-        "name: Forbidden: cannot be set",
-        "uID: Forbidden: cannot be set",
-        "creationTimestamp: Forbidden: cannot be set",
-        "finalizers: Forbidden: cannot be set",
-        "managedFields: Forbidden: cannot be set",
-    ),
-]
+def refused(*changes):
+    """Return the field and the reason of each fault."""
+    return [(cause.field, cause.reason) for cause in validation.create(PODS, prepared(*changes))]
 
 
 @pytest.mark.parametrize(
-    ("metadata", "expected"), [(metadata, expected) for metadata, *expected in TEMPLATES]
+    ("change", "expected"),
+    [
+        (spec(volumes=[{"name": "", "emptyDir": {}}]), [(f"{V}.name", "FieldValueRequired")]),
+        (spec(volumes=[{"name": "A", "emptyDir": {}}]), [(f"{V}.name", "FieldValueInvalid")]),
+        (
+            spec(volumes=[{"name": "v", "emptyDir": {}}, {"name": "v", "emptyDir": {}}]),
+            [("spec.volumes[1].name", "FieldValueDuplicate")],
+        ),
+        (volume(hostPath={"path": "/a"}, emptyDir={}), [(f"{V}.emptyDir", "FieldValueForbidden")]),
+        (volume(nfs={}, rbd={}, csi={}), [(f"{V}.{name}", "FieldValueForbidden") for name in ("rbd", "csi")]),
+        (volume(hostPath={"path": ""}), [(f"{V}.hostPath.path", "FieldValueRequired")]),
+        (volume(hostPath={"path": "/a/../b"}), [(f"{V}.hostPath.path", "FieldValueInvalid")]),
+        (
+            volume(hostPath={"path": "/a", "type": "Pipe"}),
+            [(f"{V}.hostPath.type", "FieldValueNotSupported")],
+        ),
+        (volume(secret={"secretName": ""}), [(f"{V}.secret.secretName", "FieldValueRequired")]),
+        (volume(configMap={"name": ""}), [(f"{V}.configMap.name", "FieldValueRequired")]),
+        (
+            volume(secret={"secretName": "s", "items": [{"key": "", "path": "/a", "mode": -1}]}),
+            [
+                (f"{V}.secret.items[0].key", "FieldValueRequired"),
+                (f"{V}.secret.items[0].path", "FieldValueInvalid"),
+                (f"{V}.secret.items[0].mode", "FieldValueInvalid"),
+            ],
+        ),
+        (
+            volume(projected={"sources": [{"configMap": {"items": [{"key": "k", "path": "../a"}]}}]}),
+            [(f"{V}.projected.sources[0].configMap.items[0].path", "FieldValueInvalid")],
+        ),
+        (
+            volume(downwardAPI={"items": [{"path": "", "fieldRef": {"fieldPath": "metadata.name"}}]}),
+            [(f"{V}.downwardAPI.items[0].path", "FieldValueRequired")],
+        ),
+    ],
 )
-def test_the_template_of_a_claim_has_labels_and_annotations_only(metadata, expected):
-    made = claim()
-    made["spec"]["volumes"][0]["ephemeral"]["volumeClaimTemplate"]["metadata"] = metadata
-    where = "spec.volumes[0].ephemeral.volumeClaimTemplate.metadata."
-    assert agree(faults(made), expected, where)
+def test_a_volume_needs_a_name_of_its_own_one_source_and_sound_paths(change, expected):
+    assert refused(change) == expected
 
 
-def test_the_source_of_a_claim_in_another_namespace_is_named_alone():
-    reference = {"kind": "PersistentVolumeClaim", "name": "s", "namespace": "A"}
-    local = {"kind": "PersistentVolumeClaim", "name": "s"}
-    where = "spec.volumes[0].ephemeral.volumeClaimTemplate.spec"
-    assert agree(
-        faults(claim(dataSourceRef=reference, dataSource=local)),
-        [
-            f'/{where}.dataSourceRef.namespace: Invalid value: "A": a lowercase RFC 1123 label…',
-            f"/{where}: Invalid value: {{}}: may not be specified when dataSourceRef.namespace is specified",
-        ],
-    )
-
-
-def test_a_pod_does_not_name_the_claim_that_is_made_for_its_own_volume():
-    volumes = [
-        claim()["spec"]["volumes"][0],
-        {"name": "w", "persistentVolumeClaim": {"claimName": "p-v"}},
+@pytest.mark.parametrize(
+    ("mounts", "expected"),
+    [
+        ([{"name": "v", "mountPath": "/a"}], []),
+        ([{"name": "x", "mountPath": "/a"}], [("[0].name", "FieldValueNotFound")]),
+        (
+            [{"name": "", "mountPath": ""}],
+            [
+                ("[0].name", "FieldValueRequired"),
+                ("[0].mountPath", "FieldValueRequired"),
+                ("[0].name", "FieldValueNotFound"),
+            ],
+        ),
+        (
+            [{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/a"}],
+            [("[1].mountPath", "FieldValueInvalid")],
+        ),
+        (
+            [{"name": "v", "mountPath": "/a", "mountPropagation": "Up", "recursiveReadOnly": "Maybe"}],
+            [
+                ("[0].recursiveReadOnly", "FieldValueNotSupported"),
+                ("[0].mountPropagation", "FieldValueNotSupported"),
+            ],
+        ),
+    ],
+)
+def test_a_mount_names_a_volume_of_the_pod_and_a_path_of_its_own(mounts, expected):
+    assert refused(volume(emptyDir={}), container(volumeMounts=mounts)) == [
+        (f"{C}.volumeMounts{field}", reason) for field, reason in expected
     ]
-    why = "must not reference a PVC that gets created for an ephemeral volume"
-    where = "spec.volumes[1].persistentVolumeClaim.claimName"
-    assert faults(spec(volumes=volumes)) == [f'{where}: Invalid value: "p-v": {why}']
 
 
-def test_the_claim_that_is_made_for_a_volume_has_a_sound_name():
-    named = merged(claim(), {"metadata": {"name": "x" * 252}})
-    found = faults(named)
-    assert len(found) == 1
-    assert found[0].startswith(f'spec.volumes[0].name: Invalid value: "v": PVC name "{"x" * 252}-v": must be')
+def test_a_faulty_volume_cannot_be_mounted():
+    mounts = container(volumeMounts=[{"name": "v", "mountPath": "/a"}])
+    assert refused(volume(secret={}), mounts) == [
+        (f"{V}.secret.secretName", "FieldValueRequired"),
+        (f"{C}.volumeMounts[0].name", "FieldValueNotFound"),
+    ]
+
+
+def test_other_sources_are_stored_as_sent():
+    disks = [
+        {"name": "a", "iscsi": {"targetPortal": "p", "iqn": "eui.0", "lun": 0, "odd": [1.5, None]}},
+        {"name": "b", "csi": {}},
+        {"name": "c", "flexVolume": {"driver": "d", "options": {"k": "v"}}},
+    ]
+    pod = prepared(spec(volumes=disks))
+    assert validation.create(PODS, pod) == []
+    assert pod["spec"]["volumes"] == disks
+
+
+def test_the_source_of_a_volume_is_an_object():
+    body = b'{"metadata":{"name":"p"},"spec":{"volumes":[{"name":"v","nfs":"server"}]}}'
+    with pytest.raises(StatusError, match="nfs"):
+        decode(PODS, "v1", body)
+
+
+def test_a_volume_that_uses_a_claim_is_refused_with_field_value_and_remedy():
+    claim = volume(persistentVolumeClaim={"claimName": "data", "readOnly": True})
+    why = f'Forbidden: claim "data" is unavailable: {NO_CLAIMS}'
+    assert faults(claim) == [f"{V}.persistentVolumeClaim: {why}"]
+    own = volume(ephemeral={"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"]}}})
+    assert faults(own) == [f"{V}.ephemeral: Forbidden: no claim is created for the volume: {NO_CLAIMS}"]
+
+
+def test_a_stored_pod_with_a_claim_can_still_be_changed():
+    pod = prepared(volume(persistentVolumeClaim={"claimName": "data"}))
+    pod["metadata"]["resourceVersion"] = "1"
+    labelled = pod | {"metadata": pod["metadata"] | {"labels": {"a": "b"}}}
+    assert validation.update(PODS, labelled, pod) == []
+
+
+def test_block_devices_are_refused_because_only_claims_have_them():
+    devices = container(volumeDevices=[{"name": "v", "devicePath": "/dev/x"}])
+    assert refused(volume(emptyDir={}), devices) == [(f"{C}.volumeDevices[0].name", "FieldValueInvalid")]
+    assert refused(devices) == [(f"{C}.volumeDevices[0].name", "FieldValueNotFound")]
+    claim = merged(volume(persistentVolumeClaim={"claimName": "data"}), devices)
+    assert refused(claim) == [
+        (f"{V}.persistentVolumeClaim", "FieldValueForbidden"),
+        (f"{C}.volumeDevices[0].name", "FieldValueNotFound"),
+    ]
+
+
+# Over HTTP.
+
+CLAIM_POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p"},
+    "spec": {
+        "containers": [{"name": "c", "image": "i"}],
+        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+    },
+}
+
+
+@served
+async def test_kinds_of_storage_are_not_served_and_a_pod_with_a_claim_is_invalid(api):
+    for path in ("api/v1/persistentvolumes", "api/v1/persistentvolumeclaims", "apis/storage.k8s.io/v1"):
+        assert (await api.get(f"/{path}")).status == 404
+    answer = await api("POST", PODS_PATH, CLAIM_POD)
+    assert (answer.status, answer.body["reason"]) == (422, "Invalid")
+    assert [(cause["field"], cause["reason"]) for cause in answer.body["details"]["causes"]] == [
+        (f"{V}.persistentVolumeClaim", "FieldValueForbidden")
+    ]
+
+
+@served
+async def test_an_applied_source_that_is_stored_as_given_has_one_owner(api):
+    source = {"server": "s", "path": "/a", "mount": {"options": ["hard"], "scale": 1.5}}
+    volumes = [{"name": "v", "nfs": source}]
+    pod = CLAIM_POD | {"spec": CLAIM_POD["spec"] | {"volumes": volumes}}
+    apply = {"Content-Type": "application/apply-patch+yaml"}
+    path = f"{PODS_PATH}/p?fieldManager=m"
+    made = await api("PATCH", path, data=json.dumps(pod), headers=apply)
+    assert (made.status, made.body["spec"]["volumes"]) == (201, volumes)
+    owned = made.body["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:volumes"]
+    assert owned['k:{"name":"v"}'] == {".": {}, "f:name": {}, "f:nfs": {}}
+    again = await api("PATCH", path, data=json.dumps(pod), headers=apply)
+    assert again.body["metadata"]["resourceVersion"] == made.body["metadata"]["resourceVersion"]
+
+
+def test_objects_of_kinds_that_an_earlier_version_served_do_not_keep_the_store_from_opening(tmp_path):
+    store = Store(tmp_path / FILE_NAME, describe)
+    store.put("persistentvolumes", "disk", {"kind": "PersistentVolume", "metadata": {"name": "disk"}})
+    store.close()
+
+    async def lists():
+        async with serving(data_dir=tmp_path) as api:
+            return (await api.get("/api/v1/nodes")).status, (
+                await api.get("/api/v1/persistentvolumes")
+            ).status
+
+    assert asyncio.run(lists()) == (200, 404)

@@ -57,10 +57,6 @@ def condition_reason(text: str) -> list[str]:
     return [explained_format(_REASON_TEXT, _REASON, *examples)]
 
 
-def absolute_path(text: str) -> list[str]:
-    return [] if text.startswith("/") else ["must be an absolute path"]
-
-
 def env_name(text: str) -> list[str]:
     if not text:
         return ["environment variable name must be non-empty"]

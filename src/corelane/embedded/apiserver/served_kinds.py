@@ -25,11 +25,6 @@ from corelane.embedded.apiserver.schema.review_kinds import (
     SELF_SUBJECT_REVIEW,
     TOKEN_REVIEW,
 )
-from corelane.embedded.apiserver.schema.storage_kinds import (
-    PERSISTENT_VOLUME,
-    PERSISTENT_VOLUME_CLAIM,
-    STORAGE_CLASS,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +96,6 @@ NODES = _kind(NODE, "nodes", short="no", namespaced=False, subresources=("status
 PODS = _kind(
     POD, "pods", short="po", categories=("all",), subresources=("binding", "eviction", "log", "status")
 )
-CLAIMS = _kind(PERSISTENT_VOLUME_CLAIM, "persistentvolumeclaims", short="pvc", subresources=("status",))
-VOLUMES = _kind(
-    PERSISTENT_VOLUME, "persistentvolumes", short="pv", namespaced=False, subresources=("status",)
-)
 CONFIG_MAPS = _kind(CONFIG_MAP, "configmaps", short="cm")
 SECRETS = _kind(SECRET, "secrets")
 EVENTS = _kind(EVENT, "events", short="ev")
@@ -116,7 +107,6 @@ PRIORITY_CLASSES = _kind(
 BUDGETS = _kind(
     POD_DISRUPTION_BUDGET, "poddisruptionbudgets", group="policy", short="pdb", subresources=("status",)
 )
-STORAGE_CLASSES = _kind(STORAGE_CLASS, "storageclasses", group="storage.k8s.io", short="sc", namespaced=False)
 TOPOLOGIES = _kind(
     noderesourcetopology.V1ALPHA2,
     "noderesourcetopologies",
@@ -131,8 +121,6 @@ KINDS: tuple[ServedKind, ...] = (
     NAMESPACES,
     NODES,
     PODS,
-    CLAIMS,
-    VOLUMES,
     CONFIG_MAPS,
     SECRETS,
     EVENTS,
@@ -140,7 +128,6 @@ KINDS: tuple[ServedKind, ...] = (
     LEASES,
     PRIORITY_CLASSES,
     BUDGETS,
-    STORAGE_CLASSES,
     TOPOLOGIES,
 )
 
@@ -166,6 +153,9 @@ def by_path(group: str, version: str, plural: str) -> ServedKind | None:
     return _BY_PATH.get((group, version, plural))
 
 
-def by_stored(stored: str) -> ServedKind:
-    """The kind that owns a stored form (for events: the one of the core group). Raises KeyError."""
-    return next(kind for kind in KINDS if kind.stored == stored)
+def by_stored(stored: str) -> ServedKind | None:
+    """Return the kind that owns a stored form (for events: the one of the core group).
+
+    None for a kind that only an earlier version served.
+    """
+    return next((kind for kind in KINDS if kind.stored == stored), None)

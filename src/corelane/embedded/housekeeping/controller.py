@@ -2,7 +2,7 @@
 
 As upstream's controllers: a terminating namespace is emptied and finalized; conditions and taints of nodes
 without heartbeat are set; pods, leases and topologies of deleted nodes are deleted. Its parts count the pods
-of disruption budgets, bind claims to volumes, and delete what belongs to deleted objects.
+of disruption budgets, and delete what belongs to deleted objects.
 """
 
 import asyncio
@@ -12,32 +12,32 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from corelane.embedded.apiserver.served_kinds import by_path
 from corelane.embedded.housekeeping import node_health
 from corelane.embedded.housekeeping.disruption_controller import DisruptionController
 from corelane.embedded.housekeeping.garbage_collector import GarbageCollector
 from corelane.embedded.housekeeping.node_controller import NodeController
-from corelane.embedded.housekeeping.volume_controller import VolumeController
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.informer import Informer, ObjectChange
 from corelane.kube.meta import Object
 from corelane.kube.objects import KINDS, Lease, Namespace, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
-from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 _FINALIZER: Final = "kubernetes"
-_CONTENTS: Final[tuple[type[Object], ...]] = tuple(kind for kind in KINDS if kind.api.namespaced)
+_CONTENTS: Final[tuple[type[Object], ...]] = tuple(
+    kind
+    for kind in KINDS
+    if kind.api.namespaced and by_path(kind.api.group, kind.api.version, kind.api.plural)
+)
 """Kinds of which a namespace is emptied."""
 _WATCHED: Final[tuple[type[Object], ...]] = (
     Lease,
     Namespace,
     Node,
     NodeResourceTopology,
-    PersistentVolume,
-    PersistentVolumeClaim,
     Pod,
     PodDisruptionBudget,
-    StorageClass,
 )
 """Kinds whose changes the garbage collector gets from the others' watches."""
 _RETRY_SECONDS: Final = 0.5
@@ -104,19 +104,11 @@ class Controller:
             longest_gap=longest_gap,
             observe=self._garbage.changed,
         )
-        self._storage = VolumeController(
-            client,
-            lambda: self._nodes.nodes,
-            failed=self._reporter.api_failed,
-            clock=clock,
-            observe=self._garbage.changed,
-        )
         self._informers: tuple[Informer[Any], ...] = (
             self._namespaces,
             *self._nodes.informers,
             self._pods,
             self._budgets,
-            *self._storage.informers,
             *self._garbage.informers,
         )
 
@@ -130,13 +122,11 @@ class Controller:
             group.create_task(self._end_namespaces())
             group.create_task(self._nodes.run())
             group.create_task(self._disruptions.run())
-            group.create_task(self._storage.run())
             group.create_task(self._garbage.run())
 
     def _pod_changed(self, change: ObjectChange[Pod]) -> None:
         self._garbage.changed(change)
         self._disruptions.pod_changed(change)
-        self._storage.pod_changed(change)
 
     def _budget_changed(self, change: ObjectChange[PodDisruptionBudget]) -> None:
         self._garbage.changed(change)
@@ -193,13 +183,7 @@ async def _empty(client: KubeClient, namespace: Namespace) -> bool:
 
 
 async def _holds(client: KubeClient, kind: type[Object], namespace: str) -> bool:
-    """Return whether objects of the kind are in the namespace; none are of a kind that is not served."""
-    try:
-        listing = await client.list(kind, namespace=namespace, page=1)
-    except APIError as error:
-        if error.code == 404:
-            return False
-        raise
+    listing = await client.list(kind, namespace=namespace, page=1)
     return bool(listing.items or listing.malformed)
 
 

@@ -1,17 +1,18 @@
 """Keeps the status of disruption budgets; see `disruption` for what it says."""
 
 import asyncio
+import secrets
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from corelane.embedded.housekeeping import disruption
-from corelane.embedded.housekeeping.event_recorder import EventRecorder
 from corelane.embedded.housekeeping.work_queue import WorkQueue
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.informer import Key, ObjectChange
-from corelane.kube.meta import condition, rfc3339
+from corelane.kube.meta import Object, condition, rfc3339
 from corelane.kube.pod import Pod
 from corelane.kube.selectors import LabelSelector
 from corelane.workload.selectors import Selector
@@ -25,6 +26,9 @@ _UNMANAGED: Final = (
     "status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account "
     'for these pods please set ".spec.minAvailable" field of the PDB to an integer value.'
 )
+
+_REMEMBERED: Final = 4096
+_LONGEST_MESSAGE: Final = 1024
 
 
 class DisruptionController:
@@ -47,7 +51,7 @@ class DisruptionController:
         self._clock = clock
         self._queue: WorkQueue[Key] = WorkQueue()
         self._stale: WorkQueue[Key] = WorkQueue()
-        self._events = EventRecorder(client, COMPONENT, clock=clock)
+        self._events = _EventRecorder(client, clock)
         self._selectors: dict[Key, tuple[LabelSelector | None, Selector | None]] = {}
 
     def budget_changed(self, change: ObjectChange[PodDisruptionBudget]) -> None:
@@ -195,3 +199,54 @@ def _compiled(selector: LabelSelector | None) -> Selector | None:
 
 def _selector_text(budget: PodDisruptionBudget) -> str:
     return str(_compiled(budget.spec.selector) or "")
+
+
+class _EventRecorder:
+    """Writes events; what was reported last of an object is not reported again."""
+
+    def __init__(self, client: KubeClient, clock: Callable[[], float]) -> None:
+        """`clock` gives Unix seconds."""
+        self._client = client
+        self._clock = clock
+        self._latest: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    async def record(self, obj: Object, kind: str, reason: str, message: str) -> None:
+        """Write an event; `kind` is Normal or Warning. A failed request is dropped: events are no state."""
+        key = (obj.metadata.uid, reason)
+        if self._latest.get(key) == message:
+            return
+        self._latest[key] = message
+        self._latest.move_to_end(key)
+        while len(self._latest) > _REMEMBERED:
+            self._latest.popitem(last=False)
+        try:
+            await self._client.create(self._event(obj, kind, reason, message[:_LONGEST_MESSAGE]))
+        except APIError:
+            self._latest.pop(key, None)
+
+    def _event(self, obj: Object, kind: str, reason: str, message: str) -> dict[str, Any]:
+        meta, now = obj.metadata, rfc3339(self._clock())
+        about = {
+            "apiVersion": obj.api.api_version,
+            "kind": obj.api.kind,
+            "namespace": meta.namespace,
+            "name": meta.name,
+            "uid": meta.uid,
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{meta.name}.{secrets.token_hex(8)}",
+                "namespace": meta.namespace or "default",
+            },
+            "involvedObject": {name: text for name, text in about.items() if text},
+            "type": kind,
+            "reason": reason,
+            "message": message,
+            "source": {"component": COMPONENT},
+            "reportingComponent": COMPONENT,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }

@@ -21,6 +21,7 @@ from corelane.app.supervise import Parts
 from corelane.embedded.apiserver.http.auth import MASTERS, User
 from corelane.embedded.apiserver.http.in_process import InProcess
 from corelane.embedded.apiserver.http.server import APIServer
+from corelane.embedded.apiserver.served_kinds import by_path
 from corelane.embedded.apiserver.store import backups, state_file
 from corelane.embedded.apiserver.store.database import FILE_NAME
 from corelane.embedded.apiserver.store.server_backend import Backend
@@ -46,12 +47,18 @@ from corelane.machine.watch import MachineWatch
 from corelane.node import NodeConfig
 from corelane.node.recovery.other_instances import OtherContainer
 from corelane.runtime.base import LifecycleRuntime
-from corelane.scheduler import Scheduler
+from corelane.scheduler import Scheduler, object_watches
 from corelane.scheduler.explain.ring import DecisionRing
 
 __all__ = ["UpOptions"]
 
 _ADMIN: Final = User("admin", (MASTERS,))
+UNSERVED: Final = frozenset(
+    kind
+    for kind in object_watches.EVENTS
+    if by_path(kind.api.group, kind.api.version, kind.api.plural) is None
+)
+"""Kinds that a scheduler watches and the embedded server does not serve."""
 _AT_ONCE: Final = 100
 """Simulated nodes started at the same time."""
 _PROGRESS_SECONDS: Final = 2.0
@@ -116,7 +123,9 @@ class Cluster:
         await self._debug.start()
         assert self._server is not None
         self._nodes = InProcessNodes(self._server.node_objects())
-        scheduler = Scheduler(self.client(), decisions=ring, create_event=self._nodes.record_event)
+        scheduler = Scheduler(
+            self.client(), decisions=ring, create_event=self._nodes.record_event, unserved=UNSERVED
+        )
         self.parts.start("the scheduler", scheduler.run())
 
     async def _ready(self, *names: str) -> None:

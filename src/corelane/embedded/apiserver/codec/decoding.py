@@ -237,6 +237,12 @@ def _raw(_shape: ScalarType, tree: Any, _at: _At) -> Any:
     return tree
 
 
+def _object(_shape: ScalarType, tree: Any, at: _At) -> dict[str, Any] | None:
+    if tree is not None and not isinstance(tree, dict):
+        raise _mismatch("an object", tree, at)
+    return tree
+
+
 _SCALARS: dict[str, Callable[[ScalarType, Any, _At], Any]] = {
     "string": _string,
     "text-or-null": _text_or_null,
@@ -250,6 +256,7 @@ _SCALARS: dict[str, Callable[[ScalarType, Any, _At], Any]] = {
     "int-or-string": _int_or_string,
     "bytes": _bytes,
     "raw": _raw,
+    "object": _object,
 }
 
 

@@ -216,6 +216,10 @@ def _raw(value: Value) -> Any:
         raise ReadError("proto: a raw value is not JSON") from None
 
 
+def _object(_value: Value) -> Any:
+    raise ReadError("proto: this volume source is read from JSON only; send the pod as application/json")
+
+
 _NUMBERS = {"bool", "int32", "int64"}
 _SCALARS: Mapping[str, Any] = {
     "string": _text,
@@ -230,4 +234,5 @@ _SCALARS: Mapping[str, Any] = {
     "time": _time,
     "microtime": _micro_time,
     "raw": _raw,
+    "object": _object,
 }

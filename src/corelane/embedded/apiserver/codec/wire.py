@@ -69,7 +69,7 @@ class View:
 @cache
 def stored_kind(kind: ServedKind) -> ServedKind:
     """The kind in whose form `kind` is kept."""
-    return served_kinds.by_stored(kind.stored)
+    return served_kinds.by_stored(kind.stored) or kind
 
 
 def head(kind: ServedKind, version: str) -> bytes:

@@ -26,7 +26,7 @@ from corelane.embedded.apiserver.store.watches import WatchStream
 from corelane.embedded.apiserver.write import deletion, eviction, pipeline, pod_binding, server_side_apply
 
 _DELETES_AT_ONCE = 50
-_SHOWN_DELETED = {"Pod", "Namespace", "PersistentVolume", "PersistentVolumeClaim", "StorageClass"}
+_SHOWN_DELETED = {"Pod", "Namespace"}
 """Kinds of which a deletion is answered with the object's last state."""
 _ENCODED_AT_ONCE = 500
 _READS = {"GET", "HEAD"}

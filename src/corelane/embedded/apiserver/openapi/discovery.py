@@ -17,7 +17,6 @@ _GROUP_ORDER = (
     "authentication.k8s.io",
     "authorization.k8s.io",
     "policy",
-    "storage.k8s.io",
     "scheduling.k8s.io",
     "coordination.k8s.io",
 )

@@ -28,6 +28,7 @@ _SCALARS: Mapping[str, Schema] = {
     "int32": {"type": "integer", "format": "int32"},
     "int64": {"type": "integer", "format": "int64"},
     "bytes": {"type": "string", "format": "byte"},
+    "object": {"type": "object"},
 }
 _QUANTITY = ("io.k8s.apimachinery.pkg.api.resource.Quantity", {"type": "string"})
 _NAMED: Mapping[str, tuple[str, Schema]] = {

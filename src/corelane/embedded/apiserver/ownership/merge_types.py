@@ -26,13 +26,14 @@ _SCALARS = {
     "bool": "boolean",
     "int32": "numeric",
     "int64": "numeric",
+    "object": "object",
 }
 """Scalars whose JSON type is checked; the others (times, quantities) may be any."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scalar:
-    """A leaf: "string", "numeric", "boolean", or "untyped" for any of them."""
+    """A leaf: "string", "numeric", "boolean", "untyped" for any of them, or "object", replaced whole."""
 
     kind: str
 

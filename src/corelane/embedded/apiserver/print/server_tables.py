@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from corelane.embedded.apiserver.print import pod_cells, storage_tables
+from corelane.embedded.apiserver.print import pod_cells
 from corelane.embedded.apiserver.print.pod_cells import NONE
 from corelane.embedded.apiserver.served_kinds import ServedKind
 
@@ -250,21 +250,9 @@ def _source(event: Object) -> str:
 
 
 def _budget(item: Object, now: datetime) -> list[Any]:
-    return [*storage_tables.budget(item), _created(item, now)]
-
-
-def _claim(item: Object, now: datetime) -> list[Any]:
-    before, after = storage_tables.claim(item)
-    return [*before, _created(item, now), *after]
-
-
-def _volume(item: Object, now: datetime) -> list[Any]:
-    before, after = storage_tables.volume(item)
-    return [*before, _created(item, now), *after]
-
-
-def _storage_class(item: Object, now: datetime) -> list[Any]:
-    return [*storage_tables.storage_class(item), _created(item, now)]
+    spec, status = item.get("spec") or {}, item.get("status") or {}
+    numbers = [str(spec.get(name, "N/A")) for name in ("minAvailable", "maxUnavailable")]
+    return [_meta(item, "name"), *numbers, status.get("disruptionsAllowed") or 0, _created(item, now)]
 
 
 def _custom(item: Object, now: datetime) -> list[Any]:
@@ -292,18 +280,6 @@ LAYOUTS: dict[tuple[str, str], TableLayout] = {
     ),
     ("policy", "PodDisruptionBudget"): TableLayout(
         "Name, Min Available, Max Unavailable, Allowed Disruptions:integer, Age", _budget
-    ),
-    ("", "PersistentVolumeClaim"): TableLayout(
-        "Name, Status, Volume, Capacity, Access Modes, StorageClass, VolumeAttributesClass, Age, +VolumeMode",
-        _claim,
-    ),
-    ("", "PersistentVolume"): TableLayout(
-        "Name, Capacity, Access Modes, Reclaim Policy, Status, Claim, StorageClass, VolumeAttributesClass, "
-        "Reason, Age, +VolumeMode",
-        _volume,
-    ),
-    ("storage.k8s.io", "StorageClass"): TableLayout(
-        "Name, Provisioner, ReclaimPolicy, VolumeBindingMode, AllowVolumeExpansion, Age", _storage_class
     ),
 }
 LAYOUTS["events.k8s.io", "Event"] = LAYOUTS["", "Event"]

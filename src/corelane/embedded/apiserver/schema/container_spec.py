@@ -69,12 +69,15 @@ record("ContainerRestartRuleOnExitCodes", "operator=1 values:[]int32=2", values=
 
 record("ContainerRestartRule", "action=1 exitCodes?:ContainerRestartRuleOnExitCodes=2")
 
-record(
+VOLUME_MOUNT = record(
     "VolumeMount",
-    "name!=1 readOnly:bool=2 recursiveReadOnly?=7 mountPath!=3 subPath=4 mountPropagation?=5 subPathExpr=6",
+    "name!=1|required readOnly:bool=2 recursiveReadOnly?=7 mountPath!=3|required subPath=4 "
+    "mountPropagation?=5 subPathExpr=6",
+    recursiveReadOnly=Columns(enum="Disabled Enabled IfPossible"),
+    mountPropagation=Columns(enum="Bidirectional HostToContainer None"),
 )
 
-record("VolumeDevice", "name!=1 devicePath!=2")
+VOLUME_DEVICE = record("VolumeDevice", "name!=1|required devicePath!=2|required")
 
 record("ExecAction", "command:[]string=1|required")
 

@@ -18,15 +18,8 @@ _SOURCELESS = {"name"}
 
 
 def image_pull_policy(container: Object) -> str:
-    return _pull_policy(container.get("image", ""))
-
-
-def volume_pull_policy(image: Object) -> str:
-    return _pull_policy(image.get("reference", ""))
-
-
-def _pull_policy(image: str) -> str:
     """Always for the tag `latest`, said or implied."""
+    image = container.get("image", "")
     parts = _IMAGE.fullmatch(image) if len(image) <= _LONGEST_IMAGE else None
     if not parts:
         return "IfNotPresent"

@@ -126,6 +126,7 @@ SCALARS: dict[str, Any] = {
     "int-or-string": 0,
     "bytes": "",
     "raw": None,
+    "object": None,  # any JSON object, stored as given
 }
 TYPES: dict[str, ObjectType] = {}
 """The types made so far, by OpenAPI's names for them."""

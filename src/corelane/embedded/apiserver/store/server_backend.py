@@ -54,7 +54,8 @@ def rfc3339(moment: datetime) -> str:
 
 def describe(stored: str, obj: Object) -> dict[str, str]:
     """The field labels of an object in stored form; what the store keeps beside it."""
-    return conversion.selectable_fields(served_kinds.by_stored(stored), obj)
+    kind = served_kinds.by_stored(stored)
+    return conversion.selectable_fields(kind, obj) if kind else {}
 
 
 def kind_of(target: Target) -> ServedKind:

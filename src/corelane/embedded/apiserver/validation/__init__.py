@@ -13,7 +13,6 @@ from corelane.embedded.apiserver.validation import (  # noqa: F401 - most only f
     container_rules,
     custom_rules,
     disruption_rules,
-    driver_rules,
     environment_rules,
     kind_rules,
     metadata_rules,
@@ -23,8 +22,6 @@ from corelane.embedded.apiserver.validation import (  # noqa: F401 - most only f
     scheduling_rules,
     secret_rules,
     security_rules,
-    storage_rules,
-    storage_update_rules,
     update_rules,
     value_rules,
     volume_rules,
@@ -42,10 +39,7 @@ _CORE = frozenset(
         "namespaces",
         "configmaps",
         "secrets",
-        "persistentvolumeclaims",
-        "persistentvolumes",
         "priorityclasses",
-        "storageclasses",
     }
 )
 _SPEC_ONLY = frozenset({"pods"})
@@ -193,30 +187,6 @@ def _update_budget_status(kind: ServedKind, obj: Object, old: Object, version: s
     return disruption_rules.status(obj)
 
 
-def _update_claim(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
-    whole = chain(_metadata(kind, obj), _own_rules(kind, obj, old, version))
-    return chain(_changed(kind, obj, old), whole, storage_update_rules.claim(obj, old))
-
-
-def _update_claim_status(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
-    return chain(_changed(kind, obj, old), storage_update_rules.claim_status(obj))
-
-
-def _update_volume(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
-    """Upstream checks the whole volume twice; so do its causes repeat."""
-    wholes = (chain(_metadata(kind, obj), _own_rules(kind, obj, old, version)) for _ in range(2))
-    return chain(*wholes, storage_update_rules.volume(obj, old))
-
-
-def _update_storage_class(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
-    whole = chain(_metadata(kind, obj), _own_rules(kind, obj, old, version))
-    return chain(whole, _changed(kind, obj, old), storage_update_rules.storage_class(obj, old))
-
-
-def _update_meta(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
-    return _changed(kind, obj, old)
-
-
 def _update_event(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
     if not kind.group:
         return kind_rules.event(obj, new_group=False)
@@ -239,9 +209,4 @@ _UPDATES = {
     ("events", ""): _update_event,
     ("poddisruptionbudgets", ""): _update_budget,
     ("poddisruptionbudgets", "status"): _update_budget_status,
-    ("persistentvolumeclaims", ""): _update_claim,
-    ("persistentvolumeclaims", "status"): _update_claim_status,
-    ("persistentvolumes", ""): _update_volume,
-    ("persistentvolumes", "status"): _update_meta,
-    ("storageclasses", ""): _update_storage_class,
 }

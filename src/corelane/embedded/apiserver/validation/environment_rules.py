@@ -1,4 +1,4 @@
-"""Rules on environment variables, and on the downward API that also volumes use."""
+"""Rules on environment variables, and on the downward API that they use."""
 
 from collections.abc import Iterator
 
@@ -67,16 +67,16 @@ def _env_from(source: Object, path: str, _scope: Scope) -> Iterator[StatusCause]
 @rule("env-field-ref")
 def _env_field_ref(source: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     if "fieldRef" in source:
-        yield from field_ref(source["fieldRef"], child(path, "fieldRef"), ENV_PATHS)
+        yield from _field_ref(source["fieldRef"], child(path, "fieldRef"), ENV_PATHS)
 
 
 @rule("env-resource-ref")
 def _env_resource_ref(source: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     if "resourceFieldRef" in source:
-        yield from resource_ref(source["resourceFieldRef"], child(path, "resourceFieldRef"))
+        yield from _resource_ref(source["resourceFieldRef"], child(path, "resourceFieldRef"))
 
 
-def field_ref(reference: Object, path: str, allowed: tuple[str, ...]) -> Iterator[StatusCause]:
+def _field_ref(reference: Object, path: str, allowed: tuple[str, ...]) -> Iterator[StatusCause]:
     """A path of the downward API: known at all, with a subscript where that is right, and allowed here."""
     name, text = child(path, "fieldPath"), reference.get("fieldPath", "")
     if not text:
@@ -103,12 +103,10 @@ def _unknown_path(version: str, base: str, text: str, subscripted: bool) -> str:
     return "" if base in _KNOWN_PATHS else f"field label not supported: {text}"
 
 
-def resource_ref(reference: Object, path: str, *, volume: bool = False) -> Iterator[StatusCause]:
+def _resource_ref(reference: Object, path: str) -> Iterator[StatusCause]:
     """A container's resource as the downward API gives it."""
     name = reference.get("resource", "")
-    if volume and not reference.get("containerName"):
-        yield causes.required(child(path, "containerName"))
-    elif not name:
+    if not name:
         yield causes.required(child(path, "resource"))
     elif name not in _RESOURCES and not name.startswith(("limits.hugepages-", "requests.hugepages-")):
         yield causes.not_supported(child(path, "resource"), name, _RESOURCES)

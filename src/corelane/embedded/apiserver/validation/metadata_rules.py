@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterator
 
 from corelane import names
 from corelane.embedded.apiserver.go_quoting import quoted
-from corelane.embedded.apiserver.schema.object_meta import OBJECT_META
 from corelane.embedded.apiserver.status_errors import StatusCause
 from corelane.embedded.apiserver.validation import causes
 from corelane.embedded.apiserver.validation.causes import child, item, unless_equal
-from corelane.embedded.apiserver.validation.table_rules import Object, Scope, rule
+from corelane.embedded.apiserver.validation.table_rules import Object
 from corelane.embedded.apiserver.validation.value_rules import labels
 
 PATH = "metadata"
@@ -57,18 +56,6 @@ def update(new: Object, old: Object, *, core: bool) -> Iterator[StatusCause]:
     yield from _managed_fields(new)
     if core:
         yield from standard_finalizers(new)
-
-
-@rule("template-metadata")
-def _template_metadata(template: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
-    """Check `ValidateTemplateObjectMeta`: a template has labels and annotations, and nothing else."""
-    meta, path = template.get("metadata", {}), child(path, "metadata")
-    yield from _annotations(meta.get("annotations", {}), child(path, "annotations"))
-    yield from labels(meta.get("labels", {}), child(path, "labels"))
-    for row in OBJECT_META:
-        if row.name not in {"labels", "annotations"} and meta.get(row.name) is not None:
-            name = "uID" if row.name == "uid" else row.name
-            yield causes.forbidden(child(path, name), "cannot be set")
 
 
 def _namespace(name: str, *, namespaced: bool) -> list[StatusCause]:

@@ -9,7 +9,6 @@ from corelane import names, quantity
 from corelane.embedded.apiserver import formats
 from corelane.embedded.apiserver.go_quoting import quoted
 from corelane.embedded.apiserver.served_kinds import ServedKind
-from corelane.embedded.apiserver.validation import storage_warnings
 from corelane.embedded.apiserver.validation.causes import child, item, key
 from corelane.embedded.apiserver.validation.deprecations import NODE_LABELS as _LABELS
 from corelane.embedded.apiserver.validation.deprecations import VOLUMES as _VOLUMES
@@ -41,8 +40,6 @@ def on_create(kind: ServedKind, obj: Object) -> list[str]:
     """Return the warnings for a new object."""
     if kind.plural == "pods":
         return list(islice(chain(_pod_name(obj), _pod(obj)), MAX_WARNINGS))
-    if kind.plural in storage_warnings.KINDS:
-        return list(islice(storage_warnings.KINDS[kind.plural](obj), MAX_WARNINGS))
     return list(_node(obj)) if kind.plural == "nodes" else []
 
 
@@ -50,8 +47,6 @@ def on_update(kind: ServedKind, obj: Object, old: Object, subresource: str = "")
     """Return the warnings for a changed object; of a pod only its addresses are checked."""
     if kind.plural == "pods" and subresource == "status":
         return list(_addresses(obj))
-    if kind.plural in storage_warnings.KINDS and not subresource:
-        return on_create(kind, obj)
     return list(_node(obj)) if kind.plural == "nodes" and not subresource else []
 
 

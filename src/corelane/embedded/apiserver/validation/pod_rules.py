@@ -136,9 +136,6 @@ def _host_users(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]
     for name, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
         if spec.get(name):
             yield causes.forbidden(child(path, shown), "when `hostUsers` is false")
-    for container, where in each_container(spec, path):
-        if container.get("volumeDevices"):
-            yield causes.forbidden(child(where, "volumeDevices"), "when `hostUsers` is false")
 
 
 @rule("hostname-override")

@@ -32,7 +32,6 @@ for _name, _check in {
     "user-id": formats.user_id,
     "ip": formats.ip_address,
     "local-path": formats.local_path,
-    "absolute-path": formats.absolute_path,
     "no-backsteps": formats.no_backsteps,
     "not-negative": _at_least(0, causes.NEGATIVE),
     "positive": _at_least(1, "must be greater than zero"),

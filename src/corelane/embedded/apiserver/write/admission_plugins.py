@@ -1,4 +1,4 @@
-"""Admission that needs to look at other objects: namespaces' lifecycle, priority classes, protected objects.
+"""Admission that needs to look at other objects: namespaces' lifecycle and priority classes.
 
 What needs only the object itself (tolerations, taints, labels) is part of the strategy.
 """
@@ -10,7 +10,6 @@ from corelane.embedded.apiserver.api_requests import Target
 from corelane.embedded.apiserver.status_errors import StatusCause, StatusError
 from corelane.embedded.apiserver.store.server_backend import Backend
 from corelane.embedded.apiserver.stored_objects import Object
-from corelane.embedded.apiserver.write import storage_admission, storage_strategy
 
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
 SYSTEM_CLASSES = frozenset({"system-node-critical", "system-cluster-critical"})
@@ -26,9 +25,6 @@ def admit_create(backend: Backend, target: Target, obj: Object) -> None:
     if target.resource == "pods" and not target.subresource:
         _check_runtime_class(obj)
         _set_priority(backend, target, obj)
-    if target.resource == "persistentvolumeclaims":
-        storage_admission.set_default_class(backend, obj)
-    storage_strategy.protect(target.resource, meta)
 
 
 def validate_create(backend: Backend, target: Target, obj: Object) -> None:
@@ -43,8 +39,6 @@ def validate_update(backend: Backend, target: Target, obj: Object, old: Object) 
     """Check an update once its own fields are valid. Raises StatusError 403 or 422."""
     if target.resource == "priorityclasses":
         _check_default_class(backend, target, obj)
-    if target.resource == "persistentvolumeclaims" and not target.subresource:
-        storage_admission.check_resize(backend, target, obj, old)
 
 
 def admit_delete(target: Target) -> None:

@@ -215,8 +215,7 @@ def replace_old(
     _check_version(target, obj["metadata"].get("resourceVersion", ""), old)
     obj = wire.typed(kind, kind.version, conversion.convert(kind, obj, kind.version))
     _place(obj, old, entries)
-    now, version = backend.timestamp(), target.version
-    strategy.prepare_update(kind, obj, old, target.subresource, now=now, completed=True, version=version)
+    strategy.prepare_update(kind, obj, old, target.subresource, completed=True, version=target.version)
     updating.keep_times(obj, old)
     rules = _rules(kind, target)
     faults = validation.update(_ruled(given), obj, old, target.subresource, version=rules)

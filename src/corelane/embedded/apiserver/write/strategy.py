@@ -18,7 +18,6 @@ from corelane.embedded.apiserver.served_kinds import ServedKind
 from corelane.embedded.apiserver.stored_objects import Object, copied
 from corelane.embedded.apiserver.validation.annotation_rules import APP_ARMOR, app_armor_profile
 from corelane.embedded.apiserver.validation.pod_rules import each_container
-from corelane.embedded.apiserver.write import storage_strategy
 from corelane.kube.pod import Pod
 from corelane.kube.translate import pod_requests
 from corelane.kube.translate.fields import TranslationError
@@ -86,14 +85,12 @@ def prepare_update(
     old: Object,
     subresource: str = "",
     *,
-    now: str = "",
     completed: bool = False,
     version: str = "",
 ) -> None:
     """Keep what the update cannot touch (status or spec, metadata), count generations; defaults as above.
 
-    `now` is the time at which a phase changes; `version` that of the request, as which a custom resource's
-    contents are compared.
+    `version` is that of the request, as which a custom resource's contents are compared.
     """
     if not completed:
         complete(kind, obj, old=old)
@@ -101,8 +98,6 @@ def prepare_update(
     preparing = _ON_UPDATE.get((kind.plural, subresource))
     if preparing:
         preparing(obj, copied(old))
-    if (kind.plural, subresource) == ("persistentvolumes", "status"):
-        storage_strategy.stamp_phase(obj["status"], old["status"], now)
     if _counts_generation(kind, obj, old, version or _version(obj)):
         obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
@@ -340,8 +335,6 @@ _ON_CREATE: dict[str, Callable[[Object], None]] = {
     "namespaces": _create_namespace,
     "leases": _create_lease,
     "poddisruptionbudgets": _create_budget,
-    "persistentvolumeclaims": storage_strategy.create_claim,
-    "persistentvolumes": storage_strategy.create_volume,
 }
 _ON_UPDATE: dict[tuple[str, str], Callable[[Object, Object], None]] = {
     ("pods", ""): _update_pod,
@@ -354,8 +347,4 @@ _ON_UPDATE: dict[tuple[str, str], Callable[[Object, Object], None]] = {
     ("namespaces", "finalize"): _keep_status,
     ("poddisruptionbudgets", ""): _keep_status,
     ("poddisruptionbudgets", "status"): _keep_spec,
-    ("persistentvolumeclaims", ""): storage_strategy.update_claim,
-    ("persistentvolumeclaims", "status"): _keep_spec,
-    ("persistentvolumes", ""): _keep_status,
-    ("persistentvolumes", "status"): _keep_spec,
 }
