@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Literal
 
 from corelane.cpuset import CPUSet, CPUSetError
-from corelane.kernel import cfs, nested_cpusets
-from corelane.kernel.cgroupfs import CgroupError, CgroupGone
+from corelane.kernel import cfs
+from corelane.kernel.cgroupfs import CgroupError, CgroupGone, Files
 from corelane.kernel.container_paths import CgroupView, kubelet_ancestors
 
 Resource = Literal["cpus", "mems"]
 _GONE = (errno.ENOENT, errno.ENODEV)
+_ATTEMPTS = 5
+"""A process may make, fill or remove a group while those below are narrowed."""
+_CHANGED = (errno.EBUSY, errno.EACCES, *_GONE)
 _EFFECTIVE = {
     1: {"cpus": "cpuset.effective_cpus", "mems": "cpuset.effective_mems"},
     2: {"cpus": "cpuset.cpus.effective", "mems": "cpuset.mems.effective"},
@@ -160,12 +163,12 @@ def write_resource(
         has = requested(view, above, resource)
         inherits = view.version == 2 and not has
         if has is not None and not inherits and not values <= has:
-            _put(view, above, resource, has | values)
+            _put(view.files, view.cpuset / above, resource, has | values)
     old = requested(view, group, resource)
     if view.version == 1 and old is not None:
-        nested_cpusets.write(view.files, view.cpuset / group, resource, values)
+        _write_nested(view.files, view.cpuset / group, resource, values)
     elif old != values:
-        _put(view, group, resource, values)
+        _put(view.files, view.cpuset / group, resource, values)
 
 
 def write_bandwidth(view: CgroupView, group: str, target: Bandwidth) -> None:
@@ -209,8 +212,59 @@ def requested(view: CgroupView, group: str, resource: Resource) -> CPUSet | None
         return None
 
 
-def _put(view: CgroupView, group: str, resource: Resource, values: CPUSet) -> None:
-    view.files.write(view.cpuset / group / f"cpuset.{resource}", str(values))
+# Version 1 with groups below, which processes in a container made: they follow their container. The kernel
+# refuses to take a CPU from a group while one below has it; in version 2 it takes it from both.
+
+
+def _write_nested(files: Files, group: Path, resource: Resource, values: CPUSet) -> None:
+    """Set CPUs or memory nodes of a group and of those below; what is set already is not written.
+
+    Groups that had all of the group's CPUs get all of the new ones, others keep what lies within. No group
+    may have less than one below it: all grow downwards, then shrink upwards. Raises CgroupError.
+    """
+    for attempt in range(_ATTEMPTS):
+        try:
+            _write_levels(files, group, resource, values)
+            return
+        except CgroupError as error:
+            if error.errno not in _CHANGED or attempt == _ATTEMPTS - 1 or not group.is_dir():
+                raise
+
+
+def _write_levels(files: Files, group: Path, resource: Resource, values: CPUSet) -> None:
+    old = _set_of(files, group, resource)
+    below = _below(files, group, resource)
+    targets = [(path, has, values if has >= old else has & values or values) for path, has in below if has]
+    levels = [(group, old, values), *targets]
+    for path, has, target in levels:
+        if not target <= has:
+            _put(files, path, resource, has | target)
+    for path, has, target in reversed(levels):
+        if not has <= target:
+            _put(files, path, resource, target)
+
+
+def _below(files: Files, group: Path, resource: Resource) -> list[tuple[Path, CPUSet]]:
+    """Return the groups below, highest first, with their sets; groups removed meanwhile are left out."""
+    listed: list[tuple[Path, CPUSet]] = []
+    for name in files.groups(group):
+        path = group / name
+        try:
+            listed.append((path, _set_of(files, path, resource)))
+        except CgroupError as error:
+            if error.errno not in _GONE:
+                raise
+        listed.extend(_below(files, path, resource))
+    return listed
+
+
+def _set_of(files: Files, group: Path, resource: Resource) -> CPUSet:
+    path = group / f"cpuset.{resource}"
+    return _parsed(files.read(path), path)
+
+
+def _put(files: Files, group: Path, resource: Resource, values: CPUSet) -> None:
+    files.write(group / f"cpuset.{resource}", str(values))
 
 
 # Reconciling reads some eight files of each container in every period: names and sets are not made anew each
