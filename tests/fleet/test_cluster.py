@@ -146,6 +146,21 @@ def test_a_cluster_is_read_with_the_kinds_that_could_not_be_read() -> None:
     run(story)
 
 
+@pytest.mark.parametrize(
+    "kinds",
+    [(NodeResourceTopology,), (NodeResourceTopologyV1Alpha1,), ()],
+    ids=["v1alpha2", "v1alpha1", "none"],
+)
+def test_topologies_are_read_in_the_version_that_is_served(kinds: tuple[type[Object], ...]) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
+        for kind in (Node, Pod, *kinds):
+            serve(fake, kind, raw(kind))
+        cluster = await fleet.read(client, others=())
+        assert [type(one) for one in cluster.topologies] == [*kinds]
+
+    run(story)
+
+
 def test_a_cluster_whose_nodes_cannot_be_read_is_not_read() -> None:
     async def story(fake: Fake, client: KubeClient) -> None:
         for kind in (NodeResourceTopology, Pod):

@@ -14,7 +14,6 @@ from corelane.kube.informer import Informer, InformerReporter, Mirror, ObjectCha
 from corelane.kube.meta import Object, ObjectMeta
 from corelane.kube.objects import NodeResourceTopology, NodeResourceTopologyV1Alpha1
 from corelane.kube.pod import Pod
-from corelane.kube.topologies import list_topologies
 from support.fake_api import Fake, answer, event, failure, listing, pod, serving, watching
 
 PODS = "/api/v1/pods"
@@ -384,17 +383,5 @@ def test_a_kind_is_read_in_its_older_version_where_the_newer_is_not_served() -> 
             assert [await names.get(), await names.get()] == ["n1", "n2"]
             task.cancel()
             await asyncio.wait([task])
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize(("served", "names"), [("v1alpha2", ["n1"]), ("v1alpha1", ["n1"]), ("v1beta1", [])])
-def test_topologies_are_listed_in_the_version_that_is_served(served: str, names: list[str]) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(120), serving() as (fake, client):
-            for version in ("v1alpha2", "v1alpha1"):
-                fake.script[TOPOLOGIES.format(version)] = [NOT_SERVED]
-            fake.script[TOPOLOGIES.format(served)] = [listing({"metadata": {"name": "n1"}})]
-            assert [one.metadata.name for one in await list_topologies(client)] == names
 
     asyncio.run(main())

@@ -40,7 +40,6 @@ from corelane.kube.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from corelane.kube.topologies import list_topologies
 from corelane.kube.translate.crane import CraneTopology
 
 T = TypeVar("T", bound=Object)
@@ -111,7 +110,7 @@ async def read(client: KubeClient, others: Iterable[type[Object]] = OTHERS) -> C
     (nodes, topologies, pods, leases), more = await asyncio.gather(
         asyncio.gather(
             client.list(Node),
-            list_topologies(client),
+            _topologies(client),
             client.list(Pod),
             _listed(client, Lease, unread, **agents),
         ),
@@ -119,6 +118,17 @@ async def read(client: KubeClient, others: Iterable[type[Object]] = OTHERS) -> C
     )
     found = tuple(chain.from_iterable(more))
     return ClusterObjects(at, nodes.items, topologies, pods.items, leases, found, tuple(unread))
+
+
+async def _topologies(client: KubeClient) -> tuple[NodeResourceTopology, ...]:
+    """List NodeResourceTopologies in the newest version served; none where the kind is not defined."""
+    for kind in (NodeResourceTopology, NodeResourceTopologyV1Alpha1):
+        try:
+            return (await client.list(kind)).items
+        except APIError as error:
+            if error.code != 404:
+                raise
+    return ()
 
 
 async def _listed(client: KubeClient, kind: type[T], unread: list[Unread], **where: str) -> tuple[T, ...]:
