@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -157,25 +157,21 @@ class _Typed(Wire, frozen=True):
 class _File(_Typed, frozen=True, kw_only=True):
     read_at: datetime
     unread: tuple[Unread, ...] = ()
-    items: tuple[Any, ...] = ()
-
-
-class _RawFile(_File, frozen=True, kw_only=True):
     items: tuple[Raw, ...] = ()
 
 
 def save(cluster: ClusterObjects, path: Path) -> None:
     """Write a cluster's objects to a file, which is readable by its owner alone if new. Raises OSError."""
     parts = (cluster.nodes, cluster.topologies, cluster.pods, cluster.leases, cluster.others)
-    items = tuple(map(_tree, chain.from_iterable(parts)))
+    items = tuple(map(_item, chain.from_iterable(parts)))
     file = _File(api_version="v1", kind="List", read_at=cluster.read_at, unread=cluster.unread, items=items)
     path.touch(mode=0o600)
     path.write_bytes(msgspec.json.encode(file))
 
 
-def _tree(one: Object) -> dict[str, Any]:
+def _item(one: Object) -> Raw:
     typed = {"apiVersion": one.api.api_version, "kind": one.api.kind}
-    return typed | msgspec.json.decode(msgspec.json.encode(one))  # type: ignore[no-any-return]
+    return Raw(msgspec.json.encode(typed | msgspec.json.decode(msgspec.json.encode(one))))
 
 
 def load(path: Path) -> ClusterObjects:
@@ -184,7 +180,7 @@ def load(path: Path) -> ClusterObjects:
     Raises OSError, and ClusterFileError for a file that `save` has not written.
     """
     try:
-        file = msgspec.json.decode(path.read_bytes(), type=_RawFile)
+        file = msgspec.json.decode(path.read_bytes(), type=_File)
         objects = [one for raw in file.items if (one := _object(raw)) is not None]
     except UNDECODABLE as error:
         raise ClusterFileError(f"{path}: not a file of a cluster's objects: {error}") from error

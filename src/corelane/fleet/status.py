@@ -1,6 +1,7 @@
 """A cluster's nodes, containers with their CPUs, and pending pods, derived from its objects."""
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 
 from corelane.cpuset import CPUSet
 from corelane.fleet.cluster import ClusterObjects
@@ -72,47 +73,40 @@ def container_lines(
 ) -> Iterator[ContainerLine]:
     """Yield the containers of a bound pod with their CPUs, by its node's ledger."""
     node, meta = pod.spec.node_name, pod.metadata
-    state = states.get(node)
-    reasons = translate.placement_reasons(pod.metadata.annotations)
-    for container in (*pod.spec.init_containers, *pod.spec.containers):
+    line = partial(
+        ContainerLine,
+        namespace=meta.namespace,
+        pod=meta.name,
+        node=node,
+        simulated=node in simulated,
+        qos=pod.status.qos_class,
+    )
+    state, reasons = states.get(node), translate.placement_reasons(meta.annotations)
+    pools = state is not None and state.config.policy == "pools"
+    for name in (one.name for one in (*pod.spec.init_containers, *pod.spec.containers)):
         if state and kubelet_allocates(state):
-            yield _of_kubelet(pod, state, container.name)
+            cpus, exclusive, why = kubelet_cpus(state, pod, name)
+            yield line(
+                container=name,
+                cls="",
+                lane="exclusive CPUs" if exclusive else "shared pool",
+                exclusive=exclusive,
+                cpus=cpus,
+                state="applied" if cpus else "reserved",
+                why=why or _why_shared(pod, state, name),
+            )
             continue
-        entry = _entry(pod, state, container.name) if state else None
-        pools = state is not None and state.config.policy == "pools"
-        yield ContainerLine(
-            namespace=meta.namespace,
-            pod=meta.name,
-            container=container.name,
-            node=node,
-            simulated=node in simulated,
-            qos=pod.status.qos_class,
+        entry = _entry(pod, state, name) if state else None
+        yield line(
+            container=name,
             exclusive=entry is not None and entry.exclusive,
             cpus=state.runs_on(entry) if state and entry else CPUSet(),
             state="simulated" if node in simulated else _phase(pod, entry, no_agent=node in without_agent),
-            why=reasons.get(container.name) or _why_shared(pod, state, container.name),
+            why=reasons.get(name) or _why_shared(pod, state, name),
             unconfirmed=_unconfirmed(pod),
             cls=entry.cls if entry and pools else "",
             lane=runs_on(state, entry) if state and entry else "?",
         )
-
-
-def _of_kubelet(pod: Pod, state: NodeState, name: str) -> ContainerLine:
-    allocated, meta = kubelet_cpus(state, pod, name), pod.metadata
-    return ContainerLine(
-        namespace=meta.namespace,
-        pod=meta.name,
-        container=name,
-        node=pod.spec.node_name,
-        simulated=False,
-        qos=pod.status.qos_class,
-        cls="",
-        lane="exclusive CPUs" if allocated.exclusive else "shared pool",
-        exclusive=allocated.exclusive,
-        cpus=allocated.cpus,
-        state="applied" if allocated.cpus else "reserved",
-        why=allocated.why or _why_shared(pod, state, name),
-    )
 
 
 def _entry(pod: Pod, state: NodeState, name: str) -> Entry:
