@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 from corelane.agent.allocation import events, instructions
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
 from corelane.agent.allocation.instructions import Instruction
-from corelane.agent.event_loop import EventLoop
-from corelane.agent.event_queue import EventQueue
+from corelane.agent.event_loop import EventLoop, EventQueue
 from corelane.cpuset import CPUSet
 from corelane.embedded.pods.events import PodSeen
 from corelane.machine.spec import parse_spec
@@ -33,7 +32,7 @@ def seen(uid: str, milli: int = 2000) -> PodSeen:
 
 
 def drained(queue: EventQueue) -> list[AgentEvent]:
-    return asyncio.run(queue.batch(0))
+    return queue.take()
 
 
 def test_a_newer_reading_replaces_a_waiting_one_and_moves_to_the_end() -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from corelane.agent.allocation.events import ContainerRun, Exited, TimePassed
-from corelane.agent.event_queue import EventQueue
+from corelane.agent.event_loop import EventQueue
 
 
 @pytest.mark.parametrize("seconds", [None, 30.0])
@@ -13,7 +13,7 @@ from corelane.agent.event_queue import EventQueue
 def test_a_cancellation_that_comes_with_an_event_ends_the_wait(seconds, turns):
     async def scene():
         queue = EventQueue()
-        waiting = asyncio.create_task(queue.batch(seconds))
+        waiting = asyncio.create_task(queue.filled(seconds))
         await asyncio.sleep(0.01)
         queue.put(TimePassed(at=0.0, now=0.0))
         for _ in range(turns):
@@ -31,4 +31,4 @@ def test_ends_of_containers_without_a_pod_are_told_apart():
         run = ContainerRun(id=ident, uid="", container="app", attempt=0, live=False)
         queue.put(Exited(run=run, at=0.0, now=0.0))
         queue.put(Exited(run=run, at=1.0, now=1.0))
-    assert [event.run.id for event in asyncio.run(queue.batch())] == ["a", "b"]
+    assert [event.run.id for event in queue.take()] == ["a", "b"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from corelane.kube import decode, json_repair
 from corelane.kube.apierrors import APIError, MalformedObject
 from corelane.kube.disruption import PodDisruptionBudget
-from corelane.kube.kubelet.pod_list import PodList
+from corelane.kube.kubelet.client import PodList
 from corelane.kube.objects import KINDS, Lease, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 

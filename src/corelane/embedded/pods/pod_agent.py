@@ -188,10 +188,6 @@ class Agent:
         """Current CPU allocation, with the phase of every entry."""
         return self._state_machine.ledger
 
-    def machine_changed(self, machine: Machine) -> None:
-        """Fit ledger and containers to a machine whose CPUs changed."""
-        self._put(events.MachineChanged(machine=machine, **self._clocks.times()))
-
     async def ready(self) -> None:
         """Wait until the node is registered, all its pods are listed and its CPUs published."""
         await self._ready.wait()

@@ -2,18 +2,19 @@
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 from http import HTTPStatus
 from typing import Final, Generic, TypeVar
 
 import aiohttp
+from msgspec import Raw
 
-from corelane.kube.decode import UNDECODABLE, Listing
+from corelane.kube.decode import UNDECODABLE, Listing, Malformed, decode_object, split_list
 from corelane.kube.kubelet import configuration
 from corelane.kube.kubelet.access import Credentials, KubeletAccess
 from corelane.kube.kubelet.configuration import KubeletConfiguration
 from corelane.kube.kubelet.errors import KubeletError
-from corelane.kube.kubelet.pod_list import PodList
 from corelane.kube.meta import Object
 from corelane.reasons import Code, Reason
 
@@ -152,3 +153,47 @@ def _session(context: ssl.SSLContext, seconds: float) -> aiohttp.ClientSession:
 def _why(error: Exception) -> str:
     inner = getattr(error, "os_error", None)
     return (getattr(inner, "strerror", None) or str(error) or type(error).__name__).strip()
+
+
+def _digest(data: bytes | Raw) -> bytes:
+    return blake2b(data, digest_size=16).digest()
+
+
+class PodList(Generic[T]):
+    """The last list that was read, decoded pod by pod and only where it changed.
+
+    The kubelet lists its pods in random order and has no resourceVersion of the list, so every item is
+    compared by a digest of its bytes: a pod that did not change is the same object as before.
+    """
+
+    def __init__(self, kind: type[T]) -> None:
+        self._kind = kind
+        self._body = b""
+        self._decoded: dict[bytes, T | Malformed] = {}
+        self._listing: Listing[T] = Listing((), "")
+
+    def read(self, body: bytes) -> Listing[T]:
+        """Decode a list, pods by namespace and name; while nothing changes, return the same object again.
+
+        A malformed pod is named in the result and spoils no other. Raises ValueError for a body
+        that is not a list of objects; the last list then stays.
+        """
+        if (digest := _digest(body)) == self._body:
+            return self._listing
+        items = {_digest(raw): raw for raw in split_list(body)[1]}
+        if items.keys() != self._decoded.keys() or not self._body:
+            decoded = {key: self._decoded.get(key) or decode_object(self._kind, items[key]) for key in items}
+            self._decoded, self._listing = decoded, _listing(decoded.values())
+        self._body = digest
+        return self._listing
+
+
+def _listing(decoded: Iterable[T | Malformed]) -> Listing[T]:
+    read = list(decoded)
+    pods = [item for item in read if not isinstance(item, Malformed)]
+    malformed = [item for item in read if isinstance(item, Malformed)]
+    return Listing(tuple(sorted(pods, key=_order)), "", tuple(sorted(malformed, key=str)))
+
+
+def _order(pod: Object) -> tuple[str, str, str]:
+    return (*pod.key, pod.metadata.uid)

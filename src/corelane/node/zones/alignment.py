@@ -9,9 +9,8 @@ containers, sidecars included, are tried one by one and release what they had.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from corelane.cpuset import CPUSet
 from corelane.node.ledger import Decision
-from corelane.node.zones.zone_state import Zone, ZonesState, assume
+from corelane.node.zones.zone_state import ZonesState, assume
 from corelane.placement.memory_blocks import hugepages
 from corelane.reasons import Code, Reason
 from corelane.workload import Amounts, ContainerKind, ContainerRequest, PodRequest, QOSClass
@@ -132,8 +131,3 @@ def _summed(parts: Iterable[Amounts]) -> dict[str, int]:
         for name, amount in part.items():
             total[name] = total.get(name, 0) + amount
     return total
-
-
-def zone_ids(zones: Iterable[Zone]) -> CPUSet:
-    """Return the NUMA nodes of these zones."""
-    return CPUSet({zone.id for zone in zones})
