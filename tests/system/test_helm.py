@@ -144,8 +144,7 @@ def test_kubectl_shows_who_calls_and_what_is_allowed(kubectl: program.Kubectl) -
         assert "system:masters" in kubectl("auth", "whoami").stdout
     assert kubectl("auth", "can-i", "create", "pods").stdout.strip() == "yes"
     assert kubectl("auth", "can-i", "get", "/metrics").stdout.strip() == "yes"
-    assert kubectl("auth", "can-i", "create", "pods", "--as=bob", code=1).stdout.strip() == "no"
-    assert 'User "bob" cannot list' in kubectl("get", "pods", "--as=bob", code=1).stderr
+    assert "does not serve impersonation" in kubectl("get", "pods", "--as=bob", code=1).stderr
     listed = kubectl("auth", "can-i", "--list").stdout
     assert "*.*" in listed
     assert "selfsubjectaccessreviews.authorization.k8s.io" in listed

@@ -465,8 +465,9 @@ def test_topologies_are_generic_resources_in_both_versions(client, namespace, ve
 
 def test_a_kind_that_is_not_served_is_not_found(client):
     others = generic.create_namespaced_resource("example.com", "v1", "Other", "others")
-    with pytest.raises(Exception, match="404"):
+    with pytest.raises(ApiError) as raised:
         client.get(others, "x")
+    assert raised.value.status.code == 404
 
 
 # --- asynchronous

@@ -11,8 +11,7 @@ from corelane.embedded.apiserver.ownership import (
     typed_values,
     updating,
 )
-from corelane.embedded.apiserver.ownership.applying import Applier
-from corelane.embedded.apiserver.ownership.conflicts import ApplyConflictError
+from corelane.embedded.apiserver.ownership.applying import Applier, ApplyConflictError
 from corelane.embedded.apiserver.ownership.kinds import Resource
 from corelane.embedded.apiserver.ownership.managers import APPLY, UPDATE, Manager, Owned
 from corelane.embedded.apiserver.ownership.typed_values import TypedValueError

@@ -59,8 +59,8 @@ def test_dry_runs_of_query_and_body_that_differ_are_refused(asked, shown):
     ("query", "message"),
     [
         ("limit=x", 'strconv.ParseInt: parsing "x": invalid syntax'),
-        ("labelSelector=a=(", "unable to parse requirement"),
-        ("fieldSelector=spec.none=1", "is not a known field selector"),
+        ("labelSelector=a=(", "label selector: got"),
+        ("fieldSelector=spec.none=1", "field selector: spec.none is unknown"),
         (
             "resourceVersionMatch=Exact",
             "resourceVersionMatch is forbidden unless resourceVersion is provided",

@@ -1,6 +1,6 @@
-"""Label and field selectors as upstream reads them, with upstream's error texts.
+"""Label and field selectors as upstream reads them; ValueError is the text of the 400.
 
-After apimachinery's `pkg/labels/selector.go` and `pkg/fields/selector.go`. ValueError is the 400's text.
+After apimachinery's `pkg/labels/selector.go` and `pkg/fields/selector.go`.
 """
 
 import re
@@ -9,7 +9,12 @@ from dataclasses import dataclass
 
 from corelane import names
 
-_TOKEN = re.compile(r"[ \t\r\n]*(==|!=|[=!<>(),]|[^ \t\r\n=!<>(),]+|$)")
+_LABEL_TERM = re.compile(
+    r"\s*(?:!\s*(?P<absent>[^\s=!<>(),]+)|(?P<key>[^\s=!<>(),]+)"
+    r"(?:\s+(?P<set>in|notin)\s*\((?P<values>[^()]*)\)|\s*(?P<operator>==|=|!=|>|<)\s*(?P<value>[^\s=!<>(),]*))?)"
+    r"\s*(?P<comma>,|$)"
+)
+_LABEL_FORMS = "KEY, !KEY, KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin (A,B), KEY>N or KEY<N"
 _BINARY = {"in": "in", "notin": "notin", "=": "in", "==": "in", "!=": "notin", ">": "gt", "<": "lt"}
 
 
@@ -71,7 +76,7 @@ class Selectors:
 
 def parse_labels(text: str) -> tuple[SelectorTerm, ...]:
     """Terms of a label selector. Raises ValueError."""
-    return tuple(_Parser(text).requirements())
+    return tuple(_terms(text.strip()))
 
 
 def parse_fields(text: str) -> tuple[SelectorTerm, ...]:
@@ -83,103 +88,33 @@ def parse_fields(text: str) -> tuple[SelectorTerm, ...]:
     return tuple(term for term in terms if term != SelectorTerm("", "in", frozenset({""})))
 
 
-def check_fields(terms: Collection[SelectorTerm], known: Collection[str], *, strict_list: bool) -> None:
-    """Refuse labels that cannot be selected by; `strict_list` is the wording of kinds with metadata only."""
+def check_fields(terms: Collection[SelectorTerm], known: Collection[str]) -> None:
+    """Raise ValueError for a field that cannot be selected by."""
     for term in terms:
-        if term.key in known or (strict_list and term.key in {"metadata.name", "metadata.namespace"}):
-            continue
-        if strict_list:
-            raise ValueError(
-                f'"{term.key}" is not a known field selector: only "metadata.name", "metadata.namespace"'
-            )
-        raise ValueError(f"field label not supported: {term.key}")
+        if term.key not in known:
+            raise ValueError(f"field selector: {term.key} is unknown; use one of {', '.join(sorted(known))}")
 
 
-class _Parser:
-    """The grammar of label selectors; a token's text is "" at the end of the string."""
-
-    def __init__(self, text: str) -> None:
-        self._tokens = [match[1] for match in _TOKEN.finditer(text)]
-        self._tokens.append("")
-        self._at = 0
-
-    def requirements(self) -> Iterator[SelectorTerm]:
-        while word := self._peek():
-            if word != "!" and not _identifier(word):
-                raise ValueError(f"found '{word}', expected: !, identifier, or 'end of string'")
-            try:
-                yield self._requirement()
-            except ValueError as error:
-                raise ValueError(f"unable to parse requirement: {error}") from None
-            if not self._separator():
-                return
-
-    def _separator(self) -> bool:
-        word = self._take()
-        if word not in {"", ","}:
-            raise ValueError(f"found '{word}', expected: ',' or 'end of string'")
-        following = self._peek()
-        if word and following != "!" and not _identifier(following):
-            raise ValueError(f"found '{following}', expected: identifier after ','")
-        return bool(word)
-
-    def _requirement(self) -> SelectorTerm:
-        negated = self._peek() == "!"
-        if negated:
-            self._take()
-        key = self._take()
-        if not _identifier(key):
-            raise ValueError(f"found '{key}', expected: identifier")
-        _check_key(key)
-        if negated or self._peek() in {"", ","}:
-            return SelectorTerm(key, "absent" if negated else "exists")
-        return self._comparison(key)
-
-    def _comparison(self, key: str) -> SelectorTerm:
-        word = self._take()
-        if word not in _BINARY:
-            raise ValueError(f"found '{word}', expected: in, notin, =, ==, !=, gt, lt")
-        values = self._set() if word in {"in", "notin"} else {self._exact()}
-        operator = _BINARY[word]
-        for index, value in enumerate(sorted(values)):
-            _check_value(key, value, index, numeric=operator in {"gt", "lt"})
-        return SelectorTerm(key, operator, frozenset(values))
-
-    def _exact(self) -> str:
-        if self._peek() in {"", ","}:
-            return ""
-        word = self._take()
-        if not _identifier(word):
-            raise ValueError(f"found '{word}', expected: identifier")
-        return word
-
-    def _set(self) -> set[str]:
-        opening = self._take()
-        if opening != "(":
-            raise ValueError(f"found '{opening}' expected: '('")
-        values: set[str] = set()
-        if self._peek() not in {")", ","} and not _identifier(self._peek()):
-            raise ValueError(f"found '{self._peek()}', expected: ',', ')' or identifier")
-        while True:
-            values.add(self._take() if _identifier(self._peek()) else "")
-            word = self._take()
-            if word == ")":
-                return values
-            if word != ",":
-                raise ValueError(f"found '{word}', expected: ',' or ')'")
-
-    def _peek(self) -> str:
-        return self._tokens[self._at]
-
-    def _take(self) -> str:
-        word = self._tokens[self._at]
-        if word:
-            self._at += 1
-        return word
+def _terms(text: str) -> Iterator[SelectorTerm]:
+    position = 0
+    while position < len(text):
+        found = _LABEL_TERM.match(text, position)
+        if not found or (found["comma"] and found.end() == len(text)):
+            raise ValueError(f"label selector: got {text[position:]!r}, expected {_LABEL_FORMS}")
+        position = found.end()
+        yield _label_term(found)
 
 
-def _identifier(word: str) -> bool:
-    return bool(word) and word[0] not in "=!<>(),"
+def _label_term(found: re.Match[str]) -> SelectorTerm:
+    key, word = found["absent"] or found["key"], found["set"] or found["operator"]
+    _check_key(key)
+    if not word:
+        return SelectorTerm(key, "absent" if found["absent"] else "exists")
+    values = {value.strip() for value in found["values"].split(",")} if found["set"] else {found["value"]}
+    operator = _BINARY[word]
+    for value in sorted(values):
+        _check_value(key, value, numeric=operator in {"gt", "lt"})
+    return SelectorTerm(key, operator, frozenset(values))
 
 
 def _integer(text: str) -> int | None:
@@ -191,15 +126,14 @@ def _integer(text: str) -> int | None:
 
 def _check_key(key: str) -> None:
     if faults := names.qualified_name(key):
-        raise ValueError(f'<nil>: Invalid value: "{key}": {"; ".join(faults)}')
+        raise ValueError(f'label selector: key "{key}": {"; ".join(faults)}')
 
 
-def _check_value(key: str, value: str, index: int, *, numeric: bool) -> None:
+def _check_value(key: str, value: str, *, numeric: bool) -> None:
     if numeric and _integer(value) is None:
-        rule = "for 'Gt', 'Lt' operators, the value must be an integer"
-        raise ValueError(f'values[{index}]: Invalid value: "{value}": {rule}')
+        raise ValueError(f'label selector: value "{value}" of {key} must be an integer for > and <')
     if faults := names.label_value(value):
-        raise ValueError(f'values[{index}][{key}]: Invalid value: "{value}": {"; ".join(faults)}')
+        raise ValueError(f'label selector: value "{value}" of {key}: {"; ".join(faults)}')
 
 
 def _split_terms(text: str) -> list[str]:

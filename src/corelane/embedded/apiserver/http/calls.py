@@ -1,9 +1,11 @@
 """One request for a resource: its target, options and body, as handlers read them."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
+from multidict import MultiMapping
 
 from corelane.embedded.apiserver import api_requests, status_errors
 from corelane.embedded.apiserver.api_requests import Query, Target, WriteOptions
@@ -11,7 +13,6 @@ from corelane.embedded.apiserver.codec import envelope, protobuf_reading, wire
 from corelane.embedded.apiserver.codec.json_reading import ReadError
 from corelane.embedded.apiserver.http import negotiation, pod_logs
 from corelane.embedded.apiserver.http.auth import ANONYMOUS, User
-from corelane.embedded.apiserver.http.requests import Request
 from corelane.embedded.apiserver.print import server_tables
 from corelane.embedded.apiserver.schema.object_meta import DELETE_OPTIONS
 from corelane.embedded.apiserver.served_kinds import BINDINGS, EVICTIONS, ServedKind
@@ -21,6 +22,37 @@ from corelane.embedded.apiserver.stored_objects import Object
 from corelane.embedded.apiserver.write import deletion
 
 MAX_BODY = 3 * 1024 * 1024
+
+
+class Chunks(Protocol):
+    """A body that is read as it comes."""
+
+    def iter_any(self) -> AsyncIterator[bytes]: ...
+
+
+class Request(Protocol):
+    """A request whose body is not read yet; `path` is decoded."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def query(self) -> MultiMapping[str]: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    @property
+    def content_length(self) -> int | None: ...
+
+    @property
+    def content(self) -> Chunks: ...
 
 
 @dataclass(slots=True)

@@ -16,8 +16,7 @@ from corelane.embedded.apiserver.api_requests import Target
 from corelane.embedded.apiserver.codec import wire
 from corelane.embedded.apiserver.http import calls, negotiation, pod_logs, responses, reviews
 from corelane.embedded.apiserver.http.auth import User
-from corelane.embedded.apiserver.http.calls import Call, Context
-from corelane.embedded.apiserver.http.requests import Request
+from corelane.embedded.apiserver.http.calls import Call, Context, Request
 from corelane.embedded.apiserver.http.responses import Reply, Stream
 from corelane.embedded.apiserver.served_kinds import BINDINGS, EVICTIONS, PODS, REVIEWS
 from corelane.embedded.apiserver.status_errors import StatusError

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import zlib
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ TEXT = "text/plain; charset=utf-8"
 _WRITE_TIMEOUT = 30.0  # seconds without progress after which the connection is closed
 PIECE: Final = 32 * 1024
 """Bytes sent at once: OpenSSL keeps a buffer for the largest write, as long as the connection lasts."""
+_THRESHOLD: Final = 128 * 1024
+_GZIP: Final = 16 + zlib.MAX_WBITS
 _UNSENDABLE = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -132,3 +135,26 @@ async def _send(response: web.StreamResponse, chunks: AsyncIterator[bytes]) -> N
         async with asyncio.timeout(_WRITE_TIMEOUT):
             await response.write(chunk)
         await asyncio.sleep(0)  # a fast stream must not keep the loop
+
+
+# --- compression, as upstream: objects and lists of more than 128 KiB, at the fastest level
+
+
+def is_asked_for(headers: Mapping[str, str]) -> bool:
+    """Whether a request's headers ask for gzip; a value with a weight is none, as upstream."""
+    return "gzip" in (value.strip() for value in headers.get("Accept-Encoding", "").split(","))
+
+
+async def compress(headers: Mapping[str, str], answer: web.Response) -> web.Response:
+    """Gzip a long answer to a request with these headers, in a thread."""
+    body = answer.body
+    if isinstance(body, bytes) and len(body) > _THRESHOLD and is_asked_for(headers):
+        answer.body = await asyncio.to_thread(_gzipped, body)
+        answer.headers["Content-Encoding"] = "gzip"
+        answer.headers.add("Vary", "Accept-Encoding")
+    return answer
+
+
+def _gzipped(body: bytes) -> bytes:
+    compressor = zlib.compressobj(level=1, wbits=_GZIP)
+    return compressor.compress(body) + compressor.flush()

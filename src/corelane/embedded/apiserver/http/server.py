@@ -22,7 +22,6 @@ from corelane.embedded.apiserver.codec import wire
 from corelane.embedded.apiserver.http import (
     auth,
     calls,
-    compression,
     connections,
     handlers,
     metrics,
@@ -30,8 +29,8 @@ from corelane.embedded.apiserver.http import (
     responses,
 )
 from corelane.embedded.apiserver.http.auth import User
+from corelane.embedded.apiserver.http.calls import Request
 from corelane.embedded.apiserver.http.pod_logs import LogSource
-from corelane.embedded.apiserver.http.requests import Request
 from corelane.embedded.apiserver.http.responses import Reply, Stream
 from corelane.embedded.apiserver.openapi import discovery
 from corelane.embedded.apiserver.status_errors import StatusError
@@ -216,7 +215,7 @@ class APIServer:
         if isinstance(reply, Stream):
             return await responses.send(request, reply)
         objects = target.is_resource and target.subresource != "log"
-        return await compression.compress(request.headers, reply) if objects else reply
+        return await responses.compress(request.headers, reply) if objects else reply
 
     async def _answer(self, request: Request, target: Target, user: User) -> Reply:
         auth.refuse_impersonation(request.headers)

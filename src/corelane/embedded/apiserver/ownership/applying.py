@@ -3,7 +3,11 @@
 Upstream: structured-merge-diff `merge` (Apply), apimachinery `pkg/util/managedfields`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
 
 from corelane.embedded.apiserver import status_errors
 from corelane.embedded.apiserver.ownership import (
@@ -15,14 +19,18 @@ from corelane.embedded.apiserver.ownership import (
     updating,
 )
 from corelane.embedded.apiserver.ownership.comparison import same
-from corelane.embedded.apiserver.ownership.conflicts import ApplyConflictError
-from corelane.embedded.apiserver.ownership.field_sets import FieldSet
+from corelane.embedded.apiserver.ownership.field_sets import FieldSet, Path
 from corelane.embedded.apiserver.ownership.kinds import ConversionError, Object, Resource
 from corelane.embedded.apiserver.ownership.managers import APPLY, Manager, Managers, Owned
+from corelane.embedded.apiserver.ownership.path_elements import html_escaped
 from corelane.embedded.apiserver.ownership.typed_values import ListItemError, TypedValueError
 from corelane.embedded.apiserver.ownership.updating import STRIPPED, Changes
+from corelane.embedded.apiserver.status_errors import StatusCause, StatusError, details
 
 _BEFORE = "before-first-apply"
+ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
+_KUBECTL = "kubectl"
+_MOST_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +53,55 @@ class Applier:
     now: str
 
 
+class ApplyConflictError(Exception):
+    """Other managers own fields that an apply would change."""
+
+    def __init__(self, clashes: Mapping[Manager, FieldSet]) -> None:
+        super().__init__("apply conflict")
+        self.clashes = clashes
+
+    def paths(self) -> list[tuple[Manager, Path]]:
+        """Return the fields in conflict, by manager."""
+        ordered = sorted(self.clashes, key=lambda who: who.order)
+        return [(who, path) for who in ordered for path in field_sets.paths(self.clashes[who])]
+
+    def status(self) -> StatusError:
+        """Return the answer 409, which names each manager and field."""
+        found = [(who, field_sets.shown(path)) for who, path in self.paths()]
+        causes = [StatusCause("FieldManagerConflict", f"conflict with {who}", path) for who, path in found]
+        return StatusError(409, "Conflict", _message(found), details(causes=causes))
+
+
+def _message(found: list[tuple[Manager, str]]) -> str:
+    if len(found) == 1:
+        who, path = found[0]
+        return f"Apply failed with 1 conflict: conflict with {who}: {path}"
+    lines: list[str] = []
+    for who in dict.fromkeys(who for who, _ in found):
+        lines.append(f"conflicts with {who}:")
+        lines += [f"- {path}" for other, path in found if other == who]
+    return f"Apply failed with {len(found)} conflicts: " + "\n".join(lines)
+
+
 def apply(resource: Resource, live: Object, config: Object, applier: Applier) -> Applied:
     """Apply `config` to `live`, which is in the resource's version (`Resource.empty` for a new object).
 
-    Raises ApplyConflictError where others own what would change, StatusError 500 for a `config` that is not
-    of the type.
+    kubectl takes from others what its own client-side apply had written. Raises ApplyConflictError where
+    others own what would change, StatusError 500 for a `config` that is not of the type.
     """
+    try:
+        applied = _applied(resource, live, config, applier)
+    except ApplyConflictError as error:
+        if applier.name != _KUBECTL:
+            raise
+        left = _not_last_applied(resource, live, error)
+        if left:
+            raise ApplyConflictError(left) from None
+        applied = _applied(resource, live, config, replace(applier, force=True))
+    return _annotated(applied, live, config) if applier.name == _KUBECTL else applied
+
+
+def _applied(resource: Resource, live: Object, config: Object, applier: Applier) -> Applied:
     _check(resource, config)
     found = managers.stored(live.get("metadata", {}).get("managedFields"))
     live = updating.without_managers(live)
@@ -186,3 +237,52 @@ def unchanged_fields(resource: Resource, old: Object, new: Object) -> FieldSet:
     for part in (change.modified, change.added, change.removed):
         fields = field_sets.difference(fields, part)
     return fields
+
+
+# --- objects of kubectl's client-side apply, which its server-side apply takes over
+
+
+def _not_last_applied(resource: Resource, live: Object, error: ApplyConflictError) -> dict[Any, FieldSet]:
+    """Return the conflicts with fields that the annotation does not have as they are."""
+    allowed = _last_applied_fields(resource, live)
+    clashes = {who: field_sets.difference(fields, allowed) for who, fields in error.clashes.items()}
+    return {who: fields for who, fields in clashes.items() if fields}
+
+
+def _last_applied_fields(resource: Resource, live: Object) -> FieldSet:
+    text = _annotation(live)
+    if not text:
+        return {}
+    try:
+        last = msgspec.json.decode(text.encode(), type=dict[str, Any])
+        if last.get("apiVersion") != resource.api_version or not last.get("kind"):
+            return {}
+        typed_values.check(resource.type, last)
+    except (msgspec.DecodeError, TypedValueError):
+        return {}
+    return unchanged_fields(resource, last, live)
+
+
+def _annotation(obj: Object) -> str:
+    text = (obj.get("metadata", {}).get("annotations") or {}).get(ANNOTATION)
+    return text if isinstance(text, str) else ""
+
+
+def _annotated(applied: Applied, live: Object, config: Object) -> Applied:
+    """Keep the annotation, where there is one, in step with what is applied."""
+    obj = applied.obj if applied.obj is not None else live
+    if not _annotation(obj):
+        return applied
+    annotations = {**obj["metadata"]["annotations"], ANNOTATION: _written(config)}
+    if sum(len(name.encode()) + len(value.encode()) for name, value in annotations.items()) > _MOST_BYTES:
+        del annotations[ANNOTATION]
+    return replace(applied, obj={**obj, "metadata": {**obj["metadata"], "annotations": annotations}})
+
+
+def _written(config: Object) -> str:
+    """Return an applied object as the annotation has it: JSON with sorted keys, without the annotation."""
+    meta = dict(config.get("metadata") or {})
+    if isinstance(meta.get("annotations"), dict):
+        meta["annotations"] = {name: text for name, text in meta["annotations"].items() if name != ANNOTATION}
+    text = msgspec.json.encode({**config, "metadata": meta}, order="sorted").decode()
+    return html_escaped(text) + "\n"

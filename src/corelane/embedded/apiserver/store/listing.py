@@ -21,6 +21,7 @@ from corelane.embedded.apiserver.store.server_backend import Backend
 from corelane.embedded.apiserver.stored_objects import Compacted, StoredObject
 
 _TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - not a secret, the name of a format
+_PLACE = {"metadata.name", "metadata.namespace"}
 _TOO_OLD = "The resourceVersion for the provided list is too old."
 _PAGE_TOO_OLD = (
     "The provided continue parameter is too old. Start a new list without it, or use the continue token of "
@@ -125,10 +126,11 @@ def check_selectable(kind: ServedKind, version: str, selection: Selectors) -> No
     if not selection.fields:
         return
     empty = wire.typed(kind, version, {"metadata": {}})
-    known = conversion.selectable_fields(kind, empty).keys()
-    plain = not kind.custom and set(known) <= {"metadata.name", "metadata.namespace"}
+    known = set(conversion.selectable_fields(kind, empty))
+    if not kind.custom and known <= _PLACE:
+        known = _PLACE
     try:
-        selector_syntax.check_fields(selection.fields, known, strict_list=plain)
+        selector_syntax.check_fields(selection.fields, known)
     except ValueError as error:
         raise status_errors.bad_request(str(error)) from None
 

@@ -10,9 +10,8 @@ from corelane.embedded.apiserver.api_requests import Target, WriteOptions
 from corelane.embedded.apiserver.codec import custom_resources, decoding, envelope, yaml_reading
 from corelane.embedded.apiserver.codec.decoding import StrictNotes
 from corelane.embedded.apiserver.codec.json_reading import ReadError
-from corelane.embedded.apiserver.ownership import applying, last_applied, managers
-from corelane.embedded.apiserver.ownership.applying import Applied, Applier
-from corelane.embedded.apiserver.ownership.conflicts import ApplyConflictError
+from corelane.embedded.apiserver.ownership import applying, managers
+from corelane.embedded.apiserver.ownership.applying import Applied, Applier, ApplyConflictError
 from corelane.embedded.apiserver.ownership.kinds import Resource
 from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.apiserver.store import server_backend
@@ -40,7 +39,7 @@ def apply_object(
     live = resource.view(old) if old else resource.empty()
     applier = Applier(options.manager, options.force, backend.timestamp())
     try:
-        applied = last_applied.apply(resource, live, config, applier)
+        applied = applying.apply(resource, live, config, applier)
     except ApplyConflictError as error:
         raise error.status() from None
     obj = _shaped(resource, live if applied.obj is None else applied.obj, config)
