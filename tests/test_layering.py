@@ -18,24 +18,25 @@ import corelane
 ROOT = Path(corelane.__file__).parent
 
 _CORE = "cpuset quantity durations names reasons machine workload placement node"
-_DAEMON = f"{_CORE} kube"
+_DAEMON = f"{_CORE} kube input_files"
 ALLOWED = {
     "cpuset": "",
     "quantity": "",
     "durations": "",
     "names": "",
+    "input_files": "",
     "prometheus": "",
     "interrupts": "",
     "structured_log": "",
     "reasons": "cpuset quantity",
     "kernel": "cpuset",
-    "machine": "cpuset kernel",
+    "machine": "cpuset kernel input_files",
     "workload": "cpuset quantity",
     "placement": "cpuset reasons machine workload",
     "node": "cpuset quantity reasons machine workload placement",
     "limits": "cpuset quantity durations reasons machine workload kernel",
     "runtime": "cpuset kernel",
-    "kube": "cpuset quantity reasons machine workload placement node",
+    "kube": "cpuset quantity reasons machine workload placement node input_files",
     "fleet": "cpuset quantity names reasons machine workload node kube",
     "agent": f"{_DAEMON} kernel runtime structured_log",
     "scheduler": f"{_DAEMON} prometheus structured_log",

@@ -78,7 +78,7 @@ def untouched(file: Path, content: bytes) -> bool:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_directory_or_pipe_is_an_error_that_names_it(tmp_path, command):
     os.mkfifo(tmp_path / "pipe")
-    for name, words in ((".", "is a directory"), ("pipe", "is not a regular file")):
+    for name, words in ((".", "Is a directory"), ("pipe", "not a regular file")):
         assert words in refused(command, tmp_path / name, *COMMANDS[command])
     if command != "repair":
         assert "No such file" in refused(command, tmp_path / "none", *COMMANDS[command])

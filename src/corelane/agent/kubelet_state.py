@@ -3,12 +3,12 @@
 If the file is missing or unreadable, its last content stays in effect, and the fault is reported once.
 """
 
-import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from corelane import input_files
 from corelane.node.kubelet import checkpoint
 from corelane.node.kubelet.checkpoint import Checkpoint, CheckpointError
 
@@ -60,9 +60,7 @@ class KubeletStateFile:
     def read(self) -> KubeletState:
         """Read the file; where its policy is none, ask for the running pods, too. Blocks."""
         try:
-            with open(self.path, "rb", opener=_open_nonblocking) as file:
-                content = file.read(_LARGEST)
-            state = checkpoint.decode(content)
+            state = checkpoint.decode(input_files.read(self.path, _LARGEST, regular=True))
             _check(state)
             running = self._running() if self._running and state.policy == "none" else None
             names = self._names() if self._names and state.entries else {}
@@ -79,8 +77,3 @@ def _check(state: Checkpoint) -> None:
         raise ValueError(f"policyName: {state.policy!r} is neither static nor none")
     if state.version == 1:
         raise ValueError("version 1 names containers by id; start the kubelet to rewrite the file")
-
-
-def _open_nonblocking(path: str, flags: int) -> int:
-    """Open without waiting, for a path that is a pipe without a writer."""
-    return os.open(path, flags | os.O_NONBLOCK)

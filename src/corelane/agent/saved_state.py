@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from corelane import input_files
 from corelane.agent import ledger_file
 from corelane.agent.allocation.instructions import PublishEvent
 from corelane.agent.ledger_file import ChangedFile
@@ -132,7 +133,7 @@ def load_settings(path: Path) -> tuple[SavedSettings, str]:
     Such a file counts as empty, but for its version. Raises OSError for a file that cannot be read.
     """
     try:
-        saved = msgspec.json.decode(path.read_bytes(), type=SavedSettings)
+        saved = msgspec.json.decode(input_files.read(path, regular=True), type=SavedSettings)
         if saved.version == NOTHING_SAVED.version:
             return saved, ""
         what = f"version {saved.version}; this corelane reads and writes version {NOTHING_SAVED.version}"
@@ -182,7 +183,7 @@ def load_ledger(path: Path, machine: Machine, config: NodeConfig) -> LoadedLedge
     OSError for a file that cannot be read, NodeConfigError for settings that are invalid on the machine.
     """
     try:
-        data = path.read_bytes()
+        data = input_files.read(path, input_files.OBJECTS_BYTES, regular=True)
     except FileNotFoundError:
         return LoadedLedger(new(machine, config))
     except IsADirectoryError:

@@ -10,10 +10,10 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+from corelane import input_files
 from corelane import machine as machines
 from corelane.machine import Machine, MachineError
 
-_MAX_BYTES: Final = 64 << 20
 _KIND: Final = "NodeResourceTopology"
 _NAMED: Final = re.compile(rb"""kind["']?\s*:\s*["']?NodeResourceTopology""")
 _HELP: Final = "give the output of `kubectl get noderesourcetopology NAME -o yaml`"
@@ -32,9 +32,7 @@ def load(source: str | None = None) -> Machine:
 def _content(file: Path) -> bytes:
     """A text of up to 64 MiB; anything else is left to `machine.load`."""
     try:
-        if not file.is_file() or file.stat().st_size > _MAX_BYTES:
-            return b""
-        content = file.read_bytes()
+        content = input_files.read(file, input_files.OBJECTS_BYTES, regular=True)
     except (OSError, ValueError):
         return b""
     return b"" if b"\0" in content[:512] else content

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from corelane import names
+from corelane import input_files, names
 from corelane.app import settings_file
 from corelane.app.connections import (
     DEFAULT_KUBELET,
@@ -90,7 +90,7 @@ def load(path: Path) -> NodeConfig:
 def read(path: Path) -> NodeFile:
     """Return everything in a file. Raises NodeFileError."""
     try:
-        return _node_file(settings_file.parse(path.read_bytes(), _Settings))
+        return _node_file(settings_file.parse(input_files.read(path, regular=True), _Settings))
     except SettingsError as error:
         raise NodeFileError(f"{path}: {error}") from None
     except OSError as error:

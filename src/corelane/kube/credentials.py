@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from corelane import input_files
 from corelane.kube.kubeconfig import ConfigError, PluginForm, ServerConfig, decoded
 
 _EXEC_API: Final = "client.authentication.k8s.io/"
@@ -29,6 +30,7 @@ def tls_context(config: ServerConfig) -> ssl.SSLContext | None:
         text = decoded("certificate-authority-data", cluster.certificate_authority_data).decode()
         context = ssl.create_default_context(cadata=text)
     elif cluster.certificate_authority:
+        input_files.read(cluster.certificate_authority, regular=True)  # OpenSSL waits, and reads without end
         context = ssl.create_default_context(cafile=cluster.certificate_authority)
     else:
         context = ssl.create_default_context()
@@ -56,6 +58,7 @@ def _load_certificate(context: ssl.SSLContext, config: ServerConfig) -> None:
                 path.write_bytes(decoded(f"{name}-data", data))
                 paths.append(path)
             elif file:
+                input_files.read(file, regular=True)
                 paths.append(Path(file))
         if paths:
             context.load_cert_chain(paths[0], paths[1] if len(paths) > 1 else None)
@@ -98,7 +101,7 @@ class Authorization:
 
 def _token(file: Path) -> str:
     """Read a token; a file of some kilobytes, in memory where a kubelet mounts it."""
-    return file.read_text().strip()
+    return input_files.read(file, regular=True).decode().strip()
 
 
 class _Status(msgspec.Struct):

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import yaml
 
+from corelane import input_files
 from corelane.kube.yaml_keys import BoundedLoader
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -164,7 +165,7 @@ def _read(path: Path) -> _Entries:
     """Raises ConfigError, OSError."""
     path = _expanded(path)
     try:
-        content = yaml.load(path.read_text(), BoundedLoader)  # noqa: S506 - a SafeLoader
+        content = yaml.load(input_files.read(path), BoundedLoader)  # noqa: S506 - a SafeLoader
         if not isinstance(content, dict):
             raise ConfigError(f"{path}: not a kubeconfig: the file is not a mapping")
         clusters = _named(content.get("clusters") or [], "cluster", ClusterForm)
@@ -179,6 +180,8 @@ def _read(path: Path) -> _Entries:
         raise
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; give a kubeconfig that exists") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; give a kubeconfig that can be read") from None
     except KeyError as error:
         raise ConfigError(f"{path}: lacks {error}") from error
     except (TypeError, AttributeError, ValueError, yaml.YAMLError, msgspec.MsgspecError) as error:

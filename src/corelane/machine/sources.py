@@ -1,8 +1,10 @@
 """One entry to all sources of machines: what a text or a path means is recognised here."""
 
+import os
 import re
 from pathlib import Path
 
+from corelane import input_files
 from corelane.kernel.files import Directory, Tree
 from corelane.machine import sysfs
 from corelane.machine.model import Machine, MachineError
@@ -10,7 +12,6 @@ from corelane.machine.spec import parse_spec
 
 _CPU_DIR = "devices/system/cpu"
 _ARCHIVE_STARTS = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ")
-_MAX_TEXT = 64 << 20
 _NEEDED = re.compile(
     r"(?:^|/)sys/(?:devices/system/(?:cpu|node)(?:$|/)|devices/cpu_(?:core|atom|lowpower)/|kernel/mm/hugepages"
     r"|bus/pci/devices|devices/.*/(?:class|vendor|device|numa_node|local_cpus|local_cpulist|driver)$)"
@@ -37,7 +38,7 @@ def load(source: str | None = None) -> Machine:
         found = Path(source) if Path(source).exists() else Path(path)
         if found.is_dir():
             return _from_directory(found)
-        if found.is_file():
+        if found.exists():
             return _from_file(found, inner if found == Path(path) else "")
     except (OSError, ValueError) as error:
         if isinstance(error, MachineError):
@@ -71,13 +72,12 @@ def _only(source: str, roots: list[str], hint: str) -> str:
 
 
 def _from_file(path: Path, inner: str) -> Machine:
-    with path.open("rb") as file:
+    with os.fdopen(input_files.open_file(path, regular=True), "rb") as file:
         head = file.read(512)
     if head.startswith(_ARCHIVE_STARTS) or head[257:262] == b"ustar":
         return _from_archive(path, inner)
-    if path.stat().st_size > _MAX_TEXT:
-        raise MachineError(f"{path}: larger than {_MAX_TEXT >> 20} MiB; a machine is {_KNOWN}")
-    return _from_text(path.read_text(errors="replace"), path.name.partition(".")[0], str(path))
+    text = input_files.read(path, input_files.OBJECTS_BYTES, regular=True).decode(errors="replace")
+    return _from_text(text, path.name.partition(".")[0], str(path))
 
 
 def _from_archive(path: Path, inner: str) -> Machine:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from corelane import input_files
 from corelane.scheduler.framework import configuration, registry
 from corelane.scheduler.framework.configuration import Configuration, Offer
 from corelane.scheduler.framework.configuration_file import ConfigurationError
@@ -38,7 +39,7 @@ class ConfigurationFile:
 def read(path: Path) -> ConfigurationFile:
     """Return the file, checked. Raises ConfigurationError and RegistryError."""
     try:
-        text = path.read_text()
+        text = input_files.read(path).decode()
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}; give a file that can be read") from error
     except UnicodeDecodeError as error:

@@ -53,7 +53,10 @@ async def _run(options: AgentOptions) -> int:
                 raise error from None
             raise
         finally:
-            await agent.close()
+            try:
+                await agent.close()
+            finally:
+                await agent.around.client.close()
     return 0
 
 

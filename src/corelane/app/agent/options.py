@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from corelane import input_files
 from corelane.app import nodefile
 from corelane.app.connections import CONTAINERD, KubeletConnection, RuntimeSockets, nri_socket
 from corelane.app.nodefile import NodeFile
@@ -49,6 +50,8 @@ def node_file(options: AgentOptions) -> NodeFile:
     """Return the node's settings and connections, overridden by options. Raises SettingsError."""
     if options.read_only and options.ignore:
         raise SettingsError("--read-only and --ignore are both given; give one of them")
+    if options.kubeconfig:
+        input_files.read(options.kubeconfig, regular=True)  # read again when it changes
     empty = NodeFile(NodeConfig(policy="pools"), NodeConfig())
     file = nodefile.read(options.node_config) if options.node_config else empty
     return replace(

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from corelane import input_files
 from corelane.agent import agent_status, saved_state, status_socket
 from corelane.agent.saved_state import SavedSettings
 from corelane.app import machines
@@ -87,7 +88,8 @@ def _holder(state_dir: Path) -> str:
 def _ledger(path: Path) -> tuple[NodeState | None, str]:
     """Return the saved ledger, or why it cannot be read. The file is left as it is."""
     try:
-        return codec.decode(path.read_bytes(), machines.load(None), NodeConfig()), ""
+        content = input_files.read(path, input_files.OBJECTS_BYTES, regular=True)
+        return codec.decode(content, machines.load(None), NodeConfig()), ""
     except (LedgerError, NodeConfigError, MachineError) as error:
         return None, str(error)
     except OSError as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
+from corelane import input_files
 from corelane.node.explain.json_values import from_json
 from corelane.node.explain.pod_decision import PodDecision
 
@@ -52,7 +53,7 @@ def beside(kubeconfig: Path | None) -> Endpoint | None:
             return None
         kubeconfig = Path(named_files[0])
     try:
-        value = json.loads((kubeconfig.parent / FILE).read_text())
+        value = json.loads(input_files.read(kubeconfig.parent / FILE, regular=True))
         return Endpoint(str(value["url"]), str(value["token"]))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import yaml
 
+from corelane import input_files
 from corelane.app.state import files
 from corelane.kube.yaml_keys import DuplicateKeyError, UniqueKeyLoader
 from corelane.limits.advice.subjects import ClusterSnapshot
@@ -118,7 +119,7 @@ def read_latency(path: Path) -> Latency:
     mapping, YAML or JSON, of percentiles (99, p99 or 0.99) to milliseconds, and of `requestsPerSecond`.
     """
     try:
-        text = path.read_text()
+        text = input_files.read(path, input_files.OBJECTS_BYTES).decode()
         first = next((line for line in text.splitlines() if _is_content(line)), "")
         if len(first.split()) == 2 and ":" not in first:
             return Latency.of_log(_request_log(path, text))

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from corelane import __version__
+from corelane import __version__, input_files
 from corelane.app import settings_file
 from corelane.app.limits import lint_baseline
 from corelane.app.limits.lint_baseline import BaselineError
@@ -126,7 +126,7 @@ def policy(
 
 def _from_file(path: Path, known: list[str], base: Policy) -> Policy:
     try:
-        tree = settings_file.load(path.read_bytes())
+        tree = settings_file.load(input_files.read(path))
         return from_mapping(tree if tree is not None else {}, known, base)
     except (SettingsError, PolicyError) as error:
         raise LintError(f"{path}: {error}") from None
@@ -151,11 +151,10 @@ def gather(names: Iterable[str]) -> Sources:
 
 
 def _read(path: Path, *, regular: bool = False) -> bytes:
-    """Read a file, a byte more than the largest at most. `regular`: a pipe could keep a directory waiting."""
+    """Read a file. `regular`: a pipe could keep a directory waiting."""
     if regular and path.exists() and not path.is_file():
         raise ValueError("is not a regular file; give its name to read it")
-    with path.open("rb") as file:
-        return file.read(_LARGEST + 1)
+    return input_files.read(path, _LARGEST)
 
 
 def _take(sources: Sources, name: str, read: Callable[[], bytes]) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from corelane import input_files
 from corelane.limits.lint.findings import Finding
 from corelane.limits.lint.linter import LintReport
 from corelane.limits.lint.policy import Severity
@@ -28,7 +29,7 @@ class BaselineError(ValueError):
 def load(path: Path) -> Baseline:
     """Read a report that `-o json` or `-o sarif` wrote. Raises BaselineError."""
     try:
-        tree = json.loads(path.read_bytes())
+        tree = json.loads(input_files.read(path, input_files.OBJECTS_BYTES))
         found = list(_sarif(tree) if "runs" in tree else _plain(tree))
     except OSError as error:
         raise BaselineError(error.strerror or str(error)) from None

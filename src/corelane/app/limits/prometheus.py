@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from corelane import input_files
 from corelane.kernel.cpu_time.counters import Quota
 from corelane.kernel.cpu_time.rates import Unusable
 from corelane.limits.measure import series
@@ -246,7 +247,7 @@ def bearer(path: Path | None) -> str:
     """Read the token in a file, if one is given. Raises OSError; PrometheusError for an invalid token."""
     if path is None:
         return ""
-    found = path.read_bytes().strip()
+    found = input_files.read(path).strip()
     if not found or not all(0x20 < byte < 0x7F for byte in found):
         raise PrometheusError(f"{path}: holds no token: expected one word of printable ASCII")
     return found.decode()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+from corelane import input_files
 from corelane.kube.yaml_keys import DuplicateKeyError, UniqueKeyLoader
 from corelane.limits.model import builtin, scenario_file, variants
 from corelane.limits.model.builtin import Study, StudyCase
@@ -55,7 +56,8 @@ def _study(source: str) -> Study:
 
 def _from_file(path: Path) -> Study:
     try:
-        scenario = scenario_file.read(yaml.load(path.read_text(), UniqueKeyLoader))  # noqa: S506 - a SafeLoader
+        tree = yaml.load(input_files.read(path), UniqueKeyLoader)  # noqa: S506 - a SafeLoader
+        scenario = scenario_file.read(tree)
     except DuplicateKeyError as error:
         raise ScenarioError(f"{path}: {error}") from None
     except yaml.MarkedYAMLError as error:

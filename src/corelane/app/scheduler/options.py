@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from corelane import input_files
 from corelane.app.settings_file import SettingsError
 from corelane.kube.leader_election import ElectionSettingsError, LeaseSettings
 from corelane.scheduler import profiles
@@ -135,12 +136,15 @@ def extender_tls(options: SchedulerOptions) -> ssl.SSLContext | None:
         raise SettingsError("--tls-cert-file and --tls-private-key-file: give both, or neither")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
+        for file in (certificate, key):
+            input_files.read(file, regular=True)  # OpenSSL waits for a pipe
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
         raise SettingsError(f"certificate {certificate}, key {key}: cannot be used: {error}") from error
     if options.client_ca_file:
         context.verify_mode = ssl.CERT_REQUIRED
         try:
+            input_files.read(options.client_ca_file, regular=True)
             context.load_verify_locations(options.client_ca_file)
         except (OSError, ssl.SSLError) as error:
             problem = f"cannot be used: {error}; give a file of PEM certificates"
@@ -155,7 +159,7 @@ def extender_token(options: SchedulerOptions) -> str:
         return ""
     option = f"--extender-token-file {path}"
     try:
-        with path.open("rb") as file:
+        with os.fdopen(input_files.open_file(path, regular=True), "rb") as file:
             status, content = os.fstat(file.fileno()), file.read(_LONGEST_TOKEN + 1).strip()
     except OSError as error:
         raise SettingsError(f"{option}: {error.strerror}; give a file with one word") from error

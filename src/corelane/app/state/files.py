@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
+from corelane import input_files
 from corelane.kernel import files
 from corelane.node.kubelet.checkpoint import Checkpoint, CheckpointError
 from corelane.node.kubelet.memory_checkpoint import MemoryCheckpoint
@@ -17,7 +17,6 @@ from corelane.reasons import Code, Reason, sentence
 
 Say = Callable[[str], None]
 
-_MAX_BYTES = 64 << 20
 _MODE = 0o600
 _NR_CPUS = 8192
 """The most CPUs that Linux can be built for (x86, CONFIG_MAXSMP)."""
@@ -29,25 +28,15 @@ class StateFileError(ValueError):
 
 def read(path: Path) -> bytes:
     """Return the bytes of a regular file of up to 64 MiB. Raises StateFileError naming it."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            what = "is a directory" if path.is_dir() else "is not a regular file"
-            raise StateFileError(f"{path}: {what}; give the kubelet's state file")
-    except OSError as error:
-        raise StateFileError(f"{path}: cannot be read: {error.strerror}") from None
-    return read_stream(path)
+    return read_stream(path, regular=True)
 
 
-def read_stream(path: Path) -> bytes:
+def read_stream(path: Path, *, regular: bool = False) -> bytes:
     """Return what a file or a pipe holds, up to 64 MiB. Raises StateFileError naming it."""
     try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_BYTES + 1)
+        return input_files.read(path, input_files.OBJECTS_BYTES, regular=regular)
     except OSError as error:
         raise StateFileError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(content) > _MAX_BYTES:
-        raise StateFileError(f"{path}: larger than {_MAX_BYTES >> 20} MiB; this is not the expected file")
-    return content
 
 
 def load(path: Path) -> StateFile[Checkpoint]:

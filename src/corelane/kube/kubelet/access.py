@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from corelane import input_files
 from corelane.kube.kubelet.errors import KubeletError
 from corelane.reasons import Code, Reason
 
@@ -84,7 +85,7 @@ def _token(access: KubeletAccess) -> str:
     if access.token_file is None:
         return access.token
     try:
-        token = access.token_file.read_text().strip()
+        token = input_files.read(access.token_file, regular=True).decode().strip()
     except OSError as error:
         raise _unreadable(access.token_file, error) from None
     except UnicodeDecodeError:
@@ -104,9 +105,12 @@ def _context(access: KubeletAccess) -> ssl.SSLContext:
         context.load_default_certs()
     else:
         with _reading(access.ca_file):
+            input_files.read(access.ca_file, regular=True)  # OpenSSL waits for a pipe
             context.load_verify_locations(access.ca_file)
     if access.certificate_file is not None:
         with _reading(access.certificate_file):
+            for file in filter(None, (access.certificate_file, access.key_file)):
+                input_files.read(file, regular=True)
             context.load_cert_chain(access.certificate_file, access.key_file)
     return context
 

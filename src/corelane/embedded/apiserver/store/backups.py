@@ -9,6 +9,8 @@ from datetime import datetime
 from itertools import count
 from pathlib import Path
 
+from corelane import input_files
+
 _COMPANIONS = ("", "-wal", "-shm")
 
 
@@ -74,7 +76,9 @@ def restore(path: Path, backup: Path, check: Callable[[Path], None] = lambda _: 
     """
     temporary = _half_written(path)[1]
     try:
-        shutil.copyfile(backup, temporary)
+        source = input_files.open_file(backup, regular=True)  # a device would fill the disk
+        with os.fdopen(source, "rb") as original, temporary.open("wb") as copy:
+            shutil.copyfileobj(original, copy)
         temporary.chmod(0o600)
         _fsync(temporary)
         check(temporary)
