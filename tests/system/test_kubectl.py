@@ -291,7 +291,7 @@ def test_api_resources_and_versions_list_what_is_served(kubectl):
     [
         (POD.replace("name: web,", "name: Web_1,"), "metadata.name"),
         (POD.replace("name: main", "name: side"), 'spec.containers[1].name: Duplicate value: "side"'),
-        (POD.replace('limits: {cpu: "1"', 'limits: {cpu: "0.5"'), "must be less than or equal to cpu limit"),
+        (POD.replace('limits: {cpu: "1"', 'limits: {cpu: "0.5"'), "must be at most the cpu limit"),
         (POD.replace("memory: 64Mi}, limits", "memory: lots}, limits"), "requests.memory: got string"),
         (POD.replace("kind: Pod", "kind: Deployment"), 'no matches for kind "Deployment"'),
         (TOPOLOGY.replace("type: Node, ", ""), "zones[0].type: Required value"),

@@ -1,6 +1,7 @@
 """The OpenAPI documents hold together and say what kubectl looks for."""
 
 import json
+import struct
 
 import pytest
 
@@ -126,6 +127,10 @@ def decode(raw):
         if key & 7 == 0:
             pairs.append((key >> 3, varint()))
             continue
+        if key & 7 == 1:
+            pairs.append((key >> 3, struct.unpack("<d", raw[at : at + 8])[0]))
+            at += 8
+            continue
         assert key & 7 == 2
         length = varint()
         pairs.append((key >> 3, raw[at : at + length]))
@@ -141,6 +146,17 @@ def within(raw, number):
 def named(raw, number):
     """The entries of one of gnostic's maps."""
     return {within(entry, 1)[0].decode(): within(entry, 2)[0] for entry in within(raw, number)}
+
+
+def test_ranges_lengths_and_patterns_of_the_tables_are_shown():
+    schemas = openapi.v3_group("api/v1")["components"]["schemas"]
+    port = schemas["io.k8s.api.core.v1.ContainerPort"]["properties"]
+    assert (port["containerPort"]["minimum"], port["containerPort"]["maximum"]) == (1, 65535)
+    assert port["hostPort"]["minimum"] == 0  # unset
+    spec = schemas["io.k8s.api.core.v1.PodSpec"]["properties"]
+    assert spec["hostnameOverride"]["maxLength"] == 64
+    assert spec["nodeName"]["pattern"].startswith("^([a-z0-9]")
+    assert spec["restartPolicy"]["enum"] == ["Always", "OnFailure", "Never"]
 
 
 def test_the_protobuf_document_holds_every_path_and_definition():
@@ -165,6 +181,8 @@ def test_the_protobuf_document_has_the_schemas_as_in_json():
     spec = definitions["io.k8s.api.core.v1.PodSpec"]
     assert within(spec, 19) == [b"containers"]
     containers = named(within(spec, 25)[0], 1)["containers"]
+    port = named(within(definitions["io.k8s.api.core.v1.ContainerPort"], 25)[0], 1)["containerPort"]
+    assert (within(port, 9), within(port, 7)) == ([1.0], [65535.0])
     item = within(within(containers, 23)[0], 1)[0]
     assert within(item, 1) == [b"#/definitions/io.k8s.api.core.v1.Container"]
     assert json.loads(within(named(containers, 31)["x-kubernetes-patch-merge-key"], 2)[0]) == "name"

@@ -8,7 +8,6 @@ from corelane.embedded.apiserver.api_requests import parse
 from corelane.embedded.apiserver.http import auth
 from corelane.embedded.apiserver.http.auth import ANONYMOUS, User
 from corelane.embedded.apiserver.status_errors import StatusError
-from corelane.embedded.apiserver.validation import review_rules
 from support.apiserver import VIEWER, served
 
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -59,80 +58,6 @@ async def test_callers_learn_what_they_may_do(api):
     rules = (await api("POST", RULES, {"spec": {"namespace": "default"}})).body["status"]
     assert {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]} in rules["resourceRules"]
     assert (await api("POST", RULES, {})).body["message"] == "no namespace on request"
-
-
-SELECTORS = [
-    (
-        "fieldSelector",
-        {},
-        "requirements: Required value: when {} is specified, requirements or rawSelector is required",
-    ),
-    (
-        "fieldSelector",
-        {"rawSelector": "a=b", "requirements": [{"key": "", "operator": "Exists", "values": ["v"]}]},
-        'rawSelector: Invalid value: "a=b": may not specified at the same time as requirements',
-        "requirements[0].key: Required value: must be specified",
-        "requirements[0].values: Forbidden: may not be specified when `operator` is 'Exists' or",
-    ),
-    (
-        "labelSelector",
-        {
-            "requirements": [
-                {"key": "k", "operator": "In"},
-                {"key": "k", "operator": "NotIn", "values": ["-"]},
-            ]
-        },
-        "requirements[0].values: Required value: must be specified when `operator` is 'In'",
-        'requirements[1].values[0]: Invalid value: "-": a valid label must be an empty string or',
-    ),
-    (
-        "labelSelector",
-        {"requirements": [{"key": "A B", "operator": "Odd"}]},
-        'requirements[0].key: Invalid value: "A B":',
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("name", "selector", "expected"), [(one, two, rest) for one, two, *rest in SELECTORS]
-)
-def test_a_malformed_selector_of_an_access_review_is_refused(name, selector, expected):
-    path = f"spec.resourceAttributes.{name}"
-    found = list(review_rules.faults({"resourceAttributes": {name: selector}}))
-    assert len(found) == len(expected)
-    for cause, text in zip(found, expected, strict=True):
-        assert f"{cause.field}: {cause.message}".startswith(f"{path}.{text.format(path)}")
-
-
-READ = (
-    ("fieldSelector", {"rawSelector": "a=b"}, ""),
-    ("fieldSelector", {"rawSelector": "a"}, "ignored"),
-    ("labelSelector", {"rawSelector": "a in (b"}, "ignored"),
-    ("labelSelector", {"requirements": [{"key": "k", "operator": "Exists"}]}, ""),
-    ("labelSelector", {"requirements": [{"key": "k", "operator": "Odd"}]}, "ignored"),
-    (
-        "fieldSelector",
-        {
-            "requirements": [
-                {"key": "k", "operator": "In", "values": ["v"]},
-                {"key": "k", "operator": "In", "values": ["v", "w"]},
-            ]
-        },
-        "partially ignored",
-    ),
-)
-
-
-@served
-async def test_a_selector_that_cannot_be_read_is_ignored(api):
-    for name, selector, how in READ:
-        attributes = {"verb": "list", "resource": "pods", name: selector}
-        review = {"spec": {"resourceAttributes": attributes}}
-        answer = await api("POST", f"{ACCESS}?fieldValidation=Strict", review)
-        assert answer.status == 201
-        assert answer.body["spec"] == review["spec"]
-        error = {"evaluationError": f"spec.resourceAttributes.{name} {how} due to parse error"} if how else {}
-        assert answer.body["status"] == {"allowed": True} | error
 
 
 @served

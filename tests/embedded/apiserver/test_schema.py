@@ -10,20 +10,24 @@ import corelane.embedded.apiserver
 from corelane.embedded.apiserver import served_kinds
 from corelane.embedded.apiserver.codec import decoding
 from corelane.embedded.apiserver.codec.decoding import StrictNotes
-from corelane.embedded.apiserver.schema.container_spec import LIFECYCLE_HANDLER
-from corelane.embedded.apiserver.schema.node_kind import NODE_ADDRESS
-from corelane.embedded.apiserver.schema.notation import ListType, MapType, ObjectType, ScalarType
+from corelane.embedded.apiserver.schema.formats import FORMATS, PATTERNS
+from corelane.embedded.apiserver.schema.notation import (
+    ListType,
+    MapType,
+    ObjectType,
+    ScalarType,
+    read_length,
+    read_range,
+)
 from corelane.embedded.apiserver.validation.table_rules import RULES
 
 SOURCES = Path(corelane.embedded.apiserver.__file__).parent
-# Tables that rules use, which no kind's own table reaches.
-ALSO = [LIFECYCLE_HANDLER, NODE_ADDRESS]
 SERVED = (*served_kinds.KINDS, served_kinds.BINDINGS, served_kinds.EVICTIONS)
 
 
 def records():
     found = {}
-    waiting = [schema for kind in SERVED for schema in kind.schema.values()] + ALSO
+    waiting = [schema for kind in SERVED for schema in kind.schema.values()]
     while waiting:
         shape = waiting.pop()
         if isinstance(shape, ListType):
@@ -41,27 +45,24 @@ ROWS = [(record, row) for record in RECORDS for row in record]
 
 
 def named_rules():
-    steps = {step[1:] for record in RECORDS for step in record.order if step.startswith("@")}
-    checks = {name.removesuffix("!") for _, row in ROWS for name in row.check}
-    return (steps | checks) - {"required"}
+    checks = {name for _, row in ROWS for name in row.check}
+    limits = {name for name in checks if read_range(name) or read_length(name) is not None}
+    return {name.removesuffix("!") for name in checks - limits} | {
+        name for record in RECORDS for name in record.rules
+    }
 
 
 def test_every_rule_that_a_table_names_is_registered():
-    assert named_rules() - RULES.keys() == set()
+    assert named_rules() - RULES.keys() - FORMATS.keys() == {"required"}
 
 
 def test_every_registered_rule_is_used():
     assert RULES.keys() - named_rules() == set()
 
 
-def test_what_is_checked_in_order_are_fields_of_the_record():
-    wrong = [
-        (record.name, step)
-        for record in RECORDS
-        for step in record.order
-        if not step.startswith("@") and step not in record.fields
-    ]
-    assert wrong == []
+def test_every_format_is_used_and_every_pattern_is_a_formats():
+    assert FORMATS.keys() - named_rules() <= {"absolute-path", "relative-path"}
+    assert PATTERNS.keys() <= FORMATS.keys()
 
 
 def test_the_keys_that_lists_merge_by_are_fields_of_their_items():

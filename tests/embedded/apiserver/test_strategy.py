@@ -18,7 +18,6 @@ from corelane.embedded.apiserver.served_kinds import (
     PODS,
     TOPOLOGIES,
 )
-from corelane.embedded.apiserver.validation import object_warnings
 from corelane.embedded.apiserver.write import strategy
 from support.drawn import objects
 from support.pod_faults import container, merged, prepared, spec
@@ -285,4 +284,3 @@ def test_whatever_is_decoded_is_filled_in_once_and_can_be_judged(data):
         assert cause.reason.startswith("FieldValue")
     for subresource in ("", "status"):
         validation.update(kind, stored, copy.deepcopy(stored), subresource)
-    assert all(object_warnings.on_create(kind, stored))

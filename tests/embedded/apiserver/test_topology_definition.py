@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from corelane.embedded.apiserver.schema import noderesourcetopology
+from corelane.embedded.apiserver.schema import kinds
 from corelane.embedded.apiserver.schema.notation import ListType, ObjectType, Shape
 from support import openapi
 
@@ -43,7 +43,7 @@ def plain(schema: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("version", "table"),
-    [("v1alpha1", noderesourcetopology.V1ALPHA1), ("v1alpha2", noderesourcetopology.V1ALPHA2)],
+    [("v1alpha1", kinds.TOPOLOGY_V1ALPHA1), ("v1alpha2", kinds.TOPOLOGY_V1ALPHA2)],
 )
 def test_tables_and_definition_agree(version: str, table: ObjectType) -> None:
     assert as_schema(table) == plain(openapi.schemas(CRD.read_text())[version])

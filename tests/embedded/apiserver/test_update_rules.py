@@ -19,7 +19,7 @@ REFUSED = [
         prepared(),
         {"spec": {"nodeSelector": {"a": "b"}}},
         "",
-        "spec: Forbidden: pod updates may not change fields other than…",
+        "spec: Forbidden…",
     ),
     (
         PODS,
@@ -27,7 +27,7 @@ REFUSED = [
         {"spec": {"containers": []}},
         "",
         "spec.containers: Required value",
-        "spec.containers: Forbidden: pod updates may not add or remove containers",
+        "spec.containers: Forbidden…",
     ),
     (
         PODS,
@@ -36,100 +36,70 @@ REFUSED = [
         "",
         "spec.containers[0].image: Required value",
         "spec.containers[0].image: Required value",
-        "spec: Forbidden: pod updates may not change fields other than…",
+        "spec: Forbidden…",
     ),
     (
         PODS,
         prepared(spec(activeDeadlineSeconds=10)),
         spec(activeDeadlineSeconds=15),
         "",
-        "spec.activeDeadlineSeconds: Invalid value: 15: must be less than or equal to previous value",
+        "spec.activeDeadlineSeconds: Invalid value: 15…",
     ),
     (
         PODS,
         prepared(spec(activeDeadlineSeconds=10)),
         spec(activeDeadlineSeconds=None),
         "",
-        (
-            "spec.activeDeadlineSeconds: Invalid value: null: must not update from a positive integer "
-            "to nil value"
-        ),
+        "spec.activeDeadlineSeconds: Invalid value: null…",
     ),
     (
         PODS,
         prepared(),
         spec(activeDeadlineSeconds=-5),
         "",
-        "spec.activeDeadlineSeconds: Invalid value: -5: must be between 1 and 2147483647, inclusive",
-        "spec.activeDeadlineSeconds: Invalid value: -5: must be between 0 and 2147483647, inclusive",
+        "spec.activeDeadlineSeconds: Invalid value: -5…",
+        "spec.activeDeadlineSeconds: Invalid value: -5…",
     ),
     (
         PODS,
         prepared(),
         spec(schedulingGates=[{"name": "a"}]),
         "",
-        (
-            "spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new "
-            "scheduling gate 'a'"
-        ),
+        "spec.schedulingGates[0].name: Forbidden…",
     ),
     (
         PODS,
         prepared(spec(schedulingGates=[{"name": "a"}], nodeSelector={"a": "b"})),
         spec(nodeSelector={"a": "c"}),
         "",
-        (
-            'spec.nodeSelector: Invalid value: {"a":"c"}: only additions to spec.nodeSelector are '
-            "allowed (no mutations or deletions)"
-        ),
+        'spec.nodeSelector: Invalid value: {"a":"c"}…',
     ),
     (
         PODS,
         prepared(),
         spec(terminationGracePeriodSeconds=5),
         "",
-        "spec: Forbidden: pod updates may not change fields other than…",
+        "spec: Forbidden…",
     ),
     (
         PODS,
         prepared(),
         {"metadata": {"name": "q", "uid": "z", "namespace": "e"}},
         "",
-        'metadata.name: Invalid value: "q": field is immutable',
-        'metadata.namespace: Invalid value: "e": field is immutable',
-        'metadata.uid: Invalid value: "z": field is immutable',
-        'metadata.name: Invalid value: "q": field is immutable',
-        'metadata.namespace: Invalid value: "e": field is immutable',
-        'metadata.uid: Invalid value: "z": field is immutable',
+        'metadata.name: Invalid value: "q"…',
+        'metadata.namespace: Invalid value: "e"…',
+        'metadata.uid: Invalid value: "z"…',
+        'metadata.name: Invalid value: "q"…',
+        'metadata.namespace: Invalid value: "e"…',
+        'metadata.uid: Invalid value: "z"…',
     ),
     (
         PODS,
         prepared(),
         {"metadata": {"resourceVersion": ""}},
         "",
-        'metadata.resourceVersion: Invalid value: "": must be specified for an update',
-        'metadata.resourceVersion: Invalid value: "": must be specified for an update',
-    ),
-    (
-        PODS,
-        prepared(),
-        {"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}},
-        "",
-        (
-            'metadata.annotations[kubernetes.io/config.mirror]: Invalid value: "x": must set '
-            "spec.nodeName if mirror pod annotation is set"
-        ),
-        "metadata.annotations[kubernetes.io/config.mirror]: Forbidden: may not add mirror pod annotation",
-    ),
-    (
-        PODS,
-        prepared({"metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/c": "x"}}}),
-        {"metadata": {"annotations": None}},
-        "",
-        (
-            "metadata.annotations[container.apparmor.security.beta.kubernetes.io/c]: Forbidden: may "
-            "not remove or update AppArmor annotations"
-        ),
+        'metadata.resourceVersion: Invalid value: ""…',
+        'metadata.resourceVersion: Invalid value: ""…',
     ),
     (
         PODS,
@@ -142,93 +112,55 @@ REFUSED = [
             }
         },
         "status",
-        'status.conditions[0].Type: Invalid value: "a b": name part must consist of…',
-        'status.nominatedNodeName: Invalid value: "A": a lowercase RFC 1123 subdomain…',
-        'status.qosClass: Invalid value: "Guaranteed": field is immutable',
+        'status.conditions[0].Type: Invalid value: "a b"…',
+        'status.nominatedNodeName: Invalid value: "A"…',
+        'status.qosClass: Invalid value: "Guaranteed"…',
     ),
-    (
-        PODS,
-        prepared(),
-        {"status": {"observedGeneration": -1, "podIPs": [{"ip": "x"}], "hostIPs": [{"ip": "1.2.3.4"}]}},
-        "status",
-        "status.observedGeneration: Invalid value: -1: must be a non-negative integer",
-        (
-            'status.podIPs[0]: Invalid value: "x": must be a valid IP address, (e.g. 10.9.8.7 or '
-            "2001:db8::ffff)"
-        ),
-        'status.hostIPs[0].ip: Invalid value: "1.2.3.4": must be equal to `hostIP`',
-    ),
-    (
-        PODS,
-        prepared(),
-        {
-            "status": {
-                "podIPs": [{"ip": "1.2.3.4"}, {"ip": "1.2.3.5"}],
-                "resourceClaimStatuses": [{"name": "x"}],
-            }
-        },
-        "status",
-        (
-            'status.resourceClaimStatuses[0].name: Invalid value: "x": must match the name of an entry '
-            "in `spec.resourceClaims`"
-        ),
-        (
-            'status.podIPs: Invalid value: [{"IP":"1.2.3.4"},{"IP":"1.2.3.5"}]: may specify no more '
-            "than one IP for each IP family"
-        ),
-    ),
-    (NODES, M, spec(externalID="x"), "", "spec.externalID: Forbidden: may not be updated"),
     (
         NODES,
         merged(M, spec(podCIDRs=["10.0.0.0/24"], providerID="a")),
         spec(podCIDRs=["10.0.1.0/24"], providerID="b", podCIDR=""),
         "",
-        'spec.podCIDRs: Forbidden: node updates may not change podCIDR except from "" to valid',
-        'spec.providerID: Forbidden: node updates may not change providerID except from "" to valid',
+        "spec.podCIDRs: Forbidden…",
+        "spec.providerID: Forbidden…",
     ),
     (
         NODES,
         M,
         {"status": {"addresses": [{"type": "a", "address": "b"}] * 2}},
         "status",
-        "status.addresses[1]: Duplicate value: …",
+        'status.addresses[1]: Duplicate value: {"Type":"a","Address":"b"}',
     ),
     (
         NAMESPACES,
         M,
         {"status": {"phase": "Terminating"}},
         "status",
-        (
-            "status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` "
-            "is empty"
-        ),
+        'status.Phase: Invalid value: "Terminating"…',
     ),
     (
         NAMESPACES,
         M,
         spec(finalizers=["x"]),
         "finalize",
-        (
-            'spec.finalizers[0]: Invalid value: "x": name is neither a standard finalizer name nor is '
-            "it fully qualified"
-        ),
+        'spec.finalizers[0]: Invalid value: "x"…',
     ),
     (
         CONFIG_MAPS,
         merged(D, {"immutable": True, "data": {"a": "b"}}),
         {"immutable": False, "data": {"a": "c"}, "binaryData": {"x": ""}},
         "",
-        "immutable: Forbidden: field is immutable when `immutable` is set",
-        "data: Forbidden: field is immutable when `immutable` is set",
-        "binaryData: Forbidden: field is immutable when `immutable` is set",
+        "immutable: Forbidden…",
+        "data: Forbidden…",
+        "binaryData: Forbidden…",
     ),
     (
         PRIORITY_CLASSES,
         merged(M, {"value": 1}),
         {"value": 2, "preemptionPolicy": "Never"},
         "",
-        "value: Forbidden: may not be changed in an update.",
-        'preemptionPolicy: Invalid value: "Never": field is immutable',
+        "value: Forbidden…",
+        'preemptionPolicy: Invalid value: "Never"…',
     ),
 ]
 ACCEPTED = [
@@ -258,7 +190,7 @@ def faults(kind, body, change, subresource=""):
 @pytest.mark.parametrize(
     ("kind", "body", "change", "subresource", "expected"), [(*case[:4], case[4:]) for case in REFUSED]
 )
-def test_a_change_is_refused_in_upstreams_words(kind, body, change, subresource, expected):
+def test_a_change_is_refused_by_field_and_kind(kind, body, change, subresource, expected):
     assert agree(faults(kind, body, change, subresource), expected)
 
 
@@ -267,16 +199,21 @@ def test_a_sound_change_is_accepted(kind, body, change, subresource):
     assert faults(kind, body, change, subresource) == []
 
 
+def test_the_refusal_of_a_change_names_the_fields_that_differ():
+    [text] = faults(PODS, prepared(), spec(nodeSelector={"a": "b"}, hostname="h"))
+    assert text.startswith("spec: Forbidden: changed: hostname, nodeSelector; only images")
+
+
 def test_a_gated_pods_wishes_for_nodes_may_only_become_narrower():
     gated = spec(schedulingGates=[{"name": "g"}])
     one = {"key": "a", "operator": "Exists"}
     old = prepared(gated, on_nodes(matchExpressions=[one]))
     assert faults(PODS, old, on_nodes(matchExpressions=[one, {"key": "b", "operator": "Exists"}])) == []
     [fault] = faults(PODS, old, on_nodes(matchExpressions=[{"key": "b", "operator": "Exists"}]))
-    assert fault.endswith("only additions are allowed (no mutations or deletions)")
+    assert fault.endswith("expressions can only be added")
     required = {"nodeSelectorTerms": [{"matchExpressions": [one]}] * 2}
     more = spec(affinity={"nodeAffinity": {REQUIRED: required}})
-    assert "no additions/deletions to non-empty NodeSelectorTerms" in faults(PODS, old, more)[0]
+    assert "terms cannot be added or removed" in faults(PODS, old, more)[0]
     assert faults(PODS, prepared(gated), on_nodes(matchExpressions=[one])) == []
     assert faults(PODS, prepared(), on_nodes(matchExpressions=[one])) != []
 
@@ -288,7 +225,7 @@ def test_finalizers_are_not_added_to_what_is_ending():
     new = copy.deepcopy(old)
     new["metadata"]["finalizers"] = ["a.b/c", "a.b/d"]
     found = validation.update(PODS, new, old)
-    assert found[0].message.endswith('found new finalizers []string{"a.b/d"}')
+    assert found[0].message.endswith("under deletion: a.b/d")
     new["metadata"]["finalizers"] = []
     assert validation.update(PODS, new, old) == []
 
@@ -296,5 +233,9 @@ def test_finalizers_are_not_added_to_what_is_ending():
 def test_faults_do_not_repeat_a_huge_text_without_end():
     huge = "A" * 3_000_000
     pod = prepared({"metadata": {"name": huge, "labels": {huge: huge}}}, container(name=huge))
-    found = validation.create(PODS, pod)
-    assert 0 < sum(len(cause.message) for cause in found) < 8_000_000
+    assert 0 < sum(len(cause.message) for cause in validation.create(PODS, pod)) < 5_000
+
+
+def test_the_number_of_faults_has_an_end():
+    pod = prepared(spec(tolerations=[{"key": "a b"}] * 5000))
+    assert len(validation.create(PODS, pod)) == 1000

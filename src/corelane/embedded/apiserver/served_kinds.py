@@ -3,28 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from corelane.embedded.apiserver.schema import noderesourcetopology
-from corelane.embedded.apiserver.schema.core_kinds import (
-    BINDING,
-    CONFIG_MAP,
-    EVENT,
-    EVICTION,
-    LEASE,
-    NAMESPACE,
-    NEW_EVENT,
-    PRIORITY_CLASS,
-    SECRET,
-)
-from corelane.embedded.apiserver.schema.disruption_kind import POD_DISRUPTION_BUDGET
-from corelane.embedded.apiserver.schema.node_kind import NODE
+from corelane.embedded.apiserver.schema import kinds
 from corelane.embedded.apiserver.schema.notation import ObjectType
 from corelane.embedded.apiserver.schema.pod_kind import POD
-from corelane.embedded.apiserver.schema.review_kinds import (
-    ACCESS_REVIEW,
-    RULES_REVIEW,
-    SELF_SUBJECT_REVIEW,
-    TOKEN_REVIEW,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,29 +72,31 @@ def _kind(
     )
 
 
-NAMESPACES = _kind(NAMESPACE, "namespaces", short="ns", namespaced=False, subresources=("finalize", "status"))
-NODES = _kind(NODE, "nodes", short="no", namespaced=False, subresources=("status",))
+NAMESPACES = _kind(
+    kinds.NAMESPACE, "namespaces", short="ns", namespaced=False, subresources=("finalize", "status")
+)
+NODES = _kind(kinds.NODE, "nodes", short="no", namespaced=False, subresources=("status",))
 PODS = _kind(
     POD, "pods", short="po", categories=("all",), subresources=("binding", "eviction", "log", "status")
 )
-CONFIG_MAPS = _kind(CONFIG_MAP, "configmaps", short="cm")
-SECRETS = _kind(SECRET, "secrets")
-EVENTS = _kind(EVENT, "events", short="ev")
-NEW_EVENTS = _kind(NEW_EVENT, "events", group="events.k8s.io", short="ev", stored="events")
-LEASES = _kind(LEASE, "leases", group="coordination.k8s.io")
+CONFIG_MAPS = _kind(kinds.CONFIG_MAP, "configmaps", short="cm")
+SECRETS = _kind(kinds.SECRET, "secrets")
+EVENTS = _kind(kinds.EVENT, "events", short="ev")
+NEW_EVENTS = _kind(kinds.NEW_EVENT, "events", group="events.k8s.io", short="ev", stored="events")
+LEASES = _kind(kinds.LEASE, "leases", group="coordination.k8s.io")
 PRIORITY_CLASSES = _kind(
-    PRIORITY_CLASS, "priorityclasses", group="scheduling.k8s.io", short="pc", namespaced=False
+    kinds.PRIORITY_CLASS, "priorityclasses", group="scheduling.k8s.io", short="pc", namespaced=False
 )
 BUDGETS = _kind(
-    POD_DISRUPTION_BUDGET, "poddisruptionbudgets", group="policy", short="pdb", subresources=("status",)
+    kinds.POD_DISRUPTION_BUDGET, "poddisruptionbudgets", group="policy", short="pdb", subresources=("status",)
 )
 TOPOLOGIES = _kind(
-    noderesourcetopology.V1ALPHA2,
+    kinds.TOPOLOGY_V1ALPHA2,
     "noderesourcetopologies",
     group="topology.node.k8s.io",
     short="node-res-topo",
     namespaced=False,
-    schema={"v1alpha2": noderesourcetopology.V1ALPHA2, "v1alpha1": noderesourcetopology.V1ALPHA1},
+    schema={"v1alpha2": kinds.TOPOLOGY_V1ALPHA2, "v1alpha1": kinds.TOPOLOGY_V1ALPHA1},
     custom=True,
 )
 
@@ -132,15 +115,15 @@ KINDS: tuple[ServedKind, ...] = (
 )
 
 # What is only ever sent to a subresource: decoded by the same tables, but not stored.
-BINDINGS = _kind(BINDING, "bindings")
-EVICTIONS = _kind(EVICTION, "evictions", group="policy")
+BINDINGS = _kind(kinds.BINDING, "bindings")
+EVICTIONS = _kind(kinds.EVICTION, "evictions", group="policy")
 
 # What is answered at once and not stored.
 REVIEWS: tuple[ServedKind, ...] = (
-    _kind(SELF_SUBJECT_REVIEW, "selfsubjectreviews", group="authentication.k8s.io", namespaced=False),
-    _kind(TOKEN_REVIEW, "tokenreviews", group="authentication.k8s.io", namespaced=False),
-    _kind(ACCESS_REVIEW, "selfsubjectaccessreviews", group="authorization.k8s.io", namespaced=False),
-    _kind(RULES_REVIEW, "selfsubjectrulesreviews", group="authorization.k8s.io", namespaced=False),
+    _kind(kinds.SELF_SUBJECT_REVIEW, "selfsubjectreviews", group="authentication.k8s.io", namespaced=False),
+    _kind(kinds.TOKEN_REVIEW, "tokenreviews", group="authentication.k8s.io", namespaced=False),
+    _kind(kinds.ACCESS_REVIEW, "selfsubjectaccessreviews", group="authorization.k8s.io", namespaced=False),
+    _kind(kinds.RULES_REVIEW, "selfsubjectrulesreviews", group="authorization.k8s.io", namespaced=False),
 )
 
 _BY_PATH = {

@@ -209,7 +209,6 @@ async def patch(call: Call) -> web.Response:
 
 
 def _written(call: Call, view: wire.View, written: pipeline.WriteResult) -> web.Response:
-    call.warnings.extend(written.warnings(call.kind, call.target.subresource))
     code = 201 if written.created else 200
     return responses.data(
         wire.one(view, written.obj), view.representation.media, code, warnings=call.warnings

@@ -6,7 +6,7 @@ from corelane.embedded.apiserver import status_errors
 from corelane.embedded.apiserver.http import auth
 from corelane.embedded.apiserver.http.auth import User
 from corelane.embedded.apiserver.stored_objects import Object
-from corelane.embedded.apiserver.validation import review_rules
+from corelane.embedded.apiserver.validation import causes
 
 _AUDIENCE = "https://kubernetes.default.svc"
 
@@ -36,17 +36,19 @@ def _token(review: Object, tokens: Mapping[str, User]) -> Object:
 def _access(user: User, review: Object, _now: str) -> Object:
     """Selectors restrict the question, but no role here looks at them."""
     spec = review["spec"]
-    faults = list(review_rules.faults(spec))
-    if faults:
-        raise status_errors.invalid("", "authorization.k8s.io", "", faults)
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if (resource is None) == (path is None):
+        where = "spec.resourceAttributes" if path is None else "spec.nonResourceAttributes"
+        cause = causes.invalid(
+            where, path, "exactly one of resourceAttributes and nonResourceAttributes must be set"
+        )
+        raise status_errors.invalid("", "authorization.k8s.io", "", [cause])
     if path is not None:
         allowed = auth.path_allowed(user, path.get("verb", ""), path.get("path", ""))
     else:
         names = (resource.get(name, "") for name in ("verb", "group", "resource", "subresource"))
         allowed = auth.resource_allowed(user, *names)
-    ignored = review_rules.ignored_selectors(spec)
-    return {**review, "status": {"allowed": allowed} | ({"evaluationError": ignored} if ignored else {})}
+    return {**review, "status": {"allowed": allowed}}
 
 
 def _rules(user: User, review: Object, _now: str) -> Object:

@@ -4,6 +4,7 @@ A message is a table from JSON member to field number and encoder (numbers from 
 Only what our documents contain is there, and an unknown member is an error. This needs no protobuf library.
 """
 
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -44,6 +45,14 @@ def texts(number: int) -> tuple[int, Encoder]:
 
 def flag(number: int) -> tuple[int, Encoder]:
     return number, lambda value: _varint(number << 3) + _varint(int(value))
+
+
+def integer(number: int) -> tuple[int, Encoder]:
+    return number, lambda value: _varint(number << 3) + _varint(value)
+
+
+def double(number: int) -> tuple[int, Encoder]:
+    return number, lambda value: _varint(number << 3 | 1) + struct.pack("<d", value)
 
 
 def anything(number: int) -> tuple[int, Encoder]:
@@ -117,6 +126,9 @@ _SCHEMA: Table = {
     "format": text(2),
     "description": text(4),
     "default": anything(5),
+    "maximum": double(7),
+    "minimum": double(9),
+    "maxLength": integer(11),
     "pattern": text(13),
     "required": texts(19),
     "enum": anythings(20),

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from corelane.embedded.apiserver.openapi.descriptions import FIELDS, TYPES
+from corelane.embedded.apiserver.schema.formats import PATTERNS
 from corelane.embedded.apiserver.schema.notation import (
     FieldRow,
     ListType,
@@ -158,11 +159,25 @@ def _extras(row: FieldRow) -> Schema:
     members: Schema = {
         "default": None if callable(row.default) else row.default,
         "enum": list(row.enum) or None,
-        "pattern": row.pattern or None,
         "x-kubernetes-list-type": row.list or None,
         "x-kubernetes-list-map-keys": list(row.keys) if row.list == "map" else None,
         "x-kubernetes-map-type": None if row.atomic is None else "atomic" if row.atomic else "granular",
         "x-kubernetes-patch-merge-key": row.merge or None,
         "x-kubernetes-patch-strategy": ",".join(row.strategy) or None,
     }
-    return {key: value for key, value in members.items() if value is not None}
+    return {key: value for key, value in (members | _limits(row)).items() if value is not None}
+
+
+def _limits(row: FieldRow) -> Schema:
+    """Return a row's range, length and pattern; where zero counts as unset it is valid, too."""
+    low, high = row.range
+    if not isinstance(row.shape, ScalarType):
+        return {}
+    optional = row.presence == "val" and "required" not in row.check
+    pattern = next((PATTERNS[name] for name in row.check if name in PATTERNS), None)
+    return {
+        "minimum": min(low, 0) if optional and low is not None else low,
+        "maximum": high,
+        "maxLength": row.longest,
+        "pattern": row.pattern or (pattern and f"^({pattern})?$" if optional else pattern and f"^{pattern}$"),
+    }

@@ -4,22 +4,21 @@ from corelane.embedded.apiserver.schema import volume_sources  # noqa: F401 - fo
 from corelane.embedded.apiserver.schema.derived_defaults import image_pull_policy
 from corelane.embedded.apiserver.schema.notation import Columns, alike, extend, record
 
-CONTAINER_PORT = record(
+record(
     "ContainerPort",
-    "name=1|port-name hostPort:int32=2|port containerPort!:int32=3|required|port protocol=4|required "
+    "name=1|port-name hostPort:int32=2|1..65535 containerPort!:int32=3|required|1..65535 protocol=4|required "
     "hostIP=5",
-    order="containerPort hostPort protocol",
     protocol=Columns(default="TCP", enum="SCTP TCP UDP"),
 )
 
-record("ConfigMapEnvSource", "name=1.1|required|name-prefix optional?:bool=2", name=Columns(default=""))
+record("ConfigMapEnvSource", "name=1.1|required|generated-name optional?:bool=2", name=Columns(default=""))
 
 alike("ConfigMapEnvSource", "SecretEnvSource")
 
 record(
     "EnvFromSource",
     "prefix=1|env-name configMapRef?:ConfigMapEnvSource=2 secretRef?:SecretEnvSource=3",
-    order="prefix configMapRef secretRef @env-from",
+    rules="env-from",
 )
 
 record(
@@ -35,7 +34,6 @@ record(
     "FileKeySelector",
     "volumeName!=1|required|dns-label path!=2|required|no-backsteps key!=3|required|env-name "
     "optional?:bool=4",
-    order="key volumeName path",
     optional=Columns(default=False),
     atomic=True,
 )
@@ -45,29 +43,42 @@ record(
     "fieldRef?:ObjectFieldSelector=1 resourceFieldRef?:ResourceFieldSelector=2 "
     "configMapKeyRef?:ConfigMapKeySelector=3 secretKeyRef?:SecretKeySelector=4 "
     "fileKeyRef?:FileKeySelector=5",
-    order="@env-field-ref @env-resource-ref configMapKeyRef secretKeyRef fileKeyRef",
 )
 
 record(
     "EnvVar",
     "name!=1|required|env-name value=2 valueFrom?:EnvVarSource=3",
-    order="name valueFrom @value-from",
+    rules="value-from",
 )
 
-record("ResourceClaim", "name!=1 request=2")
+record("ResourceClaim", "name!=1 request=2|dns-label")
 
 record(
     "ResourceRequirements",
     "limits:{}amount=1 requests:{}amount=2 claims:[]ResourceClaim=3",
-    order="@container-resources",
+    rules="container-resources",
     claims=Columns(list="map", keys="name"),
 )
 
-record("ContainerResizePolicy", "resourceName!=1 restartPolicy!=2")
+record(
+    "ContainerResizePolicy",
+    "resourceName!=1|required restartPolicy!=2|required",
+    resourceName=Columns(enum="cpu memory"),
+    restartPolicy=Columns(enum="NotRequired RestartContainer"),
+)
 
-record("ContainerRestartRuleOnExitCodes", "operator=1 values:[]int32=2", values=Columns(list="set"))
+record(
+    "ContainerRestartRuleOnExitCodes",
+    "operator=1|required values:[]int32=2",
+    operator=Columns(enum="In NotIn"),
+    values=Columns(list="set"),
+)
 
-record("ContainerRestartRule", "action=1 exitCodes?:ContainerRestartRuleOnExitCodes=2")
+record(
+    "ContainerRestartRule",
+    "action=1|required exitCodes?:ContainerRestartRuleOnExitCodes=2|required",
+    action=Columns(enum="Restart RestartAllContainers"),
+)
 
 VOLUME_MOUNT = record(
     "VolumeMount",
@@ -86,43 +97,35 @@ record("HTTPHeader", "name!=1 value!=2")
 record(
     "HTTPGetAction",
     "path=1|required port!:int-or-string=2|port-or-name! host=3 scheme=4 httpHeaders:[]HTTPHeader=5",
-    order="path port scheme @http-headers",
     path=Columns(default="/"),
     scheme=Columns(default="HTTP", enum="HTTP HTTPS"),
 )
 
-record("TCPSocketAction", "port!:int-or-string=1|port-or-name! host=2", order="port")
+record("TCPSocketAction", "port!:int-or-string=1|port-or-name! host=2")
 
-record("GRPCAction", "port!:int32=1|port! service?=2", order="port", service=Columns(default=""))
+record("GRPCAction", "port!:int32=1|1..65535! service?=2", service=Columns(default=""))
 
-PROBE = record(
+record(
     "Probe",
     "exec?:ExecAction=1.1 httpGet?:HTTPGetAction=1.2 tcpSocket?:TCPSocketAction=1.3 grpc?:GRPCAction=1.4 "
-    "initialDelaySeconds:int32=2|not-negative timeoutSeconds:int32=3|not-negative "
-    "periodSeconds:int32=4|not-negative successThreshold:int32=5|not-negative "
-    "failureThreshold:int32=6|not-negative terminationGracePeriodSeconds?:int64=7|above-0",
-    order=(
-        "@handler initialDelaySeconds timeoutSeconds periodSeconds successThreshold failureThreshold "
-        "terminationGracePeriodSeconds"
-    ),
+    "initialDelaySeconds:int32=2|0.. timeoutSeconds:int32=3|0.. periodSeconds:int32=4|0.. "
+    "successThreshold:int32=5|0.. failureThreshold:int32=6|0.. terminationGracePeriodSeconds?:int64=7|1..",
     timeoutSeconds=Columns(default=1),
     periodSeconds=Columns(default=10),
     successThreshold=Columns(default=1),
     failureThreshold=Columns(default=3),
 )
 
-record("SleepAction", "seconds!:int64=1", order="@sleep")
+record("SleepAction", "seconds!:int64=1|0..")
 
-LIFECYCLE_HANDLER = record(
+record(
     "LifecycleHandler",
     "exec?:ExecAction=1 httpGet?:HTTPGetAction=2 tcpSocket?:TCPSocketAction=3 sleep?:SleepAction=4",
-    order="@handler",
 )
 
 record(
     "Lifecycle",
     "postStart?:LifecycleHandler=1 preStop?:LifecycleHandler=2 stopSignal?=3",
-    order="postStart preStop",
 )
 
 record("Capabilities", "add:[]string=1 drop:[]string=2")
@@ -132,41 +135,41 @@ record("SELinuxOptions", "user=1 role=2 type=3 level=4")
 record(
     "WindowsSecurityContextOptions",
     "gmsaCredentialSpecName?=1 gmsaCredentialSpec?=2 runAsUserName?=3 hostProcess?:bool=4",
-    order="@windows-options",
 )
 
-SECCOMP_PROFILE = record("SeccompProfile", "type!=1 localhostProfile?=2", order="@seccomp")
+record(
+    "SeccompProfile",
+    "type!=1|required localhostProfile?=2",
+    type=Columns(enum="Localhost RuntimeDefault Unconfined"),
+)
 
-record("AppArmorProfile", "type!=1 localhostProfile?=2", order="@app-armor")
+alike("SeccompProfile", "AppArmorProfile")
 
-SECURITY_CONTEXT = record(
+record(
     "SecurityContext",
     "capabilities?:Capabilities=1 privileged?:bool=2 seLinuxOptions?:SELinuxOptions=3 "
-    "windowsOptions?:WindowsSecurityContextOptions=10 runAsUser?:int64=4|user-id "
-    "runAsGroup?:int64=8|user-id runAsNonRoot?:bool=5 readOnlyRootFilesystem?:bool=6 "
+    "windowsOptions?:WindowsSecurityContextOptions=10 runAsUser?:int64=4|0..2147483647 "
+    "runAsGroup?:int64=8|0..2147483647 runAsNonRoot?:bool=5 readOnlyRootFilesystem?:bool=6 "
     "allowPrivilegeEscalation?:bool=7 procMount?=9 seccompProfile?:SeccompProfile=11 "
     "appArmorProfile?:AppArmorProfile=12",
-    order="runAsUser runAsGroup @proc-mount seccompProfile @escalation windowsOptions appArmorProfile",
     procMount=Columns(enum="Default Unmasked"),
 )
 
 CONTAINER = record(
     "Container",
-    "name!=1|required|dns-label image=2|required command:[]string=3 args:[]string=4 workingDir=5 "
+    "name!=1|required|dns-label image=2|required|trimmed command:[]string=3 args:[]string=4 workingDir=5 "
     "ports:[]ContainerPort=6 envFrom:[]EnvFromSource=19 env:[]EnvVar=7 resources+:ResourceRequirements=8 "
     "resizePolicy:[]ContainerResizePolicy=23 restartPolicy?=24 restartPolicyRules:[]ContainerRestartRule=25 "
     "volumeMounts:[]VolumeMount=9 volumeDevices:[]VolumeDevice=21 livenessProbe?:Probe=10 "
     "readinessProbe?:Probe=11 startupProbe?:Probe=22 lifecycle?:Lifecycle=12 terminationMessagePath=13 "
     "terminationMessagePolicy=20|required imagePullPolicy=14|required securityContext?:SecurityContext=15 "
     "stdin:bool=16 stdinOnce:bool=17 tty:bool=18",
-    order=(
-        "name image terminationMessagePolicy @ports env envFrom @volume-mounts @volume-devices "
-        "imagePullPolicy resources @resize-policy securityContext"
-    ),
+    rules="ports volume-mounts volume-devices restarts",
     ports=Columns(merge="containerPort", keys="containerPort protocol"),
     env=Columns(merge="name"),
-    volumeMounts=Columns(merge="mountPath"),
-    volumeDevices=Columns(merge="devicePath"),
+    restartPolicy=Columns(enum="Always Never OnFailure"),
+    volumeMounts=Columns(merge="mountPath", walked=False),
+    volumeDevices=Columns(merge="devicePath", walked=False),
     terminationMessagePath=Columns(default="/dev/termination-log"),
     terminationMessagePolicy=Columns(default="File", enum="File FallbackToLogsOnError"),
     imagePullPolicy=Columns(default=image_pull_policy, enum="Always IfNotPresent Never"),

@@ -1,17 +1,19 @@
 """The notation of the schema tables: one record a type, one word a field.
 
-A row says how a field travels, what it holds, its default, how patches merge it, and which named rules check
-it. Decoding, defaulting, validation, patches and OpenAPI are all driven by these rows. They stand in the
-order of upstream's internal types, because one of its error texts shows a difference in that order.
+A row says how a field travels, what it holds, its default, how patches merge it, and which values are valid.
+Decoding, defaulting, validation, patches and OpenAPI are all driven by these rows.
 
-The word of a row is `NAME[MARK][:SHAPE][=NUMBER][|RULE…]`, for example `command:[]string=1|required`:
+The word of a row is `NAME[MARK][:SHAPE][=NUMBER][|CHECK…]`, for example `hostPort:int32=2|1..65535`:
 
 MARK    none: left out when zero; `?`: absence differs from zero (a Go pointer); `!`: always written;
         `+`: always written, but not required by OpenAPI
 SHAPE   the name of a scalar or a type, `[]…` for a list, `{}…` for a map; text if left out
 NUMBER  the field's number in protobuf (`generated.proto` of Kubernetes 1.36); dots are the way through
         messages whose fields JSON shows inline
-RULE    names of the rules for the value, in order
+CHECK   what a value other than zero must satisfy: `required` (it is not zero), a range `1..100` or `0..`, a
+        length `len<=64` in bytes, a name in `formats`, or a registered rule. A check with `!` at its end
+        looks at the zero value too. In a list of texts or numbers a range, length or format is that of
+        each item, in a map that of each key.
 """
 
 from __future__ import annotations
@@ -52,10 +54,9 @@ class MapType:
 
 @dataclass(frozen=True, slots=True)
 class FieldRow:
-    """One row: `presence` is "val", "opt" or "req", `go` upstream's internal name; others: see `Columns`."""
+    """One row: `presence` is "val", "opt" or "req"; others: see `Columns`."""
 
     name: str
-    go: str
     shape: Shape
     presence: str
     number: str = ""
@@ -70,6 +71,17 @@ class FieldRow:
     atomic: bool | None = None
     gated: bool = False
     pattern: str = ""
+    walked: bool = True
+
+    @property
+    def range(self) -> tuple[int | None, int | None]:
+        """The lowest and the highest number that is valid."""
+        return next((found for text in self.check if (found := read_range(text))), (None, None))
+
+    @property
+    def longest(self) -> int | None:
+        """The length of the longest valid text, in bytes."""
+        return next((found for text in self.check if (found := read_length(text)) is not None), None)
 
     @property
     def required(self) -> bool:
@@ -84,18 +96,17 @@ class FieldRow:
 
 @dataclass(frozen=True, slots=True)
 class ObjectType:
-    """A type: its name (`Pod`), OpenAPI's name for it, its rows, and the order in which it is checked.
+    """A type: its name (`Pod`), OpenAPI's name for it, its rows, and what is checked in it.
 
-    `order` names fields, whose rows are then checked, and rules on several fields (`@name`); empty means the
-    rows' own order. `defaults` fill in what depends on more than one field, after the rows' own defaults.
-    `always` has the rows that are written even if nothing was said. Server-side apply replaces an `atomic`
-    type whole.
+    `rules` are those on several fields, checked after the rows. `defaults` fill in what depends on more than
+    one field, after the rows' own defaults. `always` has the rows that are written even if nothing was said.
+    Server-side apply replaces an `atomic` type whole.
     """
 
     name: str
     model: str
     fields: Mapping[str, FieldRow]
-    order: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
     defaults: tuple[Filler, ...] = ()
     atomic: bool = False
     always: tuple[FieldRow, ...] = field(init=False)
@@ -134,19 +145,8 @@ TYPES: dict[str, ObjectType] = {}
 _MEMBER = re.compile(
     r"(?P<name>\w+)(?P<mark>[?!+]?)(:(?P<shape>[^=|]+))?(=(?P<number>[0-9.]+))?(\|(?P<checks>.+))?"
 )
+_RANGE = re.compile(r"(-?[0-9]+)\.\.(-?[0-9]+)?!?")
 _PRESENCE = {"": "val", "?": "opt", "!": "req", "+": "req"}
-_INITIALS = re.compile(
-    "^(api|aws|csi|dns|fc|fs|gce|gid|gmsa|grpc|http|ip|iscsi|nfs|os|qos|rbd|se|tcp|tty|uid)(?=[A-Z]|$)"
-)
-_GO_NAMES = {
-    "metadata": "ObjectMeta",
-    "lastState": "LastTerminationState",
-    "reportingComponent": "ReportingController",
-    "externalID": "DoNotUseExternalID",
-    "serviceAccount": "DeprecatedServiceAccount",
-    "cephfs": "CephFS",
-    "storageos": "StorageOS",
-}
 
 
 class Columns(TypedDict, total=False):
@@ -161,7 +161,7 @@ class Columns(TypedDict, total=False):
     atomic    a map or object that server-side apply replaces whole; False for one whose type says so
     gated     belongs to a feature that is off by default: the field is read and then dropped
     pattern   a regular expression that a text value must match
-    go        upstream's internal name, where it is not the field's own with a capital letter
+    walked    False where a rule of the record checks what is inside the field
     """
 
     default: Default
@@ -173,7 +173,7 @@ class Columns(TypedDict, total=False):
     atomic: bool
     gated: bool
     pattern: str
-    go: str
+    walked: bool
 
 
 def record(
@@ -181,16 +181,16 @@ def record(
     members: str,
     /,
     *,
-    order: str = "",
+    rules: str = "",
     package: str = CORE,
     defaults: tuple[Filler, ...] = (),
     atomic: bool = False,
     **columns: Columns,
 ) -> ObjectType:
-    """A type from its rows; `order` as in ObjectType, blank-separated, and `package` as OpenAPI names it."""
+    """A type from its rows; `rules` as in ObjectType, blank-separated, and `package` as OpenAPI names it."""
     rows = [_row(member, package, columns) for member in members.split()]
     fields = {row.name: row for row in rows}
-    return _registered(ObjectType(name, package + name, fields, tuple(order.split()), defaults, atomic))
+    return _registered(ObjectType(name, package + name, fields, tuple(rules.split()), defaults, atomic))
 
 
 def extend(base: ObjectType, name: str, members: str) -> ObjectType:
@@ -219,10 +219,8 @@ def _row(member: str, package: str, columns: Mapping[str, Columns]) -> FieldRow:
     merge, enum = more.get("merge", ""), more.get("enum", ())
     strategy = more.get("strategy", "merge" if merge else "")
     kind = more.get("list", "map" if merge else "atomic" if isinstance(shape, ListType) else "")
-    go = _INITIALS.sub(lambda initials: initials[0].upper(), name, count=1)
     return FieldRow(
         name,
-        more.get("go") or _GO_NAMES.get(name, go[0].upper() + go[1:]),
         shape,
         _PRESENCE[parts["mark"]],
         parts["number"] or "",
@@ -237,7 +235,20 @@ def _row(member: str, package: str, columns: Mapping[str, Columns]) -> FieldRow:
         atomic=more.get("atomic"),
         gated=more.get("gated", False),
         pattern=more.get("pattern", ""),
+        walked=more.get("walked", True),
     )
+
+
+def read_range(check: str) -> tuple[int | None, int | None] | None:
+    """The bounds of a check like `1..65535` or `0..`; None of another check."""
+    parts = _RANGE.fullmatch(check)
+    return (int(parts[1]), int(parts[2]) if parts[2] else None) if parts else None
+
+
+def read_length(check: str) -> int | None:
+    """The limit of a check like `len<=64`; None of another check."""
+    limit = check.rstrip("!").removeprefix("len<=")
+    return int(limit) if limit.isdigit() else None
 
 
 def _shape(word: str, package: str) -> Shape:

@@ -19,10 +19,10 @@ record(
 
 OBJECT_META = record(
     "ObjectMeta",
-    "name=1 generateName=2 namespace=3 selfLink=4 uid=5 resourceVersion=6 generation:int64=7 "
+    "name=1 generateName=2 namespace=3 selfLink=4 uid=5 resourceVersion=6 generation:int64=7|0.. "
     "creationTimestamp?:time=8 deletionTimestamp?:time=9 deletionGracePeriodSeconds?:int64=10 "
-    "labels:{}string=11 annotations:{}string=12 ownerReferences:[]OwnerReference=13 finalizers:[]string=14 "
-    "managedFields?:[]ManagedFieldsEntry=17",
+    "labels:{}string=11|labels annotations:{}string=12 ownerReferences:[]OwnerReference=13 "
+    "finalizers:[]string=14 managedFields?:[]ManagedFieldsEntry=17",
     package=META,
     ownerReferences=Columns(merge="uid"),
     finalizers=Columns(strategy="merge", list="set"),
@@ -34,8 +34,8 @@ LIST_META = record(
 
 record(
     "LabelSelectorRequirement",
-    "key!=1|qualified-name! operator!=2 values:[]string=3|label-values",
-    order="@selector-operator key values",
+    "key!=1|qualified-name! operator!=2 values:[]string=3|label-value",
+    rules="selector-operator",
     package=META,
 )
 
@@ -72,4 +72,5 @@ DELETE_OPTIONS = record(
 
 def kind(name: str, members: str, /, *, package: str = CORE, **columns: Any) -> ObjectType:
     """A type that stands for itself in a request: apiVersion, kind and metadata before its own rows."""
-    return record(name, f"apiVersion kind metadata+:ObjectMeta=1 {members}", package=package, **columns)
+    members = f"apiVersion kind metadata+:ObjectMeta=1 {members}"
+    return record(name, members, package=package, metadata=Columns(walked=False), **columns)

@@ -1,15 +1,155 @@
-"""A pod's status, and the pod itself."""
+"""Pods: specification, status, and the pod itself."""
 
-from corelane.embedded.apiserver.schema import pod_spec  # noqa: F401 - for the types that rows here name
+from corelane.embedded.apiserver.schema import container_spec  # noqa: F401 - for the types that rows here name
 from corelane.embedded.apiserver.schema.derived_defaults import (
     grace_period,
     host_network_ports,
     pod_ips,
     pod_level_resources,
     requests_from_limits,
+    service_account,
 )
-from corelane.embedded.apiserver.schema.notation import Columns, record
+from corelane.embedded.apiserver.schema.notation import Columns, alike, record
 from corelane.embedded.apiserver.schema.object_meta import kind
+
+record("Sysctl", "name!=1|required value!=2")
+
+record(
+    "PodSecurityContext",
+    "seLinuxOptions?:SELinuxOptions=1 windowsOptions?:WindowsSecurityContextOptions=8 "
+    "runAsUser?:int64=2|0..2147483647 runAsGroup?:int64=6|0..2147483647 runAsNonRoot?:bool=3 "
+    "supplementalGroups:[]int64=4|0..2147483647 supplementalGroupsPolicy?=12 "
+    "fsGroup?:int64=5|0..2147483647 "
+    "fsGroupChangePolicy?=9 sysctls:[]Sysctl=7 seccompProfile?:SeccompProfile=10 "
+    "appArmorProfile?:AppArmorProfile=11 seLinuxChangePolicy?=13",
+    supplementalGroupsPolicy=Columns(enum="Merge Strict"),
+    fsGroupChangePolicy=Columns(enum="Always OnRootMismatch"),
+    seLinuxChangePolicy=Columns(enum="MountOption Recursive"),
+)
+
+record("NodeSelectorRequirement", "key!=1 operator!=2 values:[]string=3")
+
+record(
+    "NodeSelectorTerm",
+    "matchExpressions:[]NodeSelectorRequirement=1 matchFields:[]NodeSelectorRequirement=2",
+    rules="node-expressions node-fields",
+    atomic=True,
+)
+
+record(
+    "NodeSelector",
+    "nodeSelectorTerms!:[]NodeSelectorTerm=1|required",
+    atomic=True,
+)
+
+record("PreferredSchedulingTerm", "weight!:int32=1|1..100! preference!:NodeSelectorTerm=2")
+
+record(
+    "NodeAffinity",
+    "requiredDuringSchedulingIgnoredDuringExecution?:NodeSelector=1 "
+    "preferredDuringSchedulingIgnoredDuringExecution:[]PreferredSchedulingTerm=2",
+)
+
+record(
+    "PodAffinityTerm",
+    "labelSelector?:LabelSelector=1 namespaces:[]string=2 topologyKey!=3|required|qualified-name "
+    "namespaceSelector?:LabelSelector=4 matchLabelKeys:[]string=5 mismatchLabelKeys:[]string=6",
+    rules="term-namespaces label-keys",
+)
+
+record("WeightedPodAffinityTerm", "weight!:int32=1|1..100! podAffinityTerm!:PodAffinityTerm=2")
+
+record(
+    "PodAffinity",
+    "requiredDuringSchedulingIgnoredDuringExecution:[]PodAffinityTerm=1 "
+    "preferredDuringSchedulingIgnoredDuringExecution:[]WeightedPodAffinityTerm=2",
+)
+
+alike("PodAffinity", "PodAntiAffinity")
+
+record(
+    "Affinity", "nodeAffinity?:NodeAffinity=1 podAffinity?:PodAffinity=2 podAntiAffinity?:PodAntiAffinity=3"
+)
+
+record(
+    "Toleration",
+    "key=1|qualified-name operator=2 value=3 effect=4 tolerationSeconds?:int64=5",
+    rules="toleration",
+    effect=Columns(enum="NoSchedule PreferNoSchedule NoExecute"),
+)
+
+record("HostAlias", "ip!=1|required hostnames:[]string=2|dns-subdomain")
+
+record("PodDNSConfigOption", "name=1 value?=2")
+
+record("PodDNSConfig", "nameservers:[]string=1 searches:[]string=2 options:[]PodDNSConfigOption=3")
+
+record("PodReadinessGate", "conditionType!=1|qualified-name!")
+
+record(
+    "TopologySpreadConstraint",
+    "maxSkew!:int32=1|1..! topologyKey!=2|required whenUnsatisfiable!=3 labelSelector?:LabelSelector=4 "
+    "minDomains?:int32=5|1.. nodeAffinityPolicy?=6 nodeTaintsPolicy?=7 matchLabelKeys:[]string=8",
+    rules="min-domains label-keys",
+    whenUnsatisfiable=Columns(enum="DoNotSchedule ScheduleAnyway"),
+    nodeAffinityPolicy=Columns(enum="Honor Ignore"),
+    nodeTaintsPolicy=Columns(enum="Honor Ignore"),
+)
+
+record("PodOS", "name!=1|required", name=Columns(enum="linux windows"))
+
+record("PodSchedulingGate", "name!=1")
+
+record(
+    "PodResourceClaim",
+    "name!=1|required|dns-label resourceClaimName?=3|dns-subdomain "
+    "resourceClaimTemplateName?=4|dns-subdomain",
+)
+
+record("PodSchedulingGroup", "podGroupName?=1")
+
+POD_SPEC = record(
+    "PodSpec",
+    "volumes:[]Volume=1|volumes initContainers:[]Container=20 containers!:[]Container=2|required "
+    "ephemeralContainers:[]EphemeralContainer=34 restartPolicy=3|required "
+    "terminationGracePeriodSeconds?:int64=4 activeDeadlineSeconds?:int64=5|1..2147483647 "
+    "dnsPolicy=6|required nodeSelector:{}string=7|labels serviceAccountName=8|dns-subdomain "
+    "automountServiceAccountToken?:bool=21 nodeName=10|dns-subdomain securityContext?:PodSecurityContext=14 "
+    "imagePullSecrets:[]LocalObjectReference=15 hostname=16|dns-label subdomain=17|dns-label "
+    "setHostnameAsFQDN?:bool=35 affinity?:Affinity=18 schedulerName=19 tolerations:[]Toleration=22 "
+    "hostAliases:[]HostAlias=23 priorityClassName=24|dns-subdomain priority?:int32=25 preemptionPolicy?=31 "
+    "dnsConfig?:PodDNSConfig=26 readinessGates:[]PodReadinessGate=28 runtimeClassName?=29|dns-subdomain "
+    "overhead:{}amount=32 enableServiceLinks?:bool=30 "
+    "topologySpreadConstraints:[]TopologySpreadConstraint=33 os?:PodOS=36 "
+    "schedulingGates:[]PodSchedulingGate=38 resourceClaims:[]PodResourceClaim=39 "
+    "resources?:ResourceRequirements=40 hostnameOverride?=41|dns-subdomain|len<=64 "
+    "schedulingGroup?:PodSchedulingGroup=43 serviceAccount=9 hostNetwork:bool=11 hostPID:bool=12 "
+    "hostIPC:bool=13 shareProcessNamespace?:bool=27 hostUsers?:bool=37",
+    rules="pod-containers init-containers host-ports resource-claims pod-resources overhead gates spread",
+    defaults=(service_account,),
+    volumes=Columns(merge="name", strategy="merge,retainKeys", walked=False),
+    initContainers=Columns(merge="name"),
+    containers=Columns(merge="name"),
+    ephemeralContainers=Columns(merge="name"),
+    restartPolicy=Columns(default="Always", enum="Always OnFailure Never"),
+    terminationGracePeriodSeconds=Columns(default=30),
+    dnsPolicy=Columns(default="ClusterFirst", enum="ClusterFirstWithHostNet ClusterFirst Default None"),
+    nodeSelector=Columns(atomic=True),
+    securityContext=Columns(default={}),
+    imagePullSecrets=Columns(merge="name"),
+    schedulerName=Columns(default="default-scheduler"),
+    hostAliases=Columns(merge="ip"),
+    preemptionPolicy=Columns(enum="PreemptLowerPriority Never"),
+    enableServiceLinks=Columns(default=True),
+    topologySpreadConstraints=Columns(merge="topologyKey", keys="topologyKey whenUnsatisfiable"),
+    schedulingGates=Columns(merge="name"),
+    resources=Columns(walked=False),
+    resourceClaims=Columns(merge="name", strategy="merge,retainKeys"),
+    schedulingGroup=Columns(gated=True),
+)
+
+
+# --- status
 
 record(
     "PodCondition",
@@ -102,6 +242,7 @@ record(
 POD = kind(
     "Pod",
     "spec+:PodSpec=2 status+:PodStatus=3",
+    status=Columns(walked=False),
     defaults=(
         requests_from_limits,
         pod_level_resources,

@@ -26,36 +26,35 @@ record(
 
 record("EmptyDirVolumeSource", "medium=1 sizeLimit?:quantity=2")
 
-record("KeyToPath", "key!=1|required path!=2|required|local-path mode?:int32=3|file-mode")
+record("KeyToPath", "key!=1|required path!=2|required|local-path mode?:int32=3|0..511")
 
 record(
     "SecretVolumeSource",
-    "secretName=1|required items:[]KeyToPath=2 defaultMode?:int32=3|file-mode optional?:bool=4",
-    order="secretName defaultMode items",
+    "secretName=1|required items:[]KeyToPath=2 defaultMode?:int32=3|0..511 optional?:bool=4",
     defaultMode=Columns(default=0o644),
 )
 
-record("ObjectFieldSelector", "apiVersion=1 fieldPath!=2", apiVersion=Columns(default="v1"), atomic=True)
+record(
+    "ObjectFieldSelector", "apiVersion=1 fieldPath!=2|required", apiVersion=Columns(default="v1"), atomic=True
+)
 
-record("ResourceFieldSelector", "containerName=1 resource!=2 divisor+:quantity=3", atomic=True)
+record("ResourceFieldSelector", "containerName=1 resource!=2|required divisor+:quantity=3", atomic=True)
 
 record(
     "DownwardAPIVolumeFile",
     "path!=1|required|local-path fieldRef?:ObjectFieldSelector=2 resourceFieldRef?:ResourceFieldSelector=3 "
-    "mode?:int32=4|file-mode",
+    "mode?:int32=4|0..511",
 )
 
 record(
     "DownwardAPIVolumeSource",
-    "items:[]DownwardAPIVolumeFile=1 defaultMode?:int32=2|file-mode",
-    order="defaultMode items",
+    "items:[]DownwardAPIVolumeFile=1 defaultMode?:int32=2|0..511",
     defaultMode=Columns(default=0o644),
 )
 
 record(
     "ConfigMapVolumeSource",
-    "name=1.1|required items:[]KeyToPath=2 defaultMode?:int32=3|file-mode optional?:bool=4",
-    order="name defaultMode items",
+    "name=1.1|required items:[]KeyToPath=2 defaultMode?:int32=3|0..511 optional?:bool=4",
     name=Columns(default=""),
     defaultMode=Columns(default=0o644),
 )
@@ -80,8 +79,7 @@ record(
 
 record(
     "ProjectedVolumeSource",
-    "sources+:[]VolumeProjection=1 defaultMode?:int32=2|file-mode",
-    order="defaultMode sources",
+    "sources+:[]VolumeProjection=1 defaultMode?:int32=2|0..511",
     defaultMode=Columns(default=0o644),
 )
 
@@ -96,6 +94,6 @@ VOLUME = record(
     "configMap?:ConfigMapVolumeSource=2.19 vsphereVolume?:object=2.20 azureDisk?:object=2.22 "
     "photonPersistentDisk?:object=2.23 projected?:ProjectedVolumeSource=2.26 portworxVolume?:object=2.24 "
     "scaleIO?:object=2.25 storageos?:object=2.27 csi?:object=2.28 ephemeral?:object=2.29 image?:object=2.30",
-    order="@volume-source name",
+    rules="volume-source",
     defaults=(empty_dir,),
 )

@@ -1,14 +1,13 @@
-"""Faults in upstream's words (apimachinery's `field.Error`), and the paths they name."""
+"""Causes of a 422: type, field, value and rule, and the paths that name fields."""
 
 import json
 from collections.abc import Iterable
 from typing import Any
 
-from corelane.embedded.apiserver.go_quoting import quoted
 from corelane.embedded.apiserver.status_errors import StatusCause
 
-NEGATIVE = "must be greater than or equal to 0"
-IMMUTABLE = "field is immutable"
+IMMUTABLE = "must not change"
+_LONGEST_SHOWN = 300
 
 
 def child(path: str, *names: str) -> str:
@@ -25,44 +24,38 @@ def key(path: str, name: str) -> str:
     return f"{path}[{name}]"
 
 
-def above(path: str) -> str:
-    """The path of the list that an item is in: some of upstream's faults name the list."""
-    return path[: path.rindex("[")]
+def invalid(path: str, value: Any, rule: str) -> StatusCause:
+    return _cause("FieldValueInvalid", f"Invalid value: {shown(value)}", path, rule)
 
 
-def invalid(path: str, value: Any, detail: str) -> StatusCause:
-    return _cause("FieldValueInvalid", f"Invalid value: {shown(value)}", path, detail)
+def type_invalid(path: str, value: Any, rule: str) -> StatusCause:
+    return _cause("FieldValueTypeInvalid", f"Invalid value: {shown(value)}", path, rule)
 
 
-def type_invalid(path: str, value: Any, detail: str) -> StatusCause:
-    return _cause("FieldValueTypeInvalid", f"Invalid value: {shown(value)}", path, detail)
+def required(path: str, rule: str = "") -> StatusCause:
+    return _cause("FieldValueRequired", "Required value", path, rule)
 
 
-def required(path: str, detail: str = "") -> StatusCause:
-    return _cause("FieldValueRequired", "Required value", path, detail)
+def forbidden(path: str, rule: str) -> StatusCause:
+    return _cause("FieldValueForbidden", "Forbidden", path, rule)
 
 
-def forbidden(path: str, detail: str) -> StatusCause:
-    return _cause("FieldValueForbidden", "Forbidden", path, detail)
+def duplicate(path: str, value: Any) -> StatusCause:
+    return _cause("FieldValueDuplicate", f"Duplicate value: {shown(value)}", path)
 
 
-def duplicate(path: str, value: Any, detail: str = "") -> StatusCause:
-    return _cause("FieldValueDuplicate", f"Duplicate value: {shown(value)}", path, detail)
-
-
-def not_found(path: str, value: Any, detail: str = "") -> StatusCause:
-    return _cause("FieldValueNotFound", f"Not found: {shown(value)}", path, detail)
+def not_found(path: str, value: Any, rule: str = "") -> StatusCause:
+    return _cause("FieldValueNotFound", f"Not found: {shown(value)}", path, rule)
 
 
 def not_supported(path: str, value: Any, supported: Iterable[str]) -> StatusCause:
-    options = ", ".join(quoted(option) for option in supported)
-    return _cause(
-        "FieldValueNotSupported", f"Unsupported value: {shown(value)}", path, f"supported values: {options}"
-    )
+    options = ", ".join(map(shown, supported))
+    what = f"Unsupported value: {shown(value)}"
+    return _cause("FieldValueNotSupported", what, path, f"supported values: {options}")
 
 
 def too_long(path: str, limit: int) -> StatusCause:
-    return _cause("FieldValueTooLong", "Too long", path, f"may not be more than {limit} bytes")
+    return _cause("FieldValueTooLong", "Too long", path, f"must be at most {limit} bytes")
 
 
 def too_many(path: str, count: int, limit: int) -> StatusCause:
@@ -74,18 +67,15 @@ def unless_equal(path: str, new: Any, old: Any) -> list[StatusCause]:
     return [] if new == old else [invalid(path, new, IMMUTABLE)]
 
 
-def all_invalid(path: str, value: Any, details: Iterable[str]) -> list[StatusCause]:
-    return [invalid(path, value, detail) for detail in details]
+def all_invalid(path: str, value: Any, rules: Iterable[str]) -> list[StatusCause]:
+    return [invalid(path, value, rule) for rule in rules]
 
 
 def shown(value: Any) -> str:
-    """A value as upstream's messages show it: text in Go's quotes, objects as JSON."""
-    if isinstance(value, str):
-        return quoted(value)
-    if isinstance(value, bool) or value is None or isinstance(value, dict | list):
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return str(value)
+    """A value as JSON, cut where it is too long to read."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
-def _cause(reason: str, what: str, path: str, detail: str) -> StatusCause:
-    return StatusCause(reason, f"{what}: {detail}" if detail else what, path or "[]")
+def _cause(reason: str, what: str, path: str, rule: str = "") -> StatusCause:
+    return StatusCause(reason, f"{what}: {rule}" if rule else what, path or "[]")

@@ -1,118 +1,155 @@
-"""Rules on nodes, namespaces, config maps, leases, priority classes and events."""
+"""Rules on nodes, namespaces, config maps, secrets, priority classes, events and disruption budgets."""
 
 import base64
 from collections.abc import Iterator
 
 from corelane import names
-from corelane.embedded.apiserver import formats
-from corelane.embedded.apiserver.codec import go_rendering
-from corelane.embedded.apiserver.schema import node_kind as node_tables
+from corelane.embedded.apiserver.schema.notation import CORE, TYPES
 from corelane.embedded.apiserver.status_errors import StatusCause
 from corelane.embedded.apiserver.validation import causes
-from corelane.embedded.apiserver.validation.causes import child, item, key
-from corelane.embedded.apiserver.validation.metadata_rules import kube_finalizer
+from corelane.embedded.apiserver.validation.causes import child, item, key, unless_equal
+from corelane.embedded.apiserver.validation.metadata_rules import finalizer
 from corelane.embedded.apiserver.validation.resource_rules import amount
 from corelane.embedded.apiserver.validation.table_rules import Object, Scope, rule, walk
-from corelane.embedded.apiserver.validation.value_rules import config_keys
 
-_LARGEST_CONFIG = 1024 * 1024
+_LARGEST_DATA = 1024 * 1024
 _HIGHEST_USER_PRIORITY = 1_000_000_000
 _SYSTEM_CLASSES = {
     "system-node-critical": 2 * _HIGHEST_USER_PRIORITY + 1000,
     "system-cluster-critical": 2 * _HIGHEST_USER_PRIORITY,
 }
+_SECRET_KEYS = {
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+}
+_FIXED_CONFIG = "must not change once `immutable` is set"
 _EVENT_LIMITS = {"reportingInstance": 128, "action": 128, "reason": 128}
 _LONGEST_NOTE = 1024
+_EVENT_FIXED = (
+    "involvedObject",
+    "reason",
+    "message",
+    "source",
+    "firstTimestamp",
+    "lastTimestamp",
+    "count",
+    "type",
+    "eventTime",
+    "action",
+    "related",
+    "reportingController",
+    "reportingInstance",
+)
+
+
+# --- nodes
 
 
 @rule("taints")
-def taints(node: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
+def _taints(node: Object, _path: str, scope: Scope) -> Iterator[StatusCause]:
     """Upstream's faults name metadata here."""
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(node.get("spec", {}).get("taints", ())):
         where = item("metadata.taints", index)
-        yield from walk(node_tables.TAINT, taint, where, scope)
-        pair = (taint.get("key", ""), taint.get("effect", ""))
+        yield from walk(TYPES[f"{CORE}Taint"], taint, where, scope)
+        pair = taint.get("key", ""), taint.get("effect", "")
         if pair in seen:
-            shown = go_rendering.rendered(node_tables.TAINT, taint)
-            yield causes.duplicate(where, shown, "taints must be unique by key and effect pair")
+            yield causes.duplicate(where, taint)
         seen.add(pair)
 
 
-@rule("taint-value")
-def _taint_value(taint: Object, path: str, _scope: Scope) -> list[StatusCause]:
-    value = taint.get("value", "")
-    faults = names.label_value(value)
-    return [causes.invalid(child(path, "value"), value, ";".join(faults))] if faults else []
-
-
 @rule("node-resources")
-def node_resources(node: Object, _path: str, _scope: Scope) -> Iterator[StatusCause]:
+def _node_resources(node: Object, _path: str, _scope: Scope) -> Iterator[StatusCause]:
     for column in ("capacity", "allocatable"):
-        listed = node.get("status", {}).get(column, {})
-        for name in sorted(listed):
-            yield from amount(name, listed[name], child("status", column, name))
+        for name, text in node.get("status", {}).get(column, {}).items():
+            yield from amount(name, text, child("status", column, name))
 
 
-@rule("swap")
-def _swap(node: Object, _path: str, _scope: Scope) -> Iterator[StatusCause]:
-    capacity = node.get("status", {}).get("nodeInfo", {}).get("swap", {}).get("capacity")
-    if capacity is not None and capacity <= 0:
-        where = "metadata.nodeSwapStatus.capacity"
-        yield causes.invalid(where, capacity, "must be a positive value")
+def changed_node(new: Object, old: Object) -> Iterator[StatusCause]:
+    """Addresses are listed once, and what identifies a node stays."""
+    yield from _node_resources(new, "", Scope(new))
+    yield from _taints(new, "", Scope(new))
+    seen: list[Object] = []
+    for index, address in enumerate(new.get("status", {}).get("addresses", ())):
+        if address in seen:
+            yield causes.duplicate(item("status.addresses", index), address)
+        seen.append(address)
+    after, before = new["spec"], old["spec"]
+    for name, empty in (("podCIDRs", []), ("providerID", "")):
+        if before.get(name, empty) not in (empty, after.get(name, empty)):
+            yield causes.forbidden(child("spec", name), "must not change once it is set")
 
 
-@rule("declared-features")
-def declared_features(node: Object, _path: str, _scope: Scope) -> Iterator[StatusCause]:
-    """KEP-5328: sorted, each one once."""
-    listed, path = node.get("status", {}).get("declaredFeatures", []), "status.declaredFeatures"
-    for index, name in enumerate(listed):
-        yield from causes.all_invalid(item(path, index), name, formats.feature_name(name))
-        after = listed[index + 1] if index + 1 < len(listed) else None
-        if after == name:
-            yield causes.duplicate(item(path, index + 1), after)
-        elif after is not None and name > after:
-            yield causes.invalid(item(path, index + 1), after, "list must be sorted alphabetically")
+# --- namespaces
 
 
-@rule("pod-cidrs")
-def _pod_cidrs(node: Object, _path: str, _scope: Scope) -> Iterator[StatusCause]:
-    cidrs, path = node.get("spec", {}).get("podCIDRs", []), "spec.podCIDRs"
-    for index, cidr in enumerate(cidrs):
-        yield from causes.all_invalid(item(path, index), cidr, formats.cidr(cidr))
-    if len(cidrs) > 1 and not dual_stack([cidr.partition("/")[0] for cidr in cidrs]):
-        yield causes.invalid(path, cidrs, "may specify no more than one CIDR for each IP family")
-
-
-def dual_stack(addresses: list[str]) -> bool:
-    """Whether there is one address of each family."""
-    known = [formats.parsed_address(address) for address in addresses]
-    return len(known) == 2 and {address.version for address in known if address} == {4, 6}
-
-
-@rule("namespace-finalizers")
-def namespace_finalizers(namespace: Object, _path: str, _scope: Scope) -> Iterator[StatusCause]:
+@rule("finalizers")
+def _finalizers(namespace: Object, _path: str, _scope: Scope) -> Iterator[StatusCause]:
     for name in namespace.get("spec", {}).get("finalizers", ()):
+        yield from causes.all_invalid("spec.finalizers", name, names.qualified_name(name))
         yield from finalizer(name, "spec.finalizers")
 
 
-def finalizer(name: str, path: str) -> Iterator[StatusCause]:
-    yield from causes.all_invalid(path, name, names.qualified_name(name))
-    yield from kube_finalizer(name, path)
+def namespace_status(new: Object, _old: Object) -> Iterator[StatusCause]:
+    phase = new.get("status", {}).get("phase", "")
+    expected = "Terminating" if new["metadata"].get("deletionTimestamp") else "Active"
+    if phase != expected:
+        yield causes.invalid("status.Phase", phase, f"must be {expected}, by metadata.deletionTimestamp")
+
+
+def finalized_namespace(new: Object, _old: Object) -> Iterator[StatusCause]:
+    for index, name in enumerate(new.get("spec", {}).get("finalizers", ())):
+        where = item("spec.finalizers", index)
+        yield from causes.all_invalid(where, name, names.qualified_name(name))
+        yield from finalizer(name, where)
+
+
+# --- config maps and secrets
 
 
 @rule("config-data")
-def _config_data(config: Object, _path: str, _scope: Scope) -> Iterator[StatusCause]:
+def _config_data(config: Object, _path: str, scope: Scope) -> Iterator[StatusCause]:
     data, binary = config.get("data", {}), config.get("binaryData", {})
-    for name in data:
-        yield from config_keys({name: ""}, "data")
-        if name in binary:
-            yield causes.invalid(key("data", name), name, "duplicate of key present in binaryData")
-    yield from config_keys(binary, "binaryData")
-    size = sum(len(text.encode()) for text in data.values())
-    size += sum(len(base64.b64decode(text)) for text in binary.values())
-    if size > _LARGEST_CONFIG:
-        yield causes.too_long("", _LARGEST_CONFIG)
+    for name in data.keys() & binary.keys():
+        yield causes.invalid(key("data", name), name, "must not be in binaryData, too")
+    size = sum(len(text.encode()) for text in data.values()) + _decoded_size(binary)
+    if size > _LARGEST_DATA:
+        yield causes.too_long("", _LARGEST_DATA)
+
+
+@rule("secret-data")
+def _secret_data(secret: Object, _path: str, _scope: Scope) -> Iterator[StatusCause]:
+    data, kind = secret.get("data") or {}, secret.get("type", "")
+    if _decoded_size(data) > _LARGEST_DATA:
+        yield causes.too_long("data", _LARGEST_DATA)
+    missing = [name for name in _SECRET_KEYS.get(kind, ()) if name not in data]
+    if kind == "kubernetes.io/basic-auth" and not {"username", "password"} & data.keys():
+        missing = ["username", "password"]
+    yield from (causes.required(key("data", name)) for name in missing)
+
+
+def _decoded_size(data: Object) -> int:
+    return sum(len(base64.b64decode(text or "")) for text in data.values())
+
+
+def changed_config(new: Object, old: Object) -> Iterator[StatusCause]:
+    if not old.get("immutable"):
+        return
+    if not new.get("immutable"):
+        yield causes.forbidden("immutable", _FIXED_CONFIG)
+    for name in ("data", "binaryData"):
+        if (new.get(name) or {}) != (old.get(name) or {}):
+            yield causes.forbidden(name, _FIXED_CONFIG)
+
+
+def changed_secret(new: Object, old: Object) -> Iterator[StatusCause]:
+    yield from unless_equal("type", new.get("type", ""), old.get("type", ""))
+    yield from changed_config(new, old)
+
+
+# --- priority classes
 
 
 @rule("priority-value")
@@ -120,34 +157,30 @@ def _priority_value(klass: Object, _path: str, _scope: Scope) -> Iterator[Status
     name, value = klass["metadata"].get("name", ""), klass.get("value", 0)
     if not name.startswith("system-"):
         if value > _HIGHEST_USER_PRIORITY:
-            limit = f"maximum allowed value of a user defined priority is {_HIGHEST_USER_PRIORITY}"
-            yield causes.forbidden("value", limit)
-        return
-    why = _not_a_system_class(name, value, bool(klass.get("globalDefault")))
-    if why:
-        reserved = "priority class names with 'system-' prefix are reserved for system use only. error: "
-        yield causes.forbidden("metadata.name", reserved + why)
+            yield causes.forbidden("value", f"must be at most {_HIGHEST_USER_PRIORITY}")
+    elif _SYSTEM_CLASSES.get(name) != value or klass.get("globalDefault"):
+        yield causes.forbidden(
+            "metadata.name", "names with the prefix system- are reserved for system classes"
+        )
 
 
-def _not_a_system_class(name: str, value: int, default: bool) -> str:
-    known = _SYSTEM_CLASSES.get(name)
-    if known is None:
-        return f"{name} is not a known system priority class"
-    if value != known:
-        return f"value of {name} PriorityClass must be {known}"
-    return f"globalDefault of {name} PriorityClass must be false" if default else ""
+def changed_priority_class(new: Object, old: Object) -> Iterator[StatusCause]:
+    if new.get("value", 0) != old.get("value", 0):
+        yield causes.forbidden("value", causes.IMMUTABLE)
+    yield from unless_equal("preemptionPolicy", new.get("preemptionPolicy"), old.get("preemptionPolicy"))
+
+
+# --- events, in stored form; the two groups name the reporter differently
 
 
 def event(obj: Object, *, new_group: bool) -> Iterator[StatusCause]:
-    """Rules on every write of an event (stored form); groups name the reporter differently."""
+    """Check what every write of an event must satisfy."""
     where, space = obj.get("involvedObject", {}).get("namespace", ""), obj["metadata"].get("namespace", "")
-    mismatch = causes.invalid("involvedObject.namespace", where, "does not match event.namespace")
-    if not obj.get("eventTime"):
-        if (space not in {"", "default"}) if not where else space != where:
-            yield mismatch
-    else:
-        if not where and space not in {"default", "kube-system"}:
-            yield mismatch
+    dated = bool(obj.get("eventTime"))
+    spaces = {where} if where else {"default", "kube-system"} if dated else {"", "default"}
+    if space not in spaces and not (where and dated):
+        yield causes.invalid("involvedObject.namespace", where, "must be the event's namespace")
+    if dated:
         yield from _reported(obj, "reportingController" if new_group else "reportingComponent")
     yield from causes.all_invalid("namespace", space, names.dns_subdomain(space))
 
@@ -160,27 +193,58 @@ def _reported(obj: Object, reporter: str) -> Iterator[StatusCause]:
     for name, limit in _EVENT_LIMITS.items():
         if not obj.get(name):
             yield causes.required(name)
-        if len(obj.get(name, "").encode()) > limit:
-            yield causes.invalid(name, "", f"can have at most {limit} characters")
-    if len(obj.get("message", "").encode()) > _LONGEST_NOTE:
-        yield causes.invalid("message", "", f"can have at most {_LONGEST_NOTE} characters")
+        yield from _within(obj, name, limit)
+    yield from _within(obj, "message", _LONGEST_NOTE)
+
+
+def _within(obj: Object, name: str, limit: int) -> Iterator[StatusCause]:
+    if len(obj.get(name, "").encode()) > limit:
+        yield causes.invalid(name, obj[name], f"must be at most {limit} bytes")
 
 
 def new_event(obj: Object) -> Iterator[StatusCause]:
-    """Further rules on creation through events.k8s.io."""
-    yield from event_series(obj)
+    """Check what an event created through events.k8s.io must satisfy as well."""
+    yield from _series(obj)
     if not obj.get("eventTime"):
         yield causes.required("eventTime")
     if obj.get("type") not in {"Normal", "Warning"}:
-        yield causes.invalid("type", "", f"has invalid value: {obj.get('type', '')}")
+        yield causes.invalid("type", obj.get("type", ""), "must be Normal or Warning")
     for name in ("firstTimestamp", "lastTimestamp", "count", "source"):
         if obj.get(name):
-            yield causes.invalid(name, "", "needs to be unset")
+            yield causes.invalid(name, obj[name], "must not be set")
 
 
-def event_series(obj: Object) -> Iterator[StatusCause]:
+def changed_event(new: Object, old: Object) -> Iterator[StatusCause]:
+    """Through events.k8s.io only the series of an event changes."""
+    if new.get("series") != old.get("series"):
+        yield from _series(new)
+    for name in _EVENT_FIXED:
+        stored = "reportingComponent" if name == "reportingController" else name
+        yield from unless_equal(name, new.get(stored), old.get(stored))
+
+
+def _series(obj: Object) -> Iterator[StatusCause]:
     series = obj.get("series")
     if series is not None and series.get("count", 0) < 2:
-        yield causes.invalid("series.count", "", "should be at least 2")
+        yield causes.invalid("series.count", series.get("count", 0), "must be at least 2")
     if series is not None and not series.get("lastObservedTime"):
         yield causes.required("series.lastObservedTime")
+
+
+# --- disruption budgets
+
+
+@rule("one-number")
+def _one_number(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
+    if "minAvailable" in spec and "maxUnavailable" in spec:
+        yield causes.invalid(path, spec, "minAvailable and maxUnavailable exclude each other")
+
+
+def budget_status(budget: Object, _old: Object) -> Iterator[StatusCause]:
+    status, seen = budget.get("status", {}), set()
+    yield from walk(TYPES["io.k8s.api.policy.v1.PodDisruptionBudgetStatus"], status, "status", Scope(budget))
+    for index, condition in enumerate(status.get("conditions", ())):
+        name = condition.get("type", "")
+        if name in seen:
+            yield causes.duplicate(child(item("status.conditions", index), "type"), name)
+        seen.add(name)

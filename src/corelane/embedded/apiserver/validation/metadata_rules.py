@@ -3,137 +3,109 @@
 from collections.abc import Callable, Iterator
 
 from corelane import names
-from corelane.embedded.apiserver.go_quoting import quoted
+from corelane.embedded.apiserver.schema.object_meta import OBJECT_META
 from corelane.embedded.apiserver.status_errors import StatusCause
 from corelane.embedded.apiserver.validation import causes
 from corelane.embedded.apiserver.validation.causes import child, item, unless_equal
-from corelane.embedded.apiserver.validation.table_rules import Object
-from corelane.embedded.apiserver.validation.value_rules import labels
+from corelane.embedded.apiserver.validation.table_rules import Object, Scope, rule, walk
 
 PATH = "metadata"
 _LARGEST_ANNOTATIONS = 256 * 1024
 _STANDARD_FINALIZERS = {"kubernetes", "orphan", "foregroundDeletion"}
-_UNQUALIFIED = "name is neither a standard finalizer name nor is it fully qualified"
+_FIXED = (
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
 
 
 def create(
     meta: Object, *, namespaced: bool, name_format: Callable[[str], list[str]], core: bool
 ) -> Iterator[StatusCause]:
-    """The faults of a new object's metadata. `core` kinds have their finalizers looked at more closely."""
+    """The faults of a new object's metadata; `core` kinds have known finalizers only."""
     name, prefix = meta.get("name", ""), meta.get("generateName", "")
     if prefix:
-        faults = name_format(names.name_prefix(prefix))
-        yield from causes.all_invalid(child(PATH, "generateName"), prefix, faults)
+        yield from causes.all_invalid(
+            child(PATH, "generateName"), prefix, name_format(names.name_prefix(prefix))
+        )
     if not name:
         yield causes.required(child(PATH, "name"), "name or generateName is required")
     else:
         yield from causes.all_invalid(child(PATH, "name"), name, name_format(name))
     yield from _namespace(meta.get("namespace", ""), namespaced=namespaced)
-    if meta.get("generation", 0) < 0:
-        yield causes.invalid(child(PATH, "generation"), meta["generation"], causes.NEGATIVE)
-    yield from _common(meta)
-    yield from _finalizers(meta.get("finalizers", []))
-    yield from _managed_fields(meta)
-    if core:
-        yield from standard_finalizers(meta)
+    yield from _common(meta, core=core)
+    path, finalizers = child(PATH, "finalizers"), meta.get("finalizers", ())
+    for finalizer in finalizers:
+        yield from causes.all_invalid(path, finalizer, names.qualified_name(finalizer))
+    if {"orphan", "foregroundDeletion"} <= set(finalizers):
+        yield causes.invalid(path, finalizers, "orphan and foregroundDeletion exclude each other")
 
 
 def update(new: Object, old: Object, *, core: bool) -> Iterator[StatusCause]:
     """The faults of metadata that is to replace `old`."""
-    if old.get("deletionTimestamp"):
-        extra = sorted(set(new.get("finalizers", ())) - set(old.get("finalizers", ())))
-        if extra:
-            shown = "[]string{" + ", ".join(map(quoted, extra)) + "}"
-            why = "no new finalizers can be added if the object is being deleted, found new finalizers "
-            yield causes.forbidden(child(PATH, "finalizers"), why + shown)
+    extra = set(new.get("finalizers", ())) - set(old.get("finalizers", ()))
+    if old.get("deletionTimestamp") and extra:
+        why = f"no finalizer can be added to an object under deletion: {', '.join(sorted(extra))}"
+        yield causes.forbidden(child(PATH, "finalizers"), why)
     if not new.get("resourceVersion"):
         yield causes.invalid(child(PATH, "resourceVersion"), "", "must be specified for an update")
-    for name in ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"):
+    for name in _FIXED:
         yield from unless_equal(child(PATH, name), new.get(name), old.get(name))
-    grace = "deletionGracePeriodSeconds"
-    yield from unless_equal(child(PATH, grace), new.get(grace), old.get(grace))
-    yield from _common(new)
-    yield from _managed_fields(new)
-    if core:
-        yield from standard_finalizers(new)
+    yield from _common(new, core=core)
+
+
+@rule("labels")
+def labels(value: dict[str, str], path: str, _scope: Scope | None = None) -> list[StatusCause]:
+    """The faults of the keys and values of labels; they name the map."""
+    faults: list[StatusCause] = []
+    for name, text in value.items():
+        faults += causes.all_invalid(path, name, names.qualified_name(name))
+        faults += causes.all_invalid(path, text, names.label_value(text))
+    return faults
+
+
+def finalizer(name: str, path: str) -> list[StatusCause]:
+    """Finalizers without a domain are Kubernetes' own."""
+    if "/" in name or name in _STANDARD_FINALIZERS:
+        return []
+    return [causes.invalid(path, name, "must be a standard finalizer or have a domain")]
 
 
 def _namespace(name: str, *, namespaced: bool) -> list[StatusCause]:
     path = child(PATH, "namespace")
     if not namespaced:
         return [causes.forbidden(path, "not allowed on this type")] if name else []
-    if not name:
-        return [causes.required(path)]
-    return causes.all_invalid(path, name, names.dns_label(name))
+    return causes.all_invalid(path, name, names.dns_label(name)) if name else [causes.required(path)]
 
 
-def _common(meta: Object) -> Iterator[StatusCause]:
-    yield from labels(meta.get("labels", {}), child(PATH, "labels"))
-    yield from _annotations(meta.get("annotations", {}), child(PATH, "annotations"))
-    yield from _owners(meta.get("ownerReferences", []), child(PATH, "ownerReferences"))
-
-
-def _annotations(annotations: dict[str, str], path: str) -> Iterator[StatusCause]:
+def _common(meta: Object, *, core: bool) -> Iterator[StatusCause]:
+    yield from walk(OBJECT_META, meta, PATH, Scope(meta))
+    path, annotations = child(PATH, "annotations"), meta.get("annotations", {})
     for name in annotations:
         yield from causes.all_invalid(path, name, names.qualified_name(name.lower()))
-    size = sum(len(name.encode()) + len(text.encode()) for name, text in annotations.items())
-    if size > _LARGEST_ANNOTATIONS:
+    if (
+        sum(len(name.encode()) + len(text.encode()) for name, text in annotations.items())
+        > _LARGEST_ANNOTATIONS
+    ):
         yield causes.too_long(path, _LARGEST_ANNOTATIONS)
+    yield from _owners(meta.get("ownerReferences", ()), child(PATH, "ownerReferences"))
+    if core:
+        for index, name in enumerate(meta.get("finalizers", ())):
+            yield from finalizer(name, item(child(PATH, "finalizers"), index))
 
 
 def _owners(owners: list[Object], path: str) -> Iterator[StatusCause]:
-    controller = ""
     for owner in owners:
-        yield from _owner(owner, path)
-        if not owner.get("controller"):
-            continue
-        name = f"{owner.get('kind', '')}/{owner.get('name', '')}"
-        if controller:
-            why = 'Only one reference can have Controller set to true. Found "true" in references for '
-            yield causes.invalid(path, owners, f"{why}{controller} and {name}")
-        else:
-            controller = name
-
-
-def _owner(owner: Object, path: str) -> Iterator[StatusCause]:
-    group, _, version = owner.get("apiVersion", "").rpartition("/")
-    if not version or "/" in group:
-        yield causes.invalid(
-            child(path, "apiVersion"), owner.get("apiVersion", ""), "version must not be empty"
-        )
-    for name in ("kind", "name", "uid"):
-        if not owner.get(name):
-            yield causes.invalid(child(path, name), "", "must not be empty")
-    if (group, version, owner.get("kind")) == ("", "v1", "Event"):
-        yield causes.invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner")
-
-
-def _finalizers(finalizers: list[str]) -> Iterator[StatusCause]:
-    path = child(PATH, "finalizers")
-    for name in finalizers:
-        yield from causes.all_invalid(path, name, names.qualified_name(name))
-    if {"orphan", "foregroundDeletion"} <= set(finalizers):
-        yield causes.invalid(path, finalizers, "finalizer orphan and foregroundDeletion cannot be both set")
-
-
-def standard_finalizers(meta: Object) -> Iterator[StatusCause]:
-    for index, name in enumerate(meta.get("finalizers", ())):
-        yield from kube_finalizer(name, item(child(PATH, "finalizers"), index))
-
-
-def kube_finalizer(name: str, path: str) -> list[StatusCause]:
-    """Finalizers without a domain are Kubernetes' own."""
-    if "/" in name or name in _STANDARD_FINALIZERS:
-        return []
-    return [causes.invalid(path, name, _UNQUALIFIED)]
-
-
-def _managed_fields(meta: Object) -> Iterator[StatusCause]:
-    for index, entry in enumerate(meta.get("managedFields", ())):
-        path = item(child(PATH, "managedFields"), index)
-        operation = entry.get("operation", "")
-        if operation not in {"Apply", "Update"}:
-            yield causes.invalid(child(path, "operation"), operation, "must be `Apply` or `Update`")
-        kind = entry.get("fieldsType", "")
-        if kind not in {"", "FieldsV1"}:
-            yield causes.invalid(child(path, "fieldsType"), kind, "must be `FieldsV1`")
+        version = owner.get("apiVersion", "")
+        if not version or version.endswith("/") or version.count("/") > 1:
+            yield causes.invalid(child(path, "apiVersion"), version, "must be a version or GROUP/VERSION")
+        for name in ("kind", "name", "uid"):
+            if not owner.get(name):
+                yield causes.invalid(child(path, name), "", "must not be empty")
+        if (version, owner.get("kind")) == ("v1", "Event"):
+            yield causes.invalid(path, owner, "an Event cannot be an owner")
+    if sum(bool(owner.get("controller")) for owner in owners) > 1:
+        yield causes.invalid(path, owners, "only one owner can have controller set to true")

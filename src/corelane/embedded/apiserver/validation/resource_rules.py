@@ -30,7 +30,6 @@ _STANDARD = {
     "requests.storage",
 }
 _POD_LEVEL = ("cpu", "hugepages-", "memory")
-_NO_LIMIT = "Limit must be set for non overcommitable resources"
 
 
 def is_native(name: str) -> bool:
@@ -44,15 +43,11 @@ def is_extended(name: str) -> bool:
     return not names.qualified_name(f"requests.{name}")
 
 
-def is_overcommittable(name: str) -> bool:
-    return is_native(name) and not pod_amounts.is_huge_page(name)
-
-
 def amount(name: str, text: str, path: str) -> Iterator[StatusCause]:
     """A resource's quantity: not negative, and whole where the resource is counted."""
     value = quantity.parse(text)
     if value.nano < 0:
-        yield causes.invalid(path, text, causes.NEGATIVE)
+        yield causes.invalid(path, text, "must be at least 0")
     if (name in _INTEGER or is_extended(name)) and value.milli % 1000:
         yield causes.invalid(path, text, "must be an integer")
 
@@ -74,11 +69,8 @@ def _pod_resources(spec: Object, path: str, scope: Scope) -> Iterator[StatusCaus
     resources, path = spec.get("resources"), child(path, "resources")
     if resources is None:
         return
-    if spec.get("os", {}).get("name") == "windows":
-        yield causes.forbidden(path, "may not be set for a windows pod")
-        return
     if "claims" in resources:
-        yield causes.forbidden(child(path, "claims"), "claims may not be set for Resources at pod-level")
+        yield causes.forbidden(child(path, "claims"), "cannot be set for a whole pod")
     yield from requirements(resources, path, scope, _pod_name)
     yield from _consistency(spec, resources, path)
 
@@ -87,44 +79,31 @@ def requirements(
     resources: Object, path: str, scope: Scope, check_name: Callable[[str, str], list[StatusCause]]
 ) -> Iterator[StatusCause]:
     limits, requests = resources.get("limits", {}), resources.get("requests", {})
-    for name in sorted(limits):
-        yield from _entry(name, limits[name], key(child(path, "limits"), name), check_name)
-        yield from _huge_pages(name, limits[name], key(child(path, "limits"), name))
-    for name in sorted(requests):
-        where = key(child(path, "requests"), name)
-        yield from _entry(name, requests[name], where, check_name)
-        yield from _against_limit(name, requests[name], limits.get(name), path)
-        yield from _huge_pages(name, requests[name], where)
-    asked = {*limits, *requests}
-    if any(map(pod_amounts.is_huge_page, asked)) and not asked & {"cpu", "memory"}:
-        yield causes.forbidden(path, "HugePages require cpu or memory")
+    for column, amounts in (("limits", limits), ("requests", requests)):
+        for name, text in amounts.items():
+            where = key(child(path, column), name)
+            yield from check_name(name, where)
+            yield from amount(name, text, where)
+            if pod_amounts.is_huge_page(name) and not _whole_pages(name, text):
+                yield causes.invalid(where, text, f"must be a multiple of {name}")
+    for name, text in requests.items():
+        yield from _against_limit(name, text, limits.get(name), path)
+    resources_named = {*limits, *requests}
+    if any(map(pod_amounts.is_huge_page, resources_named)) and not resources_named & {"cpu", "memory"}:
+        yield causes.forbidden(path, "huge pages require cpu or memory")
     yield from _claims(resources.get("claims", ()), child(path, "claims"), scope)
 
 
-def _entry(
-    name: str, text: str, path: str, check_name: Callable[[str, str], list[StatusCause]]
-) -> Iterator[StatusCause]:
-    yield from check_name(name, path)
-    yield from amount(name, text, path)
-
-
 def _against_limit(name: str, request: str, limit: str | None, path: str) -> Iterator[StatusCause]:
+    overcommittable = is_native(name) and not pod_amounts.is_huge_page(name)
     if limit is None:
-        if not is_overcommittable(name):
-            yield causes.required(child(path, "limits"), _NO_LIMIT)
+        if not overcommittable:
+            yield causes.required(child(path, "limits"), f"{name} needs a limit equal to its request")
         return
-    asked, allowed = quantity.parse(request).nano, quantity.parse(limit).nano
-    if asked != allowed and not is_overcommittable(name):
-        why = f"must be equal to {name} limit of {limit}"
-        yield causes.invalid(child(path, "requests"), request, why)
-    elif asked > allowed:
-        why = f"must be less than or equal to {name} limit of {limit}"
-        yield causes.invalid(child(path, "requests"), request, why)
-
-
-def _huge_pages(name: str, text: str, path: str) -> Iterator[StatusCause]:
-    if pod_amounts.is_huge_page(name) and not _whole_pages(name, text):
-        yield causes.invalid(path, text, f"{text} is not positive integer multiple of {name}")
+    amount, most = quantity.parse(request).nano, quantity.parse(limit).nano
+    if amount > most or (amount != most and not overcommittable):
+        relation = "at most" if overcommittable else "equal to"
+        yield causes.invalid(child(path, "requests"), request, f"must be {relation} the {name} limit {limit}")
 
 
 def _whole_pages(name: str, text: str) -> bool:
@@ -136,74 +115,68 @@ def _whole_pages(name: str, text: str) -> bool:
 
 
 def _container_name(name: str, path: str) -> list[StatusCause]:
-    found = _name(name, path)
-    if "/" not in name:
-        if name not in _CONTAINER and not pod_amounts.is_huge_page(name):
-            found.append(causes.invalid(path, name, "must be a standard resource for containers"))
-    elif not is_native(name) and not is_extended(name):
-        found.append(causes.invalid(path, name, "doesn't follow extended resource name standard"))
-    return found
+    faults = _name(name, path)
+    known = is_extended(name) or "kubernetes.io/" in name if "/" in name else _is_container_resource(name)
+    if not faults and not known:
+        faults.append(
+            causes.invalid(path, name, "must be a resource of containers, or extended (DOMAIN/NAME)")
+        )
+    return faults
+
+
+def _is_container_resource(name: str) -> bool:
+    return name in _CONTAINER or pod_amounts.is_huge_page(name)
 
 
 def _pod_name(name: str, path: str) -> list[StatusCause]:
-    found = _name(name, path)
-    if not found and not pod_amounts.is_pod_level(name):
-        found.append(causes.not_supported(path, name, _POD_LEVEL))
-    return found
+    faults = _name(name, path)
+    if not faults and not pod_amounts.is_pod_level(name):
+        faults.append(causes.not_supported(path, name, _POD_LEVEL))
+    return faults
 
 
 def _name(name: str, path: str) -> list[StatusCause]:
-    found = causes.all_invalid(path, name, names.qualified_name(name))
+    faults = causes.all_invalid(path, name, names.qualified_name(name))
     standard = name in _STANDARD or name.startswith(("hugepages-", "requests.hugepages-"))
-    if not found and "/" not in name and not standard:
-        return [causes.invalid(path, name, "must be a standard resource type or fully qualified")]
-    return found
+    if not faults and "/" not in name and not standard:
+        return [causes.invalid(path, name, "must be a standard resource, or have a domain")]
+    return faults
 
 
 def _claims(claims: Any, path: str, scope: Scope) -> Iterator[StatusCause]:
-    known = {claim.get("name", "") for claim in scope.spec.get("resourceClaims", ())} - {""}
-    seen: set[str] = set()
-    partly: set[str] = set()
+    """Claims of devices: a claim is named once whole, or with different requests."""
+    pod_claims = {claim.get("name", "") for claim in scope.spec.get("resourceClaims", ())}
+    seen: set[tuple[str, str]] = set()
     for index, claim in enumerate(claims):
         where, name, request = item(path, index), claim.get("name", ""), claim.get("request", "")
         if not name:
             yield causes.required(where)
             continue
-        full = f"{name}/{request}" if request else name
-        if request:
-            yield from causes.all_invalid(child(where, "request"), request, names.dns_label(request))
-        if name in seen or full in seen:
-            yield causes.duplicate(where, name if name in seen else full)
-        elif not request and name in partly:
-            yield causes.duplicate(where, name)
-        seen.add(full)
-        partly.add(name)
-        if name not in known:
-            listed = f": {', '.join(sorted(known))}" if known else " which is empty"
-            yield causes.not_found(
-                where, name, f"must be one of the names in pod.spec.resourceClaims{listed}"
-            )
+        whole = not request and any(other == name for other, _ in seen)
+        if whole or {(name, ""), (name, request)} & seen:
+            yield causes.duplicate(where, f"{name}/{request}" if request else name)
+        seen.add((name, request))
+        if name not in pod_claims:
+            yield causes.not_found(where, name, "must be a name in spec.resourceClaims")
 
 
 def _consistency(spec: Object, resources: Object, path: str) -> Iterator[StatusCause]:
     """Check that pod-level resources cover those of the containers (KEP-2837)."""
     requests, limits = resources.get("requests", {}), resources.get("limits", {})
-    for name, text in sorted(pod_amounts.aggregated({"spec": spec}, "requests").items()):
-        if name in requests and _exceeds(text, requests[name]):
-            why = f"must be greater than or equal to aggregate container requests of {text}"
-            yield causes.invalid(key(child(path, "requests"), name), requests[name], why)
-    for name, text in sorted(pod_amounts.aggregated({"spec": spec}, "limits").items()):
-        if pod_amounts.is_huge_page(name) and name in limits and _exceeds(text, limits[name]):
-            why = f"must be greater than or equal to aggregate container limits of {text}"
-            yield causes.invalid(key(child(path, "limits"), name), limits[name], why)
+    for column, amounts in (("requests", requests), ("limits", limits)):
+        for name, text in pod_amounts.aggregated({"spec": spec}, column).items():
+            compared = name in amounts and (column == "requests" or pod_amounts.is_huge_page(name))
+            if compared and _exceeds(text, amounts[name]):
+                where = key(child(path, column), name)
+                yield causes.invalid(
+                    where, amounts[name], f"must be at least the containers' {column}, {text}"
+                )
     for index, container in enumerate(spec.get("containers") or ()):
-        for name, text in sorted(container.get("resources", {}).get("limits", {}).items()):
+        for name, text in container.get("resources", {}).get("limits", {}).items():
             if name in limits and _exceeds(text, limits[name]):
                 where = child(key(item(child(path, "containers"), index), name), "limits")
-                yield causes.invalid(
-                    where, text, f"must be less than or equal to pod limits of {limits[name]}"
-                )
+                yield causes.invalid(where, text, f"must be at most the pod's limit {limits[name]}")
 
 
-def _exceeds(one: str, other: str) -> bool:
-    return quantity.parse(one).nano > quantity.parse(other).nano
+def _exceeds(amount: str, limit: str) -> bool:
+    return quantity.parse(amount).nano > quantity.parse(limit).nano

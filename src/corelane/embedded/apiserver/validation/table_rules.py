@@ -1,31 +1,41 @@
-"""The walk over an object by its table: each row's rules in the order that the record gives.
+"""The walk over an object by its table: each row's checks, then the rules on several fields of the record.
 
-A rule is a function named in the tables. Rules on a value get it when it is there and not zero (`name!` also
-runs on the zero value); `required` is one of them. Rules on a record (`@name` in its order) get the object.
+A rule is a function registered under the name that the tables use. A rule on a value gets it where it is set;
+a rule on a record gets the object. Rows below which nothing is checked are left out of
+the walk when a record is met for the first time.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeAlias
 
-from corelane.embedded.apiserver.schema.notation import FieldRow, ListType, ObjectType, ScalarType, Shape
+from corelane.embedded.apiserver.schema.formats import FORMATS
+from corelane.embedded.apiserver.schema.notation import (
+    FieldRow,
+    ListType,
+    MapType,
+    ObjectType,
+    ScalarType,
+    Shape,
+    read_length,
+    read_range,
+)
 from corelane.embedded.apiserver.status_errors import StatusCause
 from corelane.embedded.apiserver.validation import causes
-from corelane.embedded.apiserver.validation.causes import child, item
+from corelane.embedded.apiserver.validation.causes import child, item, key
 
 Object: TypeAlias = dict[str, Any]
 Rule: TypeAlias = "Callable[[Any, str, Scope], Iterable[StatusCause]]"
-Format: TypeAlias = "Callable[[Any], list[str]]"
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Context of a rule: the whole object, the one it replaces, and facts found on the way."""
+    """Context of a rule: the whole object, the one it replaces, and the volumes that containers may use."""
 
     root: Object
     old: Object | None = None
     volumes: dict[str, Object] = field(default_factory=dict)
-    spread: dict[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def spec(self) -> Object:
@@ -33,51 +43,63 @@ class Scope:
         return spec if isinstance(spec, dict) else {}
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What is checked of a row: its checks, those of the zero value, and what is inside it."""
+
+    row: FieldRow
+    checks: tuple[Rule, ...]
+    of_zero: tuple[Rule, ...]
+    required: bool
+    inside: bool
+    scalar: bool  # or a list: zero counts as unset
+
+
 RULES: dict[str, Rule] = {}
-MAX_TEXT = 4 * 2**20  # bytes of faults after which no more are looked for
+MOST_CAUSES = 1000
+_PLANS: dict[str, "tuple[_Step | Rule, ...]"] = {}
 
 
 def rule(name: str) -> Callable[[Rule], Rule]:
     """Register a rule under the name that the tables use."""
 
     def register(function: Rule) -> Rule:
-        assert name not in RULES, name
+        assert name not in {*RULES, *FORMATS}, name
         RULES[name] = function
         return function
 
     return register
 
 
-def format_rule(name: str, check: Format) -> None:
-    """Register a rule from a function that says what is wrong with a value."""
-    RULES[name] = lambda value, path, _scope: causes.all_invalid(path, value, check(value))
+def limited(faults: Iterable[StatusCause]) -> list[StatusCause]:
+    """The faults, but not without end."""
+    return list(islice(faults, MOST_CAUSES))
 
 
 def walk(record: ObjectType, obj: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
-    """The faults of an object, by its record's order."""
-    for step in record.order or record.fields:
-        if step.startswith("@"):
-            yield from RULES[step[1:]](obj, path, scope)
-        else:
-            yield from check_field(record.fields[step], obj, path, scope)
-
-
-def check_field(row: FieldRow, obj: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
-    """The faults of one field, and of what is inside it."""
-    value = obj.get(row.name)
-    if _unset(row, value):
-        if row.check or row.enum:
-            yield from _faults_of_nothing(row, value, child(path, row.name), scope)
-        return
-    where = child(path, row.name)
-    sound = True
-    for name in row.check:
-        for cause in _applied(name, value, where, scope):
-            sound = False
-            yield cause
-    if row.enum and sound and value not in row.enum:
-        yield causes.not_supported(where, value, row.enum)
-    yield from inside(row.shape, value, where, scope)
+    """The faults of an object, by its record."""
+    plan = _PLANS.get(record.model)
+    if plan is None:
+        plan = _PLANS[record.model] = _plan(record)
+    for step in plan:
+        if not isinstance(step, _Step):
+            yield from step(obj, path, scope)
+            continue
+        row = step.row
+        value = obj.get(row.name)
+        if value is None or (not value and step.scalar and row.presence != "opt"):
+            if step.required or step.of_zero or row.enum:
+                yield from _faults_of_nothing(step, value, child(path, row.name), scope)
+            continue
+        where = child(path, row.name)
+        faults = [cause for check in step.checks for cause in check(value, where, scope)]
+        if step.required and value == "":
+            faults.append(causes.required(where))
+        yield from faults
+        if row.enum and not faults and value not in row.enum:
+            yield causes.not_supported(where, value, row.enum)
+        if step.inside:
+            yield from inside(row.shape, value, where, scope)
 
 
 def inside(shape: Shape, value: Any, path: str, scope: Scope) -> Iterator[StatusCause]:
@@ -89,36 +111,65 @@ def inside(shape: Shape, value: Any, path: str, scope: Scope) -> Iterator[Status
             yield from walk(shape.item, part, item(path, index), scope)
 
 
-def limited(faults: Iterable[StatusCause]) -> list[StatusCause]:
-    """The faults, but not without end: some texts repeat what was sent, as often as it is wrong."""
-    found, size = [], 0
-    for cause in faults:
-        found.append(cause)
-        size += len(cause.message) + len(cause.field)
-        if size > MAX_TEXT:
-            break
-    return found
-
-
-def _unset(row: FieldRow, value: Any) -> bool:
-    if value is None:
-        return True
-    plain = isinstance(row.shape, ScalarType | ListType)
-    return row.presence != "opt" and plain and not value
-
-
-def _faults_of_nothing(row: FieldRow, value: Any, path: str, scope: Scope) -> list[StatusCause]:
-    found = [causes.required(path)] if "required" in row.check else []
+def _faults_of_nothing(step: _Step, value: Any, path: str, scope: Scope) -> list[StatusCause]:
+    row = step.row
     zero = row.shape.zero if value is None and isinstance(row.shape, ScalarType) else value
-    for name in row.check:
-        if name.endswith("!"):
-            found.extend(RULES[name[:-1]](zero, path, scope))
+    found = [causes.required(path)] if step.required else []
+    found += [cause for check in step.of_zero for cause in check(zero, path, scope)]
     if row.enum and row.presence == "req" and not found:
         found.append(causes.not_supported(path, zero, row.enum))
     return found
 
 
-def _applied(name: str, value: Any, path: str, scope: Scope) -> Iterable[StatusCause]:
-    if name == "required":
-        return [] if value != "" else [causes.required(path)]
-    return RULES[name.removesuffix("!")](value, path, scope)
+def _plan(record: ObjectType) -> "tuple[_Step | Rule, ...]":
+    steps = (_step(row) for row in record)
+    return (*(step for step in steps if step), *(RULES[name] for name in record.rules))
+
+
+def _step(row: FieldRow) -> _Step | None:
+    checks = {text: _check(text, row.shape) for text in row.check if text != "required"}
+    leaf = row.shape.item if isinstance(row.shape, ListType) else row.shape
+    below = row.walked and isinstance(leaf, ObjectType) and bool(_plan(leaf))
+    if not (row.check or row.enum or below):
+        return None
+    of_zero = tuple(check for text, check in checks.items() if text.endswith("!"))
+    scalar = isinstance(row.shape, ScalarType | ListType)
+    return _Step(row, tuple(checks.values()), of_zero, "required" in row.check, below, scalar)
+
+
+def _check(text: str, shape: Shape) -> Rule:
+    if not (text.rstrip("!") in FORMATS or read_range(text) or read_length(text) is not None):
+        return RULES[text.rstrip("!")]
+    single = _single(text)
+    if not isinstance(shape, ListType | MapType):
+        return single
+
+    def each(values: Iterable[Any], path: str, scope: Scope) -> Iterator[StatusCause]:
+        for index, value in enumerate(values):
+            where = item(path, index) if isinstance(shape, ListType) else key(path, value)
+            yield from single(value, where, scope)
+
+    return each
+
+
+def _single(text: str) -> Rule:
+    bounds, limit = read_range(text), read_length(text)
+    if bounds:
+        return _range(*bounds)
+    if limit is not None:
+        longest = limit
+        return lambda value, path, _: (
+            [causes.too_long(path, longest)] if len(value.encode()) > longest else []
+        )
+    known = FORMATS[text.rstrip("!")]
+    return lambda value, path, _: causes.all_invalid(path, value, known(value))
+
+
+def _range(low: int | None, high: int | None) -> Rule:
+    why = f"must be at least {low}" if high is None else f"must be between {low} and {high}"
+
+    def check(value: int, path: str, _scope: Scope) -> list[StatusCause]:
+        sound = (low is None or value >= low) and (high is None or value <= high)
+        return [] if sound else [causes.invalid(path, value, why)]
+
+    return check

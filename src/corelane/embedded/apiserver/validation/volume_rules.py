@@ -7,7 +7,7 @@ from corelane.embedded.apiserver.schema.volume_sources import VOLUME
 from corelane.embedded.apiserver.status_errors import StatusCause
 from corelane.embedded.apiserver.validation import causes
 from corelane.embedded.apiserver.validation.causes import child, item, shown
-from corelane.embedded.apiserver.validation.table_rules import Object, Scope, inside, rule, walk
+from corelane.embedded.apiserver.validation.table_rules import Object, Scope, rule, walk
 
 SOURCES = tuple(name for name in VOLUME.fields if name != "name")
 _NO_CLAIMS = (
@@ -16,10 +16,10 @@ _NO_CLAIMS = (
 
 
 @rule("volumes")
-def _volumes(spec: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
+def _volumes(volumes: list[Object], path: str, scope: Scope) -> Iterator[StatusCause]:
     """Check volumes, and note those without a fault, which containers may use."""
-    for index, volume in enumerate(spec.get("volumes", ())):
-        where, name = item(child(path, "volumes"), index), volume.get("name", "")
+    for index, volume in enumerate(volumes):
+        where, name = item(path, index), volume.get("name", "")
         faults = list(walk(VOLUME, volume, where, scope))
         if name in scope.volumes:
             faults.append(causes.duplicate(child(where, "name"), name))
@@ -33,8 +33,6 @@ def _volume_source(volume: Object, path: str, scope: Scope) -> Iterator[StatusCa
     given = [name for name in SOURCES if name in volume]
     if not given:
         yield causes.required(path, "must specify a volume type")
-    for name in given[:1]:
-        yield from inside(VOLUME.fields[name].shape, volume[name], child(path, name), scope)
     for name in given[1:]:
         yield causes.forbidden(child(path, name), "may not specify more than 1 volume type")
     if scope.old is None:

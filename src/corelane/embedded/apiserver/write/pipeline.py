@@ -17,7 +17,6 @@ from corelane.embedded.apiserver.status_errors import StatusCause, StatusError
 from corelane.embedded.apiserver.store import server_backend
 from corelane.embedded.apiserver.store.server_backend import Backend
 from corelane.embedded.apiserver.stored_objects import Object, copied
-from corelane.embedded.apiserver.validation import object_warnings
 from corelane.embedded.apiserver.write import admission_plugins, patching, strategy
 
 _CREATED_BY_PUT = frozenset({"leases", "events"})
@@ -32,14 +31,6 @@ class WriteResult:
 
     obj: Object
     created: bool = False
-    old: Object | None = None
-
-    def warnings(self, kind: ServedKind, subresource: str) -> list[str]:
-        """Return the warnings for a valid object."""
-        stored = wire.stored_kind(kind)
-        if self.old is None:
-            return object_warnings.on_create(stored, self.obj)
-        return object_warnings.on_update(stored, self.obj, self.old, subresource)
 
 
 def create(backend: Backend, target: Target, obj: Object, options: WriteOptions) -> WriteResult:
@@ -81,11 +72,7 @@ def create_new(
     _raise_invalid(stored, name, validation.create(_ruled(kind), obj, version=_rules(kind, target)))
     target = replace(target, name=name)
     admission_plugins.validate_create(backend, target, obj)
-    try:
-        _check_absent(backend, target, generated=bool(obj["metadata"].get("generateName")))
-    except StatusError as error:
-        error.warnings = tuple(object_warnings.on_create(stored, obj))
-        raise
+    _check_absent(backend, target, generated=bool(obj["metadata"].get("generateName")))
     if _has_version(obj):
         raise status_errors.internal("resourceVersion should not be set on objects to be created")
     obj["metadata"].pop("resourceVersion", None)
@@ -224,10 +211,10 @@ def replace_old(
     if ends(kind, obj, old):
         if not options.dry_run:
             backend.store.delete(kind.stored, target.key)
-        return WriteResult(obj, old=old)
+        return WriteResult(obj)
     if not options.dry_run and obj != old:
         backend.store.put(kind.stored, target.key, obj)
-    return WriteResult(obj, old=old)
+    return WriteResult(obj)
 
 
 def _check_version(target: Target, given: str, old: Object) -> None:

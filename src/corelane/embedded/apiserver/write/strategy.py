@@ -12,12 +12,11 @@ from typing import Any
 
 import msgspec
 
+from corelane.embedded.apiserver import pod_amounts
 from corelane.embedded.apiserver.codec import conversion
 from corelane.embedded.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, Shape
 from corelane.embedded.apiserver.served_kinds import ServedKind
 from corelane.embedded.apiserver.stored_objects import Object, copied
-from corelane.embedded.apiserver.validation.annotation_rules import APP_ARMOR, app_armor_profile
-from corelane.embedded.apiserver.validation.pod_rules import each_container
 from corelane.kube.pod import Pod
 from corelane.kube.translate import pod_requests
 from corelane.kube.translate.fields import TranslationError
@@ -219,7 +218,6 @@ def _create_pod(pod: Object) -> None:
     qos = pod.get("status", {}).get("qosClass") or _qos_class(pod["spec"])
     pod["status"] = {"phase": "Pending", "qosClass": qos}
     _merge_label_keys(pod)
-    _take_app_armor_from_annotations(pod)
 
 
 def _qos_class(spec: Object) -> str:
@@ -266,7 +264,7 @@ def _drop_stop_signals(pod: Object) -> None:
 
 def _lives(pod: Object) -> list[tuple[Object, Object]]:
     """The life cycle of each container that has one, and the container."""
-    containers = (container for container, _ in each_container(pod["spec"], "spec"))
+    containers = pod_amounts.containers(pod)
     return [(one["lifecycle"], one) for one in containers if one.get("lifecycle") is not None]
 
 
@@ -314,19 +312,6 @@ def _label_key_terms(spec: Object) -> list[Object]:
             listed = affinity.get(side, {}).get(column, ())
             terms += [term.get("podAffinityTerm", term) for term in listed]
     return [*terms, *spec.get("topologySpreadConstraints", ())]
-
-
-def _take_app_armor_from_annotations(pod: Object) -> None:
-    """Before v1.30 profiles were annotations: what they say goes into fields that say nothing."""
-    found = pod["metadata"].get("annotations", {})
-    if pod["spec"].get("os", {}).get("name") == "windows":
-        return
-    whole = pod["spec"].get("securityContext", {}).get("appArmorProfile")
-    for container, _ in each_container(pod["spec"], "spec"):
-        profile = app_armor_profile(found.get(APP_ARMOR + container.get("name", ""), ""))
-        own = container.get("securityContext", {})
-        if profile and "appArmorProfile" not in own and profile != whole:
-            container["securityContext"] = {**own, "appArmorProfile": profile}
 
 
 _ON_CREATE: dict[str, Callable[[Object], None]] = {
