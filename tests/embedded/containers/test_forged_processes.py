@@ -35,11 +35,14 @@ if log:
     os.makedirs(os.path.dirname(log), exist_ok=True)
     kept = open(log, "ab")
 ctypes.CDLL(None).prctl(15, b"corelane-shim", 0, 0, 0)  # PR_SET_NAME
-if os.fork() == 0:
+started, running = os.pipe()  # closed by exec: until then the child looks like a second shim
+if (child := os.fork()) == 0:
     os.setsid()
     os.sched_setaffinity(0, set(map(int, cpus.split(","))))
-    print(os.getpid(), flush=True)
     os.execve("/bin/sleep", ["sleep", "60"], {"CORELANE_CONTAINER_ID": os.path.basename(directory)})
+os.close(running)
+os.read(started, 1)
+print(child, flush=True)
 time.sleep(60)
 """
 
