@@ -51,27 +51,6 @@ async def test_the_log_of_a_pod_without_a_node_has_no_content(api):
 
 
 @served
-async def test_a_runtime_class_without_a_name_cannot_be_looked_up(api):
-    answer = await api("POST", PODS, pod(runtimeClassName=""))
-    assert answer.status == 500
-    assert answer.body["message"] == "resource name may not be empty"
-    assert "reason" not in answer.body
-
-
-@served
-async def test_stop_signals_are_dropped_and_with_them_an_empty_life_cycle(api):
-    alone = {"name": "a", "image": "i", "lifecycle": {"stopSignal": "SIGKILL"}}
-    hook = {"preStop": {"sleep": {"seconds": 1}}}
-    beside = {"name": "b", "image": "i", "lifecycle": {"stopSignal": "SIGKILL", **hook}}
-    empty = {"name": "c", "image": "i", "lifecycle": {}}
-    found = (await api.made(PODS, pod(containers=[alone, beside, empty])))["spec"]["containers"]
-    assert [one.get("lifecycle") for one in found] == [None, hook, {}]
-    patch = {"spec": {"activeDeadlineSeconds": 5, "containers": [alone, beside, empty]}}
-    changed = await api("PATCH", f"{PODS}/p", patch, headers=MERGE)
-    assert [one.get("lifecycle") for one in changed.body["spec"]["containers"]] == [None, hook, {}]
-
-
-@served
 async def test_the_stop_signal_in_a_status_is_kept_whatever_it_is(api):
     await api.made(PODS, pod())
     for signal in ("SIGKILL", "SIGODD", ""):
@@ -79,16 +58,6 @@ async def test_the_stop_signal_in_a_status_is_kept_whatever_it_is(api):
         patch = {"status": {"containerStatuses": [status | {"stopSignal": signal}]}}
         answer = await api("PATCH", f"{PODS}/p/status", patch, headers=MERGE)
         assert answer.body["status"]["containerStatuses"][0]["stopSignal"] == signal
-
-
-@served
-async def test_overhead_needs_a_runtime_class(api):
-    for overhead in ({"cpu": "1"}, {"example.com/a": "2", "memory": "1Mi"}):
-        answer = await api("POST", PODS, pod(overhead=overhead))
-        why = "Pod Overhead set without corresponding RuntimeClass defined Overhead"
-        assert answer.status == 403
-        assert answer.body["message"] == f'pods "p" is forbidden: pod rejected: {why}'
-    assert (await api("POST", PODS, pod(overhead={"cpu": "-1"}))).status == 422
 
 
 @served

@@ -126,7 +126,7 @@ def _v3_parameter(parameter: Parameter) -> Document:
 
 def _parameter(parameter: Parameter) -> Document:
     required = {"required": True} if parameter.where == "path" else {}
-    return {"name": parameter.name, "in": parameter.where, "description": parameter.description, **required}
+    return {"name": parameter.name, "in": parameter.where, **required}
 
 
 def _v2_operation(operation: Operation) -> Document:

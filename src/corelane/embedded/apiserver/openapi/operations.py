@@ -23,7 +23,6 @@ class Parameter:
     name: str
     type: str = "string"
     where: str = "query"
-    description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,44 +45,23 @@ class Operation:
         return self.action + "".join(word[:1].upper() + word[1:] for word in words)
 
 
-_DRY_RUN = Parameter("dryRun", description="`All`: process the request and store nothing.")
-_PRETTY = Parameter("pretty", description="Whether the response is indented.")
-_WRITE = (
-    _DRY_RUN,
-    Parameter("fieldManager", description="Name of the writer."),
-    Parameter(
-        "fieldValidation", description="Handling of unknown and duplicate fields: Ignore, Warn or Strict."
-    ),
+def _query(text: str) -> tuple[Parameter, ...]:
+    """Return parameters of the query by names, with `:TYPE` where it is not string."""
+    parts = (word.partition(":") for word in text.split())
+    return tuple(Parameter(name, kind or "string") for name, _, kind in parts)
+
+
+_PRETTY, _FORCE = _query("pretty force:boolean")
+_WRITE = _query("dryRun fieldManager fieldValidation")
+_LIST = _query(
+    "allowWatchBookmarks:boolean continue fieldSelector labelSelector limit:integer resourceVersion "
+    "resourceVersionMatch sendInitialEvents:boolean timeoutSeconds:integer watch:boolean"
 )
-_FORCE = Parameter("force", "boolean", description="Take over fields of other managers (apply patches only).")
-_LIST = (
-    Parameter("allowWatchBookmarks", "boolean", description="Send bookmarks while watching."),
-    Parameter("continue", description="Token from the previous page."),
-    Parameter("fieldSelector", description="Only objects whose fields match."),
-    Parameter("labelSelector", description="Only objects whose labels match."),
-    Parameter("limit", "integer", description="Maximum number of objects in a page."),
-    Parameter("resourceVersion", description="The version to list or to watch from."),
-    Parameter("resourceVersionMatch", description="Meaning of resourceVersion: Exact or NotOlderThan."),
-    Parameter("sendInitialEvents", "boolean", description="Begin a watch with the existing objects."),
-    Parameter("timeoutSeconds", "integer", description="Seconds after which the watch ends."),
-    Parameter("watch", "boolean", description="Stream changes instead of listing."),
+_DELETE = _query("dryRun gracePeriodSeconds:integer orphanDependents:boolean propagationPolicy")
+_LOG = _query(
+    "container follow:boolean previous:boolean sinceSeconds:integer tailLines:integer timestamps:boolean"
 )
-_DELETE = (
-    _DRY_RUN,
-    Parameter("gracePeriodSeconds", "integer", description="Seconds until a pod is killed; 0 means at once."),
-    Parameter("orphanDependents", "boolean", description="Superseded by propagationPolicy."),
-    Parameter("propagationPolicy", description="Handling of dependents: Orphan, Background or Foreground."),
-)
-_LOG = (
-    Parameter("container", description="Container whose log is read."),
-    Parameter("follow", "boolean", description="Follow the log as it grows."),
-    Parameter("previous", "boolean", description="The log of the container's previous run."),
-    Parameter("sinceSeconds", "integer", description="Only lines younger than this."),
-    Parameter("tailLines", "integer", description="Number of lines from the end."),
-    Parameter("timestamps", "boolean", description="Prefix every line with its time."),
-)
-_NAME = Parameter("name", where="path", description="The object's name.")
-_NAMESPACE = Parameter("namespace", where="path", description="The object's namespace.")
+_NAME, _NAMESPACE = Parameter("name", where="path"), Parameter("namespace", where="path")
 
 
 def operations(kind: ServedKind, version: str) -> Iterator[Operation]:

@@ -42,6 +42,8 @@ record(
     "holderIdentity?=1 leaseDurationSeconds?:int32=2|1.. acquireTime?:microtime=3 "
     "renewTime?:microtime=4 leaseTransitions?:int32=5|0.. strategy?=6 preferredHolder?=7",
     package=COORDINATION,
+    strategy=Columns(gated=True),
+    preferredHolder=Columns(gated=True),
 )
 
 LEASE = kind("Lease", "spec+:LeaseSpec=2", package=COORDINATION)

@@ -18,9 +18,8 @@ import msgspec
 
 from corelane.embedded.apiserver.store import backups, lives
 from corelane.embedded.apiserver.store.lives import Lives
-from corelane.embedded.apiserver.store.shelves import RecordRange, Shelf
+from corelane.embedded.apiserver.store.shelves import WINDOW, RecordRange, Shelf, Windows
 from corelane.embedded.apiserver.store.state_file import StateFile, damaged, failure, transaction
-from corelane.embedded.apiserver.store.windows import WINDOW, Windows
 from corelane.embedded.apiserver.stored_objects import (
     Compacted,
     Describe,

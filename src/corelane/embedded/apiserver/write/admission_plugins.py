@@ -23,14 +23,11 @@ def admit_create(backend: Backend, target: Target, obj: Object) -> None:
     if target.namespace and target.kind and target.kind.namespaced:
         _check_namespace(backend, target, target.name or meta.get("name", ""))
     if target.resource == "pods" and not target.subresource:
-        _check_runtime_class(obj)
         _set_priority(backend, target, obj)
 
 
 def validate_create(backend: Backend, target: Target, obj: Object) -> None:
     """Check a new object once its own fields are valid. Raises StatusError 403 or 422."""
-    if target.resource == "pods":
-        _check_overhead(target, obj)
     if target.resource == "priorityclasses":
         _check_default_class(backend, target, obj)
 
@@ -62,19 +59,6 @@ def _check_namespace(backend: Backend, target: Target, name: str) -> None:
     why = f"unable to create new content in namespace {target.namespace} because it is being terminated"
     text = f"namespace {target.namespace} is being terminated"
     raise _refuse(target, name, why, (StatusCause("NamespaceTerminating", text, "metadata.namespace"),))
-
-
-def _check_runtime_class(pod: Object) -> None:
-    """Upstream looks up a class without a name too, and its client refuses. Raises StatusError 500."""
-    if (pod.get("spec") or {}).get("runtimeClassName") == "":
-        raise StatusError(500, "", "resource name may not be empty")
-
-
-def _check_overhead(target: Target, pod: Object) -> None:
-    """KEP 688: a pod has the overhead of its runtime class, and none without one. Raises StatusError 403."""
-    if "overhead" in pod["spec"] and "runtimeClassName" not in pod["spec"]:
-        why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
-        raise _refuse(target, pod["metadata"].get("name", ""), why)
 
 
 def _set_priority(backend: Backend, target: Target, pod: Object) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from corelane.embedded.apiserver import pod_amounts
 from corelane.embedded.apiserver.codec import conversion
 from corelane.embedded.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, Shape
 from corelane.embedded.apiserver.served_kinds import ServedKind
@@ -34,7 +33,6 @@ _GATED = {
     "reason": "SchedulingGated",
     "message": "Scheduling is blocked due to non-empty scheduling gates",
 }
-_COORDINATED = ("strategy", "preferredHolder")
 _TERMS = ("preferredDuringSchedulingIgnoredDuringExecution", "requiredDuringSchedulingIgnoredDuringExecution")
 
 
@@ -151,18 +149,6 @@ def _update_namespace(namespace: Object, old: Object) -> None:
     namespace["status"] = old["status"]
 
 
-def _create_lease(lease: Object) -> None:
-    """Upstream's gate CoordinatedLeaderElection is off: its fields are dropped."""
-    for name in _COORDINATED:
-        (lease.get("spec") or {}).pop(name, None)
-
-
-def _update_lease(lease: Object, old: Object) -> None:
-    for name in _COORDINATED:
-        if (old.get("spec") or {}).get(name) is None:
-            (lease.get("spec") or {}).pop(name, None)
-
-
 def _create_budget(budget: Object) -> None:
     budget["status"] = dict.fromkeys(
         ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"), 0
@@ -213,7 +199,6 @@ def _inside(shape: Shape, value: Any) -> None:
 
 def _create_pod(pod: Object) -> None:
     """A new pod is Pending and has its quality-of-service class; selectors get its own label values."""
-    _drop_stop_signals(pod)
     tolerate_bad_nodes(pod)
     qos = pod.get("status", {}).get("qosClass") or _qos_class(pod["spec"])
     pod["status"] = {"phase": "Pending", "qosClass": qos}
@@ -249,23 +234,8 @@ def _update_pod(pod: Object, old: Object) -> None:
     for name in ("priority", "preemptionPolicy"):
         if name not in pod["spec"] and name in old["spec"]:
             pod["spec"][name] = old["spec"][name]
-    if not any("stopSignal" in life for life, _ in _lives(old)):
-        _drop_stop_signals(pod)
     tolerate_bad_nodes(pod)
     pod["status"] = old["status"]
-
-
-def _drop_stop_signals(pod: Object) -> None:
-    """Upstream's gate ContainerStopSignals is off; a life cycle without anything else goes too."""
-    for life, container in _lives(pod):
-        if life.pop("stopSignal", None) is not None and not life:
-            del container["lifecycle"]
-
-
-def _lives(pod: Object) -> list[tuple[Object, Object]]:
-    """The life cycle of each container that has one, and the container."""
-    containers = pod_amounts.containers(pod)
-    return [(one["lifecycle"], one) for one in containers if one.get("lifecycle") is not None]
 
 
 def _update_pod_status(pod: Object, old: Object) -> None:
@@ -318,7 +288,6 @@ _ON_CREATE: dict[str, Callable[[Object], None]] = {
     "pods": _create_pod,
     "nodes": _create_node,
     "namespaces": _create_namespace,
-    "leases": _create_lease,
     "poddisruptionbudgets": _create_budget,
 }
 _ON_UPDATE: dict[tuple[str, str], Callable[[Object, Object], None]] = {
@@ -327,7 +296,6 @@ _ON_UPDATE: dict[tuple[str, str], Callable[[Object, Object], None]] = {
     ("nodes", ""): _keep_status,
     ("nodes", "status"): _keep_spec,
     ("namespaces", ""): _update_namespace,
-    ("leases", ""): _update_lease,
     ("namespaces", "status"): _keep_spec,
     ("namespaces", "finalize"): _keep_status,
     ("poddisruptionbudgets", ""): _keep_status,
