@@ -184,5 +184,5 @@ SCHEDULING = [
 
 
 @pytest.mark.parametrize(("change", "expected"), [(change, expected) for change, *expected in SCHEDULING])
-def test_a_wish_is_refused_by_field_and_kind(change, expected):
+def test_a_scheduling_field_is_refused_by_field_and_kind(change, expected):
     assert agree(faults(change), expected, "spec.")

@@ -204,7 +204,7 @@ def test_the_refusal_of_a_change_names_the_fields_that_differ():
     assert text.startswith("spec: Forbidden: changed: hostname, nodeSelector; only images")
 
 
-def test_a_gated_pods_wishes_for_nodes_may_only_become_narrower():
+def test_the_node_affinity_of_a_gated_pod_can_only_be_narrowed():
     gated = spec(schedulingGates=[{"name": "g"}])
     one = {"key": "a", "operator": "Exists"}
     old = prepared(gated, on_nodes(matchExpressions=[one]))
