@@ -12,9 +12,9 @@ from corelane.embedded.apiserver.ownership import (
     updating,
 )
 from corelane.embedded.apiserver.ownership.applying import Applier, ApplyConflictError
-from corelane.embedded.apiserver.ownership.kinds import Resource
 from corelane.embedded.apiserver.ownership.managers import APPLY, UPDATE, Manager, Owned
 from corelane.embedded.apiserver.ownership.typed_values import TypedValueError
+from corelane.embedded.apiserver.ownership.updating import Resource
 
 POD = Resource(served_kinds.PODS, "v1")
 CONFIG = Resource(served_kinds.CONFIG_MAPS, "v1")

@@ -14,7 +14,7 @@ from aiohttp import web
 from corelane.embedded.apiserver import api_requests, status_errors
 from corelane.embedded.apiserver.api_requests import Target
 from corelane.embedded.apiserver.codec import wire
-from corelane.embedded.apiserver.http import calls, negotiation, pod_logs, responses, reviews
+from corelane.embedded.apiserver.http import auth, calls, negotiation, pod_logs, responses
 from corelane.embedded.apiserver.http.auth import User
 from corelane.embedded.apiserver.http.calls import Call, Context, Request
 from corelane.embedded.apiserver.http.responses import Reply, Stream
@@ -263,7 +263,7 @@ async def evict(call: Call) -> web.Response:
 async def review(call: Call) -> web.Response:
     view = call.view()
     _, obj = await calls.decoded(call, "CreateOptions", call.kind)
-    found = reviews.answer(call.user, obj, call.backend.timestamp(), call.context.tokens)
+    found = auth.answer_review(call.user, obj, call.backend.timestamp(), call.context.tokens)
     body = wire.body(view.representation, found)
     return responses.data(body, view.representation.media, 201, warnings=call.warnings)
 

@@ -20,11 +20,16 @@ from corelane.embedded.apiserver.ownership import (
 )
 from corelane.embedded.apiserver.ownership.comparison import same
 from corelane.embedded.apiserver.ownership.field_sets import FieldSet, Path
-from corelane.embedded.apiserver.ownership.kinds import ConversionError, Object, Resource
 from corelane.embedded.apiserver.ownership.managers import APPLY, Manager, Managers, Owned
 from corelane.embedded.apiserver.ownership.path_elements import html_escaped
 from corelane.embedded.apiserver.ownership.typed_values import ListItemError, TypedValueError
-from corelane.embedded.apiserver.ownership.updating import STRIPPED, Changes
+from corelane.embedded.apiserver.ownership.updating import (
+    STRIPPED,
+    Changes,
+    ConversionError,
+    Object,
+    Resource,
+)
 from corelane.embedded.apiserver.status_errors import StatusCause, StatusError, details
 
 _BEFORE = "before-first-apply"

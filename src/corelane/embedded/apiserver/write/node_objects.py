@@ -16,7 +16,7 @@ from corelane import names
 from corelane.embedded.apiserver.api_requests import Target, WriteOptions
 from corelane.embedded.apiserver.codec import envelope
 from corelane.embedded.apiserver.ownership import field_sets, managers, updating
-from corelane.embedded.apiserver.ownership.kinds import Resource
+from corelane.embedded.apiserver.ownership.updating import Resource
 from corelane.embedded.apiserver.served_kinds import EVENTS, LEASES, NODES, PODS, ServedKind, by_path
 from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.apiserver.store import server_backend

@@ -10,8 +10,7 @@ from corelane.embedded.apiserver import api_requests, served_kinds, status_error
 from corelane.embedded.apiserver.api_requests import Target, WriteOptions
 from corelane.embedded.apiserver.codec import conversion, envelope, wire
 from corelane.embedded.apiserver.ownership import updating
-from corelane.embedded.apiserver.ownership.kinds import Resource
-from corelane.embedded.apiserver.ownership.updating import Entries
+from corelane.embedded.apiserver.ownership.updating import Entries, Resource
 from corelane.embedded.apiserver.served_kinds import ServedKind
 from corelane.embedded.apiserver.status_errors import StatusCause, StatusError
 from corelane.embedded.apiserver.store import server_backend

@@ -12,7 +12,7 @@ from corelane.embedded.apiserver.codec.decoding import StrictNotes
 from corelane.embedded.apiserver.codec.json_reading import ReadError
 from corelane.embedded.apiserver.ownership import applying, managers
 from corelane.embedded.apiserver.ownership.applying import Applied, Applier, ApplyConflictError
-from corelane.embedded.apiserver.ownership.kinds import Resource
+from corelane.embedded.apiserver.ownership.updating import Resource
 from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.apiserver.store import server_backend
 from corelane.embedded.apiserver.store.server_backend import Backend
