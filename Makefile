@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A worker runs neighbouring tests, so what a module starts is started once; the last ones are shared out.
 SPREAD := -n $(WORKERS) --dist worksteal
 
-.PHONY: pictures bench-advice bench-agent bench-limits bench-paths bench-placement bench-quality bench-scheduler bench-up demo soak soak-scheduler test test-integration test-system test-thorough test-vm lint \
+.PHONY: pictures bench-advice bench-agent bench-house bench-limits bench-paths bench-placement bench-quality bench-scheduler bench-up demo soak soak-scheduler test test-integration test-system test-thorough test-vm lint \
     format lock clean help
 
 help: ## what there is to make
@@ -77,6 +77,9 @@ soak-scheduler: $(STAMP) ## half an hour of corelane scheduler: pods, nodes and 
 
 pictures: $(STAMP) ## draw the pictures of README and docs anew
 	$(BIN)/python bench/pictures.py
+
+bench-house: $(STAMP) ## how large every room of the code is, and how finely it is cut
+	$(BIN)/python bench/house.py
 
 bench-paths: $(STAMP) ## how many source files four everyday paths run through
 	$(BIN)/python bench/paths.py

@@ -1,0 +1,34 @@
+"""The size and cut of every room stay within budgets, which an issue raises for its own rooms."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).parents[1]
+LINES = {}
+"""Most lines of a room. `make bench-house` prints what they have."""
+FILES = 840
+SMALL_MODULES = 80
+CALLABLES = 90
+DEPTH = 66
+
+
+def bench_house() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("bench_house", ROOT / "bench/house.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_rooms_stay_within_their_budgets(monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    house = bench_house().House(ROOT)
+    lines, files = house.by_room()
+    assert lines.keys() == LINES.keys()
+    over = {room: (count, LINES[room]) for room, count in lines.items() if count > LINES[room]}
+    assert not over, f"lines, and budget: {over}"
+    assert files.total() <= FILES
+    assert len(house.small_with_one_importer()) <= SMALL_MODULES
+    assert house.callables("agent", "scheduler") <= CALLABLES
+    assert len(house.longest_chain()) <= DEPTH
