@@ -30,7 +30,8 @@ def main(file: Path, topologies: Path | None, limit: int) -> None:
     try:
         report = replay.replay(file, topologies=topologies, limit=limit)
     except replay.VectorsError as error:
-        raise click.BadParameter(str(error)) from error
+        click.echo(f"Error: {error}", err=True)
+        raise SystemExit(2) from error
     for line in report.lines():
         click.echo(line)
     raise SystemExit(0 if report.passed == report.total else 1)
