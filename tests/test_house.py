@@ -5,12 +5,30 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[1]
-LINES = {}
+LINES = {
+    "agent": 8_000,
+    "app": 7_050,
+    "cli": 2_100,
+    "embedded": 26_000,
+    "fleet": 550,
+    "ground floor": 900,
+    "kernel": 3_900,
+    "kube": 8_150,
+    "limits": 12_500,
+    "machine": 2_400,
+    "node": 9_600,
+    "placement": 5_700,
+    "reasons": 1_400,
+    "runtime": 4_200,
+    "scheduler": 21_450,
+    "view": 4_600,
+    "workload": 550,
+}
 """Most lines of a room. `make bench-house` prints what they have."""
-FILES = 840
-SMALL_MODULES = 80
-CALLABLES = 90
-DEPTH = 66
+FILES = 792
+SMALL_MODULES = 63
+CALLABLES = 69
+DEPTH = 63
 
 
 def bench_house() -> ModuleType:
