@@ -4,9 +4,12 @@ import asyncio
 import copy
 import json
 import re
+from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 
+from corelane.embedded.apiserver.http import server
 from corelane.embedded.apiserver.http.auth import ANONYMOUS, User
 from corelane.embedded.apiserver.http.in_process import InProcess
 from corelane.embedded.apiserver.http.pod_logs import LogUnavailableError
@@ -86,7 +89,10 @@ def counts(server):
     return {(one.name, *sorted(one.labels.items())): one.value for one in samples}
 
 
-def test_every_answer_is_that_over_http():
+def test_every_answer_is_that_over_http(monkeypatch):
+    moment = datetime(2026, 1, 1, tzinfo=UTC)  # one for both: managed fields are ordered by seconds
+    monkeypatch.setattr(server, "Backend", partial(server.Backend, now=lambda: moment))
+
     async def run():
         async with serving() as one, serving() as other:
             transport = InProcess(other.server, TOKENS[ADMIN])
