@@ -112,6 +112,11 @@ def test_fewer_cpus_and_pods_to_move_are_both_named() -> None:
     assert found.changes[1].pods == ("ns/old",)
 
 
+def test_cpus_that_no_container_requests_are_not_searched_one_by_one() -> None:
+    overhead = pod("a", container("main", "cpu=1"), overhead={"cpu": "2000000000000"})
+    assert not list(pod_changes.Requests(overhead).fewer_cpus(1_000_000_000_000_000))
+
+
 def test_as_few_pods_as_possible_are_moved() -> None:
     many = [guaranteed(f"small-{number}", "1") for number in range(4)]
     cluster = Cluster().node("n1", "core:9", 9).runs("n1", *many, guaranteed("large", "3"))

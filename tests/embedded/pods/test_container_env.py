@@ -8,6 +8,7 @@ from corelane.embedded.pods.container_env import NodeFields, expand
 from corelane.embedded.pods.pod_manifest import RunPod
 from corelane.runtime.base import RuntimeFailure
 
+REF = {"resource": "limits.cpu"}
 HOST = NodeFields("n1", ("10.0.0.7", "fd00::7"), cpu=4000, memory=1 << 30)
 
 
@@ -115,6 +116,16 @@ def test_config_maps_by_key_and_as_a_whole_with_env_winning():
             {"m": {}},
             {"env": [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}]},
             "couldn't find key k in ConfigMap m",
+        ),
+        (
+            {},
+            {"env": [{"name": "X", "valueFrom": {"resourceFieldRef": REF | {"containerName": "other"}}}]},
+            "resourceFieldRef: the pod has no container 'other'",
+        ),
+        (
+            {},
+            {"env": [{"name": "X", "valueFrom": {"resourceFieldRef": REF | {"divisor": "-1"}}}]},
+            "resourceFieldRef: divisor -1 is negative",
         ),
     ],
 )

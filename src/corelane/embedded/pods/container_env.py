@@ -129,12 +129,18 @@ def _resource(pod: RunPod, own: RunContainer, ref: ResourceFieldSelector, node: 
     part, _, resource = ref.resource.partition(".")
     if part not in ("requests", "limits") or resource not in ("cpu", "memory"):
         raise _missing(f"unsupported container resource: {ref.resource}")
-    container = pod.container(ref.container_name) if ref.container_name else own
+    try:
+        container = pod.container(ref.container_name) if ref.container_name else own
+    except KeyError:
+        raise _missing(f"resourceFieldRef: the pod has no container {ref.container_name!r}") from None
     amounts = container.resources.limits if part == "limits" else container.resources.requests
     reader = quantity.milli if resource == "cpu" else quantity.value
     default = {"cpu": node.cpu, "memory": node.memory}[resource] if part == "limits" else 0
     amount = reader(str(amounts[resource])) if resource in amounts else default
-    return str(-(-amount // (reader(str(ref.divisor or "1")) or reader("1"))))
+    divisor = reader(str(ref.divisor or "1")) or reader("1")
+    if divisor < 0:
+        raise _missing(f"resourceFieldRef: divisor {ref.divisor} is negative")
+    return str(-(-amount // divisor))
 
 
 def _missing(message: str) -> RuntimeFailure:

@@ -133,8 +133,10 @@ class Requests:
         requested = PodInfo.of(self.pod).requests.get("cpu", 0)
         whole = 1000 * (-(-requested // 1000))
         for milli in range(min(whole - 1000, left // 1000 * 1000), 0, -1000):
-            if pod := self._less("cpu", requested - milli):
-                yield pod, self._reason("CPU", milli // 1000, requested)
+            pod = self._less("cpu", requested - milli)
+            if pod is None:  # no container requests as much; and none does for even fewer CPUs
+                return
+            yield pod, self._reason("CPU", milli // 1000, requested)
 
     @staticmethod
     def _reason(name: str, now: int, before: int) -> Reason:
