@@ -58,7 +58,7 @@ def test_dry_runs_of_query_and_body_that_differ_are_refused(asked, shown):
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("limit=x", 'strconv.ParseInt: parsing "x": invalid syntax'),
+        ("limit=x", 'limit: "x" is not an integer of 64 bits'),
         ("labelSelector=a=(", "label selector: got"),
         ("fieldSelector=spec.none=1", "field selector: spec.none is unknown"),
         (

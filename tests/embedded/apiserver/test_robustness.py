@@ -91,7 +91,7 @@ REQUESTS = st.tuples(
     ACCEPTS,
     BODIES,
 )
-FORESEEN_500 = ("strconv.ParseUint", "resourceVersion should not be set", "target.")
+FORESEEN_500 = ("is not an unsigned integer of 64 bits", "resourceVersion should not be set", "target.")
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

@@ -181,8 +181,7 @@ def integer(query: Query, name: str) -> int | None:
     number = _number(match[2]) * (-1 if match[1] == "-" else 1) if match else 0
     if match and -(2**63) <= number < 2**63:
         return number
-    why = "value out of range" if match else "invalid syntax"
-    raise status_errors.bad_request(f'strconv.ParseInt: parsing "{text}": {why}')
+    raise status_errors.bad_request(f"{name}: {quoted(text)} is not an integer of 64 bits")
 
 
 def _number(digits: str) -> int:
@@ -192,12 +191,10 @@ def _number(digits: str) -> int:
 
 
 def revision(text: str) -> int:
-    """A resourceVersion as a number. Raises ValueError with Go's words."""
-    if not text.isascii() or not text.isdigit():
-        raise ValueError(f'strconv.ParseUint: parsing "{text}": invalid syntax')
-    number = _number(text)
+    """A resourceVersion as a number. Raises ValueError."""
+    number = _number(text) if text.isascii() and text.isdigit() else 2**64
     if number >= 2**64:
-        raise ValueError(f'strconv.ParseUint: parsing "{text}": value out of range')
+        raise ValueError(f"resourceVersion: {quoted(text)} is not an unsigned integer of 64 bits")
     return number
 
 

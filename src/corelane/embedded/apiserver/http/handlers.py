@@ -134,7 +134,7 @@ def _check_revision(call: Call) -> None:
     try:
         wanted = api_requests.revision(text) if text else 0
     except ValueError as error:
-        raise status_errors.internal(f'resourceVersion: Invalid value: "{text}": {error}') from None
+        raise status_errors.internal(str(error)) from None
     if wanted > call.backend.store.revision:
         raise status_errors.resource_version_too_large(wanted, call.backend.store.revision)
 

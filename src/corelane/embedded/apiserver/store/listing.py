@@ -79,8 +79,7 @@ def _revision(text: str) -> int:
     try:
         return api_requests.revision(text) if text else 0
     except ValueError as error:
-        message = f'invalid resource version: resourceVersion: Invalid value: "{text}": {error}'
-        raise status_errors.bad_request(message) from None
+        raise status_errors.bad_request(str(error)) from None
 
 
 def _too_old(options: ListOptions, start: str) -> status_errors.StatusError:

@@ -131,8 +131,7 @@ class WatchStream:
         try:
             found = api_requests.revision(text) if text else 0
         except ValueError as error:
-            message = f'resourceVersion: Invalid value: "{text}": {error}'
-            raise status_errors.internal(message) from None
+            raise status_errors.internal(str(error)) from None
         if self._options.initial_events is None:
             return found
         if found > self._store.revision:
