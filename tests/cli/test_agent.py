@@ -34,7 +34,7 @@ def corelane_agent(*args: object, **environment: str) -> subprocess.CompletedPro
         (("run", "--state-dir", "/etc/passwd/x"), ["/etc/passwd/x", "Not a directory", "--state-dir"]),
         (("run", "--state-dir", "/proc/nowhere"), ["state directory /proc/nowhere", "--state-dir"]),
         (("run", "--node-config", "/nowhere.yaml"), ["/nowhere.yaml", "No such file"]),
-        (("run", "--kubeconfig", "/nowhere"), ["/nowhere", "no such file"]),
+        (("run", "--kubeconfig", "/nowhere"), ["/nowhere", "No such file"]),
         (("run", "--kubeconfig", __file__), [__file__, "not a kubeconfig"]),
         (("run", "--reconcile-seconds", "nan"), ["--reconcile-seconds", "nan"]),
         (("run", "--read-only", "--ignore"), ["--read-only", "--ignore", "give one"]),
