@@ -32,6 +32,19 @@ async def test_a_malformed_timeout_is_refused_before_the_caller_is_known(api):
 
 
 @served
+async def test_overhead_needs_a_runtime_class(api):
+    for overhead in ({"cpu": "1"}, {"example.com/a": "2", "memory": "1Mi"}):
+        answer = await api("POST", PODS, pod(overhead=overhead))
+        (cause,) = answer.body["details"]["causes"]
+        assert (answer.status, cause["reason"], cause["field"]) == (
+            403,
+            "FieldValueForbidden",
+            "spec.overhead",
+        )
+    assert (await api("POST", PODS, pod(overhead={"cpu": "-1"}))).status == 422
+
+
+@served
 async def test_an_error_is_yaml_only_where_the_object_itself_would_be(api):
     for accept, media in (
         (f"application/yaml;{TABLE}", "application/json"),
