@@ -672,7 +672,7 @@ def test_a_pod_of_corelane_up_started_anew_with_the_advised_patch_is_throttled_n
         assert dropped["command"] is None
         assert "create it with this" in dropped["patchNote"]
         assert dropped["risk"]["nodes"][0]["name"] == "here"
-        assert "pod updates may not change" in refused(cluster, dropped["patch"])
+        assert "spec: Forbidden: changed: containers" in refused(cluster, dropped["patch"])
         removed(cluster)
         change = dropped["patch"]["spec"]["containers"][0]["resources"]
         limits = {"memory": "16Mi"} | {name: one for name, one in change["limits"].items() if one is not None}
