@@ -109,10 +109,17 @@ def assert_no_cpu_has_two_owners(node):
 
 
 def assert_ledger_agrees(node):
-    """The ledger on disk has the CPUs that the kernel has, of these containers and no others."""
-    ledger = json.loads((node.state_dir / "ledger.json").read_text())
-    listed = {entry["uid"]: entry["cpus"] for entry in ledger["ledger"]["entries"] if entry["cpus"]}
-    assert listed == {one.pod.uid: str(one.cpus) for one in node.running if one.exclusive}
+    """The ledger on disk has the CPUs that the kernel has, of these containers and no others.
+
+    It is written a moment after the status shows a release.
+    """
+    own = {one.pod.uid: str(one.cpus) for one in node.running if one.exclusive}
+
+    def listed():
+        ledger = json.loads((node.state_dir / "ledger.json").read_text())
+        return {entry["uid"]: entry["cpus"] for entry in ledger["ledger"]["entries"] if entry["cpus"]}
+
+    wait(f"the ledger on disk has {own}", lambda: listed() == own, last=listed)
 
 
 @contextmanager

@@ -40,7 +40,8 @@ AS_NOBODY = (
     'exec "$0" "$@"',
 )
 DEMO = (
-    f"from corelane.app import demo; demo._PATIENCE = {DEMO_SECONDS}; from corelane.cli import main; main()"
+    "from corelane.embedded import demo; from corelane.cli import main; "
+    f"demo._PATIENCE = {DEMO_SECONDS}; main()"
 )
 PYTHON = (sys.executable, "-I", "-S", "-u", "-c")
 CROWD = """
