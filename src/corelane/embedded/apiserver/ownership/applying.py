@@ -42,7 +42,7 @@ _MOST_BYTES = 256 * 1024
 class Applied:
     """The object after an apply, in the resource's version and without defaults, and its managers.
 
-    `obj` None says that nothing changed but, perhaps, who owns it.
+    `obj` None says that nothing changed but, perhaps, its owners.
     """
 
     obj: Object | None
@@ -67,24 +67,26 @@ class ApplyConflictError(Exception):
 
     def paths(self) -> list[tuple[Manager, Path]]:
         """Return the fields in conflict, by manager."""
-        ordered = sorted(self.clashes, key=lambda who: who.order)
-        return [(who, path) for who in ordered for path in field_sets.paths(self.clashes[who])]
+        ordered = sorted(self.clashes, key=lambda manager: manager.order)
+        return [(manager, path) for manager in ordered for path in field_sets.paths(self.clashes[manager])]
 
     def status(self) -> StatusError:
         """Return the answer 409, which names each manager and field."""
-        found = [(who, field_sets.shown(path)) for who, path in self.paths()]
-        causes = [StatusCause("FieldManagerConflict", f"conflict with {who}", path) for who, path in found]
+        found = [(manager, field_sets.shown(path)) for manager, path in self.paths()]
+        causes = [
+            StatusCause("FieldManagerConflict", f"conflict with {manager}", path) for manager, path in found
+        ]
         return StatusError(409, "Conflict", _message(found), details(causes=causes))
 
 
 def _message(found: list[tuple[Manager, str]]) -> str:
     if len(found) == 1:
-        who, path = found[0]
-        return f"Apply failed with 1 conflict: conflict with {who}: {path}"
+        manager, path = found[0]
+        return f"Apply failed with 1 conflict: conflict with {manager}: {path}"
     lines: list[str] = []
-    for who in dict.fromkeys(who for who, _ in found):
-        lines.append(f"conflicts with {who}:")
-        lines += [f"- {path}" for other, path in found if other == who]
+    for manager in dict.fromkeys(manager for manager, _ in found):
+        lines.append(f"conflicts with {manager}:")
+        lines += [f"- {path}" for other, path in found if other == manager]
     return f"Apply failed with {len(found)} conflicts: " + "\n".join(lines)
 
 
