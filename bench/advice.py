@@ -4,9 +4,9 @@ Each case of `advice_matrix` runs under its limit, is measured as `limits advise
 advice; one of the options is applied and the same requests run again. Stated ranges for throttled time and
 p99 are held against that run; coverage, width and refusals are reported together. A case without an option
 is a refusal of both. The seed is fixed before; what the fit was tuned on has other seeds (1, and 100 and
-above). Cases run in rounds of one of every class; a round's fits are computed in child processes while nothing is
-measured. `make bench-advice` prints as it goes and writes build/bench/advice.json after every round: what was
-reached counts when it is interrupted.
+above). Cases run in rounds of one of every class; a round's fits are computed in child processes while
+nothing is measured. `make bench-advice` prints as it goes and writes build/bench/advice.json after every
+round: what was reached counts when it is interrupted.
 """
 
 # ruff: noqa: T201
@@ -29,6 +29,7 @@ from advice_lab import Lab, LabError, Observed, Setting
 from advice_matrix import CPUS, Case
 from report import Row
 
+from corelane.kernel.cpu_time.rates import Rates
 from corelane.limits.advice import judgement
 from corelane.limits.advice.effects import NOTICED_MS, Range
 from corelane.limits.advice.judgement import Advice
@@ -36,7 +37,6 @@ from corelane.limits.advice.options import Option, OptionKind
 from corelane.limits.advice.subjects import Subject
 from corelane.limits.lint.policy import Policy
 from corelane.limits.measure.requests import RequestLog
-from corelane.kernel.cpu_time.rates import Rates
 from corelane.limits.measure.throttling import Latency, Measurement
 
 SEED: Final = 2

@@ -19,11 +19,11 @@ from typing import Final
 from report import Row
 
 from corelane.cpuset import CPUSet
+from corelane.embedded.containers.local import LocalRuntime
 from corelane.machine.model import Machine
 from corelane.machine.sources import load
 from corelane.node import NodeConfig, admit, new
 from corelane.runtime.base import ContainerSpec
-from corelane.embedded.containers.local import LocalRuntime
 from corelane.workload import ContainerRequest, PlacementSpec, PodQOS, PodRequest, QOSClass
 
 POLICIES: Final = ("none", "static", "pools")

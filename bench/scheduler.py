@@ -2,8 +2,8 @@
 
 * decisions: the core alone, without an API server; CPU time of one thread.
 * pauses: the core alone; the longest single step of each kind on 5,000 nodes with 50,000 pods; CPU time.
-* start: from the start of the process to the first binding on 5,000 nodes with 50,000 pods; pauses of its loop.
-* drain: pending pods bound end to end, against the embedded server in another process, a real kube-apiserver and
+* start: from the process's start to the first binding on 5,000 nodes with 50,000 pods; pauses of its loop.
+* drain: pending pods bound end to end, with the embedded server in another process, a real kube-apiserver and
   etcd where KUBEBUILDER_ASSETS names their directory, and the cluster of --kubeconfig; KUBE_SCHEDULER names a
   kube-scheduler to run beside corelane on the same cluster, one after the other.
 * rejections: pods that nodes refuse after binding, by scheduler.

@@ -1,4 +1,4 @@
-"""API servers for the scheduler's benchmarks: the embedded one as a process, a real one with etcd, or a given one."""
+"""API servers for the scheduler's benchmarks: the embedded one, a real one with etcd, or a given one."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ from corelane.kube.objects import Node, NodeResourceTopology
 ROOT: Final = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-TOKEN: Final = "benchtoken"
+TOKEN: Final = "benchtoken"  # noqa: S105 - of a server on loopback that ends with the run
 AT_ONCE: Final = 24
 STARTUP_S: Final = 300.0
 CRD: Final = ROOT.parent / "shared" / "data" / "nrt-api" / "crd.yaml"

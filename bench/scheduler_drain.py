@@ -211,7 +211,8 @@ async def _grow(cluster: Cluster, had: int, size: int) -> None:
 
 def _described(cluster: Cluster, who: str, size: int, run: Drained) -> str:
     return (
-        f"{cluster.name}, {size} nodes, {who}: {run.bound} of {run.pods} bound, {run.rate:.0f} pods/s, first after"
-        f" {run.first:.1f} s, last after {run.last:.1f} s; CPU: scheduler {run.scheduler_cpu:.1f} s,"
-        f" server {run.server_cpu:.1f} s; load {os.getloadavg()[0]:.1f}"
+        f"{cluster.name}, {size} nodes, {who}: {run.bound} of {run.pods} bound, {run.rate:.0f} pods/s,"
+        f" first after {run.first:.1f} s, last after {run.last:.1f} s;"
+        f" CPU: scheduler {run.scheduler_cpu:.1f} s, server {run.server_cpu:.1f} s;"
+        f" load {os.getloadavg()[0]:.1f}"
     )

@@ -1,7 +1,7 @@
 """How many pods a node refuses after binding, by scheduler, on the same nodes and the same bursts.
 
-Nodes are fragmented: pods of odd sizes ran there, and some have ended. They are modelled by `node.admit`, which
-answers as the kubelet does (policy static, single-numa-node), or as corelane's agent (pools, single-numa-node).
+Nodes are fragmented: pods of odd sizes ran there, and some have ended. `node.admit` models them: it answers
+as the kubelet does (policy static, single-numa-node), or as corelane's agent (pools, single-numa-node).
 A pod counts as refused too where it was allocated again across more NUMA nodes than its binding promised.
 
 * corelane: this repository's core; what nodes publish reaches it late.
@@ -102,7 +102,7 @@ def _numa_nodes(state: NodeState, cpus: CPUSet) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What happens, the same for all schedulers: nodes and pods at the beginning, endings and bursts by round."""
+    """What happens, the same for all schedulers: nodes and pods at first, endings and bursts by round."""
 
     states: dict[str, NodeState]
     objects: dict[str, load.Object]

@@ -88,7 +88,7 @@ async def serve(ready: Path, count: int) -> None:
     await server.start()
     assert server._store is not None
     fill(server._store, count) if count else None
-    ready.write_text(server.url)
+    await asyncio.to_thread(ready.write_text, server.url)
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     await ended.wait()

@@ -1,4 +1,4 @@
-"""How soon the scheduler binds after its start, on a cluster that is there already; and how long its loop pauses."""
+"""How soon the scheduler binds after its start on an existing cluster, and how long its loop pauses."""
 
 import asyncio
 import json

@@ -1,13 +1,14 @@
-"""`corelane up` for an hour as life treats it: churn, kill -9 at random moments, broken files, and idle times.
+"""`corelane up` for an hour as life treats it: churn, kill -9 at random moments, broken files and idle times.
 
-`make soak` starts 50 pods and 50 watches of every kind. Then files are broken one by one, corelane is killed 60
-times while pods come and go, and half an hour of slow churn and idle times follows. At every step the kernel is
-read: no pod may be lost, restarted or ended, and no CPU may have two owners; API, ledger, watches and files
-have to agree with it. At the end nothing may be left after `corelane down --purge`.
+`make soak` starts 50 pods and 50 watches of every kind. Then files are broken one by one, corelane is killed
+60 times while pods come and go, and half an hour of slow churn and idle times follows. At every step the
+kernel is read: no pod may be lost, restarted or ended, and no CPU may have two owners; API, ledger, watches
+and files have to agree with it. At the end nothing may be left after `corelane down --purge`.
 
-It prints its seed, and takes it again with --seed: the same steps are drawn, at moments that differ. Figures are
-in build/bench/soak.json, everything else in build/bench/soak-report.json: every phase and step, how often each
-invariant was checked, and every breach with its moment. After a breach the logs stay in build/bench/soak-logs.
+It prints its seed, and takes it again with --seed: the same steps are drawn, at moments that differ. Figures
+are in build/bench/soak.json, everything else in build/bench/soak-report.json: every phase and step, how often
+each invariant was checked, and every breach with its moment. After a breach the logs stay in
+build/bench/soak-logs.
 """
 
 # ruff: noqa: T201

@@ -1,4 +1,4 @@
-"""What must hold of a soak's pods: at every moment by the kernel, and once all is settled by API, ledger and files."""
+"""What must hold of a soak's pods: always by the kernel, and once all is settled by API, ledger and files."""
 
 import asyncio
 import json
@@ -113,7 +113,7 @@ class Checks:
             for name in pod.containers:
                 cpus = kernel.allowed(pod.main[f"{pod.name}/{name}"].pid)
                 entry = recorded.get((pod.uid, name))
-                if entry is None or (entry or pod.kind in EXCLUSIVE) and entry != cpus:
+                if entry is None or ((entry or pod.kind in EXCLUSIVE) and entry != cpus):
                     text = "no entry" if entry is None else f"CPUs {sorted(entry)}"
                     faults.append(f"{pod.name}/{name}: ledger has {text}, the kernel CPUs {sorted(cpus)}")
             note = pods[pod.name]["metadata"].get("annotations", {}).get(RESOURCE_STATUS)

@@ -1,7 +1,7 @@
 """Files of `corelane up` that are broken one at a time, and what has to be said about each.
 
-Whatever is broken, every running pod goes on as it is. A fault strikes while corelane is dead (cold), or while
-it runs (hot). A start may be refused, with a remedy in the message, which the soak then follows.
+Whatever is broken, every running pod goes on as it is. A fault strikes while corelane is dead (cold), or
+while it runs (hot). A start may be refused, with a remedy in the message, which the soak then follows.
 """
 
 import contextlib

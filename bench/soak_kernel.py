@@ -1,4 +1,4 @@
-"""What the kernel shows of a soak's pods, read from /proc and the cgroup file systems, without corelane's code."""
+"""What the kernel shows of a soak's pods, read from /proc and cgroup file systems without corelane's code."""
 
 import os
 import time
@@ -30,7 +30,7 @@ class Identity:
 
 
 def _fields(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat after the name, from the state on; none of a process that is gone."""
+    """Return the fields of /proc/PID/stat from the state on; none of a process that is gone."""
     try:
         return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -54,15 +54,15 @@ def memory_mb(pid: int) -> float:
 
 
 def descriptors(pid: int) -> int:
-    return len(os.listdir(PROC / str(pid) / "fd"))
+    return sum(1 for _ in (PROC / str(pid) / "fd").iterdir())
 
 
 def threads(pid: int) -> int:
-    return len(os.listdir(PROC / str(pid) / "task"))
+    return sum(1 for _ in (PROC / str(pid) / "task").iterdir())
 
 
 def pids() -> list[int]:
-    return [int(name) for name in os.listdir(PROC) if name.isdigit()]
+    return [int(path.name) for path in PROC.iterdir() if path.name.isdigit()]
 
 
 def cpu_list(text: str) -> frozenset[int]:
@@ -158,7 +158,7 @@ def files(root: Path) -> Iterator[Path]:
 
 
 def groups(instances: set[str]) -> Iterator[Path]:
-    """Yield the directories below corelane/INSTANCE in every mounted cgroup hierarchy, and these themselves."""
+    """Yield corelane/INSTANCE in every mounted cgroup hierarchy, and the directories below it."""
     for root in _hierarchies():
         for path in directories(root):
             inside = path.relative_to(root).parts

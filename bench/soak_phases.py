@@ -1,4 +1,4 @@
-"""The phases of a soak: broken files, kills, a steady time, and the end; every breach is noted with its moment."""
+"""The phases of a soak: broken files, kills, a steady time, the end; every breach has its moment."""
 
 import asyncio
 import json
@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import soak_checks
 import soak_faults
 import soak_kernel as kernel
 from soak_checks import Checks
@@ -111,12 +110,13 @@ class Soak:
         self.starts: list[float] = []
 
     def _chance(self, name: str) -> random.Random:
-        return random.Random(f"{self.options.seed} {name}")
+        return random.Random(f"{self.options.seed} {name}")  # noqa: S311 - drawn again with the same seed
 
     # Noting.
 
     def say(self, text: str) -> None:
-        print(f"{time.monotonic() - self.began:7.1f} s  {text}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"{time.monotonic() - self.began:7.1f} s  {text}\n")
+        sys.stderr.flush()
 
     def note(self, invariant: str, faults: Iterable[str]) -> bool:
         """Count a check; note and print its breaches. Raises Broken after too many."""
@@ -131,7 +131,8 @@ class Soak:
                 Breach(invariant, self.phase, at, stamp, self.up.lives, self.step, what)
             )
             self.say(
-                f"BREACH of: {invariant}: {what} (seed {self.options.seed}, {self.phase}: {self.step}, {self.up.log})"
+                f"BREACH of: {invariant}: {what}"
+                f" (seed {self.options.seed}, {self.phase}: {self.step}, {self.up.log})"
             )
             if len(self.report.breaches) == 1:
                 self._keep_data()
@@ -350,7 +351,7 @@ class Soak:
                     self.note(LOGS, [] if fine else [f"{pod.name}/{name}: {status} {answer}"])
 
     async def _replace_lanes(self) -> None:
-        """Records and API are gone, so classes and labels are, too: pods with exclusive CPUs are ordered anew."""
+        """Without records and API, classes and labels are gone, too: order pods with exclusive CPUs anew."""
         for pod in self.workload.of(*EXCLUSIVE):
             await self.workload.delete(pod)
         self.note(ORDERS, await self.workload.settle(SETTLE_SECONDS))
@@ -379,7 +380,8 @@ class Soak:
             await self.settle()
             if number % 10 == 0:
                 self.say(
-                    f"{number} kills; {self.workload.orders}; starts in {statistics.median(self.starts):.1f} s"
+                    f"{number} kills; {self.workload.orders};"
+                    f" starts in {statistics.median(self.starts):.1f} s"
                 )
         entry |= {"kills": dict(kinds), **self.workload.orders}
 
@@ -489,7 +491,7 @@ class Soak:
                 else [f"exit status {done.returncode}: {done.stdout} {done.stderr}"],
             )
             deadline = time.monotonic() + 15
-            while (left := self.checks.nothing(self.work)) and time.monotonic() < deadline:
+            while (left := self.checks.nothing(self.work)) and time.monotonic() < deadline:  # noqa: ASYNC110
                 await asyncio.sleep(0.5)
             self.note(CLEAN, left)
         if self.up.alive:

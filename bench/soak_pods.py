@@ -1,4 +1,4 @@
-"""The pods of a soak: what was ordered, what was answered, and which processes have to be there because of it.
+"""The pods of a soak: what was ordered, what was answered, and which processes have to be there for it.
 
 An order that corelane's death interrupted may have been carried out or not: it is given again until it is
 settled. What was answered must hold: an accepted pod runs, an accepted deletion is carried out.

@@ -1,4 +1,4 @@
-"""`corelane up` as a process that is started and killed many times, and its API as a plain HTTP client sees it."""
+"""`corelane up` as a process that is started and killed many times, and its API by a plain HTTP client."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Watches of every kind on one server, through its deaths: each keeps its own picture, which must agree with a list."""
+"""Watches of every kind on one server, through its deaths: each keeps a picture to compare with a list."""
 
 import asyncio
 import itertools
@@ -17,7 +17,7 @@ TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 METADATA: Final = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 FORMS: Final = (JSON, TABLE, METADATA)
 MODES: Final = ("resume", "resume-bookmarks", "initial", "stream", "resume-short")
-"""How a watch begins and goes on: from a list's version, with bookmarks, and with the client's own timeout; from
+"""How a watch begins and goes on: from a list's version, with bookmarks, and with the client's timeout; from
 the present state as synthetic events, each time anew; or by the initial events of a streaming list."""
 _RETRY: Final = 0.2
 _LARGEST_LINE: Final = 1 << 22
@@ -123,9 +123,7 @@ class Watches:
         paths = ["/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/events"]
         for base in bases:
             _, resources = await self.api.request("GET", base)
-            for one in resources["resources"]:
-                if "watch" in one["verbs"]:
-                    paths.append(f"{base}/{one['name']}")
+            paths += [f"{base}/{one['name']}" for one in resources["resources"] if "watch" in one["verbs"]]
         return paths
 
     async def close(self) -> None:
