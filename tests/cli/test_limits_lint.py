@@ -359,7 +359,7 @@ def test_the_documents_example_of_comments_ignores_what_it_names():
 
 
 def test_every_rule_is_documented_with_its_reason_and_its_fix():
-    page = (Path(__file__).parents[2] / "docs/limits-lint.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/reference/limits-lint-rules.md").read_text()
     words = " ".join(page.split())
     for rule in RULES:
         assert f"### {rule.id}\n" in page

@@ -91,7 +91,9 @@ def test_verdicts_cpus_and_amounts_are_upstreams() -> None:
         fits = succeeds(answer)
         if answer["verdict"] == "Success" and not fits:
             verdicts["passes Filter, fails in Reserve"] += 1
-            continue  # Such a pod may run here, without amounts by NUMA node; see docs/scheduler.md.
+            # Such a pod may run here, without amounts by NUMA node:
+            # docs/reference/scheduler-differences.md.
+            continue
         verdicts["fits" if fits else "does not"] += 1
         assert bool(bound) == fits, (told, case)
         if bound is not None:

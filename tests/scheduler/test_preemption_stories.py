@@ -20,7 +20,7 @@ DIFFERENT = (
     # corelane tries a nominated pod again when a victim begins to terminate, kube-scheduler does not.
     " preemption: not eligible due to a terminating pod on the nominated node.",
 )
-"""Parts of messages that differ, as docs/scheduler.md says."""
+"""Parts of messages that differ, as docs/reference/scheduler-differences.md says."""
 _WAITS = "Unschedulable: 0/1 nodes are available: 1 Insufficient cpu."
 _FULL = "Unschedulable: 0/2 nodes are available: 2 Insufficient cpu."
 _EVICTED = {"terminating": "PreemptionByScheduler"}
@@ -39,7 +39,7 @@ OURS: dict[tuple[str, int], dict[str, dict[str, str]]] = {
         "q": {"nominated": "n1", "why": _FULL},
     },
 }
-"""States of a story, by their number, that are not kube-scheduler's, as docs/scheduler.md says."""
+"""States of a story, by their number, that differ: docs/reference/scheduler-differences.md."""
 RECORDED = json.loads((Path(__file__).parents[1] / "data/preemption_stories.json").read_text())
 
 

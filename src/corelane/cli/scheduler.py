@@ -76,7 +76,7 @@ def _seconds(flag: str, name: str, default: int, help_text: str) -> Callable[[_F
 @click.option(
     "--extender",
     is_flag=True,
-    help="Also answer a kube-scheduler as its HTTP extender (see docs/scheduler.md).",
+    help="Also answer a kube-scheduler as its HTTP extender (see docs/scheduler-extender.md).",
 )
 @click.option(
     "--listen",
@@ -90,7 +90,7 @@ def _seconds(flag: str, name: str, default: int, help_text: str) -> Callable[[_F
 @_options.file("--client-ca-file", "Answer only clients with a certificate of these authorities (PEM).")
 @_options.file(
     "--extender-token-file",
-    "Answer only requests with the token in this file (mode 0600), see docs/scheduler.md.",
+    "Answer only requests with the token in this file (mode 0600), see docs/scheduler-extender.md.",
 )
 @_options.choice(
     "--log-format", "auto text json", "Format of the log; auto: JSON if stderr is not a terminal.", "auto"

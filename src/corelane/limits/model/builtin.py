@@ -1,7 +1,7 @@
 """The scenarios that come with corelane: the document's two experiments, and the service it began with.
 
-Their parameters are stated in their notes; docs/limits.md says how they were chosen and what they do not
-explain. No cell of a table has parameters of its own.
+Their parameters are stated in their notes; docs/reference/limits-model.md says how they were chosen and what
+they do not explain. No cell of a table has parameters of its own.
 """
 
 from collections.abc import Mapping

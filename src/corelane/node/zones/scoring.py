@@ -3,7 +3,7 @@
 Upstream: `pkg/noderesourcetopology/score.go`, `least_numa.go`, `*_allocated.go` and `balanced_allocation.go`.
 Integer arithmetic is upstream's, CPUs rounded up to whole ones included. Where upstream crashes (a Guaranteed
 pod with a container without requests, ids of zones that are not 0 to n-1) or returns no number (the variance
-of one resource), the answer is what its formula gives otherwise; see docs/scheduler.md.
+of one resource), the answer is what its formula gives otherwise; see docs/reference/scheduler-differences.md.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

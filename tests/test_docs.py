@@ -1,0 +1,94 @@
+"""README, CHANGELOG and docs: links resolve, pages open with commands and are short, indexes are whole."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+REFERENCE = sorted((DOCS / "reference").glob("*.md"))
+ALL = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *PAGES,
+    *REFERENCE,
+    *sorted((ROOT / "examples").rglob("*.md")),
+]
+TEN_MINUTES = 2_000
+"""Words that are read in ten minutes."""
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"#{1,6} (.+)")
+
+
+def outside_of_code(text: str) -> list[str]:
+    """Return the lines that are not in fenced code."""
+    lines, fenced = [], False
+    for line in text.splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        elif not fenced:
+            lines.append(line)
+    return lines
+
+
+def anchors(page: Path) -> list[str]:
+    """Return the anchors of a page's headings, as GitHub and GitLab make them."""
+    titles = [
+        match[1] for line in outside_of_code(page.read_text()) if (match := HEADING.fullmatch(line.strip()))
+    ]
+    words = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title).lower() for title in titles]
+    return [re.sub(r"[^\w\- ]", "", word).replace(" ", "-") for word in words]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", ALL, ids=name)
+def test_every_relative_link_and_anchor_resolves(page: Path) -> None:
+    broken = []
+    for link in LINK.findall("\n".join(outside_of_code(page.read_text()))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", ALL, ids=name)
+def test_a_page_has_each_heading_once(page: Path) -> None:
+    titles = anchors(page)
+    assert len(titles) == len(set(titles))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "README.md"], ids=name)
+def test_a_page_opens_with_commands_and_is_read_in_ten_minutes(page: Path) -> None:
+    text = page.read_text()
+    assert "\n```" in text.split("\n## ")[0]
+    assert len(text.split()) <= TEN_MINUTES
+
+
+@pytest.mark.parametrize("index", [DOCS / "README.md", DOCS / "reference" / "README.md"], ids=name)
+def test_an_index_names_every_page_beside_it(index: Path) -> None:
+    linked = {link.partition("#")[0] for link in LINK.findall(index.read_text())}
+    assert {page.name for page in index.parent.glob("*.md")} - {index.name} <= linked
+
+
+def test_source_names_only_pages_that_exist() -> None:
+    named = re.compile(r"(?<!driver: )\bdocs/[\w/-]+\.md")
+    files = [
+        path
+        for folder in ("src", "tests", "bench", "deploy")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".yaml")
+    ]
+    missing = {
+        f"{name(path)}: {page}"
+        for path in files
+        for page in named.findall(path.read_text())
+        if not (ROOT / page).exists()
+    }
+    assert missing == set()
