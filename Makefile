@@ -43,8 +43,8 @@ test-integration: $(STAMP) ## a real kubelet and API server: $$KUBEBUILDER_ASSET
 	$(BIN)/python -m pytest -m integration
 
 lint: $(STAMP) ## style, types, and the table of imports
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_layering.py
 
@@ -85,8 +85,8 @@ bench-paths: $(STAMP) ## how many source files four everyday paths run through
 	$(BIN)/python bench/paths.py
 
 format: $(STAMP) ## let ruff fix what it can
-	$(BIN)/ruff check --fix src tests
-	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
 
 lock: $(STAMP) ## write requirements.lock from what is installed
 	$(BIN)/python -m pip freeze --exclude-editable --exclude pip --exclude setuptools > requirements.lock

@@ -92,3 +92,14 @@ def test_source_names_only_pages_that_exist() -> None:
         if not (ROOT / page).exists()
     }
     assert missing == set()
+
+
+def test_the_house_of_contributing_has_the_rooms_of_the_tree() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    house = text.split("## The house")[1].split("\n## ")[0]
+    source = ROOT / "src" / "corelane"
+    folders = {path.name for path in source.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    modules = {path.stem for path in source.glob("*.py") if not path.stem.startswith("__")}
+    rows = [line.split("|")[1] for line in house.splitlines() if line.startswith("| `")]
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == folders | modules
+    assert folders <= set(re.findall(r"\w+", house.split("```")[1]))
