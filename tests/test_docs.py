@@ -1,9 +1,13 @@
 """README, CHANGELOG and docs: links resolve, pages open with commands and are short, indexes are whole."""
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from corelane.reasons import Code, Reason, label
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -103,3 +107,40 @@ def test_the_house_of_contributing_has_the_rooms_of_the_tree() -> None:
     rows = [line.split("|")[1] for line in house.splitlines() if line.startswith("| `")]
     assert set(re.findall(r"`(\w+)`", " ".join(rows))) == folders | modules
     assert folders <= set(re.findall(r"\w+", house.split("```")[1]))
+
+
+REASON_AT = {
+    "PublishEvent": 1,
+    "PublishCondition": 2,
+    "RecordPodEvent": 2,
+    "RecordNodeEvent": 1,
+    "RuntimeFailure": 0,
+    "StatusReason": 0,
+    "_event": 0,
+    "_rebase": 3,
+    "_record": 1,
+    "_warn": -3,
+    "record": 1,
+}
+"""Calls that make an event or a reason, and which of their arguments is its name."""
+
+
+def reasons(path: Path) -> Iterator[str]:
+    """Yield the names of events and reasons in calls of a file."""
+    for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        if name in REASON_AT and len(call.args) >= abs(REASON_AT[name]):
+            for node in ast.walk(ast.Tuple(call.args[REASON_AT[name] :][:1])):
+                if isinstance(node, ast.Constant) and re.fullmatch("[A-Z][A-Za-z]+", str(node.value)):
+                    yield str(node.value)
+
+
+def test_every_event_and_reason_is_in_the_reference() -> None:
+    source = ROOT / "src" / "corelane"
+    rooms = ("agent", "scheduler", "runtime", "embedded/pods", "embedded/containers", "embedded/up")
+    made = {reason for room in rooms for path in (source / room).rglob("*.py") for reason in reasons(path)}
+    labels = {label(Reason(code, ("",))) for code in Code}
+    refusals = {word for word in labels if word[:1].isupper()}
+    words = set(re.findall(r"`(\w+)`", (DOCS / "reference" / "messages.md").read_text()))
+    assert len(made) > 40
+    assert (made | refusals) - {"OutOf", "True", "False", "None"} <= words
