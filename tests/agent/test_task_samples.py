@@ -3,8 +3,9 @@
 import asyncio
 
 from corelane.agent.allocation.records import RunCPUs
+from corelane.agent.execution import TASKS
 from corelane.agent.reporting import AgentReporter
-from corelane.agent.task_samples import TASKS, TaskSamples
+from corelane.agent.task_samples import TaskSamples
 from corelane.cpuset import CPUSet
 from corelane.kernel.proc import TaskAffinity
 from support.node_lab import with_lab

@@ -6,9 +6,9 @@ as a failure; it never ends the agent.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from corelane.agent.allocation import events
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
@@ -16,8 +16,8 @@ from corelane.agent.allocation.instructions import Instruction, Observe, Pin
 from corelane.agent.allocation.records import NO_CPUS
 from corelane.agent.clocks import Clocks
 from corelane.agent.reporting import AgentReporter
-from corelane.agent.task_samples import TASKS, outside
 from corelane.cpuset import CPUSet
+from corelane.kernel.proc import TaskAffinity
 from corelane.runtime.base import (
     OOM_KILLED,
     Observation,
@@ -28,8 +28,46 @@ from corelane.runtime.base import (
     RuntimeStatus,
     UnknownContainer,
 )
+from corelane.runtime.cri.values import RuntimeVersion
 
 ENDED: Final = "exited"
+TASKS: Final = 32
+"""Tasks read of a container; two reads of /proc a task."""
+
+
+class Records(Protocol):
+    """The runtime's own records of its containers, as `CRIRuntime` brings them into line."""
+
+    def held(self) -> AbstractContextManager[None]:
+        """Begin no update meanwhile."""
+
+    def note_recorded(self, container_id: str, change: ResourceUpdate) -> None:
+        """Note that the runtime gets a change in an answer."""
+
+    def note_unrecorded(self, container_id: str, change: ResourceUpdate) -> None:
+        """Note that the runtime did not get a change after all."""
+
+
+class NodeRuntime(Runtime, Protocol):
+    """A runtime beside a kubelet."""
+
+    async def version(self, *, again: bool = False) -> RuntimeVersion:
+        """Return name and version of the runtime, read once, or `again`."""
+
+    @property
+    def follows_events(self) -> bool:
+        """Whether the runtime reports starts and ends now."""
+
+    @property
+    def unrecorded(self) -> list[str]:
+        """Ids of containers whose cgroup differs from the runtime's record."""
+
+    @property
+    def records(self) -> Records:
+        """The runtime's own records of its containers."""
+
+    async def apply(self, container_id: str, change: ResourceUpdate) -> None:
+        """Change a container, and return once the kernel has the change: the runtime's record follows."""
 
 
 class InstructionTasks:
@@ -248,3 +286,8 @@ def container_run(status: RuntimeStatus, reading: Reading | None = None) -> Cont
         reason=OOM_KILLED if status.oom_killed else "",
         message=status.message,
     )
+
+
+def outside(tasks: Iterable[TaskAffinity], cpus: CPUSet) -> CPUSet:
+    """Return the CPUs beyond the container's that its tasks may use."""
+    return CPUSet(cpu for task in tasks for cpu in task.cpus) - cpus

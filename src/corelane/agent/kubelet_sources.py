@@ -4,12 +4,17 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from corelane.agent.allocation import events
-from corelane.agent.kubelet_side import KubeletFacts, KubeletSide, PodList
-from corelane.agent.node_protocols import SourcesOwner
+from corelane.agent.allocation.events import AgentEvent
+from corelane.agent.allocation.kubelet_pods import KubeletPods
+from corelane.agent.allocation.records import RunCPUs
+from corelane.agent.clocks import Clocks
+from corelane.agent.kubelet_side import KubeletFacts, KubeletSide
 from corelane.agent.node_watch import NodeWatch
+from corelane.agent.pod_list import PodList
+from corelane.agent.reporting import AgentReporter
 from corelane.agent.source import Source, local_source, named_count
 from corelane.kube.kubelet.errors import KubeletError
 from corelane.node import NodeState
@@ -23,6 +28,25 @@ FALLBACK_AFTER: Final = 3
 
 PROMPTS: Final = (0.2, 0.3, 0.5, 1.0, 2.0, 4.0)
 """Seconds between the end of a container with exclusive CPUs and lists of pods that may release them."""
+
+
+class SourcesOwner(Protocol):
+    """What the sources need of the agent."""
+
+    reporter: AgentReporter
+    clocks: Clocks
+    machine: KubeletPods
+
+    def put(self, event: AgentEvent) -> None: ...
+
+    def runs(self) -> list[RunCPUs]: ...
+
+    def allocated_pods(self) -> dict[str, str]:
+        """Return `namespace/name` by UID of the pods that the ledger has."""
+
+    def may_write(self) -> bool: ...
+
+    def publish_kubelet_cpusets(self) -> None: ...
 
 
 class KubeletSources:

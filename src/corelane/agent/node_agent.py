@@ -23,13 +23,13 @@ from corelane.agent.bound_pods import PodEvents
 from corelane.agent.clocks import Clocks
 from corelane.agent.event_loop import EventLoop
 from corelane.agent.execution import Execution
-from corelane.agent.kubelet_side import PodList
 from corelane.agent.kubelet_sources import KubeletSources
 from corelane.agent.node_sources import NodeSources
 from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
 from corelane.agent.node_upkeep import NodeUpkeep
 from corelane.agent.node_watch import NodeWatch
 from corelane.agent.nri_handlers import NRIHandlers
+from corelane.agent.pod_list import PodList
 from corelane.agent.publication.kubelet_reports import kubelet_cpusets, kubelet_report
 from corelane.agent.reporting import AgentReporter, DriftCounter, LogReporter, Reporters
 from corelane.agent.saved_state import LEDGER_FILE

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from corelane.agent.allocation import events
 from corelane.agent.allocation.records import NO_CPUS, RunCPUs
-from corelane.agent.execution import ENDED, Reading, container_run
-from corelane.agent.kubelet_sources import KubeletSources
-from corelane.agent.node_protocols import NodeRuntime, SourcesOwner
+from corelane.agent.execution import ENDED, NodeRuntime, Reading, container_run
+from corelane.agent.kubelet_sources import KubeletSources, SourcesOwner
 from corelane.agent.node_watch import NodeWatch
 from corelane.agent.overlap import Overlap
 from corelane.agent.source import local_source, named_count

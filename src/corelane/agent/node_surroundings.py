@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corelane.agent.absent_pods import AbsentPods
-from corelane.agent.kubelet_side import Kubelet, KubeletSide, PodList, PodResourcesSocket
+from corelane.agent.execution import NodeRuntime
+from corelane.agent.kubelet_side import Kubelet, KubeletSide, PodResourcesSocket
 from corelane.agent.kubelet_state import KubeletStateFile
-from corelane.agent.node_protocols import NodeRuntime
+from corelane.agent.pod_list import PodList
 from corelane.kube.client import KubeClient
 from corelane.machine.model import Machine
 from corelane.machine.watch import MachineWatch

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from corelane.agent.clocks import Clocks
-from corelane.agent.kubelet_side import PodList
+from corelane.agent.pod_list import PodList
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.source import Source, named_count
 from corelane.kube.client import APIError, KubeClient

@@ -8,13 +8,13 @@ and is repaired through CRI as after any drift.
 
 import asyncio
 from collections.abc import Hashable
-from contextlib import AbstractContextManager
 from itertools import count
 from typing import Final, Protocol
 
 from corelane.agent.allocation import events
 from corelane.agent.allocation.instructions import AnswerCreate
 from corelane.agent.clocks import Clocks
+from corelane.agent.execution import Records
 from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
 from corelane.runtime.base import ResourceUpdate
@@ -66,19 +66,6 @@ class NRIAgent(Protocol):
 
     def unanswered(self, what: str, why: str) -> None:
         """Report a container that starts in the shared pool: no answer was ready in time."""
-
-
-class Records(Protocol):
-    """The runtime's own records of its containers, as `CRIRuntime` brings them into line."""
-
-    def held(self) -> AbstractContextManager[None]:
-        """Begin no update meanwhile."""
-
-    def note_recorded(self, container_id: str, change: ResourceUpdate) -> None:
-        """Note that the runtime gets a change in an answer."""
-
-    def note_unrecorded(self, container_id: str, change: ResourceUpdate) -> None:
-        """Note that the runtime did not get a change after all."""
 
 
 class NRIHandlers:

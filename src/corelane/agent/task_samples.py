@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from corelane.agent.allocation.records import RunCPUs
+from corelane.agent.execution import TASKS, outside
 from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
 from corelane.kernel.proc import TaskAffinity
@@ -19,8 +20,6 @@ from corelane.runtime.base import Runtime
 
 CONTAINERS: Final = 2
 """Containers sampled in a period."""
-TASKS: Final = 32
-"""Tasks read of each of them; two reads of /proc a task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +31,6 @@ class Narrowed:
     used: str
     tasks: int
     sampled: int
-
-
-def outside(tasks: Iterable[TaskAffinity], cpus: CPUSet) -> CPUSet:
-    """Return the CPUs beyond the container's that its tasks may use."""
-    return CPUSet(cpu for task in tasks for cpu in task.cpus) - cpus
 
 
 def narrowed(container: str, tasks: list[TaskAffinity], cpus: CPUSet) -> Narrowed | None:
