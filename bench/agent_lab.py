@@ -33,7 +33,7 @@ class Agent:
 
     def status(self) -> dict[str, Any] | None:
         """Return the agent's status; None before it answers."""
-        from corelane.agent.status_socket import read_status
+        from corelane.agent.state_directory import read_status
 
         try:
             return read_status(self.state_dir)

@@ -8,7 +8,7 @@ import pytest
 
 from corelane.agent.allocation.events import ContainerRun, PinFailed, Pinned
 from corelane.agent.allocation.instructions import Observe, Pin
-from corelane.agent.clocks import Clocks
+from corelane.agent.event_loop import Clocks
 from corelane.agent.execution import Execution
 from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet

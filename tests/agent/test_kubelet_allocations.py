@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from corelane.agent.allocation.modes import ModeInputs, ReportedPolicies, decide
-from corelane.agent.kubelet_allocations import PodResources, effective
+from corelane.agent.kubelet.kubelet_allocations import PodResources, effective
 from corelane.cpuset import CPUSet
 from corelane.node.kubelet import checkpoint
 from corelane.node.kubelet.checkpoint import Checkpoint

@@ -7,10 +7,10 @@ import pytest
 from corelane.agent.allocation import events
 from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.instructions import Annotate, AnswerCreate, Pin, SaveLedger
-from corelane.agent.allocation.kubelet_pods import KubeletPods
 from corelane.agent.allocation.modes import ModeInputs, ReportedPolicies, decide
-from corelane.agent.allocation.pods import INVALID_RECORD, CPURecord
-from corelane.agent.allocation.reporting import AllocationReporter
+from corelane.agent.allocation.pod_events import AllocationReporter
+from corelane.agent.allocation.records import INVALID_RECORD, CPURecord
+from corelane.agent.kubelet.kubelet_pods import KubeletPods
 from corelane.cpuset import CPUSet
 from corelane.node import PoolOptions
 from corelane.node.kubelet.checkpoint import Checkpoint

@@ -9,9 +9,9 @@ import pytest
 from corelane.agent.allocation.instructions import PublishCondition
 from corelane.agent.allocation.modes import ModeInputs, ReportedPolicies, decide
 from corelane.agent.bound_pods import bound_pod
-from corelane.agent.publication.kubelet_reports import kubelet_cpusets, kubelet_report
+from corelane.agent.kubelet.kubelet_allocations import kubelet_cpusets, kubelet_report
 from corelane.agent.publication.publisher import Publisher
-from corelane.agent.publication.reporting import PublicationReporter
+from corelane.agent.publication.write_queue import PublicationReporter
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.kubelet.configuration import KubeletConfiguration

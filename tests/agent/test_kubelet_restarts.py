@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from corelane.agent import kubelet_side
-from corelane.agent.absent_pods import AbsentPod, AbsentPods
 from corelane.agent.allocation.modes import ModeName
-from corelane.agent.kubelet_sources import CONFIGURATION_SECONDS
+from corelane.agent.kubelet import kubelet_sources
+from corelane.agent.kubelet.kubelet_sources import CONFIGURATION_SECONDS
+from corelane.agent.kubelet.pod_list import AbsentPod, AbsentPods
 from corelane.cpuset import CPUSet
 from corelane.kube.client import Unreachable
 from corelane.kube.objects import Node
@@ -164,8 +164,8 @@ def test_cpus_of_a_static_kubelet_are_written_to_a_pod_that_is_listed_after_the_
 
 @pytest.mark.parametrize(("status", "wait"), [(403, 0.5), (404, 0.0)])
 def test_a_lasting_refusal_of_the_configuration_makes_the_policy_unknown(tmp_path, monkeypatch, status, wait):
-    limits = {code: limit and wait for code, limit in kubelet_side._REFUSALS.items()}
-    monkeypatch.setattr(kubelet_side, "_REFUSALS", limits)
+    limits = {code: limit and wait for code, limit in kubelet_sources._REFUSALS.items()}
+    monkeypatch.setattr(kubelet_sources, "_REFUSALS", limits)
 
     async def scene(lab):
         lab.kubelet.configuration["cpuManagerPolicy"] = "static"
@@ -185,7 +185,7 @@ def test_a_lasting_refusal_of_the_configuration_makes_the_policy_unknown(tmp_pat
 
 @pytest.mark.parametrize("status", [401, 500])
 def test_an_api_server_that_the_kubelet_cannot_ask_does_not_change_the_mode(tmp_path, monkeypatch, status):
-    monkeypatch.setattr(kubelet_side, "_REFUSALS", dict.fromkeys(kubelet_side._REFUSALS, 0.0))
+    monkeypatch.setattr(kubelet_sources, "_REFUSALS", dict.fromkeys(kubelet_sources._REFUSALS, 0.0))
 
     async def scene(lab):
         async with lab.working() as agent:

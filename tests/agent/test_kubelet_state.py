@@ -8,7 +8,7 @@ import pytest
 
 from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.events import ConfigChanged, PodsListed
-from corelane.agent.kubelet_state import KubeletStateFile
+from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
 from corelane.cpuset import CPUSet, named
 from corelane.embedded.containers.simulated import SimulatedRuntime
 from corelane.embedded.pods.lifecycle import Lifecycle

@@ -5,8 +5,8 @@ import errno
 
 import pytest
 
-from corelane.agent import ledger_file, status_socket
-from corelane.agent.kubelet_sources import CONFIGURATION_SECONDS, PROMPTS
+from corelane.agent import saved_state, state_directory
+from corelane.agent.kubelet.kubelet_sources import CONFIGURATION_SECONDS, PROMPTS
 from corelane.cpuset import CPUSet
 from corelane.kube import keys
 from support.cluster_lab import event
@@ -161,14 +161,14 @@ def test_a_runtime_that_is_down_is_shown_and_drift_is_repaired_by_files(tmp_path
 
 def test_a_full_disk_moves_no_container_until_the_ledger_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr("corelane.agent.event_loop.LONGEST_RETRY", 0.2)
-    full, save = [True], ledger_file.save_ledger
+    full, save = [True], saved_state.save_ledger
 
     def saving(path, ledger, **how):
         if full:
             raise OSError(errno.ENOSPC, "No space left on device")
         save(path, ledger, **how)
 
-    monkeypatch.setattr(ledger_file, "save_ledger", saving)
+    monkeypatch.setattr(saved_state, "save_ledger", saving)
 
     async def scene(lab):
         server = lab.run("server", "2")
@@ -330,10 +330,10 @@ def test_a_container_that_disappears_while_it_is_changed_ends(tmp_path):
 def test_the_status_socket_has_mode_0600_and_the_whole_document(tmp_path):
     async def scene(lab):
         async with lab.working() as agent:
-            path = lab.path / "state" / status_socket.SOCKET_FILE
+            path = lab.path / "state" / state_directory.SOCKET_FILE
             await lab.until(path.exists)
             assert path.stat().st_mode & 0o777 == 0o600
-            document = await asyncio.to_thread(status_socket.read_status, path.parent)
+            document = await asyncio.to_thread(state_directory.read_status, path.parent)
             assert document.keys() == agent.status().keys()
         assert not path.exists()
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from corelane.agent.clocks import Clocks
+from corelane.agent.event_loop import Clocks
 from corelane.cpuset import CPUSet
 from corelane.kube.kubelet.access import KubeletAccess
 from support.certificates import Authority

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from corelane.agent.clocks import Clocks
+from corelane.agent.event_loop import Clocks
+from corelane.agent.node_publication import TopologyWatch
 from corelane.agent.publication.topology_writer import TopologyWriter
 from corelane.agent.publication.write_queue import WriteQueue
 from corelane.agent.reporting import AgentReporter
-from corelane.agent.topology_watch import TopologyWatch
 from corelane.kube import keys
 from corelane.kube.client import APIError
 from corelane.kube.objects import Event, Lease, Node, NodeResourceTopology

@@ -160,7 +160,7 @@ def test_what_was_ordered_for_ended_containers_is_forgotten(tmp_path):
 
 
 def test_cpus_of_a_container_that_was_never_created_are_free_once_its_pod_is_gone(tmp_path, monkeypatch):
-    monkeypatch.setattr("corelane.agent.allocation.kubelet_pods.CREATION_GRACE", 0.5)
+    monkeypatch.setattr("corelane.agent.kubelet.kubelet_pods.CREATION_GRACE", 0.5)
 
     async def scene(lab):
         lab.kubelet.pods = [pod("server", "2")]

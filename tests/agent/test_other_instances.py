@@ -2,7 +2,7 @@
 
 import pytest
 
-from corelane.agent.allocation import conditions, events
+from corelane.agent.allocation import confirmation, events
 from corelane.cpuset import CPUSet
 from corelane.node import Phase
 from corelane.node.recovery.other_instances import OtherContainer
@@ -75,7 +75,7 @@ def test_a_restart_keeps_what_is_held_and_the_pods():
 
 
 def condition(world):
-    return conditions.pinned_condition(world.core.allocation.pods["x"])
+    return confirmation.pinned_condition(world.core.allocation.pods["x"])
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """How long containers ran on CPUs that were not theirs."""
 
 from corelane.agent.allocation.events import Pinned
-from corelane.agent.overlap import Overlap
+from corelane.agent.node_sources import Overlap
 from corelane.cpuset import CPUSet
 from corelane.runtime.base import RuntimeStatus
 

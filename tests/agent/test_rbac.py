@@ -8,10 +8,10 @@ import yaml
 
 from corelane.agent.agent_lease import AgentLease
 from corelane.agent.allocation.instructions import Annotate, PublishCondition, PublishEvent
+from corelane.agent.node_publication import TopologyMetadata
 from corelane.agent.publication.publisher import Publisher
-from corelane.agent.publication.reporting import PublicationReporter
+from corelane.agent.publication.write_queue import PublicationReporter
 from corelane.agent.reporting import AgentReporter
-from corelane.agent.topology_watch import TopologyMetadata
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.informer import Informer

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.agent.allocation import events
-from corelane.agent.allocation.cpu_moves import CPUAllocation
+from corelane.agent.allocation.cpu_moves import CPUAllocation, ResourcePolicy, due_change, memory_nodes
 from corelane.agent.allocation.instructions import Pin
-from corelane.agent.allocation.resources import ResourcePolicy, due_change, memory_nodes
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
 from corelane.node import Sharing

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from corelane.agent import ledger_file, saved_state
+from corelane.agent import saved_state
 from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
@@ -36,14 +36,14 @@ def test_without_a_file_the_ledger_is_empty(tmp_path):
 
 def test_a_saved_ledger_is_loaded_and_has_mode_0600(tmp_path):
     path = tmp_path / "ledger.json"
-    ledger_file.save_ledger(path, filled())
+    saved_state.save_ledger(path, filled())
     assert saved_state.load_ledger(path, MACHINE, CONFIG).ledger.entries == filled().entries
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_entries_that_do_not_fit_the_machine_are_problems(tmp_path):
     path = tmp_path / "ledger.json"
-    ledger_file.save_ledger(path, filled())
+    saved_state.save_ledger(path, filled())
     loaded = saved_state.load_ledger(path, MACHINE.restricted(0b0011), CONFIG)
     assert loaded.ledger.entries["u", "a"].cpus == CPUSet([1])
     assert loaded.problems
@@ -70,13 +70,13 @@ def test_a_directory_in_place_of_the_ledger_is_renamed(tmp_path):
     assert "is a directory" in loaded.damage
     assert loaded.backup is not None
     assert (loaded.backup / "kept").read_text() == "x"
-    ledger_file.save_ledger(path, filled())
+    saved_state.save_ledger(path, filled())
     assert saved_state.load_ledger(path, MACHINE, CONFIG).ledger.entries == filled().entries
 
 
 def test_a_file_of_another_version_stays_and_is_not_replaced(tmp_path):
     path = tmp_path / "ledger.json"
-    ledger_file.save_ledger(path, filled())
+    saved_state.save_ledger(path, filled())
     newer = path.read_bytes().replace(b'"version": 1', b'"version": 2')
     path.write_bytes(newer)
     loaded = saved_state.load_ledger(path, MACHINE, CONFIG)
@@ -91,14 +91,14 @@ def test_a_file_of_another_version_stays_and_is_not_replaced(tmp_path):
 
 def test_a_changed_byte_fails_the_checksum(tmp_path):
     path = tmp_path / "ledger.json"
-    ledger_file.save_ledger(path, filled())
+    saved_state.save_ledger(path, filled())
     path.write_text(path.read_text().replace('"1-2"', '"1-3"'))
     assert "checksum" in saved_state.load_ledger(path, MACHINE, CONFIG).damage
 
 
 def test_an_unreadable_file_raises_permission_error(tmp_path):
     path = tmp_path / "ledger.json"
-    ledger_file.save_ledger(path, filled())
+    saved_state.save_ledger(path, filled())
     path.chmod(0)
     if os.access(path, os.R_OK):
         pytest.skip("this user may read everything")
@@ -113,7 +113,7 @@ def test_requests_beyond_a_smaller_machine_are_reported_and_kept(tmp_path):
         shared = plan(f"u{number}", ("app", APP, 900), qos=QOSClass.BURSTABLE)
         state, decision = admit(state, shared.request)
         assert decision.admitted
-    ledger_file.save_ledger(tmp_path / saved_state.LEDGER_FILE, state)
+    saved_state.save_ledger(tmp_path / saved_state.LEDGER_FILE, state)
     files = saved_state.StateFiles(tmp_path, NodeConfig(), whole.restricted(0b11), AgentReporter())
     assert files.ledger.pods == state.pods
     text = saved_state.excess_requests(files.ledger)
@@ -165,7 +165,7 @@ def test_after_each_change_the_file_is_the_ledger_wherever_the_process_is_killed
     """A kill leaves the file as it was, a part of the line in it, or the whole line."""
     with tempfile.TemporaryDirectory() as directory:
         path, killed = Path(directory) / "ledger.json", Path(directory) / "killed.json"
-        file, before = ledger_file.ChangedFile(path), None
+        file, before = saved_state.ChangedFile(path), None
         for state in history(steps):
             content = path.read_bytes() if path.exists() else b""
             file.save(state)
@@ -179,7 +179,7 @@ def test_after_each_change_the_file_is_the_ledger_wherever_the_process_is_killed
 
 def test_changes_are_appended_and_the_file_is_written_anew_now_and_then(tmp_path):
     path = tmp_path / "ledger.json"
-    file, inodes = ledger_file.ChangedFile(path), []
+    file, inodes = saved_state.ChangedFile(path), []
     steps = [("admit", 0)] + [("mark", 0), ("release", 0), ("admit", 0)] * 150
     for state in history(steps):
         file.save(state)
@@ -201,7 +201,7 @@ def test_changes_are_appended_and_the_file_is_written_anew_now_and_then(tmp_path
 )
 def test_a_file_that_others_changed_is_written_whole(tmp_path, change):
     path = tmp_path / "ledger.json"
-    file = ledger_file.ChangedFile(path)
+    file = saved_state.ChangedFile(path)
     *states, last = history([("admit", number) for number in range(3)])
     for state in states:
         file.save(state)
@@ -212,7 +212,7 @@ def test_a_file_that_others_changed_is_written_whole(tmp_path, change):
 
 def test_a_damaged_line_is_reported_and_the_file_renamed(tmp_path):
     path = tmp_path / "ledger.json"
-    file = ledger_file.ChangedFile(path)
+    file = saved_state.ChangedFile(path)
     for state in history([("admit", number) for number in range(3)]):
         file.save(state)
     content = path.read_bytes()
@@ -224,7 +224,7 @@ def test_a_damaged_line_is_reported_and_the_file_renamed(tmp_path):
 
 def test_a_full_disk_leaves_the_file_as_it_was(tmp_path):
     path = tmp_path / "ledger.json"
-    file = ledger_file.ChangedFile(path)
+    file = saved_state.ChangedFile(path)
     first, second, third = list(history([("admit", 0), ("admit", 1)]))
     file.save(first)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -249,7 +249,7 @@ def test_what_was_saved_survives_a_kill(tmp_path, saves):
     child = os.fork()
     if not child:
         try:
-            file = ledger_file.ChangedFile(path)
+            file = saved_state.ChangedFile(path)
             for number in count():
                 file.save(replace(states[number % len(states)], generation=number))
                 os.write(write, number.to_bytes(4, "big"))

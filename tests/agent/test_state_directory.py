@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from corelane.agent import status_socket
+from corelane.agent import state_directory
 from corelane.agent.state_directory import StateDirectoryTaken
 from corelane.app.supervise import innermost
 from corelane.runtime.nri.acting_lock import state_lock
@@ -51,8 +51,8 @@ def test_a_state_directory_that_is_deleted_is_made_and_written_again(tmp_path):
             saved = {e["uid"]: e["cpus"] for e in json.loads(ledger.read_text())["ledger"]["entries"]}
             assert saved == {"uid-server": str(lab.cpus(server))}
             assert "is locked by" in state_lock(lab.path / "state").try_acquire()
-            await lab.until((lab.path / "state" / status_socket.SOCKET_FILE).exists)
-            document = await asyncio.to_thread(status_socket.read_status, lab.path / "state")
+            await lab.until((lab.path / "state" / state_directory.SOCKET_FILE).exists)
+            document = await asyncio.to_thread(state_directory.read_status, lab.path / "state")
             assert document["running"]
 
     with_lab(tmp_path, scene)
@@ -80,7 +80,7 @@ def test_an_agent_ends_where_another_took_the_replaced_state_directory(tmp_path)
 def test_a_status_socket_that_is_deleted_is_made_again(tmp_path):
     async def scene(lab):
         async with lab.working() as agent:
-            path = lab.path / "state" / status_socket.SOCKET_FILE
+            path = lab.path / "state" / state_directory.SOCKET_FILE
             await lab.until(path.exists)
             path.unlink()
             await lab.until(path.exists)
@@ -91,7 +91,7 @@ def test_a_status_socket_that_is_deleted_is_made_again(tmp_path):
 
 def test_a_status_socket_that_cannot_be_made_is_reported_and_retried(tmp_path):
     async def scene(lab):
-        blocker = lab.path / "state" / status_socket.SOCKET_FILE
+        blocker = lab.path / "state" / state_directory.SOCKET_FILE
         blocker.mkdir(parents=True)
         server = lab.run("server", "2")
         async with lab.working() as agent:

@@ -4,8 +4,8 @@ import asyncio
 
 from corelane.agent.allocation.records import RunCPUs
 from corelane.agent.execution import TASKS
+from corelane.agent.node_sources import TaskSamples
 from corelane.agent.reporting import AgentReporter
-from corelane.agent.task_samples import TaskSamples
 from corelane.cpuset import CPUSet
 from corelane.kernel.proc import TaskAffinity
 from support.node_lab import with_lab

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from corelane.agent.publication.publish_schedule import PublishSchedule
-from corelane.agent.publication.topology_writer import TopologyWriter
+from corelane.agent.publication.topology_writer import PublishSchedule, TopologyWriter
 from corelane.agent.publication.write_queue import WriteQueue
 from corelane.embedded.apiserver.write.patching import merged
 from corelane.kube import keys

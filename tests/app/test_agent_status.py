@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from corelane.agent import agent_status, status_socket
+from corelane.agent import agent_status, state_directory
 from corelane.app import machines
 from corelane.app.agent import status
 from corelane.app.agent.status import NoAgent
@@ -79,8 +79,8 @@ def test_an_agent_without_socket_is_not_taken_for_one_that_does_not_run(saved: P
 
 
 def test_an_agent_that_hangs_is_named_with_what_to_do(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    really = status_socket.read_status
-    monkeypatch.setattr(status_socket, "read_status", lambda directory: really(directory, 0.2))
+    really = state_directory.read_status
+    monkeypatch.setattr(state_directory, "read_status", lambda directory: really(directory, 0.2))
     lock = state_lock(saved)
     assert lock.try_acquire() == ""
     with socket.socket(socket.AF_UNIX) as silent:

@@ -8,7 +8,7 @@ import pytest
 
 from corelane.agent.allocation.instructions import Annotate, PublishCondition, PublishEvent
 from corelane.agent.publication.publisher import Publisher
-from corelane.agent.publication.reporting import PublicationReporter
+from corelane.agent.publication.write_queue import PublicationReporter
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.client import KubeClient

@@ -9,6 +9,7 @@ from itertools import combinations
 
 from corelane.agent.allocation import events
 from corelane.agent.allocation.allocation import Allocation
+from corelane.agent.allocation.cpu_moves import memory_nodes
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
 from corelane.agent.allocation.instructions import (
     Annotate,
@@ -19,7 +20,6 @@ from corelane.agent.allocation.instructions import (
     SaveLedger,
 )
 from corelane.agent.allocation.records import NO_CPUS
-from corelane.agent.allocation.resources import memory_nodes
 from corelane.cpuset import CPUSet
 from corelane.embedded.pods import instructions
 from corelane.embedded.pods.events import PodSeen, Started, StartFailed, StopFailed

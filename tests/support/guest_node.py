@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from corelane.agent.status_socket import read_status
+from corelane.agent.state_directory import read_status
 from corelane.cpuset import CPUSet
 from corelane.kube.client import KubeClient
 from corelane.kube.objects import Event, Node, NodeResourceTopology

@@ -21,9 +21,9 @@ from corelane.agent.allocation.instructions import (
     RecordResized,
     SaveLedger,
 )
-from corelane.agent.allocation.kubelet_pods import KubeletPods
-from corelane.agent.allocation.pods import BoundPod
-from corelane.agent.allocation.reporting import AllocationReporter
+from corelane.agent.allocation.pod_events import AllocationReporter
+from corelane.agent.allocation.records import BoundPod
+from corelane.agent.kubelet.kubelet_pods import KubeletPods
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
 from corelane.node import NodeConfig, NodeState, PoolOptions, Sharing, codec, new, rebase

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from corelane.agent import kubelet_sources
-from corelane.agent.clocks import Clocks
-from corelane.agent.kubelet_state import KubeletStateFile
+from corelane.agent.event_loop import Clocks
+from corelane.agent.kubelet import kubelet_sources
+from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
 from corelane.agent.node_agent import NodeAgent
 from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
 from corelane.agent.reporting import AgentReporter

@@ -8,9 +8,8 @@ from corelane import __version__
 from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.modes import Mode
 from corelane.agent.allocation.pod_events import unlisted_text
-from corelane.agent.allocation.pods import NOT_LISTED
-from corelane.agent.allocation.records import RunCPUs
-from corelane.agent.kubelet_side import KubeletFacts
+from corelane.agent.allocation.records import NOT_LISTED, RunCPUs
+from corelane.agent.kubelet.kubelet_sources import KubeletFacts
 from corelane.agent.publication.write_queue import QueueState
 from corelane.node import NodeState
 from corelane.reasons import sentence

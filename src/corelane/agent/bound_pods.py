@@ -9,8 +9,8 @@ from msgspec import structs
 
 from corelane.agent.allocation import events
 from corelane.agent.allocation.events import AgentEvent
-from corelane.agent.allocation.pods import INVALID_RECORD, BoundPod, CPURecord, StatusReason
-from corelane.agent.clocks import Clocks
+from corelane.agent.allocation.records import INVALID_RECORD, BoundPod, CPURecord, StatusReason
+from corelane.agent.event_loop import Clocks
 from corelane.agent.reporting import AgentReporter
 from corelane.kube import translate
 from corelane.kube.decode import Malformed

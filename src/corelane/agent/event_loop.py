@@ -5,12 +5,14 @@ events are handled, readings are taken, and what is reported to the API server i
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
 from itertools import count
 from typing import Final, Protocol
 
 from corelane.agent.allocation import events
-from corelane.agent.allocation.events import AgentEvent, Reading
+from corelane.agent.allocation.events import AgentEvent, EventTimes, Reading
 from corelane.agent.allocation.instructions import Instruction, SaveLedger
 from corelane.node import NodeState
 
@@ -147,3 +149,15 @@ class EventLoop:
                 self._held.append(order)
             else:
                 self._owner.carry_out(order)
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Wall clock, in Unix seconds, for timestamps; monotonic clock, in seconds, for deadlines and retries."""
+
+    wall: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+
+    def times(self) -> EventTimes:
+        """Return the times of an event that is noticed now."""
+        return EventTimes(at=self.wall(), now=self.monotonic())

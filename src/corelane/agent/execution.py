@@ -14,7 +14,7 @@ from corelane.agent.allocation import events
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
 from corelane.agent.allocation.instructions import Instruction, Observe, Pin
 from corelane.agent.allocation.records import NO_CPUS
-from corelane.agent.clocks import Clocks
+from corelane.agent.event_loop import Clocks
 from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
 from corelane.kernel.proc import TaskAffinity

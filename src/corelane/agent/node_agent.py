@@ -15,26 +15,23 @@ from corelane.agent.allocation import events, instructions, modes
 from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.events import AgentEvent
 from corelane.agent.allocation.instructions import Instruction
-from corelane.agent.allocation.kubelet_pods import KubeletPods
 from corelane.agent.allocation.modes import Mode, ModeInputs
-from corelane.agent.allocation.pods import NO_POD_OBJECT
-from corelane.agent.allocation.records import RunCPUs
+from corelane.agent.allocation.records import NO_POD_OBJECT, RunCPUs
 from corelane.agent.bound_pods import PodEvents
-from corelane.agent.clocks import Clocks
-from corelane.agent.event_loop import EventLoop
+from corelane.agent.event_loop import Clocks, EventLoop
 from corelane.agent.execution import Execution
-from corelane.agent.kubelet_sources import KubeletSources
+from corelane.agent.kubelet.kubelet_allocations import kubelet_cpusets, kubelet_report
+from corelane.agent.kubelet.kubelet_pods import KubeletPods
+from corelane.agent.kubelet.kubelet_sources import KubeletSources
+from corelane.agent.kubelet.pod_list import PodList
+from corelane.agent.node_publication import NodeUpkeep, TopologyWatch
 from corelane.agent.node_sources import NodeSources
 from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
-from corelane.agent.node_upkeep import NodeUpkeep
-from corelane.agent.node_watch import NodeWatch
 from corelane.agent.nri_handlers import NRIHandlers
-from corelane.agent.pod_list import PodList
-from corelane.agent.publication.kubelet_reports import kubelet_cpusets, kubelet_report
 from corelane.agent.reporting import AgentReporter, DriftCounter, LogReporter, Reporters
 from corelane.agent.saved_state import LEDGER_FILE
+from corelane.agent.source import NodeWatch
 from corelane.agent.state_directory import StateDirectory
-from corelane.agent.topology_watch import TopologyWatch
 from corelane.cpuset import CPUSet
 from corelane.kube.objects import Node
 from corelane.kube.translate import KubeletReport

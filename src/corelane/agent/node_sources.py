@@ -1,23 +1,148 @@
 """What the agent beside a kubelet reads, each source by itself: its runtime, kernel and machine."""
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 from corelane.agent.allocation import events
 from corelane.agent.allocation.records import NO_CPUS, RunCPUs
-from corelane.agent.execution import ENDED, NodeRuntime, Reading, container_run
-from corelane.agent.kubelet_sources import KubeletSources, SourcesOwner
-from corelane.agent.node_watch import NodeWatch
-from corelane.agent.overlap import Overlap
-from corelane.agent.source import local_source, named_count
-from corelane.agent.task_samples import TaskSamples
+from corelane.agent.execution import ENDED, TASKS, NodeRuntime, Reading, container_run, outside
+from corelane.agent.kubelet.kubelet_sources import KubeletSources, SourcesOwner
+from corelane.agent.reporting import AgentReporter
+from corelane.agent.source import NodeWatch, local_source, named_count
+from corelane.cpuset import CPUSet
+from corelane.kernel.proc import TaskAffinity
 from corelane.machine.model import MachineError
 from corelane.machine.watch import MachineWatch
-from corelane.runtime.base import RuntimeStatus, UnknownContainer
+from corelane.runtime.base import Runtime, RuntimeStatus, UnknownContainer
+
+
+class Overlap:
+    """The last thousand times, in seconds, of containers that started since this was made.
+
+    A container that the runtime created on its CPUs (NRI) has no overlap. `clock` is the wall clock, on which
+    runtimes report starts.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since = clock()
+        self._started: dict[str, float] = {}
+        self._placed: set[str] = set()
+        self._count = 0
+        self._recent: list[float] = []
+
+    def placed(self, container_id: str) -> None:
+        """Record that a container is to be created on its CPUs."""
+        self._placed.add(container_id)
+
+    def started(self, status: RuntimeStatus) -> None:
+        """Record a container's start."""
+        if status.id in self._placed:
+            self._placed.discard(status.id)
+        elif status.started_at is not None and status.started_at >= self._since:
+            self._started[status.id] = status.started_at
+
+    def ended(self, container_id: str) -> None:
+        """Forget a container."""
+        self._started.pop(container_id, None)
+        self._placed.discard(container_id)
+
+    def pinned(self, event: events.Pinned) -> None:
+        """Measure the time until a container's CPUs were first read back."""
+        if event.allowed == event.cpus and event.id in self._started:
+            self._count += 1
+            self._recent.append(max(self._clock() - self._started.pop(event.id), 0.0))
+            del self._recent[:-1000]
+
+    def plain(self) -> dict[str, Any]:
+        """Return count, p99 and longest, for status."""
+        return {
+            "count": self._count,
+            "p99": percentile(self._recent, 0.99),
+            "longest": max(self._recent, default=0.0),
+        }
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """Return the smallest value that at least this share of the values does not exceed; 0 without values."""
+    ordered = sorted(values)
+    return ordered[math.ceil(len(ordered) * share) - 1] if ordered else 0.0
+
+
+# A sample of containers' tasks each period: a cgroup's set does not show where its tasks may run.
+#
+# A task that may leave its container's CPUs was moved to another cgroup: that is drift. One that may use
+# only part of them was narrowed by its program (sched_setaffinity, or a cgroup of its own), which is the
+# program's right: it is reported, and left alone. Reading every task of every container would cost too much:
+# containers take turns.
+
+
+CONTAINERS: Final = 2
+"""Containers sampled in a period."""
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """A container some of whose sampled tasks may use only part of its CPUs; `used` by all of the sample."""
+
+    container: str
+    cpus: str
+    used: str
+    tasks: int
+    sampled: int
+
+
+def narrowed(container: str, tasks: list[TaskAffinity], cpus: CPUSet) -> Narrowed | None:
+    """Return how far a program uses part of its container's CPUs; None where every task may use all."""
+    count = sum(task.cpus < cpus for task in tasks)
+    used = CPUSet(cpu for task in tasks for cpu in task.cpus) & cpus
+    return Narrowed(container, str(cpus), str(used), count, len(tasks)) if count else None
+
+
+class TaskSamples:
+    """Samples of one agent. `name` returns the name of a run's pod."""
+
+    def __init__(self, runtime: Runtime, reporter: AgentReporter, name: Callable[[str], str]) -> None:
+        self._runtime = runtime
+        self._reporter = reporter
+        self._name = name
+        self._last = ""
+        self._narrowed: dict[str, Narrowed] = {}
+
+    def due(self, runs: Iterable[RunCPUs]) -> set[str]:
+        """Return the containers whose turn it is, and forget those that have ended."""
+        ids = sorted(run.id for run in runs)
+        for ended in self._narrowed.keys() - set(ids):
+            del self._narrowed[ended]
+        first = bisect_right(ids, self._last)
+        chosen = (ids[first:] + ids[:first])[:CONTAINERS]
+        self._last = chosen[-1] if chosen else ""
+        return set(chosen)
+
+    async def sample(self, run: RunCPUs, cpus: CPUSet) -> CPUSet:
+        """Return the CPUs that a container's tasks may use beyond its own. Raises CgroupError."""
+        tasks = await self._runtime.allowed(run.id, most=TASKS)
+        self._note(run, narrowed(f"{self._name(run.uid)} {run.container}", tasks, cpus))
+        return outside(tasks, cpus)
+
+    def _note(self, run: RunCPUs, found: Narrowed | None) -> None:
+        before = self._narrowed.pop(run.id, None)
+        if found is None:
+            return
+        self._narrowed[run.id] = found
+        if before is None or (before.cpus, before.used) != (found.cpus, found.used):
+            self._reporter.narrowed(found.container, found.cpus, found.used)
+
+    def plain(self) -> list[dict[str, Any]]:
+        """Return the containers whose programs use part of their CPUs, for status."""
+        return [asdict(found) for found in sorted(self._narrowed.values(), key=lambda one: one.container)]
+
 
 RELIST_SECONDS: Final = 300.0
 """Between two lists of a runtime that reports starts and ends by itself."""

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from corelane.agent.absent_pods import AbsentPods
 from corelane.agent.execution import NodeRuntime
-from corelane.agent.kubelet_side import Kubelet, KubeletSide, PodResourcesSocket
-from corelane.agent.kubelet_state import KubeletStateFile
-from corelane.agent.pod_list import PodList
+from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
+from corelane.agent.kubelet.kubelet_sources import Kubelet, KubeletSide, PodResourcesSocket
+from corelane.agent.kubelet.pod_list import AbsentPods, PodList
 from corelane.kube.client import KubeClient
 from corelane.machine.model import Machine
 from corelane.machine.watch import MachineWatch

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from corelane.agent.allocation import events
 from corelane.agent.allocation.instructions import AnswerCreate
-from corelane.agent.clocks import Clocks
+from corelane.agent.event_loop import Clocks
 from corelane.agent.execution import Records
 from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from corelane import structured_log
 from corelane.agent.allocation.modes import Mode
-from corelane.agent.allocation.pods import BoundPod, StatusReason
-from corelane.agent.allocation.reporting import AllocationReporter
-from corelane.agent.publication.reporting import PublicationReporter
+from corelane.agent.allocation.pod_events import AllocationReporter
+from corelane.agent.allocation.records import BoundPod, StatusReason
+from corelane.agent.publication.write_queue import PublicationReporter
 from corelane.cpuset import CPUSet
 from corelane.node import Decision, NodeConfig, PoolOptions
 from corelane.reasons import sentence

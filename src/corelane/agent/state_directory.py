@@ -5,16 +5,112 @@ what the agent has in memory is written again; where another agent has taken ove
 """
 
 import asyncio
+import json
+import os
+import socket
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.source import Source
-from corelane.agent.status_socket import SOCKET_FILE, StatusServer
 from corelane.runtime.nri.acting_lock import state_lock
 
+# The status of a running agent over a Unix socket in its state directory: one JSON document a connection.
+#
+# The socket has mode 0600. Nothing is read from a client.
+
+
+SOCKET_FILE: Final = "agent.sock"
+_SECONDS: Final = 5.0
 _CHECK_SECONDS: Final = 1.0
+_BACKLOG: Final = 4
+"""Also the tracebacks that asyncio logs a second while there are no file descriptors."""
+_MOST_BYTES: Final = 64 << 20
+
+
+class StatusServer:
+    """Serves `status()` while it runs."""
+
+    def __init__(self, directory: Path, status: Callable[[], dict[str, Any]]) -> None:
+        self._directory = directory
+        self._status = status
+
+    async def run(self, serving: Callable[[], None] = lambda: None) -> None:
+        """Serve until cancelled, or until the socket is gone; call `serving` once it is there.
+
+        Raises OSError where it cannot be made.
+        """
+        descriptor = os.open(self._directory, os.O_PATH | os.O_DIRECTORY)
+        try:
+            listening = _bound(f"/proc/self/fd/{descriptor}/{SOCKET_FILE}")
+        finally:
+            os.close(descriptor)
+        path = self._directory / SOCKET_FILE
+        own = _inode(path)
+        server = await asyncio.start_unix_server(self._answer, sock=listening, backlog=_BACKLOG)
+        serving()
+        try:
+            while True:
+                await asyncio.sleep(_CHECK_SECONDS)
+                if _inode(path) != own:
+                    return
+        finally:
+            server.close()
+            if _inode(path) == own:
+                with suppress(OSError):
+                    path.unlink()
+
+    async def _answer(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, TimeoutError):
+            writer.write(json.dumps(self._status()).encode())
+            async with asyncio.timeout(_SECONDS):
+                await writer.drain()
+        writer.close()
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _bound(path: str) -> socket.socket:
+    """Return a socket at a path, which is short however long the directory's name is; replace an old one."""
+    with suppress(FileNotFoundError):
+        Path(path).unlink()
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listening.bind(path)
+    except OSError:
+        listening.close()
+        raise
+    finally:
+        os.umask(before)
+    return listening
+
+
+def read_status(directory: Path, seconds: float = _SECONDS) -> dict[str, Any]:
+    """Ask the agent of a state directory. Blocks. Raises OSError where none runs or answers."""
+    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(seconds)
+            connection.connect(f"/proc/self/fd/{descriptor}/{SOCKET_FILE}")
+            content = bytearray()
+            while (part := connection.recv(1 << 16)) and len(content) < _MOST_BYTES:
+                content += part
+    finally:
+        os.close(descriptor)
+    try:
+        document: dict[str, Any] = json.loads(content)
+    except (ValueError, RecursionError):
+        raise OSError(f"{directory / SOCKET_FILE}: the agent's answer is incomplete") from None
+    return document
 
 
 class StateDirectoryTaken(Exception):  # noqa: N818 - a state of affairs

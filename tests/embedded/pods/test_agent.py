@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from corelane.agent import ledger_file
+from corelane.agent import saved_state
 from corelane.cpuset import CPUSet
 from corelane.embedded.containers.local import LocalRuntime
 from corelane.embedded.containers.simulated import SimulatedRuntime
@@ -601,7 +601,7 @@ def test_devices_are_allocatable_assigned_near_the_cpus_and_removed_with_the_set
 
 
 def test_a_full_disk_is_reported_and_no_pod_starts_until_the_ledger_is_written(tmp_path, monkeypatch):
-    full, save = [], ledger_file.save_ledger
+    full, save = [], saved_state.save_ledger
 
     def saving(path, ledger, **how):
         if full:
@@ -640,6 +640,6 @@ def test_a_full_disk_is_reported_and_no_pod_starts_until_the_ledger_is_written(t
                 reasons = [reason for reason, _ in await events(client, "far")]
                 assert reasons.count("LedgerUnwritable") == 1
 
-    monkeypatch.setattr(ledger_file, "save_ledger", saving)
+    monkeypatch.setattr(saved_state, "save_ledger", saving)
     monkeypatch.setattr("corelane.agent.event_loop.LONGEST_RETRY", 0.2)
     asyncio.run(scenario())

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.agent.publication import stored_values
-from corelane.agent.publication.reporting import PublicationReporter
+from corelane.agent.publication import stored_objects
+from corelane.agent.publication.write_queue import PublicationReporter
 from corelane.embedded.apiserver.store.database import Store
 from corelane.embedded.apiserver.store.server_backend import Backend, describe
 from corelane.embedded.apiserver.write import pipeline
@@ -157,7 +157,7 @@ def test_a_node_that_was_marked_as_not_ready_is_registered_again():
                 beat._update = update
         await world.turn()
         assert world.update == ["sim-1"]
-        assert stored_values.is_ready(world.objects.get(Node.api, "sim-1").object())
+        assert stored_objects.is_ready(world.objects.get(Node.api, "sim-1").object())
 
     run(story)
 
@@ -330,10 +330,10 @@ PLAIN = st.recursive(
 
 @given(PLAIN)
 def test_a_value_agrees_with_itself_and_with_more(value):
-    assert stored_values.agrees(value, value)
+    assert stored_objects.agrees(value, value)
     if isinstance(value, dict):
-        assert stored_values.agrees({**value, "more": 1}, value)
-        assert not stored_values.agrees(value, {**value, "more": 1})
+        assert stored_objects.agrees({**value, "more": 1}, value)
+        assert not stored_objects.agrees(value, {**value, "more": 1})
 
 
 @pytest.mark.parametrize(
@@ -362,4 +362,4 @@ def test_a_value_agrees_with_itself_and_with_more(value):
     ],
 )
 def test_agreement(stored, wanted, agrees):
-    assert stored_values.agrees(stored, wanted) is agrees
+    assert stored_objects.agrees(stored, wanted) is agrees

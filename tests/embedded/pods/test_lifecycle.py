@@ -6,8 +6,7 @@ import pytest
 
 from corelane.agent.allocation import events
 from corelane.agent.allocation import instructions as cpu_orders
-from corelane.agent.allocation.pods import INVALID_RECORD, CPURecord, StatusReason
-from corelane.agent.allocation.records import PodCPUs
+from corelane.agent.allocation.records import INVALID_RECORD, CPURecord, PodCPUs, StatusReason
 from corelane.cpuset import CPUSet
 from corelane.embedded.pods import events as pod_events
 from corelane.embedded.pods import instructions, pod_steps

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from corelane.agent.publication.reporting import PublicationReporter
+from corelane.agent.publication.write_queue import PublicationReporter
 from corelane.embedded.pods import registration
 from corelane.embedded.pods.node_status import NodeIdentity
 from corelane.embedded.pods.registration import Heartbeat

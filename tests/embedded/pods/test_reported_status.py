@@ -2,8 +2,7 @@
 
 from corelane.agent.allocation import confirmation
 from corelane.agent.allocation.events import ContainerRun
-from corelane.agent.allocation.pods import StatusReason
-from corelane.agent.allocation.records import PodCPUs, RunCPUs
+from corelane.agent.allocation.records import PodCPUs, RunCPUs, StatusReason
 from corelane.cpuset import CPUSet
 from corelane.embedded.pods import pod_steps, reported_status
 from corelane.embedded.pods.records import (

@@ -11,18 +11,23 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any, Final
 
-from corelane.agent.allocation import admission, confirmation, cpu_moves, events, instructions, resizes
+from corelane.agent.allocation import admission, confirmation, cpu_moves, events, instructions
 from corelane.agent.allocation.admission import AdmissionResult
-from corelane.agent.allocation.cpu_moves import CPUAllocation, OccupiedCPUs
+from corelane.agent.allocation.cpu_moves import CPUAllocation, OccupiedCPUs, ResourcePolicy
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
 from corelane.agent.allocation.instructions import Instruction
 from corelane.agent.allocation.modes import Mode
 from corelane.agent.allocation.node_rules import NodeRules
-from corelane.agent.allocation.pod_events import AllocationEvents, Outbox
-from corelane.agent.allocation.pods import BoundPod, StatusReason, unlisted_request
-from corelane.agent.allocation.records import NO_CPUS, PodCPUs, RunCPUs, all_runs
-from corelane.agent.allocation.reporting import AllocationReporter
-from corelane.agent.allocation.resources import ResourcePolicy
+from corelane.agent.allocation.pod_events import AllocationEvents, AllocationReporter, Outbox
+from corelane.agent.allocation.records import (
+    NO_CPUS,
+    BoundPod,
+    PodCPUs,
+    RunCPUs,
+    StatusReason,
+    all_runs,
+    unlisted_request,
+)
 from corelane.cpuset import CPUSet
 from corelane.node import Decision, NodeState, Phase, Sharing, mark, release, started
 from corelane.node.ledger import reserve_again
@@ -172,7 +177,7 @@ class Allocation:
 
         One that was placed in the pool is recorded, as a ledger that is lost must not make it exclusive.
         """
-        resized = resizes.follow(self.ledger, pod.pod.request, before)
+        resized = admission.follow(self.ledger, pod.pod.request, before)
         if resized.ledger is not self.ledger:
             self.ledger = resized.ledger
             self.outbox.touch(pod.uid)

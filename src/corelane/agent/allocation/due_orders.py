@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from corelane.agent.allocation import confirmation, cpu_moves, instructions, resources
+from corelane.agent.allocation import confirmation, cpu_moves, instructions
 from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.cpu_moves import CPUAllocation
 from corelane.agent.allocation.records import RunCPUs
@@ -68,4 +68,4 @@ def _order_pin(allocation: Allocation, run: RunCPUs, cpus: CPUSet, change: Resou
 
 def _due_change(allocation: Allocation, run: RunCPUs, target: CPUAllocation) -> ResourceUpdate | None:
     request, machine = allocation.pods[run.uid].pod.request, allocation.ledger.machine
-    return resources.change_of(run, target, request, machine, allocation.policy)
+    return cpu_moves.change_of(run, target, request, machine, allocation.policy)

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from corelane.agent.allocation.modes import Mode
-from corelane.agent.allocation.pods import BoundPod
-from corelane.agent.allocation.records import NO_CPUS
+from corelane.agent.allocation.records import NO_CPUS, BoundPod
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.node import NodeConfig

@@ -14,10 +14,9 @@ from corelane.agent.allocation.instructions import (
     PublishEvent,
     RecordResized,
 )
-from corelane.agent.publication.node_objects import NodeObjects
-from corelane.agent.publication.reporting import PublicationReporter
+from corelane.agent.publication.stored_objects import NodeObjects
 from corelane.agent.publication.topology_writer import TopologyWriter
-from corelane.agent.publication.write_queue import QueueState, Write, WriteQueue
+from corelane.agent.publication.write_queue import PublicationReporter, QueueState, Write, WriteQueue
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.client import APIError, KubeClient, PatchKind

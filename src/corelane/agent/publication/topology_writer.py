@@ -7,18 +7,52 @@ kilobytes: only the parts that changed are sent, and the answer shows whether th
 """
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from corelane.agent.publication import stored_values
-from corelane.agent.publication.node_objects import NodeObjects
-from corelane.agent.publication.publish_schedule import PublishSchedule
+from corelane.agent.publication import stored_objects
+from corelane.agent.publication.stored_objects import NodeObjects
 from corelane.agent.publication.write_queue import WriteQueue
 from corelane.kube import translate
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.objects import NodeResourceTopology, NodeResourceTopologyV1Alpha1
 from corelane.kube.translate.zone_owner import CONTENT, FIELD_MANAGER, without_zones, zone_owner
 from corelane.reasons.scheduling import DEFINE_TOPOLOGIES
+
+# When to write an object that follows another one's changes: soon, in one write for a burst, and not often.
+#
+# No clock: callers pass monotonic seconds.
+
+
+_DEBOUNCE: Final = 0.05
+_JITTER: Final = 0.25
+_RANDOM: Final = random.Random()  # noqa: S311 - jitter, not secrets
+
+
+class PublishSchedule:
+    """A token bucket: `burst` writes at once, then one in `period` seconds, later by up to a quarter of it.
+
+    The jitter keeps a cluster's agents from writing in step.
+    """
+
+    def __init__(self, *, burst: int = 5, period: float = 0.5, rng: random.Random | None = None) -> None:
+        self._burst, self._period = burst, period
+        self._tokens = float(burst)
+        self._at = 0.0
+        self._random = rng or _RANDOM
+
+    def due(self, now: float) -> float:
+        """Return the time of the next write, which covers all changes until then."""
+        elapsed = max(now - self._at, 0.0)
+        self._tokens = min(self._tokens + elapsed / self._period, float(self._burst))
+        wait = max(1.0 - self._tokens, 0.0) * self._period
+        if wait:
+            wait += self._period * self._random.uniform(0.0, _JITTER)
+        self._at = now
+        self._tokens -= 1.0
+        return now + max(wait, _DEBOUNCE)
+
 
 Make = Callable[[], dict[str, Any]]
 _UNKNOWN: Final = "unknown"
@@ -91,7 +125,7 @@ class TopologyWriter:
                 self._note(stored)
             body = self._served(make())
             own = without_zones(body) if self.owner else body
-            if stored is None or not stored_values.agrees(stored, translate.as_patch(own)):
+            if stored is None or not stored_objects.agrees(stored, translate.as_patch(own)):
                 self._written_last = None
                 self.repairs += 1
                 await self._put(body)
@@ -138,7 +172,7 @@ class TopologyWriter:
             return await self._create(body)
         self._note(stored)
         body = self._served(body)
-        if self.owner or not stored_values.agrees(stored, translate.as_patch(body)):
+        if self.owner or not stored_objects.agrees(stored, translate.as_patch(body)):
             return False
         self._written_last = body
         return True
@@ -198,7 +232,7 @@ class TopologyWriter:
                 await self._put(body)
             return
         self._note(stored)
-        if self.owner == owner and stored_values.agrees(stored, translate.as_patch(own)):
+        if self.owner == owner and stored_objects.agrees(stored, translate.as_patch(own)):
             self._written_last = own
         elif (owner and not self.owner) or (before is not None and self.owner == owner):
             await self._put(body)

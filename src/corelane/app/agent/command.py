@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Literal
 
-from corelane.agent.kubelet_state import KubeletStateFile
+from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
 from corelane.agent.node_agent import NodeAgent
 from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
 from corelane.agent.state_directory import StateDirectoryTaken

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from corelane import input_files
-from corelane.agent import agent_status, saved_state, status_socket
+from corelane.agent import agent_status, saved_state, state_directory
 from corelane.agent.saved_state import SavedSettings
 from corelane.app import machines
 from corelane.machine import MachineError
@@ -38,11 +38,12 @@ def main(state_dir: Path, form: Literal["table", "json"]) -> int:
 def read(state_dir: Path) -> dict[str, Any]:
     """Return the status of the running agent, else what its files hold. Raises NoAgent, OSError."""
     try:
-        return status_socket.read_status(state_dir)
+        return state_directory.read_status(state_dir)
     except TimeoutError:
         raise NoAgent(
-            f"{_holder(state_dir) or 'the agent'} does not answer on {state_dir / status_socket.SOCKET_FILE} "
-            "within 5 s: it is stopped or overloaded; see its log, or restart it (containers keep their CPUs)"
+            f"{_holder(state_dir) or 'the agent'} does not answer on "
+            f"{state_dir / state_directory.SOCKET_FILE} within 5 s: it is stopped or overloaded; see its "
+            "log, or restart it (containers keep their CPUs)"
         ) from None
     except PermissionError as error:
         raise NoAgent(
@@ -63,7 +64,7 @@ def saved(state_dir: Path) -> dict[str, Any]:
     ledger, fault = _ledger(path)
     status = agent_status.document(platform.node(), policy=settings.policy)
     if holder:
-        status["fault"] = f"{holder} acts, but has no {status_socket.SOCKET_FILE}; see its log"
+        status["fault"] = f"{holder} acts, but has no {state_directory.SOCKET_FILE}; see its log"
     generation = ledger.generation if ledger else 0
     status["ledger"] |= {"path": str(path), "generation": generation, "fault": fault}
     status["settingsFault"] = settings_fault

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from corelane.agent.allocation.pods import BoundPod, StatusReason
-from corelane.agent.allocation.records import PodCPUs
+from corelane.agent.allocation.records import BoundPod, PodCPUs, StatusReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from corelane.agent.allocation.events import AgentEvent, ContainerRun, Exited
 from corelane.agent.allocation.instructions import Instruction
-from corelane.agent.clocks import Clocks
+from corelane.agent.event_loop import Clocks
 from corelane.agent.execution import ENDED, InstructionTasks, container_run
 from corelane.agent.reporting import AgentReporter
 from corelane.embedded.pods import container_env, instructions, recorded_manifest

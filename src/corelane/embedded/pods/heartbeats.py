@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from corelane.agent.publication.node_objects import NodeObjects
+from corelane.agent.publication.stored_objects import NodeObjects
 from corelane.embedded.pods.node_status import CONDITIONS
 from corelane.embedded.pods.registration import RENEW_SECONDS, STATUS_SECONDS, Heartbeat
 

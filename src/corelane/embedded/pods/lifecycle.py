@@ -14,7 +14,7 @@ from corelane.agent.allocation.admission import AdmissionResult, admission_order
 from corelane.agent.allocation.allocation import RETRY_AFTER, Allocation
 from corelane.agent.allocation.events import AgentEvent
 from corelane.agent.allocation.instructions import Instruction
-from corelane.agent.allocation.pods import UNDECODABLE, StatusReason, unlisted_request
+from corelane.agent.allocation.records import UNDECODABLE, StatusReason, unlisted_request
 from corelane.embedded.pods import events as pod_events
 from corelane.embedded.pods import instructions, pod_steps, reported_status
 from corelane.embedded.pods.capacity import NodeCapacity, exceeded_capacity

@@ -13,11 +13,10 @@ from corelane.agent.allocation import events, instructions
 from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.events import AgentEvent
 from corelane.agent.allocation.instructions import Instruction, PublishEvent
-from corelane.agent.clocks import Clocks
-from corelane.agent.event_loop import EventLoop
+from corelane.agent.event_loop import Clocks, EventLoop
 from corelane.agent.execution import ENDED, Execution
-from corelane.agent.kubelet_state import KubeletStateFile
-from corelane.agent.node_upkeep import NodeUpkeep
+from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
+from corelane.agent.node_publication import NodeUpkeep
 from corelane.embedded.pods import node_status
 from corelane.embedded.pods.capacity import NodeCapacity
 from corelane.embedded.pods.container_env import NodeFields

@@ -4,7 +4,7 @@ from typing import Final
 
 from corelane import quantity
 from corelane.agent.allocation.pod_events import Outbox
-from corelane.agent.allocation.pods import StatusReason
+from corelane.agent.allocation.records import StatusReason
 from corelane.cpuset import CPUSet, named
 from corelane.embedded.pods import reported_status
 from corelane.embedded.pods.records import ContainerExit, ContainerProgress, PodRecord

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import field
 from msgspec.structs import replace
 
-from corelane.agent.allocation.pods import StatusReason
+from corelane.agent.allocation.records import StatusReason
 from corelane.agent.bound_pods import UNEXPECTED, cpu_record, pod_request, seconds, was_bound_by_corelane
 from corelane.embedded.pods import pod_security
 from corelane.embedded.pods.records import (

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from corelane.agent.allocation.pods import StatusReason
+from corelane.agent.allocation.records import StatusReason
 
 Context = Mapping[str, Any]
 """A `securityContext`, of a pod or of a container; a field of both has the container's value."""

@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from corelane.agent.allocation.events import ContainerRun
-from corelane.agent.allocation.pods import StatusReason
-from corelane.agent.allocation.records import RunCPUs
+from corelane.agent.allocation.records import RunCPUs, StatusReason
 from corelane.cpuset import CPUSet, named
 from corelane.embedded.pods.records import (
     INIT_KINDS,

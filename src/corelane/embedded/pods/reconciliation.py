@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 from corelane.agent.allocation import events
 from corelane.agent.allocation.events import AgentEvent
-from corelane.agent.clocks import Clocks
-from corelane.agent.kubelet_state import KubeletStateFile
+from corelane.agent.event_loop import Clocks
+from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
 from corelane.agent.reporting import AgentReporter
 from corelane.machine.watch import MachineWatch
 from corelane.node.recovery.other_instances import OtherContainer

@@ -9,8 +9,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from corelane.agent.allocation.pods import BoundPod, StatusReason
-from corelane.agent.allocation.records import PodCPUs, RunCPUs
+from corelane.agent.allocation.records import BoundPod, PodCPUs, RunCPUs, StatusReason
 from corelane.runtime.base import OOM_KILLED
 from corelane.workload import ContainerKind
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from corelane.agent.publication import stored_values
-from corelane.agent.publication.node_objects import NodeObjects
-from corelane.agent.publication.reporting import PublicationReporter
+from corelane.agent.publication import stored_objects
+from corelane.agent.publication.stored_objects import NodeObjects
+from corelane.agent.publication.write_queue import PublicationReporter
 from corelane.embedded.pods.node_status import (
     CONDITIONS,
     LedgerDisk,
@@ -137,7 +137,7 @@ class Heartbeat:
         record, is_new = objects.ensure(body)
         stored = record.object()
         if not is_new:
-            if not stored_values.agrees(stored, node):
+            if not stored_objects.agrees(stored, node):
                 return None
             objects.refresh_heartbeats([self.name], CONDITIONS, self._clock())
         return stored["metadata"]  # type: ignore[no-any-return]
@@ -191,14 +191,14 @@ class Heartbeat:
     def is_posted(self, objects: NodeObjects) -> bool:
         """Whether the Node has the status that `post` would write, but for times."""
         record = objects.get(Node.api, self.name)
-        return record is not None and stored_values.agrees(record.object(), {"status": self._status()})
+        return record is not None and stored_objects.agrees(record.object(), {"status": self._status()})
 
     def is_ready(self, objects: NodeObjects) -> bool:
         """Whether the API server has the Node, with the condition Ready."""
         record = objects.get(Node.api, self.name)
         if record is None:
             return False
-        if record.revision != self._seen and stored_values.is_ready(record.object()):
+        if record.revision != self._seen and stored_objects.is_ready(record.object()):
             self._seen = record.revision
         return record.revision == self._seen
 

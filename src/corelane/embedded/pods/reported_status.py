@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from corelane import durations
-from corelane.agent.allocation.conditions import lost, unconfirmed
+from corelane.agent.allocation.confirmation import lost, unconfirmed
 from corelane.embedded.pods import pod_steps
 from corelane.embedded.pods.records import (
     INIT_KINDS,

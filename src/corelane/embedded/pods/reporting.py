@@ -1,7 +1,7 @@
 """Hooks for what is observed of starting and stopping containers, and the log that uses them."""
 
-from corelane.agent.allocation.pods import BoundPod, StatusReason
-from corelane.agent.allocation.reporting import AllocationReporter
+from corelane.agent.allocation.pod_events import AllocationReporter
+from corelane.agent.allocation.records import BoundPod, StatusReason
 from corelane.agent.reporting import AgentReporter, LogReporter
 from corelane.cpuset import CPUSet
 from corelane.embedded.pods.records import ContainerExit

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, Final
 
 from corelane.agent.allocation.instructions import PodWrite
-from corelane.agent.publication.node_objects import NodeObjects
 from corelane.agent.publication.publisher import Publisher
+from corelane.agent.publication.stored_objects import NodeObjects
 from corelane.embedded.pods.instructions import DeletePod, PublishStatus
 from corelane.embedded.pods.reported_status import CREATING
 from corelane.kube.client import KubeClient

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from corelane.agent.node_watch import WatchReporter
 from corelane.agent.reporting import AgentReporter
+from corelane.agent.source import WatchReporter
 from corelane.embedded.pods.pod_manifest import RunPod
 from corelane.kube.client import KubeClient
 from corelane.kube.decode import Malformed

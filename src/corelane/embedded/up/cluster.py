@@ -13,7 +13,7 @@ from typing import Final
 
 from corelane.agent.allocation.instructions import PublishEvent
 from corelane.agent.allocation.node_rules import others_text
-from corelane.agent.kubelet_state import KubeletStateFile
+from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
 from corelane.agent.reporting import LogReporter
 from corelane.app import machines
 from corelane.app.settings_file import SettingsError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from corelane.agent.kubelet_state import KubeletStateFile
+from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
 from corelane.app.state import cgroups
 
 CGROUPS = "/sys/fs/cgroup"

@@ -21,12 +21,20 @@ from typing import Any, Final
 
 from corelane.agent.allocation import admission, cpu_moves, due_orders, events
 from corelane.agent.allocation.allocation import Allocation, room
-from corelane.agent.allocation.conditions import pinned_condition
+from corelane.agent.allocation.confirmation import pinned_condition
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
 from corelane.agent.allocation.instructions import AnswerCreate, Instruction, PublishCondition
 from corelane.agent.allocation.modes import Mode
-from corelane.agent.allocation.pods import NO_POD_OBJECT, NOT_LISTED, UNDECODABLE, BoundPod, named_request
-from corelane.agent.allocation.records import NO_CPUS, PodCPUs, RunCPUs
+from corelane.agent.allocation.records import (
+    NO_CPUS,
+    NO_POD_OBJECT,
+    NOT_LISTED,
+    UNDECODABLE,
+    BoundPod,
+    PodCPUs,
+    RunCPUs,
+    named_request,
+)
 from corelane.cpuset import CPUSet, named
 from corelane.node import NodeState
 from corelane.node.recovery.unplaced import has_own_cpus, is_unplaced
