@@ -100,11 +100,9 @@ def test_without_a_state_file_the_cpus_of_a_static_kubelet_are_held_by_its_socke
             async with lab.working() as agent:
                 await lab.until(lambda: held(agent, "uid-web") == {"app": CPUSet([2, 3])})
                 assert allocations(agent) == "podresources"
-                state = source(agent, "kubelet podresources")
-                assert (state["state"], state["detail"]) == (
-                    "ok",
-                    "2 of 7 allocatable CPUs exclusive, 1 pods",
-                )
+                listed = "2 of 7 allocatable CPUs exclusive, 1 pods"
+                await lab.until(lambda: source(agent, "kubelet podresources")["detail"] == listed)
+                assert source(agent, "kubelet podresources")["state"] == "ok"
                 status = agent.status()
                 assert status["kubelet"]["allocationsFrom"] == "podresources"
                 report = agent._kubelet_report()
