@@ -50,8 +50,8 @@ from corelane.machine import sources
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeState
 from corelane.scheduler import events as scheduler_events
+from corelane.scheduler.core import SchedulerCore as Scheduler
 from corelane.scheduler.instructions import Bind
-from corelane.scheduler.scheduling import SchedulerCore as Scheduler
 
 SOURCE = Path(corelane.__file__).parent
 MACHINE = "socket:2 numa:2 core:8 smt:2"

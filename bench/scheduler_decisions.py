@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from report import Row
 
 from corelane.kube.pod import Pod
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import BindSucceeded, CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.instructions import Bind, SetCondition
-from corelane.scheduler.scheduling import SchedulerCore
 
 SIZES: Final = (500, 1000, 5000, 20_000)
 PODS: Final = 3000

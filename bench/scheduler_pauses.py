@@ -19,7 +19,8 @@ from corelane.kube import translate
 from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.node import NodeState
-from corelane.scheduler.daemon import memory
+from corelane.scheduler.core import SchedulerCore
+from corelane.scheduler.daemon import scheduler
 from corelane.scheduler.events import (
     BindRequested,
     CycleDue,
@@ -29,9 +30,8 @@ from corelane.scheduler.events import (
     TopologyChanged,
 )
 from corelane.scheduler.explain import report as explained
-from corelane.scheduler.explain.ring import DecisionRing
+from corelane.scheduler.explain.record import DecisionRing
 from corelane.scheduler.instructions import Bind, Evict, Instruction, SetCondition
-from corelane.scheduler.scheduling import SchedulerCore
 
 NODES: Final = 5000
 EACH: Final = 10
@@ -50,7 +50,7 @@ class Steps:
         self.kind, self.ring = kind, DecisionRing()
         self.core = SchedulerCore(decisions=self.ring)
         self.longest: dict[str, float] = defaultdict(float)
-        self.now, self.young = 1.0, memory.YoungObjects()
+        self.now, self.young = 1.0, scheduler.YoungObjects()
 
     def handle(self, what: str, event: SchedulerEvent) -> list[Instruction]:
         begun = thread_time()
@@ -94,12 +94,12 @@ def _about(instruction: Instruction) -> Pod | None:
 
 def rows(seed: int, size: int = NODES) -> Iterator[Row]:
     """Yield the longest step of each kind, on nodes of three kinds."""
-    memory.collect_young()
+    scheduler.collect_young()
     for kind in ("pools", "static", "zones"):
         steps = _measured(kind, seed, size)
         yield from steps.rows(size)
         del steps
-        memory.release()  # As a daemon whose scheduler ended.
+        scheduler.release()  # As a daemon whose scheduler ended.
 
 
 def _measured(kind: str, seed: int, size: int) -> Steps:
@@ -111,8 +111,8 @@ def _measured(kind: str, seed: int, size: int) -> Steps:
     for number in range(size * EACH):
         steps.handle("a running pod is added", PodChanged(0.0, None, _running(number, size)))
         if number % 10_000 == 0:
-            memory.settle()  # As after a page of a list.
-    memory.settle()
+            scheduler.settle()  # As after a page of a list.
+    scheduler.settle()
     steps.idle("the columns settle")
     steps.decide("a first pod", _pod("first", 2))
     steps.decide("a new shape", _pod("new", 3, "3Gi"))

@@ -30,9 +30,9 @@ from corelane.kube import translate
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.node import NodeState, TopologyOptions
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import BindSucceeded, CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.instructions import Bind
-from corelane.scheduler.scheduling import SchedulerCore
 
 NODES: Final = 40
 ROUNDS: Final = 4

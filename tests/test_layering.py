@@ -54,7 +54,7 @@ def _apiserver_but(own: str, below: str = "") -> str:
     return " ".join(f"embedded.apiserver.{part}" for part in _APISERVER if part not in {own, *below.split()})
 
 
-_CYCLE = "scheduler.queue scheduler.cycle scheduler.scheduling scheduler.scheduler"
+_CYCLE = "scheduler.queue scheduler.cycle scheduler.binding scheduler.core scheduler.daemon"
 FORBIDDEN = {
     "placement.kubelet": "placement.koordinator placement.optimal",
     "placement.koordinator": "placement.kubelet placement.optimal",
@@ -71,9 +71,11 @@ FORBIDDEN = {
     "embedded.housekeeping": "embedded.pods embedded.containers embedded.up embedded.demo",
     "embedded.containers": "embedded.apiserver embedded.housekeeping embedded.pods embedded.up embedded.demo",
     "embedded.pods": "embedded.apiserver embedded.housekeeping embedded.up embedded.demo",
-    "scheduler.cache": f"scheduler.framework scheduler.plugins {_CYCLE}",
+    "scheduler.cluster": f"scheduler.framework scheduler.plugins {_CYCLE}",
     "scheduler.framework": f"scheduler.plugins {_CYCLE}",
     "scheduler.plugins": _CYCLE,
+    "scheduler.queue": "scheduler.cycle scheduler.binding scheduler.core scheduler.daemon scheduler.plugins",
+    "scheduler.binding": "scheduler.core scheduler.daemon",
     "embedded.apiserver.schema": _apiserver_but("schema"),
     "embedded.apiserver.print": _apiserver_but("print"),
     "embedded.apiserver.codec": _apiserver_but("codec", "schema print"),

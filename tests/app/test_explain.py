@@ -28,8 +28,8 @@ from corelane.kube.meta import Condition, ObjectMeta
 from corelane.kube.objects import Lease, LeaseSpec, Taint
 from corelane.kube.pod import Pod, PodStatus, SchedulingGate
 from corelane.node.explain.pod_decision import ContainerCPUs, PodDecision, Source, Verdict
-from corelane.scheduler.explain import endpoint
-from corelane.scheduler.explain.ring import DecisionRing
+from corelane.scheduler.daemon import http
+from corelane.scheduler.explain.record import DecisionRing
 from corelane.scheduler.plugins import default
 from corelane.view import explain as view
 from support import objects
@@ -221,7 +221,7 @@ def serving(ring: DecisionRing, token: str = "") -> Iterator[str]:
 
     async def serve() -> None:
         app = web.Application()
-        app.add_routes(endpoint.routes(ring, token))
+        app.add_routes(http.routes(ring, token))
         runner = web.AppRunner(app)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()

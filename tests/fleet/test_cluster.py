@@ -19,7 +19,7 @@ from corelane.kube.client import KubeClient
 from corelane.kube.meta import Object
 from corelane.kube.objects import Lease, Node, NodeResourceTopology, NodeResourceTopologyV1Alpha1
 from corelane.kube.pod import Pod
-from corelane.scheduler.object_watches import EVENTS
+from corelane.scheduler.daemon.object_watches import EVENTS
 from support import objects
 from support.drawn_nodes import ledgers
 from support.fake_api import Fake, answer, serving

@@ -14,7 +14,7 @@ from corelane.kube.client import APIError, KubeClient
 from corelane.kube.meta import condition
 from corelane.kube.objects import Event, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
-from corelane.scheduler import Scheduler
+from corelane.scheduler.daemon.scheduler import Scheduler
 from support import scheduler_lab
 from support.scheduled_cluster import ScheduledCluster
 

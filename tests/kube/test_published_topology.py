@@ -24,8 +24,8 @@ from corelane.node.amplification import amplify
 from corelane.node.entries import Sharing
 from corelane.node.ledger import with_entries
 from corelane.node.manager_options import NodeConfigError
-from corelane.scheduler.cache.node_kinds import NodeKind
-from corelane.scheduler.cache.nodes import NodeCache
+from corelane.scheduler.cluster.node_kinds import NodeKind
+from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.workload import NUMAPolicy, PodRequest
 from support import koordinator_eyes, openapi
 from support.pods import container, pod

@@ -11,7 +11,7 @@ from corelane.kube.meta import ObjectMeta
 from corelane.kube.objects import Lease, LeaseSpec
 from corelane.kube.pod import Pod
 from corelane.scheduler.events import AgentLeaseChanged, AgentLeasesWatched, TopologyChanged
-from corelane.scheduler.explain.trial import Snapshot, Trial
+from corelane.scheduler.explain.recompute import Snapshot, Trial
 from corelane.scheduler.instructions import Instruction, RecordPodEvent
 from corelane.scheduler.plugins import default
 from scheduler.test_scheduling import Story, binds, ours, why

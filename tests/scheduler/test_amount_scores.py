@@ -5,9 +5,9 @@ from collections import Counter
 from msgspec.structs import replace
 
 from corelane.kube.pod import Pod
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged
 from corelane.scheduler.instructions import Bind
-from corelane.scheduler.scheduling import SchedulerCore
 from support.objects import node
 from support.pods import container, guaranteed, pod
 

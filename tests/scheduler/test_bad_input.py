@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from corelane.kube import keys
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.instructions import Bind, SetCondition
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 from support.garbage import ON_PODS, PUBLISHED, RECORDS, written
 from support.pods import container, guaranteed, pod

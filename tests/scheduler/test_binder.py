@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from corelane import node as nodes
 from corelane.kube import translate
 from corelane.kube.client import APIError, KubeClient
-from corelane.scheduler.binder import Binder, BinderReporter
+from corelane.scheduler.binding.binder import Binder, BinderReporter
+from corelane.scheduler.daemon.pod_status_writer import PodStatusWriter
 from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
@@ -23,7 +24,7 @@ from corelane.scheduler.events import (
     PreBindFailed,
     SchedulerEvent,
 )
-from corelane.scheduler.framework.binding import BindContext, PreBindError
+from corelane.scheduler.framework.plugin import BindContext, PreBindError
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import (
     Bind,
@@ -33,8 +34,7 @@ from corelane.scheduler.instructions import (
     SetCondition,
     SetNominatedNode,
 )
-from corelane.scheduler.plugins.default_binder import DefaultBinder
-from corelane.scheduler.pod_status_writer import PodStatusWriter
+from corelane.scheduler.plugins.simple import DefaultBinder
 from support import objects
 from support.fake_api import Answer, Fake, answer, failure, serving, watching
 from support.fake_api import pod as served_pod

@@ -13,7 +13,8 @@ from corelane.embedded.apiserver.http.auth import User
 from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube import translate
 from corelane.kube.client import KubeClient
-from corelane.scheduler import Scheduler, bindings
+from corelane.scheduler.binding import bindings
+from corelane.scheduler.daemon.scheduler import Scheduler
 from support import faulty_proxy
 from support.certificates import Authority
 from support.faulty_proxy import FaultyProxy

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from corelane.cpuset import CPUSet
 from corelane.kube.pod import Pod
 from corelane.node import NodeState
-from corelane.scheduler.cache import node_kinds
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster import node_kinds
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
@@ -24,7 +25,6 @@ from corelane.scheduler.events import (
 )
 from corelane.scheduler.instructions import Bind, Evict, Instruction, SetCondition
 from corelane.scheduler.queue import waiting
-from corelane.scheduler.scheduling import SchedulerCore
 from corelane.workload import ContainerRequest, PodRequest, QOSClass
 from support import objects
 from support.pods import guaranteed

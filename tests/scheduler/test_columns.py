@@ -17,12 +17,12 @@ from corelane.kube import keys, translate
 from corelane.kube.pod import Pod
 from corelane.node import MemoryOptions, NodeState, TopologyOptions
 from corelane.node.zones.zone_state import Zone, ZonesState
-from corelane.scheduler.cache import needs, node_kinds
-from corelane.scheduler.cache.columns import Columns
-from corelane.scheduler.cache.node_info import NodeInfo
-from corelane.scheduler.cache.node_kinds import CPUState
-from corelane.scheduler.cache.pods import PodInfo, Shape
-from corelane.scheduler.cache.states import Fact, States
+from corelane.scheduler.cluster import needs, node_kinds
+from corelane.scheduler.cluster.columns import Columns
+from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.pods import PodInfo, Shape
+from corelane.scheduler.cluster.states import Fact, States
+from corelane.scheduler.cluster.zones import CPUState
 from corelane.workload import ContainerRequest, PodRequest, QOSClass
 from corelane.workload.request import PodResources
 from support import drawn_nodes, objects, pods

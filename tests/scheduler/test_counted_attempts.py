@@ -12,9 +12,9 @@ from corelane.kube.objects import Node, Service
 from corelane.kube.pod import Pod
 from corelane.kube.storage import CSINode, PersistentVolume, StorageClass
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.daemon.metrics import SchedulerMetrics
-from corelane.scheduler.event_names import names_of
 from corelane.scheduler.events import (
     BindSucceeded,
     CSINodeChanged,
@@ -26,13 +26,13 @@ from corelane.scheduler.events import (
     StorageClassChanged,
     Unwatched,
     VolumeChanged,
+    names_of,
 )
 from corelane.scheduler.framework.plugin import Rejection, Scope, Wait
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.plugins import default
-from corelane.scheduler.queue import LONGEST_PARKED
+from corelane.scheduler.queue.parked import LONGEST_PARKED
 from corelane.scheduler.queue.scheduling_queue import SchedulingQueue
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 from support.pods import container, pod
 

@@ -15,9 +15,9 @@ from corelane.kube.objects import Taint
 from corelane.kube.pod import Pod
 from corelane.node.explain.json_values import from_json, json_value
 from corelane.node.explain.pod_decision import NodeGroup, PodDecision, Source, Verdict
-from corelane.scheduler import cycle as cycles
-from corelane.scheduler import searched
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
+from corelane.scheduler.cycle import finalists
 from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
@@ -28,10 +28,9 @@ from corelane.scheduler.events import (
     TopologyChanged,
 )
 from corelane.scheduler.explain import report
-from corelane.scheduler.explain.ring import DecisionRing
+from corelane.scheduler.explain.record import DecisionRing
 from corelane.scheduler.instructions import Bind, Instruction
 from corelane.scheduler.plugins import default
-from corelane.scheduler.scheduling import SchedulerCore
 from corelane.view import explain as view
 from corelane.view import tables
 from support import objects
@@ -150,9 +149,9 @@ def test_a_placed_pods_groups_are_those_of_each_nodes_own_filters() -> None:
     it.node("best", labels={"disk": "ssd"})
     for required in ({}, {"disk": "ssd"}):
         one = PodInfo.of(guaranteed("web", "2", node_selector=required))
-        tried = cycles.attempt(default.profile(), it.core.cluster, one)
+        tried = finalists.attempt(default.profile(), it.core.cluster, one)
         assert tried.node is not None
-        cycle, _, _ = cycles.begin(default.profile(), it.core.cluster, one)
+        cycle, _, _ = finalists.begin(default.profile(), it.core.cluster, one)
         filters = {plugin.name: plugin for plugin in default.profile().filters}
         found = list(tried.groups(100))
         assert len({rejection for rejection, _, _ in found}) == len(found)
@@ -168,13 +167,13 @@ def test_a_placed_pods_groups_are_those_of_each_nodes_own_filters() -> None:
 
 def test_however_many_nodes_have_another_name_their_reason_is_recorded() -> None:
     it = Recorded().node("n1")
-    for number in range(searched.ASKED_ALONE + 10):
+    for number in range(finalists.ASKED_ALONE + 10):
         it.node(f"other{number}")
     asked = guaranteed("web", "2")
     one = PodInfo.of(replace(asked, spec=replace(asked.spec, node_name="n1")))
-    tried = cycles.attempt(default.profile(), it.core.cluster, one)
+    tried = finalists.attempt(default.profile(), it.core.cluster, one)
     ((rejection, size, _),) = tried.groups(1)
-    assert (rejection.plugin, size) == ("NodeName", searched.ASKED_ALONE + 10)
+    assert (rejection.plugin, size) == ("NodeName", finalists.ASKED_ALONE + 10)
     assert rejection.reasons
 
 

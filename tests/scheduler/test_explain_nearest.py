@@ -22,12 +22,12 @@ from corelane.node import NodeState
 from corelane.node.explain import objective
 from corelane.node.explain.pod_decision import NearestNode, PodDecision, Source, Verdict
 from corelane.node.recovery import other_instances
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.explain import pod_changes, recompute
-from corelane.scheduler.explain.trial import Snapshot, Trial
+from corelane.scheduler.explain.recompute import Snapshot, Trial
 from corelane.scheduler.instructions import RecordPodEvent
 from corelane.scheduler.plugins import default
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 from support.pods import container, guaranteed, pod
 

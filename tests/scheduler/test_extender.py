@@ -28,12 +28,13 @@ from corelane.kube.client import KubeClient
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
 from corelane.reasons import Code, Reason
-from corelane.scheduler import Scheduler, profiles
-from corelane.scheduler.cache.nodes import NodeInfo
-from corelane.scheduler.cache.pods import PodInfo
-from corelane.scheduler.daemon import extender as served
-from corelane.scheduler.daemon import extender_wire as wire
-from corelane.scheduler.daemon.extender import BindingOutcomes, ExtenderServer
+from corelane.scheduler import profiles
+from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.daemon import extender_server as served
+from corelane.scheduler.daemon import extender_server as wire
+from corelane.scheduler.daemon.extender_server import BindingOutcomes, ExtenderServer
+from corelane.scheduler.daemon.scheduler import Scheduler
 from corelane.scheduler.extender import beside_kube_scheduler
 from corelane.scheduler.framework import configuration
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Scope, Wait

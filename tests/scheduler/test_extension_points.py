@@ -9,15 +9,14 @@ from msgspec.structs import replace
 from corelane.kube.client import KubeClient
 from corelane.kube.pod import Pod, SchedulingGate
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cache.nodes import NodeInfo
-from corelane.scheduler.cache.pods import PodInfo
-from corelane.scheduler.daemon.extension_points import TimedPoints
-from corelane.scheduler.daemon.metrics import SchedulerMetrics
+from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
+from corelane.scheduler.daemon.metrics import SchedulerMetrics, TimedPoints
+from corelane.scheduler.daemon.scheduler import Scheduler
 from corelane.scheduler.events import BindFailed, CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Scope, Wait
 from corelane.scheduler.plugins import default
-from corelane.scheduler.scheduler import Scheduler
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 from support.pods import guaranteed
 

@@ -12,9 +12,11 @@ from msgspec.structs import replace
 from corelane.kube.client import KubeClient
 from corelane.kube.pod import Pod
 from corelane.reasons import Code, Reason
-from corelane.scheduler import binder
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.binding import binder
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.daemon.metrics import SchedulerMetrics
+from corelane.scheduler.daemon.scheduler import Scheduler, SchedulerReporter
 from corelane.scheduler.events import (
     BindFailed,
     BindRequested,
@@ -29,8 +31,6 @@ from corelane.scheduler.framework.plugin import Depends, NodeReason, NotNominate
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind, SetCondition
 from corelane.scheduler.plugins import default
-from corelane.scheduler.scheduler import Scheduler, SchedulerReporter
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 from support.pods import container, pod
 

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.pod import Pod
-from corelane.scheduler import cycle as cycles
+from corelane.scheduler.core import SchedulerCore
+from corelane.scheduler.cycle import finalists
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.instructions import Bind, Instruction
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 from support.pods import container, guaranteed, pod
 
@@ -22,14 +22,14 @@ class Counted:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, nodes: int = 3, seconds: float = 0.002) -> None:
         self.core, self.now, self.seconds, self.attempts = SchedulerCore(), 0.0, seconds, 0
         self.topologies: dict[str, NodeResourceTopology] = {}
-        real = cycles.attempt
+        real = finalists.attempt
 
         def attempt(*args: object, **more: object) -> object:
             self.attempts += 1
             self.now += self.seconds
             return real(*args, **more)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(cycles, "attempt", attempt)
+        monkeypatch.setattr(finalists, "attempt", attempt)
         for number in range(nodes):
             name = f"n{number}"
             self.core.handle(NodeChanged(0, None, objects.node(name, 8)))

@@ -12,10 +12,10 @@ from corelane.cpuset import CPUSet
 from corelane.kube import keys
 from corelane.kube.objects import NodeSpec
 from corelane.kube.pod import Pod
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import CycleDue
 from corelane.scheduler.instructions import Bind
-from corelane.scheduler.scheduling import SchedulerCore
 from support.pods import container, guaranteed, pod
 from support.scheduler_faults import KINDS, FaultyWorld
 

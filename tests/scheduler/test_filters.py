@@ -12,8 +12,8 @@ from corelane.kube.pod import (
     PreferredSchedulingTerm,
     Toleration,
 )
-from corelane.scheduler.cache.taints import taints_of
-from corelane.scheduler.plugins import tolerations
+from corelane.scheduler.cluster.node_info import taints_of
+from corelane.scheduler.plugins import taint_toleration
 from support.objects import node
 from support.pods import pod
 
@@ -103,15 +103,15 @@ def test_preferred_terms_count_by_weight() -> None:
     ],
 )
 def test_a_toleration_is_upstreams(toleration: Toleration, tolerates: bool) -> None:
-    assert tolerations.tolerates(toleration, Taint("k", "v", "NoSchedule")) is tolerates
+    assert taint_toleration.tolerates(toleration, Taint("k", "v", "NoSchedule")) is tolerates
 
 
 def test_only_repelling_taints_keep_a_pod_off() -> None:
     soft, hard = Taint("soft", effect="PreferNoSchedule"), Taint("hard", "x", "NoExecute")
-    assert tolerations.untolerated(pod("p"), taints_of(node("n", taints=(soft,)))) is None
-    assert tolerations.untolerated(pod("p"), taints_of(node("n", taints=(soft, hard)))) == hard
+    assert taint_toleration.untolerated(pod("p"), taints_of(node("n", taints=(soft,)))) is None
+    assert taint_toleration.untolerated(pod("p"), taints_of(node("n", taints=(soft, hard)))) == hard
     tolerant = pod("p", tolerations=(Toleration("hard", "Exists"),))
-    assert tolerations.untolerated(tolerant, taints_of(node("n", taints=(soft, hard)))) is None
+    assert taint_toleration.untolerated(tolerant, taints_of(node("n", taints=(soft, hard)))) is None
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_only_repelling_taints_keep_a_pod_off() -> None:
     ],
 )
 def test_a_node_that_is_not_ready_counts_as_tainted(ready: str, key: str | None) -> None:
-    found = tolerations.untolerated(pod("p"), taints_of(node("n", ready=ready)))
+    found = taint_toleration.untolerated(pod("p"), taints_of(node("n", ready=ready)))
     assert (found.key if found else None) == key
-    assert tolerations.untolerated(pod("p"), taints_of(Node(metadata=ObjectMeta(name="silent")))) is None
+    assert taint_toleration.untolerated(pod("p"), taints_of(Node(metadata=ObjectMeta(name="silent")))) is None
 
 
 def test_the_taint_of_a_node_controller_is_not_doubled() -> None:

@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from corelane.kube.pod import Pod
-from corelane.scheduler import cycle as cycles
-from corelane.scheduler import kept_attempts
-from corelane.scheduler.attempts import Attempt
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
+from corelane.scheduler.cycle import finalists, search
+from corelane.scheduler.cycle.search import MOST_KEPT, KeptAttempts
 from corelane.scheduler.decisions import DecisionReporter
 from corelane.scheduler.events import (
     BindFailed,
@@ -20,13 +20,13 @@ from corelane.scheduler.events import (
     PodChanged,
     TopologyChanged,
 )
+from corelane.scheduler.framework.attempts import Attempt
 from corelane.scheduler.framework.profile import DEFAULT_NAME
 from corelane.scheduler.instructions import Bind, Evict, Instruction
-from corelane.scheduler.kept_attempts import MOST_KEPT, KeptAttempts
 from corelane.scheduler.plugins import preemption
 from corelane.scheduler.plugins.cpus import admissions
-from corelane.scheduler.queue import Waiting, scheduling_queue
-from corelane.scheduler.scheduling import SchedulerCore
+from corelane.scheduler.queue import scheduling_queue
+from corelane.scheduler.queue.waiting import Waiting
 from support import objects
 from support.pods import guaranteed
 
@@ -86,12 +86,12 @@ def story(seed: int) -> list[tuple[str, str, str]]:
     ]
 
 
-@pytest.mark.parametrize("many", [0, kept_attempts.MANY_REASONS])
+@pytest.mark.parametrize("many", [0, search.MANY_REASONS])
 @pytest.mark.parametrize("seed", range(12))
 def test_a_kept_attempt_is_what_a_new_one_finds_and_decisions_are_the_same(
     seed: int, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_attempts, "MANY_REASONS", many)
+    monkeypatch.setattr(search, "MANY_REASONS", many)
     monkeypatch.setattr(preemption, "DRY_RUNS_AT_ONCE", 1)
     monkeypatch.setattr(scheduling_queue, "MOST_PORTIONS", 2)  # Then pods take turns.
     used: Counter[bool] = Counter()
@@ -99,7 +99,7 @@ def test_a_kept_attempt_is_what_a_new_one_finds_and_decisions_are_the_same(
 
     def new(self: KeptAttempts, info: PodInfo) -> Attempt | None:
         if (kept := pop(self, info)) is not None:
-            self._popped = cycles.attempt(SchedulerCore().profile, kept.cycle.cluster, info)
+            self._popped = finalists.attempt(SchedulerCore().profile, kept.cycle.cluster, info)
         return self._popped
 
     with monkeypatch.context() as without:
@@ -111,7 +111,7 @@ def test_a_kept_attempt_is_what_a_new_one_finds_and_decisions_are_the_same(
         used[kept is not None] += 1
         if kept is not None:
             assert rejected(kept) == rejected(
-                cycles.attempt(SchedulerCore().profile, kept.cycle.cluster, info)
+                finalists.attempt(SchedulerCore().profile, kept.cycle.cluster, info)
             )
         return kept
 
@@ -134,7 +134,7 @@ def test_reasons_that_are_many_are_concluded_in_a_portion_of_their_own(
         return count, done
 
     count, done = portions()
-    monkeypatch.setattr(kept_attempts, "MANY_REASONS", 0)
+    monkeypatch.setattr(search, "MANY_REASONS", 0)
     assert portions() == (count + 1, done)
 
 
@@ -158,7 +158,7 @@ def test_few_attempts_are_kept_and_each_event_ends_them() -> None:
     kept = KeptAttempts(core.cluster)
     infos = [PodInfo.of(waiting(f"p{number}", 9, 0)) for number in range(MOST_KEPT + 1)]
     for info in infos:
-        kept.keep(info, cycles.attempt(core.profile, core.cluster, info))
+        kept.keep(info, finalists.attempt(core.profile, core.cluster, info))
     assert kept.pop(infos[0]) is None
     assert kept.pop(infos[1]) is not None
     assert kept.pop(infos[1]) is None
@@ -171,7 +171,7 @@ def test_an_attempt_is_not_kept_beyond_a_change(change: str) -> None:
     core = cluster()
     kept = KeptAttempts(core.cluster)
     info = PodInfo.of(waiting("asked", 9, 0))
-    kept.keep(info, cycles.attempt(core.profile, core.cluster, info))
+    kept.keep(info, finalists.attempt(core.profile, core.cluster, info))
     if change == "pod":
         core.handle(PodChanged(0, core.cluster.node("n1").pods["uid-r1-0"].pod, None))
         core.cluster.settle()

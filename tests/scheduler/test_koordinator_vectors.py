@@ -17,16 +17,16 @@ from corelane import quantity
 from corelane.kube import keys
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
-from corelane.scheduler import cycle as cycles
-from corelane.scheduler.cache.needs import needs_of
-from corelane.scheduler.cache.node_kinds import NodeKind
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.needs import needs_of
+from corelane.scheduler.cluster.node_kinds import NodeKind
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
+from corelane.scheduler.cycle import finalists
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.instructions import Bind, SetCondition
 from corelane.scheduler.plugins import default
 from corelane.scheduler.plugins.cpus import CPUPlacement
 from corelane.scheduler.plugins.node_numa_resource import NodeNUMAResource
-from corelane.scheduler.scheduling import SchedulerCore
 
 DATA = Path(__file__).parent.parent / "data"
 VECTORS = DATA / "koordinator_scheduler.jsonl.gz"
@@ -116,7 +116,7 @@ def scored(
     core: SchedulerCore, pod: Pod, name: str, plugin: NodeNUMAResource | None = None
 ) -> tuple[float, float, bool]:
     """The plugin's score of one node, its score over columns, and whether a NUMA policy holds."""
-    cycle, _, _ = cycles.begin(default.profile(), core.cluster, PodInfo.of(pod))
+    cycle, _, _ = finalists.begin(default.profile(), core.cluster, PodInfo.of(pod))
     node = core.cluster.get(name)
     assert node is not None
     assert CPUPlacement().filter(cycle, node) is None

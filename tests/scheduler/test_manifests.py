@@ -8,8 +8,9 @@ from click.testing import CliRunner
 
 from corelane.cli.scheduler import scheduler as command
 from corelane.kube.client import KubeClient
-from corelane.scheduler import Scheduler, object_watches
+from corelane.scheduler.daemon import object_watches
 from corelane.scheduler.daemon.daemon import DRAIN_SECONDS
+from corelane.scheduler.daemon.scheduler import Scheduler
 
 DEPLOY = Path(__file__).parents[2] / "deploy/scheduler"
 

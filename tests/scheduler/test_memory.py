@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from corelane.scheduler.daemon import memory
+from corelane.scheduler.daemon import scheduler
 
 
 class Held:
@@ -27,25 +27,25 @@ def collector() -> Iterator[None]:
 def test_collections_do_not_reach_what_was_listed_and_release_gives_it_up() -> None:
     held = Held()
     alive = weakref.ref(held)
-    memory.settle()
+    scheduler.settle()
     assert gc.get_freeze_count() > 0
     del held
     gc.collect()
     assert alive() is not None
-    memory.release()
+    scheduler.release()
     assert alive() is None
     assert gc.get_freeze_count() == 0
 
 
 def test_young_objects_are_collected_in_small_portions() -> None:
-    memory.collect_young()
+    scheduler.collect_young()
     youngest, older, _ = gc.get_threshold()
     assert youngest * older <= 50_000
 
 
 def test_objects_that_replace_others_do_not_become_many_before_they_are_collected() -> None:
-    memory.collect_young()
-    objects, young = [[None] for _ in range(30_000)], memory.YoungObjects()
+    scheduler.collect_young()
+    objects, young = [[None] for _ in range(30_000)], scheduler.YoungObjects()
     gc.collect()
     most = 0
     for begin in range(0, len(objects), 10):

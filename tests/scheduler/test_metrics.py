@@ -14,10 +14,10 @@ from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube.client import KubeClient
 from corelane.kube.leader_election import LeaderElector, LeaseSettings
 from corelane.kube.pod import Pod
-from corelane.scheduler import Scheduler
 from corelane.scheduler.daemon.daemon import SchedulerDaemon
 from corelane.scheduler.daemon.families import Families
 from corelane.scheduler.daemon.metrics import SchedulerMetrics
+from corelane.scheduler.daemon.scheduler import Scheduler
 from support.scheduled_cluster import ScheduledCluster
 
 SAMPLE = re.compile(r'^([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\]|\\.)*",?)*)\})? (-?[0-9.e+-]+|\+Inf|NaN)$')

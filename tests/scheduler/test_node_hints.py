@@ -9,12 +9,11 @@ from corelane import node as nodes
 from corelane.kube import keys, translate
 from corelane.kube.pod import Pod
 from corelane.node import NodeState, PoolOptions
-from corelane.scheduler.cache.nodes import NodeInfo
-from corelane.scheduler.cache.pods import PodInfo
-from corelane.scheduler.cache.states import States
-from corelane.scheduler.cache.summaries import NodeSummary, summary
-from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
-from corelane.scheduler.plugins.node_hints import cpus_may_fit
+from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.cluster.states import States
+from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, NodeSummary, summary
+from corelane.scheduler.plugins.node_resources import cpus_may_fit
 from support import objects
 from support.objects import node
 from support.pods import container, guaranteed, pod

@@ -25,10 +25,11 @@ from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, PoolOptions, new
 from corelane.node.ledger import usable_topology
 from corelane.node.zones.pods_fingerprint import fingerprint
-from corelane.scheduler import cycle as cycles
-from corelane.scheduler.cache.node_kinds import NodeKind
-from corelane.scheduler.cache.nodes import NodeInfo
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.node_kinds import NodeKind
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
+from corelane.scheduler.cycle import finalists
 from corelane.scheduler.events import (
     BindSucceeded,
     CraneTopologyChanged,
@@ -40,10 +41,8 @@ from corelane.scheduler.events import (
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind, Instruction, RecordNodeEvent, RecordPodEvent, SetCondition
 from corelane.scheduler.plugins import default
-from corelane.scheduler.plugins.cpu_scores import NUMALocality
-from corelane.scheduler.plugins.cpus import CPUPlacement
+from corelane.scheduler.plugins.cpus import CPUPlacement, NUMALocality
 from corelane.scheduler.plugins.node_resource_topology import NodeResourceTopologyMatch
-from corelane.scheduler.scheduling import SchedulerCore
 from corelane.workload import BindPolicy, ExclusivePolicy, NUMAPolicy, NUMAStrategy, SchedulerDefaults
 from support import objects
 from support.pods import container, guaranteed, pod
@@ -369,7 +368,7 @@ def test_fewer_numa_nodes_never_score_lower_and_none_that_hold_the_pod_score_0(
     for number, free in enumerate(nodes):
         offered = [{"cpu": amount, "memory": "64Gi"} for amount in free]
         lab.publish(zones(*offered, name=f"n{number}", attributes=RESTRICTED))
-    cycle, _, _ = cycles.begin(lab.core.profile, lab.core.cluster, PodInfo.of(guaranteed("p", str(cpus))))
+    cycle, _, _ = finalists.begin(lab.core.profile, lab.core.cluster, PodInfo.of(guaranteed("p", str(cpus))))
     scores = []
     for number, free in enumerate(nodes):
         node = lab.node(f"n{number}")

@@ -37,8 +37,9 @@ from corelane.kube.storage import (
     VolumeNodeResources,
 )
 from corelane.reasons import sentence
-from corelane.scheduler.cache.nodes import NodeCache
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.nodes import NodeCache
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import (
     ClaimChanged,
     CSINodeChanged,
@@ -55,7 +56,6 @@ from corelane.scheduler.framework.plugin import Cycle, Rejection, Skip
 from corelane.scheduler.framework.profile import DEFAULT_NAME
 from corelane.scheduler.instructions import Bind, SetCondition
 from corelane.scheduler.plugins.node_volume_limits import NodeVolumeLimits
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 from support.pods import guaranteed
 

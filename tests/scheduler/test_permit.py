@@ -12,8 +12,10 @@ from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube.client import KubeClient
 from corelane.kube.pod import Pod
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cache.nodes import NodeInfo
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
+from corelane.scheduler.daemon.scheduler import Scheduler
 from corelane.scheduler.events import (
     BindSucceeded,
     CycleDue,
@@ -23,7 +25,7 @@ from corelane.scheduler.events import (
     TopologyChanged,
 )
 from corelane.scheduler.explain import report
-from corelane.scheduler.explain.ring import DecisionRing
+from corelane.scheduler.explain.record import DecisionRing
 from corelane.scheduler.framework.changes import ChangeKind, Hint, always
 from corelane.scheduler.framework.plugin import Cycle, DecidePermit, Rejection, Wait
 from corelane.scheduler.instructions import (
@@ -35,8 +37,6 @@ from corelane.scheduler.instructions import (
     SetNominatedNode,
 )
 from corelane.scheduler.plugins import default
-from corelane.scheduler.scheduler import Scheduler
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 from support.pods import guaranteed
 from support.scheduled_cluster import ScheduledCluster

@@ -14,10 +14,10 @@ from corelane.kube.pod import Pod
 from corelane.node import NodeState
 from corelane.node.config import PoolOptions
 from corelane.node.explain import objective
-from corelane.scheduler import cycle as cycles
-from corelane.scheduler.attempts import Attempt
-from corelane.scheduler.cache.nodes import NodeCache
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.nodes import NodeCache
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.cycle import finalists
+from corelane.scheduler.framework.attempts import Attempt
 from corelane.scheduler.framework.plugin import BEST
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.plugins import default
@@ -64,12 +64,12 @@ def cluster(*states: NodeState) -> NodeCache:
 
 
 def placed(cache: NodeCache, asked: Pod, profile: Profile = ALONE) -> Attempt:
-    return cycles.attempt(profile, cache, PodInfo.of(asked))
+    return finalists.attempt(profile, cache, PodInfo.of(asked))
 
 
 def qualities(cache: NodeCache, asked: Pod) -> dict[str, float]:
     """The score of every node that admits the pod, node by node."""
-    cycle, _, _ = cycles.begin(ALONE, cache, PodInfo.of(asked))
+    cycle, _, _ = finalists.begin(ALONE, cache, PodInfo.of(asked))
     found = {}
     for node in filter(None, cache.by_row):
         if CPUPlacement().filter(cycle, node) is None:
@@ -151,7 +151,7 @@ def test_terms_are_made_once_for_nodes_in_one_state(monkeypatch: pytest.MonkeyPa
     cache = cluster(*[ledger(SPECS[0])] * 20)
     same = [PodInfo.of(guaranteed(name, "2")) for name in "abc"]
     for one in same:
-        assert cycles.attempt(ALONE, cache, one).node
+        assert finalists.attempt(ALONE, cache, one).node
     assert len(qualities(cache, guaranteed("d", "2"))) == 20
     assert len(made) == 1
 
@@ -203,7 +203,7 @@ def _fragmented(count: int, seed: int) -> list[NodeState]:
 def test_few_admissions_are_spent_on_a_better_node_and_later_attempts_go_on(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(cycles, "MOST_BETTER", 2)
+    monkeypatch.setattr(finalists, "MOST_BETTER", 2)
     cache, asked = cluster(*_fragmented(60, seed)), guaranteed("p", "6")
     best, spent = max(qualities(cluster(*_fragmented(60, seed)), asked).values()), []
     for _ in range(20):
@@ -214,6 +214,6 @@ def test_few_admissions_are_spent_on_a_better_node_and_later_attempts_go_on(
         mine = PLUGIN.score(done.cycle, done.node)
         others = [PLUGIN.score(done.cycle, cache.node(name)) for name in admissions(done.cycle).admitted]
         assert mine == pytest.approx(max(others))
-    assert max(spent) <= 1 + cycles.MOST_BETTER
-    assert sum(spent) > 1 + cycles.MOST_BETTER
+    assert max(spent) <= 1 + finalists.MOST_BETTER
+    assert sum(spent) > 1 + finalists.MOST_BETTER
     assert mine == pytest.approx(best)

@@ -6,14 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from corelane.kube.pod import Pod
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.daemon.metrics import SchedulerMetrics
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged
 from corelane.scheduler.framework.plugin import Cycle, Depends, Scope
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind, Instruction, SetCondition
 from corelane.scheduler.plugins import default
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 from support.pods import container, pod
 

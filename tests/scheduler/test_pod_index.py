@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from corelane.kube.objects import Namespace, Node
 from corelane.kube.pod import Pod
-from corelane.scheduler.cache.label_rules import holds, in_namespace
-from corelane.scheduler.cache.nodes import NodeCache
-from corelane.scheduler.cache.pod_facts import pod_facts
-from corelane.scheduler.cache.pod_index import Unfinished
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.labels import holds, in_namespace
+from corelane.scheduler.cluster.nodes import NodeCache
+from corelane.scheduler.cluster.pod_index import Unfinished
+from corelane.scheduler.cluster.pods import PodInfo, pod_facts
 
 _NODES = ("n0", "n1", "n2", "n3")
 _NAMESPACES = ("default", "blue")
@@ -137,8 +136,7 @@ def _check(cache: NodeCache, placed: dict[str, tuple[Pod, str]], asker: Pod) -> 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 3)), max_size=150), st.data())
 def test_totals_by_domain_equal_sums_over_nodes(changes: list[tuple[int, int]], data: st.DataObject) -> None:
-    from corelane.scheduler.cache.pod_counts import Counts
-    from corelane.scheduler.cache.topology import Topology
+    from corelane.scheduler.cluster.labels import Counts, Topology
 
     topology, counts, expected = Topology(), Counts(), Counter()
     labels = {}

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from corelane.kube.objects import Namespace
 from corelane.kube.pod import Pod
 from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
@@ -30,8 +31,7 @@ from corelane.scheduler.framework.plugin import Cycle, Skip
 from corelane.scheduler.instructions import Bind, Instruction, SetCondition
 from corelane.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from corelane.scheduler.plugins.topology_spread import PodTopologySpread
-from corelane.scheduler.plugins.volume_binder import VolumeWork
-from corelane.scheduler.scheduling import SchedulerCore
+from corelane.scheduler.plugins.volume_binding import VolumeWork
 from support import objects
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"

@@ -11,8 +11,8 @@ from corelane.kube.client import KubeClient
 from corelane.kube.meta import condition
 from corelane.kube.objects import Event, Node
 from corelane.kube.pod import Pod
-from corelane.scheduler import Scheduler
-from corelane.scheduler.framework.binding import BindContext, PreBindError
+from corelane.scheduler.daemon.scheduler import Scheduler
+from corelane.scheduler.framework.plugin import BindContext, PreBindError
 from corelane.scheduler.plugins import default
 from support.scheduled_cluster import ScheduledCluster
 

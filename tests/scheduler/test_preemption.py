@@ -16,8 +16,9 @@ from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.meta import Condition
 from corelane.kube.pod import Pod
 from corelane.node import NodeState, PoolOptions
-from corelane.scheduler import cycle as cycles
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
+from corelane.scheduler.cycle import finalists
 from corelane.scheduler.events import (
     BudgetChanged,
     CycleDue,
@@ -27,17 +28,9 @@ from corelane.scheduler.events import (
     TopologyChanged,
 )
 from corelane.scheduler.framework.plugin import Nomination, NotNominated
-from corelane.scheduler.instructions import (
-    Bind,
-    Evict,
-    Instruction,
-    RecordPodEvent,
-    SetCondition,
-)
-from corelane.scheduler.plugins import victims
-from corelane.scheduler.plugins.preemption import DefaultPreemption
-from corelane.scheduler.plugins.victims import Candidate
-from corelane.scheduler.scheduling import SchedulerCore
+from corelane.scheduler.instructions import Bind, Evict, Instruction, RecordPodEvent, SetCondition
+from corelane.scheduler.plugins import preemption
+from corelane.scheduler.plugins.preemption import Candidate, DefaultPreemption
 from support import objects
 from support.kube_scheduler import replay
 from support.pods import container, guaranteed, pod
@@ -47,7 +40,7 @@ DISRUPTED = Condition("DisruptionTarget", "True", "PreemptionByScheduler")
 
 
 class Cluster:
-    """A core, its nodes' agents, and the instructions of all cycles."""
+    """A core, its nodes' agents, and the instructions of all finalists."""
 
     def __init__(self) -> None:
         self.core = SchedulerCore()
@@ -366,7 +359,7 @@ def replayed(case: Mapping[str, Any]) -> Nomination | NotNominated:
         core.handle(BudgetChanged(0.0, None, made))
     new = replay._pod(case["pod"], core.name)
     core.handle(PodChanged(0.0, None, new))
-    attempt = cycles.attempt(core.profile, core.cluster, PodInfo.of(new))
+    attempt = finalists.attempt(core.profile, core.cluster, PodInfo.of(new))
     plugin = DefaultPreemption()
     result = plugin.post_filter(attempt.cycle, attempt.rejections)
     while isinstance(result, NotNominated) and result.unfinished:
@@ -463,7 +456,7 @@ def _fits(agent: NodeState, gone: Iterable[Pod], request: Any) -> bool:
 
 
 def _cost(gone: list[Pod]) -> tuple[object, ...]:
-    infos = tuple(sorted((PodInfo.of(one) for one in gone), key=lambda info: -victims.priority(info)))
+    infos = tuple(sorted((PodInfo.of(one) for one in gone), key=lambda info: -preemption.priority(info)))
     return Candidate("n1", infos, 0).order()[1:]
 
 

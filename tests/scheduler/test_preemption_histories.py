@@ -11,6 +11,7 @@ from corelane.kube import translate
 from corelane.kube.meta import Condition
 from corelane.kube.pod import Pod
 from corelane.node import NodeState
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
@@ -21,7 +22,6 @@ from corelane.scheduler.events import (
     TopologyChanged,
 )
 from corelane.scheduler.instructions import Bind, Evict, Instruction, SetCondition
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 from support.pods import guaranteed
 

@@ -10,8 +10,8 @@ import pytest
 from corelane.embedded.apiserver.http.auth import User
 from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube.client import KubeClient
-from corelane.scheduler import Scheduler
-from corelane.scheduler.queue.backoff import Backoff
+from corelane.scheduler.daemon.scheduler import Scheduler
+from corelane.scheduler.queue.waiting import Backoff
 from support.kube_scheduler.stories import NAME, STORIES, Teller, classes, plain
 
 DIFFERENT = (

@@ -12,14 +12,15 @@ from msgspec.structs import replace
 from corelane.app.scheduler.options import SchedulerOptions, lease_settings, with_file
 from corelane.app.settings_file import SettingsError
 from corelane.scheduler import profiles
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged
-from corelane.scheduler.framework import configuration, configuration_file, registry
+from corelane.scheduler.framework import configuration, configuration_file
+from corelane.scheduler.framework import profile as registry
 from corelane.scheduler.framework.configuration import Configuration
 from corelane.scheduler.framework.configuration_file import ConfigurationError
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind
 from corelane.scheduler.plugins import default
-from corelane.scheduler.scheduling import SchedulerCore
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, SchedulerDefaults
 from support import objects
 from support.pods import container, pod

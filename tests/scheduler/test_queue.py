@@ -9,21 +9,15 @@ from hypothesis import strategies as st
 
 from corelane.kube.meta import ObjectMeta
 from corelane.kube.pod import Pod, PodSpec, SchedulingGate
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint
 from corelane.scheduler.framework.profile import Profile
-from corelane.scheduler.plugins.priority_sort import PrioritySort
-from corelane.scheduler.plugins.scheduling_gates import SchedulingGates
-from corelane.scheduler.queue import (
-    LONGEST_PARKED,
-    Backoff,
-    QueuePlace,
-    SchedulingQueue,
-    Waiting,
-    hints,
-    incoming,
-)
-from corelane.scheduler.queue.scheduling_queue import AT_ONCE
+from corelane.scheduler.plugins.simple import PrioritySort, SchedulingGates
+from corelane.scheduler.queue import parked as hints
+from corelane.scheduler.queue import waiting as incoming
+from corelane.scheduler.queue.parked import LONGEST_PARKED
+from corelane.scheduler.queue.scheduling_queue import AT_ONCE, SchedulingQueue
+from corelane.scheduler.queue.waiting import Backoff, QueuePlace, Waiting
 
 KINDS = (ChangeKind.NODE_LABELS, ChangeKind.POD_REMOVED, ChangeKind.TOPOLOGY)
 HELPFUL = {f"n{number}" for number in range(0, 41, 2)}

@@ -16,9 +16,9 @@ from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeState, StaticOptions, TopologyOptions
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import BindSucceeded, CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.instructions import Bind
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 from support.pods import container, pod
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from corelane import node as nodes
 from corelane.kube import keys, translate
 from corelane.kube.pod import Affinity, Pod
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.instructions import Bind
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 from support.objects import node
 from support.pods import container, guaranteed, pod

@@ -9,17 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from corelane.kube.pod import Pod
-from corelane.scheduler import cycle as cycles
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
+from corelane.scheduler.cycle import finalists
+from corelane.scheduler.cycle.plan import plan_of, vectors_of
+from corelane.scheduler.cycle.vectors import KindForms, ShapeVectors
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.framework.plugin import Cycle
 from corelane.scheduler.instructions import Bind, SetCondition
-from corelane.scheduler.kind_verdicts import KindForms
-from corelane.scheduler.plans import plan_of, vectors_of
 from corelane.scheduler.plugins import default
 from corelane.scheduler.plugins.node_resources import Strategy
-from corelane.scheduler.scheduling import SchedulerCore
-from corelane.scheduler.vectors import ShapeVectors
 from support import objects
 from support.pods import container, guaranteed, pod
 
@@ -85,7 +84,7 @@ class Cluster:
             info = PodInfo.of(
                 replace(self.running[number], spec=replace(self.running[number].spec, node_name=""))
             )
-            cycle, skipped, rejected = cycles.begin(profile, self.core.cluster, info)
+            cycle, skipped, rejected = finalists.begin(profile, self.core.cluster, info)
             assert rejected is None
             plan = plan_of(profile, skipped)
             patched = vectors_of(profile, plan, skipped, cycle)

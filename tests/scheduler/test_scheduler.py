@@ -19,8 +19,8 @@ from corelane.kube.meta import Object, condition
 from corelane.kube.objects import Event, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.node import NodeState
-from corelane.scheduler import Scheduler, SchedulerReporter
-from corelane.scheduler.cache.nodes import NodeCache
+from corelane.scheduler.cluster.nodes import NodeCache
+from corelane.scheduler.daemon.scheduler import Scheduler, SchedulerReporter
 from support import objects
 
 T = TypeVar("T", bound=Object)

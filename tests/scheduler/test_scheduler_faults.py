@@ -12,7 +12,8 @@ from corelane.kube import informer
 from corelane.kube.client import KubeClient
 from corelane.kube.meta import condition
 from corelane.kube.objects import Node
-from corelane.scheduler import Scheduler, bindings
+from corelane.scheduler.binding import bindings
+from corelane.scheduler.daemon.scheduler import Scheduler
 from support import faulty_proxy
 from support.faulty_proxy import FaultyProxy
 from support.scheduled_cluster import ScheduledCluster, assert_no_cpu_twice

@@ -16,8 +16,9 @@ from corelane.kube.pod import Affinity, Pod, PodResourceClaim, SchedulingGate
 from corelane.kube.pod_volumes import ClaimSource, EphemeralSource, Volume
 from corelane.node import NodeState
 from corelane.node.config import AllocatorName, PoolOptions
-from corelane.scheduler.bindings import LATE_SECONDS
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.binding.bindings import LATE_SECONDS
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
@@ -30,7 +31,6 @@ from corelane.scheduler.events import (
     TopologyChanged,
 )
 from corelane.scheduler.instructions import Bind, Instruction, LookUpPod, RecordPodEvent, SetCondition
-from corelane.scheduler.scheduling import SchedulerCore
 from corelane.workload import BindPolicy
 from support import objects
 from support.objects import node

@@ -13,11 +13,11 @@ from corelane.kube import translate
 from corelane.kube.objects import NodeSpec
 from corelane.kube.pod import Pod
 from corelane.node import NodeState
-from corelane.scheduler.cache.pods import PodInfo
-from corelane.scheduler.cache.taints import taints_of
+from corelane.scheduler.cluster.node_info import taints_of
+from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.instructions import Bind
-from corelane.scheduler.plugins import tolerations
-from corelane.scheduler.queue import LONGEST_PARKED
+from corelane.scheduler.plugins import taint_toleration
+from corelane.scheduler.queue.parked import LONGEST_PARKED
 from support.pods import container, guaranteed, pod
 from support.scheduler_world import World
 
@@ -196,7 +196,9 @@ class History:
     def fits(self, waiting: Pod, name: str) -> bool:
         node = self.world.nodes[name]
         _, decision = nodes.admit(self.world.agents[name], translate.request(waiting))
-        open_to_it = not node.spec.unschedulable and tolerations.untolerated(waiting, taints_of(node)) is None
+        open_to_it = (
+            not node.spec.unschedulable and taint_toleration.untolerated(waiting, taints_of(node)) is None
+        )
         return decision.admitted and open_to_it
 
 

@@ -4,12 +4,13 @@ import pytest
 from msgspec.structs import replace
 
 from corelane.kube.pod import Pod
-from corelane.scheduler import scheduling, search
-from corelane.scheduler.cache.states import States
+from corelane.scheduler import core as scheduling
+from corelane.scheduler.cluster.states import States
+from corelane.scheduler.core import SchedulerCore
+from corelane.scheduler.cycle import search
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.instructions import Bind, Evict
 from corelane.scheduler.plugins import preemption
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 from support.pods import guaranteed
 

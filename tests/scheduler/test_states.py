@@ -15,12 +15,12 @@ from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeState
 from corelane.node.manager_options import NodeConfigError, StaticOptions, TopologyOptions
 from corelane.reasons import Code
-from corelane.scheduler.cache.columns import Columns
-from corelane.scheduler.cache.needs import needs
-from corelane.scheduler.cache.node_info import NodeInfo
-from corelane.scheduler.cache.node_kinds import NodeCPUs, NodeKind
-from corelane.scheduler.cache.pods import PodInfo, Shape
-from corelane.scheduler.cache.states import Fact, States, looks_at_others
+from corelane.scheduler.cluster.columns import Columns
+from corelane.scheduler.cluster.needs import needs
+from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.node_kinds import NodeCPUs, NodeKind
+from corelane.scheduler.cluster.pods import PodInfo, Shape
+from corelane.scheduler.cluster.states import Fact, States, looks_at_others
 from corelane.workload import BindPolicy, ContainerRequest, PlacementSpec, PodRequest, QOSClass
 from support import pool_asks
 

@@ -33,8 +33,9 @@ from corelane.kube.storage import (
     VolumeNodeAffinity,
 )
 from corelane.reasons import sentence
-from corelane.scheduler.cache.nodes import NodeCache
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.nodes import NodeCache
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import (
     ClaimChanged,
     CSIDriverChanged,
@@ -50,7 +51,6 @@ from corelane.scheduler.framework.plugin import Cycle
 from corelane.scheduler.framework.profile import DEFAULT_NAME
 from corelane.scheduler.instructions import Bind, SetCondition
 from corelane.scheduler.plugins.volume_binding import VolumeBinding
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 from support.pods import guaranteed
 

@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from corelane.kube.pod import Pod
 from corelane.reasons import Code, Reason
-from corelane.scheduler import cycle as cycles
-from corelane.scheduler import scheduling, search, vectors
-from corelane.scheduler.attempts import Attempt
-from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler import core as scheduling
+from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.nodes import NodeCache
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
+from corelane.scheduler.cycle import finalists, search, vectors
 from corelane.scheduler.events import (
     BindRequested,
     BindSucceeded,
@@ -23,12 +24,12 @@ from corelane.scheduler.events import (
     PodChanged,
     TopologyChanged,
 )
+from corelane.scheduler.framework.attempts import Attempt
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Scope
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind, Evict, Instruction, SetCondition
 from corelane.scheduler.plugins import default, preemption
 from corelane.scheduler.queue.waiting import MOST_PORTIONS
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 from support.pods import guaranteed
 
@@ -179,8 +180,8 @@ def outcome(core: SchedulerCore, between: Callable[[int], None] = lambda _: None
 
 @pytest.fixture
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cycles, "MOST_ADMISSIONS", 1)
-    monkeypatch.setattr(cycles, "COUNTED_AT_ONCE", 2)
+    monkeypatch.setattr(finalists, "MOST_ADMISSIONS", 1)
+    monkeypatch.setattr(finalists, "COUNTED_AT_ONCE", 2)
     monkeypatch.setattr(search, "JUDGED_AT_ONCE", 1)
     monkeypatch.setattr(vectors, "ROWS_AT_ONCE", 2)
     monkeypatch.setattr(scheduling, "SETTLED_AT_ONCE", 4)
@@ -208,14 +209,14 @@ def test_an_attempt_that_changes_interrupt_ends_as_a_fresh_one(
 def test_an_attempt_that_never_ends_lets_other_pods_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nodes change faster than they are asked, pods of the same priority are not kept waiting."""
     story = Story(0)
-    usual = cycles.attempt
+    usual = finalists.attempt
 
     def attempt(profile: Profile, nodes: NodeCache, pod: PodInfo, *rest: Any, **more: Any) -> Attempt:
         if pod.pod.metadata.name == "asked":
             return Attempt(Cycle(pod, cluster=nodes), unfinished=True)
         return usual(profile, nodes, pod, *rest, **more)
 
-    monkeypatch.setattr(cycles, "attempt", attempt)
+    monkeypatch.setattr(finalists, "attempt", attempt)
     other = guaranteed("other", "1")
     other = replace(other, spec=replace(other.spec, scheduler_name=OURS, priority=10))
     story.core.handle(PodChanged(0, None, other))

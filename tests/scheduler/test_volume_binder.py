@@ -13,12 +13,12 @@ from corelane.kube.apierrors import APIError
 from corelane.kube.meta import Object
 from corelane.kube.objects import Namespace
 from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from corelane.scheduler import SchedulerReporter
-from corelane.scheduler.cache.objects import ClusterObjects
+from corelane.scheduler.cluster.objects import ClusterObjects
+from corelane.scheduler.daemon.object_watches import EVENTS, ObjectWatches
+from corelane.scheduler.daemon.scheduler import SchedulerReporter
 from corelane.scheduler.events import ClaimChanged, NamespaceChanged, SchedulerEvent, Unwatched
-from corelane.scheduler.framework.binding import PreBindError
-from corelane.scheduler.object_watches import EVENTS, ObjectWatches
-from corelane.scheduler.plugins.volume_binder import VolumeWork, bind_volumes
+from corelane.scheduler.framework.plugin import PreBindError
+from corelane.scheduler.plugins.volume_binding import VolumeWork, bind_volumes
 from support.fake_api import Fake, answer, event, failure, listing, serving, watching
 
 

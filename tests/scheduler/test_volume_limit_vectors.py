@@ -21,8 +21,8 @@ from corelane.kube.storage import (
     VolumeAttachment,
 )
 from corelane.reasons import sentence
-from corelane.scheduler.cache.nodes import NodeCache
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.nodes import NodeCache
+from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Skip
 from corelane.scheduler.plugins.node_volume_limits import NodeVolumeLimits
 from corelane.scheduler.plugins.volume_binding import VolumeBinding

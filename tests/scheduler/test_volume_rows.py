@@ -35,8 +35,8 @@ from corelane.kube.storage import (
     VolumeNodeAffinity,
 )
 from corelane.kube.volumes import reaches
-from corelane.scheduler.cache.nodes import NodeCache
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.nodes import NodeCache
+from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Skip
 from corelane.scheduler.plugins.volume_binding import VolumeBinding
 from corelane.scheduler.plugins.volume_matching import ClaimOffers

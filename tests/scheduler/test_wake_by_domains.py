@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from corelane.kube.meta import Condition
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged
 from corelane.scheduler.instructions import Bind
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 
 ZONE, RACK = "topology.kubernetes.io/zone", "example.com/rack"

@@ -8,13 +8,13 @@ from msgspec.structs import replace
 from corelane.kube.meta import ObjectMeta
 from corelane.kube.objects import Service, ServiceSpec
 from corelane.kube.pod import Pod
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, ServiceChanged
 from corelane.scheduler.framework.changes import ChangeKind
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind
 from corelane.scheduler.plugins import default
 from corelane.scheduler.plugins.topology_spread import PodTopologySpread
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 from support.pods import container, pod
 

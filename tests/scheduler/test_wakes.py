@@ -11,7 +11,8 @@ from corelane.kube import keys, translate
 from corelane.kube.meta import OwnerReference
 from corelane.kube.objects import Taint
 from corelane.kube.pod import ContainerPort, Pod
-from corelane.scheduler import cycle
+from corelane.scheduler.core import SchedulerCore
+from corelane.scheduler.cycle import finalists
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged, Unwatched
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind
@@ -19,7 +20,6 @@ from corelane.scheduler.plugins import default
 from corelane.scheduler.plugins.node_affinity import NodeAffinity
 from corelane.scheduler.plugins.topology_spread import PodTopologySpread
 from corelane.scheduler.queue import scheduling_queue
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 from support.kube_scheduler.objects import HOSTNAME, ZONE
 from support.pods import container, guaranteed, pod
@@ -63,8 +63,8 @@ def test_changes_that_are_asked_about_later_together_are_not_lost(
 def test_changes_during_an_attempt_in_portions_are_not_lost(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cycle, "MOST_ADMISSIONS", 1)
-    monkeypatch.setattr(cycle, "COUNTED_AT_ONCE", 1)
+    monkeypatch.setattr(finalists, "MOST_ADMISSIONS", 1)
+    monkeypatch.setattr(finalists, "COUNTED_AT_ONCE", 1)
     run(WakingCluster(seed, attempts=2))
 
 

@@ -1,7 +1,7 @@
 """What is left by NUMA node bounds what any kind of node admits."""
 
 from corelane.node.zones.zone_state import Zone, ZonesState, assume
-from corelane.scheduler.cache.zone_amounts import UncountedState, zone_amounts
+from corelane.scheduler.cluster.zones import UncountedState, zone_amounts
 from support import objects
 
 

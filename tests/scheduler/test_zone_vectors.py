@@ -15,12 +15,12 @@ from corelane.kube.pod import Pod
 from corelane.kube.translate import exported_zones
 from corelane.node.zones import alignment, scoring
 from corelane.node.zones.zone_state import ZonesState, assume
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.framework.plugin import Cycle
 from corelane.scheduler.instructions import Bind, SetCondition
 from corelane.scheduler.plugins.node_resources import NodeResourcesFit
-from corelane.scheduler.scheduling import SchedulerCore
 from corelane.workload import PodRequest
 
 VECTORS = Path(__file__).parent.parent / "data" / "scheduler_plugins_nrt.jsonl.gz"

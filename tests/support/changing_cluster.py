@@ -11,12 +11,12 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from corelane.kube.pod import Pod
-from corelane.scheduler import cycle as cycles
-from corelane.scheduler.attempts import Attempt
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
+from corelane.scheduler.cycle import finalists
 from corelane.scheduler.events import BindFailed, BindSucceeded, CycleDue, PodChanged, SchedulerEvent
+from corelane.scheduler.framework.attempts import Attempt
 from corelane.scheduler.instructions import Bind
-from corelane.scheduler.scheduling import SchedulerCore
 from support.kube_scheduler import objects, pods, replay, volumes
 
 KINDS: Final = {key: (kind, event) for key, kind, event in replay._KINDS}
@@ -190,7 +190,7 @@ class ChangingCluster:
         for one in self.pods.values():
             if one.spec.node_name:
                 core.handle(PodChanged(0.0, None, one))
-        return cycles.attempt(core.profile, core.cluster, PodInfo.of(pod))
+        return finalists.attempt(core.profile, core.cluster, PodInfo.of(pod))
 
     def settle(self) -> None:
         """Have every ready pod tried; each binding is what a new core decides, and so is each refusal."""

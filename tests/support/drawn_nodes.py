@@ -13,8 +13,8 @@ from corelane.node import MemoryOptions, NodeConfig, NodeState, PoolOptions
 from corelane.node.koordinator_options import KoordinatorOptions
 from corelane.node.manager_options import NodeConfigError, StaticOptions, TopologyOptions
 from corelane.node.zones.zone_state import CraneRules, Zone, ZonesState
-from corelane.scheduler.cache import node_kinds
-from corelane.scheduler.cache.node_kinds import CPUState
+from corelane.scheduler.cluster import node_kinds
+from corelane.scheduler.cluster.zones import CPUState
 from corelane.workload import ContainerRequest, NUMAPolicy, PlacementSpec, PodQOS, PodRequest, QOSClass
 from corelane.workload.request import PodResources
 from support import pool_asks

@@ -19,15 +19,9 @@ from corelane.kube.meta import Object
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.node import NodeState
-from corelane.scheduler.events import (
-    EvictFailed,
-    NodeChanged,
-    PodChanged,
-    SchedulerEvent,
-    TopologyChanged,
-)
+from corelane.scheduler.core import SchedulerCore
+from corelane.scheduler.events import EvictFailed, NodeChanged, PodChanged, SchedulerEvent, TopologyChanged
 from corelane.scheduler.instructions import Bind, Evict, Instruction
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 from support.scheduler_world import World
 

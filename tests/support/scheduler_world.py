@@ -14,6 +14,7 @@ from corelane.kube import translate
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
 from corelane.node import NodeState
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
@@ -26,7 +27,6 @@ from corelane.scheduler.events import (
     TopologyChanged,
 )
 from corelane.scheduler.instructions import Bind, LookUpPod
-from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 
 

@@ -21,7 +21,8 @@ from corelane.kube.pod import Pod
 from corelane.kube.translate.crane import CraneTopology
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, TopologyOptions
-from corelane.scheduler import cycle as cycles
+from corelane.scheduler.core import SchedulerCore
+from corelane.scheduler.cycle import finalists
 from corelane.scheduler.events import (
     AgentLeaseChanged,
     AgentLeasesWatched,
@@ -38,7 +39,6 @@ from corelane.scheduler.framework.plugin import Nomination
 from corelane.scheduler.framework.profile import DEFAULT_NAME, Profile
 from corelane.scheduler.instructions import Bind, Evict, Instruction
 from corelane.scheduler.queue.waiting import QueuePlace
-from corelane.scheduler.scheduling import SchedulerCore
 from support.changing_cluster import ChangingCluster
 from support.kube_scheduler import objects, pods, replay, volumes
 
@@ -382,14 +382,14 @@ class WakingCluster(ChangingCluster):
                 continue
             self.seen["asked"] += 1
             profile = self.core.profile_of(waiting.info.pod)
-            attempt = cycles.attempt(profile, cluster, waiting.info)
+            attempt = finalists.attempt(profile, cluster, waiting.info)
             where = attempt.node.name if attempt.node else ""
             if not where and not cluster.nominations.of(waiting.uid):
                 where = self._preempts(profile, attempt)
             names = ", ".join(sorted(group.verdict.plugins))
             assert not where, f"{waiting.info.pod.title} parked by {names} fits on {where} after {event}"
 
-    def _preempts(self, profile: Profile, attempt: cycles.Attempt) -> str:
+    def _preempts(self, profile: Profile, attempt: finalists.Attempt) -> str:
         if attempt.unfinished:
             return ""
         result = profile.post_filters[0].post_filter(attempt.cycle, attempt.rejections)

@@ -6,10 +6,10 @@ with the next event. The core computes nothing for a hook.
 
 from typing import Literal, TypeAlias
 
-from corelane.scheduler.cycle import Attempt
+from corelane.scheduler.framework.attempts import Attempt
 from corelane.scheduler.framework.plugin import Nomination
 from corelane.scheduler.instructions import Bind
-from corelane.scheduler.queue import Waiting
+from corelane.scheduler.queue.waiting import Waiting
 
 Outcome: TypeAlias = Literal["bound", "bound-elsewhere", "released", "vanished"]
 OpenOutcome: TypeAlias = Literal["throttled", "conflict", "unknown", "waits"]

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from corelane.kube.pod import Pod
-from corelane.scheduler import cycle as cycles
-from corelane.scheduler.cache import hypothetical
-from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.nodes import NodeCache
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.cycle import finalists
+from corelane.scheduler.framework import filtering
 from corelane.scheduler.framework.filtering import first_rejection
 from corelane.scheduler.framework.plugin import BEST, Cycle, Plugin, Rejection
 from corelane.scheduler.framework.profile import Profile
@@ -99,11 +100,11 @@ class Extender:
         if info is None or info.node is None:
             return False
         cycle, skipped, rejected = self._begin(pod, (node,))
-        there = hypothetical.without(info, [one for uid, one in info.pods.items() if uid in victims])
+        there = filtering.without(info, [one for uid, one in info.pods.items() if uid in victims])
         return rejected is None and self._rejection(cycle, skipped, there) is None
 
     def _begin(self, pod: Pod, names: Iterable[str]) -> tuple[Cycle, frozenset[str], Rejection | None]:
-        return cycles.begin(self.profile, self._cluster, PodInfo.of(pod), frozenset(names))
+        return finalists.begin(self.profile, self._cluster, PodInfo.of(pod), frozenset(names))
 
     def _rejection(self, cycle: Cycle, skipped: frozenset[str], node: NodeInfo) -> Rejection | None:
         filters = (plugin for plugin in self.profile.filters if plugin.name not in skipped)

@@ -6,22 +6,22 @@ from pathlib import Path
 from typing import Final
 
 from corelane import input_files
-from corelane.scheduler.framework import configuration, registry
+from corelane.scheduler.framework import configuration
 from corelane.scheduler.framework.configuration import Configuration, Offer
 from corelane.scheduler.framework.configuration_file import ConfigurationError
-from corelane.scheduler.framework.registry import Factory, RegistryError
+from corelane.scheduler.framework.profile import Factory, RegistryError, added
 from corelane.scheduler.plugins import default
 
 REQUIRED: Final = ("PodValidity", "CPUPlacement", "NodeResourcesFit")
 MOST_CHARACTERS: Final = 1 << 20
 
 
-def offer(added: Mapping[str, Factory]) -> Offer:
+def offer(third_party: Mapping[str, Factory]) -> Offer:
     """Return the plugins to choose from. Raises RegistryError where a name is taken."""
-    for name in added:
+    for name in third_party:
         if name in default.FACTORIES:
             raise RegistryError(f"scheduler plugin {name}: corelane has a plugin of this name; rename it")
-    return Offer({**default.FACTORIES, **added}, default.ORDER, default.WEIGHTS, REQUIRED)
+    return Offer({**default.FACTORIES, **third_party}, default.ORDER, default.WEIGHTS, REQUIRED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ConfigurationFile:
 
     def configuration(self) -> Configuration:
         """Return what it says, with plugins made anew. Raises ConfigurationError, RegistryError."""
-        return configuration.parse(self.text, self.source, offer(registry.added()))
+        return configuration.parse(self.text, self.source, offer(added()))
 
 
 def read(path: Path) -> ConfigurationFile:

@@ -19,7 +19,7 @@ from corelane.kube.connection import Connection
 from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
-from corelane.scheduler import Scheduler, SchedulerReporter
+from corelane.scheduler.daemon.scheduler import Scheduler, SchedulerReporter
 from support.apiserver import ADMIN, CONFIG_MAPS, MERGE, PODS, TOKENS, config_map, pod, served, serving
 
 JSON = {"Content-Type": "application/json"}

@@ -21,6 +21,7 @@ from corelane.kube.storage import (
     StorageClass,
     VolumeAttachment,
 )
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import (
     ClaimChanged,
     CSIDriverChanged,
@@ -36,7 +37,6 @@ from corelane.scheduler.events import (
     VolumeChanged,
 )
 from corelane.scheduler.instructions import Bind, SetCondition
-from corelane.scheduler.scheduling import SchedulerCore
 
 FILE = Path(__file__).parents[2] / "data" / "kube_scheduler.jsonl.gz"
 Case = dict[str, Any]

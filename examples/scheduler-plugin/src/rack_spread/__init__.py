@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cache.columns import ABSENT, Columns, Mask, Rows, Scores
-from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.cluster.columns import ABSENT, Columns, Mask, Rows, Scores
+from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.framework.plugin import BEST, Cycle, Depends, Rejection, Scope
 
 

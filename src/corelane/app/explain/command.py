@@ -22,7 +22,7 @@ from corelane.node.explain.json_values import json_value
 from corelane.node.explain.pod_decision import ContainerCPUs, PodDecision, with_facts
 from corelane.scheduler import profiles as configurations
 from corelane.scheduler.explain import recompute
-from corelane.scheduler.explain.trial import Snapshot
+from corelane.scheduler.explain.recompute import Snapshot
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.plugins import default
 from corelane.view import explain as view

@@ -23,20 +23,19 @@ from corelane.app.supervise import until_signal
 from corelane.kube.client import KubeClient
 from corelane.kube.leader_election import LeaderElector, LeaseSettings
 from corelane.kube.meta import Object
-from corelane.scheduler import Scheduler
-from corelane.scheduler.daemon import memory
+from corelane.scheduler.daemon import http, scheduler
 from corelane.scheduler.daemon.daemon import SchedulerDaemon
-from corelane.scheduler.daemon.extender import BindingOutcomes, ExtenderServer
-from corelane.scheduler.daemon.fan_out import DecisionReporters
+from corelane.scheduler.daemon.extender_server import BindingOutcomes, ExtenderServer
 from corelane.scheduler.daemon.http import DaemonServer
 from corelane.scheduler.daemon.log import LoggingReporter
+from corelane.scheduler.daemon.metrics import DecisionReporters
+from corelane.scheduler.daemon.scheduler import Scheduler
 from corelane.scheduler.decisions import DecisionReporter
-from corelane.scheduler.explain import endpoint
-from corelane.scheduler.explain.ring import DecisionRing
+from corelane.scheduler.explain.record import DecisionRing
 from corelane.scheduler.framework.configuration import Configuration
 from corelane.scheduler.plugins import default
 from corelane.scheduler.profiles import ConfigurationFile
-from corelane.scheduler.queue.backoff import Backoff
+from corelane.scheduler.queue.waiting import Backoff
 
 
 def main(options: SchedulerOptions, *, log_format: Literal["auto", "text", "json"] = "auto") -> int:
@@ -64,8 +63,8 @@ async def _run(options: SchedulerOptions, file: ConfigurationFile | None, lease:
     daemon = SchedulerDaemon(_maker(client, file, name, reporter, decisions), reporter, elector)
     extender = ExtenderServer(lambda: daemon.scheduler, client, outcomes)
     server = daemon.server()
-    server.router.add_routes(endpoint.routes(ring))
-    memory.collect_young()
+    server.router.add_routes(http.routes(ring))
+    scheduler.collect_young()
     with until_signal(signal.SIGHUP) as stop:
         try:
             await _serve(server, options)
@@ -108,11 +107,11 @@ class _Reporter(LoggingReporter):
 
     def started(self, name: str) -> None:
         super().started(name)
-        memory.settle()
+        scheduler.settle()
 
     def listed(self, kind: type[Object], objects: int) -> None:
         super().listed(kind, objects)
-        memory.settle()
+        scheduler.settle()
 
 
 async def _serve_extender(extender: ExtenderServer, options: SchedulerOptions) -> None:

@@ -14,7 +14,7 @@ from corelane.app.settings_file import SettingsError
 from corelane.kube.leader_election import ElectionSettingsError, LeaseSettings
 from corelane.scheduler import profiles
 from corelane.scheduler.framework.configuration_file import ConfigurationError, LeaderElection, duration
-from corelane.scheduler.framework.registry import RegistryError
+from corelane.scheduler.framework.profile import RegistryError
 from corelane.scheduler.profiles import ConfigurationFile
 
 PORT: Final = 10251

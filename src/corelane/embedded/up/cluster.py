@@ -47,8 +47,9 @@ from corelane.machine.watch import MachineWatch
 from corelane.node import NodeConfig
 from corelane.node.recovery.other_instances import OtherContainer
 from corelane.runtime.base import LifecycleRuntime
-from corelane.scheduler import Scheduler, object_watches
-from corelane.scheduler.explain.ring import DecisionRing
+from corelane.scheduler.daemon import object_watches
+from corelane.scheduler.daemon.scheduler import Scheduler
+from corelane.scheduler.explain.record import DecisionRing
 
 __all__ = ["UpOptions"]
 

@@ -21,7 +21,7 @@ from corelane.embedded.up import (
 )
 from corelane.embedded.up.cluster import Cluster
 from corelane.embedded.up.options import UpOptions
-from corelane.scheduler.daemon import memory
+from corelane.scheduler.daemon import scheduler
 
 __all__ = ["UpOptions"]
 
@@ -49,7 +49,7 @@ async def _run(options: UpOptions, *, stop_pods: bool, say: Callable[[str], None
             say(text)
 
     with until_signal() as stop:
-        memory.collect_young()
+        scheduler.collect_young()
         cluster = Cluster(options, say=say)
         if not await completes(cluster.start(), unless=stop):
             note("stopped before it was ready")
@@ -58,7 +58,7 @@ async def _run(options: UpOptions, *, stop_pods: bool, say: Callable[[str], None
         try:
             welcome = _welcome(cluster, stop_pods=stop_pods)
             say(welcome)
-            memory.settle()
+            scheduler.settle()
             heap.return_freed()
             detach.report_ready(welcome)
             lost = await _until_stopped(cluster, stop)

@@ -12,8 +12,8 @@ from corelane.app.explain.recorded import FILE
 from corelane.embedded.up.datadir import DataDir
 from corelane.kernel import files
 from corelane.kube.http_listener import HTTPListener
-from corelane.scheduler.explain import endpoint
-from corelane.scheduler.explain.ring import DecisionRing
+from corelane.scheduler.daemon import http
+from corelane.scheduler.explain.record import DecisionRing
 
 _log = structured_log.get_logger("corelane.up")
 
@@ -25,7 +25,7 @@ class DebugEndpoint:
         self._token = secrets.token_urlsafe(32)
         self._file = directory.root / FILE
         app = web.Application()
-        app.add_routes(endpoint.routes(ring, self._token))
+        app.add_routes(http.routes(ring, self._token))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         self._listener: HTTPListener | None = None
 

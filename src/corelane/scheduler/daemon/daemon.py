@@ -9,10 +9,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from corelane.kube.leader_election import LeaderElector
-from corelane.scheduler.daemon import memory
+from corelane.scheduler.daemon import scheduler as memory
 from corelane.scheduler.daemon.http import Check, DaemonServer, Page
 from corelane.scheduler.daemon.metrics import SchedulerMetrics
-from corelane.scheduler.scheduler import Scheduler
+from corelane.scheduler.daemon.scheduler import Scheduler
 
 DRAIN_SECONDS: Final = 8.0
 """Time for bindings under way on a graceful end; less than a pod's usual grace period (30 s)."""

@@ -13,7 +13,7 @@ from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.reasons.scheduling import DEFINE_TOPOLOGIES
 from corelane.scheduler.daemon.metrics import SchedulerMetrics
-from corelane.scheduler.queue import Waiting
+from corelane.scheduler.queue.waiting import Waiting
 
 _REPEAT_SECONDS: Final = 10.0
 _MOST_KEYS: Final = 1000

@@ -1,12 +1,13 @@
 """The scheduler's metrics: hooks of the core and the shell count; state is read when metrics are scraped."""
 
 import time
+from collections import Counter
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, Metric
 
 from corelane import prometheus
 from corelane.kube.apierrors import APIError
@@ -15,17 +16,136 @@ from corelane.kube.leader_election import ElectionReporter
 from corelane.kube.meta import Object
 from corelane.kube.pod import Pod
 from corelane.prometheus import LabelValues
-from corelane.scheduler.binder import outcome as proven
-from corelane.scheduler.cache.points import SUCCESS, UNSCHEDULABLE
-from corelane.scheduler.cycle import Attempt
+from corelane.scheduler.binding.binder import outcome as proven
+from corelane.scheduler.cluster.nodes import ERROR, SUCCESS, UNSCHEDULABLE, ExtensionPoints
+from corelane.scheduler.cycle.plan import Plan
 from corelane.scheduler.daemon import families
-from corelane.scheduler.daemon.evaluations import PluginEvaluations
-from corelane.scheduler.daemon.extension_points import TimedPoints
+from corelane.scheduler.daemon.scheduler import Scheduler, SchedulerReporter
 from corelane.scheduler.decisions import DecisionReporter, Outcome
+from corelane.scheduler.framework.attempts import Attempt
 from corelane.scheduler.framework.plugin import Nomination
+from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind
-from corelane.scheduler.queue import Waiting
-from corelane.scheduler.scheduler import Scheduler, SchedulerReporter
+from corelane.scheduler.queue.waiting import Waiting
+
+# How often plugins were asked about pods: `scheduler_plugin_evaluation_total`.
+#
+# Upstream counts each node at Filter and Score. Here plugins are asked about all nodes at once, so an
+# attempt counts once. Attempts are counted by what they asked, which is the same for most; names are made by
+# a scrape.
+
+
+_HELP: Final = (
+    "Number of attempts to schedule pods by each plugin and the extension point (available only in "
+    "PreFilter, Filter, PreScore, and Score)."
+)
+Labels = tuple[str, str, str]
+"""Plugin, extension point, profile."""
+
+
+class PluginEvaluations:
+    """Counts attempts."""
+
+    def __init__(self) -> None:
+        self._plans: dict[int, Plan] = {}
+        self._attempts: Counter[tuple[int, tuple[str, ...]]] = Counter()
+        """By the plan's identity, and the scores that had something to say; none where no node fits."""
+        self._known: set[Labels] = set()
+        self._rejected: Counter[tuple[str, str]] = Counter()
+        """By the plugin whose PreFilter rejected the pod, and the profile."""
+
+    def know(self, profiles: Iterable[Profile]) -> None:
+        """Show the plugins of these profiles from now on, before they are asked."""
+        for profile in profiles:
+            plugins = (
+                ("PreFilter", profile.pre_filters),
+                ("Filter", profile.filters),
+                ("PreScore", (one for one, _ in profile.scores if hasattr(one, "pre_score"))),
+                ("Score", (one for one, _ in profile.scores)),
+            )
+            for point, there in plugins:
+                self._known.update((plugin.name, point, profile.name) for plugin in there)
+
+    def attempted(self, attempt: Attempt, profile: str) -> None:
+        """Count an attempt that has ended."""
+        cycle = attempt.cycle
+        if attempt.rejected is not None:
+            self._rejected[attempt.rejected.plugin, profile] += 1
+        elif cycle.plan is not None:
+            plan: Any = cycle.plan
+            self._plans[id(plan)] = plan
+            self._attempts[id(plan), cycle.scored if attempt.node is not None else ()] += 1
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(
+            "scheduler_plugin_evaluation", _HELP, labels=("plugin", "extension_point", "profile")
+        )
+        for labels, number in sorted(self._named().items()):
+            family.add_metric(labels, number)
+        yield family
+
+    def _named(self) -> Counter[Labels]:
+        found: Counter[Labels] = Counter(dict.fromkeys(self._known, 0))
+        for (plugin, profile), number in self._rejected.items():
+            found[plugin, "PreFilter", profile] += number
+        for (key, scored), number in self._attempts.items():
+            for labels in _asked(self._plans[key], scored):
+                found[labels] += number
+        return found
+
+
+def _asked(plan: Plan, scored: tuple[str, ...]) -> Iterator[Labels]:
+    for name in plan.pre_filters:
+        yield name, "PreFilter", plan.profile
+    for _, plugin in plan.filters:
+        yield plugin.name, "Filter", plan.profile
+    for score, _ in (*plan.row_scores, *plan.cluster_scores):
+        if score.name in scored:
+            if hasattr(score, "pre_score"):
+                yield score.name, "PreScore", plan.profile
+            yield score.name, "Score", plan.profile
+
+
+class TimedPoints(ExtensionPoints):
+    """Adds up what each point of an attempt takes; `observe` gets seconds, point, status, profile."""
+
+    def __init__(
+        self,
+        observe: Callable[[float, str, str, str], None],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._observe, self._clock = observe, clock
+        self._point, self._begun = "", 0.0
+        self._taken: dict[str, float] = {}
+        self._status: dict[str, str] = {}
+
+    def start(self) -> None:
+        self._taken.clear()
+        self._status.clear()
+
+    def begin(self, point: str) -> None:
+        self._point, self._begun = point, self._clock()
+
+    def end(self, status: str = SUCCESS) -> None:
+        point, taken = self._point, self._taken
+        taken[point] = taken.get(point, 0.0) + self._clock() - self._begun
+        self._status[point], self._point = status, ""
+
+    def failed(self) -> None:
+        if self._point:
+            self.end(ERROR)
+
+    def finish(self, profile: str) -> None:
+        for point, seconds in self._taken.items():
+            self._observe(seconds, point, self._status[point], profile)
+        self._taken.clear()
+
+    def now(self) -> float:
+        return self._clock()
+
+    def alone(self, point: str, profile: str, begun: float) -> None:
+        self._observe(self._clock() - begun, point, SUCCESS, profile)
+
 
 _QUEUES: Final = ("active", "backoff", "unschedulable", "gated")
 _MOST_TRIES: Final = 15
@@ -269,3 +389,19 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
     def _claims(self) -> Mapping[LabelValues, float]:
         claims = self._scheduler.claims() if self._scheduler else {}
         return {(phase,): count for phase, count in claims.items()}
+
+
+class DecisionReporters(DecisionReporter):
+    """Hands every hook on to each of the reporters, in order."""
+
+    def __init__(self, *reporters: DecisionReporter) -> None:
+        for name in (name for name in vars(DecisionReporter) if not name.startswith("_")):
+            setattr(self, name, _each([getattr(reporter, name) for reporter in reporters]))
+
+
+def _each(hooks: list[Callable[..., None]]) -> Callable[..., None]:
+    def hook(*arguments: Any, **named: Any) -> None:
+        for one in hooks:
+            one(*arguments, **named)
+
+    return hook

@@ -7,7 +7,7 @@ requirement as a preference, a rule of the pod dropped, and other pods moved off
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
@@ -20,15 +20,19 @@ from corelane.kube.pod import Pod
 from corelane.node.explain.pod_decision import NearestNode
 from corelane.node.explain.pod_explanation import Remedy
 from corelane.reasons import Code, Reason, label, sentence
-from corelane.scheduler.attempts import Attempt
-from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
-from corelane.scheduler.cache.pods import PodInfo
-from corelane.scheduler.cache.states import Fact
+from corelane.scheduler.cluster.node_info import NodeInfo, taints_of
+from corelane.scheduler.cluster.nodes import NodeCache
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.cluster.states import Fact
+from corelane.scheduler.cycle import finalists
 from corelane.scheduler.explain import pod_changes
+from corelane.scheduler.framework import filtering
+from corelane.scheduler.framework.attempts import Attempt
+from corelane.scheduler.framework.filtering import first_rejection
 from corelane.scheduler.framework.plugin import Rejection
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.plugins.cpus import NAME as CPU_PLACEMENT
-from corelane.scheduler.plugins.tolerations import tolerated
+from corelane.scheduler.plugins.taint_toleration import tolerated
 
 _OWN: Final = "node.kubernetes.io/"
 """Taints that follow from a node's condition: the node recovers; pods do not tolerate them."""
@@ -358,3 +362,75 @@ def _weight(info: PodInfo) -> tuple[int, int, str]:
 
 def _stays(pod: Pod) -> bool:
     return pod_changes.is_of_the_node(pod)
+
+
+_QUICK: Final = Effort(nodes=3, each=1, names=512, groups=256, fewer=8, moves=False)
+_VICTIMS: Final = 4
+"""Pods that an event names."""
+
+
+def help_for(profile: Profile, cluster: NodeCache, tried: Attempt) -> str:
+    """Return the nearest node and what would help there as a sentence, "" if nothing is found quickly.
+
+    Of a pod with a nominated node: that node, and the pods that are evicted there.
+    """
+    uid = tried.cycle.pod.uid
+    if node := cluster.nominations.of(uid):
+        return _nominated(cluster, uid, node)
+    if tried.rejected is not None:
+        return ""
+    found = nearest(_LiveTrial(profile, cluster), tried.cycle.pod.pod, tried, _QUICK)
+    return _nearest(found) if found else ""
+
+
+def _nearest(found: NearestNode) -> str:
+    """Return the amounts that the message has not named, and what would help."""
+    lacks = "; ".join(found.amounts)
+    helps = "; or ".join(one.text for one in found.changes)
+    if not (lacks or helps):
+        return ""
+    return f"Nearest is {found.name}{f' ({lacks})' if lacks else ''}{f': {helps}' if helps else ''}."
+
+
+def _nominated(cluster: NodeCache, uid: str, node: str) -> str:
+    infos = (cluster.pod(victim) for victim in cluster.nominations.victims(uid))
+    titles = sorted(info.pod.title for info in infos if info)
+    if not titles:
+        return f"Node {node} is nominated."
+    more = f" and {len(titles) - _VICTIMS} more pods" if len(titles) > _VICTIMS else ""
+    return f"Node {node} is nominated: waiting for {', '.join(titles[:_VICTIMS])}{more} to terminate."
+
+
+@dataclass(slots=True)
+class _LiveTrial:
+    """The scheduler's own nodes, which stay as they are; see `nearest.Trying`."""
+
+    profile: Profile
+    cluster: NodeCache
+    changed: NodeInfo | None = None
+
+    def rejection(self, pod: Pod, node: str) -> Rejection | None:
+        info = self.changed or self.cluster.get(node)
+        assert info is not None
+        only = frozenset({node})
+        cycle, skipped, rejected = finalists.begin(self.profile, self.cluster, PodInfo.of(pod), only)
+        filters = (plugin for plugin in self.profile.filters if plugin.name not in skipped)
+        return rejected or first_rejection(filters, cycle, info)
+
+    @contextmanager
+    def node_as(self, node: Node) -> Iterator[None]:
+        info = self.cluster.get(node.metadata.name)
+        if info is not None and info.node is not node:
+            self.changed = info.variant(info.pods, info.state)
+            self.changed.node, self.changed.taints = node, tuple(taints_of(node))
+        try:
+            yield
+        finally:
+            self.changed = None
+
+    @contextmanager
+    def without(self, pods: Iterable[Pod]) -> Iterator[None]:
+        gone = list(pods)
+        if gone and self.changed is not None:
+            self.changed = filtering.without(self.changed, map(PodInfo.of, gone))
+        yield

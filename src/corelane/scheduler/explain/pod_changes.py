@@ -14,7 +14,7 @@ from corelane.kube.objects import Node, Taint
 from corelane.kube.pod import Affinity, Container, NodeSelectorTerm, Pod, Toleration
 from corelane.quantity import QuantityError
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.pods import PodInfo
 
 __all__ = [
     "PodInfo",

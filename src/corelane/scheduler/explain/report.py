@@ -18,9 +18,8 @@ from corelane.node.explain.pod_decision import (
     Verdict,
 )
 from corelane.node.explain.pod_explanation import Objective
-from corelane.scheduler.cache.node_kinds import NodeKind
-from corelane.scheduler.explain.record import Group, Record
-from corelane.scheduler.explain.ring import DecisionRing, History
+from corelane.scheduler.cluster.node_kinds import NodeKind
+from corelane.scheduler.explain.record import DecisionRing, Group, History, Record
 
 _STEPS: Final = {
     "claimed": "CPUs claimed on node {0}, binding sent",

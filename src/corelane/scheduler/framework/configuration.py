@@ -12,21 +12,24 @@ from typing import Any, Final
 import msgspec
 
 from corelane.scheduler.framework import configuration_file
-from corelane.scheduler.framework.binding import BindPlugin, PostBindPlugin, PreBindPlugin
 from corelane.scheduler.framework.configuration_file import (
     ConfigurationError,
     LeaderElection,
     PluginEntry,
     PluginSet,
     ProfileEntry,
+    arguments_fault,
     invalid,
+    shown,
 )
-from corelane.scheduler.framework.field_faults import shown
 from corelane.scheduler.framework.plugin import (
+    BindPlugin,
     FilterPlugin,
     PermitPlugin,
     Plugin,
+    PostBindPlugin,
     PostFilterPlugin,
+    PreBindPlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
     PreScorePlugin,
@@ -35,9 +38,7 @@ from corelane.scheduler.framework.plugin import (
     Scope,
     ScorePlugin,
 )
-from corelane.scheduler.framework.plugin_args import arguments_fault
-from corelane.scheduler.framework.profile import Profile
-from corelane.scheduler.framework.registry import Factory
+from corelane.scheduler.framework.profile import Factory, Profile
 from corelane.workload import SchedulerDefaults
 
 POINTS: Final[Mapping[str, Any]] = {

@@ -1,21 +1,23 @@
 """A profile: the plugins that decide about pods of one schedulerName, by extension point."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
-from corelane.scheduler.cache.pods import PodInfo, Shape
-from corelane.scheduler.framework.binding import BindPlugin, PostBindPlugin, PreBindPlugin
+from corelane.scheduler.cluster.pods import PodInfo, Shape
 from corelane.scheduler.framework.changes import ChangeKind, Hint, always
 from corelane.scheduler.framework.checked import checked
 from corelane.scheduler.framework.plugin import (
+    BindPlugin,
     EnqueueExtensions,
     FilterPlugin,
     PermitPlugin,
     Plugin,
+    PostBindPlugin,
     PostFilterPlugin,
+    PreBindPlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
     QueueSortPlugin,
@@ -174,3 +176,32 @@ def united(profiles: Sequence[Profile]) -> Profile:
     order = dict.fromkeys(plugin.name for profile in profiles for plugin in profile.plugins)
     parts = {profile.name: profile for profile in profiles}
     return Profile(profiles[0].name, tuple(plugins[name] for name in order), profiles[0].weights, parts=parts)
+
+
+# The plugins that corelane ships, and those that other packages add by entry points.
+#
+# An entry point of the group `corelane.scheduler.plugins` names a callable that takes the plugin's `args` of
+# the configuration as keywords, and returns the plugin.
+
+
+Factory: TypeAlias = Callable[..., Plugin]
+GROUP: Final = "corelane.scheduler.plugins"
+
+
+class RegistryError(ValueError):
+    """A plugin that cannot be loaded, or a name that two packages use; says what to do."""
+
+
+def added() -> Mapping[str, Factory]:
+    """Return the factories of other packages by name. Raises RegistryError."""
+    from importlib.metadata import entry_points  # 0.8 MB, and only a configuration file names such plugins
+
+    factories: dict[str, Factory] = {}
+    for point in entry_points(group=GROUP):
+        if point.name in factories:
+            raise RegistryError(f"scheduler plugin {point.name}: two packages offer it; uninstall one")
+        try:
+            factories[point.name] = point.load()
+        except Exception as error:  # a third party's import may raise anything
+            raise RegistryError(f"scheduler plugin {point.name} ({point.value}): {error}") from error
+    return factories

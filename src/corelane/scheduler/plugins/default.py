@@ -4,27 +4,27 @@ from collections.abc import Mapping
 from typing import Final
 
 from corelane.scheduler.framework.plugin import Plugin
-from corelane.scheduler.framework.profile import DEFAULT_NAME, Profile
-from corelane.scheduler.framework.registry import Factory
-from corelane.scheduler.plugins.cpu_scores import NUMALocality, PoolPressure, SnugFit
-from corelane.scheduler.plugins.cpus import CPUPlacement
-from corelane.scheduler.plugins.default_binder import DefaultBinder
-from corelane.scheduler.plugins.dynamic_resources import DynamicResources
+from corelane.scheduler.framework.profile import DEFAULT_NAME, Factory, Profile
+from corelane.scheduler.plugins.cpus import CPUPlacement, NUMALocality, PoolPressure, SnugFit
 from corelane.scheduler.plugins.image_locality import ImageLocality
 from corelane.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from corelane.scheduler.plugins.node_affinity import NodeAffinity
-from corelane.scheduler.plugins.node_name import NodeName
 from corelane.scheduler.plugins.node_numa_resource import NodeNUMAResource
 from corelane.scheduler.plugins.node_ports import NodePorts
 from corelane.scheduler.plugins.node_resource_topology import NodeResourceTopologyMatch
 from corelane.scheduler.plugins.node_resources import NodeResourcesFit, Strategy
-from corelane.scheduler.plugins.node_unschedulable import NodeUnschedulable
 from corelane.scheduler.plugins.node_volume_limits import NodeVolumeLimits
 from corelane.scheduler.plugins.placement_quality import PlacementQuality
-from corelane.scheduler.plugins.pod_validity import PodValidity
 from corelane.scheduler.plugins.preemption import DefaultPreemption
-from corelane.scheduler.plugins.priority_sort import PrioritySort
-from corelane.scheduler.plugins.scheduling_gates import SchedulingGates
+from corelane.scheduler.plugins.simple import (
+    DefaultBinder,
+    DynamicResources,
+    NodeName,
+    NodeUnschedulable,
+    PodValidity,
+    PrioritySort,
+    SchedulingGates,
+)
 from corelane.scheduler.plugins.taint_toleration import TaintToleration
 from corelane.scheduler.plugins.topology_spread import PodTopologySpread
 from corelane.scheduler.plugins.volume_binding import VolumeBinding

@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 
 from corelane.kube.pod import Pod
-from corelane.scheduler.cache.columns import Columns, Rows, Scores
-from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.cluster.columns import Columns, Rows, Scores
+from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.framework.plugin import BEST, SKIP, Cycle, Scope, Skip
 
 _LEAST: Final = 23 << 20

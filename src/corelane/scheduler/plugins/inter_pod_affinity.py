@@ -10,17 +10,16 @@ from typing import Final
 import numpy as np
 
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cache.columns import Columns, Mask, Rows, Scores, at
-from corelane.scheduler.cache.label_rules import Term
-from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
-from corelane.scheduler.cache.pod_counts import Totals
-from corelane.scheduler.cache.pod_facts import NO_AFFINITIES
-from corelane.scheduler.cache.pod_index import TermKind
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.columns import Columns, Mask, Rows, Scores, at
+from corelane.scheduler.cluster.labels import Term, Totals
+from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.nodes import NodeCache
+from corelane.scheduler.cluster.pod_index import TermKind
+from corelane.scheduler.cluster.pods import NO_AFFINITIES, PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
 from corelane.scheduler.framework.plugin import SKIP, Cycle, Rejection, Scope, Skip
-from corelane.scheduler.plugins import rejected_rows
-from corelane.scheduler.plugins.normalize import by_range
+from corelane.scheduler.plugins import form_helpers
+from corelane.scheduler.plugins.form_helpers import by_range
 
 NAME: Final = "InterPodAffinity"
 _SCORES: Final = f"{NAME}/scores"
@@ -98,7 +97,7 @@ class InterPodAffinity:
         return None
 
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
-        return rejected_rows.first(self._rejected, cycle, node)
+        return form_helpers.first(self._rejected, cycle, node)
 
     def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
         """As `_rejected`, which says which rule rejects; domains are judged first, then their rows."""
@@ -114,7 +113,7 @@ class InterPodAffinity:
         return passed
 
     def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
-        return rejected_rows.grouped(self._rejected, cycle, rows)
+        return form_helpers.grouped(self._rejected, cycle, rows)
 
     @staticmethod
     def _rejected(cycle: Cycle, rows: Rows) -> Iterator[tuple[Rejection, Mask]]:

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cache.columns import Columns, Mask, Rows
-from corelane.scheduler.cache.nodes import NodeInfo
-from corelane.scheduler.cache.pod_facts import ANY_ADDRESS, HostPort
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.columns import Columns, Mask, Rows
+from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.pods import ANY_ADDRESS, HostPort, PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Scope, Skip
 

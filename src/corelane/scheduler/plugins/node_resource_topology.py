@@ -13,12 +13,12 @@ import numpy as np
 from corelane.node import NodeState
 from corelane.node.zones import scoring
 from corelane.node.zones.zone_state import ZonesState
-from corelane.scheduler.cache.columns import Columns, Rows, Scores
-from corelane.scheduler.cache.nodes import NodeInfo
-from corelane.scheduler.cache.states import Fact
-from corelane.scheduler.framework.field_faults import shown
+from corelane.scheduler.cluster.columns import Columns, Rows, Scores
+from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.states import Fact
+from corelane.scheduler.framework.configuration_file import shown
 from corelane.scheduler.framework.plugin import BEST, Cycle, Depends, Scope
-from corelane.scheduler.plugins.strategy_args import strategy_type, weights
+from corelane.scheduler.plugins.node_numa_resource import strategy_type, weights
 
 NAME: Final = "NodeResourceTopologyMatch"
 

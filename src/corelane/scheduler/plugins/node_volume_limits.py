@@ -13,19 +13,14 @@ import numpy as np
 from corelane.kube.csi_migration import VolumeID, inline_id, may_be_limited, volume_id
 from corelane.kube.storage import CSINode, PersistentVolume
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cache.columns import Columns, Mask, Rows
-from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
-from corelane.scheduler.cache.pod_volumes import (
-    claim_of,
-    claim_volume,
-    is_owned,
-    pod_claims,
-    volumes_on_node,
-)
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.columns import Columns, Mask, Rows
+from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.nodes import NodeCache
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.cluster.volumes import claim_of, claim_volume, is_owned, pod_claims, volumes_on_node
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
 from corelane.scheduler.framework.plugin import SKIP, Cycle, NodeReason, Rejection, Scope, Skip
-from corelane.scheduler.plugins.pod_claims import names_claim, not_watched
+from corelane.scheduler.plugins.volume_zone import names_claim, not_watched
 
 NAME: Final = "NodeVolumeLimits"
 

@@ -22,11 +22,11 @@ from corelane.node.pools.pool_admission import binding_of
 from corelane.placement.optimal import Demand, Shape, evaluate
 from corelane.placement.optimal.shape import from_topology
 from corelane.reasons import Code
-from corelane.scheduler.cache.columns import Columns, Rows, Scores
-from corelane.scheduler.cache.needs import Needs, by_koordinator, needs
-from corelane.scheduler.cache.nodes import NodeInfo
-from corelane.scheduler.cache.pods import Shape as PodShape
-from corelane.scheduler.cache.states import Answer, CanonicalState
+from corelane.scheduler.cluster.columns import Columns, Rows, Scores
+from corelane.scheduler.cluster.needs import Needs, by_koordinator, needs
+from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.pods import Shape as PodShape
+from corelane.scheduler.cluster.states import Answer, CanonicalState
 from corelane.scheduler.framework.plugin import BEST, Cycle, Depends, Scope
 from corelane.scheduler.plugins.cpus import admissions
 from corelane.workload import PodRequest

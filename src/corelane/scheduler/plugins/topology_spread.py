@@ -4,31 +4,179 @@ Numbers of pods come from `cache.pod_index`; only nodes that the pod could use (
 as each constraint's policies say) make up the domains. Score is in `topology_spread_score`.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
 
-from corelane.kube.node_terms import is_valid
+from corelane.kube.node_terms import is_valid, matches_required_affinity
 from corelane.kube.objects import Node, Service
-from corelane.kube.pod import NodeSelectorRequirement
+from corelane.kube.pod import NodeSelectorRequirement, Pod
 from corelane.kube.pod_affinity import TopologySpreadConstraint
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cache.columns import Columns, Mask, Rows, Scores
-from corelane.scheduler.cache.label_rules import holds, in_namespace
-from corelane.scheduler.cache.nodes import NodeInfo
-from corelane.scheduler.cache.pod_counts import Totals
-from corelane.scheduler.cache.pod_facts import SpreadConstraint, spread_constraint
-from corelane.scheduler.cache.pod_index import labels_of
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.columns import Columns, Mask, Rows, Scores
+from corelane.scheduler.cluster.labels import Topology, Totals, holds, in_namespace
+from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.nodes import NodeCache
+from corelane.scheduler.cluster.pod_index import OWNER, controller_of, labels_of
+from corelane.scheduler.cluster.pods import PodInfo, SpreadConstraint, spread_constraint
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
-from corelane.scheduler.framework.field_faults import first_fault
-from corelane.scheduler.framework.plugin import SKIP, Cycle, Rejection, Scope, Skip
-from corelane.scheduler.plugins import rejected_rows
-from corelane.scheduler.plugins import topology_spread_score as scoring
-from corelane.scheduler.plugins.spread_nodes import counted_nodes, with_keys
+from corelane.scheduler.framework.configuration_file import first_fault
+from corelane.scheduler.framework.plugin import BEST, SKIP, Cycle, Rejection, Scope, Skip
+from corelane.scheduler.plugins import form_helpers
+from corelane.scheduler.plugins.taint_toleration import untolerated
+from corelane.workload.selectors import LabelRequirement, Operator
+
+
+def with_keys(cluster: NodeCache, constraints: Iterable[SpreadConstraint]) -> Mask:
+    """Return the nodes that have the labels of all constraints."""
+    mask = cluster.topology.live.copy()
+    for one in constraints:
+        mask &= cluster.topology.ids(one.topology_key) >= 0
+    return mask
+
+
+def counted_nodes(cluster: NodeCache, pod: Pod, constraint: SpreadConstraint) -> Mask:
+    """Return the nodes that count by the constraint's policies: nodeAffinityPolicy and nodeTaintsPolicy."""
+    mask = cluster.topology.live
+    if constraint.honor_affinity:
+        mask = mask & _by_affinity(cluster, pod)
+    if constraint.honor_taints:
+        mask = mask & _by_taints(cluster, pod)
+    return mask
+
+
+def _by_affinity(cluster: NodeCache, pod: Pod) -> Mask:
+    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
+    required = affinity.required if affinity else None
+    if not pod.spec.node_selector and required is None:
+        return cluster.topology.live
+
+    def matches(row: int) -> bool:
+        info = cluster.at_row(row)
+        return info is not None and info.node is not None and matches_required_affinity(pod, info.node)
+
+    key = ("affinity", tuple(sorted(pod.spec.node_selector.items())), required)
+    return cluster.masks.get(key, matches)
+
+
+def _by_taints(cluster: NodeCache, pod: Pod) -> Mask:
+    def tolerates(row: int) -> bool:
+        info = cluster.at_row(row)
+        return info is not None and untolerated(pod, info.taints) is None
+
+    return cluster.masks.get(("taints", pod.spec.tolerations), tolerates)
+
+
+_HOSTNAME: Final = "kubernetes.io/hostname"
+_ZONE: Final = "topology.kubernetes.io/zone"
+_IGNORED: Final = -1.0
+"""Score of a node without the labels: worst after normalization."""
+SYSTEM_CONSTRAINTS: Final = (
+    SpreadConstraint(3, _HOSTNAME, hard=False, rules=None),
+    SpreadConstraint(5, _ZONE, hard=False, rules=None),
+)
+"""kube-scheduler's own defaults."""
+
+
+@dataclass(slots=True)
+class Prepared:
+    """What the score of a node is made of: matching pods by row of each constraint, and their weights."""
+
+    topology: Topology
+    parts: tuple[tuple[SpreadConstraint, Scores, float], ...]
+    """Of each constraint: pods that count for a node, by row; and weight."""
+    ignored: Mask
+
+    def scores(self, rows: Rows) -> Scores:
+        """Return what `normalized` takes: more is worse."""
+        sums = np.zeros(len(rows))
+        for constraint, pods, weight in self.parts:
+            having = self.topology.ids(constraint.topology_key)[rows] >= 0
+            sums += np.where(having, pods[rows] * weight + (constraint.max_skew - 1), 0.0)
+        return np.where(self.ignored[rows], _IGNORED, np.floor(sums + 0.5))
+
+
+def prepare(
+    cycle: Cycle, constraints: tuple[SpreadConstraint, ...], rows: Rows, *, all_keys: bool
+) -> Prepared:
+    """Return what scores are made of, for the nodes that passed all filters.
+
+    `all_keys`: nodes that lack the label of a constraint are ignored.
+    """
+    topology = cycle.cluster.topology
+    having = with_keys(cycle.cluster, constraints) if all_keys else topology.live
+    counted = rows[having[rows]]
+    parts = tuple(_part(cycle, one, counted, having) for one in constraints)
+    return Prepared(topology, parts, ~having)
+
+
+def _part(
+    cycle: Cycle, constraint: SpreadConstraint, rows: Rows, having: Mask
+) -> tuple[SpreadConstraint, Scores, float]:
+    cluster, key = cycle.cluster, constraint.topology_key
+    pods = np.zeros(cluster.topology.capacity)
+    if constraint.rules:
+        namespace = cycle.pod.pod.metadata.namespace
+        counts = cluster.index.matching_set(in_namespace(namespace, constraint.rules))
+        if counts.by_row:
+            pods = counts.dense(cluster.topology.capacity).astype(np.float64)
+    ids = cluster.topology.ids(key)
+    if key == _HOSTNAME:
+        return constraint, pods, _weight(len(rows))
+    domains = int(np.count_nonzero(np.bincount(ids[rows] + 1)))
+    if not pods.any():
+        return constraint, pods, _weight(domains)
+    nodes = having & counted_nodes(cluster, cycle.pod.pod, constraint) & (ids >= 0)
+    size = cluster.topology.size(key) + 1
+    totals = np.bincount(ids[nodes], pods[nodes], size).astype(np.float64)
+    return constraint, totals[ids], _weight(domains)
+
+
+def _weight(domains: int) -> float:
+    """Larger topologies count more, for a domain has fewer pods there."""
+    return float(np.log(domains + 2))
+
+
+def normalized(scores: Scores) -> Scores:
+    """Return 0 to 100 where more is better, and 0 for ignored nodes."""
+    ignored = scores == _IGNORED
+    counted = scores[~ignored]
+    highest = counted.max(initial=0.0)
+    if highest == 0:
+        return np.where(ignored, 0.0, BEST)
+    lowest = counted.min()
+    return np.where(ignored, 0.0, np.floor(BEST * (highest + lowest - scores) / highest))
+
+
+def has_defaults(cycle: Cycle) -> bool:
+    """Return whether `with_defaults` may yield a constraint for the pod."""
+    return bool(cycle.pod.pod.metadata.owner_references) or cycle.cluster.objects.may_select(cycle.pod.pod)
+
+
+def with_defaults(defaults: tuple[SpreadConstraint, ...], cycle: Cycle) -> Iterator[SpreadConstraint]:
+    """Yield the default constraints over the pods of the same services and controller; none without these."""
+    rules: dict[str, LabelRequirement] = {}
+    for service in cycle.cluster.objects.services_of(cycle.pod.pod):
+        for key, value in service.spec.selector.items():
+            rules[key] = LabelRequirement(key, Operator.IN, (value,))
+    if uid := controller_of(cycle.pod):
+        rules[OWNER] = LabelRequirement(OWNER, Operator.IN, (uid,))
+    if rules:
+        ordered = tuple(rules[key] for key in sorted(rules))
+        for one in defaults:
+            yield SpreadConstraint(
+                one.max_skew,
+                one.topology_key,
+                one.hard,
+                ordered,
+                one.min_domains,
+                one.honor_affinity,
+                one.honor_taints,
+            )
+
 
 NAME: Final = "PodTopologySpread"
 _SCORES: Final = f"{NAME}/scores"
@@ -100,7 +248,7 @@ class PodTopologySpread:
             if why := _constraint_fault(one, given[number].keys(), listed[:number]):
                 raise ValueError(f"defaultConstraints[{number}].{why}")
         of_file = tuple(spread_constraint(one, {}) for one in listed)
-        self.defaults = scoring.SYSTEM_CONSTRAINTS if self.system else of_file
+        self.defaults = SYSTEM_CONSTRAINTS if self.system else of_file
         self._default_kinds = frozenset(one.hard for one in self.defaults)
         self._may_reject = True in self._default_kinds
 
@@ -117,19 +265,19 @@ class PodTopologySpread:
         """Return the pod's constraints, or the default ones with its controller and services."""
         spread = cycle.pod.facts.spread
         if not spread:
-            if hard not in self._default_kinds or not scoring.has_defaults(cycle):
+            if hard not in self._default_kinds or not has_defaults(cycle):
                 return ()
-            spread = tuple(scoring.with_defaults(self.defaults, cycle))
+            spread = tuple(with_defaults(self.defaults, cycle))
         return tuple(one for one in spread if one.hard is hard)
 
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
-        return rejected_rows.first(self._rejected, cycle, node)
+        return form_helpers.first(self._rejected, cycle, node)
 
     def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
-        return rejected_rows.feasible(self._rejected, cycle, rows)
+        return form_helpers.feasible(self._rejected, cycle, rows)
 
     def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
-        return rejected_rows.grouped(self._rejected, cycle, rows)
+        return form_helpers.grouped(self._rejected, cycle, rows)
 
     @staticmethod
     def _rejected(cycle: Cycle, rows: Rows) -> Iterator[tuple[Rejection, Mask]]:
@@ -174,17 +322,17 @@ class PodTopologySpread:
         return self._prepare(cycle, rows).scores(rows)
 
     def normalize(self, cycle: Cycle, scores: Scores) -> Scores:
-        return scoring.normalized(scores)
+        return normalized(scores)
 
-    def _prepare(self, cycle: Cycle, rows: Rows) -> "scoring.Prepared":
+    def _prepare(self, cycle: Cycle, rows: Rows) -> "Prepared":
         constraints = self.constraints(cycle, hard=False)
         all_keys = bool(cycle.pod.facts.spread) or not self.system
-        prepared = scoring.prepare(cycle, constraints, rows, all_keys=all_keys)
+        prepared = prepare(cycle, constraints, rows, all_keys=all_keys)
         cycle.state[_SCORES] = prepared
         return prepared
 
-    def _prepared(self, cycle: Cycle) -> "scoring.Prepared":
-        prepared: scoring.Prepared | None = cycle.state.get(_SCORES)
+    def _prepared(self, cycle: Cycle) -> "Prepared":
+        prepared: Prepared | None = cycle.state.get(_SCORES)
         if prepared is not None:
             return prepared
         nodes: Sequence[NodeInfo] | None = cycle.state.get(_NODES)

@@ -6,22 +6,196 @@ As upstream's volume binder (`FindPodVolumes`).
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from heapq import merge
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from corelane import quantity
 from corelane.kube import keys
 from corelane.kube.csi_migration import migrated_plugins, plugin_of, translated
 from corelane.kube.meta import ResourceList
+from corelane.kube.node_terms import term_is_valid
 from corelane.kube.objects import Node
-from corelane.kube.pod import Pod
+from corelane.kube.pod import NodeSelector, Pod
 from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, TopologySelectorTerm
 from corelane.kube.volumes import class_of, is_reserved, reaches, waits_for_consumer
 from corelane.quantity import QuantityError
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cache.label_rules import holds, rules_of
-from corelane.scheduler.cache.objects import ClusterObjects
-from corelane.scheduler.cache.pod_volumes import pod_claims
-from corelane.scheduler.plugins.storage_capacity import FreeStorage, free_storage
-from corelane.scheduler.plugins.volume_offers import Offers
+from corelane.scheduler.cluster.columns import Columns, Mask, Rows
+from corelane.scheduler.cluster.labels import Rules, holds, rules_of
+from corelane.scheduler.cluster.nodes import NodeCache
+from corelane.scheduler.cluster.objects import ClusterObjects
+from corelane.scheduler.cluster.volumes import amount, pod_claims
+from corelane.scheduler.plugins.node_affinity import labels_selector_mask
+from corelane.workload.selectors import LabelRequirement, Operator
+
+# Volumes that a claim may be bound to, found for one node or for all nodes without asking each about each.
+#
+# Local volumes are as many as nodes: asked one by one, 5,000 of either take minutes. Most name their node by
+# one label, so a node is asked only about volumes that name one of its labels.
+
+
+_MOST_SELECTORS: Final = 65_536
+_NOWHERE: Final[tuple[int, ...]] = ()
+
+
+class Offers:
+    """The volumes for one claim; each node gets the first that reaches it."""
+
+    def __init__(self, reserved: Iterable[PersistentVolume], available: Iterable[PersistentVolume]) -> None:
+        """The first of the `reserved` is the only one that will do; `available` ones are in their order."""
+        self._reserved = tuple(reserved)
+        self._available = tuple(available)
+        self._by_label: dict[str, dict[str, list[int]]] = {}
+        """Label and value to the places of volumes that only nodes with it reach."""
+        self._others: list[int] = []
+        for place, volume in enumerate(self._available):
+            label = one_label(_selector(volume))
+            if label is None:
+                self._others.append(place)
+                continue
+            key, values = label
+            for value in values:
+                self._by_label.setdefault(key, {}).setdefault(value, []).append(place)
+
+    def on(self, node: Node, chosen: Mapping[str, PersistentVolume]) -> PersistentVolume | None:
+        """Return the volume for a node, none of those that were `chosen` for other claims."""
+        for volume in self._reserved:
+            if volume.metadata.name not in chosen:
+                return volume if reaches(volume, node) else None
+        labels = node.metadata.labels
+        named = (of.get(labels[key], _NOWHERE) for key, of in self._by_label.items() if key in labels)
+        for place in merge(self._others, *named):
+            volume = self._available[place]
+            if volume.metadata.name not in chosen and reaches(volume, node):
+                return volume
+        return None
+
+    def reached(self, columns: Columns, rows: Rows) -> Mask:
+        """Return which rows get a volume."""
+        if self._reserved:
+            return reach_mask(self._reserved[0], columns, rows)
+        found = np.zeros(len(rows), np.bool_)
+        for key, of in self._by_label.items():
+            ids, values = columns.label(key), columns.label_values(key)
+            table = np.zeros(len(values) + 1, np.bool_)  # The last one is of nodes without the label.
+            table[[values[value] for value in of if value in values]] = True
+            found |= table[ids[rows]]
+        for selector in dict.fromkeys(_selector(self._available[place]) for place in self._others):
+            if found.all():
+                break
+            found |= _selector_mask(selector, columns, rows)
+        return found
+
+
+def reach_mask(volume: PersistentVolume, columns: Columns, rows: Rows) -> Mask:
+    """Return which nodes a volume reaches; see `reaches`."""
+    return _selector_mask(_selector(volume), columns, rows)
+
+
+def _selector_mask(selector: NodeSelector | None, columns: Columns, rows: Rows) -> Mask:
+    if selector is None:
+        return np.ones(len(rows), np.bool_)
+    return labels_selector_mask(selector, columns, rows)
+
+
+def _selector(volume: PersistentVolume) -> NodeSelector | None:
+    affinity = volume.spec.node_affinity
+    return affinity.required if affinity else None
+
+
+@lru_cache(_MOST_SELECTORS)
+def one_label(selector: NodeSelector | None) -> tuple[str, tuple[str, ...]] | None:
+    """Return the label, and its values, by which alone a selector chooses nodes; None for other selectors."""
+    if selector is None or len(selector.node_selector_terms) != 1:
+        return None
+    term = selector.node_selector_terms[0]
+    if len(term.match_expressions) != 1 or not term_is_valid(term):
+        return None
+    rule = term.match_expressions[0]
+    return (rule.key, rule.values) if rule.operator == "In" else None
+
+
+# Free storage that CSI drivers publish (CSIStorageCapacity), for volumes that are to be made.
+#
+# Upstream: `hasEnoughCapacity` of kube-scheduler's volumebinding. Drivers count as long as their CSIDriver
+# has `storageCapacity`; one object that the node can reach must have the whole amount.
+
+
+_STORAGE: Final = "storage"
+
+
+class FreeStorage:
+    """Where a volume of a claim's size can be made: on nodes that reach one of these capacities."""
+
+    def __init__(self, capacities: Iterable[Rules]) -> None:
+        """`capacities` are what the labels of their nodes must be."""
+        self._by_label: dict[str, set[str]] = {}
+        """Values of a label, one of which is all that a node must have."""
+        self._others: set[Rules] = set()
+        for rules in capacities:
+            if len(rules) == 1 and rules[0].operator is Operator.IN:
+                self._by_label.setdefault(rules[0].key, set()).update(rules[0].values)
+            else:
+                self._others.add(rules)
+
+    def reached_by(self, labels: Mapping[str, str]) -> bool:
+        """Return whether a node with these labels reaches enough of it."""
+        if any(labels.get(key) in values for key, values in self._by_label.items()):
+            return True
+        return any(holds(rules, labels) for rules in self._others)
+
+    def reached(self, columns: Columns, rows: Rows) -> Mask:
+        """Return which rows reach enough of it."""
+        found = np.zeros(len(rows), np.bool_)
+        for key, values in self._by_label.items():
+            found |= _has_one_of(key, values, columns)[columns.label(key)[rows]]
+        for rules in self._others:
+            if found.all():
+                break
+            mask = np.ones(len(rows), np.bool_)
+            for rule in rules:
+                mask &= _table(rule, columns)[columns.label(rule.key)[rows]]
+            found |= mask
+        return found
+
+
+def free_storage(claim: PersistentVolumeClaim, objects: ClusterObjects) -> FreeStorage | None:
+    """Return where a volume can be made for the claim; None where that is not limited."""
+    storage = objects.classes.get(class_of(claim))
+    driver = objects.csi_drivers.get(storage.provisioner) if storage is not None else None
+    asked = claim.spec.resources.requests.get(_STORAGE)
+    if storage is None or driver is None or not driver.spec.storage_capacity or asked is None:
+        return None
+    size = amount(asked) or 0
+    listed = objects.capacities_of_class(storage.metadata.name)
+    return FreeStorage(
+        one.rules
+        for one in listed
+        if one.rules is not None and one.largest is not None and one.largest >= size
+    )
+
+
+def _table(rule: LabelRequirement, columns: Columns) -> Mask:
+    """Whether the rule holds by the id of the label's value; the last one is of nodes without the label."""
+    if rule.operator is Operator.IN:
+        return _has_one_of(rule.key, rule.values, columns)
+    values = columns.label_values(rule.key)
+    table = np.zeros(len(values) + 1, np.bool_)
+    for value, number in values.items():
+        table[number] = rule.holds({rule.key: value})
+    table[-1] = rule.holds({})
+    return table
+
+
+def _has_one_of(key: str, wanted: Iterable[str], columns: Columns) -> Mask:
+    values = columns.label_values(key)
+    table = np.zeros(len(values) + 1, np.bool_)
+    table[[values[value] for value in wanted if value in values]] = True
+    return table
+
 
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
@@ -238,3 +412,109 @@ def _bytes(amount: str) -> int:
         return quantity.value(amount)
     except QuantityError:
         return 0
+
+
+Codes: TypeAlias = NDArray[np.int8]
+BOUND: tuple[Code | None, ...] = (None, Code.VOLUME_NODE_MISMATCH, Code.VOLUME_MISSING)
+"""What bound claims say of a node, by the numbers in `bound_codes`."""
+DELAYED: tuple[Code | None, ...] = (None, Code.VOLUME_NOT_AVAILABLE, Code.STORAGE_INSUFFICIENT)
+"""What claims that wait for a node say of it, by the numbers in `delayed_codes`."""
+
+
+def bound_codes(claims: ClaimsOfPod, offers: ClaimOffers, columns: Columns, rows: Rows) -> Codes:
+    """Return for each row the number in `BOUND` of the first bound claim's fault."""
+    codes = np.zeros(len(rows), np.int8)
+    for claim in claims.bound:
+        volume = offers.objects.volumes.get(claim.spec.volume_name)
+        if volume is None:
+            codes[codes == 0] = BOUND.index(Code.VOLUME_MISSING)
+            break
+        reached = _reached(volume, offers.objects, columns, rows)
+        codes[(codes == 0) & ~reached] = BOUND.index(Code.VOLUME_NODE_MISMATCH)
+    return codes
+
+
+def _reached(volume: PersistentVolume, objects: ClusterObjects, columns: Columns, rows: Rows) -> Mask:
+    """Return which rows a bound volume reaches, on some of which a CSI driver may have taken it over."""
+    reached, plugin, nodes = reach_mask(volume, columns, rows), plugin_of(volume.spec), objects.csi_nodes
+    if not plugin or not nodes:
+        return reached
+    migrated = {name for name, node in nodes.items() if plugin in migrated_plugins(node)}
+    names = columns.names
+    there = np.fromiter((names[row] in migrated for row in rows.tolist()), np.bool_, len(rows))
+    found: Mask = np.where(there, reach_mask(translated(volume), columns, rows), reached)
+    return found
+
+
+def delayed_codes(claims: ClaimsOfPod, offers: ClaimOffers, cluster: NodeCache, rows: Rows) -> Codes:
+    """Return for each row the number in `DELAYED` of why a claim gets no volume, nor can have one made."""
+    columns, objects, codes = cluster.columns, offers.objects, np.zeros(len(rows), np.int8)
+    selected = [(claim, name) for claim in claims.delayed if (name := selected_node(claim, objects))]
+    matching = [claim for claim in claims.delayed if not selected_node(claim, objects)]
+    for _, name in selected:
+        node = cluster.get(name)
+        codes[rows != (node.row if node else -1)] = DELAYED.index(Code.VOLUME_NOT_AVAILABLE)
+    for claim, _ in selected:
+        _note(codes, *_made(claim, offers, columns, rows))
+    if len(matching) == 1:
+        offered = offers.of(matching[0]).reached(columns, rows)
+        able, stored = _made(matching[0], offers, columns, rows)
+        _note(codes, able | offered, stored | offered)
+    elif matching:
+        _note_competing(codes, claims, matching, offers, cluster, rows)
+    return codes
+
+
+def _note(codes: Codes, able: Mask, stored: Mask) -> None:
+    codes[(codes == 0) & ~able] = DELAYED.index(Code.VOLUME_NOT_AVAILABLE)
+    codes[(codes == 0) & ~stored] = DELAYED.index(Code.STORAGE_INSUFFICIENT)
+
+
+def _note_competing(
+    codes: Codes,
+    claims: ClaimsOfPod,
+    matching: list[PersistentVolumeClaim],
+    offers: ClaimOffers,
+    cluster: NodeCache,
+    rows: Rows,
+) -> None:
+    """Ask the nodes one by one: the claims may compete for one volume. Nodes that have none are left out."""
+    if not any(map(offers.storage, matching)):
+        for claim in matching:
+            able, _ = _made(claim, offers, cluster.columns, rows)
+            _note(codes, able | offers.of(claim).reached(cluster.columns, rows), np.ones(len(rows), np.bool_))
+    delayed = ClaimsOfPod(delayed=claims.delayed)
+    for place in (codes == 0).nonzero()[0].tolist():
+        node = cluster.by_row[rows[place]]
+        if node is None or node.node is None:
+            codes[place] = DELAYED.index(Code.VOLUME_NOT_AVAILABLE)
+        elif isinstance(found := find(delayed, node.node, offers), tuple):
+            codes[place] = DELAYED.index(found[0].code)
+
+
+def _made(
+    claim: PersistentVolumeClaim, offers: ClaimOffers, columns: Columns, rows: Rows
+) -> tuple[Mask, Mask]:
+    """Where a volume can be made for the claim, and where there is storage for it."""
+    storage = offers.storage(claim)
+    stored = np.ones(len(rows), np.bool_) if storage is None else storage.reached(columns, rows)
+    return _possible(claim, offers, columns, rows), stored
+
+
+def _possible(claim: PersistentVolumeClaim, offers: ClaimOffers, columns: Columns, rows: Rows) -> Mask:
+    """Where the class has a provisioner, and its allowed topologies hold."""
+    terms = topologies(claim, offers.objects)
+    if not terms:
+        return np.full(len(rows), terms is not None)
+    mask = np.zeros(len(rows), np.bool_)
+    for term in terms:
+        mask |= _volume_rows_allowed(term, columns, rows)
+    return mask
+
+
+def _volume_rows_allowed(term: TopologySelectorTerm, columns: Columns, rows: Rows) -> Mask:
+    mask = np.full(len(rows), bool(term.match_label_expressions))
+    for rule in term.match_label_expressions:
+        values = [columns.label_value(rule.key, value) for value in rule.values]
+        mask &= np.isin(columns.label(rule.key)[rows], values)
+    return mask

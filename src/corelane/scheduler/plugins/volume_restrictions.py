@@ -9,13 +9,12 @@ import numpy as np
 from corelane.kube.pod import Pod
 from corelane.kube.pod_volumes import Volume
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cache.columns import Columns, Mask, Rows
-from corelane.scheduler.cache.nodes import NodeInfo
-from corelane.scheduler.cache.pod_facts import is_disk
-from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cluster.columns import Columns, Mask, Rows
+from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.pods import PodInfo, is_disk
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
 from corelane.scheduler.framework.plugin import SKIP, Cycle, Rejection, Scope, Skip
-from corelane.scheduler.plugins.pod_claims import names_claim, not_watched
+from corelane.scheduler.plugins.volume_zone import names_claim, not_watched
 
 NAME: Final = "VolumeRestrictions"
 _ONE_POD: Final = "ReadWriteOncePod"

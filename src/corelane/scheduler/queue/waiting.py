@@ -1,13 +1,15 @@
 """A pod without a node, and a heap of such pods in one place of the queue."""
 
 import heapq
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, IntEnum, auto
 from typing import Any, Final, TypeAlias
 
-from corelane.scheduler.cache.pods import PodInfo
-from corelane.scheduler.framework.plugin import Rejection
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, members
+from corelane.scheduler.framework.checked import is_ours
+from corelane.scheduler.framework.plugin import QueueSortPlugin, Rejection
 
 SortKey: TypeAlias = tuple[Any, ...]
 _SPARE: Final = 64
@@ -124,3 +126,275 @@ class WaitingHeap:
     def drop(self) -> None:
         """Remove the head."""
         heapq.heappop(self._heap)
+
+
+class _Last:
+    """Comes after everything."""
+
+    def __lt__(self, other: object) -> bool:
+        return False
+
+    def __le__(self, other: object) -> bool:
+        return other is self
+
+    def __gt__(self, other: object) -> bool:
+        return other is not self
+
+    def __ge__(self, other: object) -> bool:
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        return other is self
+
+    def __hash__(self) -> int:
+        return 0
+
+
+LAST: Final = _Last()
+
+
+class SortKeys:
+    """Keys by a plugin. A pod for which it fails comes last, by priority and age."""
+
+    def __init__(self, plugin: QueueSortPlugin, failed: Callable[[str, Exception], None]) -> None:
+        """`failed` is called with the plugin's name and its error."""
+        self._plugin, self._failed = plugin, failed
+        self._trusted = is_ours(plugin)
+        self._example: SortKey | None = None
+
+    def of(self, info: PodInfo) -> SortKey:
+        if self._trusted:
+            return self._plugin.sort_key(info)
+        try:
+            key = self._plugin.sort_key(info)
+            self._check(key)
+        except Exception as error:  # noqa: BLE001 - a third party's plugin may raise anything
+            self._failed(self._plugin.name, error)
+            return LAST, -info.pod.spec.priority, info.pod.metadata.creation_timestamp
+        return key
+
+    def _check(self, key: SortKey) -> None:
+        """Raise TypeError for a key that cannot be compared with the first one."""
+        example = key if self._example is None else self._example
+        try:
+            _compare(key, example)
+        except Exception as error:
+            raise TypeError(f"sort keys {key!r:.100} and {example!r:.100} cannot be compared") from error
+        self._example = example
+
+
+def _compare(one: Any, other: Any) -> None:
+    """Compare each element, also those that a comparison of tuples does not come to."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        for left, right in zip(one, other, strict=False):
+            _compare(left, right)
+    bool(one < other), bool(other < one), bool(one == other)
+
+
+# Back-off: how long a pod that was tried is not tried again. The numbers are kube-scheduler's.
+#
+# A pod that no node fits backs off by the number of such attempts, a pod whose attempt failed otherwise (an
+# error) by the number of errors in a row. While no other pod is ready, pods of the first kind are tried
+# before their back-off ends (upstream: SchedulerPopFromBackoffQ); those with errors never are.
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Seconds: `initial` after the first attempt, doubled by each further one up to `maximum` (0: never)."""
+
+    initial: float = 1.0
+    maximum: float = 10.0
+
+    def seconds(self, attempts: int) -> float:
+        """Return how long to wait after that many attempts, by default 1, 2, 4, 8, then 10."""
+        return min(self.maximum, self.initial * 2.0 ** min(attempts - 1, 60)) if attempts else 0.0
+
+
+class BackoffQueue:
+    """Pods whose back-off is not over, by its end; pods with errors apart."""
+
+    def __init__(self) -> None:
+        self._unschedulable = WaitingHeap()
+        self._errors = WaitingHeap()
+        self._heaps = self._unschedulable, self._errors
+
+    def push(self, waiting: Waiting, key: SortKey) -> None:
+        heap = self._errors if waiting.errors else self._unschedulable
+        heap.push((waiting.ready_at, key), waiting)
+
+    def over(self, now: float) -> Waiting | None:
+        """Return a pod whose back-off is over."""
+        for heap in self._heaps:
+            if (head := heap.head()) and head[1].ready_at <= now:
+                return head[1]
+        return None
+
+    def early(self) -> Waiting | None:
+        """Return the pod that may be tried now if no other is ready."""
+        head = self._unschedulable.head()
+        return head[1] if head else None
+
+    def next_time(self) -> float | None:
+        """Return when the next back-off is over."""
+        heads = (heap.head() for heap in self._heaps)
+        return min((head[1].ready_at for head in heads if head), default=None)
+
+
+# Why a pod enters a queue, in the words of kube-scheduler's `scheduler_queue_incoming_pods_total`.
+#
+# Upstream: `pkg/scheduler/framework/events.go`, and `ClusterEvent.Label` of k8s.io/kube-scheduler (1.36).
+
+
+QUEUES: Final = {
+    QueuePlace.GATED: "gated",
+    QueuePlace.READY: "active",
+    QueuePlace.BACKING_OFF: "backoff",
+    QueuePlace.PARKED: "unschedulable",
+}
+"""Names in `scheduler_pending_pods`."""
+ENTERED: Final = QUEUES | {QueuePlace.GATED: "unschedulable"}
+"""Names where pods that enter are counted: gated ones are among the unschedulable there."""
+POD_ADDED: Final = "UnschedulablePodAdd"
+POD_UPDATED: Final = "UnschedulablePodUpdate"
+ATTEMPT_FAILED: Final = "ScheduleAttemptFailure"
+BACKOFF_OVER: Final = "BackoffComplete"
+POPPED_EARLY: Final = "PopFromBackoffQ"
+ACTIVATED: Final = "ForceActivate"
+"""Also for a pod whose equal was placed, or has left: the next one is tried."""
+TOO_LONG: Final = "UnschedulableTimeout"
+_LABELS: Final = {
+    ChangeKind.NODE_ADDED: "NodeAdd",
+    ChangeKind.NODE_REMOVED: "NodeDelete",
+    ChangeKind.NODE_ALLOCATABLE: "NodeUpdateNodeAllocatable",
+    ChangeKind.NODE_LABELS: "NodeUpdateNodeLabel",
+    ChangeKind.NODE_TAINTS: "NodeUpdateNodeTaint",
+    ChangeKind.POD_ADDED: "AssignedPodAdd",
+    ChangeKind.POD_REMOVED: "AssignedPodDelete",
+    ChangeKind.POD_CHANGED: "AssignedPodUpdate",
+    ChangeKind.POD_ITSELF: POD_UPDATED,
+    ChangeKind.WATCHED: "UnschedulableTimeout",
+}
+_RESOURCES: Final = {
+    ChangeKind.TOPOLOGY: "noderesourcetopologies.v1alpha2.topology.node.k8s.io",
+    ChangeKind.CLAIM: "PersistentVolumeClaim",
+    ChangeKind.VOLUME: "PersistentVolume",
+    ChangeKind.STORAGE_CLASS: "storage.k8s.io/StorageClass",
+    ChangeKind.NAMESPACE: "Namespace",
+    ChangeKind.SERVICE: "Service",
+    ChangeKind.CSI_NODE: "storage.k8s.io/CSINode",
+    ChangeKind.CSI_DRIVER: "storage.k8s.io/CSIDriver",
+    ChangeKind.STORAGE_CAPACITY: "storage.k8s.io/CSIStorageCapacity",
+    ChangeKind.VOLUME_ATTACHMENT: "storage.k8s.io/VolumeAttachment",
+}
+"""Kinds that are additions, updates or deletions by the object. Upstream has no event for namespaces and
+services."""
+
+
+def event_of(change: ClusterChange) -> str:
+    """Return the event of a change; of several kinds, the first one's."""
+    kind = next(iter(members(change.kind)), ChangeKind.POD_ITSELF)
+    if label := _LABELS.get(kind):
+        return label
+    action = "Add" if change.old is None else "Delete" if change.new is None else "Update"
+    return f"{_RESOURCES[kind]}{action}"
+
+
+# Ready pods in lines: new ones, those that a change may help, those tried again by time, doubtful ones.
+#
+# The first element of a pod's sort key is its level (for PrioritySort its priority): a pod of a better level
+# always comes first. Within a level the least key comes first, whatever its line, until an attempt fails:
+# then it is the next line's turn. So pods that are tried again in vain, however many and however often,
+# delay a new pod by no more attempts than there are new pods before it, and the same holds for each line.
+#
+# New pods that fit nowhere can be many too. Once attempts have failed for a while, every second new pod that
+# is tried is the newest: what comes last does not wait for all that failed before it. Doubtful are pods that
+# certainly do not fit now: they are tried while no other is ready, and now and then if no better level
+# waits.
+
+
+FAILING_SECONDS: Final = 0.25
+"""Attempts that fail for so long in a row let the newest pods come forward."""
+_DOUBTFUL_TURN: Final = 8
+"""Every so many attempts one is of a doubtful pod."""
+
+
+class Line(IntEnum):
+    """Why a pod is ready."""
+
+    NEW = 0
+    HINTED = 1
+    FLUSHED = 2
+    DOUBTFUL = 3
+
+
+_LINES: Final = (Line.NEW, Line.HINTED, Line.FLUSHED)
+
+
+class ActiveQueue:
+    """Ready pods by line and sort key."""
+
+    def __init__(self) -> None:
+        self._lines = {line: WaitingHeap() for line in Line}
+        self._heaps = tuple(self._lines.values())
+        self._newest = WaitingHeap()
+        self._failed: Line | None = None
+        self._failing_since: float | None = None
+        self._attempts = 0
+        self.popped = Line.NEW
+        """The line of the pod that is being tried."""
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last attempt failed."""
+        return self._failing_since is not None
+
+    def push(self, waiting: Waiting, line: Line, key: SortKey) -> None:
+        self._lines[line].push(key, waiting)
+        if line is Line.NEW:
+            self._newest.push((key[0], -waiting.number), waiting)
+
+    def next(self, now: float) -> tuple[Line, Waiting] | None:
+        """Return the pod to be tried next, and its line."""
+        new, hinted, flushed, doubtful = [heap.head() for heap in self._heaps]
+        if new and not (hinted or flushed or doubtful or self.failing):
+            return Line.NEW, new[1]
+        heads = {
+            line: head for line, head in zip(_LINES, (new, hinted, flushed), strict=True) if head is not None
+        }
+        level = min((key[0] for key, _ in heads.values()), default=None)
+        if doubtful and (level is None or (self._attempts % _DOUBTFUL_TURN == 0 and doubtful[0][0] <= level)):
+            return Line.DOUBTFUL, doubtful[1]
+        if level is None:
+            return None
+        able = [line for line in heads if heads[line][0][0] == level]
+        line = self._turn(able) if self._failed is not None else min(able, key=lambda one: heads[one][0])
+        if line is Line.NEW and self._long_in_vain(now) and self._attempts % 2:
+            newest = self._newest.head()
+            assert newest is not None
+            return line, newest[1]
+        return line, heads[line][1]
+
+    def ended(self, now: float, *, failed: bool) -> None:
+        """Note the outcome of the attempt; with no pod left that waits, no turn is kept."""
+        self._attempts += 1
+        if not failed:
+            self._failed = self._failing_since = None
+            return
+        waiting = any(line.head() for line in self._lines.values())
+        self._failed = self.popped if waiting and self.popped in _LINES else None
+        if not waiting:
+            self._failing_since = None
+        elif self._failing_since is None:
+            self._failing_since = now
+
+    def put_off(self) -> None:
+        """Let other pods come before the one that is being tried, though its attempt has not ended."""
+        self._attempts += 1
+
+    def _long_in_vain(self, now: float) -> bool:
+        return self._failing_since is not None and now - self._failing_since >= FAILING_SECONDS
+
+    def _turn(self, able: list[Line]) -> Line:
+        assert self._failed is not None
+        last = self._failed
+        return min(able, key=lambda line: (line - last - 1) % len(_LINES))

@@ -1,1 +1,0 @@
-"""What the scheduler knows of pods and nodes. Modules are imported by name."""

@@ -1,0 +1,248 @@
+"""Objects beside nodes and pods that decide where a pod can run, and what bindings under way take of them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from corelane.kube.disruption import PodDisruptionBudget
+from corelane.kube.objects import Namespace, Service
+from corelane.kube.pod import Pod
+from corelane.kube.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from corelane.kube.volumes import class_of
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.cluster.volumes import Capacity, VolumeUses
+from corelane.workload.selectors import Selector
+
+_NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
+Key = tuple[str, str]
+"""Namespace and name."""
+
+
+class ClusterObjects:
+    """Namespaces, services and what is about volumes, by name."""
+
+    def __init__(self) -> None:
+        self.namespaces: dict[str, Namespace] = {}
+        self.claims: dict[Key, PersistentVolumeClaim] = {}
+        self.volumes: dict[str, PersistentVolume] = {}
+        self.classes: dict[str, StorageClass] = {}
+        self.csi_nodes: dict[str, CSINode] = {}
+        self.csi_drivers: dict[str, CSIDriver] = {}
+        self.uses = VolumeUses(self)
+        """Volumes of CSI drivers on nodes, and how many each node can have."""
+        self.services: dict[Key, Service] = {}
+        self._services_by_pair: dict[tuple[str, tuple[str, str]], dict[str, Service]] = {}
+        """By namespace and one label of the selector."""
+        self.unwatched: dict[str, str] = {}
+        """Kinds of volumes that cannot be watched, by plural name, and why."""
+        self.taken_volumes: dict[str, tuple[Key, str]] = {}
+        """Volumes that a binding under way binds to a claim, with the version of the volume it has seen."""
+        self.provisioned_claims: dict[Key, tuple[str, str]] = {}
+        """Claims for which a binding under way has a volume made for a node, with the claim's version."""
+        self._volumes_of_class: dict[str, dict[str, PersistentVolume]] = {}
+        self._claims_of_volume: dict[str, set[Key]] = {}
+        self._capacities_of_class: dict[str, dict[Key, Capacity]] = {}
+        self._class_of_capacity: dict[Key, str] = {}
+
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        namespace = self.namespaces.get(name)
+        return namespace.metadata.labels if namespace else _NO_LABELS
+
+    def put_namespace(self, name: str, new: Namespace | None) -> bool:
+        """Replace or remove; return whether labels, or whether it exists, changed."""
+        old = self.namespaces.get(name)
+        if new is None:
+            self.namespaces.pop(name, None)
+        else:
+            self.namespaces[name] = new
+        return (old and old.metadata.labels) != (new and new.metadata.labels)
+
+    def put_claim(self, key: Key, new: PersistentVolumeClaim | None) -> None:
+        provisioned = self.provisioned_claims.get(key)
+        if provisioned and (new is None or new.metadata.resource_version != provisioned[1]):
+            del self.provisioned_claims[key]
+        old = self.claims.pop(key, None)
+        if old is not None and old.spec.volume_name:
+            self._claims_of_volume[old.spec.volume_name].discard(key)
+        if new is not None:
+            self.claims[key] = new
+            if new.spec.volume_name:
+                self._claims_of_volume.setdefault(new.spec.volume_name, set()).add(key)
+        self.uses.claim_changed(key)
+
+    def put_volume(self, name: str, new: PersistentVolume | None) -> None:
+        taken = self.taken_volumes.get(name)
+        if taken and (new is None or new.metadata.resource_version != taken[1]):
+            del self.taken_volumes[name]
+        if old := self.volumes.pop(name, None):
+            self._volumes_of_class[class_of(old)].pop(name)
+        if new is not None:
+            self.volumes[name] = new
+            self._volumes_of_class.setdefault(class_of(new), {})[name] = new
+        claims = self._claims_of_volume.get(name, set())
+        self.uses.volume_changed(name, claims)
+        if new is None and not claims:
+            self._claims_of_volume.pop(name, None)
+
+    def put_class(self, name: str, new: StorageClass | None) -> None:
+        if new is None:
+            self.classes.pop(name, None)
+        else:
+            self.classes[name] = new
+        self.uses.class_changed(name)
+
+    def put_csi_node(self, name: str, new: CSINode | None) -> None:
+        old = self.csi_nodes.pop(name, None)
+        if new is not None:
+            self.csi_nodes[name] = new
+        self.uses.csi_node_changed(name, old, new)
+
+    def put_csi_driver(self, name: str, new: CSIDriver | None) -> None:
+        if new is None:
+            self.csi_drivers.pop(name, None)
+        else:
+            self.csi_drivers[name] = new
+
+    def put_capacity(self, key: Key, new: CSIStorageCapacity | None) -> None:
+        old = self._class_of_capacity.pop(key, None)
+        if old is not None:
+            del self._capacities_of_class[old][key]
+        if new is not None:
+            self._class_of_capacity[key] = new.storage_class_name
+            self._capacities_of_class.setdefault(new.storage_class_name, {})[key] = Capacity.of(new)
+
+    def put_attachment(self, name: str, new: VolumeAttachment | None) -> None:
+        self.uses.attachment_changed(name, new)
+
+    def put_service(self, key: Key, new: Service | None) -> bool:
+        """Replace or remove; return whether other pods are selected. Without a selector none are."""
+        old = self.services.pop(key, None)
+        if old is not None and old.spec.selector:
+            del self._services_by_pair[key[0], min(old.spec.selector.items())][key[1]]
+        if new is not None:
+            self.services[key] = new
+            if new.spec.selector:
+                pair = key[0], min(new.spec.selector.items())
+                self._services_by_pair.setdefault(pair, {})[key[1]] = new
+        return (old.spec.selector if old else {}) != (new.spec.selector if new else {})
+
+    # What bindings under way take; a newer version of the object says more, and ends it.
+
+    def take(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
+        """Have a volume count as bound to a claim."""
+        self.taken_volumes[volume.metadata.name] = claim.key, volume.metadata.resource_version
+
+    def provision(self, claim: PersistentVolumeClaim, node: str) -> None:
+        """Have a volume count as being made for the claim, on a node."""
+        self.provisioned_claims[claim.key] = node, claim.metadata.resource_version
+
+    def release(self, claims: Iterable[Key]) -> None:
+        """End what a binding has taken for these claims."""
+        keys = set(claims)
+        for key in keys:
+            self.provisioned_claims.pop(key, None)
+        for name in [name for name, (key, _) in self.taken_volumes.items() if key in keys]:
+            del self.taken_volumes[name]
+
+    def taken_by(self, volume: PersistentVolume) -> Key | None:
+        """Return the claim to which a binding under way binds the volume."""
+        taken = self.taken_volumes.get(volume.metadata.name)
+        return taken[0] if taken else None
+
+    def provisioned_node(self, claim: PersistentVolumeClaim) -> str | None:
+        """Return the node for which a binding under way has the claim's volume made."""
+        provisioned = self.provisioned_claims.get(claim.key)
+        return provisioned[0] if provisioned else None
+
+    def volumes_of_class(self, name: str) -> Mapping[str, PersistentVolume]:
+        return self._volumes_of_class.get(name, {})
+
+    def capacities_of_class(self, name: str) -> Iterable[Capacity]:
+        """Return what drivers publish about free storage of a class."""
+        return self._capacities_of_class.get(name, {}).values()
+
+    def may_select(self, pod: Pod) -> bool:
+        """Return whether there are services with selectors, and the pod has labels for them."""
+        return bool(self._services_by_pair and pod.metadata.labels)
+
+    def services_of(self, pod: Pod) -> list[Service]:
+        """Return the services that select the pod."""
+        namespace, labels = pod.metadata.namespace, pod.metadata.labels
+        if not self._services_by_pair:
+            return []
+        return [
+            service
+            for pair in labels.items()
+            for service in self._services_by_pair.get((namespace, pair), {}).values()
+            if service.spec.selector.items() <= labels.items()
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    namespace: str
+    selector: Selector
+    allowed: int
+    disrupted: frozenset[str]
+    """Names of pods whose eviction the API server has counted already."""
+
+
+class Budgets:
+    """All budgets with a selector that can be read and is not empty: others match no pod, as upstream."""
+
+    def __init__(self) -> None:
+        self._budgets: dict[tuple[str, str], _Budget] = {}
+
+    def __len__(self) -> int:
+        return len(self._budgets)
+
+    def put(self, key: tuple[str, str], budget: PodDisruptionBudget | None) -> None:
+        """Add or replace a budget; None removes it."""
+        self._budgets.pop(key, None)
+        selector = budget.spec.selector if budget else None
+        if budget is None or selector is None or not (selector.match_labels or selector.match_expressions):
+            return
+        try:
+            compiled = selector.compiled()
+        except ValueError:
+            return
+        status = budget.status
+        self._budgets[key] = _Budget(
+            budget.metadata.namespace,
+            compiled,
+            status.disruptions_allowed,
+            frozenset(status.disrupted_pods),
+        )
+
+    def split(self, pods: Iterable[PodInfo]) -> tuple[list[PodInfo], list[PodInfo]]:
+        """Return the pods whose eviction violates a budget when they are evicted in this order, and the rest.
+
+        Upstream: `filterPodsWithPDBViolation` of `defaultpreemption`.
+        """
+        left = {key: budget.allowed for key, budget in self._budgets.items()}
+        violating: list[PodInfo] = []
+        others: list[PodInfo] = []
+        for pod in pods:
+            (violating if self._violates(pod, left) else others).append(pod)
+        return violating, others
+
+    def _violates(self, info: PodInfo, left: dict[tuple[str, str], int]) -> bool:
+        meta, violated = info.pod.metadata, False
+        if not meta.labels:
+            return False
+        for key, budget in self._budgets.items():
+            if budget.namespace != meta.namespace or meta.name in budget.disrupted:
+                continue
+            if budget.selector.matches(meta.labels):
+                left[key] -= 1
+                violated |= left[key] < 0
+        return violated

@@ -1,0 +1,1 @@
+"""One attempt to place a pod: plan, vectors, finalists, and the result. Modules are imported by name."""

@@ -1,0 +1,392 @@
+"""Writes conditions into pods' status, and Kubernetes events about pods.
+
+A few tasks write what waits: of conditions the newest of each pod, of events the oldest; with a slow API
+server events beyond a number are dropped, and scheduling never waits. Bindings come first: while some wait to
+be sent, a write waits for at most a second. Repeated events increase their count, as client-go's recorder
+does.
+
+PodScheduled=False must not be written after the pod was bound. A condition that waits is dropped when its pod
+is being bound; one that is under way carries the pod's resourceVersion, so that a server which has bound the
+pod since refuses it (409). It is then written again only if the pod is read without a node.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from hashlib import blake2s
+from typing import Any, Final, NoReturn, TypeAlias
+
+from msgspec.structs import replace
+
+from corelane.kube.apierrors import APIError
+from corelane.kube.client import KubeClient
+from corelane.kube.meta import condition
+from corelane.kube.objects import Event
+from corelane.kube.pod import Pod
+from corelane.node.explain.objective import remedies
+from corelane.scheduler.instructions import (
+    Evict,
+    NearestNode,
+    RecordNodeEvent,
+    RecordPodEvent,
+    SetCondition,
+    SetNominatedNode,
+)
+
+StatusChange: TypeAlias = SetCondition | SetNominatedNode
+Note: TypeAlias = RecordPodEvent | RecordNodeEvent | StatusChange
+
+_MOST_WAITING: Final = 20_000
+_WRITERS: Final = 4
+_LONGEST_YIELD: Final = 1.0
+_TRIES: Final = 3
+_MOST_COUNTS: Final = 4096
+_LONGEST_MESSAGE: Final = 1024
+_MOST_WITH_REMEDIES: Final = 20
+"""With this many waiting writes, events do not name what would help."""
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class PodStatusWriter:
+    """Queues conditions and events, and writes them in the background."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        component: str,
+        *,
+        dropped: Callable[[str], None],
+        failed: Callable[[str, APIError], None],
+        clock: Callable[[], datetime] = now,
+        bindings_sent: Callable[[], Awaitable[None]] | None = None,
+        create_event: Callable[[dict[str, Any]], Awaitable[object]] | None = None,
+    ) -> None:
+        """`dropped` and `failed` get the title of a write that was not made.
+
+        `bindings_sent` waits until no binding waits to be sent. `create_event` creates events in place of
+        requests.
+        """
+        self._create_event = create_event or client.create
+        self._client = client
+        self._component = component
+        self._dropped = dropped
+        self._failed = failed
+        self._clock = clock
+        self._bindings_sent = bindings_sent
+        self._events: deque[RecordPodEvent | RecordNodeEvent] = deque()
+        self._conditions: dict[str, StatusChange] = {}
+        """By UID, the oldest first."""
+        self._work = asyncio.Semaphore(0)
+        self._counts: OrderedDict[str, int] = OrderedDict()
+
+    def put(self, note: Note) -> None:
+        if isinstance(note, StatusChange):
+            replaced = self._conditions.pop(note.pod.metadata.uid, None)
+            self._conditions[note.pod.metadata.uid] = note
+            if replaced is not None:
+                return
+        elif len(self._events) >= _MOST_WAITING:
+            self._dropped(_title(note))
+            return
+        else:
+            self._events.append(note)
+        self._work.release()
+
+    def being_bound(self, uid: str) -> None:
+        """Drop the condition of a pod that waits to be written, if there is one."""
+        self._conditions.pop(uid, None)
+
+    async def run(self) -> NoReturn:
+        """Write until cancelled."""
+        async with asyncio.TaskGroup() as writers:
+            for _ in range(_WRITERS):
+                writers.create_task(self._write_notes())
+        raise AssertionError("writers do not end")
+
+    async def _write_notes(self) -> NoReturn:
+        while True:
+            await self._work.acquire()
+            await self._let_bindings_go_first()
+            note = self._next()
+            if note is None:
+                continue
+            try:
+                await self._write_patiently(note)
+            except APIError as error:
+                self._failed(_title(note), error)
+
+    async def _write_patiently(self, note: Note) -> None:
+        """Write it, a second time if the server asks to wait."""
+        try:
+            await self._write(note)
+        except APIError as error:
+            if not error.retry_after:
+                raise
+            await asyncio.sleep(error.retry_after)
+            await self._write(note)
+
+    def _next(self) -> Note | None:
+        if self._conditions:
+            return self._conditions.pop(next(iter(self._conditions)))
+        return self._events.popleft() if self._events else None
+
+    async def _let_bindings_go_first(self) -> None:
+        if self._bindings_sent is not None:
+            try:
+                async with asyncio.timeout(_LONGEST_YIELD):
+                    await self._bindings_sent()
+            except TimeoutError:
+                pass
+
+    async def _write(self, note: Note) -> None:
+        if isinstance(note, StatusChange):
+            await self._change_status(note)
+        else:
+            await self._record(note)
+
+    async def _change_status(self, note: StatusChange) -> None:
+        """Write it unless the pod has a node, is being deleted, or is not the same any more."""
+        pod = note.pod
+        for last in range(_TRIES - 1, -1, -1):
+            try:
+                await self._patch_status(note, pod.metadata.resource_version)
+            except APIError as error:
+                if error.code == 404 and error.is_status:
+                    return
+                if error.code != 409 or not last:
+                    raise
+            else:
+                return
+            pod = await self._client.get(Pod, pod.metadata.name, pod.metadata.namespace)
+            if pod.metadata.uid != note.pod.metadata.uid or pod.spec.node_name or pod.ended:
+                return
+
+    async def _patch_status(self, note: StatusChange, version: str) -> None:
+        pod = note.pod.metadata
+        metadata = {"uid": pod.uid} | ({"resourceVersion": version} if version else {})
+        body = {"metadata": metadata, "status": self._status(note)}
+        await self._client.patch(
+            Pod, pod.name, body, namespace=pod.namespace, kind_of_patch="strategic", subresource="status"
+        )
+
+    def _status(self, note: StatusChange) -> dict[str, Any]:
+        if isinstance(note, SetNominatedNode):
+            return {"nominatedNodeName": note.node}
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": note.reason,
+            "message": note.message,
+            "lastProbeTime": None,
+            "lastTransitionTime": _timestamp(self._clock()),
+        }
+        return {"conditions": [condition], "nominatedNodeName": note.nominated or None}
+
+    async def _record(self, note: RecordPodEvent | RecordNodeEvent) -> None:
+        if (
+            isinstance(note, RecordPodEvent)
+            and note.nearest is not None
+            and len(self._events) < _MOST_WITH_REMEDIES
+        ):
+            note = await asyncio.to_thread(_with_remedies, note, note.nearest)
+        name = _event_name(note)
+        count = self._counts.pop(name, 0)
+        self._counts[name] = (
+            await self._count_up(note, name, count) if count else await self._create(note, name)
+        )
+        while len(self._counts) > _MOST_COUNTS:
+            self._counts.popitem(last=False)
+
+    async def _create(self, note: RecordPodEvent | RecordNodeEvent, name: str) -> int:
+        """The event's count: above 1 if it was recorded before a restart."""
+        try:
+            await self._create_event(self._event(note, name))
+        except APIError as error:
+            if error.code != 409:
+                raise
+            event = await self._client.get(Event, name, _involved(note)["namespace"])
+            return await self._count_up(note, name, event.count)
+        return 1
+
+    async def _count_up(self, note: RecordPodEvent | RecordNodeEvent, name: str, count: int) -> int:
+        body = {"count": count + 1, "lastTimestamp": _timestamp(self._clock())}
+        try:
+            await self._client.patch(Event, name, body, namespace=_involved(note)["namespace"])
+        except APIError as error:
+            if error.code != 404:
+                raise
+            # The event has expired.
+            return await self._create(note, name)
+        return count + 1
+
+    def _event(self, note: RecordPodEvent | RecordNodeEvent, name: str) -> dict[str, Any]:
+        time, involved = _timestamp(self._clock()), _involved(note)
+        return _about(note) | {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": involved["namespace"]},
+            "involvedObject": {name: text for name, text in involved.items() if _is_of_object(note, name)},
+            "type": note.type if isinstance(note, RecordPodEvent) else "Warning",
+            "reason": note.reason,
+            "message": _message(note),
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "firstTimestamp": time,
+            "lastTimestamp": time,
+            "count": 1,
+        }
+
+
+def _with_remedies(note: RecordPodEvent, nearest: NearestNode) -> RecordPodEvent:
+    """The event with what would help on the nearest node."""
+    text = remedies(nearest.state, nearest.request)
+    return replace(note, help=f"Nearest is {nearest.name}: {text}.") if text else note
+
+
+def _message(note: RecordPodEvent | RecordNodeEvent) -> str:
+    """The message, with what would help if that fits."""
+    text = note.help if isinstance(note, RecordPodEvent) else ""
+    longer = f"{note.message} {text}" if text else note.message
+    return longer if len(longer) <= _LONGEST_MESSAGE else note.message[:_LONGEST_MESSAGE]
+
+
+def _involved(note: RecordPodEvent | RecordNodeEvent) -> dict[str, str]:
+    """The object of an event; events about nodes are in the namespace default, with the name as UID."""
+    if isinstance(note, RecordNodeEvent):
+        return {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "namespace": "default",
+            "name": note.node,
+            "uid": note.node,
+        }
+    return _reference(note.pod)
+
+
+def _reference(pod: Pod) -> dict[str, str]:
+    of = pod.metadata
+    return {"apiVersion": "v1", "kind": "Pod", "namespace": of.namespace, "name": of.name, "uid": of.uid}
+
+
+def _about(note: RecordPodEvent | RecordNodeEvent) -> dict[str, Any]:
+    """What was done about the pod, and the other pod that it was done for, where there is one."""
+    if isinstance(note, RecordNodeEvent) or not note.action:
+        return {}
+    return {"action": note.action} | ({"related": _reference(note.related)} if note.related else {})
+
+
+def _is_of_object(note: RecordPodEvent | RecordNodeEvent, field: str) -> bool:
+    return isinstance(note, RecordPodEvent) or field != "namespace"
+
+
+def _event_name(note: RecordPodEvent | RecordNodeEvent) -> str:
+    """Equal for equal events about an object, so that a restart does not repeat them."""
+    kind = note.type if isinstance(note, RecordPodEvent) else "Warning"
+    involved = _involved(note)
+    text = "\0".join((involved["uid"], kind, note.reason, _message(note)))
+    return f"{involved['name'][:230]}.{blake2s(text.encode(), digest_size=8).hexdigest()}"
+
+
+def _title(note: Note) -> str:
+    if isinstance(note, RecordNodeEvent):
+        return f"event {note.reason} of node {note.node}"
+    if isinstance(note, SetNominatedNode):
+        return f"nominated node {note.node} of pod {note.pod.title}"
+    what = "condition" if isinstance(note, SetCondition) else "event"
+    return f"{what} {note.reason} of pod {note.pod.title}"
+
+
+def _timestamp(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# Evicts the victims of preemption: condition DisruptionTarget, then deletion, by the pod's UID.
+#
+# As kube-scheduler (`pkg/scheduler/framework/preemption/executor.go`): the condition tells controllers that
+# the pod did not fail by itself; a pod that is gone meanwhile is evicted.
+
+
+_WORKERS: Final = 4
+_NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
+
+
+class Evictor:
+    """Carries out Evict instructions with a few workers, in their order."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        name: str,
+        *,
+        evicted: Callable[[Evict], None],
+        failed: Callable[[Evict, APIError], None],
+        may_evict: Callable[[], bool],
+        clock: Callable[[], datetime],
+    ) -> None:
+        """`name` is the scheduler's; `may_evict` is asked right before each eviction."""
+        self._client = client
+        self._name = name
+        self._evicted = evicted
+        self._failed = failed
+        self._may_evict = may_evict
+        self._clock = clock
+        self._queue: asyncio.Queue[Evict] = asyncio.Queue()
+
+    def put(self, evict: Evict) -> None:
+        self._queue.put_nowait(evict)
+
+    async def run(self) -> NoReturn:
+        """Evict until cancelled."""
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(_WORKERS):
+                workers.create_task(self._work())
+        raise AssertionError("workers do not end")
+
+    async def _work(self) -> NoReturn:
+        while True:
+            evict = await self._queue.get()
+            if not self._may_evict():
+                continue
+            try:
+                await self._evict(evict)
+            except APIError as error:
+                self._failed(evict, error)
+            else:
+                self._evicted(evict)
+
+    async def _evict(self, evict: Evict) -> None:
+        """Raises APIError, but not for a pod that is gone, or another one of that name."""
+        meta = evict.victim.metadata
+        try:
+            if not _is_target(evict.victim):
+                await self._set_condition(evict)
+            await self._client.delete(Pod, meta.name, namespace=meta.namespace, uid=meta.uid)
+        except APIError as error:
+            if error.code not in {_NOT_FOUND, _CONFLICT} or not error.is_status:
+                raise
+
+    async def _set_condition(self, evict: Evict) -> None:
+        meta = evict.victim.metadata
+        target = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": f"{self._name}: preempting to accommodate a higher priority pod",
+            "lastProbeTime": None,
+            "lastTransitionTime": self._clock().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        body = {"metadata": {"uid": meta.uid}, "status": {"conditions": [target]}}
+        await self._client.patch(
+            Pod, meta.name, body, namespace=meta.namespace, kind_of_patch="strategic", subresource="status"
+        )
+
+
+def _is_target(pod: Pod) -> bool:
+    """Whether the pod has the condition already."""
+    found = condition(pod.status.conditions, "DisruptionTarget")
+    return found is not None and (found.status, found.reason) == ("True", "PreemptionByScheduler")

@@ -1,0 +1,497 @@
+"""The scheduler: informers feed the core, whose instructions become requests to the API server."""
+
+import asyncio
+import gc
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, NoReturn, TypeVar
+
+from corelane.cpuset import CPUSet
+from corelane.kube import keys, translate
+from corelane.kube.apierrors import APIError
+from corelane.kube.client import KubeClient
+from corelane.kube.informer import Informer, InformerReporter, ObjectChange
+from corelane.kube.meta import Object
+from corelane.kube.objects import Node, NodeResourceTopology, NodeResourceTopologyV1Alpha1
+from corelane.kube.pod import Pod
+from corelane.kube.translate import TranslationError
+from corelane.scheduler import events
+from corelane.scheduler.binding.binder import WORKERS, Binder, BinderReporter
+from corelane.scheduler.binding.preemption import preempted
+from corelane.scheduler.core import SchedulerCore
+from corelane.scheduler.daemon import pod_status_writer
+from corelane.scheduler.daemon.object_watches import ObjectWatches
+from corelane.scheduler.daemon.pod_status_writer import Evictor, PodStatusWriter
+from corelane.scheduler.decisions import DecisionReporter
+from corelane.scheduler.events import (
+    BindRequested,
+    CycleDue,
+    EvictFailed,
+    PermitDecided,
+    PodChanged,
+    TopologyChanged,
+)
+from corelane.scheduler.framework.plugin import DecidePermit, DecidingPermitPlugin
+from corelane.scheduler.framework.profile import DEFAULT_NAME, Profile
+from corelane.scheduler.instructions import Bind, Evict, Instruction, LookUpPod, SetCondition, StopPreBind
+from corelane.scheduler.queue.waiting import Backoff
+
+# The garbage collector of the scheduler's process: it walks young objects only, never what was listed.
+#
+# A full collection walks every object: 270 ms while 50,000 pods are listed. What is listed lives until it is
+# replaced, and goes by its reference counts. So it is frozen once a list is complete, and until then only
+# young objects are collected: about 40,000 at once, 10 ms.
+#
+# The collector counts objects made less objects freed. Where each new object replaces one, as on updates, it
+# is never due, and then walks all of them at once: 150 ms after 5,000 topologies. So events count as well.
+
+
+_THRESHOLDS: Final = (10_000, 3, 5000)
+"""Net allocations until the youngest objects are collected; how often until those with the next older ones;
+how often these until all."""
+
+_EVENTS: Final = 256
+"""Events after which the youngest objects are collected, of about 10 objects each, and 50 of a topology."""
+
+
+class YoungObjects:
+    """The objects that events leave behind: collected before they are many, in some 100 µs."""
+
+    def __init__(self) -> None:
+        self._left = _EVENTS
+
+    def event_handled(self) -> None:
+        """Take note of an event, after which some objects are older."""
+        self._left -= 1
+        if not self._left:
+            self._left = _EVENTS
+            gc.collect(0)
+
+
+def collect_young() -> None:
+    """Collect young objects often, and all of them seldom; called before anything is listed."""
+    gc.set_threshold(*_THRESHOLDS)
+
+
+def settle() -> None:
+    """Keep the collector from everything that exists now; called whenever a list is complete."""
+    gc.collect(1)
+    gc.freeze()
+
+
+def release() -> None:
+    """Collect what was kept from the collector; called when a scheduler has ended."""
+    gc.unfreeze()
+    gc.collect()
+
+
+# What became of bound pods: whether a node refused one, or allocated other CPUs than were proposed.
+#
+# Both are counted. A refused pod has phase Failed and a reason of its node's (OutOfcpu,
+# TopologyAffinityError, UnexpectedAdmissionError, …). The scheduler's watch leaves ended pods out, so it
+# sees a refused pod vanish in phase Pending, and reads it once.
+
+
+_MOST_WAITING: Final = 10_000
+_RECORDS: Final = (keys.RESOURCE_STATUS, keys.CONTAINER_CPUSETS)
+_NOT_OF_THE_NODE: Final = frozenset({"", "Evicted", "Preempting", "NodeLost", "NodeShutdown", "Shutdown"})
+"""Reasons of failed pods that are not refusals at admission; "" is a container that failed."""
+
+
+class BoundPodsReporter:
+    """Hooks for logs and metrics, empty by default."""
+
+    def reallocated(self, pod: Pod, proposed: str, allocated: str) -> None:
+        """A node allocated other CPUs than the scheduler had proposed; both as text."""
+
+    def refused(self, pod: Pod, node: str, reason: str, message: str) -> None:
+        """A node refused a pod after it was bound."""
+
+
+class BoundPods:
+    """Compares what was bound with what nodes made of it."""
+
+    def __init__(self, client: KubeClient, reporter: BoundPodsReporter) -> None:
+        self._client = client
+        self._reporter = reporter
+        self._vanished: asyncio.Queue[Pod] = asyncio.Queue(_MOST_WAITING)
+
+    def changed(self, old: Pod | None, new: Pod | None) -> None:
+        """Take a change of a pod."""
+        if old is None or not old.spec.node_name or keys.SCHEDULED_BY not in old.metadata.annotations:
+            return
+        if new is not None and not new.ended:
+            self._compare(old, new)
+        elif old.status.phase == "Pending" and not old.metadata.deletion_timestamp:
+            if new is not None:
+                self._report_refusal(new)
+            elif not self._vanished.full():
+                self._vanished.put_nowait(old)
+
+    async def run(self) -> NoReturn:
+        """Read pods that vanished before they ran, until cancelled."""
+        while True:
+            pod = await self._vanished.get()
+            try:
+                now = await self._client.get(Pod, pod.metadata.name, pod.metadata.namespace)
+            except APIError:
+                # Deleted since, or unreadable: a count that is missing does no harm.
+                continue
+            if now.metadata.uid == pod.metadata.uid:
+                self._report_refusal(now)
+
+    def _report_refusal(self, pod: Pod) -> None:
+        status = pod.status
+        if status.phase == "Failed" and status.reason not in _NOT_OF_THE_NODE:
+            self._reporter.refused(pod, pod.spec.node_name, status.reason, status.message)
+
+    def _compare(self, old: Pod, new: Pod) -> None:
+        before, after = old.metadata.annotations, new.metadata.annotations
+        if all(before.get(key) == after.get(key) for key in _RECORDS):
+            return
+        proposed, allocated = _cpus(old), _cpus(new)
+        if proposed and allocated and proposed != allocated:
+            self._reporter.reallocated(new, proposed, allocated)
+
+
+def _cpus(pod: Pod) -> str:
+    """CPUs of the pod's containers as text; "" without any or for annotations that cannot be read."""
+    try:
+        proposal = translate.request(pod).proposal
+    except TranslationError:
+        return ""
+    return ", ".join(f"{name} {cpus}" for name, cpus in sorted(proposal.items()))
+
+
+T = TypeVar("T", bound=Object)
+
+_ALIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
+_UNDEFINED_SECONDS: Final = 30.0
+"""Longest time between two lists of NodeResourceTopologies while the kind is not defined."""
+_SLICE_SECONDS: Final = 0.003
+"""Attempts are made for this long before other tasks run."""
+
+
+class SchedulerReporter(InformerReporter, BinderReporter, BoundPodsReporter):
+    """Hooks for logs, metrics and tests, empty by default; those of informers and binder included."""
+
+    def started(self, name: str) -> None:
+        """All objects are listed, and scheduling starts."""
+
+    def binding(self, pod: Pod, node: str, assignments: Mapping[str, CPUSet]) -> None:
+        """A binding is sent, with these CPUs for the pod's containers."""
+
+    def unschedulable(self, pod: Pod, reason: str, message: str) -> None:
+        """A pod did not fit on any node, or its binding failed."""
+
+    def core_failed(self, what: str, error: Exception) -> None:
+        """An object raised an error in the core, a bug; it is treated as absent."""
+
+    times_events = False
+    """Whether `event_handled` is to be called."""
+
+    def event_handled(self, event: str, seconds: float) -> None:
+        """A change of an object, by kube-scheduler's name of the event, was handled."""
+
+    def unusable_topology(self, node: str, problem: str) -> None:
+        """The NodeResourceTopology of a node is invalid."""
+
+    def preempted(self, victim: Pod, preemptor: Pod, node: str) -> None:
+        """A pod was deleted to make way for another one on the node."""
+
+    def evict_failed(self, victim: Pod, error: APIError) -> None:
+        """A pod could not be evicted; what it was to make way for is tried again."""
+
+    def write_failed(self, what: str, error: APIError) -> None:
+        """A condition or event could not be written; scheduling goes on."""
+
+    def dropped(self, what: str) -> None:
+        """A condition or event is not written, because too many are waiting."""
+
+
+class Scheduler:
+    """Schedules the pods whose `schedulerName` is `name`; `clock` gives the time for what it writes.
+
+    `identity` names this replica in what it binds.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        name: str = DEFAULT_NAME,
+        profile: Profile | None = None,
+        clock: Callable[[], datetime] = pod_status_writer.now,
+        rng: random.Random | None = None,
+        reporter: SchedulerReporter | None = None,
+        decisions: DecisionReporter | None = None,
+        identity: str = "",
+        workers: int = WORKERS,
+        may_bind: Callable[[], bool] = lambda: True,
+        profiles: Sequence[Profile] = (),
+        backoff: Backoff | None = None,
+        create_event: Callable[[dict[str, Any]], Awaitable[object]] | None = None,
+        unserved: Collection[type[Object]] = (),
+    ) -> None:
+        """`may_bind` is asked right before each binding is sent: False once the lease is lost.
+
+        `create_event` creates events in place of requests. `unserved` are kinds that the server is known
+        not to serve: it is not asked for them.
+        """
+        self.core = SchedulerCore(
+            name, profile, decisions, identity or name, profiles=profiles, backoff=backoff
+        )
+        name = self.core.name
+        self._young = YoungObjects()
+        self._client = client
+        self._may_bind = may_bind
+        self._reporter = reporter or SchedulerReporter()
+        self._binder = Binder(
+            client,
+            self._handle,
+            self._unsendable,
+            lambda name: self.core.profiles.get(name, self.core.profile),
+            reporter=self._reporter,
+            workers=workers,
+        )
+        self._writer = PodStatusWriter(
+            client,
+            name,
+            dropped=self._reporter.dropped,
+            failed=self._reporter.write_failed,
+            clock=clock,
+            bindings_sent=self._binder.wait_sent,
+            create_event=create_event,
+        )
+        self._evictor = Evictor(
+            client,
+            name,
+            evicted=self._evicted,
+            failed=self._evict_failed,
+            may_evict=may_bind,
+            clock=clock,
+        )
+        self._bound_pods = BoundPods(client, self._reporter)
+        self._changed = asyncio.Event()
+        self._draining = False
+        self._started = False
+        self._informers: tuple[Informer[Any], ...] = (
+            self._informer(Node, events.NodeChanged, rng),
+            self._informer(
+                NodeResourceTopology, events.TopologyChanged, rng, older=NodeResourceTopologyV1Alpha1
+            ),
+            self._informer(Pod, events.PodChanged, rng, field_selector=_ALIVE),
+        )
+
+        self._objects = ObjectWatches(client, self._handle, self._reporter, rng, unserved)
+
+    def _informer(
+        self,
+        kind: type[T],
+        event: Callable[[float, T | None, T | None], events.SchedulerEvent],
+        rng: random.Random | None,
+        field_selector: str | None = None,
+        older: type[T] | None = None,
+    ) -> Informer[T]:
+        def handle(change: ObjectChange[T]) -> None:
+            self._handle(event(_now(), change.old, change.new))
+            self._report_problem(kind, change.new)
+
+        return Informer(
+            self._client,
+            kind,
+            handler=handle,
+            field_selector=field_selector,
+            reporter=self._reporter,
+            rng=rng,
+            # A cluster may have nodes without a published topology only, and no definition of the kind.
+            optional=kind is NodeResourceTopology,
+            absent_seconds=_UNDEFINED_SECONDS,
+            older=older,
+            remainders=True,
+        )
+
+    def _report_problem(self, kind: type[Object], new: Object | None) -> None:
+        if kind is NodeResourceTopology and new is not None:
+            node = self.core.cluster.get(new.metadata.name)
+            if node is not None and node.problem:
+                self._reporter.unusable_topology(node.name, node.problem)
+
+    async def run(self) -> None:
+        """Schedule until cancelled. No pod is placed before nodes, topologies and pods are listed."""
+        self._give_permits()
+        async with asyncio.TaskGroup() as tasks:
+            for part in (self._binder, self._writer, self._evictor, self._bound_pods, self._objects):
+                tasks.create_task(part.run())
+            for informer in self._informers:
+                tasks.create_task(informer.run())
+            for informer in self._informers:
+                await informer.synced()
+            await self._objects.settled()
+            self._started = True
+            self._reporter.started(self.core.name)
+            await self._schedule()
+
+    async def drain(self, seconds: float) -> int:
+        """Make no more attempts, wait for the bindings under way, and return how many are left."""
+        self._draining = True
+        self._binder.abandon_preparations()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._binder.wait_idle()
+        except TimeoutError:
+            pass
+        return self._binder.unfinished
+
+    def request_bind(self, pod: Pod, node: str, profile: Profile) -> None:
+        """Claim the pod's CPUs on a node that another scheduler chose, and bind it, if it fits there."""
+        self._handle(BindRequested(_now(), pod, node, profile))
+
+    def decide_permit(self, uid: str, plugin: str, *, allowed: bool, message: str = "") -> None:
+        """Allow or deny, for a Permit plugin, the binding of a pod that it holds; else do nothing."""
+        self._handle(PermitDecided(_now(), uid, allowed, plugin, message))
+
+    def _give_permits(self) -> None:
+        """What a plugin decides takes effect after the event that the core is handling."""
+        loop = asyncio.get_running_loop()
+
+        def decide(uid: str, plugin: str, *, allowed: bool, message: str = "") -> None:
+            call = partial(self.decide_permit, uid, plugin, allowed=allowed, message=message)
+            loop.call_soon_threadsafe(call)
+
+        for profile in self.core.profiles.values():
+            for plugin in profile.permits:
+                if isinstance(plugin, DecidingPermitPlugin):
+                    self._give_permit(plugin, decide)
+
+    def _give_permit(self, plugin: DecidingPermitPlugin, decide: DecidePermit) -> None:
+        try:
+            plugin.decides_with(decide)
+        except Exception as error:  # noqa: BLE001 - a third party's plugin must not end the scheduler
+            self._reporter.plugin_failed(plugin.name, "decides_with", error)
+
+    @property
+    def synced(self) -> bool:
+        """Whether all objects are listed, and scheduling has started."""
+        return self._started
+
+    @property
+    def unfinished_bindings(self) -> int:
+        """Number of bindings and look-ups that wait, are prepared or under way."""
+        return self._binder.unfinished
+
+    def pending_counts(self) -> Mapping[str, int]:
+        """Return the number of pods in each queue: active, backoff, unschedulable, gated."""
+        return self.core.queue.counts()
+
+    def claims(self) -> Counter[str]:
+        """Return the number of pods being bound, by phase."""
+        return Counter(binding.phase.name.lower() for binding in self.core.bindings)
+
+    def cache_size(self) -> tuple[int, int]:
+        """Return the number of nodes and of pods on them."""
+        nodes = list(self.core.cluster.placeable())
+        return len(nodes), sum(len(node.pods) for node in nodes)
+
+    async def _schedule(self) -> None:
+        while True:
+            self._changed.clear()
+            await self._attempts()
+            await self._wait(self.core.next_time())
+
+    async def _attempts(self) -> None:
+        """Make attempts while there is something to do, and let other tasks run in between."""
+        begun = now = _now()
+        while not self._draining and self.core.ready(now):
+            self._handle(CycleDue(now))
+            now = _now()
+            if now - begun >= _SLICE_SECONDS:
+                await asyncio.sleep(0)
+                begun = now = _now()
+
+    async def _wait(self, time: float | None) -> None:
+        try:
+            async with asyncio.timeout_at(time):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    def _handle(self, event: events.SchedulerEvent) -> None:
+        if isinstance(event, PodChanged):
+            self._bound_pods.changed(event.old, event.new)
+        instructions = self._timed(event) if self._reporter.times_events else self._decide(event)
+        for instruction in instructions:
+            self._carry_out(instruction)
+        self._changed.set()
+        self._young.event_handled()
+
+    def _timed(self, event: events.SchedulerEvent) -> list[Instruction]:
+        """As `_decide`; what it took is reported by the event's names."""
+        begun = time.perf_counter()
+        instructions = self._decide(event)
+        taken = time.perf_counter() - begun
+        for name in events.names_of(event, self.core.profiles):
+            self._reporter.event_handled(name, taken)
+        return instructions
+
+    def _decide(self, event: events.SchedulerEvent) -> list[Instruction]:
+        """What the core says. Where a topology is too much for it, that node goes on without one.
+
+        After any other error the state may be wrong: it ends the scheduler, and the next start rebuilds it.
+        """
+        try:
+            return self.core.handle(event)
+        except Exception as error:
+            if not isinstance(event, TopologyChanged) or event.new is None:
+                raise
+            self._reporter.core_failed(f"NodeResourceTopology {event.new.metadata.name}", error)
+            return self.core.handle(TopologyChanged(event.now, event.old or event.new, None))
+
+    def _evicted(self, evict: Evict) -> None:
+        self._reporter.preempted(evict.victim, evict.preemptor, evict.node)
+        self._writer.put(preempted(evict.victim, evict.preemptor, evict.node))
+
+    def _evict(self, evict: Evict) -> None:
+        """A victim whose binding is only prepared is not deleted: its claim is released."""
+        preemptor = evict.preemptor.metadata.uid
+        if self._binder.stop_preparing(evict.victim.metadata.uid, f"preempted by pod {preemptor}"):
+            self._writer.put(preempted(evict.victim, evict.preemptor, evict.node, claim_only=True))
+        else:
+            self._evictor.put(evict)
+
+    def _evict_failed(self, evict: Evict, error: APIError) -> None:
+        self._reporter.evict_failed(evict.victim, error)
+        uid, victim = evict.preemptor.metadata.uid, evict.victim.metadata.uid
+        self._handle(EvictFailed(_now(), uid, victim, str(error)))
+
+    def _unsendable(self, bind: Bind) -> str:
+        """Why a binding must not be sent now; "" if it may."""
+        if not self._may_bind():
+            return "this replica no longer holds the lease"
+        return self.core.bindings.unsendable(bind)
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case Bind():
+                self._reporter.binding(instruction.pod, instruction.node, instruction.assignments)
+                self._writer.being_bound(instruction.pod.metadata.uid)
+                self._binder.put(instruction)
+            case LookUpPod():
+                self._binder.put(instruction)
+            case Evict():
+                self._evict(instruction)
+            case StopPreBind(uid, why):
+                self._binder.stop_preparing(uid, why)
+            case SetCondition():
+                self._reporter.unschedulable(instruction.pod, instruction.reason, instruction.message)
+                self._writer.put(instruction)
+            case _:
+                self._writer.put(instruction)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
