@@ -29,7 +29,7 @@ from advice_lab import Lab, LabError, Observed, Setting
 from advice_matrix import CPUS, Case
 from report import Row
 
-from corelane.kernel.cpu_time.rates import Rates
+from corelane.kernel.cpu_time.counters import Rates
 from corelane.limits.advice import judgement
 from corelane.limits.advice.effects import NOTICED_MS, Range
 from corelane.limits.advice.judgement import Advice

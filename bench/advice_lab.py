@@ -24,7 +24,8 @@ from advice_load import Load
 from corelane.app.limits.advise import NodeSource
 from corelane.app.limits.sites import ALL, CgroupSource
 from corelane.kernel import cgroup
-from corelane.kernel.cgroup import Groups1, join
+from corelane.kernel.cgroup import Groups1
+from corelane.kernel.cgroup_tree import join
 from corelane.limits.measure.throttling import Measurement
 
 WARMUP_SECONDS: Final = 0.4

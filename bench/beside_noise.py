@@ -22,9 +22,12 @@ from corelane.cpuset import CPUSet
 from corelane.embedded.containers.local import LocalRuntime
 from corelane.machine.model import Machine
 from corelane.machine.sources import load
-from corelane.node import NodeConfig, admit, new
+from corelane.node import admit
+from corelane.node.config import NodeConfig
+from corelane.node.ledger import new
 from corelane.runtime.base import ContainerSpec
-from corelane.workload import ContainerRequest, PlacementSpec, PodQOS, PodRequest, QOSClass
+from corelane.workload import PlacementSpec, PodQOS
+from corelane.workload.request import ContainerRequest, PodRequest, QOSClass
 
 POLICIES: Final = ("none", "static", "pools")
 SCRIPT: Final = str(Path(__file__).with_name("latency_server.py"))

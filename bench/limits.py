@@ -22,7 +22,8 @@ import report
 from report import Row
 
 from corelane.app.limits import calibrate
-from corelane.kernel.cgroup import CgroupError, CgroupsUnavailable, Groups
+from corelane.kernel.cgroup import CgroupError, CgroupsUnavailable
+from corelane.kernel.cgroup_tree import Groups
 from corelane.limits.calibration import laboratory
 from corelane.limits.calibration.experiments import Experiment
 from corelane.limits.calibration.laboratory import CalibrationError

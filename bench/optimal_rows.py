@@ -19,7 +19,7 @@ from report import Row, best
 
 from corelane.cpuset import bits, parse_list
 from corelane.placement import optimal, topology
-from corelane.placement.optimal import Demand, Occupancy, PodAffinityTerm, Resource, Shape
+from corelane.placement.optimal.demand import Demand, Occupancy, PodAffinityTerm, Resource, Shape
 from corelane.workload import BindPolicy, ExclusivePolicy, NUMAStrategy
 from corelane.workload.placement_spec import Exclusivity, NUMAPolicy, TopologyLevel
 

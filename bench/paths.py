@@ -48,7 +48,8 @@ from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.machine import sources
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, NodeState
+from corelane.node.config import NodeConfig
+from corelane.node.ledger import NodeState
 from corelane.scheduler import events as scheduler_events
 from corelane.scheduler.core import SchedulerCore as Scheduler
 from corelane.scheduler.instructions import Bind

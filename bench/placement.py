@@ -26,7 +26,7 @@ from corelane.cpuset import parse_list
 from corelane.machine import model
 from corelane.placement import hints, memory_blocks, topology, topologymanager
 from corelane.placement.kubelet import picker
-from corelane.workload import ContainerRequest, PodRequest, QOSClass
+from corelane.workload.request import ContainerRequest, PodRequest, QOSClass
 
 DATA = ROOT / "tests" / "data"
 REFERENCE = "Kubernetes v1.36.2's Go code on this kind of machine"

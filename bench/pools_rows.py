@@ -9,18 +9,10 @@ from report import Row, best
 
 from corelane import node
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, NodeState, PoolOptions
-from corelane.node.config import AllocatorName
-from corelane.workload import (
-    ContainerRequest,
-    Exclusivity,
-    NUMAPolicy,
-    PlacementSpec,
-    PodQOS,
-    PodRequest,
-    QOSClass,
-    TopologyLevel,
-)
+from corelane.node.config import AllocatorName, NodeConfig, PoolOptions
+from corelane.node.ledger import NodeState
+from corelane.workload import Exclusivity, NUMAPolicy, PlacementSpec, PodQOS, TopologyLevel
+from corelane.workload.request import ContainerRequest, PodRequest, QOSClass
 
 GENOA = parse_spec("socket:2 numa:1 l3:12 core:8 smt:2", name="epyc-genoa-2s96c2t-nps1")
 TARGET = 1000

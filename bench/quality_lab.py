@@ -8,7 +8,7 @@ from corelane.machine.spec import parse_spec
 from corelane.placement import optimal, topology
 from corelane.placement.koordinator import allocator
 from corelane.placement.kubelet import picker
-from corelane.placement.optimal import Demand, Occupancy, Shape
+from corelane.placement.optimal.demand import Demand, Occupancy, Shape
 from corelane.placement.topology import Topology
 from corelane.workload import BindPolicy, ExclusivePolicy, NUMAStrategy
 

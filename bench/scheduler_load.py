@@ -12,7 +12,8 @@ from corelane.kube import translate
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, NodeState
+from corelane.node.config import NodeConfig
+from corelane.node.ledger import NodeState
 
 Object = dict[str, Any]
 

@@ -18,7 +18,7 @@ from corelane import node as nodes
 from corelane.kube import translate
 from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.pod import Pod
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.daemon import scheduler
 from corelane.scheduler.events import (

@@ -29,7 +29,8 @@ from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
-from corelane.node import NodeState, TopologyOptions
+from corelane.node import TopologyOptions
+from corelane.node.ledger import NodeState
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import BindSucceeded, CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.instructions import Bind

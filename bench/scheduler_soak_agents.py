@@ -22,7 +22,7 @@ from corelane.kube.client import APIError, KubeClient
 from corelane.kube.informer import Informer, ObjectChange
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 
 PUBLISHED_EACH_S: Final = 1.0
 RELEASED_AFTER_S: Final = (0.1, 2.0)

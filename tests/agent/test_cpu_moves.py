@@ -9,10 +9,14 @@ from corelane.agent.allocation.records import PodCPUs, RunCPUs
 from corelane.cpuset import CPUSet
 from corelane.embedded.pods import instructions
 from corelane.machine import spec
-from corelane.node import NodeConfig, PoolOptions, Sharing, admit, codec, new
+from corelane.node import admit, codec
+from corelane.node.config import NodeConfig, PoolOptions
+from corelane.node.entries import Sharing
 from corelane.node.kubelet.checkpoint import Checkpoint
+from corelane.node.ledger import new
 from corelane.node.recovery.takeover import take_over
-from corelane.workload import PlacementSpec, PodQOS, QOSClass
+from corelane.workload import PlacementSpec, PodQOS
+from corelane.workload.request import QOSClass
 from support.agent_world import APP, Process, World, plan
 
 MAY_MEET = {

@@ -10,7 +10,8 @@ from corelane.agent.event_loop import EventLoop, EventQueue
 from corelane.cpuset import CPUSet
 from corelane.embedded.pods.events import PodSeen
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, NodeState, new
+from corelane.node.config import NodeConfig
+from corelane.node.ledger import NodeState, new
 from corelane.runtime.base import ResourceUpdate
 from support.agent_world import APP, plan
 

@@ -12,9 +12,10 @@ from corelane.agent.allocation.pod_events import AllocationReporter
 from corelane.agent.allocation.records import INVALID_RECORD, CPURecord
 from corelane.agent.kubelet.kubelet_pods import KubeletPods
 from corelane.cpuset import CPUSet
-from corelane.node import PoolOptions
+from corelane.node.config import PoolOptions
 from corelane.node.kubelet.checkpoint import Checkpoint
-from corelane.workload import PlacementSpec, PodQOS, QOSClass
+from corelane.workload import PlacementSpec, PodQOS
+from corelane.workload.request import QOSClass
 from support.agent_world import APP, INIT
 from support.kubelet_world import KubeletWorld, bound_pod
 

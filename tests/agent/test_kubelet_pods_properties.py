@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from corelane.agent.allocation import admission
 from corelane.agent.allocation.instructions import Pin
-from corelane.node import PoolOptions, codec
-from corelane.workload import PlacementSpec, PodQOS, QOSClass
+from corelane.node import codec
+from corelane.node.config import PoolOptions
+from corelane.workload import PlacementSpec, PodQOS
+from corelane.workload.request import QOSClass
 from support.agent_world import APP, INIT, SIDECAR
 from support.kubelet_world import KubeletWorld, bound_pod
 

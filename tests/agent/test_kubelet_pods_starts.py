@@ -5,7 +5,7 @@ import pytest
 from corelane.agent.allocation import events
 from corelane.agent.allocation.instructions import AnswerCreate, Pin
 from corelane.cpuset import CPUSet
-from corelane.workload import QOSClass
+from corelane.workload.request import QOSClass
 from support.agent_world import APP
 from support.kubelet_world import KubeletWorld, bound_pod
 

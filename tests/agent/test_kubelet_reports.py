@@ -14,14 +14,14 @@ from corelane.agent.publication.publisher import Publisher
 from corelane.agent.publication.write_queue import PublicationReporter
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
-from corelane.kube.kubelet.configuration import KubeletConfiguration
+from corelane.kube.objects import KubeletConfiguration
 from corelane.kube.pod import Pod
-from corelane.kube.translate import KubeletReport
-from corelane.kube.translate.koordlet import PodCPUs
+from corelane.kube.translate.koordlet import KubeletReport, PodCPUs
 from corelane.machine.spec import parse_spec
-from corelane.node import Entry, NodeConfig, Origin, Sharing, new
+from corelane.node.config import NodeConfig
+from corelane.node.entries import Entry, Origin, Sharing
 from corelane.node.kubelet.checkpoint import Checkpoint
-from corelane.node.ledger import with_entries
+from corelane.node.ledger import new, with_entries
 
 MACHINE = parse_spec("socket:1 core:4 smt:2")
 CPUS = CPUSet.parse("2-3")

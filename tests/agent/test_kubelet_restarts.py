@@ -12,7 +12,7 @@ from corelane.cpuset import CPUSet
 from corelane.kube.client import Unreachable
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
-from corelane.node import Origin
+from corelane.node.entries import Origin
 from corelane.node.kubelet.checkpoint import Checkpoint, encode
 from support.cluster_lab import events
 from support.node_lab import pod, source, with_lab

@@ -17,9 +17,10 @@ from corelane.kube import translate
 from corelane.kube.keys import POD_CPU_ALLOCS
 from corelane.kube.objects import NodeResourceTopology
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, Origin, PoolOptions
+from corelane.node.config import NodeConfig, PoolOptions
+from corelane.node.entries import Origin
 from corelane.node.kubelet.checkpoint import Checkpoint, encode
-from corelane.workload import QOSClass
+from corelane.workload.request import QOSClass
 from support.agent_world import APP, World, plan
 from support.cluster_lab import cluster, event, events, until, working
 

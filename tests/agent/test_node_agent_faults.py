@@ -9,7 +9,7 @@ import pytest
 
 from corelane.agent.event_loop import Clocks
 from corelane.cpuset import CPUSet
-from corelane.kube.kubelet.access import KubeletAccess
+from corelane.kube.kubelet import KubeletAccess
 from support.certificates import Authority
 from support.cluster_lab import events
 from support.node_lab import source, with_lab

@@ -4,8 +4,8 @@ import pytest
 
 from corelane.agent.allocation import confirmation, events
 from corelane.cpuset import CPUSet
-from corelane.node import Phase
-from corelane.node.recovery.other_instances import OtherContainer
+from corelane.node.entries import Phase
+from corelane.node.recovery.unplaced import OtherContainer
 from support.agent_world import APP, World, plan
 
 

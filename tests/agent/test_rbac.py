@@ -18,7 +18,7 @@ from corelane.kube.informer import Informer
 from corelane.kube.objects import KINDS, Lease, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.machine.spec import parse_spec
-from corelane.node import new
+from corelane.node.ledger import new
 from support.fake_api import answer, failure, listing, serving, watching
 
 DEPLOY = Path(__file__).parents[2] / "deploy/agent"

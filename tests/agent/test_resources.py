@@ -11,9 +11,9 @@ from corelane.agent.allocation.cpu_moves import CPUAllocation, ResourcePolicy, d
 from corelane.agent.allocation.instructions import Pin
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
-from corelane.node import Sharing
+from corelane.node.entries import Sharing
 from corelane.runtime.base import KEEP, ObservedResources, ResourceUpdate
-from corelane.workload import QOSClass
+from corelane.workload.request import QOSClass
 from support.agent_world import APP, World, plan
 from support.node_asks import without
 

@@ -17,8 +17,11 @@ from corelane.agent import saved_state
 from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, Phase, admit, mark, new, release
-from corelane.workload import QOSClass
+from corelane.node import admit
+from corelane.node.config import NodeConfig
+from corelane.node.entries import Phase
+from corelane.node.ledger import mark, new, release
+from corelane.workload.request import QOSClass
 from support.agent_world import APP, plan
 
 MACHINE = parse_spec("core:4 smt:1")

@@ -18,17 +18,12 @@ from corelane.embedded.pods import node_status
 from corelane.embedded.pods.capacity import NodeCapacity, exceeded_capacity
 from corelane.kube import keys
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, NodeConfigError, PoolOptions, new, validate
+from corelane.node import NodeConfigError, validate
+from corelane.node.config import NodeConfig, PoolOptions
+from corelane.node.ledger import new
 from corelane.runtime.base import Capabilities
-from corelane.workload import (
-    BindPolicy,
-    ContainerRequest,
-    NUMAPolicy,
-    NUMAStrategy,
-    PlacementSpec,
-    PodQOS,
-    QOSClass,
-)
+from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, PlacementSpec, PodQOS
+from corelane.workload.request import ContainerRequest, QOSClass
 from support.agent_world import APP, World, plan
 from support.pool_asks import options
 

@@ -13,7 +13,7 @@ from corelane.agent.publication.write_queue import WriteQueue
 from corelane.embedded.apiserver.write.patching import merged
 from corelane.kube import keys
 from corelane.kube.client import APIError
-from corelane.kube.translate.zone_owner import FIELD_MANAGER, zone_owner
+from corelane.kube.translate.topology_zones import FIELD_MANAGER, zone_owner
 
 ZONES = [{"name": "node-0", "type": "Node"}]
 NFD = {"manager": "nfd-topology-updater", "time": "2026-01-02T00:00:00Z", "fieldsV1": {"f:zones": {}}}

@@ -9,7 +9,7 @@ from corelane.app.agent.options import AgentOptions
 from corelane.app.connections import KubeletConnection
 from corelane.app.settings_file import SettingsError
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig
+from corelane.node.config import NodeConfig
 
 
 def written(path: Path, text: str) -> Path:

@@ -11,7 +11,9 @@ from corelane.agent import agent_status, state_directory
 from corelane.app import machines
 from corelane.app.agent import status
 from corelane.app.agent.status import NoAgent
-from corelane.node import NodeConfig, codec, new
+from corelane.node import codec
+from corelane.node.config import NodeConfig
+from corelane.node.ledger import new
 from corelane.runtime.nri.acting_lock import state_lock
 
 

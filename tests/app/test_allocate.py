@@ -11,11 +11,12 @@ from corelane import node
 from corelane.app.allocate.pod_manifests import pod_request
 from corelane.cpuset import CPUSet, parse_list
 from corelane.machine.spec import parse_spec
-from corelane.node import MemoryOptions, NodeConfig, StaticOptions, TopologyOptions
+from corelane.node import MemoryOptions, StaticOptions, TopologyOptions
+from corelane.node.config import NodeConfig
 from corelane.node.explain.pod_explanation import Locality
 from corelane.node.explain.what_if import explain
 from corelane.view import allocate as view
-from corelane.workload import PodResources, QOSClass
+from corelane.workload.request import PodResources, QOSClass
 from support.node_asks import container, init, pod, sidecar
 
 MACHINES = [parse_spec("socket:2 numa:2 core:4 smt:2"), parse_spec("socket:1 numa:1 core:6 smt:2")]

@@ -15,22 +15,21 @@ from corelane.app.kubelet_settings import KubeletOptions
 from corelane.app.settings_file import SettingsError
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, NodeState, PoolOptions
+from corelane.node.config import NodeConfig, PoolOptions
 from corelane.node.explain.what_if import compare, explain
+from corelane.node.ledger import NodeState
 from corelane.placement import optimal
 from corelane.view import allocate as view
 from corelane.workload import (
     BindPolicy,
-    ContainerRequest,
     Exclusivity,
     NUMAPolicy,
     NUMAStrategy,
     PlacementSpec,
     PodQOS,
-    PodRequest,
-    QOSClass,
     TopologyLevel,
 )
+from corelane.workload.request import ContainerRequest, PodRequest, QOSClass
 
 MACHINE = parse_spec("socket:2 l3:2 core:2 smt:2")
 WISHES = st.builds(

@@ -16,7 +16,8 @@ from corelane.embedded.up import options
 from corelane.embedded.up.options import UpOptions
 from corelane.kube.translate import ledger_annotation
 from corelane.machine.spec import parse_spec
-from corelane.node import MemoryOptions, NodeConfig, PoolOptions, StaticOptions, TopologyOptions
+from corelane.node import MemoryOptions, StaticOptions, TopologyOptions
+from corelane.node.config import NodeConfig, PoolOptions
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, PodQOS
 
 MACHINE = parse_spec("socket:2 core:4 smt:2")

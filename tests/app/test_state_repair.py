@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, StaticOptions
-from corelane.node.kubelet import checkpoint
-from corelane.node.recovery import rebuilding, start_rules
+from corelane.node import StaticOptions
+from corelane.node.config import NodeConfig
+from corelane.node.kubelet import checkpoint, validation
+from corelane.node.recovery import rebuilding
 from corelane.node.recovery.cpu_owners import (
     ContainerName,
     CPUNeed,
@@ -25,7 +26,7 @@ from corelane.node.recovery.cpu_owners import (
 )
 from corelane.node.recovery.rebuilding import RepairError
 from corelane.reasons import sentence
-from corelane.workload import ContainerKind, QOSClass
+from corelane.workload.request import ContainerKind, QOSClass
 from support.node_asks import container, init, pod, sidecar
 
 MACHINES = [
@@ -119,7 +120,7 @@ def evidence(state, requests, draw_list, draw_file, draw_names, draw_runtime=Fal
 
 def sound(found, state):
     """Assert that the kubelet starts with the file, and that no CPU has two pods."""
-    assert not start_rules.broken(start_rules.check(found, state))
+    assert not validation.broken(validation.check(found, state))
     pods = dict.fromkeys(found.entries, 0)
     for uid, containers in found.entries.items():
         for cpus in containers.values():

@@ -17,10 +17,10 @@ from corelane.kube import translate
 from corelane.kube.translate import node_labels
 from corelane.kube.translate.node_labels import KubeletSettings
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, NodeState, Origin, StaticOptions, admit, new, release
-from corelane.node.config import AllocatorName, PoolOptions
-from corelane.node.entries import Entry, Sharing
-from corelane.node.ledger import with_entries
+from corelane.node import StaticOptions, admit
+from corelane.node.config import AllocatorName, NodeConfig, PoolOptions
+from corelane.node.entries import Entry, Origin, Sharing
+from corelane.node.ledger import NodeState, new, release, with_entries
 from corelane.node.manager_options import TopologyOptions
 from corelane.workload import NUMAStrategy
 from support import objects, stories

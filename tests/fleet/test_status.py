@@ -14,16 +14,17 @@ from rich.console import Console
 from corelane.cpuset import CPUSet
 from corelane.fleet import status
 from corelane.fleet.cluster import ClusterObjects, Unread
-from corelane.fleet.ledgers import Ledgers, ledgers, with_claims
+from corelane.fleet.status import Ledgers, ledgers, with_claims
 from corelane.kube import keys, translate
 from corelane.kube.meta import Condition, ObjectMeta
 from corelane.kube.objects import Lease, LeaseSpec, NodeResourceTopology
 from corelane.kube.translate.koordlet import KubeletReport, PodCPUs
 from corelane.kube.translate.node_labels import KubeletSettings
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, PoolOptions, new
+from corelane.node.config import NodeConfig, PoolOptions
 from corelane.node.explain.cluster_status import ClusterStatus, ContainerLine
 from corelane.node.kubelet.checkpoint import Checkpoint
+from corelane.node.ledger import new
 from corelane.node.recovery.takeover import Stage, Takeover, follow, takeover
 from corelane.view import status as view
 from corelane.workload import BindPolicy, PodQOS

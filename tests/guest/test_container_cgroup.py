@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from corelane.cpuset import CPUSet
-from corelane.kernel import container_cgroup, container_paths, container_tasks
+from corelane.kernel import container_cgroup, container_paths
 from corelane.kernel.cgroupfs import CgroupGone
 from corelane.kernel.container_cgroup import Bandwidth, ContainerGroup
 
@@ -132,7 +132,7 @@ def test_a_group_with_all_its_cpus_offline_runs_on_those_above(view, group, proc
 
 
 def test_a_group_is_populated_until_its_last_process_has_ended(view, group, process):
-    assert [task.pid for task in container_tasks.sample(view, group)] == [process.pid]
+    assert [task.pid for task in container_cgroup.sample(view, group)] == [process.pid]
     process.kill()
     process.wait()
     until(lambda: container_cgroup.populated(view, group), False)

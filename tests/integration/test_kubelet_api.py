@@ -5,9 +5,7 @@ import json
 
 import pytest
 
-from corelane.kube.kubelet.access import KubeletAccess
-from corelane.kube.kubelet.client import KubeletClient
-from corelane.kube.kubelet.errors import KubeletError
+from corelane.kube.kubelet import KubeletAccess, KubeletClient, KubeletError
 from corelane.kube.pod import Pod
 from corelane.reasons import Code
 from support import cluster_pods

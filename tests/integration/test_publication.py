@@ -15,7 +15,8 @@ from corelane.kube.client import KubeClient
 from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, new
+from corelane.node.config import NodeConfig
+from corelane.node.ledger import new
 from support import cluster_pods
 
 pytestmark = pytest.mark.integration

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from corelane.kernel import cgroup, cgroup_memory
+from corelane.kernel import cgroup, cgroup_tree
 from corelane.kernel.cgroup import Mount, mounts
 from support.cgroup2_fake import FakeV2
 
@@ -81,7 +81,7 @@ def test_version_2_without_a_memory_controller_serves_and_says_what_it_lacks(mac
     groups = cgroup.find(root, fake)
     assert fake.read(fake.root / "cgroup.subtree_control") == "cpuset cpu"
     assert groups.lacks == f"cgroup v2 {fake.root}: no controller memory there"
-    assert not cgroup_memory.is_limited(groups)
+    assert not cgroup_tree.is_limited(groups)
 
 
 def test_version_1_without_a_memory_hierarchy_that_may_be_written_serves_all_the_same(machine, monkeypatch):

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from corelane.cpuset import CPUSet
-from corelane.kernel import container_cgroup, container_tasks, proc
+from corelane.kernel import container_cgroup, proc
 from corelane.kernel.container_paths import CgroupView
 from support.cgroup2_fake import FakeV2
 
@@ -34,43 +34,43 @@ def crowd(view, group):
 
 def test_a_sample_is_bounded_and_without_a_bound_has_every_task(view, group, crowd):
     cpus = container_cgroup.effective(view, group)
-    assert len(container_tasks.sample(view, group)) == 21
-    assert {task.cpus for task in container_tasks.sample(view, group)} == {cpus}
-    assert len(container_tasks.sample(view, group, 5)) == 5
+    assert len(container_cgroup.sample(view, group)) == 21
+    assert {task.cpus for task in container_cgroup.sample(view, group)} == {cpus}
+    assert len(container_cgroup.sample(view, group, 5)) == 5
 
 
 def test_one_thread_that_was_moved_out_of_the_cpuset_is_seen_and_brought_back(view, group, crowd):
     everything = container_cgroup.effective(view, "")
     low = CPUSet([min(everything)])
     container_cgroup.write_cpuset(view, group, cpus=low)
-    assert container_tasks.bring_back(view, group) == []
+    assert container_cgroup.bring_back(view, group) == []
     stray = proc.tasks(crowd.pid)[-1]
     (view.cpuset / "tasks").write_text(str(stray))
-    assert everything in {task.cpus for task in container_tasks.sample(view, group)}
-    assert container_tasks.bring_back(view, group) == [stray]
-    assert {task.cpus for task in container_tasks.sample(view, group)} == {low}
+    assert everything in {task.cpus for task in container_cgroup.sample(view, group)}
+    assert container_cgroup.bring_back(view, group) == [stray]
+    assert {task.cpus for task in container_cgroup.sample(view, group)} == {low}
 
 
 def test_a_whole_process_that_was_moved_out_of_the_cpuset_is_seen_and_brought_back(view, group, crowd):
     low = CPUSet([min(container_cgroup.effective(view, ""))])
     container_cgroup.write_cpuset(view, group, cpus=low)
     (view.cpuset / "cgroup.procs").write_text(str(crowd.pid))
-    assert low not in {task.cpus for task in container_tasks.sample(view, group)}
-    assert len(container_tasks.bring_back(view, group)) == 21
-    assert {task.cpus for task in container_tasks.sample(view, group)} == {low}
+    assert low not in {task.cpus for task in container_cgroup.sample(view, group)}
+    assert len(container_cgroup.bring_back(view, group)) == 21
+    assert {task.cpus for task in container_cgroup.sample(view, group)} == {low}
 
 
 def test_tasks_in_a_group_below_are_left_there(view, group, crowd):
     (view.cpuset / group / "nested/cgroup.procs").write_text(str(crowd.pid))
-    assert container_tasks.bring_back(view, group) == []
-    assert len(container_tasks.sample(view, group)) == 21
+    assert container_cgroup.bring_back(view, group) == []
+    assert len(container_cgroup.sample(view, group)) == 21
 
 
 def test_threads_that_end_meanwhile_are_no_error(view, group):
     thread = threading.Thread(target=time.sleep, args=(0,))
     thread.start()
     thread.join()
-    assert container_tasks._moved(view, view.cpuset / group / "tasks", (1 << 22) - 1) is False
+    assert container_cgroup._moved(view, view.cpuset / group / "tasks", (1 << 22) - 1) is False
 
 
 def test_version_2_has_nothing_to_bring_back_and_pids_of_other_namespaces_are_skipped(tmp_path):
@@ -78,5 +78,5 @@ def test_version_2_has_nothing_to_bring_back_and_pids_of_other_namespaces_are_sk
     view = CgroupView(2, fake.root, fake.root, fake)
     fake.mkdir(fake.root / "c")
     (fake.root / "c" / "cgroup.procs").write_text("0\n0\n")
-    assert container_tasks.sample(view, "c") == []
-    assert container_tasks.bring_back(view, "c") == []
+    assert container_cgroup.sample(view, "c") == []
+    assert container_cgroup.bring_back(view, "c") == []

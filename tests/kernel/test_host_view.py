@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from corelane.kernel import host_view
-from corelane.kernel.container_paths import CgroupView
-from corelane.kernel.host_view import NotTheHost, check
+from corelane.kernel import container_paths
+from corelane.kernel.container_paths import CgroupView, NotTheHost, check
 
 CTR = "/kubepods/burstable/podu/0123"
 NOWHERE = Path("/nowhere/containerd.sock")
@@ -110,8 +109,8 @@ def listening(path):
 def test_the_process_behind_the_socket_stands_for_the_node(tmp_path):
     path = tmp_path / "s"
     with listening(path):
-        assert host_view._listening_process(path) == os.getpid()
-    assert host_view._listening_process(path) is None
+        assert container_paths._listening_process(path) == os.getpid()
+    assert container_paths._listening_process(path) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a PID namespace")

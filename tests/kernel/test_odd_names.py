@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from corelane.kernel import cgroup, host_view
+from corelane.kernel import cgroup, container_paths
 from corelane.kernel.container_paths import group_of_process
 
 ODD = [b"/\xff\xfe", b"/a\x0bb", b"/a\x1cb", b"/a\rb", "/a\u2028b\x85".encode(), b"/a:b", b"/ - cgroup x"]
@@ -21,8 +21,8 @@ def test_an_odd_name_of_a_mount_hides_no_other_mount(tmp_path: Path, name: bytes
     (mount,) = cgroup.mounts(tmp_path)
     assert str(mount.directory) == f"{tmp_path}/sys/fs/cgroup/cpu"
     (tmp_path / "sys/fs/cgroup/cpu").mkdir(parents=True)
-    assert host_view._groups(own)["cpu"] == "/own"
-    assert host_view._mounted_group(Path("/sys/fs/cgroup/cpu"), tmp_path / "proc") == "/"
+    assert container_paths._groups(own)["cpu"] == "/own"
+    assert container_paths._mounted_group(Path("/sys/fs/cgroup/cpu"), tmp_path / "proc") == "/"
 
 
 @pytest.mark.parametrize("name", ODD, ids=repr)

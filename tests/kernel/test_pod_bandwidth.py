@@ -3,7 +3,7 @@
 import pytest
 
 from corelane.cpuset import CPUSet
-from corelane.kernel import container_cgroup, pod_bandwidth
+from corelane.kernel import container_cgroup
 from corelane.kernel.container_cgroup import Bandwidth
 from corelane.kernel.container_paths import CgroupView
 from support.cgroup2_fake import FakeV2
@@ -51,17 +51,17 @@ def quota(view, group):
 def test_the_sum_of_the_containers_limits_is_lifted(fake, view, pod):
     group = make(fake, pod, limit=250_000, app=None, sidecar=50_000, sandbox=None)
     hold(view, group, "2-3")
-    assert pod_bandwidth.throttling(view, group, "sandbox") == Bandwidth(250_000)
-    pod_bandwidth.lift(view, group, "sandbox")
+    assert container_cgroup.throttling(view, group, "sandbox") == Bandwidth(250_000)
+    container_cgroup.lift(view, group, "sandbox")
     assert (quota(view, pod), quota(view, f"{pod}/sidecar")) == (None, 50_000)
-    assert pod_bandwidth.throttling(view, group, "sandbox") is None
+    assert container_cgroup.throttling(view, group, "sandbox") is None
 
 
 def test_a_limit_of_the_pods_own_stays(fake, view):
     """Pod-level resources: 1.5 CPUs for two containers, one of them with two CPUs."""
     group = make(fake, POD, limit=150_000, app=None, sidecar=50_000)
     hold(view, group, "2-3")
-    pod_bandwidth.lift(view, group)
+    container_cgroup.lift(view, group)
     assert quota(view, POD) == 150_000
 
 
@@ -69,19 +69,19 @@ def test_a_container_without_any_limit_may_use_its_cpus(fake, view):
     group = make(fake, POD, limit=250_000, app=None, helper=None)
     hold(view, group, "2-3")
     hold(view, f"{POD}/helper", "4-7")
-    assert pod_bandwidth.throttling(view, group) is None
+    assert container_cgroup.throttling(view, group) is None
 
 
 def test_quotas_that_the_kubelet_rounded_up_count_as_the_sum(fake, view):
     """A limit of 5m is 1000 us of quota, and 500 us of the pod's."""
     group = make(fake, POD, limit=200_500, app=None, tiny=1_000)
     hold(view, group, "2-3")
-    assert pod_bandwidth.throttling(view, group) == Bandwidth(200_500)
+    assert container_cgroup.throttling(view, group) == Bandwidth(200_500)
 
 
 def test_a_pod_that_is_gone_and_groups_that_no_kubelet_made_have_none(fake, view):
-    assert pod_bandwidth.throttling(view, f"{POD}/app") is None
+    assert container_cgroup.throttling(view, f"{POD}/app") is None
     group = make(fake, "corelane/pod1", limit=100_000, app=None)
-    assert pod_bandwidth.throttling(view, group) is None
-    pod_bandwidth.lift(view, group)
+    assert container_cgroup.throttling(view, group) is None
+    container_cgroup.lift(view, group)
     assert quota(view, "corelane/pod1") == 100_000

@@ -11,8 +11,9 @@ from aiohttp import web
 
 from corelane.kube import connection
 from corelane.kube.apierrors import TooLong
-from corelane.kube.client import APIError, Gone, KubeClient, MalformedObject, Unreachable, WatchEvent
+from corelane.kube.client import APIError, Gone, KubeClient, MalformedObject, Unreachable
 from corelane.kube.connection import _Pool
+from corelane.kube.decode import WatchEvent
 from corelane.kube.kubeconfig import ClusterForm, ServerConfig, UserForm
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod

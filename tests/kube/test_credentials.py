@@ -8,8 +8,7 @@ import pytest
 
 from corelane.kube import connection
 from corelane.kube.client import APIError, KubeClient, Unreachable
-from corelane.kube.credentials import tls_context
-from corelane.kube.kubeconfig import ClusterForm, ServerConfig, UserForm
+from corelane.kube.kubeconfig import ClusterForm, ServerConfig, UserForm, tls_context
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
 from support.certificates import Authority

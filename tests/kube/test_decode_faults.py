@@ -9,11 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from corelane.kube import decode, json_repair
+from corelane.kube import decode
 from corelane.kube.apierrors import APIError, MalformedObject
-from corelane.kube.disruption import PodDisruptionBudget
-from corelane.kube.kubelet.client import PodList
-from corelane.kube.objects import KINDS, Lease, Node, NodeResourceTopology
+from corelane.kube.kubelet import PodList
+from corelane.kube.objects import KINDS, Lease, Node, NodeResourceTopology, PodDisruptionBudget
 from corelane.kube.pod import Pod
 
 DEPTHS = [90, 101, 480, 990, 1000, 1500, 10_000, 100_000]
@@ -174,7 +173,7 @@ def test_an_endless_line_of_a_watch_is_an_error() -> None:
 @given(st.recursive(st.none() | st.text(max_size=2), st.lists, max_leaves=20))
 def test_repaired_json_that_needs_no_repair_is_unchanged(tree: object) -> None:
     text = json.dumps(tree).encode()
-    assert json_repair.repaired(text) == text
+    assert decode.repaired(text) == text
 
 
 def test_a_topology_nested_deeper_than_any_field_keeps_its_zones() -> None:

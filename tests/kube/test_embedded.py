@@ -22,7 +22,7 @@ from corelane.kube.informer import Informer, ObjectChange
 from corelane.kube.objects import ConfigMap, Event, Lease, Namespace, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, PoolOptions
+from corelane.node.config import NodeConfig, PoolOptions
 from support import objects
 
 TOKEN = "token"

@@ -16,9 +16,9 @@ from corelane.kube.translate.crane import CraneTopology
 from corelane.kube.translate.koordlet import PodCPUs, PoolPart
 from corelane.machine.facts import CPUFacts
 from corelane.machine.spec import parse_spec
-from corelane.node import Entry, NodeConfig, Origin, StaticOptions, TopologyOptions
-from corelane.node.config import PoolOptions
-from corelane.node.entries import Sharing
+from corelane.node import StaticOptions, TopologyOptions
+from corelane.node.config import NodeConfig, PoolOptions
+from corelane.node.entries import Entry, Origin, Sharing
 from corelane.node.ledger import with_entries
 from corelane.node.pools.classes import NodePolicies
 from corelane.workload import BindPolicy, NUMAPolicy

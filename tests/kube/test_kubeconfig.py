@@ -10,7 +10,7 @@ import pytest
 
 from corelane.kube import kubeconfig
 from corelane.kube.client import APIError, KubeClient, NoCluster, Unreachable
-from corelane.kube.credentials import Authorization
+from corelane.kube.kubeconfig import Authorization
 from support import kubelet_server
 from support.certificates import Authority
 from support.kubelet_server import FakeKubelet

@@ -7,13 +7,12 @@ import pytest
 
 from corelane import node
 from corelane.cpuset import CPUSet
-from corelane.kube import keys, translate
-from corelane.kube.kubelet import configuration
+from corelane.kube import keys, objects, translate
 from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.translate import kubelet_report, node_labels
 from corelane.kube.translate.koordlet import KubeletReport, PodCPUs
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig
+from corelane.node.config import NodeConfig
 from support.pods import guaranteed
 
 SERVER = parse_spec("socket:2 core:4 smt:2", name="n")
@@ -21,7 +20,9 @@ SERVER = parse_spec("socket:2 core:4 smt:2", name="n")
 
 def settings(**fields):
     tree = {"kubeletconfig": fields}
-    return kubelet_report.kubelet_settings(configuration.decode(json.dumps(tree).encode()), SERVER)
+    return kubelet_report.kubelet_settings(
+        objects.decode_kubelet_configuration(json.dumps(tree).encode()), SERVER
+    )
 
 
 def published(**options):

@@ -13,7 +13,7 @@ from corelane.kube.objects import Attribute, NodeResourceTopology
 from corelane.kube.translate import TranslationError, ledger_annotation, node_labels
 from corelane.kube.translate.node_labels import KubeletSettings, Reservation
 from corelane.machine.spec import parse_spec
-from corelane.node import amplification
+from corelane.node import config
 from corelane.node.config import PoolOptions
 from corelane.node.pools.classes import NodePolicies
 from corelane.placement import topology
@@ -245,13 +245,13 @@ def test_labels_come_before_the_kubelet_and_it_before_the_profile():
 
 def test_bound_cpus_count_for_more_on_a_node_that_is_amplified():
     ratio = Fraction(3, 2)
-    assert [amplification.amplify(n, ratio) for n in (0, 1, 1000)] == [0, 2, 1500]
-    assert amplification.amplify(1000, Fraction(1, 2)) == 1000
-    assert amplification.requested(5000, 4, ratio) == 7000
-    assert amplification.requested(3000, 4, ratio) == 3000
-    assert amplification.fits(12_000, 9000, 2000, ratio, binds=True)
-    assert not amplification.fits(12_000, 9000, 2001, ratio, binds=True)
-    assert amplification.fits(12_000, 9000, 3000, ratio, binds=False)
+    assert [config.amplify(n, ratio) for n in (0, 1, 1000)] == [0, 2, 1500]
+    assert config.amplify(1000, Fraction(1, 2)) == 1000
+    assert config.requested(5000, 4, ratio) == 7000
+    assert config.requested(3000, 4, ratio) == 3000
+    assert config.fits(12_000, 9000, 2000, ratio, binds=True)
+    assert not config.fits(12_000, 9000, 2001, ratio, binds=True)
+    assert config.fits(12_000, 9000, 3000, ratio, binds=False)
 
 
 def test_nulls_among_amounts_say_nothing():

@@ -14,7 +14,8 @@ from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.translate import TranslationError
 from corelane.machine.model import CPU, Machine, NUMANode
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, NodeState
+from corelane.node.config import NodeConfig
+from corelane.node.ledger import NodeState
 from support.pods import container, guaranteed, pod
 
 SERVER = "socket:2 numa:2 l3:2 core:4 smt:2"

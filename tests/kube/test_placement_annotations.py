@@ -7,11 +7,7 @@ import pytest
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.translate import TranslationError
-from corelane.kube.translate.placement_annotations import (
-    ResourceStatus,
-    placement_spec,
-    resource_status,
-)
+from corelane.kube.translate.placement_annotations import ResourceStatus, placement_spec, resource_status
 from corelane.kube.translate.placement_record import dump_resource_status
 from corelane.machine.spec import parse_spec
 from corelane.workload import (

@@ -6,7 +6,7 @@ from corelane.kube import keys, translate
 from corelane.kube.pod import Pod, PodStatus, ResourceRequirements
 from corelane.kube.translate import TranslationError
 from corelane.reasons import Code, Reason
-from corelane.workload import ContainerKind, PodResources, QOSClass
+from corelane.workload.request import ContainerKind, PodResources, QOSClass
 from support.pods import amounts, container, guaranteed, pod
 
 WHOLE = "cpu=2 memory=1Gi"

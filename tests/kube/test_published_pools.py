@@ -13,8 +13,8 @@ from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.objects import NodeResourceTopology
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, PoolOptions
-from corelane.workload import PodRequest
+from corelane.node.config import NodeConfig, PoolOptions
+from corelane.workload.request import PodRequest
 from support.pool_asks import options, requests
 
 MACHINE = parse_spec("socket:2 numa:2 core:4 smt:2", name="n")

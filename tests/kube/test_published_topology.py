@@ -19,14 +19,15 @@ from corelane.kube.objects import NodeResourceTopology
 from corelane.machine import load
 from corelane.machine.model import CPU, Machine, NUMANode
 from corelane.machine.spec import parse_spec
-from corelane.node import Entry, MemoryOptions, NodeConfig, NodeState, Origin, PoolOptions
-from corelane.node.amplification import amplify
-from corelane.node.entries import Sharing
-from corelane.node.ledger import with_entries
+from corelane.node import MemoryOptions
+from corelane.node.config import NodeConfig, PoolOptions, amplify
+from corelane.node.entries import Entry, Origin, Sharing
+from corelane.node.ledger import NodeState, with_entries
 from corelane.node.manager_options import NodeConfigError
 from corelane.scheduler.cluster.node_kinds import NodeKind
 from corelane.scheduler.cluster.nodes import NodeCache
-from corelane.workload import NUMAPolicy, PodRequest
+from corelane.workload import NUMAPolicy
+from corelane.workload.request import PodRequest
 from support import koordinator_eyes, openapi
 from support.pods import container, pod
 from support.pool_asks import options, requests

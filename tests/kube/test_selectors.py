@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from corelane.kube.disruption import PodDisruptionBudget
+from corelane.kube.objects import PodDisruptionBudget
 from corelane.kube.selectors import LabelSelector
 
 

@@ -3,7 +3,7 @@
 from corelane import node
 from corelane.kube.translate.topology_zones import zones
 from corelane.machine.spec import parse_spec
-from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass
+from corelane.workload.request import ContainerKind, ContainerRequest, PodRequest, QOSClass
 
 NIC = "example.com/nic"
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.kernel.cpu_time.counters import CPULoad, Quota
-from corelane.kernel.cpu_time.losses import Losses
-from corelane.kernel.cpu_time.rates import Rates, Unusable
+from corelane.kernel.cpu_time.counters import CPULoad, Quota, Rates, Unusable
+from corelane.kernel.cpu_time.threads import Losses
 from corelane.limits.advice import consequences, effects, fitting, judgement, options, patches, tails
 from corelane.limits.advice.consequences import RiskLevel
 from corelane.limits.advice.effects import LimitChange, LoadShape
@@ -27,7 +26,7 @@ from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS
 from corelane.limits.model.scenario import Scenario, ScenarioContainer, ScenarioPod, SimulatedMachine, run
 from corelane.limits.model.workloads import Bursts, Duration, Spin, Workload
-from corelane.workload import QOSClass
+from corelane.workload.request import QOSClass
 
 GI = 1 << 30
 WEB = Subject("Deployment", "shop", "web", "app", request=200, limit=200, memory_request=GI, memory_limit=GI)

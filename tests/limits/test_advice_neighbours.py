@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from corelane.limits.advice import consequences, patches
 from corelane.limits.advice.consequences import RiskLevel, shares
 from corelane.limits.advice.subjects import NodeOccupancy, NodePod, Subject
-from corelane.workload import QOSClass
+from corelane.workload.request import QOSClass
 
 BURSTABLE, GUARANTEED, NONE = QOSClass.BURSTABLE, QOSClass.GUARANTEED, QOSClass.BEST_EFFORT
 WEB = Subject("Deployment", "shop", "web", "app")

@@ -15,9 +15,8 @@ from corelane.cli import main
 from corelane.kernel import cfs
 from corelane.kernel.cpu_time import competitors
 from corelane.kernel.cpu_time.competitors import Competition, GroupWeight, Level
-from corelane.kernel.cpu_time.counters import CPULoad, MeasuredNode, Quota
-from corelane.kernel.cpu_time.losses import Losses
-from corelane.kernel.cpu_time.rates import Rates
+from corelane.kernel.cpu_time.counters import CPULoad, MeasuredNode, Quota, Rates
+from corelane.kernel.cpu_time.threads import Losses
 from corelane.limits.advice import fitting, judgement
 from corelane.limits.advice.inference import Effort
 from corelane.limits.advice.subjects import ClusterSnapshot

@@ -9,8 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from corelane.kernel.cpu_time.competitors import Competition, Competitor
-from corelane.kernel.cpu_time.counters import Quota
-from corelane.kernel.cpu_time.rates import Rates
+from corelane.kernel.cpu_time.counters import Quota, Rates
 from corelane.limits.advice import effects, fitting, inference, tails
 from corelane.limits.advice.effects import LimitChange, LoadShape
 from corelane.limits.advice.inference import Effort, Hints

@@ -8,9 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.kernel.cpu_time import attribution, losses
-from corelane.kernel.cpu_time.losses import Losses, Moment, Waits
-from corelane.kernel.cpu_time.threads import Counted, Crowd, ThreadLook, ThreadWatch, spread_back
+from corelane.kernel.cpu_time import attribution
+from corelane.kernel.cpu_time.threads import (
+    Counted,
+    Crowd,
+    Losses,
+    Moment,
+    ThreadLook,
+    ThreadWatch,
+    Waits,
+    divide,
+    spread_back,
+)
 from support import simulated_waits
 
 PARTS = ("limit", "above", "neighbours", "own", "hypervisor", "scheduling")
@@ -29,47 +38,47 @@ def alike(runnable: int, spread: int, count: int = 10, **more: float) -> tuple[M
 
 
 def test_a_spinner_under_a_limit_loses_to_the_limit_alone():
-    assert parts(losses.divide(Waits(800, 200, 1, throttled=800, others=790))) == {"limit": 800}
+    assert parts(divide(Waits(800, 200, 1, throttled=800, others=790))) == {"limit": 800}
 
 
 @pytest.mark.parametrize("weight", [1, 2, 3, 0.5, 1 / 3])
 def test_beside_a_spinner_it_loses_what_its_share_leaves(weight):
     share = weight / (weight + 1)
-    found = losses.divide(Waits(1000 * (1 - share), 1000 * share, 1, others=1000 * (1 - share), idle=0))
+    found = divide(Waits(1000 * (1 - share), 1000 * share, 1, others=1000 * (1 - share), idle=0))
     assert parts(found) == {"neighbours": round(1000 * (1 - share))}
 
 
 def test_four_threads_on_two_cpus_wait_for_each_other():
-    assert parts(losses.divide(Waits(2000, 2000, 2, moments=alike(4, 2), threads=4))) == {"own": 2000}
-    assert parts(losses.divide(Waits(2000, 2000, 2))) == {"own": 2000}, "without looks, too"
+    assert parts(divide(Waits(2000, 2000, 2, moments=alike(4, 2), threads=4))) == {"own": 2000}
+    assert parts(divide(Waits(2000, 2000, 2))) == {"own": 2000}, "without looks, too"
 
 
 def test_limit_and_neighbours():
     """30 ms of each 100 at three quarters of a CPU take 40: throttled for 60, waiting for 10."""
-    found = losses.divide(Waits(700, 300, 1, throttled=600, others=700))
+    found = divide(Waits(700, 300, 1, throttled=600, others=700))
     assert parts(found) == {"limit": 600, "neighbours": 100}
 
 
 def test_neighbours_and_own_threads():
-    found = losses.divide(Waits(1500, 500, 1, others=500, moments=alike(2, 1), threads=2))
+    found = divide(Waits(1500, 500, 1, others=500, moments=alike(2, 1), threads=2))
     assert parts(found) == {"neighbours": 500, "own": 1000}
 
 
 def test_limit_and_own_threads():
-    found = losses.divide(Waits(2800, 200, 1, throttled=800, moments=alike(3, 1, throttled=800.0)))
+    found = divide(Waits(2800, 200, 1, throttled=800, moments=alike(3, 1, throttled=800.0)))
     assert parts(found) == {"limit": 800, "own": 2000}
 
 
 def test_all_three():
     """Four threads limited to 500m on two CPUs beside two of the same weight: 994 ms/s by this kernel."""
-    found = losses.divide(
+    found = divide(
         Waits(3500, 500, 2, throttled=994, others=1500, idle=6, moments=alike(4, 2, throttled=994.0))
     )
     assert parts(found) == {"limit": 994, "neighbours": 506, "own": 2000}
 
 
 def test_the_limit_above_is_told_from_its_own():
-    found = losses.divide(Waits(800, 200, 1, throttled=800, above=300))
+    found = divide(Waits(800, 200, 1, throttled=800, above=300))
     assert parts(found) == {"limit": 500, "above": 300}
 
 
@@ -77,55 +86,55 @@ def test_threads_throttled_behind_each_other_lose_to_the_limit():
     """Throttled time counts one CPU; the other is free for the second thread, or used by others meanwhile."""
     looks = alike(2, 1, throttled=800.0, used=200.0, idle=1800.0)
     waits = Waits(1780, 220, 2, throttled=800, others=1000, idle=800, threads=2, moments=looks)
-    assert parts(losses.divide(waits))["limit"] == 1600
-    assert parts(losses.divide(replace(waits, moments=(), others=0.0)))["limit"] == 1600
+    assert parts(divide(waits))["limit"] == 1600
+    assert parts(divide(replace(waits, moments=(), others=0.0)))["limit"] == 1600
 
 
 def test_on_a_machine_mostly_idle_nothing_is_the_neighbours():
-    found = losses.divide(Waits(60, 900, 16, others=2000, idle=13_900, threads=4))
+    found = divide(Waits(60, 900, 16, others=2000, idle=13_900, threads=4))
     assert parts(found) == {"scheduling": 60}
 
 
 def test_a_limited_thread_on_eight_cpus_with_others_on_one_of_them_waits_for_the_limit_alone():
     """As measured in a guest: a released thread starts late, but not for want of a CPU."""
     looks = tuple(Moment(1, 1, 186.0, 780.0, 5822.0) for _ in range(40))
-    found = losses.divide(Waits(811, 186, 8, 780, others=1992, idle=5822, threads=1, moments=looks))
+    found = divide(Waits(811, 186, 8, 780, others=1992, idle=5822, threads=1, moments=looks))
     assert parts(found) == {"limit": 780, "scheduling": 31}
 
 
 def test_cpus_that_are_idle_because_of_the_limit_leave_the_blame_with_others():
     """A spinner on one of two CPUs; the other is idle for as long as the limit holds."""
     looks = tuple(Moment(1, 1, 300.0, 600.0, 600.0) for _ in range(40))
-    found = losses.divide(Waits(700, 300, 2, 600, others=1100, idle=600, threads=1, moments=looks))
+    found = divide(Waits(700, 300, 2, 600, others=1100, idle=600, threads=1, moments=looks))
     assert parts(found) == {"limit": 600, "neighbours": 100}
 
 
 def test_no_more_than_others_used_is_due_to_them():
-    found = losses.divide(Waits(300, 200, 1, others=50))
+    found = divide(Waits(300, 200, 1, others=50))
     assert parts(found) == {"neighbours": 50, "scheduling": 250}
 
 
 def test_what_the_hypervisor_took_is_not_the_neighbours():
-    found = losses.divide(Waits(400, 600, 1, others=100, steal=300))
+    found = divide(Waits(400, 600, 1, others=100, steal=300))
     assert parts(found) == {"neighbours": 100, "hypervisor": 300}
 
 
 def test_a_kernel_that_does_not_count_throttled_time_as_waits_is_recognised():
-    found = losses.divide(Waits(30, 200, 1, throttled=770, others=100))
+    found = divide(Waits(30, 200, 1, throttled=770, others=100))
     assert parts(found) == {"limit": 770, "neighbours": 30}
-    known = losses.divide(Waits(400, 200, 1, throttled=400, others=400, with_throttled=False))
+    known = divide(Waits(400, 200, 1, throttled=400, others=400, with_throttled=False))
     assert parts(known) == {"limit": 400, "neighbours": 400}
 
 
 def test_a_thread_that_pauses_waits_for_others_only_while_it_would_run():
     looks = (*alike(1, 1, 30), *alike(0, 0, 70))
-    assert parts(losses.divide(Waits(150, 150, 1, others=850, moments=looks))) == {"neighbours": 150}
+    assert parts(divide(Waits(150, 150, 1, others=850, moments=looks))) == {"neighbours": 150}
 
 
 def test_bursts_of_threads_wait_for_each_other_though_their_mean_fits():
     """Four threads at once a tenth of the time, on two CPUs: 0.4 runnable on average, 2 of 4 wait."""
     looks = tuple(Moment(4, 2) if number % 10 == 0 else Moment(0, 0) for number in range(100))
-    assert parts(losses.divide(Waits(200, 200, 2, moments=looks))) == {"own": 200}
+    assert parts(divide(Waits(200, 200, 2, moments=looks))) == {"own": 200}
 
 
 amounts = st.floats(0, 5000)
@@ -150,7 +159,7 @@ moments = st.builds(Moment, st.integers(0, 9), st.integers(0, 4), amounts, amoun
 )
 def test_parts_are_never_negative_and_add_up_to_what_was_lost(waits):
     waits = replace(waits, above=min(waits.above, waits.throttled))
-    found = losses.divide(waits)
+    found = divide(waits)
     assert min(getattr(found, name) for name in PARTS) >= -1e-6
     if waits.with_throttled or waits.throttled < 50:
         assert found.total == pytest.approx(waits.waited, abs=1e-6)

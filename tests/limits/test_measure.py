@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet
 from corelane.kernel.cpu_time import attribution, counters
-from corelane.kernel.cpu_time.counters import CounterError, CPUCounters, CPULoad, Quota
-from corelane.kernel.cpu_time.rates import Rates, Unusable, rates_between
+from corelane.kernel.cpu_time.counters import (
+    CounterError,
+    CPUCounters,
+    CPULoad,
+    Quota,
+    Rates,
+    Unusable,
+    rates_between,
+)
 from corelane.limits.measure import series, throttling
 from corelane.limits.measure.throttling import CostLevel, DelayCause
 from support.cpu_groups import counters as write_counters

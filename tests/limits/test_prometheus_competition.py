@@ -10,7 +10,7 @@ from corelane.app.limits import prometheus, prometheus_competition
 from corelane.app.limits.prometheus import PrometheusServer
 from corelane.cli import main
 from corelane.kernel import cfs
-from corelane.kernel.cpu_time.rates import Rates
+from corelane.kernel.cpu_time.counters import Rates
 from corelane.limits.advice import fitting, starvation
 from corelane.limits.advice.inference import Effort
 from corelane.limits.measure.requests import RequestLog

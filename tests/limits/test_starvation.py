@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.kernel.cpu_time.competitors import Claim, Competition, Competitor
-from corelane.kernel.cpu_time.counters import Quota
-from corelane.kernel.cpu_time.losses import Losses
-from corelane.kernel.cpu_time.rates import Rates
+from corelane.kernel.cpu_time.counters import Quota, Rates
+from corelane.kernel.cpu_time.threads import Losses
 from corelane.limits.advice import fitting, judgement, starvation
 from corelane.limits.advice.consequences import RiskLevel
 from corelane.limits.advice.inference import Effort
@@ -22,7 +21,7 @@ from corelane.limits.measure.requests import RequestLog
 from corelane.limits.measure.throttling import CostLevel, Latency, Measurement
 from corelane.view import tables
 from corelane.view.limits import advice as view
-from corelane.workload import QOSClass
+from corelane.workload.request import QOSClass
 
 WEB = Subject("Deployment", "shop", "web", "app", request=100)
 BATCH = "/sys/fs/cgroup/cpu/kubepods/burstable/pod11111111-2222-3333-4444-555555555555"

@@ -3,7 +3,7 @@ import pytest
 from corelane import node
 from corelane.machine.spec import parse_spec
 from corelane.reasons import label, sentence
-from corelane.workload import QOSClass
+from corelane.workload.request import QOSClass
 from support.executed_lines import counted
 from support.node_asks import DUAL, LAPTOP, QUAD_NUMA, SINGLE, container, cpus, init, pod, sidecar
 

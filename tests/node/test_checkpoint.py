@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.node.kubelet import checkpoint
-from corelane.node.kubelet.checkpoint import Checkpoint, CheckpointError
-from corelane.node.kubelet.statefile import fnv1a
+from corelane.node.kubelet.checkpoint import Checkpoint
+from corelane.node.kubelet.statefile import CheckpointError, fnv1a
 from support import kubelet_files
 from support.node_asks import LAPTOP, container, cpus, init, pod
 

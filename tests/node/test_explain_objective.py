@@ -1,4 +1,4 @@
-from corelane.node.explain.objective import remedies
+from corelane.node.explain.pod_explanation import remedies
 from corelane.workload import Exclusivity, PodQOS, TopologyLevel
 from support.node_asks import LAPTOP
 from support.pool_asks import admitted, floating, labelled, pools

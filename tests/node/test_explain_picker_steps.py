@@ -4,8 +4,9 @@ import pytest
 
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, StaticOptions
-from corelane.node.explain import picker_steps
+from corelane.node import StaticOptions
+from corelane.node.config import NodeConfig
+from corelane.node.explain import static_steps
 from corelane.placement import topology
 from corelane.placement.kubelet import picker
 
@@ -16,7 +17,7 @@ TWO_SOCKETS = parse_spec("socket:2 numa:1 core:4 smt:2")
 def explained(machine, cpus, n, **options):
     config = NodeConfig(options=StaticOptions(**options), exact=True)
     units = topology.from_machine(machine)
-    return picker_steps.explain(machine, units, config, CPUSet.parse(cpus).mask, n)
+    return static_steps.picker_steps(machine, units, config, CPUSet.parse(cpus).mask, n)
 
 
 def taking(steps):

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from corelane import node
-from corelane.node import Origin, Phase, Sharing
+from corelane.node.entries import Origin, Phase, Sharing
 from support.node_asks import DUAL, LAPTOP, container, cpus, init, pod
 
 

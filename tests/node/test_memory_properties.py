@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 from corelane import node
 from corelane.kube.translate import ledger_annotation
 from corelane.machine.spec import parse_spec
-from corelane.node import MemoryOptions, NodeConfig, TopologyOptions, codec
-from corelane.workload import ContainerKind, ContainerRequest, PodRequest, PodResources, QOSClass
+from corelane.node import MemoryOptions, TopologyOptions, codec
+from corelane.node.config import NodeConfig
+from corelane.workload.request import ContainerKind, ContainerRequest, PodRequest, PodResources, QOSClass
 
 GI = 1 << 30
 MACHINES = [

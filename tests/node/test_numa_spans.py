@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from corelane import node
 from corelane.machine.spec import parse_spec
-from corelane.node import MemoryOptions, NodeConfig, NodeState, TopologyOptions
-from corelane.node.numa_spans import latest_pod_spans
+from corelane.node import MemoryOptions, TopologyOptions
+from corelane.node.config import NodeConfig
+from corelane.node.ledger import NodeState, latest_pod_spans
 from support.node_asks import container, pod
 
 TWO = parse_spec("socket:2 numa:1 core:4 smt:1 memory:8Gi", name="two")

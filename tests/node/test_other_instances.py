@@ -6,9 +6,12 @@ from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
-from corelane.node import NodeConfig, PoolOptions, Sharing, admit, codec, new, validate
-from corelane.node.recovery.other_instances import OTHERS, hold_others
-from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass
+from corelane.node import admit, codec, validate
+from corelane.node.config import NodeConfig, PoolOptions
+from corelane.node.entries import Sharing
+from corelane.node.ledger import new
+from corelane.node.recovery.unplaced import OTHERS, hold_others
+from corelane.workload.request import ContainerKind, ContainerRequest, PodRequest, QOSClass
 
 CONFIGS = [NodeConfig("static", reserved=CPUSet([0])), NodeConfig("pools", pools=PoolOptions())]
 SETS = st.lists(

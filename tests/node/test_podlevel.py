@@ -7,8 +7,9 @@ import pytest
 from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
-from corelane.node import MemoryOptions, NodeConfig, StaticOptions, TopologyOptions
-from corelane.workload import ContainerKind, ContainerRequest, PodResources
+from corelane.node import MemoryOptions, StaticOptions, TopologyOptions
+from corelane.node.config import NodeConfig
+from corelane.workload.request import ContainerKind, ContainerRequest, PodResources
 from support.node_asks import pod
 
 GI = 1 << 30

@@ -6,15 +6,8 @@ from corelane.node.pools import classes
 from corelane.node.pools.classes import NodePolicies
 from corelane.node.recovery import takeover
 from corelane.reasons import Code, Reason, sentence
-from corelane.workload import (
-    BindPolicy,
-    ExclusivePolicy,
-    NUMAPolicy,
-    NUMAStrategy,
-    PlacementSpec,
-    PodQOS,
-    QOSClass,
-)
+from corelane.workload import BindPolicy, ExclusivePolicy, NUMAPolicy, NUMAStrategy, PlacementSpec, PodQOS
+from corelane.workload.request import QOSClass
 
 FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
 MOST, LEAST, EVENLY = (

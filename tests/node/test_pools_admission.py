@@ -6,7 +6,7 @@ from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.machine.model import from_rows
 from corelane.machine.spec import parse_spec
-from corelane.node import Origin, Sharing
+from corelane.node.entries import Origin, Sharing
 from corelane.reasons import label, sentence
 from corelane.workload import (
     BindPolicy,
@@ -19,10 +19,10 @@ from corelane.workload import (
     Operator,
     PodCPUAffinity,
     PodQOS,
-    QOSClass,
     Selector,
     TopologyLevel,
 )
+from corelane.workload.request import QOSClass
 from support.node_asks import DUAL, LAPTOP, QUAD_NUMA, container, cpus, init, pod, without
 from support.pool_asks import admitted, bound, floating, labelled, pools, refused
 

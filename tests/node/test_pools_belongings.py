@@ -8,18 +8,11 @@ from hypothesis import strategies as st
 
 from corelane import node
 from corelane.machine.spec import parse_spec
-from corelane.node import MemoryOptions, NodeConfig, PoolOptions, codec
+from corelane.node import MemoryOptions, codec
+from corelane.node.config import NodeConfig, PoolOptions
 from corelane.reasons import label, sentence
-from corelane.workload import (
-    ContainerKind,
-    ContainerRequest,
-    CPUPolicy,
-    NUMAPolicy,
-    PlacementSpec,
-    PodQOS,
-    PodRequest,
-    QOSClass,
-)
+from corelane.workload import CPUPolicy, NUMAPolicy, PlacementSpec, PodQOS
+from corelane.workload.request import ContainerKind, ContainerRequest, PodRequest, QOSClass
 from support.node_asks import cpus
 
 GI = 1 << 30

@@ -2,21 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from corelane.node import Refusal, Sharing
+from corelane.node import Refusal
 from corelane.node.config import PoolOptions
+from corelane.node.entries import Sharing
 from corelane.node.explain import what_if
 from corelane.node.pools.classes import pod_class
 from corelane.reasons import Code
-from corelane.workload import (
-    Band,
-    BindPolicy,
-    ContainerRequest,
-    CPUPolicy,
-    PlacementSpec,
-    PodQOS,
-    PodResources,
-    QOSClass,
-)
+from corelane.workload import Band, BindPolicy, CPUPolicy, PlacementSpec, PodQOS
+from corelane.workload.request import ContainerRequest, PodResources, QOSClass
 from support.node_asks import container, init, pod, sidecar
 from support.pool_asks import floating, labelled, pools
 

@@ -9,9 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.kube.translate import ledger_annotation
-from corelane.node import Sharing
+from corelane.node.entries import Sharing
 from corelane.node.ledger import admits_alike
-from corelane.workload import ContainerKind
+from corelane.workload.request import ContainerKind
 from support.node_asks import DUAL, LAPTOP, QUAD_NUMA, SINGLE
 from support.pool_asks import options, requests
 

@@ -1,6 +1,6 @@
 from corelane import node
 from corelane.cpuset import CPUSet
-from corelane.node import Origin, Sharing
+from corelane.node.entries import Origin, Sharing
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.recovery.takeover import Stage, Takeover, complete, follow, take_over, takeover
 from corelane.workload import PodQOS

@@ -4,7 +4,8 @@ import pytest
 
 from corelane import node
 from corelane.cpuset import CPUSet
-from corelane.node import NodeConfig, PoolOptions, Sharing
+from corelane.node.config import NodeConfig, PoolOptions
+from corelane.node.entries import Sharing
 from corelane.node.pools import zones
 from corelane.workload import BindPolicy, CPUPolicy, NUMAPolicy, NUMAStrategy, PodQOS
 from support.node_asks import LAPTOP, QUAD_NUMA, cpus, without

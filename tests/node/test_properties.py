@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from corelane import node
 from corelane.cpuset import CPUSet
-from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass
+from corelane.workload.request import ContainerKind, ContainerRequest, PodRequest, QOSClass
 from support.node_asks import DUAL, LAPTOP, QUAD_NUMA, SINGLE
 
 MILLI = st.sampled_from([0, 100, 500, 1000, 1000, 1500, 2000, 2000, 3000, 4000, 8000])

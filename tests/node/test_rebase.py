@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from corelane import node
-from corelane.node.recovery.shortfall import exclusive_shortfall
+from corelane.node.recovery.rebasing import exclusive_shortfall
 from corelane.node.recovery.unplaced import keep_in_pool
 from corelane.workload import PlacementSpec, PodQOS
 from support.node_asks import DUAL, LAPTOP, SINGLE, container, cpus, pod, without

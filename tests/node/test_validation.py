@@ -3,7 +3,8 @@
 import pytest
 
 from corelane import node
-from corelane.node import NodeConfig, StaticOptions
+from corelane.node import StaticOptions
+from corelane.node.config import NodeConfig
 from corelane.node.kubelet import checkpoint
 from corelane.node.kubelet.checkpoint import Checkpoint
 from support.node_asks import LAPTOP, container, cpus, pod

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from corelane.cpuset import bits, format_list, parse_list
 from corelane.placement import topology
 from corelane.placement.koordinator import allocator
-from corelane.placement.koordinator.allocator import Held, NotSatisfied, Request
+from corelane.placement.koordinator.allocator import NotSatisfied
+from corelane.placement.koordinator.cpu_picker import Held, Request
 from corelane.workload import BindPolicy, ExclusivePolicy, NUMAStrategy
 from support import koordinator_reference as reference
 

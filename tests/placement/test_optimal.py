@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet, format_list
 from corelane.placement import optimal, topology
-from corelane.placement.optimal import (
+from corelane.placement.optimal.demand import (
     AntiAffinity,
     Demand,
-    Infeasible,
     Limit,
     Occupancy,
     PodAffinityTerm,
     Resource,
 )
+from corelane.placement.optimal.infeasible import Infeasible
 from corelane.workload.placement_spec import (
     BindPolicy,
     ExclusivePolicy,

@@ -9,7 +9,7 @@ from corelane.cpuset import format_list, parse_list
 from corelane.machine.spec import parse_spec
 from corelane.placement import optimal, topology
 from corelane.placement.koordinator import allocator
-from corelane.placement.optimal import Demand, Occupancy
+from corelane.placement.optimal.demand import Demand, Occupancy
 from corelane.workload.placement_spec import BindPolicy, ExclusivePolicy, NUMAStrategy
 
 EIGHT = optimal.from_machine(parse_spec("socket:2 numa:4 core:8 smt:2"))

@@ -9,15 +9,15 @@ from corelane.cpuset import format_list, parse_list
 from corelane.machine import model
 from corelane.machine.spec import parse_spec
 from corelane.placement import optimal, topology
-from corelane.placement.optimal import (
+from corelane.placement.optimal.demand import (
     AntiAffinity,
     Demand,
-    Infeasible,
     Limit,
     Occupancy,
     PodAffinityTerm,
     Resource,
 )
+from corelane.placement.optimal.infeasible import Infeasible
 from corelane.reasons import label, sentence
 from corelane.workload.placement_spec import (
     BindPolicy,

@@ -9,8 +9,8 @@ from corelane.machine import model
 from corelane.machine.spec import parse_spec
 from corelane.placement import topology
 from corelane.placement.kubelet import picker
+from corelane.placement.kubelet.accumulator import PickerSteps, Why
 from corelane.placement.kubelet.picker import Strategy
-from corelane.placement.kubelet.steps import PickerSteps, Why
 
 
 def hybrid():

@@ -5,7 +5,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.runtime import podresources_messages
+from corelane.runtime import podresources
 from corelane.runtime.cri import messages as cri
 from corelane.runtime.nri import messages as nri
 
@@ -14,7 +14,7 @@ TABLES = [
     (cri, "ContainerStatusResponse"),
     (cri, "ListPodSandboxResponse"),
     (cri, "TaskEvent"),
-    (podresources_messages, "ListPodResourcesResponse"),
+    (podresources, "ListPodResourcesResponse"),
     (nri, "SynchronizeRequest"),
 ]
 

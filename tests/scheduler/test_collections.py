@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from corelane.cpuset import CPUSet
 from corelane.kube.pod import Pod
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster import node_kinds
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.core import SchedulerCore
@@ -25,7 +25,7 @@ from corelane.scheduler.events import (
 )
 from corelane.scheduler.instructions import Bind, Evict, Instruction, SetCondition
 from corelane.scheduler.queue import waiting
-from corelane.workload import ContainerRequest, PodRequest, QOSClass
+from corelane.workload.request import ContainerRequest, PodRequest, QOSClass
 from support import objects
 from support.pods import guaranteed
 

@@ -15,7 +15,8 @@ from corelane import node as nodes
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.pod import Pod
-from corelane.node import MemoryOptions, NodeState, TopologyOptions
+from corelane.node import MemoryOptions, TopologyOptions
+from corelane.node.ledger import NodeState
 from corelane.node.zones.zone_state import Zone, ZonesState
 from corelane.scheduler.cluster import needs, node_kinds
 from corelane.scheduler.cluster.columns import Columns
@@ -23,8 +24,7 @@ from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo, Shape
 from corelane.scheduler.cluster.states import Fact, States
 from corelane.scheduler.cluster.zones import CPUState
-from corelane.workload import ContainerRequest, PodRequest, QOSClass
-from corelane.workload.request import PodResources
+from corelane.workload.request import ContainerRequest, PodRequest, PodResources, QOSClass
 from support import drawn_nodes, objects, pods
 from support.drawn_nodes import GIB, GPU
 

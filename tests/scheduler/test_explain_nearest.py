@@ -18,10 +18,10 @@ from corelane.kube.pod import (
     NodeSelectorTerm,
     Pod,
 )
-from corelane.node import NodeState
-from corelane.node.explain import objective
+from corelane.node.explain import pod_explanation
 from corelane.node.explain.pod_decision import NearestNode, PodDecision, Source, Verdict
-from corelane.node.recovery import other_instances
+from corelane.node.ledger import NodeState
+from corelane.node.recovery import unplaced
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.explain import pod_changes, recompute
@@ -262,7 +262,7 @@ def test_a_pod_larger_than_the_node_is_to_request_less_and_others_to_be_moved() 
 def test_cpus_of_another_instance_are_named_with_the_command_that_frees_them() -> None:
     cluster = Cluster().node("n1")
     others = [("/var/my data", CPUSet([1, 2, 3]))]
-    cluster.states["n1"] = other_instances.hold_others(cluster.states["n1"], others)
+    cluster.states["n1"] = unplaced.hold_others(cluster.states["n1"], others)
     exclusive = cluster.nearest(guaranteed("a", "1"))
     command = "`corelane down --data-dir '/var/my data'`"
     ends = f"; to end the containers of other instances: {command}"
@@ -271,7 +271,7 @@ def test_cpus_of_another_instance_are_named_with_the_command_that_frees_them() -
     assert shared.endswith(f"used by other corelane instances 3 CPUs{ends}")
     state, request = cluster.states["n1"], translate.request(guaranteed("a", "1"))
     text = f"end the containers of other corelane instances on CPUs 1-3: {command}"
-    assert objective.remedies(state, request) == text
+    assert pod_explanation.remedies(state, request) == text
 
 
 def test_an_event_says_what_would_help_on_the_nearest_node_and_changes_nothing() -> None:

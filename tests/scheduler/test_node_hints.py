@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from corelane import node as nodes
 from corelane.kube import keys, translate
 from corelane.kube.pod import Pod
-from corelane.node import NodeState, PoolOptions
+from corelane.node.config import PoolOptions
+from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cluster.states import States

@@ -22,9 +22,9 @@ from corelane.kube.translate.crane import CraneTopology
 from corelane.kube.translate.koordlet import KubeletReport, PodCPUs
 from corelane.kube.translate.node_labels import KubeletSettings
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, PoolOptions, new
-from corelane.node.ledger import usable_topology
-from corelane.node.zones.pods_fingerprint import fingerprint
+from corelane.node.config import NodeConfig, PoolOptions
+from corelane.node.ledger import new, usable_topology
+from corelane.node.zones.zone_state import fingerprint
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.node_kinds import NodeKind
 from corelane.scheduler.cluster.pods import PodInfo

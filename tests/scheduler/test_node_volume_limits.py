@@ -10,14 +10,14 @@ import pytest
 from msgspec.structs import replace
 
 from corelane.kube.meta import ObjectMeta, ObjectReference, OwnerReference
-from corelane.kube.pod import Pod
-from corelane.kube.pod_volumes import (
+from corelane.kube.pod import (
     AWSDisk,
     AzureDisk,
     CinderDisk,
     ClaimSource,
     EphemeralSource,
     GCEDisk,
+    Pod,
     PortworxDisk,
     Volume,
 )

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from corelane import node as nodes
 from corelane.cpuset import CPUSet
 from corelane.kube.pod import Pod
-from corelane.node import NodeState
 from corelane.node.config import PoolOptions
-from corelane.node.explain import objective
+from corelane.node.explain import pod_explanation
+from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cycle import finalists
@@ -23,7 +23,7 @@ from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.plugins import default
 from corelane.scheduler.plugins import placement_quality as quality
 from corelane.scheduler.plugins.cpus import CPUPlacement, admissions
-from corelane.workload import ContainerRequest, PodRequest, QOSClass
+from corelane.workload.request import ContainerRequest, PodRequest, QOSClass
 from support import objects
 from support.pods import guaranteed, pod
 
@@ -168,7 +168,7 @@ def test_terms_are_those_of_the_allocators_objective(allocator: str) -> None:
     cpus = CPUSet()
     for some in answer.assignments.values():
         cpus |= some
-    expected = {one.name: one.value for one in objective.term_values(state, request, cpus)}
+    expected = {one.name: one.value for one in pod_explanation.term_values(state, request, cpus)}
     terms = PLUGIN.details(done.cycle, done.node)
     assert tuple(terms) == quality.TERMS
     assert terms == {name: expected[name] for name in quality.TERMS}

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from corelane import node as nodes
 from corelane.kube import translate
-from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.meta import Condition
+from corelane.kube.objects import PodDisruptionBudget
 from corelane.kube.pod import Pod
-from corelane.node import NodeState, PoolOptions
+from corelane.node.config import PoolOptions
+from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.cycle import finalists

@@ -15,7 +15,9 @@ from corelane.kube import keys, translate
 from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, NodeState, StaticOptions, TopologyOptions
+from corelane.node import StaticOptions, TopologyOptions
+from corelane.node.config import NodeConfig
+from corelane.node.ledger import NodeState
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import BindSucceeded, CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.instructions import Bind

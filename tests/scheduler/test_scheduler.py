@@ -18,7 +18,7 @@ from corelane.kube.decode import Listing
 from corelane.kube.meta import Object, condition
 from corelane.kube.objects import Event, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.daemon.scheduler import Scheduler, SchedulerReporter
 from support import objects

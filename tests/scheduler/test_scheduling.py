@@ -12,10 +12,17 @@ from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.meta import Condition
 from corelane.kube.objects import Node, Taint
-from corelane.kube.pod import Affinity, Pod, PodResourceClaim, SchedulingGate
-from corelane.kube.pod_volumes import ClaimSource, EphemeralSource, Volume
-from corelane.node import NodeState
+from corelane.kube.pod import (
+    Affinity,
+    ClaimSource,
+    EphemeralSource,
+    Pod,
+    PodResourceClaim,
+    SchedulingGate,
+    Volume,
+)
 from corelane.node.config import AllocatorName, PoolOptions
+from corelane.node.ledger import NodeState
 from corelane.scheduler.binding.bindings import LATE_SECONDS
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.core import SchedulerCore

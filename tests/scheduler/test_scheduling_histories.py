@@ -12,7 +12,7 @@ from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.objects import NodeSpec
 from corelane.kube.pod import Pod
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster.node_info import taints_of
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.instructions import Bind

@@ -12,7 +12,8 @@ from corelane import node as nodes
 from corelane.kube.meta import ObjectMeta
 from corelane.kube.pod import Pod, PodSpec
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, NodeState
+from corelane.node.config import NodeConfig
+from corelane.node.ledger import NodeState
 from corelane.node.manager_options import NodeConfigError, StaticOptions, TopologyOptions
 from corelane.reasons import Code
 from corelane.scheduler.cluster.columns import Columns
@@ -21,7 +22,8 @@ from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.node_kinds import NodeCPUs, NodeKind
 from corelane.scheduler.cluster.pods import PodInfo, Shape
 from corelane.scheduler.cluster.states import Fact, States, looks_at_others
-from corelane.workload import BindPolicy, ContainerRequest, PlacementSpec, PodRequest, QOSClass
+from corelane.workload import BindPolicy, PlacementSpec
+from corelane.workload.request import ContainerRequest, PodRequest, QOSClass
 from support import pool_asks
 
 MACHINES = tuple(

@@ -9,13 +9,17 @@ from msgspec.structs import replace
 from corelane.kube import keys
 from corelane.kube.meta import ObjectMeta
 from corelane.kube.pod import (
+    AWSDisk,
+    AzureDisk,
+    ClaimSource,
+    GCEDisk,
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
     Pod,
     ResourceRequirements,
+    Volume,
 )
-from corelane.kube.pod_volumes import AWSDisk, AzureDisk, ClaimSource, GCEDisk, Volume
 from corelane.kube.selectors import LabelSelector, LabelSelectorRequirement
 from corelane.kube.storage import (
     CSIDriver,

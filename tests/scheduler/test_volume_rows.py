@@ -11,13 +11,16 @@ from corelane.kube import keys
 from corelane.kube.meta import ObjectMeta, ObjectReference
 from corelane.kube.objects import Node
 from corelane.kube.pod import (
+    AWSDisk,
+    ClaimSource,
+    GCEDisk,
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
     Pod,
     ResourceRequirements,
+    Volume,
 )
-from corelane.kube.pod_volumes import AWSDisk, ClaimSource, GCEDisk, Volume
 from corelane.kube.selectors import LabelSelector, LabelSelectorRequirement
 from corelane.kube.storage import (
     CSIDriver,

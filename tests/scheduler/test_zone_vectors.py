@@ -21,7 +21,7 @@ from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, Topolog
 from corelane.scheduler.framework.plugin import Cycle
 from corelane.scheduler.instructions import Bind, SetCondition
 from corelane.scheduler.plugins.node_resources import NodeResourcesFit
-from corelane.workload import PodRequest
+from corelane.workload.request import PodRequest
 
 VECTORS = Path(__file__).parent.parent / "data" / "scheduler_plugins_nrt.jsonl.gz"
 

@@ -28,15 +28,17 @@ from corelane.embedded.pods.records import ContainerPlan, PodPlan, RestartPolicy
 from corelane.embedded.pods.reporting import PodReporter
 from corelane.kernel import cfs
 from corelane.machine import spec
-from corelane.node import Sharing, codec
+from corelane.node import codec
 from corelane.node.config import NodeConfig, PoolOptions
+from corelane.node.entries import Sharing
 from corelane.node.invariants import validate
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.ledger import new
 from corelane.node.pools.classes import pod_class
 from corelane.node.recovery.rebasing import rebase
 from corelane.runtime.base import KEEP, ObservedResources
-from corelane.workload import ContainerKind, ContainerRequest, PlacementSpec, PodRequest, QOSClass
+from corelane.workload import PlacementSpec
+from corelane.workload.request import ContainerKind, ContainerRequest, PodRequest, QOSClass
 
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
 

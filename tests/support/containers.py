@@ -13,7 +13,7 @@ import pytest
 
 from corelane.cpuset import CPUSet
 from corelane.embedded.containers.local import LocalRuntime
-from corelane.kernel import cgroup, cgroup_memory, proc
+from corelane.kernel import cgroup, cgroup_tree, proc
 from corelane.runtime.base import ContainerSpec, LogSelection, RuntimeStatus
 
 MINE = CPUSet(os.sched_getaffinity(0))
@@ -39,7 +39,7 @@ def limits_memory() -> bool:
     except cgroup.CgroupsUnavailable:
         return False
     groups.prune(cgroup.OWN)
-    return cgroup_memory.is_limited(groups)
+    return cgroup_tree.is_limited(groups)
 
 
 both_ways = pytest.mark.parametrize(

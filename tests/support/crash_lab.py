@@ -25,7 +25,7 @@ from corelane.cpuset import CPUSet
 from corelane.kernel import container_paths
 from corelane.kube.client import KubeClient
 from corelane.kube.pod import Pod as PodObject
-from corelane.node import NodeConfig
+from corelane.node.config import NodeConfig
 from support import cri_pods, killed_agent, kubelet_server
 from support.certificates import Authority
 from support.cluster_lab import cluster

@@ -9,14 +9,15 @@ from corelane import node as nodes
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.machine.spec import parse_spec
-from corelane.node import MemoryOptions, NodeConfig, NodeState, PoolOptions
-from corelane.node.koordinator_options import KoordinatorOptions
+from corelane.node import MemoryOptions
+from corelane.node.config import KoordinatorOptions, NodeConfig, PoolOptions
+from corelane.node.ledger import NodeState
 from corelane.node.manager_options import NodeConfigError, StaticOptions, TopologyOptions
 from corelane.node.zones.zone_state import CraneRules, Zone, ZonesState
 from corelane.scheduler.cluster import node_kinds
 from corelane.scheduler.cluster.zones import CPUState
-from corelane.workload import ContainerRequest, NUMAPolicy, PlacementSpec, PodQOS, PodRequest, QOSClass
-from corelane.workload.request import PodResources
+from corelane.workload import NUMAPolicy, PlacementSpec, PodQOS
+from corelane.workload.request import ContainerRequest, PodRequest, PodResources, QOSClass
 from support import pool_asks
 
 GIB = 1 << 30

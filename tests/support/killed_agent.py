@@ -112,7 +112,7 @@ def instrument(steps: Steps) -> None:
     from corelane.kernel import cgroupfs
     from corelane.kube.client import KubeClient
     from corelane.runtime.cri.client import CRIClient
-    from corelane.runtime.nri.session import Session
+    from corelane.runtime.nri.connection import Session
 
     def file_of(descriptor: int) -> str | None:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()

@@ -26,9 +26,13 @@ from corelane.agent.allocation.records import BoundPod
 from corelane.agent.kubelet.kubelet_pods import KubeletPods
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
-from corelane.node import NodeConfig, NodeState, PoolOptions, Sharing, codec, new, rebase
+from corelane.node import codec
+from corelane.node.config import NodeConfig, PoolOptions
+from corelane.node.entries import Sharing
 from corelane.node.invariants import validate
-from corelane.workload import ContainerKind
+from corelane.node.ledger import NodeState, new
+from corelane.node.recovery.rebasing import rebase
+from corelane.workload.request import ContainerKind
 from support.agent_world import plan
 
 TIMEOUT = 0.5

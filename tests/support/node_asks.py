@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.machine.spec import parse_spec
-from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass
+from corelane.workload.request import ContainerKind, ContainerRequest, PodRequest, QOSClass
 
 LAPTOP = parse_spec("socket:1 numa:1 core:4 smt:2", name="laptop")
 DUAL = parse_spec("socket:2 numa:1 core:8 smt:2", name="dual")

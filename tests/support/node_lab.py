@@ -19,13 +19,12 @@ from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kernel.files import Directory
 from corelane.kube import keys
 from corelane.kube.client import KubeClient
-from corelane.kube.kubelet.access import KubeletAccess
-from corelane.kube.kubelet.client import KubeletClient
+from corelane.kube.kubelet import KubeletAccess, KubeletClient
 from corelane.kube.meta import condition
 from corelane.kube.pod import Pod
 from corelane.machine.spec import parse_spec
 from corelane.machine.watch import MachineWatch
-from corelane.node import NodeConfig
+from corelane.node.config import NodeConfig
 from corelane.runtime.cri.runtime import CRIRuntime
 from corelane.runtime.podresources import PodResourcesClient
 from support import kubelet_server

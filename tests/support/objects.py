@@ -11,8 +11,9 @@ from corelane.kube import translate
 from corelane.kube.meta import Condition, ObjectMeta
 from corelane.kube.objects import Node, NodeResourceTopology, NodeSpec, NodeStatus, Taint
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, NodeState
-from corelane.workload import PodRequest
+from corelane.node.config import NodeConfig
+from corelane.node.ledger import NodeState
+from corelane.workload.request import PodRequest
 
 GIB = 2**30
 

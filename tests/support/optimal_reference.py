@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from corelane.cpuset import bits
-from corelane.placement.optimal import Demand, Occupancy
+from corelane.placement.optimal.demand import Demand, Occupancy
 from corelane.workload.placement_spec import BindPolicy, ExclusivePolicy, NUMAPolicy, NUMAStrategy
 
 Rows = list[tuple[int, int, int, int, int]]

@@ -11,8 +11,6 @@ from corelane.node.config import PoolOptions
 from corelane.workload import (
     Band,
     BindPolicy,
-    ContainerKind,
-    ContainerRequest,
     CPUPolicy,
     ExclusivePolicy,
     Exclusivity,
@@ -23,11 +21,10 @@ from corelane.workload import (
     PlacementSpec,
     PodCPUAffinity,
     PodQOS,
-    PodRequest,
-    QOSClass,
     Selector,
     TopologyLevel,
 )
+from corelane.workload.request import ContainerKind, ContainerRequest, PodRequest, QOSClass
 from support.node_asks import QUAD_NUMA, container, pod
 
 __all__ = ["admitted", "bound", "floating", "labelled", "options", "pools", "refused", "requests"]

@@ -9,7 +9,7 @@ from corelane.kube import translate
 from corelane.kube.client import KubeClient
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 from support import objects
 
 

@@ -18,7 +18,7 @@ from corelane.kube import keys, translate
 from corelane.kube.meta import Object
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import EvictFailed, NodeChanged, PodChanged, SchedulerEvent, TopologyChanged
 from corelane.scheduler.instructions import Bind, Evict, Instruction

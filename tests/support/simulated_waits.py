@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from corelane.kernel.cpu_time import losses
-from corelane.kernel.cpu_time.losses import Losses, Waits
-from corelane.kernel.cpu_time.threads import Counted, ThreadLook, ThreadWatch
+from corelane.kernel.cpu_time.threads import Counted, Losses, ThreadLook, ThreadWatch, Waits, divide
 from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS, SECOND
 from corelane.limits.model.queues import CPUGroup, Thread
@@ -85,7 +83,7 @@ class Observer:
         watch.add(Counted(now, stat.usage_ns / MS, stat.throttled_ns / MS, self.counted["idle"]), looks)
 
     def _step(self) -> None:
-        """By the definitions at the head of `losses`."""
+        """By the definitions at the head of `kernel.cpu_time.threads`."""
         self.sim.run(self.sim.now + STEP)
         step, own = STEP / MS, set(map(id, self.threads))
         busy = [cpu for cpu in self.sim.cpus if cpu.curr is not None]
@@ -166,4 +164,4 @@ def world(seed: int) -> tuple[Losses, Losses, dict[str, Any]]:
         sim.thread(beside, steps(drawn["others_pause"]), number % drawn["cpus"])
     sim.run(SECOND // 2)
     truth, waits = Observer(sim, app, own, drawn["cpus"], seed).run()
-    return truth, losses.divide(waits), drawn
+    return truth, divide(waits), drawn

@@ -15,8 +15,8 @@ from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.kube import decode, translate
 from corelane.kube.pod import Pod
-from corelane.node import Decision, NodeConfig, NodeState
-from corelane.node.config import AllocatorName, PoolOptions
+from corelane.node.config import AllocatorName, NodeConfig, PoolOptions
+from corelane.node.ledger import Decision, NodeState
 
 DIRECTORY = Path(__file__).parents[2] / "examples" / "stories"
 

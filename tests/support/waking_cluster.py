@@ -20,7 +20,8 @@ from corelane.kube.objects import Lease, LeaseSpec, NodeResourceTopology, Taint
 from corelane.kube.pod import Pod
 from corelane.kube.translate.crane import CraneTopology
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, TopologyOptions
+from corelane.node import TopologyOptions
+from corelane.node.config import NodeConfig
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.cycle import finalists
 from corelane.scheduler.events import (

@@ -10,10 +10,9 @@ from corelane.agent.node_agent import NodeAgent
 from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
 from corelane.app.agent.command import host_machine
 from corelane.kernel import container_cgroup, container_paths, proc
-from corelane.kube.kubelet.access import KubeletAccess
-from corelane.kube.kubelet.client import KubeletClient
+from corelane.kube.kubelet import KubeletAccess, KubeletClient
 from corelane.kube.pod import Pod
-from corelane.node import NodeConfig
+from corelane.node.config import NodeConfig
 from corelane.runtime.cri.runtime import CRIRuntime
 from support import containerd, kubelet_server
 from support.certificates import Authority

@@ -10,7 +10,7 @@ import pytest
 from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig
+from corelane.node.config import NodeConfig
 from corelane.node.explain.pod_explanation import HintMerge, HintSet, Locality, ProviderHints, locality
 from corelane.node.explain.what_if import explain
 from corelane.placement.memory_blocks import MemoryBlock

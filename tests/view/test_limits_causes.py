@@ -6,8 +6,8 @@ import re
 import pytest
 
 from corelane.app.limits import advise_record
-from corelane.kernel.cpu_time.losses import Losses
-from corelane.kernel.cpu_time.rates import Rates
+from corelane.kernel.cpu_time.counters import Rates
+from corelane.kernel.cpu_time.threads import Losses
 from corelane.limits.measure.throttling import Measurement
 from corelane.view.limits import loss_charts
 from corelane.view.limits import pages as limits_html

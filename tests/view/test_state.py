@@ -5,9 +5,8 @@ import json
 
 from corelane.cpuset import CPUSet
 from corelane.node.kubelet.checkpoint import Checkpoint
-from corelane.node.recovery.rebuilding import EntryChange, StateDifference
-from corelane.node.recovery.start_rules import StartRule
-from corelane.node.recovery.statefiles import StateFile
+from corelane.node.kubelet.validation import StartRule
+from corelane.node.recovery.rebuilding import EntryChange, StateDifference, StateFile
 from corelane.reasons import Code, Reason, sentence
 from corelane.view import state, tables
 

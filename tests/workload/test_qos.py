@@ -2,7 +2,14 @@
 
 import pytest
 
-from corelane.workload import ContainerRequest, PodRequest, PodResources, QOSClass, exclusive_cpus, qos_class
+from corelane.workload.request import (
+    ContainerRequest,
+    PodRequest,
+    PodResources,
+    QOSClass,
+    exclusive_cpus,
+    qos_class,
+)
 
 GUARANTEED, BURSTABLE, BEST_EFFORT = QOSClass.GUARANTEED, QOSClass.BURSTABLE, QOSClass.BEST_EFFORT
 BOTH = {"cpu": 2000, "memory": 1 << 30}

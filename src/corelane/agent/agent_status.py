@@ -11,7 +11,7 @@ from corelane.agent.allocation.pod_events import unlisted_text
 from corelane.agent.allocation.records import NOT_LISTED, RunCPUs
 from corelane.agent.kubelet.kubelet_sources import KubeletFacts
 from corelane.agent.publication.write_queue import QueueState
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 from corelane.reasons import sentence
 from corelane.runtime.base import Runtime
 from corelane.runtime.nri.connection import ConnectionStatus

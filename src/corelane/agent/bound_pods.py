@@ -17,7 +17,7 @@ from corelane.kube.decode import Malformed
 from corelane.kube.meta import condition
 from corelane.kube.pod import Pod
 from corelane.kube.translate import TranslationError
-from corelane.workload import ContainerRequest, PodRequest, QOSClass
+from corelane.workload.request import ContainerRequest, PodRequest, QOSClass
 
 SCHEDULER: Final = "corelane-scheduler"
 UNEXPECTED: Final = "UnexpectedAdmissionError"

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from corelane.agent.allocation import events
 from corelane.agent.allocation.events import AgentEvent, EventTimes, Reading
 from corelane.agent.allocation.instructions import Instruction, SaveLedger
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 
 FIRST_RETRY: Final = 1.0
 LONGEST_RETRY: Final = 15.0

@@ -34,9 +34,9 @@ from corelane.agent.source import NodeWatch
 from corelane.agent.state_directory import StateDirectory
 from corelane.cpuset import CPUSet
 from corelane.kube.objects import Node
-from corelane.kube.translate import KubeletReport
-from corelane.node import NodeState
+from corelane.kube.translate.koordlet import KubeletReport
 from corelane.node.kubelet.checkpoint import Checkpoint
+from corelane.node.ledger import NodeState
 from corelane.reasons import Code, sentence
 from corelane.runtime.base import ResourceUpdate
 from corelane.runtime.nri.acting_lock import node_locks

@@ -23,12 +23,12 @@ from corelane.kube.decode import Malformed
 from corelane.kube.informer import Informer, ObjectChange
 from corelane.kube.meta import API, BareMeta, Object, ObjectMeta, condition
 from corelane.kube.objects import Node, NodeResourceTopology, NodeResourceTopologyV1Alpha1
-from corelane.kube.translate import KubeletReport
+from corelane.kube.translate.koordlet import KubeletReport
 from corelane.machine import facts
 from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
-from corelane.node import NodeConfig, NodeState
-from corelane.node.ledger import admits_alike
+from corelane.node.config import NodeConfig
+from corelane.node.ledger import NodeState, admits_alike
 
 
 class NodeUpkeep:

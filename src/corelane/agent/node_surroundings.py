@@ -11,7 +11,7 @@ from corelane.agent.kubelet.pod_list import AbsentPods, PodList
 from corelane.kube.client import KubeClient
 from corelane.machine.model import Machine
 from corelane.machine.watch import MachineWatch
-from corelane.node import NodeConfig
+from corelane.node.config import NodeConfig
 from corelane.runtime.nri.connection import SOCKET
 
 

@@ -10,7 +10,8 @@ from corelane.agent.allocation.pod_events import AllocationReporter
 from corelane.agent.allocation.records import BoundPod, StatusReason
 from corelane.agent.publication.write_queue import PublicationReporter
 from corelane.cpuset import CPUSet
-from corelane.node import Decision, NodeConfig, PoolOptions
+from corelane.node.config import NodeConfig, PoolOptions
+from corelane.node.ledger import Decision
 from corelane.reasons import sentence
 
 _DEFAULTS: Final = PoolOptions()

@@ -25,9 +25,10 @@ from corelane.kube import keys
 from corelane.kube.translate import node_labels
 from corelane.kube.translate.node_labels import KubeletSettings
 from corelane.machine.model import Machine
-from corelane.node import LedgerError, NodeConfig, NodeConfigError, NodeState, codec, new, rebase
-from corelane.node.config import check
-from corelane.node.ledger import usable_topology
+from corelane.node import NodeConfigError, codec
+from corelane.node.config import NodeConfig, check
+from corelane.node.ledger import LedgerError, NodeState, new, usable_topology
+from corelane.node.recovery.rebasing import rebase
 
 # The ledger's file of one agent, kept as the ledger changes.
 #

@@ -29,8 +29,8 @@ from corelane.app.state import files
 from corelane.cpuset import CPUSet
 from corelane.machine import Machine
 from corelane.machine.model import NUMANode
-from corelane.node import MemoryOptions, NodeConfig
-from corelane.node.config import Inventory, Policy
+from corelane.node import MemoryOptions
+from corelane.node.config import Inventory, NodeConfig, Policy
 from corelane.node.kubelet.validation import Reserved
 from corelane.node.manager_options import MemoryPolicy, parse_bool
 from corelane.placement.kubelet.picker import Version

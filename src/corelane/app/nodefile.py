@@ -47,15 +47,8 @@ from corelane.app.settings_file import (
     reserved_memory,
 )
 from corelane.cpuset import CPUSet
-from corelane.node import (
-    MemoryOptions,
-    NodeConfig,
-    NodeConfigError,
-    PoolOptions,
-    StaticOptions,
-    TopologyOptions,
-)
-from corelane.node.config import AllocatorName, IsolatedCPUs, Level, Policy
+from corelane.node import MemoryOptions, NodeConfigError, StaticOptions, TopologyOptions
+from corelane.node.config import AllocatorName, IsolatedCPUs, Level, NodeConfig, Policy, PoolOptions
 from corelane.node.manager_options import MemoryPolicy
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, PodQOS
 

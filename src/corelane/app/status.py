@@ -11,7 +11,7 @@ from typing import Literal
 from corelane.app import local_instance
 from corelane.fleet import cluster as fleet
 from corelane.fleet.cluster import ClusterObjects
-from corelane.fleet.ledgers import Ledgers, ledgers
+from corelane.fleet.status import Ledgers, ledgers
 from corelane.fleet.status import status as status_of
 from corelane.kube.apierrors import NoCluster, Unreachable
 from corelane.kube.client import KubeClient

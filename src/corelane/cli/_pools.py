@@ -14,7 +14,8 @@ from corelane.cli._options import choice, file, gathered, machine, many, text
 
 if TYPE_CHECKING:
     from corelane.app.allocate.node_state import PoolOverrides
-    from corelane.workload import PlacementSpec, PodRequest
+    from corelane.workload import PlacementSpec
+    from corelane.workload.request import PodRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from corelane.kube.agent_leases import Agents
 from corelane.kube.apierrors import APIError
 from corelane.kube.client import KubeClient
 from corelane.kube.decode import UNDECODABLE, Malformed, decode_object
-from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.meta import Object, Wire
 from corelane.kube.objects import (
     Lease,
@@ -28,6 +27,7 @@ from corelane.kube.objects import (
     Node,
     NodeResourceTopology,
     NodeResourceTopologyV1Alpha1,
+    PodDisruptionBudget,
     Service,
 )
 from corelane.kube.pod import Pod

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from corelane.kernel import cfs
-from corelane.kernel.cgroup_memory import CONTROLLER as MEMORY
+from corelane.kernel.cgroup_tree import CONTROLLER as MEMORY
 from corelane.kernel.cgroup_tree import OWN, Groups, GroupSettings, Level, join
 from corelane.kernel.cgroupfs import KERNEL, CgroupError, CgroupsUnavailable, Files
 

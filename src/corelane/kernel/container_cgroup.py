@@ -7,17 +7,19 @@ blocks.
 """
 
 import errno
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from corelane.cpuset import CPUSet, CPUSetError
-from corelane.kernel import cfs
+from corelane.kernel import cfs, proc
 from corelane.kernel.cgroupfs import CgroupError, CgroupGone, Files
 from corelane.kernel.container_paths import CgroupView, kubelet_ancestors
+from corelane.kernel.proc import PROC, TaskAffinity
 
 Resource = Literal["cpus", "mems"]
 _GONE = (errno.ENOENT, errno.ENODEV)
@@ -299,3 +301,131 @@ def _noticing_end(view: CgroupView, group: str) -> Iterator[None]:
             gone = OSError(error.errno, "no such group; the container has ended")
             raise CgroupGone("use", view.cpuset / group, gone) from error
         raise
+
+
+# The CFS quota that a kubelet sets on a pod's cgroup, above those of the pod's containers.
+#
+# It is the sum of the containers' limits (kubelet: ResourceConfigForPod). A container whose own quota is
+# lifted is throttled by it all the same, so it is lifted as well: the other containers keep their own
+# quotas.
+
+
+_POD: Final = re.compile(r"(?:.+-)?pod[0-9a-f][0-9a-f_-]*(?:\.slice)?")
+
+_MONITORS: Final = ("crio-conmon-", "libpod-conmon-")
+
+
+def throttling(view: CgroupView, group: str, sandbox: str = "") -> Bandwidth | None:
+    """Return the quota of the pod of a container that has none, where it may be lifted; else None.
+
+    It may not where it is a limit of the pod's own (pod-level resources): one below the sum of what the
+    containers may use, each its quota or, without one, its CPUs. The group of the `sandbox` (an id) is not
+    counted. Raises CgroupError.
+    """
+    pod = _pod(group)
+    if pod is None:
+        return None
+    limit = _existing(view, pod)
+    if limit is None or limit.quota_us is None:
+        return None
+    bounds = [_bound(view, name, limit.period_us) for name in _containers(view, pod, sandbox)]
+    # The kubelet rounds each container's quota up to what the kernel takes at least.
+    rounded = limit.quota_us + len(bounds) * cfs.MIN_QUOTA_US
+    return limit if sum(bounds) <= rounded else None
+
+
+def lift(view: CgroupView, group: str, sandbox: str = "") -> None:
+    """Lift the quota of a container's pod, unless it is a limit of the pod's own. Raises CgroupError."""
+    limit, pod = throttling(view, group, sandbox), _pod(group)
+    if limit is not None and pod is not None:
+        write_bandwidth(view, pod, Bandwidth(None, limit.period_us))
+
+
+def _pod(group: str) -> str | None:
+    above = kubelet_ancestors(group)
+    return above[-1] if above and _POD.fullmatch(above[-1].rpartition("/")[2]) else None
+
+
+def _containers(view: CgroupView, pod: str, sandbox: str) -> Iterator[str]:
+    for name in view.files.groups(view.cpu / pod):
+        if not name.startswith(_MONITORS) and not (sandbox and sandbox in name):
+            yield f"{pod}/{name}"
+
+
+def _bound(view: CgroupView, group: str, period_us: int) -> float:
+    """Microseconds of CPU time that a container may use in a period of the pod's; 0 once it has ended."""
+    own = _existing(view, group)
+    if own is None:
+        return 0
+    if own.quota_us is None:
+        return len(effective(view, group)) * period_us
+    return own.quota_us * period_us / own.period_us
+
+
+def _existing(view: CgroupView, group: str) -> Bandwidth | None:
+    """Bandwidth of a group; None once it is gone. Raises CgroupError."""
+    try:
+        return read_bandwidth(view, group)
+    except CgroupError as error:
+        if error.errno not in _GONE:
+            raise
+        return None
+
+
+# Tasks of a container that a container runtime made: a sample of their CPUs, and the return of strays.
+#
+# In version 1 a task, or a whole process, can be moved to another group with cpusets and stay in the
+# container's group for CPU time: it is still the container's. In version 2 it leaves the container
+# altogether. All of this blocks. Source: cgroups(7), "Cgroups v1 hierarchies".
+
+
+_TASKS_GONE = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP)
+
+
+def sample(
+    view: CgroupView, group: str, most: int | None = None, proc_root: Path = PROC
+) -> list[TaskAffinity]:
+    """Return the CPUs allowed to tasks of a container, of `most` tasks chosen at random.
+
+    Without their /proc (another PID namespace) there are none. Raises CgroupError.
+    """
+    pids = {pid for directory in _directories(view, group) for pid in _ids(view, directory, "cgroup.procs")}
+    return proc.tasks_allowed(sorted(pids), proc_root, most=most)
+
+
+def bring_back(view: CgroupView, group: str) -> list[int]:
+    """Version 1: move tasks that left the group with cpusets alone into it again; return their ids.
+
+    Raises CgroupError.
+    """
+    if view.version == 2:
+        return []
+    inside = set(_ids(view, view.cpuset / group, "tasks"))
+    strays = sorted(set(_ids(view, view.cpu / group, "tasks")) - inside)
+    return [task for task in strays if _moved(view, view.cpuset / group / "tasks", task)]
+
+
+def _moved(view: CgroupView, path: Path, task: int) -> bool:
+    """Move a task; False if it has ended."""
+    try:
+        view.files.write(path, str(task))
+    except CgroupError as error:
+        if error.errno != errno.ESRCH:
+            raise
+        return False
+    return True
+
+
+def _directories(view: CgroupView, group: str) -> list[Path]:
+    return list(dict.fromkeys((view.cpuset / group, view.cpu / group)))
+
+
+def _ids(view: CgroupView, directory: Path, name: str) -> Iterator[int]:
+    """Yield the ids in a group's file and in those below; none of other PID namespaces, which read as 0."""
+    try:
+        yield from filter(None, map(int, view.files.read(directory / name).split()))
+    except CgroupError as error:
+        if error.errno not in _TASKS_GONE:
+            raise
+    for below in view.files.groups(directory):
+        yield from _ids(view, directory / below, name)

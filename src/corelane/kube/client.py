@@ -17,13 +17,16 @@ from corelane.kube.apierrors import APIError, Gone, MalformedObject, NoCluster, 
 from corelane.kube.connection import (
     CONFIGURATION_ERRORS,
     NETWORK_ERRORS,
+    Answer,
+    AnswerTooLongError,
     Connection,
     CredentialsError,
+    Response,
+    Transport,
 )
 from corelane.kube.decode import Listing, Malformed, WatchEvent
 from corelane.kube.meta import Object
 from corelane.kube.objects import api_of, written
-from corelane.kube.transport import Answer, AnswerTooLongError, Response, Transport
 
 __all__ = ["APIError", "Gone", "Listing", "MalformedObject", "NoCluster", "Unreachable", "WatchEvent"]
 

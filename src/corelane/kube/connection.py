@@ -6,11 +6,12 @@ A replaced pool ends with its last request, so that watches outlive a rotated to
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import aiohttp
 from aiohttp.helpers import get_env_proxy_for_url
@@ -18,9 +19,91 @@ from yarl import URL
 
 from corelane import __version__
 from corelane.kube import kubeconfig
-from corelane.kube.credentials import Authorization, tls_context
-from corelane.kube.kubeconfig import ClusterForm, ConfigError, ServerConfig, UserForm
-from corelane.kube.transport import Answer, AnswerTooLongError
+from corelane.kube.kubeconfig import (
+    Authorization,
+    ClusterForm,
+    ConfigError,
+    ServerConfig,
+    UserForm,
+    tls_context,
+)
+
+# How a client's requests reach an API server: over HTTP (`connection`), or within one process.
+#
+# Both raise `connection.NETWORK_ERRORS` where there is no whole answer.
+
+
+class AnswerTooLongError(Exception):
+    """An answer has more bytes than are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer."""
+
+    status: int
+    reason: str
+    body: bytes
+    retry_after: str = ""
+    """Text of the header."""
+
+
+class Chunks(Protocol):
+    """A body that is read as it comes."""
+
+    def iter_any(self) -> AsyncIterator[bytes]: ...
+
+
+class Response(Protocol):
+    """The head of an answer, whose body is not read yet."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def reason(self) -> str | None: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    @property
+    def content(self) -> Chunks: ...
+
+
+class Transport(Protocol):
+    """Requests to one API server."""
+
+    @property
+    def server(self) -> str:
+        """The server's URL, or other name."""
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        read_seconds: float | None = ...,
+    ) -> AbstractAsyncContextManager[Response]:
+        """Send a request without a body; `read_seconds` is the longest silence."""
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        seconds: float | None = None,
+    ) -> Answer:
+        """Send a request, and read the whole answer, within `seconds` in all if given."""
+
+    async def renew(self) -> bool:
+        """Read the credentials again; return whether they changed."""
+
+    async def close(self) -> None:
+        """Release what is open."""
+
 
 CONFIGURATION_ERRORS: Final = (ConfigError, OSError, ValueError)
 """Errors of configurations and of the files that they name."""

@@ -3,20 +3,52 @@
 Pods are in `pod`, volumes in `storage`, disruption budgets in `disruption`, gocrane's in `translate.crane`.
 """
 
-# ruff: noqa: D101 - the API reference documents its own structs
-
 from __future__ import annotations
 
 import sys
 from typing import ClassVar, Final
 
+import msgspec
 from msgspec import field
 from msgspec.structs import force_setattr
 
-from corelane.kube.disruption import PodDisruptionBudget
+from corelane.kube.decode import UNDECODABLE, plain_json, without_nulls
 from corelane.kube.meta import API, Condition, Object, ObjectReference, ResourceList, Wire, WireQuantity
 from corelane.kube.pod import Pod
+from corelane.kube.selectors import LabelSelector
 from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+
+# ruff: noqa: D101 - the API reference documents its own structs
+
+
+class PodDisruptionBudgetSpec(Wire, frozen=True):
+    """Numbers are counts or percentages (`"30%"`); at most one of both is present."""
+
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    selector: LabelSelector | None = None
+    unhealthy_pod_eviction_policy: str = "IfHealthyBudget"
+    """IfHealthyBudget or AlwaysAllow."""
+
+
+class PodDisruptionBudgetStatus(Wire, frozen=True):
+    observed_generation: int = 0
+    disrupted_pods: dict[str, str] = field(default_factory=dict)
+    """Pod to the time at which its eviction was permitted, until its deletion is seen."""
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class PodDisruptionBudget(Object, frozen=True):
+    api: ClassVar[API] = API("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", namespaced=True)
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
+
+
+# ruff: noqa: D101 - the API reference documents its own structs
 
 
 class Taint(Wire, frozen=True):
@@ -245,3 +277,35 @@ def api_of(api_version: str, kind: str) -> API:
 def written(kind: type[Object]) -> API:
     """Return where a kind is changed. Raises ValueError for kinds that are only read, as gocrane's."""
     return api_of(kind.api.api_version, kind.api.kind)
+
+
+# The part of a kubelet's KubeletConfiguration (v1beta1) that CPU management depends on, as /configz has it.
+#
+# /configz answers with the effective configuration: defaults and command-line flags are merged in.
+
+
+class KubeletConfiguration(Wire, frozen=True):
+    """Effective settings; defaults are the kubelet's (1.36)."""
+
+    cpu_manager_policy: str = "none"
+    cpu_manager_policy_options: dict[str, str] = field(default_factory=dict)
+    topology_manager_policy: str = "none"
+    topology_manager_scope: str = "container"
+    memory_manager_policy: str = "None"
+    reserved_system_cpus: str = field(name="reservedSystemCPUs", default="")
+    kube_reserved: ResourceList = field(default_factory=dict)
+    system_reserved: ResourceList = field(default_factory=dict)
+    cpu_cfs_quota: bool = field(name="cpuCFSQuota", default=True)
+
+
+class _Answer(Wire, frozen=True):
+    configuration: KubeletConfiguration = field(name="kubeletconfig")
+
+
+def decode_kubelet_configuration(body: bytes) -> KubeletConfiguration:
+    """Decode the answer of /configz. Raises ValueError."""
+    try:
+        return msgspec.json.decode(body, type=_Answer).configuration
+    except UNDECODABLE:
+        tree = without_nulls(plain_json(body))
+        return msgspec.convert(tree, _Answer, strict=False).configuration

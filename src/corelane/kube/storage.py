@@ -9,8 +9,15 @@ from typing import ClassVar
 from msgspec import field
 
 from corelane.kube.meta import API, Object, ObjectReference, ResourceList, Wire, WireQuantity
-from corelane.kube.pod import NodeSelector, ResourceRequirements
-from corelane.kube.pod_volumes import AWSDisk, AzureDisk, CinderDisk, GCEDisk, PortworxDisk
+from corelane.kube.pod import (
+    AWSDisk,
+    AzureDisk,
+    CinderDisk,
+    GCEDisk,
+    NodeSelector,
+    PortworxDisk,
+    ResourceRequirements,
+)
 from corelane.kube.selectors import LabelSelector
 
 

@@ -12,7 +12,7 @@ from corelane.node.ledger import Decision, NodeState
 from corelane.node.pools import pool_admission as pools
 from corelane.node.recovery import takeover
 from corelane.reasons import Code, Reason, Refusal
-from corelane.workload import ContainerRequest, PodRequest
+from corelane.workload.request import ContainerRequest, PodRequest
 
 
 def admit(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:

@@ -4,6 +4,7 @@ Lines of changes may follow (`ledger_changes`); together with them the file is t
 Machine and settings are not in it: `decode` takes those of today, and `rebase` says what that changes.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -11,14 +12,89 @@ from typing import Any, TypeVar
 
 from corelane.cpuset import CPUSet, CPUSetError, format_list
 from corelane.machine.model import Machine
-from corelane.node import ledger_changes, placed_pods
 from corelane.node.config import NodeConfig
-from corelane.node.entries import Bubble, Entry, Origin, Phase, Sharing, bound_mask, exclusive_mask, lent_mask
+from corelane.node.entries import (
+    Bubble,
+    Entry,
+    Origin,
+    Phase,
+    PlacedPod,
+    Sharing,
+    bound_mask,
+    exclusive_mask,
+    lent_mask,
+    placed_pod_of_plain,
+    plain_placed_pod,
+)
 from corelane.node.ledger import LedgerError, NodeState, frozen, usable_topology
-from corelane.node.ledger_changes import checksum
-from corelane.node.placed_pods import PlacedPod
 from corelane.placement.memory_blocks import MemoryBlock, MemoryNode, Nodes
-from corelane.workload import ContainerKind
+from corelane.workload.request import ContainerKind
+
+# Changes of a ledger, as lines that are appended to its file: JSON objects with a checksum each.
+#
+# A line replaces the named pods, entries and rules, removes those that are null or gone, and has all single
+# values. A last line without its end was being written when the process ended, and is dropped.
+
+
+_MAPS = ("pods", "tenants")
+
+
+def checksum(body: Any) -> str:
+    """Return the checksum of a file's or a line's content."""
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def line(changes: Mapping[str, Any]) -> bytes:
+    """Return the line of changes, with its end."""
+    whole = {"checksum": checksum(changes), "changes": changes}
+    return json.dumps(whole, separators=(",", ":")).encode() + b"\n"
+
+
+def split(text: str) -> tuple[Any, list[str]]:
+    """Return the JSON value at the start of a file, and the complete lines after it. Raises ValueError."""
+    start = len(text) - len(text.lstrip())
+    whole, end = json.JSONDecoder().raw_decode(text, start)
+    first, *lines = text[end:].split("\n")
+    if first.strip():
+        raise ValueError(f"extra data at character {end}")
+    return whole, lines[:-1]
+
+
+def applied(body: Mapping[str, Any], lines: Iterable[str]) -> dict[str, Any]:
+    """Return a file's body after the changes of its lines. Raises ValueError, naming the line."""
+    made = dict(body)
+    entries = {(entry["uid"], entry["container"]): entry for entry in body["entries"]}
+    maps = {name: dict(body[name]) for name in _MAPS}
+    for number, text in enumerate(lines, 1):
+        changes = _verified_change(text, number)
+        for name, values in maps.items():
+            _update(values, changes.pop(name))
+        for uid, container in changes.pop("gone"):
+            entries.pop((uid, container), None)
+        entries |= {(entry["uid"], entry["container"]): entry for entry in changes.pop("entries")}
+        made |= changes
+    return {**made, **maps, "entries": list(entries.values())}
+
+
+def _verified_change(text: str, number: int) -> dict[str, Any]:
+    try:
+        read = json.loads(text)
+        changes: dict[str, Any] = read["changes"]
+        if read["checksum"] == checksum(changes):
+            return changes
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"line {number} of changes is damaged ({error})") from None
+    raise ValueError(f"line {number} of changes does not match its checksum")
+
+
+def _update(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    for name, value in changes.items():
+        if value is None:
+            values.pop(name, None)
+        else:
+            values[name] = value
+
 
 VERSION = 1
 _KIND = "corelane-ledger"
@@ -81,7 +157,7 @@ def encode(state: NodeState) -> bytes:
         **_values(state),
         "pods": dict(state.pods),
         "entries": [_plain(entry) for entry in state.entries.values()],
-        "tenants": {uid: placed_pods.plain(placed_pod) for uid, placed_pod in state.placed_pods.items()},
+        "tenants": {uid: plain_placed_pod(placed_pod) for uid, placed_pod in state.placed_pods.items()},
     }
     if state.memory:
         body["memory"] = plain_nodes(state.memory)
@@ -106,13 +182,13 @@ def encode_changes(before: NodeState, after: NodeState) -> bytes:
             _plain(entry) for key, entry in after.entries.items() if before.entries.get(key) is not entry
         ],
         "tenants": {
-            uid: placed_pod and placed_pods.plain(placed_pod)
+            uid: placed_pod and plain_placed_pod(placed_pod)
             for uid, placed_pod in _differing(before.placed_pods, after.placed_pods).items()
         },
     }
     if after.memory != before.memory:
         changes["memory"] = plain_nodes(after.memory)
-    return ledger_changes.line(changes)
+    return line(changes)
 
 
 def _values(state: NodeState) -> dict[str, Any]:
@@ -179,7 +255,7 @@ def decode(data: bytes, machine: Machine, config: NodeConfig) -> NodeState:
 def _verified(data: bytes) -> _Fields:
     """The `ledger` member of a file whose kind, version and checksum are right."""
     try:
-        tree, lines = ledger_changes.split(data.decode())
+        tree, lines = split(data.decode())
     except (ValueError, RecursionError) as error:
         raise _damaged(f"is not valid JSON, perhaps truncated after {len(data)} bytes ({error})") from None
     whole = _Fields(tree, "")
@@ -197,7 +273,7 @@ def _verified(data: bytes) -> _Fields:
 
 def _with_changes(body: dict[str, Any], lines: list[str]) -> dict[str, Any]:
     try:
-        return ledger_changes.applied(body, lines)
+        return applied(body, lines)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(f"has changes that cannot be read: {error}") from None
 
@@ -234,7 +310,7 @@ def _memory(body: _Fields) -> Nodes:
 def _tenants(body: _Fields, pods: Collection[str]) -> Iterator[tuple[str, PlacedPod]]:
     for uid, plain in _checked(body.values.get("tenants", {}), dict, body.at("tenants")).items():
         try:
-            placed_pod = placed_pods.of_plain(plain)
+            placed_pod = placed_pod_of_plain(plain)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _damaged(f"field ledger.tenants[{uid!r}]: {error}") from None
         if uid in pods:

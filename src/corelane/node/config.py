@@ -8,13 +8,30 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from corelane.cpuset import CPUSet, format_list, lowest, named, verb
 from corelane.machine.model import Machine
-from corelane.node.koordinator_options import KoordinatorOptions
 from corelane.node.manager_options import MemoryOptions, NodeConfigError, StaticOptions, TopologyOptions
 from corelane.placement import families
 from corelane.placement.kubelet import picker
 from corelane.placement.memory_blocks import MEMORY, hugepages, in_words
 from corelane.placement.topology import Topology
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, PodQOS
+from corelane.workload.request import Amounts
+
+_ONCE: Final = Fraction(1)
+_NO_ZONES: Final[Mapping[int, Amounts]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class KoordinatorOptions:
+    """Settings of a node that is judged as by Koordinator's scheduler. CPU in milliCPU, others in units."""
+
+    zones: Mapping[int, Amounts] = field(default_factory=lambda: _NO_ZONES)
+    """NUMA node to what its zone offers: allocatable, less reserved CPUs, amplified. Empty where no zone is
+    published."""
+    amplification: Fraction = _ONCE
+    """Of CPUs in `zones`."""
+    allocatable: int = 0
+    """MilliCPU allocatable on the node, where CPUs are amplified."""
+
 
 Policy: TypeAlias = Literal["none", "static", "pools"]
 
@@ -30,7 +47,7 @@ _NO_DEVICES: Final[Inventory] = MappingProxyType({})
 AllocatorName: TypeAlias = Literal["optimal", "koordinator"]
 IsolatedCPUs: TypeAlias = Literal["ignore", "exclude", "exclusive-only"]
 
-_ONCE: Final = Fraction(1)
+
 _BINDS: Final = (None, BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS)
 
 
@@ -278,3 +295,26 @@ def _word(name: str, value: str | None, words: tuple[str | None, ...]) -> None:
         raise NodeConfigError(
             f"{str(value)!r} is unknown: use {' or '.join(str(word) for word in words if word)}", name
         )
+
+
+# CPU amplification: a node that offers more CPUs than it has, since each counts as several slower ones.
+#
+# As Koordinator's scheduler: what a pod is bound to is real, so it counts for more of what is offered.
+
+
+def amplify(amount: int, ratio: Fraction) -> int:
+    """The amount, rounded up, that so much comes to; a ratio up to 1 changes nothing."""
+    return -(-amount * ratio.numerator // ratio.denominator) if ratio > 1 else amount
+
+
+def requested(milli: int, bound: int, ratio: Fraction) -> int:
+    """MilliCPU that all pods of a node take of what it offers, when `bound` CPUs of theirs are in cpusets."""
+    real = 1000 * bound
+    if not 0 < real <= milli:
+        return milli
+    return milli - real + amplify(real, ratio)
+
+
+def fits(offered: int, taken: int, request: int, ratio: Fraction, *, binds: bool) -> bool:
+    """Whether a request fits; all in milliCPU, `offered` amplified, and the request if it binds CPUs."""
+    return (amplify(request, ratio) if binds else request) <= offered - taken

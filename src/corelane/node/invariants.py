@@ -9,7 +9,7 @@ from corelane.node import memory_manager
 from corelane.node.entries import Entry, bound_mask, claimed_before, exclusive_mask, lent_mask
 from corelane.node.ledger import NodeState
 from corelane.placement.memory_blocks import MemoryBlock
-from corelane.workload import ContainerKind
+from corelane.workload.request import ContainerKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ A `NodeState` is frozen; every change returns a new one whose `generation` is on
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 from types import MappingProxyType
 from typing import TypeAlias, TypeVar
 
@@ -13,16 +15,15 @@ from corelane import reasons
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.node import memory_manager as memories
-from corelane.node.amplification import amplify
-from corelane.node.config import NodeConfig, check, reserve
-from corelane.node.entries import Entry, Key, Phase, Sharing, bound_mask, exclusive_mask, lent_mask
+from corelane.node.config import NodeConfig, amplify, check, reserve
+from corelane.node.entries import Entry, Key, Phase, PlacedPod, Sharing, bound_mask, exclusive_mask, lent_mask
 from corelane.node.manager_options import NodeConfigError
-from corelane.node.placed_pods import PlacedPod
 from corelane.placement import topology as topologies
 from corelane.placement.memory_blocks import Nodes
 from corelane.placement.topology import Topology
 from corelane.reasons import Reason
-from corelane.workload import Amounts, BindPolicy, ContainerKind
+from corelane.workload import BindPolicy
+from corelane.workload.request import Amounts, ContainerKind
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -354,3 +355,36 @@ def mark(state: NodeState, uid: str, container: str, phase: Phase) -> NodeState:
     entries = dict(state.entries)
     entries[entry.key] = replace(entry, phase=phase)
     return replace(state, entries=frozen(entries), generation=state.generation + 1)
+
+
+def latest_pod_spans(state: NodeState) -> tuple[int, ...]:
+    """Return the number of NUMA nodes of each container of the pod that was admitted last.
+
+    A node that aligns whole pods has one number. Containers without CPUs, memory or devices of their own do
+    not count.
+    """
+    if not state.entries:
+        return ()
+    *_, (uid, _) = state.entries
+    masks = [mask for entry in state.of_pod(uid) if (mask := _nodes(state, entry))]
+    return (_union(masks).bit_count(),) if masks and _aligns_pods(state) else tuple(map(int.bit_count, masks))
+
+
+def _aligns_pods(state: NodeState) -> bool:
+    return state.config.policy == "pools" or state.config.numa.scope == "pod"
+
+
+def _nodes(state: NodeState, entry: Entry) -> int:
+    """NUMA nodes of an entry, as a mask of ids."""
+    numa = zip(state.topology.numa_ids, state.topology.numa, strict=True)
+    nodes = sum(1 << node for node, cpus in numa if cpus & entry.cpus.mask)
+    if entry.mems is not None:
+        nodes |= entry.mems.mask
+    for resource, devices in entry.devices.items():
+        near = state.config.devices.get(resource, {})
+        nodes |= _union(near.get(device, 0) for device in devices if near.get(device, 0).bit_count() == 1)
+    return nodes
+
+
+def _union(masks: Iterable[int]) -> int:
+    return reduce(or_, masks, 0)

@@ -17,7 +17,7 @@ from corelane.placement.hints import device_hints
 from corelane.placement.memory_blocks import Nodes
 from corelane.placement.topologymanager import Hints, NUMAAffinity
 from corelane.reasons import Code, Refusal
-from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass, peak
+from corelane.workload.request import ContainerKind, ContainerRequest, PodRequest, QOSClass, peak
 
 
 def held(entries: Iterable[Entry]) -> dict[str, set[str]]:

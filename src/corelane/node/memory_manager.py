@@ -24,7 +24,7 @@ from corelane.placement.memory_blocks import (
 )
 from corelane.placement.topologymanager import Hints, NUMAAffinity
 from corelane.reasons import Code, Refusal
-from corelane.workload import ContainerKind, ContainerRequest, PodRequest, PodResources, peak
+from corelane.workload.request import ContainerKind, ContainerRequest, PodRequest, PodResources, peak
 
 
 def nodes_of(machine: Machine, options: MemoryOptions) -> dict[int, MemoryNode]:

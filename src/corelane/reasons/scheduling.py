@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from corelane.cpuset import named
-from corelane.reasons.codes import Code
+from corelane.reasons.codes import Code, Reason
 from corelane.reasons.placements import count, ends_instances, holder_title
 
 DEFINE_TOPOLOGIES: Final = "kubectl apply -f deploy/noderesourcetopologies.yaml"
@@ -140,4 +140,47 @@ _PHRASES: Final[Mapping[Code, str | Callable[..., str]]] = {
 }
 SENTENCES: Final[Mapping[Code, tuple[str, str | Callable[..., str]]]] = {
     code: ("filter", phrase) for code, phrase in _PHRASES.items()
+}
+
+
+def _tolerate(*taints: str) -> str:
+    return f"tolerate {_plural('taint', taints)} {', '.join(taints)}"
+
+
+def _label(node: str, *labels: str) -> str:
+    return f"label node {node} with {', '.join(labels)}"
+
+
+def _recovers(node: str, *taints: str) -> str:
+    return f"wait until node {node} has no {_plural('taint', taints)} {', '.join(taints)}"
+
+
+def _evict(node: str, *pods: str) -> str:
+    return f"move {_plural('pod', pods)} {', '.join(pods)} off node {node}"
+
+
+def _plural(noun: str, things: Iterable[object]) -> str:
+    return noun if len(tuple(things)) == 1 else f"{noun}s"
+
+
+def _all_of(*reasons: Reason) -> str:
+    return ", and ".join(_render(one) for one in reasons)
+
+
+def _render(reason: Reason) -> str:
+    phrase = REMEDY_SENTENCES[reason.code][1]
+    return phrase.format(*reason.values) if isinstance(phrase, str) else phrase(*reason.values)
+
+
+REMEDY_SENTENCES: Final[Mapping[Code, tuple[str, str | Callable[..., str]]]] = {
+    Code.TOLERATE_TAINTS: ("tolerate", _tolerate),
+    Code.UNCORDON_NODE: ("uncordon", "uncordon node {0}"),
+    Code.NODE_RECOVERS: ("recover", _recovers),
+    Code.LABEL_NODE: ("label", _label),
+    Code.DROP_POD_RULE: ("drop", "drop the pod's {0}"),
+    Code.DROP_REQUEST: ("drop", "drop the pod's request for {0}"),
+    Code.PREFER_INSTEAD: ("soften", "prefer instead of require: {1} in annotation {0}"),
+    Code.REQUEST_LESS: ("fewer", "request {1} {0} instead of {2}"),
+    Code.EVICT_PODS: ("release", _evict),
+    Code.ALL_OF: ("several", _all_of),
 }

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from corelane import quantity
 from corelane.cpuset import format_list
-from corelane.reasons import kubelets, placements, recovery, remedies, scheduling
+from corelane.reasons import kubelets, placements, scheduling
 from corelane.reasons.codes import Code, Reason
 from corelane.reasons.placements import Phrase, count, holder_title, numa_nodes, render
 
@@ -388,8 +388,8 @@ def sentence(reason: Reason) -> str:
 _TABLE: Final[Mapping[Code, tuple[str, Phrase]]] = {
     **placements.SENTENCES,
     **_SENTENCES,
-    **recovery.SENTENCES,
+    **kubelets.STATE_FILE_SENTENCES,
     **kubelets.SENTENCES,
     **scheduling.SENTENCES,
-    **remedies.SENTENCES,
+    **scheduling.REMEDY_SENTENCES,
 }

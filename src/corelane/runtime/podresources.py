@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from corelane.cpuset import MAX_CPU, CPUSet
+from corelane.runtime.protobuf_table import MessageTable, Table
 
 _MOST_BYTES: Final = 64 << 20
 
@@ -70,7 +71,6 @@ class PodResourcesClient:
 
     async def _call(self, method: str, messages: str) -> Any:
         from corelane.runtime.grpc_channel import RPCError
-        from corelane.runtime.podresources_messages import SERVICE, message, parse
 
         request = message(f"{messages}Request")().SerializeToString()
         try:
@@ -110,3 +110,35 @@ def _cpus(ids: Sequence[int]) -> CPUSet:
     if invalid := [cpu for cpu in ids if not 0 <= cpu <= MAX_CPU]:
         raise PodResourcesError(f"cpu_ids: {invalid[0]} is not a CPU id; check that a kubelet answers")
     return CPUSet(ids)
+
+
+# The messages of the kubelet's podresources API (v1) that corelane reads, as a table of field numbers.
+#
+# Numbers are those of `k8s.io/kubelet/pkg/apis/podresources/v1/api.proto` (1.37), which never change.
+
+
+SERVICE: Final = "v1.PodResourcesLister"
+_MESSAGES: Final[Table] = {
+    "ContainerResources": {"name": (1, "string"), "cpu_ids": (3, "[int64]")},
+    "PodResources": {
+        "name": (1, "string"),
+        "namespace": (2, "string"),
+        "containers": (3, "[ContainerResources]"),
+        "cpu_ids": (4, "[int64]"),
+    },
+    "ListPodResourcesRequest": {},
+    "ListPodResourcesResponse": {"pod_resources": (1, "[PodResources]")},
+    "AllocatableResourcesRequest": {},
+    "AllocatableResourcesResponse": {"cpu_ids": (2, "[int64]")},
+}
+_TABLE: Final = MessageTable("v1", _MESSAGES)
+
+
+def message(name: str) -> Any:
+    """Return the class of a message of the table."""
+    return _TABLE.message(name)
+
+
+def parse(name: str, data: bytes) -> Any:
+    """Return a message of the table. Raises ValueError for bytes that are not one."""
+    return _TABLE.parse(name, data)

@@ -8,9 +8,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.meta import Object
-from corelane.kube.objects import Lease, Namespace, Node, NodeResourceTopology, Service
+from corelane.kube.objects import Lease, Namespace, Node, NodeResourceTopology, PodDisruptionBudget, Service
 from corelane.kube.pod import Pod
 from corelane.kube.storage import (
     CSIDriver,

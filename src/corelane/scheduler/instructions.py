@@ -10,8 +10,8 @@ from msgspec import Struct, field
 
 from corelane.cpuset import CPUSet
 from corelane.kube.pod import Pod
-from corelane.node import NodeState
-from corelane.workload import PodRequest
+from corelane.node.ledger import NodeState
+from corelane.workload.request import PodRequest
 
 
 class PreBindWork(Protocol):

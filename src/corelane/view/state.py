@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from corelane.cpuset import CPUSet
 from corelane.node.explain.json_values import json_value
 from corelane.node.kubelet.checkpoint import Checkpoint
-from corelane.node.recovery.rebuilding import EntryChange, StateDifference
-from corelane.node.recovery.start_rules import StartRule, broken
-from corelane.node.recovery.statefiles import StateFile
+from corelane.node.kubelet.validation import StartRule, broken
+from corelane.node.recovery.rebuilding import EntryChange, StateDifference, StateFile
 from corelane.reasons import sentence
 from corelane.view import tables
 

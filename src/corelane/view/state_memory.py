@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from corelane.node.explain.json_values import json_value
 from corelane.node.kubelet.memory_checkpoint import Block, MemoryCheckpoint, NodeMemory
-from corelane.node.recovery.statefiles import StateFile
+from corelane.node.recovery.rebuilding import StateFile
 from corelane.view import tables
 from corelane.view.state import checksum
 from corelane.view.units import size

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from corelane.cpuset import CPUSet, named
-from corelane.node import Entry, NodeState
-from corelane.node.entries import WHOLE_POD
+from corelane.node.entries import WHOLE_POD, Entry
 from corelane.node.explain.cluster_status import (
     ClusterStatus,
     ContainerLine,
@@ -17,6 +16,7 @@ from corelane.node.explain.cluster_status import (
     is_shared_with_be,
 )
 from corelane.node.explain.json_values import json_value
+from corelane.node.ledger import NodeState
 from corelane.node.recovery.takeover import Stage, Takeover, takeover
 from corelane.reasons.placements import OTHER_INSTANCES
 from corelane.view import tables

@@ -23,11 +23,11 @@ from corelane.workload.request import (
     QOSClass,
     exclusive_cpus,
     integer_cpus,
+    launcher_cpus,
     peak,
     qos_class,
 )
 from corelane.workload.selectors import LabelRequirement, Operator, Selector
-from corelane.workload.virtual_machine import launcher_cpus
 
 __all__ = [
     "Amounts",

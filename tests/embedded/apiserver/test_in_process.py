@@ -16,8 +16,7 @@ from corelane.embedded.apiserver.http.pod_logs import LogUnavailableError
 from corelane.embedded.up.cluster import UNSERVED
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.connection import Connection
-from corelane.kube.disruption import PodDisruptionBudget
-from corelane.kube.objects import Node
+from corelane.kube.objects import Node, PodDisruptionBudget
 from corelane.kube.pod import Pod
 from corelane.scheduler.daemon.scheduler import Scheduler, SchedulerReporter
 from support.apiserver import ADMIN, CONFIG_MAPS, MERGE, PODS, TOKENS, config_map, pod, served, serving

@@ -21,10 +21,11 @@ from corelane.embedded.containers.simulated import SimulatedRuntime
 from corelane.embedded.pods.node_status import LedgerDisk, NodeIdentity, node_status
 from corelane.kube import keys, translate
 from corelane.kube.objects import Node, NodeResourceTopology
-from corelane.kube.translate.zone_owner import FIELD_MANAGER
+from corelane.kube.translate.topology_zones import FIELD_MANAGER
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, admit, ledger
-from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass
+from corelane.node import admit, ledger
+from corelane.node.config import NodeConfig
+from corelane.workload.request import ContainerKind, ContainerRequest, PodRequest, QOSClass
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
 OPTIONS = WriteOptions(manager="corelane")

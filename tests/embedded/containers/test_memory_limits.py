@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from corelane.embedded.containers.local import LocalRuntime
-from corelane.kernel import cgroup, cgroup_memory
+from corelane.kernel import cgroup, cgroup_tree
 from support.containers import (
     PYTHON,
     alive,
@@ -160,14 +160,14 @@ def test_limits_reach_the_kernel_rounded_down_to_pages_and_without_swap(tmp_path
             )
             groups = runtime._enforcements.default.groups
             pod = cgroup.join(runtime.instance, "0a1b")
-            assert cgroup_memory.limit(groups, f"{pod}/main") == LIMIT
-            assert cgroup_memory.limit(groups, pod) == 3 * LIMIT
+            assert cgroup_tree.limit(groups, f"{pod}/main") == LIMIT
+            assert cgroup_tree.limit(groups, pod) == 3 * LIMIT
             base = groups.bases["memory"] / f"{pod}/main"
             if (base / "memory.memsw.limit_in_bytes").exists():
                 assert int((base / "memory.memsw.limit_in_bytes").read_text()) == LIMIT
             await runtime.start(spec("sleep", "60", name="free", pod_memory_limit=5 * LIMIT))
-            assert cgroup_memory.limit(groups, f"{pod}/free") is None
-            assert cgroup_memory.limit(groups, pod) == 5 * LIMIT, "raised, with memory and swap in use"
+            assert cgroup_tree.limit(groups, f"{pod}/free") is None
+            assert cgroup_tree.limit(groups, pod) == 5 * LIMIT, "raised, with memory and swap in use"
 
     run(main())
 

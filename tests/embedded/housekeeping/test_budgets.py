@@ -4,8 +4,7 @@ import msgspec
 import pytest
 
 from corelane.kube.client import APIError
-from corelane.kube.disruption import PodDisruptionBudget
-from corelane.kube.objects import Event
+from corelane.kube.objects import Event, PodDisruptionBudget
 from corelane.kube.pod import Pod
 from support.cluster_lab import until
 from support.controlled_cluster import PATIENCE, story

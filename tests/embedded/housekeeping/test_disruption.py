@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.embedded.housekeeping import disruption
-from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.meta import rfc3339
+from corelane.kube.objects import PodDisruptionBudget
 from corelane.kube.pod import Pod
 
 NOW = 1_800_000_000.0

@@ -21,7 +21,8 @@ from corelane.kube.objects import Lease, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.machine.sources import load
 from corelane.machine.spec import parse_spec
-from corelane.node import MemoryOptions, NodeConfig, PoolOptions
+from corelane.node import MemoryOptions
+from corelane.node.config import NodeConfig, PoolOptions
 from corelane.workload import NUMAPolicy
 from support.cluster_lab import (
     SERVE,
@@ -505,7 +506,8 @@ def test_a_simulated_node_is_marked_and_confirms_no_cpus(tmp_path):
 
 
 def test_settings_invalid_on_the_machine_are_rejected_at_start(tmp_path):
-    from corelane.node import NodeConfig, NodeConfigError
+    from corelane.node import NodeConfigError
+    from corelane.node.config import NodeConfig
 
     async def scenario():
         async with cluster(tmp_path) as client:

@@ -8,7 +8,9 @@ from corelane.agent.saved_state import NOTHING_SAVED, EffectiveSettings
 from corelane.embedded.pods import pod_manifest
 from corelane.embedded.pods.pod_manifest import RunPod
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, admit, new, validate
+from corelane.node import admit, validate
+from corelane.node.config import NodeConfig
+from corelane.node.ledger import new
 from support.garbage import ON_NODES, ON_PODS, RECORDS, written
 
 MACHINE = parse_spec("socket:2 core:4 smt:2")

@@ -12,7 +12,8 @@ import corelane
 from corelane.embedded.containers.local import LocalRuntime
 from corelane.kernel import proc
 from corelane.machine.sources import load
-from corelane.node import NodeConfig, codec, validate
+from corelane.node import codec, validate
+from corelane.node.config import NodeConfig
 from support.cluster_lab import SERVE, cluster, container, phase, pod, until
 from support.containers import MINE, needs_two_cpus
 

@@ -20,7 +20,8 @@ from corelane.embedded.pods.registration import Heartbeat
 from corelane.kube.client import APIError
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, new
+from corelane.node.config import NodeConfig
+from corelane.node.ledger import new
 from corelane.runtime.base import Capabilities
 
 LEASES, NODES = "leases.coordination.k8s.io", "nodes"

@@ -19,10 +19,13 @@ from corelane.embedded.pods.records import (
 )
 from corelane.embedded.pods.reporting import PodReporter
 from corelane.machine import spec
-from corelane.node import MemoryOptions, PoolOptions, rebase, validate
-from corelane.node.explain.objective import remedies
+from corelane.node import MemoryOptions, validate
+from corelane.node.config import PoolOptions
+from corelane.node.explain.pod_explanation import remedies
 from corelane.node.kubelet.checkpoint import Checkpoint
-from corelane.workload import NUMAPolicy, QOSClass
+from corelane.node.recovery.rebasing import rebase
+from corelane.workload import NUMAPolicy
+from corelane.workload.request import QOSClass
 from support.agent_world import APP, INIT, SIDECAR, World, plan
 
 SHARED = {"qos": QOSClass.BURSTABLE}

@@ -5,9 +5,12 @@ from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet
 from corelane.embedded.pods.records import RestartPolicy
-from corelane.node import Origin, PoolOptions, codec
+from corelane.node import codec
+from corelane.node.config import PoolOptions
+from corelane.node.entries import Origin
 from corelane.node.kubelet.checkpoint import Checkpoint
-from corelane.workload import BindPolicy, CPUPolicy, NUMAPolicy, PlacementSpec, PodQOS, QOSClass
+from corelane.workload import BindPolicy, CPUPolicy, NUMAPolicy, PlacementSpec, PodQOS
+from corelane.workload.request import QOSClass
 from support.agent_world import APP, INIT, SIDECAR, World, plan
 
 SHAPES = (

@@ -13,7 +13,7 @@ from corelane.embedded.pods import pod_manifest
 from corelane.embedded.pods.pod_manifest import RunPod
 from corelane.embedded.pods.records import RestartPolicy
 from corelane.kube.keys import RESOURCE_STATUS
-from corelane.workload import ContainerKind
+from corelane.workload.request import ContainerKind
 
 COMMAND = {"command": ["sleep", "1"]}
 

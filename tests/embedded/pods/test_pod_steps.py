@@ -10,7 +10,7 @@ from corelane.embedded.pods.records import (
     ContainerStage,
     RestartPolicy,
 )
-from corelane.workload import ContainerKind
+from corelane.workload.request import ContainerKind
 
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
 ALWAYS, ON_FAILURE, NEVER = RestartPolicy

@@ -11,7 +11,7 @@ from corelane.embedded.pods.node_status import NodeIdentity
 from corelane.embedded.pods.registration import Heartbeat
 from corelane.kube.client import APIError
 from corelane.machine.spec import parse_spec
-from corelane.node import new
+from corelane.node.ledger import new
 from corelane.runtime.base import Capabilities
 
 IDENTITY = NodeIdentity("n", Capabilities(on_this_machine=False), "simulated", "simulated")

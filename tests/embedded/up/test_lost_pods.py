@@ -17,9 +17,9 @@ from corelane.embedded.apiserver.write import pipeline, restoration
 from corelane.embedded.pods import recorded_manifest
 from corelane.embedded.pods.pod_manifest import RunPod, pod_plan
 from corelane.embedded.up.lost_pods import NodeRecords, Recovery, recover
-from corelane.node import Entry
+from corelane.node.entries import Entry
 from corelane.runtime.base import ContainerSpec
-from corelane.workload import ContainerKind
+from corelane.workload.request import ContainerKind
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PODS = [

@@ -12,8 +12,8 @@ from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.client import KubeClient
 from corelane.kube.objects import Node, NodeResourceTopology
-from corelane.node import NodeState
 from corelane.node.kubelet.checkpoint import Checkpoint, encode
+from corelane.node.ledger import NodeState
 from support.up import up
 
 MINE = CPUSet(os.sched_getaffinity(0))

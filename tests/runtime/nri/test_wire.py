@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.runtime.nri import multiplexer, ttrpc
-from corelane.runtime.nri.multiplexer import Demultiplexer, Frame, ProtocolError
+from corelane.runtime.nri import ttrpc
+from corelane.runtime.nri.ttrpc import Demultiplexer, Frame, ProtocolError
 from support import nri_wire
 from support.protobuf import decode, encode
 
@@ -33,7 +33,7 @@ def test_any_split_of_the_bytes_gives_the_same_frames(
 
 @given(st.integers(1, 2), st.binary(max_size=3).map(lambda piece: piece * 5000))
 def test_encoded_bytes_come_back_in_frames_that_containerd_can_read(connection: int, data: bytes) -> None:
-    frames = Demultiplexer().receive(multiplexer.encode(connection, data))
+    frames = Demultiplexer().receive(ttrpc.encode(connection, data))
     assert b"".join(frame.payload for frame in frames) == data
     assert all(frame.connection == connection and 0 < len(frame.payload) <= 4096 for frame in frames)
 

@@ -20,9 +20,8 @@ import yaml
 
 from corelane.kube.apierrors import APIError
 from corelane.kube.client import KubeClient
-from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.meta import condition
-from corelane.kube.objects import Event, Node
+from corelane.kube.objects import Event, Node, PodDisruptionBudget
 from corelane.kube.pod import Pod
 from support import real_cluster
 from support.programs import Program

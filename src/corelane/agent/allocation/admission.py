@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from corelane.agent.allocation.instructions import Annotate
 from corelane.agent.allocation.records import CPURecord, PodCPUs, StatusReason
 from corelane.cpuset import CPUSet
-from corelane.node import Decision, NodeState, admit, release
-from corelane.node.ledger import with_entries
-from corelane.node.recovery.shortfall import exclusive_counts
+from corelane.node import admit
+from corelane.node.ledger import Decision, NodeState, release, with_entries
+from corelane.node.recovery.rebasing import exclusive_counts
 from corelane.node.recovery.takeover import complete
 from corelane.node.recovery.unplaced import adopted, is_unplaced
-from corelane.workload import ContainerRequest, PodRequest, integer_cpus, peak
+from corelane.workload.request import ContainerRequest, PodRequest, integer_cpus, peak
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,12 +29,12 @@ from corelane.agent.allocation.records import (
     unlisted_request,
 )
 from corelane.cpuset import CPUSet
-from corelane.node import Decision, NodeState, Phase, Sharing, mark, release, started
-from corelane.node.ledger import reserve_again
-from corelane.node.recovery.other_instances import OTHERS
-from corelane.node.recovery.shortfall import exclusive_shortfall
+from corelane.node.entries import Phase, Sharing
+from corelane.node.ledger import Decision, NodeState, mark, release, reserve_again, started
+from corelane.node.recovery.rebasing import exclusive_shortfall
 from corelane.node.recovery.takeover import pinned
 from corelane.node.recovery.unplaced import (
+    OTHERS,
     adopted,
     has_own_cpus,
     is_unplaced,
@@ -43,7 +43,7 @@ from corelane.node.recovery.unplaced import (
     left_in_place,
 )
 from corelane.runtime.base import KEEP, ObservedResources, ResourceUpdate
-from corelane.workload import PodRequest
+from corelane.workload.request import PodRequest
 
 RETRY_AFTER: Final = 5.0
 RESTORE_AFTER: Final = 10.0

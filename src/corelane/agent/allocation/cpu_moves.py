@@ -14,9 +14,10 @@ from corelane.agent.allocation.records import NO_CPUS, PodCPUs, RunCPUs
 from corelane.cpuset import CPUSet
 from corelane.kernel import cfs
 from corelane.machine.model import Machine
-from corelane.node import NodeState, Sharing
+from corelane.node.entries import Sharing
+from corelane.node.ledger import NodeState
 from corelane.runtime.base import KEEP, Keep, ObservedResources, ResourceUpdate
-from corelane.workload import ContainerKind, PodRequest
+from corelane.workload.request import ContainerKind, PodRequest
 
 POOL: Final = Sharing.POOL
 

@@ -7,7 +7,7 @@ from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.cpu_moves import CPUAllocation
 from corelane.agent.allocation.records import RunCPUs
 from corelane.cpuset import CPUSet
-from corelane.node import Sharing
+from corelane.node.entries import Sharing
 from corelane.runtime.base import ResourceUpdate
 
 

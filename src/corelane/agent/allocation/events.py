@@ -13,9 +13,9 @@ from corelane.agent.allocation.modes import Mode
 from corelane.agent.allocation.records import NO_CPUS, BoundPod
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
-from corelane.node import NodeConfig
+from corelane.node.config import NodeConfig
 from corelane.node.kubelet import checkpoint
-from corelane.node.recovery.other_instances import OtherContainer
+from corelane.node.recovery.unplaced import OtherContainer
 from corelane.runtime.base import ObservedResources
 
 

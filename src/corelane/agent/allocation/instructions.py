@@ -4,9 +4,10 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from corelane.cpuset import CPUSet
-from corelane.node import NodeState, Reason
+from corelane.node import Reason
+from corelane.node.ledger import NodeState
 from corelane.runtime.base import ResourceUpdate
-from corelane.workload import PodRequest
+from corelane.workload.request import PodRequest
 
 
 @dataclass(frozen=True, slots=True)

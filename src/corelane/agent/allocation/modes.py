@@ -15,8 +15,9 @@ from enum import StrEnum
 from typing import Final
 
 from corelane.cpuset import CPUSet
-from corelane.node import Entry, NodeState, Origin
 from corelane.node.config import Policy
+from corelane.node.entries import Entry, Origin
+from corelane.node.ledger import NodeState
 from corelane.reasons import Code, Reason
 
 _CONFIGZ: Final = "/configz"

@@ -15,11 +15,14 @@ from corelane.agent.allocation.pod_events import Outbox
 from corelane.agent.allocation.records import NO_POD_OBJECT, PodCPUs
 from corelane.cpuset import CPUSet, named
 from corelane.machine.model import Machine
-from corelane.node import Entry, NodeConfig, NodeState, rebase
+from corelane.node.config import NodeConfig
+from corelane.node.entries import Entry
 from corelane.node.invariants import Problem
-from corelane.node.recovery.other_instances import OtherContainer, hold_others
+from corelane.node.ledger import NodeState
+from corelane.node.recovery.rebasing import rebase
 from corelane.node.recovery.takeover import follow, pinned
-from corelane.workload import PodRequest
+from corelane.node.recovery.unplaced import OtherContainer, hold_others
+from corelane.workload.request import PodRequest
 
 _MOST_NAMES: Final = 8
 

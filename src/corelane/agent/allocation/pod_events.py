@@ -8,9 +8,10 @@ from corelane.agent.allocation.confirmation import is_first_report
 from corelane.agent.allocation.instructions import Instruction, PublishEvent
 from corelane.agent.allocation.records import BoundPod, PodCPUs, RunCPUs, StatusReason
 from corelane.cpuset import CPUSet, named
-from corelane.node import Decision, NodeState, Sharing
+from corelane.node.entries import Sharing
+from corelane.node.ledger import Decision, NodeState
 from corelane.reasons import Code
-from corelane.workload import ContainerRequest, PodRequest
+from corelane.workload.request import ContainerRequest, PodRequest
 
 
 class AllocationReporter:

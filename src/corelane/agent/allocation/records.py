@@ -5,9 +5,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from corelane.cpuset import CPUSet
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 from corelane.runtime.base import ObservedResources, ResourceUpdate
-from corelane.workload import PodRequest, QOSClass
+from corelane.workload.request import PodRequest, QOSClass
 
 
 @dataclass(frozen=True, slots=True)

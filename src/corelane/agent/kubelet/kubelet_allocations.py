@@ -14,13 +14,13 @@ from corelane import input_files
 from corelane.agent.allocation.modes import Mode
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
-from corelane.kube.kubelet.configuration import KubeletConfiguration
-from corelane.kube.translate import KubeletReport
-from corelane.kube.translate.koordlet import PodCPUs
+from corelane.kube.objects import KubeletConfiguration
+from corelane.kube.translate.koordlet import KubeletReport, PodCPUs
 from corelane.kube.translate.node_labels import KubeletSettings
-from corelane.node import NodeState
 from corelane.node.kubelet import checkpoint
-from corelane.node.kubelet.checkpoint import Checkpoint, CheckpointError
+from corelane.node.kubelet.checkpoint import Checkpoint
+from corelane.node.kubelet.statefile import CheckpointError
+from corelane.node.ledger import NodeState
 from corelane.node.recovery.takeover import pinned
 from corelane.runtime.podresources import PodAllocation
 

@@ -36,7 +36,7 @@ from corelane.agent.allocation.records import (
     named_request,
 )
 from corelane.cpuset import CPUSet, named
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 from corelane.node.recovery.unplaced import has_own_cpus, is_unplaced
 from corelane.runtime.base import ResourceUpdate
 

@@ -20,11 +20,11 @@ from corelane.agent.reporting import AgentReporter
 from corelane.agent.source import NodeWatch, Source, local_source, named_count
 from corelane.cpuset import CPUSet
 from corelane.kube.decode import Listing
-from corelane.kube.kubelet.configuration import KubeletConfiguration
-from corelane.kube.kubelet.errors import KubeletError
+from corelane.kube.kubelet import KubeletError
+from corelane.kube.objects import KubeletConfiguration
 from corelane.kube.pod import Pod
-from corelane.node import NodeState
 from corelane.node.kubelet.checkpoint import Checkpoint
+from corelane.node.ledger import NodeState
 from corelane.reasons import Code
 from corelane.runtime.podresources import NoSocket, PodAllocation, PodResourcesError
 

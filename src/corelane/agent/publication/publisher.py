@@ -24,7 +24,7 @@ from corelane.kube.meta import condition, rfc3339
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
 from corelane.machine.model import Machine
-from corelane.node.explain.objective import remedies
+from corelane.node.explain.pod_explanation import remedies
 
 _POD_QUEUES: Final = 4
 _MOST_EVENTS: Final = 1000

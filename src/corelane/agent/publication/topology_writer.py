@@ -17,7 +17,7 @@ from corelane.agent.publication.write_queue import WriteQueue
 from corelane.kube import translate
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.objects import NodeResourceTopology, NodeResourceTopologyV1Alpha1
-from corelane.kube.translate.zone_owner import CONTENT, FIELD_MANAGER, without_zones, zone_owner
+from corelane.kube.translate.topology_zones import CONTENT, FIELD_MANAGER, without_zones, zone_owner
 from corelane.reasons.scheduling import DEFINE_TOPOLOGIES
 
 # When to write an object that follows another one's changes: soon, in one write for a burst, and not often.

@@ -25,11 +25,11 @@ from corelane.app.connections import POD_RESOURCES, STATE_FILE
 from corelane.app.nodefile import NodeFile
 from corelane.app.supervise import completes, innermost, until_signal
 from corelane.cpuset import CPUSet
-from corelane.kernel import container_cgroup, container_paths, host_view
+from corelane.kernel import container_cgroup, container_paths
 from corelane.kernel.container_paths import CgroupView
 from corelane.kernel.files import Directory
 from corelane.kube.client import KubeClient
-from corelane.kube.kubelet.client import KubeletClient
+from corelane.kube.kubelet import KubeletClient
 from corelane.kube.pod import Pod
 from corelane.machine import Machine, sysfs
 from corelane.machine.watch import MachineWatch
@@ -65,7 +65,7 @@ async def start(options: AgentOptions) -> NodeAgent:
     name, file = node_name(options), node_file(options)
     view = container_paths.view(_cgroup_root())
     runtime = Path(file.runtime.endpoint.removeprefix("unix://"))
-    await asyncio.to_thread(host_view.check, view, runtime)
+    await asyncio.to_thread(container_paths.check, view, runtime)
     machine = await asyncio.to_thread(host_machine, view)
     check_settings(options, file.config, machine)
     options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)

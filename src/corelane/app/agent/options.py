@@ -14,10 +14,10 @@ from corelane.app import nodefile
 from corelane.app.connections import CONTAINERD, KubeletConnection, RuntimeSockets, nri_socket
 from corelane.app.nodefile import NodeFile
 from corelane.app.settings_file import SettingsError, host_or_given
-from corelane.kube.kubelet.access import PORT, KubeletAccess
+from corelane.kube.kubelet import PORT, KubeletAccess
 from corelane.machine import Machine
-from corelane.node import NodeConfig, NodeConfigError
-from corelane.node.config import check
+from corelane.node import NodeConfigError
+from corelane.node.config import NodeConfig, check
 from corelane.node.ledger import usable_topology
 
 STATE_DIR: Final = Path("/var/lib/corelane")

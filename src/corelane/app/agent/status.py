@@ -13,7 +13,9 @@ from corelane.agent import agent_status, saved_state, state_directory
 from corelane.agent.saved_state import SavedSettings
 from corelane.app import machines
 from corelane.machine import MachineError
-from corelane.node import LedgerError, NodeConfig, NodeConfigError, NodeState, codec
+from corelane.node import NodeConfigError, codec
+from corelane.node.config import NodeConfig
+from corelane.node.ledger import LedgerError, NodeState
 from corelane.runtime.nri import acting_lock
 from corelane.runtime.nri.acting_lock import state_lock
 from corelane.view import agent_status as view

@@ -11,12 +11,14 @@ from corelane import node
 from corelane.app.allocate import node_state
 from corelane.app.allocate.node_state import NodeQuery
 from corelane.app.settings_file import SettingsError
-from corelane.node import NodeConfig, NodeState
+from corelane.node.config import NodeConfig
 from corelane.node.explain import what_if
 from corelane.node.explain.pod_explanation import PodExplanation
+from corelane.node.ledger import NodeState
 from corelane.view import allocate as view
 from corelane.view import tables
-from corelane.workload import PlacementSpec, PodRequest, QOSClass
+from corelane.workload import PlacementSpec
+from corelane.workload.request import PodRequest, QOSClass
 
 _POD_LEVEL: Final = (
     "spec.resources of the pod is ignored: without feature gate PodLevelResourceManagers the kubelet "

@@ -20,23 +20,14 @@ from corelane.app.state import files
 from corelane.app.state.files import StateFileError
 from corelane.cpuset import CPUSet, named, verb
 from corelane.machine.model import Machine
-from corelane.node import (
-    Entry,
-    LedgerError,
-    NodeConfig,
-    NodeConfigError,
-    NodeState,
-    Origin,
-    Phase,
-    PoolOptions,
-    codec,
-)
-from corelane.node.config import AllocatorName, IsolatedCPUs
-from corelane.node.entries import Key, Sharing
+from corelane.node import NodeConfigError, codec
+from corelane.node.config import AllocatorName, IsolatedCPUs, NodeConfig, PoolOptions
+from corelane.node.entries import Entry, Key, Origin, Phase, Sharing
+from corelane.node.kubelet import validation
 from corelane.node.kubelet.checkpoint import Checkpoint
-from corelane.node.ledger import usable_topology, with_entries
-from corelane.node.recovery import start_rules
-from corelane.workload import ContainerKind, PodQOS, QOSClass
+from corelane.node.ledger import LedgerError, NodeState, usable_topology, with_entries
+from corelane.workload import PodQOS
+from corelane.workload.request import ContainerKind, QOSClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +298,7 @@ def _from_checkpoint(path: Path, state: NodeState) -> NodeState:
     loaded = files.load(path)
     if loaded.fault:
         raise StateFileError(f"{path}: {loaded.fault}")
-    failing = start_rules.broken(start_rules.check(loaded.checkpoint, state))
+    failing = validation.broken(validation.check(loaded.checkpoint, state))
     if failing:
         raise StateFileError(
             f"{path}: {failing[0].name}: {failing[0].text}; give --reserved-cpus, --policy and --option as "

@@ -12,7 +12,7 @@ from typing import Any, Final
 from corelane.app.allocate import virtual_machines
 from corelane.app.settings_file import EncodingError, SettingsError, cpu_amount, size, utf8_text
 from corelane.app.state import files
-from corelane.workload import ContainerRequest, PodRequest, QOSClass
+from corelane.workload.request import ContainerRequest, PodRequest, QOSClass
 
 _UID: Final = "corelane-allocate"
 _TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {

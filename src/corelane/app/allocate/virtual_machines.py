@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from corelane.workload import launcher_cpus
+from corelane.workload.request import launcher_cpus
 
 GROUP: Final = "kubevirt.io"
 _PARITY: Final = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity"

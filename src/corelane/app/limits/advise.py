@@ -21,7 +21,7 @@ from corelane.app.limits.prometheus import PrometheusServer
 from corelane.app.limits.sites import ALL, CgroupSource, Selection, Site, Snapshot
 from corelane.kernel import cfs
 from corelane.kernel.cpu_time import attribution
-from corelane.kernel.cpu_time.rates import Rates
+from corelane.kernel.cpu_time.counters import Rates
 from corelane.kernel.cpu_time.threads import Crowd
 from corelane.limits.advice import judgement
 from corelane.limits.advice.judgement import Advice, Answer, Replicas

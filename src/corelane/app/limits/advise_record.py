@@ -14,9 +14,8 @@ from corelane.app.limits import competition_record
 from corelane.app.limits.advise_inputs import AdviseError
 from corelane.app.limits.competition_record import RecordedCompetition, RecordedLoad
 from corelane.app.state import files
-from corelane.kernel.cpu_time.counters import MeasuredNode, Quota
-from corelane.kernel.cpu_time.losses import Losses
-from corelane.kernel.cpu_time.rates import Rates, Unusable
+from corelane.kernel.cpu_time.counters import MeasuredNode, Quota, Rates, Unusable
+from corelane.kernel.cpu_time.threads import Losses
 from corelane.limits.measure.throttling import Measurement
 
 _TIMES: Final = ("used", "throttled", "above", "burst", "waiting", "stalled", "queued")

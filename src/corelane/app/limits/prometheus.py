@@ -19,8 +19,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from corelane import input_files
-from corelane.kernel.cpu_time.counters import Quota
-from corelane.kernel.cpu_time.rates import Unusable
+from corelane.kernel.cpu_time.counters import Quota, Unusable
 from corelane.limits.measure import series
 from corelane.limits.measure.series import Sample
 from corelane.limits.measure.throttling import Measurement

@@ -16,7 +16,7 @@ from corelane.app.limits.prometheus import PrometheusServer
 from corelane.kernel import cfs
 from corelane.kernel.cpu_time import competitors
 from corelane.kernel.cpu_time.competitors import GroupWeight, Level
-from corelane.kernel.cpu_time.rates import Rates
+from corelane.kernel.cpu_time.counters import Rates
 from corelane.limits.measure.throttling import Measurement
 
 PODS: Final = "kube_pod_info"

@@ -24,8 +24,15 @@ from corelane.app.state.files import StateFileError
 from corelane.kernel import cgroup
 from corelane.kernel.cpu_time import attribution, competitors, counters
 from corelane.kernel.cpu_time.competitors import Competition, GroupReader, Level
-from corelane.kernel.cpu_time.counters import CounterError, CPULoad, MeasuredNode, Processor, Reading
-from corelane.kernel.cpu_time.rates import Rates, rates_between
+from corelane.kernel.cpu_time.counters import (
+    CounterError,
+    CPULoad,
+    MeasuredNode,
+    Processor,
+    Rates,
+    Reading,
+    rates_between,
+)
 from corelane.kernel.cpu_time.threads import Crowd
 from corelane.kernel.files import Directory
 from corelane.limits.measure.throttling import Measurement

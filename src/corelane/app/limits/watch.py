@@ -14,8 +14,7 @@ from corelane.app.limits import prometheus, sites, thread_looks
 from corelane.app.limits.prometheus import PrometheusError, PrometheusServer
 from corelane.app.limits.sites import ALL, CgroupSource, Selection, Sites, Snapshot
 from corelane.kernel.cpu_time import attribution, threads
-from corelane.kernel.cpu_time.counters import MeasuredNode
-from corelane.kernel.cpu_time.rates import Rates
+from corelane.kernel.cpu_time.counters import MeasuredNode, Rates
 from corelane.kernel.cpu_time.threads import Crowd
 from corelane.limits.measure.throttling import Measurement
 from corelane.view import tables

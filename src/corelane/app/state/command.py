@@ -13,13 +13,14 @@ from corelane.app import kubelet_settings
 from corelane.app.kubelet_settings import KubeletOptions
 from corelane.app.state import files
 from corelane.app.state.files import Say, StateFileError
-from corelane.node import NodeState
 from corelane.node.kubelet import validation
-from corelane.node.kubelet.checkpoint import Checkpoint, CheckpointError
+from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.kubelet.memory_checkpoint import MemoryCheckpoint
-from corelane.node.recovery import start_rules, statefiles
-from corelane.node.recovery.start_rules import StartRule
-from corelane.node.recovery.statefiles import StateFile
+from corelane.node.kubelet.statefile import CheckpointError
+from corelane.node.kubelet.validation import StartRule
+from corelane.node.ledger import NodeState
+from corelane.node.recovery import rebuilding
+from corelane.node.recovery.rebuilding import StateFile
 from corelane.reasons import Code, Reason
 from corelane.view import state as view
 from corelane.view import state_memory, tables
@@ -68,10 +69,10 @@ def verify(path: Path, machine: str | None, settings: KubeletOptions, *, as_json
     state, settings = empty_node(machine, settings, loaded.checkpoint)
     minor = _minor(settings, 37 if loaded.checkpoint.version == 4 else 36)
     try:
-        visible = statefiles.read_by(loaded, minor)
+        visible = rebuilding.read_by(loaded, minor)
     except CheckpointError as error:
         raise StateFileError(f"{path}: {error}") from None
-    rules = [*start_rules.check(loaded.checkpoint, state, minor, visible), *_unknown_fields(settings)]
+    rules = [*validation.check(loaded.checkpoint, state, minor, visible), *_unknown_fields(settings)]
     facts = {"policy": state.config.policy, "reserved": str(state.reserved), "cpus": str(state.usable)}
     return _print_rules(path, rules, facts, say if as_json else None)
 
@@ -94,7 +95,7 @@ def _print_rules(path: Path, rules: list[StartRule], facts: Mapping[str, Any], s
         say(json.dumps(view.plain_rules(str(path), rules, facts), indent=2))
     else:
         view.show_rules(str(path), rules, tables.console())
-    return 1 if start_rules.broken(rules) else 0
+    return 1 if validation.broken(rules) else 0
 
 
 def empty_node(
@@ -131,7 +132,7 @@ def verify_memory(
         reserved, notes = validation.reserved_in(content), [_UNKNOWN_RESERVATION]
     node_allocatable = settings.reserved_node_memory(hardware)
     minor = _minor(settings, 36)
-    rules = start_rules.check_memory(content, hardware, policy, reserved or {}, minor, node_allocatable)
+    rules = validation.check_memory(content, hardware, policy, reserved or {}, minor, node_allocatable)
     rules += _unknown_fields(settings)
     facts = {"policy": policy, "reserved": {str(node): dict(of) for node, of in (reserved or {}).items()}}
     return _print_rules(path, [*rules, *notes], facts, say if as_json else None)
@@ -155,7 +156,7 @@ def convert(path: Path, version: int, *, say: Say) -> int:
         say(f"{path}: already version {version}; nothing written")
         return 0
     try:
-        content = statefiles.convert(loaded, version)
+        content = rebuilding.convert(loaded, version)
     except CheckpointError as error:
         raise StateFileError(f"{path}: {error}") from None
     backup = files.replace_file(path, loaded.content, content)

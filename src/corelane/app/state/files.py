@@ -9,10 +9,11 @@ from pathlib import Path
 
 from corelane import input_files
 from corelane.kernel import files
-from corelane.node.kubelet.checkpoint import Checkpoint, CheckpointError
+from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.kubelet.memory_checkpoint import MemoryCheckpoint
-from corelane.node.recovery import statefiles
-from corelane.node.recovery.statefiles import StateFile
+from corelane.node.kubelet.statefile import CheckpointError
+from corelane.node.recovery import rebuilding
+from corelane.node.recovery.rebuilding import StateFile
 from corelane.reasons import Code, Reason, sentence
 
 Say = Callable[[str], None]
@@ -45,7 +46,7 @@ def load(path: Path) -> StateFile[Checkpoint]:
     Raises StateFileError for a file that cannot be read or decoded.
     """
     try:
-        return statefiles.decode(str(path), read(path))
+        return rebuilding.decode(str(path), read(path))
     except CheckpointError as error:
         raise StateFileError(f"{path}: {error}") from None
 
@@ -76,14 +77,14 @@ def refuse_foreign(loaded: StateFile[Checkpoint]) -> None:
 def load_memory(path: Path) -> StateFile[MemoryCheckpoint]:
     """Return a memory manager's state, likewise."""
     try:
-        return statefiles.decode_memory(str(path), read(path))
+        return rebuilding.decode_memory(str(path), read(path))
     except CheckpointError as error:
         raise StateFileError(f"{path}: {error}") from None
 
 
 def is_memory(path: Path) -> bool:
     """Whether the file is a memory manager's: by its content, or by its name where it has no JSON object."""
-    return statefiles.is_memory(path.name, read(path))
+    return rebuilding.is_memory(path.name, read(path))
 
 
 def refuse_memory(path: Path, command: str) -> None:

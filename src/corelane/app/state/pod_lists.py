@@ -20,7 +20,7 @@ from corelane.kube.decode import Malformed
 from corelane.kube.pod import Pod
 from corelane.kube.translate import TranslationError, pod_requests, running_uid
 from corelane.node.recovery.cpu_owners import ContainerName, CPUNeed, ListedPod
-from corelane.workload import ContainerKind, PodRequest
+from corelane.workload.request import ContainerKind, PodRequest
 
 _LOG = re.compile(r"(?P<pod>[^_]+)_(?P<namespace>[^_]+)_(?P<container>.+)-(?P<id>[0-9a-f]{64})\.log")
 _HELP = "give the output of `kubectl get pods -A -o json`"

@@ -12,10 +12,10 @@ from corelane.app.kubelet_settings import KubeletOptions
 from corelane.app.state import cgroups, command, cri_names, files, pod_lists
 from corelane.app.state.cri_names import RuntimeReport
 from corelane.app.state.files import Say, StateFileError
-from corelane.node import NodeState
-from corelane.node.kubelet import checkpoint, statefile
+from corelane.node.kubelet import checkpoint, statefile, validation
 from corelane.node.kubelet.checkpoint import Checkpoint, Version
-from corelane.node.recovery import cpu_owners, rebuilding, start_rules
+from corelane.node.ledger import NodeState
+from corelane.node.recovery import cpu_owners, rebuilding
 from corelane.node.recovery.cpu_owners import Observation
 from corelane.node.recovery.rebuilding import RebuiltState, RepairError, StateDifference
 from corelane.view import state as view
@@ -62,7 +62,7 @@ def plan(
     target = cast("Version", version or (recorded.version if recorded and recorded.version != 1 else 2))
     rebuilt = rebuilding.rebuild(cpu_owners.cpu_owners(observed), state, recorded, whole_pods=target != 2)
     after = checkpoint.encode(rebuilt.checkpoint, target)
-    if failing := start_rules.broken(start_rules.check(checkpoint.decode(after), state)):
+    if failing := validation.broken(validation.check(checkpoint.decode(after), state)):
         raise RepairError(f"{failing[0].name}: {failing[0].text}: this cannot be repaired")
     notes += [*more, *rebuilt.notes, *_unnamed(rebuilt, observed)]
     needed = tail or not intact or recorded != replace(rebuilt.checkpoint, version=target)

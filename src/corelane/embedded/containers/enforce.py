@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 from corelane.cpuset import CPUSet
 from corelane.embedded.containers.records import ContainerRecord, ShimOutcome
 from corelane.embedded.containers.shim.memory import oom_kills
-from corelane.kernel import affinity, cgroup, cgroup_memory, proc
+from corelane.kernel import affinity, cgroup, cgroup_tree, proc
 from corelane.runtime.base import ContainerSpec, ObservedResources
 
 Mode = Literal["auto", "off", "required"]
@@ -135,7 +135,7 @@ class ByCgroup:
         self.instance = instance
         self.root = cgroup.join(instance)
         self.name = f"cgroup v{groups.version}"
-        self.limits_memory = cgroup_memory.is_limited(groups)
+        self.limits_memory = cgroup_tree.is_limited(groups)
         self._claim()
 
     def _claim(self) -> None:
@@ -168,9 +168,9 @@ class ByCgroup:
         self.groups.set_cpus(group, spec.cpus)
         self.groups.set_request(group, spec.cpu_shares_milli, "container")
         self.groups.set_quota(group, spec.quota_us, spec.period_us, spec.burst_us)
-        cgroup_memory.set_limit(self.groups, self._pod(spec.pod_uid), spec.pod_memory_limit or None)
-        cgroup_memory.set_limit(self.groups, group, spec.memory_limit or None)
-        cgroup_memory.end_together(self.groups, group)
+        cgroup_tree.set_limit(self.groups, self._pod(spec.pod_uid), spec.pod_memory_limit or None)
+        cgroup_tree.set_limit(self.groups, group, spec.memory_limit or None)
+        cgroup_tree.end_together(self.groups, group)
 
     def apply(self, old: ContainerRecord, new: ContainerRecord, outcome: ShimOutcome) -> None:
         """Only what differs is written: every write of a quota grants a fresh one.

@@ -30,7 +30,7 @@ from corelane.kernel import proc
 from corelane.kernel.cgroup import CgroupError
 from corelane.kernel.files import Directory, Tree
 from corelane.kernel.proc import TaskAffinity
-from corelane.node.recovery.other_instances import OtherContainer
+from corelane.node.recovery.unplaced import OtherContainer
 from corelane.runtime.base import (
     CPUS_OFFLINE,
     WHOLE_LOG,

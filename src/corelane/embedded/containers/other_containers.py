@@ -9,7 +9,7 @@ from corelane.embedded.containers import container_search, instances
 from corelane.embedded.containers.container_search import KnownTraces, Traces
 from corelane.embedded.containers.instances import InstanceContainer, Own
 from corelane.kernel import cgroup, ownership, proc
-from corelane.node.recovery.other_instances import Kind, OtherContainer
+from corelane.node.recovery.unplaced import Kind, OtherContainer
 
 
 class OtherContainers:

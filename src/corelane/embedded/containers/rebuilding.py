@@ -17,7 +17,7 @@ from corelane.cpuset import CPUSet
 from corelane.embedded.containers import container_search
 from corelane.embedded.containers.container_search import LogName, Shim
 from corelane.embedded.containers.records import ContainerRecord, RecordStore, ShimOutcome
-from corelane.kernel import cfs, cgroup, cgroup_memory, proc
+from corelane.kernel import cfs, cgroup, cgroup_tree, proc
 from corelane.kernel.cgroup import CgroupError
 from corelane.kernel.proc import Identity
 from corelane.runtime.base import ContainerSpec
@@ -245,7 +245,7 @@ def _memory_limit(groups: cgroup.Groups | None, group: str) -> int:
     if groups is None or not group:
         return 0
     try:
-        return cgroup_memory.limit(groups, group) or 0
+        return cgroup_tree.limit(groups, group) or 0
     except (CgroupError, ValueError):
         return 0
 

@@ -18,10 +18,9 @@ from corelane.embedded.housekeeping.disruption_controller import DisruptionContr
 from corelane.embedded.housekeeping.garbage_collector import GarbageCollector
 from corelane.embedded.housekeeping.node_controller import NodeController
 from corelane.kube.client import APIError, KubeClient
-from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.informer import Informer, ObjectChange
 from corelane.kube.meta import Object
-from corelane.kube.objects import KINDS, Lease, Namespace, Node, NodeResourceTopology
+from corelane.kube.objects import KINDS, Lease, Namespace, Node, NodeResourceTopology, PodDisruptionBudget
 from corelane.kube.pod import Pod
 
 _FINALIZER: Final = "kubernetes"

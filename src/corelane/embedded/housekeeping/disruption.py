@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.meta import condition, rfc3339
-from corelane.kube.objects import KINDS
+from corelane.kube.objects import KINDS, PodDisruptionBudget
 from corelane.kube.pod import Pod
 
 DELETION_SECONDS: Final = 120.0

@@ -10,9 +10,9 @@ from typing import Any, Final
 from corelane.embedded.housekeeping import disruption
 from corelane.embedded.housekeeping.work_queue import WorkQueue
 from corelane.kube.client import APIError, KubeClient
-from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.informer import Key, ObjectChange
 from corelane.kube.meta import Object, condition, rfc3339
+from corelane.kube.objects import PodDisruptionBudget
 from corelane.kube.pod import Pod
 from corelane.kube.selectors import LabelSelector
 from corelane.workload.selectors import Selector

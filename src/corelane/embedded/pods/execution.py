@@ -21,7 +21,7 @@ from corelane.embedded.pods.records import ContainerProgress
 from corelane.kernel import cfs
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.objects import ConfigMap
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 from corelane.runtime.base import (
     CPUS_OFFLINE,
     ContainerSpec,
@@ -29,7 +29,7 @@ from corelane.runtime.base import (
     RuntimeFailure,
     UnknownContainer,
 )
-from corelane.workload import ContainerKind
+from corelane.workload.request import ContainerKind
 
 _STARTS_AT_ONCE: Final = 8
 

@@ -32,7 +32,8 @@ from corelane.embedded.pods.records import (
 )
 from corelane.embedded.pods.reported_status import PodHost
 from corelane.embedded.pods.reporting import LifecycleReporter
-from corelane.node import NodeState, Phase
+from corelane.node.entries import Phase
+from corelane.node.ledger import NodeState
 from corelane.runtime.base import OOM_KILLED
 
 ORPHAN_GRACE: Final = 30.0

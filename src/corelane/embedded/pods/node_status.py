@@ -15,7 +15,7 @@ from corelane.kernel import proc
 from corelane.kube import keys
 from corelane.kube.meta import rfc3339
 from corelane.machine.model import Machine
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 from corelane.placement.memory_blocks import MEMORY, hugepages
 from corelane.quantity import BINARY_SI, of_value
 from corelane.runtime.base import Capabilities

@@ -40,8 +40,9 @@ from corelane.kube.informer import ObjectChange
 from corelane.kube.objects import Node
 from corelane.machine.model import Machine
 from corelane.machine.watch import MachineWatch
-from corelane.node import NodeConfig, NodeState
-from corelane.node.recovery.other_instances import OtherContainer
+from corelane.node.config import NodeConfig
+from corelane.node.ledger import NodeState
+from corelane.node.recovery.unplaced import OtherContainer
 from corelane.runtime.base import (
     WHOLE_LOG,
     LifecycleRuntime,

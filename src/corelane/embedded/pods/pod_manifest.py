@@ -26,7 +26,7 @@ from corelane.embedded.pods.records import (
 from corelane.kube import keys, translate
 from corelane.kube.meta import ObjectMeta, Wire
 from corelane.kube.pod import Container, ContainerStateTerminated, ContainerStatus, Pod, PodSpec
-from corelane.workload import ContainerKind, PodRequest
+from corelane.workload.request import ContainerKind, PodRequest
 
 _SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _PROBES: Final = ("liveness_probe", "readiness_probe", "startup_probe")

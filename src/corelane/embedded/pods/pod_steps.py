@@ -27,7 +27,7 @@ from corelane.embedded.pods.records import (
     RestartPolicy,
     container_records,
 )
-from corelane.workload import ContainerKind
+from corelane.workload.request import ContainerKind
 
 DEADLINE_EXCEEDED: Final = StatusReason(
     "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"

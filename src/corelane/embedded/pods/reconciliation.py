@@ -9,7 +9,7 @@ from corelane.agent.event_loop import Clocks
 from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
 from corelane.agent.reporting import AgentReporter
 from corelane.machine.watch import MachineWatch
-from corelane.node.recovery.other_instances import OtherContainer
+from corelane.node.recovery.unplaced import OtherContainer
 
 
 class Reconciliation:

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from corelane.embedded.pods.pod_manifest import RunPod
 from corelane.kube.meta import rfc3339
 from corelane.kube.pod import PodStatus
-from corelane.node import Entry
+from corelane.node.entries import Entry
 from corelane.runtime.base import ContainerSpec
-from corelane.workload import ContainerKind
+from corelane.workload.request import ContainerKind
 
 Manifest = dict[str, Any]
 

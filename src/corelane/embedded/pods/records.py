@@ -11,7 +11,7 @@ from typing import Final
 
 from corelane.agent.allocation.records import BoundPod, PodCPUs, RunCPUs, StatusReason
 from corelane.runtime.base import OOM_KILLED
-from corelane.workload import ContainerKind
+from corelane.workload.request import ContainerKind
 
 INIT_KINDS: Final = (ContainerKind.INIT, ContainerKind.SIDECAR)
 

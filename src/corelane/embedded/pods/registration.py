@@ -21,7 +21,7 @@ from corelane.kube import keys
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.meta import condition
 from corelane.kube.objects import Lease, Node, NodeResourceTopology
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 
 LEASE_NAMESPACE: Final = "kube-node-lease"
 LEASE_SECONDS: Final = 40

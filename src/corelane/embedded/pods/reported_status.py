@@ -20,7 +20,7 @@ from corelane.embedded.pods.records import (
 )
 from corelane.kube import keys
 from corelane.kube.meta import rfc3339
-from corelane.workload import ContainerKind
+from corelane.workload.request import ContainerKind
 
 CREATING: Final = "ContainerCreating"
 """Reason of a container that is about to start, of which nothing else is known."""

@@ -44,8 +44,8 @@ from corelane.embedded.up.purge import purge
 from corelane.kube.client import KubeClient
 from corelane.machine import Machine
 from corelane.machine.watch import MachineWatch
-from corelane.node import NodeConfig
-from corelane.node.recovery.other_instances import OtherContainer
+from corelane.node.config import NodeConfig
+from corelane.node.recovery.unplaced import OtherContainer
 from corelane.runtime.base import LifecycleRuntime
 from corelane.scheduler.daemon import object_watches
 from corelane.scheduler.daemon.scheduler import Scheduler

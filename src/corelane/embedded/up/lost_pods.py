@@ -22,7 +22,10 @@ from corelane.embedded.apiserver.write import restoration
 from corelane.embedded.pods import recorded_manifest
 from corelane.embedded.pods.recorded_manifest import Manifest
 from corelane.machine import Machine
-from corelane.node import Entry, LedgerError, NodeConfig, NodeConfigError, codec
+from corelane.node import NodeConfigError, codec
+from corelane.node.config import NodeConfig
+from corelane.node.entries import Entry
+from corelane.node.ledger import LedgerError
 from corelane.runtime.base import ContainerSpec
 
 _log = structured_log.get_logger("corelane.up")

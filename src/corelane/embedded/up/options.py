@@ -12,8 +12,8 @@ from corelane.app.settings_file import SettingsError, cpu_list, host_or_given
 from corelane.cpuset import CPUSet
 from corelane.embedded.containers.enforce import Mode
 from corelane.machine import Machine
-from corelane.node import NodeConfig, NodeConfigError
-from corelane.node.config import AllocatorName, Policy, check
+from corelane.node import NodeConfigError
+from corelane.node.config import AllocatorName, NodeConfig, Policy, check
 from corelane.node.ledger import usable_topology
 
 

@@ -8,12 +8,9 @@ from dataclasses import replace
 from statistics import fmean, pstdev
 from typing import Final
 
-from corelane.kernel.cpu_time import losses
 from corelane.kernel.cpu_time.competitors import Competition
-from corelane.kernel.cpu_time.counters import CPULoad
-from corelane.kernel.cpu_time.losses import Losses, Waits
-from corelane.kernel.cpu_time.rates import Rates
-from corelane.kernel.cpu_time.threads import Crowd
+from corelane.kernel.cpu_time.counters import CPULoad, Rates
+from corelane.kernel.cpu_time.threads import Crowd, Losses, Waits, divide, share_out
 
 _SEEN: Final = 0.9
 """Of the CPU time used by the group, what the threads that were seen must account for."""
@@ -57,7 +54,7 @@ def attribute(
         with_throttled,
     )
     if rates.queued is not None:
-        return losses.divide(replace(counted, waited=rates.queued)), rates
+        return divide(replace(counted, waited=rates.queued)), rates
     if rates.waiting is not None:
         return _of_pressure(rates, counted), rates
     return None, rates
@@ -132,7 +129,7 @@ def _of_pressure(rates: Rates, counted: Waits) -> Losses | None:
         return None
     blocked = some - own
     held = min(counted.throttled, blocked)
-    return losses.share_out(replace(counted, throttled=held, above=_part(counted, held)), blocked, own)
+    return share_out(replace(counted, throttled=held, above=_part(counted, held)), blocked, own)
 
 
 def _part(counted: Waits, held: float) -> float:

@@ -21,18 +21,24 @@ from corelane.kube.translate.node_topology import (
     state_from_topology,
     topology,
 )
-from corelane.kube.translate.placement_annotations import proposed_cpus, recorded_cpus
+from corelane.kube.translate.placement_annotations import proposed_cpus, recorded_cpus, softened
 from corelane.kube.translate.placement_record import (
     placement_reasons,
     proposal_annotations,
     reasons_annotation,
     resolved_spec,
 )
-from corelane.kube.translate.pod_requests import qos, request, requests
-from corelane.kube.translate.resized_pods import in_pool_annotation, resized, resized_in_pool, running_cpu
-from corelane.kube.translate.softening import softened
+from corelane.kube.translate.pod_requests import (
+    in_pool_annotation,
+    qos,
+    request,
+    requests,
+    resized,
+    resized_in_pool,
+    running_cpu,
+)
 from corelane.kube.translate.topology_zones import machine_from_zones
-from corelane.workload import qos_class
+from corelane.workload.request import qos_class
 
 __all__ = [
     "KubeletReport",

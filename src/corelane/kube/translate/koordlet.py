@@ -5,15 +5,17 @@ The CPUs withheld from pods are those in force on the node, from settings or fro
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, cast
 
 import msgspec
 
 from corelane import quantity
 from corelane.cpuset import CPUSet
 from corelane.kube import keys
+from corelane.kube.objects import NodeResourceTopology, TopologyZone
 from corelane.kube.translate import machine_annotation, node_labels
 from corelane.kube.translate.fields import (
     TranslationError,
@@ -26,13 +28,17 @@ from corelane.kube.translate.fields import (
     member,
     socket_and_node,
 )
-from corelane.kube.translate.node_labels import KubeletSettings
+from corelane.kube.translate.node_labels import KubeletSettings, NodeLabels
 from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
-from corelane.node.entries import Origin
-from corelane.node.ledger import NodeState
+from corelane.node import NodeConfigError, StaticOptions, TopologyOptions
+from corelane.node.config import KoordinatorOptions, NodeConfig, PoolOptions, amplify
+from corelane.node.entries import WHOLE_POD, Entry, Origin, Sharing
+from corelane.node.ledger import NodeState, new, usable_topology, with_entries
+from corelane.placement.topologymanager import Policy, Scope
 from corelane.quantity import QuantityError
-from corelane.workload import NUMAPolicy
+from corelane.workload import NUMAPolicy, PodQOS
+from corelane.workload.request import Amounts
 
 OPTIONAL: Final = (keys.AMPLIFICATION, keys.CPU_MANAGER_POLICY, keys.POD_CPU_ALLOCS)
 """Annotations whose presence has a meaning."""
@@ -285,3 +291,179 @@ def _allocation(where: str, part: Mapping[str, Any]) -> PodCPUs:
         cpus(f"{where}.cpuset", part.get("cpuset", part.get("cpu"))),
         bool(boolean(f"{where}.managedByKubelet", part.get("managedByKubelet"))),
     )
+
+
+# The zones of koordlet's NodeResourceTopology as Koordinator's scheduler reads them: what may be allocated.
+#
+# `topology_options.go` and `amplifyNUMANodeResources` of its plugin NodeNUMAResource: allocatable, less a
+# whole CPU for each CPU that is reserved, then amplified by the Node's ratios unless the object has its own.
+
+
+_NODE: Final = "Node"
+_PREFIX: Final = "node-"
+
+
+def zone_options(
+    published: NodeResourceTopology, state: NodeState, ratios: Mapping[str, Fraction], allocatable: int
+) -> KoordinatorOptions:
+    """Return what the zones of the object offer on a node in this state, without pods that are recorded.
+
+    `ratios` are those of the Node, `allocatable` its milliCPU. Raises TranslationError.
+    """
+    own = published.metadata.annotations.get(keys.AMPLIFICATION)
+    if own is not None:
+        read = node_labels.node_labels({}, {keys.AMPLIFICATION: own})
+        if read.faults:
+            raise read.faults[0]
+        ratios, amplified = read.amplification, {}
+    else:
+        amplified = dict(ratios)
+    taken = state.topology.all & ~state.free_exclusive.mask
+    zones = {}
+    for index, zone in enumerate(published.zones):
+        number = zone.name.removeprefix(_PREFIX)
+        if zone.type == _NODE and number != zone.name and number.isascii() and number.isdecimal():
+            amounts = _allocatable(f"zones[{index}]", zone)
+            if amounts.get("cpu"):
+                amounts["cpu"] -= 1000 * (taken & _cpus_of(state, int(number))).bit_count()
+            zones[int(number)] = _amplified(amounts, amplified)
+    in_order = MappingProxyType({node: zones[node] for node in sorted(zones)})
+    return KoordinatorOptions(in_order, ratios.get("cpu", _ONCE), allocatable)
+
+
+def _allocatable(path: str, zone: TopologyZone) -> dict[str, int]:
+    amounts = {}
+    for index, resource in enumerate(zone.resources):
+        where = f"{path}.resources[{index}].allocatable"
+        try:
+            read = quantity.milli if resource.name == "cpu" else quantity.value
+            amounts[resource.name] = read(str(resource.allocatable))
+        except QuantityError as error:
+            raise TranslationError(where, resource.allocatable, str(error)) from error
+    return amounts
+
+
+def _cpus_of(state: NodeState, node: int) -> int:
+    topology = state.topology
+    return topology.numa[topology.numa_ids.index(node)] if node in topology.numa_ids else 0
+
+
+def _amplified(amounts: Mapping[str, int], ratios: Mapping[str, Fraction]) -> Amounts:
+    """Upstream amplifies CPU, memory and ephemeral storage."""
+    return MappingProxyType(
+        {
+            name: amplify(amount, ratios[name]) if name in ratios and name in _AMPLIFIED else amount
+            for name, amount in amounts.items()
+        }
+    )
+
+
+_AMPLIFIED: Final = ("cpu", "memory", "ephemeral-storage")
+
+
+# The state of a node with koordlet's NodeResourceTopology: Koordinator's pools, or the kubelet's policy.
+#
+# Where the kubelet's CPU manager is static, it chooses the CPUs; a replay of its algorithm with its options,
+# reserved CPUs, policy and scope tells what it will choose. The pods whose CPUs koordlet reports are in
+# both.
+
+
+_NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
+_KNOWN: Final[Mapping[str, str]] = {
+    "BestEffort": "best-effort",
+    "Restricted": "restricted",
+    "SingleNUMANodePodLevel": "single-numa-node",
+}
+"""Words of `topologyPolicies` that Koordinator's scheduler reads."""
+_UPSTREAM_OPTIONS: Final = PoolOptions(
+    allocator="koordinator", guaranteed_default=PodQOS.LS, be_minimum=0, system_exclusive=True
+)
+
+
+def pools_state(
+    published: NodeResourceTopology,
+    machine: Machine,
+    labels: Mapping[str, str],
+    node_annotations: Mapping[str, str] = _NO_ANNOTATIONS,
+    allocatable: int = 0,
+) -> NodeState:
+    """Return pools by upstream's rules, without the CPUs of kubelet, reservation and SYSTEM pods.
+
+    `labels` and `node_annotations` are the Node's; of these only the amplification ratios count, which
+    Koordinator's scheduler reads there, beside `allocatable` milliCPU. Raises TranslationError.
+    """
+    annotations = dict(published.metadata.annotations)
+    annotations[keys.AMPLIFICATION] = node_annotations.get(keys.AMPLIFICATION, "")
+    settings = node_labels.node_labels(labels, annotations)
+    if settings.faults:
+        raise settings.faults[0]
+    kubelet, cpus = _as_upstream(published), usable_topology(machine)
+    options = _upstreams_cpus(node_labels.pool_options(settings, kubelet, _UPSTREAM_OPTIONS, cpus), settings)
+    reserved = kubelet.reserved & machine.usable
+    config = NodeConfig("pools", reserved or None, pools=options, exact=True)
+    state = with_kubelets_pods(NodeState(machine, config, cpus, reserved), published)
+    zones = zone_options(published, state, settings.amplification, allocatable)
+    return replace(state, config=replace(config, koordinator=zones))
+
+
+def _as_upstream(published: NodeResourceTopology) -> KubeletSettings:
+    """The kubelet's settings with the topology policy that Koordinator's scheduler knows, else none.
+
+    A kubelet without static CPU manager aligns no CPUs, so that no other word stands for a rejection.
+    """
+    policy = next((_KNOWN[word] for word in published.topology_policies if word in _KNOWN), "none")
+    return replace(node_labels.published_kubelet(published), topology_policy=policy, topology_scope="pod")
+
+
+def _upstreams_cpus(options: PoolOptions, settings: NodeLabels) -> PoolOptions:
+    """Only CPUs named by id are withheld, and those of SYSTEM pods only where they are exclusive."""
+    withheld = settings.reservation.cpus if settings.reservation else CPUSet()
+    system = options.system if options.system_exclusive else CPUSet()
+    return replace(options, withheld=withheld, system=system)
+
+
+def static_state(published: NodeResourceTopology, machine: Machine, reserved_count: int = 0) -> NodeState:
+    """Return the state that a kubelet with static CPU manager is in.
+
+    `reserved_count` CPUs are reserved where the object names none. The pool options have what the kubelet's
+    settings are in Koordinator's words, for pods that require something. Raises TranslationError, also for
+    options of the kubelet that no replay knows.
+    """
+    kubelet = node_labels.published_kubelet(published)
+    policies = kubelet.policies
+    try:
+        config = NodeConfig(
+            "static",
+            kubelet.reserved & machine.usable or None,
+            None if kubelet.reserved else reserved_count or None,
+            StaticOptions.parse(kubelet.options),
+            pools=PoolOptions(node_bind=policies.bind, strategy=policies.strategy, numa=policies.numa),
+            numa=TopologyOptions(
+                cast("Policy", kubelet.topology_policy), cast("Scope", kubelet.topology_scope)
+            ),
+            exact=True,
+        )
+        return with_kubelets_pods(new(machine, config), published)
+    except NodeConfigError as error:
+        where = annotation(keys.CPU_MANAGER_POLICY)
+        raise TranslationError(where, node_labels.dump_kubelet(kubelet), str(error)) from error
+
+
+def with_kubelets_pods(state: NodeState, published: NodeResourceTopology) -> NodeState:
+    """Return the state with the exclusive CPUs that koordlet reports of a kubelet's pods."""
+    entries, pods = {}, {}
+    static = state.config.policy == "static"
+    for pod in pod_allocations(published.metadata.annotations):
+        if cpus := pod.cpus & state.usable:
+            entry = Entry(
+                pod.uid,
+                WHOLE_POD,
+                f"{pod.namespace}/{pod.name}",
+                cpus,
+                Sharing.ALONE,
+                cls="Guaranteed" if static else PodQOS.LSR.value,
+                origin=Origin.KUBELET,
+                cpu_request=1000 * len(cpus),
+            )
+            entries[entry.key], pods[pod.uid] = entry, entry.cpu_request
+    return with_entries(state, entries, pods) if entries else state

@@ -8,12 +8,14 @@ import msgspec
 from corelane import quantity
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.kube import keys
-from corelane.kube.kubelet.configuration import KubeletConfiguration
 from corelane.kube.meta import ResourceList
+from corelane.kube.objects import KubeletConfiguration
 from corelane.kube.pod import Pod
 from corelane.kube.translate.node_labels import KubeletSettings
 from corelane.machine.model import Machine
-from corelane.node import NodeConfig, NodeConfigError, new
+from corelane.node import NodeConfigError
+from corelane.node.config import NodeConfig
+from corelane.node.ledger import new
 from corelane.quantity import QuantityError
 
 

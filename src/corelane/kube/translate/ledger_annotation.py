@@ -17,23 +17,22 @@ from corelane.kube.keys import CPU_ALLOCATIONS
 from corelane.kube.meta import Wire
 from corelane.kube.translate.fields import TranslationError
 from corelane.machine.model import Machine
-from corelane.node import (
+from corelane.node import NodeConfigError, codec, memory_manager
+from corelane.node.config import NodeConfig
+from corelane.node.entries import (
     Entry,
-    NodeConfig,
-    NodeConfigError,
-    NodeState,
+    Key,
     Origin,
     Phase,
-    codec,
-    memory_manager,
-    new,
-    placed_pods,
+    PlacedPod,
+    Sharing,
+    claimed_before,
+    placed_pod_of_plain,
+    plain_placed_pod,
 )
-from corelane.node.entries import Key, Sharing, claimed_before
-from corelane.node.ledger import frozen, usable_topology, with_entries
-from corelane.node.placed_pods import PlacedPod
+from corelane.node.ledger import NodeState, frozen, new, usable_topology, with_entries
 from corelane.placement.memory_blocks import Nodes
-from corelane.workload import ContainerKind
+from corelane.workload.request import ContainerKind
 
 _FRACTION: Final = re.compile(r"[0-9]{1,9}(?:/[1-9][0-9]{0,8})?", re.ASCII)
 _MOST_LABELS: Final = 4096
@@ -84,7 +83,7 @@ def dump(state: NodeState, *, leased: bool = False) -> str:
     """Return the part of a node's state that the scheduler needs, as text; equal states give equal texts."""
     owners = [entry for entry in state.entries.values() if entry.placed or entry.memory or entry.devices]
     pods = dict(sorted(state.pods.items()))
-    placed = {uid: placed_pods.plain(_shortened(pod)) for uid, pod in state.placed_pods.items()}
+    placed = {uid: plain_placed_pod(_shortened(pod)) for uid, pod in state.placed_pods.items()}
     ledger = _Ledger(
         state.generation,
         _settings(state.config),
@@ -196,7 +195,7 @@ def _memory(text: str, ledger: _Ledger) -> Nodes:
 
 def _placed_pods(text: str, ledger: _Ledger) -> dict[str, PlacedPod]:
     try:
-        return {uid: placed_pods.of_plain(plain) for uid, plain in ledger.placed_pods.items()}
+        return {uid: placed_pod_of_plain(plain) for uid, plain in ledger.placed_pods.items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _broken(text, f"tenants: {error}") from error
 

@@ -12,7 +12,6 @@ from corelane.kube import keys
 from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.translate import (
     koordlet,
-    koordlet_state,
     ledger_annotation,
     machine_annotation,
     node_labels,
@@ -184,5 +183,5 @@ def state_from_topology(
     """
     machine = machine or machine_from_topology(published)
     if is_koordlets(published):
-        return koordlet_state.pools_state(published, machine, labels)
+        return koordlet.pools_state(published, machine, labels)
     return ledger_annotation.load(published.metadata.annotations[keys.CPU_ALLOCATIONS], machine)

@@ -12,9 +12,12 @@ A proposal is Koordinator's `resource-status`, one CPU set for all containers, o
 in the shared pool.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from corelane import quantity
 from corelane.cpuset import CPUSet
@@ -347,3 +350,76 @@ def _container_cpusets(text: str, containers: Collection[str]) -> dict[str, CPUS
         if name not in containers:
             raise TranslationError(where, text, f"the pod has no container {name!r}")
     return {name: own for name, own in sets.items() if own}
+
+
+_STRICT: Final = ("Restricted", "SingleNUMANode")
+
+
+def softened(pod: Pod) -> Iterator[tuple[str, str, Pod]]:
+    """Yield the annotation, the requirement in it, and the pod with it as a preference.
+
+    Nothing for an annotation that is not valid.
+    """
+    for key, soften in _SOFTENERS.items():
+        if key not in pod.metadata.annotations:
+            continue
+        try:
+            changes = list(soften(annotation(key), pod.metadata.annotations[key]))
+        except TranslationError:
+            continue
+        for what, text in changes:
+            yield key, what, _with(pod, key, text)
+
+
+def _with(pod: Pod, key: str, text: str) -> Pod:
+    annotations = {**pod.metadata.annotations, key: text}
+    if not text:
+        del annotations[key]
+    return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
+
+
+def _softer_resource_spec(path: str, text: str) -> Iterator[tuple[str, str]]:
+    spec = dict(json_object(path, text))
+    if required := spec.pop(REQUIRED, None):
+        yield f"{REQUIRED} {required}", _json({**spec, PREFERRED: required})
+
+
+def _softer_numa_spec(path: str, text: str) -> Iterator[tuple[str, str]]:
+    spec = dict(json_object(path, text))
+    policy = spec.get("numaTopologyPolicy")
+    if policy in _STRICT:
+        yield f"numaTopologyPolicy {policy}", _json({**spec, "numaTopologyPolicy": "BestEffort"})
+    if spec.get("singleNUMANodeExclusive") == "Required":
+        yield "singleNUMANodeExclusive", _json({**spec, "singleNUMANodeExclusive": "Preferred"})
+
+
+def _softer_exclusive(path: str, text: str) -> Iterator[tuple[str, str]]:
+    spec = dict(json_object(path, text))
+    if spec.get("required"):
+        yield f"level {spec.get('level')}", _json({**spec, "required": False})
+
+
+def _softer_affinity(path: str, text: str) -> Iterator[tuple[str, str]]:
+    terms = json_list(path, text)
+    for i, term in enumerate(terms):
+        if isinstance(term, Mapping) and term.get("required"):
+            changed = [*terms[:i], {**term, "required": False}, *terms[i + 1 :]]
+            yield f"term {i}", _json(changed)
+
+
+def _without_core_kind(_path: str, text: str) -> Iterator[tuple[str, str]]:
+    if text.strip():
+        yield f"core kind {text.strip()}", ""
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+_SOFTENERS: Final[Mapping[str, Callable[[str, str], Iterator[tuple[str, str]]]]] = {
+    keys.RESOURCE_SPEC: _softer_resource_spec,
+    keys.NUMA_TOPOLOGY_SPEC: _softer_numa_spec,
+    keys.EXCLUSIVE: _softer_exclusive,
+    keys.CPU_AFFINITY: _softer_affinity,
+    keys.CORE_KIND: _without_core_kind,
+}

@@ -33,7 +33,8 @@ from corelane.kube.translate.placement_annotations import (
 from corelane.machine.model import Machine
 from corelane.quantity import Quantity
 from corelane.reasons import Reason, sentence
-from corelane.workload import Amounts, BindPolicy, CPUPolicy
+from corelane.workload import BindPolicy, CPUPolicy
+from corelane.workload.request import Amounts
 
 _ABSENT: Final = {RESOURCE_STATUS: "{}", CONTAINER_CPUSETS: ""}
 """Koordinator's reader rejects "" as invalid; of ours, an empty object gives no container CPUs."""

@@ -14,7 +14,7 @@ from typing import Final
 from corelane.kernel import cfs
 from corelane.limits.advice.effects import Range
 from corelane.limits.advice.subjects import NodeOccupancy, NodePod, Scaler, Subject
-from corelane.workload import QOSClass, qos_class
+from corelane.workload.request import QOSClass, qos_class
 
 Weight = Callable[[int], int]
 """From cpu.shares to the kernel's weight: the same in cgroup v1, `cfs.pod_weight` in v2."""

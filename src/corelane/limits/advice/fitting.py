@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from corelane.kernel.cpu_time.rates import Rates
+from corelane.kernel.cpu_time.counters import Rates
 from corelane.limits.advice import inference
 from corelane.limits.advice.effects import NOTICED_MS, Fit
 from corelane.limits.advice.inference import FULL, QUICK, Hints

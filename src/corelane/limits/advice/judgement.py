@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from corelane.kernel import cfs
-from corelane.kernel.cpu_time.rates import Rates, Unusable
+from corelane.kernel.cpu_time.counters import Rates, Unusable
 from corelane.limits.advice import fitting, request_option, starvation
 from corelane.limits.advice.consequences import Weight
 from corelane.limits.advice.effects import Fit

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from corelane.kernel.cpu_time.rates import Rates
+from corelane.kernel.cpu_time.counters import Rates
 from corelane.limits.advice import consequences, options, patches
 from corelane.limits.advice.consequences import NewResources, Risk, RiskLevel
 from corelane.limits.advice.effects import Fit, LimitChange, Range

@@ -16,7 +16,7 @@ from typing import Final
 
 from corelane.kernel import cfs
 from corelane.kernel.cpu_time.competitors import Claim, Competition
-from corelane.kernel.cpu_time.rates import Rates
+from corelane.kernel.cpu_time.counters import Rates
 from corelane.limits.advice.effects import Range
 from corelane.limits.measure.throttling import Measurement
 

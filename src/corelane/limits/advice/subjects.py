@@ -22,7 +22,7 @@ from corelane.limits.lint.manifests import (
 from corelane.limits.lint.pod_context import PodContext
 from corelane.limits.lint.policy import STATIC, Policy
 from corelane.limits.lint.thread_settings import ThreadSetting
-from corelane.workload import Amounts, ContainerKind, QOSClass, peak, qos_class
+from corelane.workload.request import Amounts, ContainerKind, QOSClass, peak, qos_class
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _RUNTIMES: Final = (

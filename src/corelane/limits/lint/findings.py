@@ -12,7 +12,7 @@ from corelane.limits.lint.located import Position
 from corelane.limits.lint.manifests import POD_PATHS, ManifestContainer, ManifestObject
 from corelane.limits.lint.pod_context import PodContext, QuotaCost
 from corelane.limits.lint.policy import Severity
-from corelane.workload import ContainerKind
+from corelane.workload.request import ContainerKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,8 @@ from corelane.limits.lint.located import (
     text,
 )
 from corelane.limits.lint.thread_settings import ThreadSetting, settings
-from corelane.workload import ContainerKind, PodQOS
+from corelane.workload import PodQOS
+from corelane.workload.request import ContainerKind
 
 _TEMPLATE: Final = ("spec", "template")
 POD_PATHS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -20,7 +20,7 @@ from corelane.limits.lint.located import (
     place,
     text,
 )
-from corelane.workload import launcher_cpus
+from corelane.workload.request import launcher_cpus
 
 SPARK_FIELDS: Final = {"limits.cpu": "coreLimit", "requests.cpu": "coreRequest"}
 _JVM_SIZE: Final = re.compile(r"(\d{1,9})([kmgt]?)b?", re.ASCII | re.IGNORECASE)

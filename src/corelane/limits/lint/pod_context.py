@@ -13,7 +13,8 @@ from corelane.limits.lint.idle import SOON_S
 from corelane.limits.lint.located import Amount, ManifestResources, at, items, text
 from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
 from corelane.limits.lint.policy import Policy
-from corelane.workload import ContainerKind, PodQOS, QOSClass, qos_class
+from corelane.workload import PodQOS
+from corelane.workload.request import ContainerKind, QOSClass, qos_class
 
 _COUNTED: Final = ("cpu", "memory")
 

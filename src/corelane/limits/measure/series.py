@@ -9,8 +9,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
-from corelane.kernel.cpu_time.counters import Quota
-from corelane.kernel.cpu_time.rates import Rates, Unusable
+from corelane.kernel.cpu_time.counters import Quota, Rates, Unusable
 
 Sample = tuple[float, float]
 """Unix seconds and the counter's value."""

@@ -12,9 +12,8 @@ from enum import StrEnum
 from typing import Final
 
 from corelane.kernel.cpu_time.competitors import Competition
-from corelane.kernel.cpu_time.counters import CPULoad
-from corelane.kernel.cpu_time.losses import Losses
-from corelane.kernel.cpu_time.rates import Rates, Unusable
+from corelane.kernel.cpu_time.counters import CPULoad, Rates, Unusable
+from corelane.kernel.cpu_time.threads import Losses
 from corelane.limits.measure.requests import RequestLog
 
 

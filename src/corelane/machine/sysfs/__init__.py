@@ -10,7 +10,7 @@ from corelane.cpuset import CPUSet
 from corelane.kernel.files import Directory, Tree
 from corelane.machine import model
 from corelane.machine.model import Machine
-from corelane.machine.sysfs import cores, numa, states
+from corelane.machine.sysfs import cores, nodes
 
 __all__ = ["discover", "live"]
 
@@ -30,22 +30,22 @@ def discover(sys: Tree, proc: Tree, *, name: str, source: str, allowed: int | No
     Raises MachineError when no CPU is to be found; anything less becomes a note in the machine.
     """
     notes: list[str] = []
-    state = states.read(sys, proc, source, notes, allowed or 0)
-    raw_nodes = numa.read(sys, proc, notes)
+    state = nodes.read_states(sys, proc, source, notes, allowed or 0)
+    raw_nodes = nodes.read_nodes(sys, proc, notes)
     cpus = cores.read(sys, state.online, raw_nodes, notes)
     notes += model.crossings(cpus)
     return Machine(
         name=name,
         cpus=cpus,
-        nodes=numa.build(raw_nodes, cpus),
+        nodes=nodes.build(raw_nodes, cpus),
         online=CPUSet.from_mask(state.online),
         offline=CPUSet.from_mask(state.offline),
         allowed=CPUSet.from_mask(state.online if allowed is None else allowed),
         isolated=CPUSet.from_mask(state.isolated),
         nohz_full=CPUSet.from_mask(state.nohz_full),
         managed_irq=CPUSet.from_mask(state.managed_irq),
-        devices=numa.read_pci(sys, cpus),
-        irqs=numa.read_irqs(proc),
+        devices=nodes.read_pci(sys, cpus),
+        irqs=nodes.read_irqs(proc),
         notes=tuple(notes),
         source=source,
     )

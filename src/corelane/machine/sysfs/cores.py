@@ -10,8 +10,7 @@ from corelane.cpuset import bits, named, verb
 from corelane.kernel.files import Tree
 from corelane.machine import model
 from corelane.machine.model import CPU
-from corelane.machine.sysfs.numa import RawNode
-from corelane.machine.sysfs.states import CPU_DIR, numbered, read_int, read_list, read_mask
+from corelane.machine.sysfs.nodes import CPU_DIR, RawNode, numbered, read_int, read_list, read_mask
 
 
 def partition(mask: int, mates: Callable[[int], int]) -> list[int]:

@@ -9,7 +9,7 @@ from corelane.node.entries import Entry, Sharing
 from corelane.node.ledger import NodeState
 from corelane.node.pools.classes import pod_class
 from corelane.reasons import Code, Reason, Refusal, sentence
-from corelane.workload import ContainerRequest, PodRequest
+from corelane.workload.request import ContainerRequest, PodRequest
 
 _BOUND: Final = {
     Sharing.ALONE: "exclusive CPUs",

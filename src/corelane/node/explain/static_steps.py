@@ -1,42 +1,216 @@
 """The steps of an admission under the kubelet's rules, container by container, noted while it runs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
-from corelane.cpuset import CPUSet, format_list
+from corelane.cpuset import CPUSet, bits, format_list, named
+from corelane.machine.model import Machine
+from corelane.node import memory_manager
 from corelane.node.admission import why_shared
-from corelane.node.explain import hint_merge, picker_steps
-from corelane.node.explain.hint_merge import ResourceHints
+from corelane.node.config import NodeConfig
 from corelane.node.explain.pod_explanation import (
     CandidateNodes,
     ContainerExplanation,
     HintMerge,
+    HintSet,
+    ProviderHints,
     Step,
     locality,
 )
-from corelane.node.kubelet import cpu_manager, podlevel
+from corelane.node.kubelet import cpu_manager
 from corelane.node.kubelet.static import StaticAdmission
 from corelane.node.ledger import Decision, NodeState
 from corelane.node.managers import Managers, aligned, needed
-from corelane.placement import hints
-from corelane.placement.topologymanager import NUMAAffinity
+from corelane.placement import families, hints
+from corelane.placement.families import Family
+from corelane.placement.kubelet import picker
+from corelane.placement.kubelet.accumulator import PickerStep, PickerSteps, Why
+from corelane.placement.topology import Topology
+from corelane.placement.topologymanager import Hints, NUMAAffinity
 from corelane.reasons import Code, Refusal, label, sentence
 from corelane.reasons.placements import count
-from corelane.workload import ContainerRequest, PodRequest
+from corelane.workload.request import ContainerRequest, PodRequest
+
+SHOWN: Final = 6
+"""Sets of NUMA nodes reported of each provider."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceHints:
+    """The hints of one provider for an amount of one resource."""
+
+    resource: str
+    amount: int
+    hints: Hints
+
+
+def of_container(managers: Managers, container: ContainerRequest, cpus: ResourceHints) -> list[ResourceHints]:
+    """Return the hints for one container in the kubelet's order: devices, CPUs, memory."""
+    devices = managers.devices.wanted(container) if managers.devices else {}
+    amounts = managers.memory_wanted(container) if managers.memory else {}
+    hints = managers.memory.hints(amounts) if managers.memory else []
+    return [*_devices(managers, devices), cpus, *_memory(amounts, hints)]
+
+
+def of_pod(
+    managers: Managers, request: PodRequest, cpus: ResourceHints, *, as_one: bool = False
+) -> list[ResourceHints]:
+    """Return the hints for all containers together, in pod scope, or for a pod placed as one piece."""
+    devices = managers.devices.of_pod(request) if managers.devices else {}
+    amounts: dict[str, int] = {}
+    hints: list[Hints] = []
+    if managers.memory and as_one and request.level:
+        amounts, hints = (
+            memory_manager.wanted(request.level),
+            cpu_manager.memory_hints(managers.memory, request),
+        )
+    elif managers.memory and not as_one:
+        amounts = memory_manager.of_pod(request)
+        hints = managers.memory.hints(amounts)
+    return [*_devices(managers, devices), cpus, *_memory(amounts, hints)]
+
+
+def _devices(managers: Managers, counts: dict[str, int]) -> Iterator[ResourceHints]:
+    for name, n in counts.items():
+        if managers.devices:
+            yield ResourceHints(name, n, managers.devices.hint(name, n))
+
+
+def _memory(amounts: dict[str, int], hints: list[Hints]) -> Iterator[ResourceHints]:
+    for i, (name, size) in enumerate(amounts.items()):
+        yield ResourceHints(name, size, hints[min(i, len(hints) - 1)])
+
+
+def merge_hints(state: NodeState, hints: Iterable[ResourceHints]) -> HintMerge:
+    """Return all hints, the best first, and the result of the topology manager."""
+    hints = list(hints)
+    try:
+        affinity = aligned(state, [one.hints for one in hints])
+    except Refusal:
+        affinity = NUMAAffinity(None, False, False)
+    return HintMerge(
+        tuple(_reported(state, one) for one in hints),
+        format_list(affinity.nodes or 0),
+        affinity.preferred,
+        affinity.admit,
+    )
+
+
+def _reported(state: NodeState, of: ResourceHints) -> ProviderHints:
+    if of.hints is None:
+        return ProviderHints(of.resource, of.amount, word="no preference")
+    sets = list(_sets(state, of.hints)) if isinstance(of.hints, Family) else []
+    if not sets:
+        return ProviderHints(of.resource, of.amount, word="impossible")
+    return ProviderHints(of.resource, of.amount, tuple(sets[:SHOWN]), len(sets))
+
+
+def _sets(state: NodeState, family: Family) -> Iterator[HintSet]:
+    """Yield the sets of NUMA nodes, preferred ones first, then by size."""
+    ids = list(bits(state.numa_nodes))
+    sets = [one for one in families.members(family.sets) if one and one < 1 << family.count]
+    for one in sorted(sets, key=lambda one: (not family.preferred[one], one.bit_count(), one)):
+        nodes = sum(1 << ids[i] for i in bits(one))
+        yield HintSet(format_list(nodes), bool(family.preferred[one]))
+
+
+_LEVELS: Final = {"numa node": "NUMA node", "l3": "L3 domain", "socket": "socket"}
+_SENTENCES: Final = {
+    Why.WHOLE_UNIT: "all of {unit}: idle, and {need} needed",
+    Why.NO_WHOLE_UNIT: "no whole {level}: none is idle and has {need} or fewer",
+    Why.FITS_CACHE: "{unit} has {free}, {missing} needed",
+    Why.NO_CACHE_FITS: "no L3 domain has cores with exactly {need} free",
+    Why.WHOLE_CORES: "whole cores from {origin}{next_core}",
+    Why.NO_IDLE_CORE: "no core is idle",
+    Why.SINGLE_CPUS: "{single} from {first}{next_cpus}",
+    Why.SPREAD_BY_ID: "CPUs in order of their ids from {origin}",
+    Why.SPREAD_IN_TURN: "one CPU of each core in turn, cores in partial use first, from {origin}",
+    Why.DISTRIBUTED: "{shares}, which leaves the most even free CPUs (before: {before})",
+    Why.MIXED_UP_NODES: "{missing} NUMA nodes: kubelets before 1.38 replace some of them (kubernetes#141238)",
+    Why.NOT_DISTRIBUTED: "no number of NUMA nodes can give equal shares: packed instead",
+    Why.LOWEST_IDS: "the lowest ids: the release's own algorithm finds no valid set",
+}
+_TOO_LARGE: Final = "no whole {level}: the smallest has {smallest}, {missing} needed"
+
+
+def picker_steps(
+    machine: Machine, topology: Topology, config: NodeConfig, cpus: int, n: int, hinted: int = 0
+) -> list[Step]:
+    """Return the steps by which the picker takes n of these CPUs. Raises NotEnoughCPUs, AccountingError."""
+    steps = PickerSteps()
+    take = picker.take if config.exact else picker.take_valid
+    take(topology, cpus, n, config.options.strategy(topology), hinted=hinted, reporter=steps)
+    names = _unit_names(machine, topology)
+    return [Step(one.level, _sentence(one, names), format_list(one.cpus)) for one in steps.steps]
+
+
+_Names: TypeAlias = Mapping[tuple[str, int], str]
+"""Level and mask of a unit to its name."""
+
+
+def _unit_names(machine: Machine, topology: Topology) -> _Names:
+    units = {"l3": machine.l3_masks, "numa node": machine.numa_masks, "socket": machine.socket_masks}
+    return {
+        (level, mask & topology.all): f"{_LEVELS[level]} {number}"
+        for level, masks in units.items()
+        for number, mask in masks
+    }
+
+
+def _name(names: _Names, level: str, unit: int) -> str:
+    return names.get((level, unit)) or f"{_LEVELS[level]} of {named(unit)}"
+
+
+def _sentence(step: PickerStep, names: _Names) -> str:
+    too_large = step.why is Why.NO_WHOLE_UNIT and step.smallest > step.need
+    following = format_list(step.following)
+    giving = [one for one in step.nodes if one.taken]
+    shares = _counts({one.node: one.taken for one in giving}, names)
+    return (_TOO_LARGE if too_large else _SENTENCES[step.why]).format(
+        level=_LEVELS.get(step.level, ""),
+        unit=_name(names, step.level, step.unit) if step.unit else "",
+        need=_count(step.need, "CPU"),
+        missing=step.need,
+        smallest=_count(step.smallest, "CPU"),
+        free=_count(step.free, "free CPU"),
+        single=_count(step.need, "single CPU"),
+        first="cores in partial use first" if step.in_part else "the first idle core",
+        next_core=f"; next would be core {following}" if following else "",
+        next_cpus=f"; next would be CPUs {following}" if following else "",
+        origin=_origin(step, names),
+        shares=f"{'evenly ' if len(giving) > 1 else ''}from {_count(len(giving), 'NUMA node')} ({shares})",
+        before=_counts({one.node: one.free for one in step.nodes}, names),
+    )
+
+
+def _origin(step: PickerStep, names: _Names) -> str:
+    """Name the nodes that give CPUs, and the free CPUs of all if there was a choice."""
+    ordered = sorted(step.nodes, key=lambda one: not one.taken)
+    nodes = ", ".join(_name(names, "numa node", one.node) for one in ordered if one.taken)
+    if all(one.taken for one in ordered):
+        return nodes
+    return f"{nodes} (fewest free CPUs first: {_counts({one.node: one.free for one in ordered}, names)})"
+
+
+def _counts(nodes: Mapping[int, int], names: _Names) -> str:
+    return ", ".join(f"{_name(names, 'numa node', node)}: {count}" for node, count in nodes.items())
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
 
 MOST_NODES: Final = 8
 """NUMA nodes up to which all sets of them are candidates: there are 2 ** nodes."""
-SHOWN: Final = 6
-"""Candidates that are reported."""
 
 
 def explain(
     state: NodeState, request: PodRequest, decision: Decision
 ) -> tuple[list[ContainerExplanation], HintMerge | None]:
     """Return how each container of a pod, up to a rejected one, came to its CPUs; and the pod's hints."""
-    if podlevel.applies(state, request):
+    if cpu_manager.applies(state, request):
         merge = _merge_of_one_piece(state, request)
         return [_by_decision(state, request, decision, one) for one in request.containers], merge
     if any(not reason.container and reason.code is Code.ALREADY_ADMITTED for reason in decision.reasons):
@@ -49,10 +223,10 @@ def explain(
 
 def _merge_of_one_piece(state: NodeState, request: PodRequest) -> HintMerge:
     """Return the hints for a pod that is placed as one piece."""
-    cpus = podlevel.cpu_hints(state, request, state.free_exclusive.mask)
+    cpus = cpu_manager.pod_cpu_hints(state, request, state.free_exclusive.mask)
     managers = needed(state, request) or Managers(state, request, None, None)
-    of = ResourceHints("cpu", podlevel.whole_cpus(state, request), cpus)
-    return hint_merge.merge(state, hint_merge.of_pod(managers, request, of, as_one=True))
+    of = ResourceHints("cpu", cpu_manager.whole_cpus(state, request), cpus)
+    return merge_hints(state, of_pod(managers, request, of, as_one=True))
 
 
 def _by_decision(
@@ -88,8 +262,8 @@ class _Explaining(StaticAdmission):
     def place_each(self) -> None:
         numa = self.state.config.numa
         if self.managers is not None and numa.scope == "pod" and numa.policy != "none":
-            resources = hint_merge.of_pod(self.managers, self.request, self.cpu_hints(self.pod_cpus(), 0))
-            self.merge = hint_merge.merge(self.state, resources)
+            resources = of_pod(self.managers, self.request, self.cpu_hints(self.pod_cpus(), 0))
+            self.merge = merge_hints(self.state, resources)
         super().place_each()
 
     def place(self, container: ContainerRequest) -> None:
@@ -104,7 +278,7 @@ class _Explaining(StaticAdmission):
             CPUSet(),
             (),
             candidates,
-            merge=hint_merge.merge(self.state, resources) if resources else None,
+            merge=merge_hints(self.state, resources) if resources else None,
         )
         try:
             super().place(container)
@@ -151,7 +325,7 @@ class _Explaining(StaticAdmission):
         numa = self.state.config.numa
         if self.managers is None or numa.policy == "none" or numa.scope == "pod":
             return []
-        return hint_merge.of_container(self.managers, container, self.cpu_hints(n, self.reusable))
+        return of_container(self.managers, container, self.cpu_hints(n, self.reusable))
 
     def refused(self, n: int, refusal: Refusal) -> Step:
         """Return upstream's text, and for the topology manager's the free CPUs of each NUMA node."""
@@ -225,13 +399,13 @@ class _Explaining(StaticAdmission):
             near = pool & cpu_manager.near(self.state, affinity.nodes)
             hinted = affinity.nodes.bit_count()
             first = min(n, near.bit_count())
-            steps = picker_steps.explain(machine, topology, config, near, first, hinted)
+            steps = picker_steps(machine, topology, config, near, first, hinted)
             n -= first
         if not n:
             return steps
         if affinity.nodes is not None:
             steps.append(Step("beyond", f"{n} more from other NUMA nodes: no more free CPUs on these"))
-        return steps + picker_steps.explain(machine, topology, config, pool & ~near, n)
+        return steps + picker_steps(machine, topology, config, pool & ~near, n)
 
     def runner_up(self, n: int, available: int, reusable: int, others: Sequence[ResourceHints]) -> int:
         """Return the CPUs if these were available; 0 if the container would be rejected."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from corelane.cpuset import CPUSet
 from corelane.node.admission import admit, why_shared
 from corelane.node.entries import Sharing
-from corelane.node.explain import objective as objectives
+from corelane.node.explain import pod_explanation as objectives
 from corelane.node.explain import static_steps
 from corelane.node.explain.pod_explanation import (
     ContainerExplanation,
@@ -17,7 +17,7 @@ from corelane.node.explain.pod_explanation import (
 )
 from corelane.node.ledger import Decision, NodeState
 from corelane.reasons import label, sentence
-from corelane.workload import ContainerRequest, PodRequest
+from corelane.workload.request import ContainerRequest, PodRequest
 
 _POOLS = {Sharing.BEST_EFFORT: "BE pool", Sharing.SYSTEM: "system pool"}
 

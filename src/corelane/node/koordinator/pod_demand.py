@@ -6,13 +6,12 @@
 from dataclasses import dataclass
 from typing import Final
 
-from corelane.node import amplification
-from corelane.node.koordinator_options import KoordinatorOptions
+from corelane.node import config
+from corelane.node.config import KoordinatorOptions
 from corelane.node.ledger import NodeState
 from corelane.node.pools.classes import exclusive_policy, numa_policy
 from corelane.reasons import Code, Refusal
 from corelane.workload import (
-    Amounts,
     Band,
     BindPolicy,
     ExclusivePolicy,
@@ -20,9 +19,8 @@ from corelane.workload import (
     NUMAStrategy,
     PlacementSpec,
     PodQOS,
-    PodRequest,
-    peak,
 )
+from corelane.workload.request import Amounts, PodRequest, peak
 
 _BINDING: Final = (BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS)
 
@@ -70,7 +68,7 @@ def pod_demand(state: NodeState, request: PodRequest) -> PodDemand:
     milli = amounts.get("cpu", 0)
     return PodDemand(
         amounts,
-        {**amounts, "cpu": amplification.amplify(milli, ratio)} if cpus else amounts,
+        {**amounts, "cpu": config.amplify(milli, ratio)} if cpus else amounts,
         cpus,
         bind,
         required,

@@ -7,22 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from corelane.node.kubelet.gotypes import (
+from corelane.node.kubelet.statefile import (
     INT,
     STRING,
     UINT64,
+    CheckpointError,
     ListOf,
+    MalformedError,
     MapOf,
     Member,
+    Pairs,
     PointerTo,
+    StateFields,
     String,
     Struct,
-)
-from corelane.node.kubelet.statefile import (
-    CheckpointError,
-    MalformedError,
-    Pairs,
-    StateFields,
     fnv1a,
     parse,
     payload_checksum,

@@ -12,12 +12,12 @@ from typing import Any
 from corelane.cpuset import CPUSet
 from corelane.node import managers, memory_manager
 from corelane.node.entries import Bubble, Entry, Key, Origin, Sharing
-from corelane.node.kubelet import cpu_manager, podlevel
+from corelane.node.kubelet import cpu_manager
 from corelane.node.ledger import Decision, NodeState, frozen
 from corelane.placement.memory_blocks import MemoryBlock
 from corelane.placement.topologymanager import NUMAAffinity
 from corelane.reasons import Code, Reason, Refusal
-from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass
+from corelane.workload.request import ContainerKind, ContainerRequest, PodRequest, QOSClass
 
 ALLOCATOR = "kubelet"
 
@@ -83,7 +83,7 @@ class StaticAdmission:
         """The affinity of all containers, under a topology manager of pod scope."""
 
     def run(self) -> None:
-        if self.request.level is not None and podlevel.applies(self.state, self.request):
+        if self.request.level is not None and cpu_manager.applies(self.state, self.request):
             self.place_as_one()
         else:
             self.place_each()
@@ -99,11 +99,11 @@ class StaticAdmission:
     def place_as_one(self) -> None:
         """The pod as one piece, which its containers share out; devices are handed out as ever."""
         more = self.managers or managers.Managers(self.state, self.request, None, None)
-        hints = podlevel.memory_hints(more.memory, self.request) if more.memory else []
-        cpus_hints = podlevel.cpu_hints(self.state, self.request, self.available)
+        hints = cpu_manager.memory_hints(more.memory, self.request) if more.memory else []
+        cpus_hints = cpu_manager.pod_cpu_hints(self.state, self.request, self.available)
         affinity = more.aligned_pod(cpus_hints, hints)
-        cpus, self.assigned = podlevel.allocate_cpus(self.state, self.request, self.available, affinity)
-        blocks = podlevel.allocate_memory(more.memory, self.request, affinity) if more.memory else ()
+        cpus, self.assigned = cpu_manager.allocate_cpus(self.state, self.request, self.available, affinity)
+        blocks = cpu_manager.allocate_memory(more.memory, self.request, affinity) if more.memory else ()
         if cpus or blocks:
             self.bubble = Bubble(CPUSet.from_mask(cpus), blocks)
             self.reasons.append(Reason(Code.POD_CPUS, (cpus,)))

@@ -14,18 +14,14 @@ from corelane.reasons import Code, Reason, Refusal
 from corelane.workload import (
     Band,
     BindPolicy,
-    ContainerKind,
-    ContainerRequest,
     CPUPolicy,
     ExclusivePolicy,
     NUMAPolicy,
     NUMAStrategy,
     PlacementSpec,
     PodQOS,
-    PodRequest,
-    QOSClass,
-    peak,
 )
+from corelane.workload.request import ContainerKind, ContainerRequest, PodRequest, QOSClass, peak
 
 _NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 _BOUND: Final = {PodQOS.LSE: Sharing.ALONE, PodQOS.LSR: Sharing.LENT}

@@ -8,8 +8,9 @@ from typing import Any
 from corelane.cpuset import bits
 from corelane.node.ledger import NodeState
 from corelane.placement.koordinator import allocator
-from corelane.placement.koordinator.allocator import Held, NotSatisfied, Request
-from corelane.placement.optimal import shape as shapes
+from corelane.placement.koordinator.allocator import NotSatisfied
+from corelane.placement.koordinator.cpu_picker import Held, Request
+from corelane.placement.optimal import demand as shapes
 from corelane.placement.optimal.demand import Demand, Occupancy, requirements
 from corelane.reasons import Code, Reason
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy

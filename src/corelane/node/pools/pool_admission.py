@@ -6,11 +6,10 @@ from types import MappingProxyType
 from typing import Any
 
 from corelane.cpuset import CPUSet, bits
-from corelane.node import amplification, memory_manager
-from corelane.node.entries import Entry, Key, Origin, Sharing
+from corelane.node import config, memory_manager
+from corelane.node.entries import Entry, Key, Origin, PlacedPod, Sharing
 from corelane.node.ledger import Decision, NodeState, frozen
 from corelane.node.managers import Managers, needed
-from corelane.node.placed_pods import PlacedPod
 from corelane.node.pools.binding import Binding, Bound, bind
 from corelane.node.pools.classes import (
     NodePolicies,
@@ -24,7 +23,8 @@ from corelane.node.pools.zones import STRICT, ZoneAssignment, assign_zone
 from corelane.placement.optimal.demand import Resource
 from corelane.placement.topologymanager import NUMAAffinity
 from corelane.reasons import Code, Reason, Refusal
-from corelane.workload import ContainerRequest, NUMAPolicy, PodRequest
+from corelane.workload import NUMAPolicy
+from corelane.workload.request import ContainerRequest, PodRequest
 
 
 def why_shared(state: NodeState, request: PodRequest, container: ContainerRequest) -> Reason:
@@ -289,8 +289,8 @@ def placed_pod(request: PodRequest, burst: int = 0) -> PlacedPod:
 def check_amplified(state: NodeState, request: PodRequest) -> None:
     """Raises Refusal where a pod does not fit a node with amplified CPUs; one that binds counts amplified."""
     ratio = state.config.pools.amplification
-    used = amplification.requested(state.requested, len(state.bound), ratio)
+    used = config.requested(state.requested, len(state.bound), ratio)
     binds = pod_class(request, state.config.pools).bound
-    if not amplification.fits(state.allocatable, used, request.cpu_request, ratio, binds=binds):
+    if not config.fits(state.allocatable, used, request.cpu_request, ratio, binds=binds):
         counts = float(ratio) if binds else 0.0
         raise Refusal(Code.OUT_OF_AMPLIFIED_CPU, request.cpu_request, used, state.allocatable, counts)

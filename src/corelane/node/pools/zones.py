@@ -11,7 +11,8 @@ from corelane.node.pools.classes import PodClass
 from corelane.placement.optimal.demand import Resource
 from corelane.placement.topology import Topology
 from corelane.reasons import Code, Reason, Refusal
-from corelane.workload import ContainerKind, NUMAPolicy, NUMAStrategy, PodRequest, peak
+from corelane.workload import NUMAPolicy, NUMAStrategy
+from corelane.workload.request import ContainerKind, PodRequest, peak
 
 
 class Zone(NamedTuple):

@@ -12,14 +12,14 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 from corelane.cpuset import CPUSet
-from corelane.node.entries import Bubble, Entry, Key, Origin, Phase, Sharing, bound_mask
+from corelane.node.entries import Bubble, Entry, Key, Origin, Phase, PlacedPod, Sharing, bound_mask
 from corelane.node.invariants import Problem
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.ledger import NodeState, frozen, release, with_entries
-from corelane.node.placed_pods import PlacedPod
 from corelane.node.pools.pool_admission import placed_pod
 from corelane.node.recovery.rebasing import rebase
-from corelane.workload import ContainerKind, PodQOS, PodRequest, QOSClass
+from corelane.workload import PodQOS
+from corelane.workload.request import ContainerKind, PodRequest, QOSClass
 
 ALLOCATOR = "kubelet"
 _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})

@@ -6,15 +6,18 @@ in its pool, and its request counts.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from corelane.cpuset import CPUSet
-from corelane.node.entries import Entry, Key, Origin, Sharing
+from corelane.node.entries import Entry, Key, Origin, PlacedPod, Sharing
 from corelane.node.ledger import NodeState, frozen, with_entries
-from corelane.node.placed_pods import PlacedPod
 from corelane.node.pools.classes import pod_class
+from corelane.node.pools.pool_admission import placed_pod
 from corelane.reasons import Refusal
-from corelane.workload import PodQOS, PodRequest
+from corelane.reasons.placements import OTHER_INSTANCES
+from corelane.workload import PodQOS
+from corelane.workload.request import ContainerRequest, PodRequest
 
 
 def adopted(state: NodeState, uid: str) -> tuple[Entry, ...]:
@@ -95,3 +98,121 @@ def _pool(state: NodeState, request: PodRequest) -> tuple[str, Sharing]:
     except Refusal:
         return (request.placement_spec.qos or PodQOS.LS).value, Sharing.POOL
     return decided.qos.value, Sharing.POOL if decided.bound else decided.sharing
+
+
+def record(state: NodeState, request: PodRequest) -> NodeState:
+    """Return the state with a bound pod on the CPUs in its `proposal`, whatever its class or today's rules.
+
+    A pod that is in the ledger already changes nothing. One without recorded CPUs of this machine, or amounts
+    by NUMA node, counts by its request where Koordinator's scheduler decides, and else changes nothing.
+    """
+    recorded = {name: cpus & state.usable for name, cpus in request.proposal.items()}
+    if request.uid in state.pods:
+        return state
+    pods = {**state.pods, request.uid: request.cpu_request}
+    if not any(recorded.values()) and not request.numa_amounts:
+        return with_entries(state, state.entries, pods) if state.config.koordinator else state
+    common = len(recorded) > 1 and len(set(recorded.values())) == 1
+    entries = dict(state.entries)
+    for container in request.containers:
+        cpus = recorded.get(container.name, CPUSet())
+        entries[request.uid, container.name] = _entry(state, request, container, cpus, common=common)
+    after = with_entries(state, entries, pods)
+    if state.config.policy != "pools":
+        return after
+    placed = replace(placed_pod(request), amounts=request.numa_amounts)
+    return replace(after, placed_pods=frozen({**state.placed_pods, request.uid: placed}))
+
+
+def _entry(
+    state: NodeState, request: PodRequest, container: ContainerRequest, cpus: CPUSet, *, common: bool
+) -> Entry:
+    return Entry(
+        request.uid,
+        container.name,
+        request.key,
+        cpus,
+        _sharing(state, request) if cpus else Sharing.POOL,
+        common=bool(cpus) and common,
+        zone=CPUSet(request.numa_amounts) if request.numa_amounts and not cpus else None,
+        cls=str(request.placement_spec.qos or request.qos),
+        kind=container.kind,
+        origin=Origin.SCHEDULER,
+        cpu_request=container.cpu_request,
+    )
+
+
+def _sharing(state: NodeState, request: PodRequest) -> Sharing:
+    """As the pod's class says, where it has one that is bound; else as Koordinator's LSR."""
+    if state.config.policy != "pools":
+        return Sharing.ALONE
+    try:
+        decided = pod_class(request, state.config.pools)
+    except Refusal:
+        return Sharing.LENT
+    if decided.bound:
+        return decided.sharing
+    return Sharing.ALONE if request.placement_spec.qos is PodQOS.LSE else Sharing.LENT
+
+
+# CPUs on which containers of other corelane instances of this machine run: held in the ledger as theirs.
+#
+# They are never exclusive here while those containers run. CPUs of sets without a reserved CPU, as exclusive
+# containers have, leave the shared pool, too; others stay in it, as a shared pool does.
+
+
+OTHERS: Final = "other-instances"
+"""UID under which the ledger holds these CPUs."""
+
+
+Kind = Literal["container", "claim", "process", "unseen"]
+
+
+@dataclass(frozen=True, slots=True)
+class OtherContainer:
+    """A running container of another instance: `owner` names that, `title` the container.
+
+    Only a "container" takes its CPUs away from this instance. The other kinds are reported where they meet
+    exclusive CPUs: a "claim" is a process that another user calls a container, a "process" one beside all
+    containers that may not use all CPUs, and "unseen" stands for all that cannot be seen from here.
+    """
+
+    owner: str
+    title: str
+    cpus: CPUSet
+    kind: Kind = "container"
+
+
+def hold_others(state: NodeState, holders: Iterable[tuple[str, CPUSet]]) -> NodeState:
+    """Return the ledger with the CPUs of other instances' containers held: by instance, allowed CPUs.
+
+    CPUs that containers of this node are bound to, and reserved ones, are left out. Where the shared pool
+    would lose its last CPU, it keeps them all.
+    """
+    entries = {key: entry for key, entry in state.entries.items() if entry.uid != OTHERS}
+    pods = {uid: milli for uid, milli in state.pods.items() if uid != OTHERS}
+    own = with_entries(state, entries, pods)
+    free = own.usable.mask & ~own.bound.mask & ~own.reserved.mask if state.config.policy != "none" else 0
+    alone = shared = 0
+    holders = list(holders)
+    for _, cpus in holders:
+        if cpus.mask & own.reserved.mask:
+            shared |= cpus.mask
+        else:
+            alone |= cpus.mask
+    if not own.shared_pool.mask & ~(alone & free):
+        alone, shared = 0, shared | alone
+    for name, mask, sharing in (
+        ("exclusive", alone & free, Sharing.ALONE),
+        ("shared", shared & free & ~alone, Sharing.POOL),
+    ):
+        if mask:
+            owners = ":".join(sorted({owner for owner, cpus in holders if cpus.mask & mask}))
+            pod = f"{OTHER_INSTANCES}{owners}"
+            entry = Entry(
+                OTHERS, name, pod, CPUSet.from_mask(mask), sharing, origin=Origin.ADOPTED, allocator="other"
+            )
+            entries[entry.key] = entry
+            pods[OTHERS] = 1000 * (alone & free).bit_count()
+    unchanged = entries == dict(state.entries) and pods == dict(state.pods)
+    return state if unchanged else with_entries(state, entries, pods)

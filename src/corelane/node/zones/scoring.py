@@ -11,10 +11,10 @@ from itertools import combinations
 from math import comb
 from typing import Final, Literal, TypeAlias
 
-from corelane.node.zones import crane
+from corelane.node.zones import alignment
 from corelane.node.zones.alignment import effective, requested
 from corelane.node.zones.zone_state import Zone, ZonesState
-from corelane.workload import Amounts, PodRequest, QOSClass
+from corelane.workload.request import Amounts, PodRequest, QOSClass
 
 Strategy: TypeAlias = Literal["MostAllocated", "LeastAllocated", "BalancedAllocation", "LeastNUMANodes"]
 Weights: TypeAlias = Mapping[str, int]
@@ -32,7 +32,7 @@ def score(state: ZonesState, request: PodRequest, strategy: Strategy, weights: W
     All nodes are equally good for a pod that is not Guaranteed. `weights` are by resource name, 1 by default.
     """
     if state.crane:
-        return crane.score(state, request)
+        return alignment.score(state, request)
     if request.qos is not QOSClass.GUARANTEED:
         return _BEST
     if strategy == "LeastNUMANodes":
@@ -113,7 +113,7 @@ def spans(state: ZonesState, request: PodRequest) -> tuple[int, ...] | None:
     None where all of them together do not hold it.
     """
     if state.crane:
-        zones = len(crane.admit(state, request)[1].zone_cpus)
+        zones = len(alignment.crane_admit(state, request)[1].zone_cpus)
         return (zones,) if zones else ()
     if request.qos is not QOSClass.GUARANTEED or state.policy == "single-numa-node":
         return ()  # Under that policy nothing is admitted but what has one NUMA node.

@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Final
 
 from corelane.placement import balance
-from corelane.placement.koordinator import core_layout
-from corelane.placement.koordinator.core_layout import Cores
-from corelane.placement.koordinator.cpu_picker import NOTHING_HELD, Held, Request, pick
+from corelane.placement.koordinator import cpu_picker
+from corelane.placement.koordinator.cpu_picker import NOTHING_HELD, Cores, Held, Request, pick
 from corelane.placement.topology import Topology, node_order
 from corelane.workload.placement_spec import BindPolicy, ExclusivePolicy, NUMAStrategy
 
@@ -78,7 +77,7 @@ def take_valid(
 def _take(
     topology: Topology, available: int, n: int, request: Request, others: Held, preferred: int, *, exact: bool
 ) -> int:
-    cores = core_layout.of(topology)
+    cores = cpu_picker.of(topology)
     free = usable(topology, available, request)
     if n < 1:
         return 0
@@ -102,7 +101,7 @@ def usable(topology: Topology, available: int, request: Request) -> int:
     free = available & topology.all
     if not request.required:
         return free
-    cores = core_layout.of(topology)
+    cores = cpu_picker.of(topology)
     return cores.full_cores(free) if request.bind is BindPolicy.FULL_PCPUS else cores.one_of_each(free)
 
 
@@ -126,12 +125,12 @@ def _fall_back(cores: Cores, free: int, n: int, request: Request, others: Held) 
 def _pick(topology: Topology, free: int, n: int, request: Request, others: Held, *, exact: bool) -> int:
     if request.as_proposed and request.strategy is NUMAStrategy.DISTRIBUTE_EVENLY:
         return _evenly(topology, free, n, request, others)
-    return pick(core_layout.of(topology), free, n, request, others, exact=exact)
+    return pick(cpu_picker.of(topology), free, n, request, others, exact=exact)
 
 
 def _evenly(topology: Topology, free: int, n: int, request: Request, others: Held) -> int:
     """Like shares from the fewest NUMA nodes that have them (KEP-2902), each picked as by itself."""
-    cores = core_layout.of(topology)
+    cores = cpu_picker.of(topology)
     nodes = node_order(topology, free)
     whole = request.bind is BindPolicy.FULL_PCPUS and n % cores.threads == 0
     for offered in (cores.full_cores(free), free) if whole else (free,):

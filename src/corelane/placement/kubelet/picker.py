@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from corelane.placement import balance
-from corelane.placement.kubelet import steps
-from corelane.placement.kubelet.accumulator import Accumulator
-from corelane.placement.kubelet.steps import (
+from corelane.placement.kubelet import accumulator
+from corelane.placement.kubelet.accumulator import (
     SILENT,
+    Accumulator,
     PickerReporter,
     PickerStep,
     PickerSteps,
@@ -221,7 +221,7 @@ class _Packer(NamedTuple):
             return pick(self)
         inside = PickerSteps()
         taken = pick(self._replace(reporter=inside))
-        nodes = steps.shares(node_order(self.topology, free), free, taken)
+        nodes = accumulator.shares(node_order(self.topology, free), free, taken)
         self.reporter.step(PickerStep("distribute", Why.DISTRIBUTED, nodes=nodes))
         giving = sum(1 for node in nodes if node.taken)
         if alias and giving in ALIASED:

@@ -13,11 +13,12 @@ from corelane.placement.optimal.demand import (
     Occupancy,
     PodAffinityTerm,
     Resource,
+    Shape,
+    from_machine,
+    from_topology,
 )
-from corelane.placement.optimal.explanation import evaluate, explain
-from corelane.placement.optimal.result import TERMS, Alternative, Change, Infeasible, Placement, Term
-from corelane.placement.optimal.search import BUDGET, place
-from corelane.placement.optimal.shape import Shape, from_machine, from_topology
+from corelane.placement.optimal.infeasible import TERMS, Alternative, Change, Infeasible, Placement, Term
+from corelane.placement.optimal.search import BUDGET, evaluate, explain, place
 
 __all__ = [
     "BUDGET",

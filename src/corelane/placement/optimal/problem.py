@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from operator import mul
 
 from corelane.cpuset import bits
-from corelane.placement.optimal.demand import Demand, Occupancy, Preference, preferences, requirements
+from corelane.placement.optimal.demand import Demand, Occupancy, Preference, Shape, preferences, requirements
 from corelane.placement.optimal.domain_tables import (
     PAIRS,
     CoreKind,
@@ -21,7 +21,6 @@ from corelane.placement.optimal.domain_tables import (
     tables,
     tables_of_pairs,
 )
-from corelane.placement.optimal.shape import Shape
 from corelane.placement.topology import by_threads, lowest
 from corelane.workload.placement_spec import ExclusivePolicy, TopologyLevel
 

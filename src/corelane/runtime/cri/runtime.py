@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from corelane.cpuset import CPUSetError
-from corelane.kernel import container_cgroup, container_paths, container_tasks, pod_bandwidth
+from corelane.kernel import container_cgroup, container_paths
 from corelane.kernel.cgroupfs import CgroupGone
 from corelane.kernel.container_cgroup import Bandwidth
 from corelane.kernel.container_paths import CgroupView
@@ -30,10 +30,9 @@ from corelane.runtime.base import (
     UnknownContainer,
     each_observed,
 )
-from corelane.runtime.cri import changing
+from corelane.runtime.cri import recording
 from corelane.runtime.cri.client import CONTAINERD, CRIClient
-from corelane.runtime.cri.following import Follower
-from corelane.runtime.cri.index import ContainerIndex, TrackedContainer
+from corelane.runtime.cri.following import ContainerIndex, Follower, TrackedContainer
 from corelane.runtime.cri.recording import Recorder
 from corelane.runtime.cri.values import (
     POD_UID,
@@ -156,7 +155,7 @@ class CRIRuntime:
         older = None
         if group is not None and details.applied is not None:
             with suppress(OSError, CPUSetError):  # it is read again, and a fault is reported then
-                older = changing.lacking(self._view, group, details.applied)
+                older = recording.lacking(self._view, group, details.applied)
         return group, older
 
     def wait_events(self) -> AsyncIterator[RuntimeStatus]:
@@ -224,9 +223,9 @@ class CRIRuntime:
         container = await self._find(container_id)
         if recorded:
             self.records.note_recorded(container_id, change)
-        container.newer = changing.merged(container.newer, change)
+        container.newer = recording.merged(container.newer, change)
         await self._write(container, change)
-        container.newer = changing.merged(container.newer, change)  # an update may have begun meanwhile
+        container.newer = recording.merged(container.newer, change)  # an update may have begun meanwhile
         if not recorded:
             self.records.postpone(container, change)
 
@@ -253,7 +252,7 @@ class CRIRuntime:
         try:
             async with container.writing:
                 await asyncio.to_thread(
-                    changing.write, self._view, group, change, container.status.sandbox_id
+                    recording.write, self._view, group, change, container.status.sandbox_id
                 )
         except CgroupGone:
             raise UnknownContainer(container.status.id) from None
@@ -307,7 +306,7 @@ class CRIRuntime:
             reading = container_cgroup.read(self._view, group)
             bandwidth = Bandwidth(reading.quota_us, reading.period_us, reading.burst_us)
             if reading.quota_us is None:
-                bandwidth = pod_bandwidth.throttling(self._view, group, sandbox) or bandwidth
+                bandwidth = container_cgroup.throttling(self._view, group, sandbox) or bandwidth
         except CgroupGone:
             self._index.forget_retired(container_id)
             return None
@@ -331,7 +330,7 @@ class CRIRuntime:
         group = await self._group(await self._find(container_id))
         if group is None:
             return []
-        return await asyncio.to_thread(container_tasks.sample, self._view, group, most)
+        return await asyncio.to_thread(container_cgroup.sample, self._view, group, most)
 
     async def close(self) -> None:
         """As `Runtime.close`; what can be recorded within a moment is."""

@@ -28,10 +28,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from corelane.runtime.nri import conversion, multiplexer, ttrpc
-from corelane.runtime.nri.conversion import container_of, pod_of, resources_of
-from corelane.runtime.nri.messages import EVENTS, PLUGIN, RUNTIME, message, parse
-from corelane.runtime.nri.multiplexer import PLUGIN_SERVICE, RUNTIME_SERVICE, ProtocolError
+from corelane.runtime.nri import messages, ttrpc
+from corelane.runtime.nri.messages import (
+    EVENTS,
+    PLUGIN,
+    RUNTIME,
+    container_of,
+    message,
+    parse,
+    pod_of,
+    resources_of,
+)
+from corelane.runtime.nri.ttrpc import PLUGIN_SERVICE, RUNTIME_SERVICE, ProtocolError
 from corelane.runtime.nri.values import (
     DEFAULT_REQUEST_TIMEOUT,
     Answer,
@@ -89,7 +97,7 @@ class Plugin:
         self.state = State.NEW
         self.runtime = RuntimeIdentity()
         self._name, self._index, self._session = name, index, session
-        self._demultiplexer = multiplexer.Demultiplexer()
+        self._demultiplexer = ttrpc.Demultiplexer()
         self._server, self._client = ttrpc.Server(), ttrpc.Client()
         self._outgoing: list[bytes] = []
         self._open: dict[int, Callable[[Answer], Any]] = {}
@@ -142,7 +150,7 @@ class Plugin:
         self._respond(token.stream, response)
         return True
 
-    def _frame(self, frame: multiplexer.Frame, events: list[Event]) -> None:
+    def _frame(self, frame: ttrpc.Frame, events: list[Event]) -> None:
         if frame.connection == PLUGIN_SERVICE:
             for request in self._server.receive(frame.payload):
                 events += self._handle(request)
@@ -182,17 +190,17 @@ class Plugin:
         self.state = State.SYNCHRONIZED
         pods, containers = tuple(self._pods), tuple(self._containers)
         self._pods, self._containers = [], []
-        token = self._ask(request, conversion.synchronized)
+        token = self._ask(request, messages.synchronized)
         return [Synchronized(token, pods, containers, self._timeout(request))]
 
     def _creating(self, request: ttrpc.Request, body: Any) -> list[Event]:
         container = container_of(body.container)
-        token = self._ask(request, partial(conversion.created, container_id=container.id))
+        token = self._ask(request, partial(messages.created, container_id=container.id))
         return [ContainerCreating(token, pod_of(body.pod), container, self._timeout(request))]
 
     def _updating(self, request: ttrpc.Request, body: Any) -> list[Event]:
         container, requested = container_of(body.container), resources_of(body.linux_resources)
-        respond = partial(conversion.updated, container=container, requested=requested)
+        respond = partial(messages.updated, container=container, requested=requested)
         token, timeout = self._ask(request, respond), self._timeout(request)
         return [ContainerUpdating(token, pod_of(body.pod), container, requested, timeout)]
 
@@ -217,13 +225,13 @@ class Plugin:
 
     def _call(self, method: str, body: Any) -> None:
         _, data = self._client.call(RUNTIME, method, body.SerializeToString())
-        self._outgoing.append(multiplexer.encode(RUNTIME_SERVICE, data))
+        self._outgoing.append(ttrpc.encode(RUNTIME_SERVICE, data))
 
     def _respond(self, stream: int, body: Any) -> None:
         self._send(self._server.respond(ttrpc.Response(stream, body.SerializeToString())))
 
     def _send(self, data: bytes) -> None:
-        self._outgoing.append(multiplexer.encode(PLUGIN_SERVICE, data))
+        self._outgoing.append(ttrpc.encode(PLUGIN_SERVICE, data))
 
 
 def _notification(method: str, body: Any) -> list[Event]:

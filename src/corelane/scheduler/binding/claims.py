@@ -5,7 +5,7 @@ from typing import Final
 
 from corelane.kube import keys, translate
 from corelane.kube.pod import Pod
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 from corelane.scheduler.binding.preemption import Preemption
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.node_kinds import NodeKind

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corelane.kube.objects import Taint
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 from corelane.node.zones.zone_state import ZonesState
 from corelane.scheduler.cluster.labels import Ids, LabelColumns
 from corelane.scheduler.cluster.pods import Shape

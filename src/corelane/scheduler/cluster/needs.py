@@ -7,16 +7,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from corelane.node import NodeState, managers, memory_manager
+from corelane.node import managers, memory_manager
 from corelane.node.config import Inventory
 from corelane.node.entries import Sharing
 from corelane.node.koordinator.pod_demand import PodDemand, pod_amounts, pod_demand
-from corelane.node.kubelet import cpu_manager, podlevel
+from corelane.node.kubelet import cpu_manager
+from corelane.node.ledger import NodeState
 from corelane.node.pools.binding import Binding
 from corelane.node.pools.classes import PodClass, pod_class
 from corelane.node.pools.pool_admission import binding_of, policies_of
 from corelane.node.pools.zones import check_rules_need_cpus, fewest_idle
-from corelane.node.zones import alignment, crane
+from corelane.node.zones import alignment
 from corelane.node.zones.zone_state import ZonesState
 from corelane.placement.optimal.demand import Resource
 from corelane.reasons import Refusal
@@ -26,17 +27,8 @@ from corelane.scheduler.cluster.node_kinds import requests_exclusive_cpus
 from corelane.scheduler.cluster.pods import Shape
 from corelane.scheduler.cluster.states import CanonicalState, Fact
 from corelane.scheduler.cluster.zones import CORES, FREE, L3, WHOLE, ResourceIndex, UncountedState
-from corelane.workload import (
-    Amounts,
-    BindPolicy,
-    ContainerKind,
-    ContainerRequest,
-    NUMAPolicy,
-    PodRequest,
-    QOSClass,
-    TopologyLevel,
-    peak,
-)
+from corelane.workload import BindPolicy, NUMAPolicy, TopologyLevel
+from corelane.workload.request import Amounts, ContainerKind, ContainerRequest, PodRequest, QOSClass, peak
 
 # What a pod needs of a node, and of one of its NUMA nodes, at least: necessary conditions by kind of node.
 #
@@ -63,7 +55,7 @@ class ZoneNeeds:
 def of_static(state: NodeState, request: PodRequest) -> ZoneNeeds:
     """Return the needs under policies static and none, as CPU, memory and device manager judge the pod."""
     more = managers.needed(state, request)
-    if request.level is not None and podlevel.applies(state, request):
+    if request.level is not None and cpu_manager.applies(state, request):
         parts = [_as_one(state, request, more)]
         node = parts[0]
     else:
@@ -79,8 +71,8 @@ def exclusive_sizes(state: NodeState, request: PodRequest) -> list[tuple[Contain
     """Return the CPUs that the kubelet's CPU manager allocates, by container, or to the pod as one piece."""
     if state.config.policy == "none":
         return [(one.kind, 0) for one in request.containers]
-    if request.level is not None and podlevel.applies(state, request):
-        return [(ContainerKind.APP, podlevel.whole_cpus(state, request))]
+    if request.level is not None and cpu_manager.applies(state, request):
+        return [(ContainerKind.APP, cpu_manager.whole_cpus(state, request))]
     gate = state.config.pod_level
     return [(one.kind, request.exclusive_cpus(one, gate=gate)) for one in request.containers]
 
@@ -104,7 +96,7 @@ def _of_pod(state: NodeState, request: PodRequest, more: managers.Managers | Non
 def _as_one(state: NodeState, request: PodRequest, more: managers.Managers | None) -> Amounts:
     """What a pod gets as one piece."""
     assert request.level is not None
-    amounts = {FREE: podlevel.whole_cpus(state, request)}
+    amounts = {FREE: cpu_manager.whole_cpus(state, request)}
     if more and more.memory:
         amounts |= memory_manager.wanted(request.level)
     if more and more.devices:
@@ -250,7 +242,7 @@ def _counted(part: Amounts, qos: QOSClass) -> Amounts:
 
 def _of_crane(state: ZonesState, request: PodRequest) -> ZoneNeeds:
     assert state.crane is not None
-    cpus = crane.target_cpus(request) if state.crane.pins else 0
+    cpus = alignment.target_cpus(request) if state.crane.pins else 0
     own = request.placement_spec.topology_aware
     aware = state.crane.aware if own is None else own
     return ZoneNeeds({FREE: cpus}, ({FREE: cpus},) if aware else ())

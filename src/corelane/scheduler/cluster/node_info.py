@@ -11,9 +11,8 @@ from corelane.kube.meta import condition
 from corelane.kube.objects import Node, NodeResourceTopology, Taint
 from corelane.kube.pod import Pod
 from corelane.kube.translate.crane import CraneTopology
-from corelane.node import Decision, NodeState
 from corelane.node.entries import Origin
-from corelane.node.ledger import release
+from corelane.node.ledger import Decision, NodeState, release
 from corelane.node.zones.zone_state import ZonesState, forget
 from corelane.quantity import QuantityError
 from corelane.reasons import Code, Reason

@@ -20,21 +20,23 @@ from typing import Final
 from corelane import node as nodes
 from corelane.kube import translate
 from corelane.kube.objects import NodeResourceTopology
-from corelane.kube.translate import TranslationError, exported_zones, koordlet_state, node_labels
+from corelane.kube.translate import TranslationError, exported_zones, koordlet, node_labels
 from corelane.kube.translate.crane import CraneTopology, crane_zones
 from corelane.machine.model import Machine
-from corelane.node import Decision, NodeState, PoolOptions
 from corelane.node.admission import capacity_refusal
+from corelane.node.config import PoolOptions
 from corelane.node.koordinator import admission as koordinator_admission
 from corelane.node.kubelet.cpu_manager import pod_cpus
+from corelane.node.ledger import Decision, NodeState
 from corelane.node.pools import classes
 from corelane.node.pools.classes import NodePolicies, pod_class
-from corelane.node.recovery.recorded import record
-from corelane.node.zones import alignment, crane
+from corelane.node.recovery.unplaced import record
+from corelane.node.zones import alignment
 from corelane.node.zones.zone_state import ZonesState, assume
 from corelane.reasons import Code, Reason, Refusal
 from corelane.scheduler.cluster.zones import CPUState, UncountedState
-from corelane.workload import BindPolicy, CPUPolicy, NUMAPolicy, PodQOS, PodRequest
+from corelane.workload import BindPolicy, CPUPolicy, NUMAPolicy, PodQOS
+from corelane.workload.request import PodRequest
 
 # Nodes whose kubelet chooses the CPUs, known by koordlet: what it will choose, and whether that is enough.
 #
@@ -200,9 +202,9 @@ def _read(
             leased = ledger.config.policy != "none" and translate.is_leased(published)
             return NodeCPUs(NodeKind.LEDGER, ledger, leased=leased)
     if static:
-        state = koordlet_state.static_state(published, machine, reserved_count)
+        state = koordlet.static_state(published, machine, reserved_count)
         return NodeCPUs(NodeKind.KUBELET_REPLAY, state)
-    state = koordlet_state.pools_state(published, machine, labels, annotations, allocatable)
+    state = koordlet.pools_state(published, machine, labels, annotations, allocatable)
     return NodeCPUs(NodeKind.KOORDLET, state)
 
 
@@ -222,7 +224,7 @@ def running(state: CPUState, request: PodRequest, *, recorded: bool = False) -> 
     taken whatever today's rules say; else it is admitted as the agent on its node will.
     """
     if isinstance(state, ZonesState) and state.crane:
-        return crane.subtract(state, request.zone_cpus)
+        return alignment.subtract(state, request.zone_cpus)
     if isinstance(state, ZonesState):
         return assume(state, request.uid, alignment.effective(request))
     if not isinstance(state, NodeState):
@@ -238,7 +240,7 @@ def admit(state: CPUState, request: PodRequest) -> tuple[CPUState, Decision]:
         return _judge(state)(state, request)
     if isinstance(state, ZonesState):
         if state.crane:
-            return crane.admit(state, request)
+            return alignment.crane_admit(state, request)
         refusal = kubelet_class_refusal(request)
         return (state, Decision(False, refusal)) if refusal else alignment.admit(state, request)
     if requests_exclusive_cpus(request):

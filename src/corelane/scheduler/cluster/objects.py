@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from corelane.kube.disruption import PodDisruptionBudget
-from corelane.kube.objects import Namespace, Service
+from corelane.kube.objects import Namespace, PodDisruptionBudget, Service
 from corelane.kube.pod import Pod
 from corelane.kube.storage import (
     CSIDriver,

@@ -13,17 +13,18 @@ from msgspec import Struct, structs
 
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
-from corelane.kube.csi_migration import may_be_limited
-from corelane.kube.pod import Container, Pod
-from corelane.kube.pod_affinity import PodAffinity, PodAffinityTerm, TopologySpreadConstraint
-from corelane.kube.pod_volumes import Volume
+from corelane.kube.pod import Container, Pod, Volume
+from corelane.kube.selectors import PodAffinity, PodAffinityTerm, TopologySpreadConstraint
 from corelane.kube.translate import TranslationError
-from corelane.node import Decision, PoolOptions
+from corelane.kube.volumes import may_be_limited
+from corelane.node.config import PoolOptions
+from corelane.node.ledger import Decision
 from corelane.node.pools.classes import pod_class
 from corelane.reasons import Refusal
 from corelane.scheduler.cluster.labels import PodSet, Rules, Term, rules_of
-from corelane.workload import Amounts, NUMAPolicy, PlacementSpec, PodRequest, SchedulerDefaults
+from corelane.workload import NUMAPolicy, PlacementSpec, SchedulerDefaults
 from corelane.workload.placement_spec import NO_DEFAULTS
+from corelane.workload.request import Amounts, PodRequest
 from corelane.workload.selectors import LabelRequirement, Operator
 
 # What a pod requires beside resources: host ports, affinity to other pods, topology spread, claims.

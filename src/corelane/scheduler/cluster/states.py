@@ -24,12 +24,11 @@ from numpy.typing import NDArray
 
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
-from corelane.node import Decision, NodeState
 from corelane.node.admission import capacity_refusal
 from corelane.node.config import NodeConfig
 from corelane.node.entries import Entry
+from corelane.node.ledger import Decision, NodeState, latest_pod_spans
 from corelane.node.managers import held
-from corelane.node.numa_spans import latest_pod_spans
 from corelane.node.zones.zone_state import ZonesState
 from corelane.placement.topology import Topology
 from corelane.reasons import Reason
@@ -46,7 +45,8 @@ from corelane.scheduler.cluster.zones import (
     table_of,
     zone_amounts,
 )
-from corelane.workload import ContainerKind, ExclusivePolicy
+from corelane.workload import ExclusivePolicy
+from corelane.workload.request import ContainerKind
 
 MOST_MACHINES: Final = 1000
 """Kept by what was published; then reading begins again."""

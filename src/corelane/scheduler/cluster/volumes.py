@@ -14,18 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corelane import quantity
-from corelane.kube.csi_migration import (
-    MIGRATED,
-    NOT_COUNTED,
-    VolumeID,
-    inline_id,
-    may_be_limited,
-    plugin_of,
-    volume_id,
-)
 from corelane.kube.meta import WireQuantity
-from corelane.kube.pod import Pod
-from corelane.kube.pod_volumes import Volume
+from corelane.kube.pod import Pod, Volume
 from corelane.kube.storage import (
     CSINode,
     CSIStorageCapacity,
@@ -34,7 +24,16 @@ from corelane.kube.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from corelane.kube.volumes import class_of
+from corelane.kube.volumes import (
+    MIGRATED,
+    NOT_COUNTED,
+    VolumeID,
+    class_of,
+    inline_id,
+    may_be_limited,
+    plugin_of,
+    volume_id,
+)
 from corelane.quantity import QuantityError
 from corelane.scheduler.cluster.columns import Rows
 from corelane.scheduler.cluster.labels import Rules, rules_of

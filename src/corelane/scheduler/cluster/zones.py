@@ -11,16 +11,15 @@ from numpy.typing import NDArray
 from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.translate import exported_zones
 from corelane.machine.model import MaskTable
-from corelane.node import Decision, NodeState
 from corelane.node.koordinator.zone_shares import left_by_zone
+from corelane.node.ledger import Decision, NodeState
 from corelane.node.managers import held
 from corelane.node.zones.alignment import is_device, requested
-from corelane.node.zones.pods_fingerprint import fingerprint
-from corelane.node.zones.zone_state import Zone, ZonesState
+from corelane.node.zones.zone_state import Zone, ZonesState, fingerprint
 from corelane.placement.memory_blocks import MEMORY
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.pods import PodInfo
-from corelane.workload import Amounts, ContainerKind, PodRequest, QOSClass
+from corelane.workload.request import Amounts, ContainerKind, PodRequest, QOSClass
 
 HUGEPAGES: Final = "hugepages-"
 _NONE: Final[Amounts] = MappingProxyType({})

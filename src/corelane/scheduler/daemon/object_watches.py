@@ -9,10 +9,9 @@ from corelane.kube import keys
 from corelane.kube.apierrors import APIError
 from corelane.kube.client import KubeClient
 from corelane.kube.decode import Malformed
-from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.informer import Informer, InformerReporter, ObjectChange
 from corelane.kube.meta import Object
-from corelane.kube.objects import Lease, Namespace, Service
+from corelane.kube.objects import Lease, Namespace, PodDisruptionBudget, Service
 from corelane.kube.storage import (
     CSIDriver,
     CSINode,

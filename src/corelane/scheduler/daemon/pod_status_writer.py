@@ -24,7 +24,7 @@ from corelane.kube.client import KubeClient
 from corelane.kube.meta import condition
 from corelane.kube.objects import Event
 from corelane.kube.pod import Pod
-from corelane.node.explain.objective import remedies
+from corelane.node.explain.pod_explanation import remedies
 from corelane.scheduler.instructions import (
     Evict,
     NearestNode,

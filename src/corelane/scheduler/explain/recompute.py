@@ -15,8 +15,8 @@ from corelane.kube.agent_leases import Agents
 from corelane.kube.meta import Object
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
-from corelane.node import NodeState
 from corelane.node.explain.pod_decision import PodDecision, Source, Verdict
+from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster import node_kinds
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.node_kinds import NodeKind
@@ -33,7 +33,7 @@ from corelane.scheduler.framework.attempts import Attempt
 from corelane.scheduler.framework.plugin import Rejection
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.queue import scheduling_queue
-from corelane.workload import PodRequest
+from corelane.workload.request import PodRequest
 
 # A cluster of a caller's own, on which changes can be tried: made of API objects, by the same core.
 #

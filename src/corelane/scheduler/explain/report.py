@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
-from corelane.node.explain import objective as objectives
+from corelane.node.explain import pod_explanation as objectives
 from corelane.node.explain.json_values import json_value
 from corelane.node.explain.pod_decision import (
     ContainerCPUs,

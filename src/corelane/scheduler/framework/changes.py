@@ -9,14 +9,15 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from corelane.kube.objects import Taint
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 from corelane.node.pools.classes import pod_class
 from corelane.reasons import Refusal
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cluster.states import CanonicalState
 from corelane.scheduler.cluster.zones import ZoneAmounts
-from corelane.workload import NUMAPolicy, PodRequest, peak
+from corelane.workload import NUMAPolicy
+from corelane.workload.request import PodRequest, peak
 
 # What one node offers, as queueing hints compare it before and after a change; and what differs.
 #

@@ -7,7 +7,7 @@ priority, whose place it must not take, and without them too, since they may get
 from collections.abc import Iterable
 
 from corelane import node as nodes
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 from corelane.node.zones import zone_state
 from corelane.node.zones.zone_state import ZonesState
 from corelane.scheduler.cluster import node_kinds

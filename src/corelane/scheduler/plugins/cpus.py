@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from corelane.cpuset import CPUSet
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 from corelane.node.pools.classes import pod_class
 from corelane.node.zones import scoring
 from corelane.node.zones.zone_state import ZonesState

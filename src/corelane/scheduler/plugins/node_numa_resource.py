@@ -11,10 +11,10 @@ from typing import Any, Final, cast, get_args
 
 import numpy as np
 
-from corelane.node import NodeState
-from corelane.node.koordinator import zone_scoring
+from corelane.node.koordinator import zone_shares
 from corelane.node.koordinator.pod_demand import PodDemand, options_of
 from corelane.node.koordinator.zone_shares import allocated_by_zone, bound_cpus
+from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster.columns import (
     CPU,
     MEMORY,
@@ -100,8 +100,8 @@ class NodeNUMAResource:
 
     def __init__(
         self,
-        strategy: zone_scoring.Strategy = "LeastAllocated",
-        weights: zone_scoring.Weights = zone_scoring.WEIGHTS,
+        strategy: zone_shares.Strategy = "LeastAllocated",
+        weights: zone_shares.Weights = zone_shares.WEIGHTS,
     ) -> None:
         self.parts = ZonesPart(strategy, weights), TotalsPart(strategy, weights)
         self.defaults = NO_DEFAULTS
@@ -115,8 +115,8 @@ class NodeNUMAResource:
         numaScoringStrategy: Mapping[str, Any] | None = None,  # noqa: N803
     ) -> "NodeNUMAResource":
         """Read upstream's arguments; the last two are defaults of the profile. Raises ValueError."""
-        kind = strategy_type(scoringStrategy, get_args(zone_scoring.Strategy))
-        made = cls(cast(zone_scoring.Strategy, kind), _weights(scoringStrategy))
+        kind = strategy_type(scoringStrategy, get_args(zone_shares.Strategy))
+        made = cls(cast(zone_shares.Strategy, kind), _weights(scoringStrategy))
         made.defaults = SchedulerDefaults(
             _bind_policy(defaultCPUBindPolicy), strategy=_numa_strategy(numaScoringStrategy, scoringStrategy)
         )
@@ -143,14 +143,14 @@ class ZonesPart:
     depends = Depends.CPUS
     exact = False
 
-    def __init__(self, strategy: zone_scoring.Strategy, weights: zone_scoring.Weights) -> None:
+    def __init__(self, strategy: zone_shares.Strategy, weights: zone_shares.Weights) -> None:
         self.strategy, self.weights = strategy, weights
 
     def score(self, cycle: Cycle, node: NodeInfo) -> float:
         state, demand = node.canonical.state, _demand(cycle, node.canonical)
         if demand is None or not isinstance(state, NodeState):
             return BEST
-        if not zone_scoring.by_zone(state, demand):
+        if not zone_shares.by_zone(state, demand):
             return 0.0
         answer = admissions(cycle).admitted.get(node.name)
         if answer is None or not isinstance(answer.before.state, NodeState):
@@ -162,7 +162,7 @@ class ZonesPart:
         if found is None:
             before = answer.before.state
             found = answer.derived[self.name] = float(
-                zone_scoring.zones_score(before, demand, shares, self.strategy, self.weights)
+                zone_shares.zones_score(before, demand, shares, self.strategy, self.weights)
             )
         return found
 
@@ -190,7 +190,7 @@ class ZonesPart:
         fits = (zones[:, :, 4] >= demand.cpus) & (offered[0] > 0)
         for amount, total, taken in zip(asked, offered, used, strict=True):
             fits &= (total - taken >= amount) | ~total.any(axis=1)[:, None]
-        hint: zone_scoring.Strategy = "MostAllocated" if demand.packs else "LeastAllocated"
+        hint: zone_shares.Strategy = "MostAllocated" if demand.packs else "LeastAllocated"
         hints = _allocated(offered, np.minimum(used, offered), demand, hint)
         best = np.where(fits, hints, -1).argmax(axis=1)
         one = np.arange(len(rows)), best
@@ -211,12 +211,12 @@ class TotalsPart:
     name = NAME
     scope = Scope.ROW
 
-    def __init__(self, strategy: zone_scoring.Strategy, weights: zone_scoring.Weights) -> None:
+    def __init__(self, strategy: zone_shares.Strategy, weights: zone_shares.Weights) -> None:
         self.strategy, self.weights = strategy, weights
 
     def score(self, cycle: Cycle, node: NodeInfo) -> float:
         state, demand = node.canonical.state, _demand(cycle, node.canonical)
-        if demand is None or not isinstance(state, NodeState) or zone_scoring.by_zone(state, demand):
+        if demand is None or not isinstance(state, NodeState) or zone_shares.by_zone(state, demand):
             return 0.0
         return _of_totals(node, state, demand, self.strategy, self.weights)
 
@@ -254,7 +254,7 @@ def _by_demand(
         demand, state = table.by_config[number].demand, columns.configs[number].state
         if demand is None or not isinstance(state, NodeState):
             continue
-        if zone_scoring.by_zone(state, demand) is by_zone:
+        if zone_shares.by_zone(state, demand) is by_zone:
             key = bool(demand.numa), demand.cpus, demand.scored.get("cpu")
             groups.setdefault(key, ([], demand))[0].append(number)
     return [(np.flatnonzero(np.isin(config, numbers)), demand) for numbers, demand in groups.values()]
@@ -273,10 +273,10 @@ def _of_totals(
     node: NodeInfo,
     state: NodeState,
     demand: PodDemand,
-    strategy: zone_scoring.Strategy,
-    weights: zone_scoring.Weights,
+    strategy: zone_shares.Strategy,
+    weights: zone_shares.Weights,
 ) -> float:
-    found = zone_scoring.totals_score(state, demand, node.allocatable, node.requested, strategy, weights)
+    found = zone_shares.totals_score(state, demand, node.allocatable, node.requested, strategy, weights)
     return float(found)
 
 
@@ -285,7 +285,7 @@ def _numbers(canonical: CanonicalState) -> list[int]:
     state = canonical.state
     if not isinstance(state, NodeState) or state.config.koordinator is None:
         return []
-    bound, free = zone_scoring.bound_milli(state), state.free_exclusive.mask
+    bound, free = zone_shares.bound_milli(state), state.free_exclusive.mask
     numbers = [bound, bound - 1000 * bound_cpus(state).bit_count()]
     allocated = allocated_by_zone(state)
     cpus = dict(zip(state.topology.numa_ids, state.topology.numa, strict=True))
@@ -300,8 +300,8 @@ def _allocated(
     total: Integers,
     used: Integers,
     demand: PodDemand,
-    strategy: zone_scoring.Strategy = "LeastAllocated",
-    weights: zone_scoring.Weights = zone_scoring.WEIGHTS,
+    strategy: zone_shares.Strategy = "LeastAllocated",
+    weights: zone_shares.Weights = zone_shares.WEIGHTS,
 ) -> Integers:
     """`zone_scoring.allocated_score` over arrays, whose first axis is CPU and memory."""
     score: Integers = np.zeros(total.shape[1:], dtype=np.int64)
@@ -328,7 +328,7 @@ def _numa_strategy(given: Mapping[str, Any] | None, scoring: Mapping[str, Any] |
     if given is None:
         return None
     name = "numaScoringStrategy"
-    kind = strategy_type(given, get_args(zone_scoring.Strategy), name)
+    kind = strategy_type(given, get_args(zone_shares.Strategy), name)
     if given.get("resources") is not None and weights(given, name) != _weights(scoring):
         raise ValueError(
             f"{name}.resources {shown(given['resources'])}: the weights of scoringStrategy.resources "
@@ -339,7 +339,7 @@ def _numa_strategy(given: Mapping[str, Any] | None, scoring: Mapping[str, Any] |
 
 def _weights(strategy: Mapping[str, Any] | None) -> dict[str, int]:
     if not strategy or strategy.get("resources") is None:
-        return dict(zone_scoring.WEIGHTS)
+        return dict(zone_shares.WEIGHTS)
     found = weights(strategy)
     if not found or found.keys() - set(_SCORED):
         listed = ", ".join(found) or "none"

@@ -10,7 +10,7 @@ from typing import Any, Final, cast, get_args
 
 import numpy as np
 
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 from corelane.node.zones import scoring
 from corelane.node.zones.zone_state import ZonesState
 from corelane.scheduler.cluster.columns import Columns, Rows, Scores

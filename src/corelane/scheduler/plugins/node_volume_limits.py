@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from corelane.kube.csi_migration import VolumeID, inline_id, may_be_limited, volume_id
 from corelane.kube.storage import CSINode, PersistentVolume
+from corelane.kube.volumes import VolumeID, inline_id, may_be_limited, volume_id
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.columns import Columns, Mask, Rows
 from corelane.scheduler.cluster.node_info import NodeInfo

@@ -17,10 +17,10 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from corelane.node import NodeState
+from corelane.node.ledger import NodeState
 from corelane.node.pools.pool_admission import binding_of
-from corelane.placement.optimal import Demand, Shape, evaluate
-from corelane.placement.optimal.shape import from_topology
+from corelane.placement.optimal.demand import Demand, Shape, from_topology
+from corelane.placement.optimal.search import evaluate
 from corelane.reasons import Code
 from corelane.scheduler.cluster.columns import Columns, Rows, Scores
 from corelane.scheduler.cluster.needs import Needs, by_koordinator, needs
@@ -29,7 +29,7 @@ from corelane.scheduler.cluster.pods import Shape as PodShape
 from corelane.scheduler.cluster.states import Answer, CanonicalState
 from corelane.scheduler.framework.plugin import BEST, Cycle, Depends, Scope
 from corelane.scheduler.plugins.cpus import admissions
-from corelane.workload import PodRequest
+from corelane.workload.request import PodRequest
 
 SMALLER_FIRST: Final = ("distance", "l3-domains", "bind", "exclusive", "fallback", "affinity")
 """Terms of which smaller values are better, in the order in which they decide; then "room", larger is."""

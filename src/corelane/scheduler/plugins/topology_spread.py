@@ -14,7 +14,7 @@ import numpy as np
 from corelane.kube.node_terms import is_valid, matches_required_affinity
 from corelane.kube.objects import Node, Service
 from corelane.kube.pod import NodeSelectorRequirement, Pod
-from corelane.kube.pod_affinity import TopologySpreadConstraint
+from corelane.kube.selectors import TopologySpreadConstraint
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.columns import Columns, Mask, Rows, Scores
 from corelane.scheduler.cluster.labels import Topology, Totals, holds, in_namespace

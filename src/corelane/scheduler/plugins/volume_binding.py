@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from corelane.kube import keys
 from corelane.kube.client import KubeClient
-from corelane.kube.csi_migration import migrated_plugins
 from corelane.kube.storage import (
     CSIDriver,
     CSINode,
@@ -21,6 +20,7 @@ from corelane.kube.storage import (
     PersistentVolumeClaim,
     StorageClass,
 )
+from corelane.kube.volumes import migrated_plugins
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.columns import Columns, Mask, Rows
 from corelane.scheduler.cluster.node_info import NodeInfo

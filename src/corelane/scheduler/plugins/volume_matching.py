@@ -14,13 +14,20 @@ from numpy.typing import NDArray
 
 from corelane import quantity
 from corelane.kube import keys
-from corelane.kube.csi_migration import migrated_plugins, plugin_of, translated
 from corelane.kube.meta import ResourceList
 from corelane.kube.node_terms import term_is_valid
 from corelane.kube.objects import Node
 from corelane.kube.pod import NodeSelector, Pod
 from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, TopologySelectorTerm
-from corelane.kube.volumes import class_of, is_reserved, reaches, waits_for_consumer
+from corelane.kube.volumes import (
+    class_of,
+    is_reserved,
+    migrated_plugins,
+    plugin_of,
+    reaches,
+    translated,
+    waits_for_consumer,
+)
 from corelane.quantity import QuantityError
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.columns import Columns, Mask, Rows

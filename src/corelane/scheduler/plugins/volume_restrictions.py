@@ -6,8 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from corelane.kube.pod import Pod
-from corelane.kube.pod_volumes import Volume
+from corelane.kube.pod import Pod, Volume
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.columns import Columns, Mask, Rows
 from corelane.scheduler.cluster.node_info import NodeInfo

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import isinf
 from typing import TYPE_CHECKING, Any, Final
 
-from corelane.kernel.cpu_time.rates import Rates
+from corelane.kernel.cpu_time.counters import Rates
 from corelane.limits.advice.consequences import Risk
 from corelane.limits.advice.effects import Fit, LoadShape, Range
 from corelane.limits.advice.judgement import Advice, Answer

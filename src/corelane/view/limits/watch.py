@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from corelane.kernel.cpu_time.competitors import Competition
-from corelane.kernel.cpu_time.counters import CPULoad, MeasuredNode
-from corelane.kernel.cpu_time.losses import Losses
-from corelane.kernel.cpu_time.rates import Rates
+from corelane.kernel.cpu_time.counters import CPULoad, MeasuredNode, Rates
+from corelane.kernel.cpu_time.threads import Losses
 from corelane.limits.measure.throttling import CostLevel, DelayCause, Measurement, ThrottlingVerdict
 from corelane.view import tables
 

@@ -18,7 +18,7 @@ from corelane.embedded.apiserver.http import responses
 from corelane.embedded.apiserver.http.auth import User
 from corelane.embedded.apiserver.http.responses import Reply, Stream
 from corelane.embedded.apiserver.http.server import APIServer
-from corelane.kube.transport import Answer
+from corelane.kube.connection import Answer
 
 _HEADERS: Final = {"User-Agent": f"corelane/{__version__}", "Accept": "application/json"}
 

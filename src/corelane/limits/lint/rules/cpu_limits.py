@@ -31,7 +31,7 @@ from corelane.limits.lint.pod_context import (
 )
 from corelane.limits.lint.policy import Severity
 from corelane.limits.lint.thread_settings import at_once, is_jvm
-from corelane.workload import ContainerKind, QOSClass
+from corelane.workload.request import ContainerKind, QOSClass
 
 THREADS_SHOWN: Final = 4
 """For how many threads the cost is shown where the manifest does not set the number."""

@@ -20,7 +20,7 @@ from corelane.limits.lint.pod_context import (
     runs_alone,
 )
 from corelane.limits.lint.policy import Severity
-from corelane.workload import ContainerKind, QOSClass, qos_class
+from corelane.workload.request import ContainerKind, QOSClass, qos_class
 
 _EVICTED: Final = ", first to be evicted"
 _CLASSES: Final = {

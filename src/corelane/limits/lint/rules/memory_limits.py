@@ -16,7 +16,7 @@ from corelane.limits.lint.pod_context import (
     runs_alone,
 )
 from corelane.limits.lint.policy import Severity
-from corelane.workload import ContainerKind
+from corelane.workload.request import ContainerKind
 
 
 def _pod_says(context: PodContext) -> bool:

@@ -20,7 +20,7 @@ from corelane.limits.lint.pod_context import (
 )
 from corelane.limits.lint.policy import Severity
 from corelane.limits.lint.thread_settings import ThreadSetting, at_once
-from corelane.workload import ContainerKind
+from corelane.workload.request import ContainerKind
 
 _ACCELERATOR: Final = re.compile(r"gpu|tpu|nvidia|gaudi|neuron")
 _HALF_LOST_MS: Final = 50.0
