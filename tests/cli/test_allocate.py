@@ -191,6 +191,17 @@ def test_a_workload_has_as_many_pods_as_replicas(tmp_path, kind, fields, count):
     assert "note: skipped, without pods known here: 1 Service" in result.stderr
 
 
+def test_pods_of_several_manifests_are_admitted_in_their_order(tmp_path):
+    paths = [
+        file(tmp_path / f"{name}.yaml", POD.replace("web", name)) for name in ("one", "two")
+    ]
+    found = answered("-f", paths[0], "-f", paths[1], *MACHINE)["pods"]
+    first, second = (CPUSet.parse(pod["containers"][0]["cpus"]) for pod in found)
+    assert first and second
+    assert first.isdisjoint(second)
+    assert answered("-f", paths[0], *MACHINE)["containers"][0]["cpus"] == str(first)
+
+
 def test_the_column_exclusive_counts_exclusive_cpus_only(tmp_path):
     rows = run("-f", file(tmp_path / "pod.yaml", POD), *MACHINE).stdout.splitlines()
     counts = {row.split()[0]: row.split()[2] for row in rows if row.strip().startswith(("main ", "helper "))}

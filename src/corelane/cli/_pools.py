@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from corelane.cli._errors import Fault
-from corelane.cli._options import choice, file, gathered, machine, many, text
+from corelane.cli._options import FILE, choice, file, gathered, machine, many, text
 
 if TYPE_CHECKING:
     from corelane.app.allocate.node_state import PoolOverrides
@@ -26,7 +26,7 @@ class PodOptions:
     memory: str | None = None
     hugepages: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
-    filename: Path | None = None
+    filename: tuple[Path, ...] = ()
     placement: Mapping[str, Any] = field(default_factory=dict)
     """The placement options that are given, by parameter name."""
 
@@ -34,7 +34,7 @@ class PodOptions:
     def of(cls, **values: Any) -> PodOptions:
         """Raises Fault for options that contradict each other."""
         made = cls(**_own_fields(cls, values), placement=_given(values))
-        if (made.cpus is None) == (made.filename is None):
+        if (made.cpus is None) == (not made.filename):
             raise Fault("give either --cpus N or -f POD.yaml")
         if made.filename and (made.memory or made.hugepages or made.devices):
             raise Fault(
@@ -52,7 +52,7 @@ class PodOptions:
         from corelane.app.allocate import pod_manifests
 
         if self.filename:
-            found = pod_manifests.pods(self.filename)
+            found = pod_manifests.pods(*self.filename)
             if found.skipped:
                 kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(found.skipped.items()))
                 click.echo(f"note: skipped, without pods known here: {kinds}", err=True)
@@ -180,7 +180,12 @@ pods = gathered(
     text("--memory", "SIZE", "Its memory request, such as 8Gi."),
     many("--hugepages", "SIZE=AMOUNT", "Its request of huge pages, such as 2Mi=512Mi"),
     many("--device", "NAME=COUNT", "Its request of devices, such as nvidia.com/gpu=1", "devices"),
-    file("-f", "A manifest of pods, admitted in their order, instead of --cpus.", "--filename"),
+    click.option(
+        *("-f", "--filename"),
+        type=FILE,
+        multiple=True,
+        help="A manifest of pods, admitted in their order, instead of --cpus; may be repeated.",
+    ),
     choice("--qos", "LSE LSR LS BE SYSTEM", "Koordinator's QoS class."),
     choice(
         "--bind",

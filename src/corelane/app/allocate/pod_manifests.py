@@ -81,17 +81,26 @@ def _devices(texts: Sequence[str]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class ManifestPods:
-    """The requests of a file's pods, in their order, and its objects of kinds that make none, by kind."""
+    """The requests of files' pods, in their order, and objects of kinds that make none, by kind."""
 
     requests: tuple[PodRequest, ...]
     skipped: Mapping[str, int]
 
 
-def pods(path: Path) -> ManifestPods:
-    """Return the pods in a manifest; of a workload as many as it has replicas, made by its pod template.
+def pods(*paths: Path) -> ManifestPods:
+    """Return the pods in manifests; of a workload as many as it has replicas, made by its pod template.
 
     Objects of other kinds, as Helm prints them, are skipped. Raises SettingsError naming file and field.
     """
+    requests: list[PodRequest] = []
+    skipped: Counter[str] = Counter()
+    for number, path in enumerate(paths, 1):
+        skipped += _add_pods(path, _UID if len(paths) == 1 else f"{_UID}-file-{number}", requests)
+    return ManifestPods(tuple(requests), skipped)
+
+
+def _add_pods(path: Path, uids: str, requests: list[PodRequest]) -> Counter[str]:
+    """Add the requests of a file's pods, whose UIDs begin with `uids`; return its other objects by kind."""
     trees = objects(path)
     made = [tree for tree in trees if _makes_pods(tree)]
     skipped = Counter(_called(tree) for tree in trees if not _makes_pods(tree))
@@ -100,7 +109,6 @@ def pods(path: Path) -> ManifestPods:
         raise SettingsError(
             f"{path}: has {kinds}, and no pods; give a {', '.join((*_TEMPLATES, *_MACHINES))}"
         )
-    requests: list[PodRequest] = []
     for number, tree in enumerate(trees, 1):
         if not _makes_pods(tree):
             continue
@@ -108,11 +116,11 @@ def pods(path: Path) -> ManifestPods:
         count = _replicas(where, tree)
         if len(requests) + count > _MOST_PODS:
             raise SettingsError(f"{where}: {count} pods, more than {_MOST_PODS} in all; give fewer replicas")
-        uid = _UID if len(trees) == 1 else f"{_UID}-{number}"
+        uid = uids if len(trees) == 1 else f"{uids}-{number}"
         one = _pod_request(where, path, tree, uid) if count else None
         copies = (one,) if one and count == 1 else (_copy(one, index) for index in range(count) if one)
         requests += copies
-    return ManifestPods(tuple(requests), skipped)
+    return skipped
 
 
 def _called(tree: Mapping[str, Any]) -> str:
