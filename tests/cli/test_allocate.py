@@ -192,9 +192,7 @@ def test_a_workload_has_as_many_pods_as_replicas(tmp_path, kind, fields, count):
 
 
 def test_pods_of_several_manifests_are_admitted_in_their_order(tmp_path):
-    paths = [
-        file(tmp_path / f"{name}.yaml", POD.replace("web", name)) for name in ("one", "two")
-    ]
+    paths = [file(tmp_path / f"{name}.yaml", POD.replace("web", name)) for name in ("one", "two")]
     found = answered("-f", paths[0], "-f", paths[1], *MACHINE)["pods"]
     first, second = (CPUSet.parse(pod["containers"][0]["cpus"]) for pod in found)
     assert first and second
