@@ -39,10 +39,9 @@ from corelane.agent.allocation.events import ContainersListed, PodsListed
 from corelane.app.limits import advise
 from corelane.app.limits.sites import CgroupSource
 from corelane.embedded.pods import pod_manifest
-from corelane.embedded.pods.events import PodSeen
-from corelane.embedded.pods.instructions import Start
 from corelane.embedded.pods.lifecycle import Lifecycle
 from corelane.embedded.pods.pod_manifest import RunPod
+from corelane.embedded.pods.records import PodSeen, Start
 from corelane.kube import translate
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod

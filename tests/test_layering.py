@@ -47,7 +47,7 @@ ALLOWED["embedded"] = " ".join(sorted({*ALLOWED} - {"limits"}))
 ALLOWED["cli"] = " ".join(sorted(ALLOWED))
 """What a room may import from corelane beside itself."""
 
-_APISERVER = ("schema", "print", "codec", "store", "validation", "ownership", "write", "openapi", "http")
+_APISERVER = ("schema", "codec", "store", "validation", "ownership", "write", "openapi", "http")
 
 
 def _apiserver_but(own: str, below: str = "") -> str:
@@ -77,8 +77,7 @@ FORBIDDEN = {
     "scheduler.queue": "scheduler.cycle scheduler.binding scheduler.core scheduler.daemon scheduler.plugins",
     "scheduler.binding": "scheduler.core scheduler.daemon",
     "embedded.apiserver.schema": _apiserver_but("schema"),
-    "embedded.apiserver.print": _apiserver_but("print"),
-    "embedded.apiserver.codec": _apiserver_but("codec", "schema print"),
+    "embedded.apiserver.codec": _apiserver_but("codec", "schema"),
     "embedded.apiserver.store": _apiserver_but("store", "schema codec"),
     "embedded.apiserver.validation": _apiserver_but("validation", "schema codec"),
     "embedded.apiserver.ownership": _apiserver_but("ownership", "schema codec validation"),

@@ -7,7 +7,7 @@ from corelane.agent.allocation import instructions as orders
 from corelane.agent.allocation.cpu_moves import CPUAllocation, OccupiedCPUs, due_moves, start_cpus
 from corelane.agent.allocation.records import PodCPUs, RunCPUs
 from corelane.cpuset import CPUSet
-from corelane.embedded.pods import instructions
+from corelane.embedded.pods import records
 from corelane.machine import spec
 from corelane.node import admit, codec
 from corelane.node.config import NodeConfig, PoolOptions
@@ -99,7 +99,7 @@ def test_a_container_starts_after_incompatible_ones_left_its_cpus(qos, waits_for
     world.deliver(0)
     moved = {one.id.partition("-")[0] for one in world.pending if isinstance(one, orders.Pin)}
     assert moved == waits_for
-    assert not any(isinstance(one, instructions.Start) for one in world.pending)
+    assert not any(isinstance(one, records.Start) for one in world.pending)
     world.settle()
     own, best, shared = (world.container(uid, "a").cpus for uid in ("own", "be", "ls"))
     assert own == CPUSet.parse("1-2")

@@ -8,7 +8,7 @@ from corelane.agent.allocation.events import AgentEvent, ContainerRun
 from corelane.agent.allocation.instructions import Instruction
 from corelane.agent.event_loop import EventLoop, EventQueue
 from corelane.cpuset import CPUSet
-from corelane.embedded.pods.events import PodSeen
+from corelane.embedded.pods.records import PodSeen
 from corelane.machine.spec import parse_spec
 from corelane.node.config import NodeConfig
 from corelane.node.ledger import NodeState, new

@@ -9,8 +9,8 @@ import pytest
 from corelane.agent.publication.publisher import Publisher
 from corelane.agent.publication.write_queue import WriteQueue
 from corelane.agent.reporting import AgentReporter
-from corelane.embedded.pods.instructions import PublishStatus
-from corelane.embedded.pods.status_writer import StatusWriter
+from corelane.embedded.pods.pod_status import StatusWriter
+from corelane.embedded.pods.records import PublishStatus
 from corelane.kube.client import APIError, Unreachable
 from corelane.kube.pod import Pod
 from corelane.machine.spec import parse_spec

@@ -15,7 +15,7 @@ from corelane.agent.reporting import AgentReporter
 from corelane.agent.saved_state import NOTHING_SAVED, EffectiveSettings, SavedSettings
 from corelane.cpuset import CPUSet
 from corelane.embedded.pods import node_status
-from corelane.embedded.pods.capacity import NodeCapacity, exceeded_capacity
+from corelane.embedded.pods.lifecycle import NodeCapacity, exceeded_capacity
 from corelane.kube import keys
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfigError, validate

@@ -21,11 +21,18 @@ from corelane.agent.allocation.instructions import (
 )
 from corelane.agent.allocation.records import NO_CPUS
 from corelane.cpuset import CPUSet
-from corelane.embedded.pods import instructions
-from corelane.embedded.pods.events import PodSeen, Started, StartFailed, StopFailed
+from corelane.embedded.pods import records
 from corelane.embedded.pods.lifecycle import Lifecycle
-from corelane.embedded.pods.records import ContainerPlan, PodPlan, RestartPolicy
-from corelane.embedded.pods.reporting import PodReporter
+from corelane.embedded.pods.records import (
+    ContainerPlan,
+    PodPlan,
+    PodReporter,
+    PodSeen,
+    RestartPolicy,
+    Started,
+    StartFailed,
+    StopFailed,
+)
 from corelane.kernel import cfs
 from corelane.machine import spec
 from corelane.node import codec
@@ -230,7 +237,7 @@ class World:
         While it cannot be written, those that change no container may go before it, as in the agent's loop.
         """
         if self.unwritable:
-            waiting = (SaveLedger, Pin, *instructions.CHANGES)
+            waiting = (SaveLedger, Pin, *records.CHANGES)
             return [i for i, one in enumerate(self.pending) if not isinstance(one, waiting)]
         for i, one in enumerate(self.pending):
             if isinstance(one, SaveLedger):
@@ -239,11 +246,11 @@ class World:
 
     def carry_out(self, choice: int, *, fails: bool = False) -> None:
         instruction = self.pending[choice]
-        if isinstance(instruction, instructions.DeletePod):
+        if isinstance(instruction, records.DeletePod):
             earlier = [
                 one
                 for one in self.pending[:choice]
-                if isinstance(one, instructions.PublishStatus) and one.uid == instruction.uid
+                if isinstance(one, records.PublishStatus) and one.uid == instruction.uid
             ]
             if earlier:
                 return
@@ -263,7 +270,7 @@ class World:
     def _saveledger(self, order: SaveLedger, fails: bool) -> None:
         self.disk = codec.encode(order.ledger)
 
-    def _start(self, order: instructions.Start, fails: bool) -> None:
+    def _start(self, order: records.Start, fails: bool) -> None:
         uid = order.plan.uid
         answer = {"uid": uid, "container": order.container, "attempt": order.attempt, **self.times()}
         if fails:
@@ -329,7 +336,7 @@ class World:
             id=process.id, allowed=process.cpus, resources=process.resources, **self.times()
         )
 
-    def _stop(self, order: instructions.Stop, fails: bool) -> None:
+    def _stop(self, order: records.Stop, fails: bool) -> None:
         process = self.processes.get(order.id)
         if process is None or not process.live:
             return
@@ -338,20 +345,20 @@ class World:
             return
         self.exit(process, 143)
 
-    def _remove(self, order: instructions.Remove, fails: bool) -> None:
+    def _remove(self, order: records.Remove, fails: bool) -> None:
         assert not self.processes[order.id].live
         del self.processes[order.id]
 
-    def _removepod(self, order: instructions.RemovePod, fails: bool) -> None:
+    def _removepod(self, order: records.RemovePod, fails: bool) -> None:
         for process in [one for one in self.processes.values() if one.uid == order.uid]:
             assert not process.live
             del self.processes[process.id]
 
-    def _publishstatus(self, order: instructions.PublishStatus, fails: bool) -> None:
+    def _publishstatus(self, order: records.PublishStatus, fails: bool) -> None:
         if order.uid in self.api:
             self.statuses[order.uid] = dict(order.status)
 
-    def _deletepod(self, order: instructions.DeletePod, fails: bool) -> None:
+    def _deletepod(self, order: records.DeletePod, fails: bool) -> None:
         if order.uid in self.api:
             self.vanish(order.uid)
 

@@ -4,7 +4,7 @@ import json
 import re
 
 from corelane.embedded.apiserver import validation
-from corelane.embedded.apiserver.codec import envelope
+from corelane.embedded.apiserver.codec import request_bodies
 from corelane.embedded.apiserver.served_kinds import PODS
 from corelane.embedded.apiserver.write import strategy
 
@@ -27,7 +27,7 @@ def merged(one, *others):
 
 def prepared(*changes):
     body = json.dumps(merged(SOUND, *changes)).encode()
-    pod, _ = envelope.decode(PODS, "v1", body, field_validation="Strict")
+    pod, _ = request_bodies.decode(PODS, "v1", body, field_validation="Strict")
     strategy.prepare_create(PODS, pod)
     return pod
 

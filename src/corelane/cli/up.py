@@ -107,17 +107,15 @@ def up(
     end_on_interrupt()
     from corelane.app import local_instance
     from corelane.embedded.up import command as app
+    from corelane.embedded.up.options import UpOptions
 
     asked = click.get_current_context().get_parameter_source("machine")
     if not nodes and asked is click.core.ParameterSource.COMMANDLINE:
         raise Fault("--machine is for simulated nodes, but there are none; add --nodes N, or remove it")
     directory = data_dir or local_instance.data_dir()
-    if detach:
-        from corelane.embedded.up import detach as background
-
-        if not background.in_background():  # else this is the process that such a call started
-            raise_on_interrupt()
-            raise SystemExit(background.main(sys.argv[1:], directory, click.echo))
+    if detach and not app.in_background():  # else this is the process that such a call started
+        raise_on_interrupt()
+        raise SystemExit(app.start_in_background(sys.argv[1:], directory, click.echo))
     _streams.treat_stdout_as_log()
-    started = app.UpOptions(data_dir=directory, simulated=nodes, **options)
+    started = UpOptions(data_dir=directory, simulated=nodes, **options)
     raise SystemExit(app.main(started, stop_pods=stop_pods, say=click.echo, log_format=log_format))

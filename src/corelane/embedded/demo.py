@@ -19,13 +19,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from corelane.app import daemon_log
 from corelane.app.status import gather
 from corelane.app.supervise import cancel_on_signal, ignore_signals
-from corelane.embedded import examples
 from corelane.embedded.containers.enforce import Mode
 from corelane.embedded.containers.local import LocalRuntime
-from corelane.embedded.up.cluster import Cluster, UpOptions
+from corelane.embedded.up.cluster import Cluster
+from corelane.embedded.up.options import UpOptions
 from corelane.kube.client import KubeClient
 from corelane.kube.meta import condition
 from corelane.kube.pod import Pod
@@ -35,6 +37,19 @@ from corelane.view import demo as view
 from corelane.view import tables
 from corelane.view.demo import Check, PoolStep
 from corelane.view.status import plain
+
+_PACKAGE = Path(__file__).parents[1]
+_PLACES = (_PACKAGE / "examples", _PACKAGE.parents[1] / "examples")  # installed; in a checkout
+
+
+def load_example(name: str) -> list[dict[str, Any]]:
+    """Return the objects of one example, such as "batch". Raises FileNotFoundError."""
+    for place in _PLACES:
+        path = place / f"{name}.yaml"
+        if path.is_file():
+            return [document for document in yaml.safe_load_all(path.read_text()) if document]
+    raise FileNotFoundError(f"no example {name!r}: looked in {', '.join(map(str, _PLACES))}")
+
 
 _SIMULATED = "socket:2 core:8 smt:2"
 _PATIENCE = 60.0
@@ -176,7 +191,7 @@ class _Demo:
         self, *names: str, change: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     ) -> None:
         for name in names:
-            for manifest in examples.load(name):
+            for manifest in load_example(name):
                 pod = change(manifest) if change else manifest
                 self.out.applied(pod["metadata"]["name"])
                 await self.client.create(pod)

@@ -6,10 +6,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from corelane.embedded.apiserver.codec import json_reading
-from corelane.embedded.apiserver.codec.custom_resources import plain
-from corelane.embedded.apiserver.codec.json_reading import MAX_DEPTH, Float, ReadError, pairs, read_json
-from corelane.embedded.apiserver.codec.yaml_reading import read_yaml
+from corelane.embedded.apiserver.codec import json_and_yaml
+from corelane.embedded.apiserver.codec.decoding import plain_values
+from corelane.embedded.apiserver.codec.json_and_yaml import (
+    MAX_DEPTH,
+    Float,
+    ReadError,
+    pairs,
+    read_json,
+    read_yaml,
+)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 values = st.recursive(
@@ -22,9 +28,9 @@ values = st.recursive(
 @given(values)
 def test_json_is_read_as_it_was_written(value):
     if value not in (float("inf"), float("-inf")):
-        assert plain(read_json(json.dumps(value, allow_nan=True).replace("Infinity", "1").encode())) == plain(
-            json.loads(json.dumps(value).replace("Infinity", "1"))
-        )
+        assert plain_values(
+            read_json(json.dumps(value, allow_nan=True).replace("Infinity", "1").encode())
+        ) == plain_values(json.loads(json.dumps(value).replace("Infinity", "1")))
 
 
 @given(values.filter(lambda value: "Infinity" not in json.dumps(value)))
@@ -36,7 +42,7 @@ def test_json_is_yaml(value):
         # YAML has no pairs of surrogates.
         assert b"\\ud" in body, error
         return
-    assert plain(read) == plain(read_json(body))
+    assert plain_values(read) == plain_values(read_json(body))
 
 
 @given(st.binary(max_size=60) | texts.map(str.encode))
@@ -56,7 +62,7 @@ def test_whatever_comes_is_read_or_refused(body):
         except ReadError as error:
             assert str(error)
         else:
-            json.dumps(plain(value), allow_nan=False)
+            json.dumps(plain_values(value), allow_nan=False)
 
 
 def test_a_repeated_key_is_kept_in_the_pairs_and_the_last_one_counts():
@@ -139,7 +145,7 @@ def test_depth_counts_what_a_repeated_key_hides():
     deep = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     with pytest.raises(ReadError, match="exceeded max depth"):
         read_json(f'{{"a":{deep},"a":1}}'.encode())
-    assert not json_reading.too_deep({"a": [1]})
+    assert not json_and_yaml.too_deep({"a": [1]})
 
 
 def test_the_reader_builds_nothing_but_plain_values():
@@ -176,7 +182,7 @@ odd_values = st.recursive(
 def _told(tree):
     """A tree with the types of its parts, the text of numbers and all members of objects."""
     if isinstance(tree, dict):
-        return type(tree), [(name, _told(part)) for name, part in json_reading.pairs(tree)]
+        return type(tree), [(name, _told(part)) for name, part in json_and_yaml.pairs(tree)]
     if isinstance(tree, list):
         return list, [_told(part) for part in tree]
     return type(tree), tree.text if isinstance(tree, Float) else tree
@@ -185,7 +191,7 @@ def _told(tree):
 def _read(reader, body):
     try:
         return _told(reader(body))
-    except json_reading.ReadError as error:
+    except json_and_yaml.ReadError as error:
         return str(error)
 
 
@@ -203,7 +209,7 @@ def _read(reader, body):
 )
 @example(b"-10000000000000000000")
 def test_the_faster_way_reads_what_the_exact_one_reads(body):
-    assert _read(read_json, body) == _read(json_reading._read_exactly, body)
+    assert _read(read_json, body) == _read(json_and_yaml._read_exactly, body)
 
 
 @pytest.mark.parametrize(

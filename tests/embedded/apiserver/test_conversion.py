@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.embedded.apiserver import validation
-from corelane.embedded.apiserver.codec import conversion, envelope
+from corelane.embedded.apiserver.codec import request_bodies, wire
 from corelane.embedded.apiserver.served_kinds import EVENTS, NEW_EVENTS, TOPOLOGIES
 from support.drawn import objects
 
@@ -51,9 +51,9 @@ ZONE = {"name": "node-0", "type": "Node", "resources": [{"name": "cpu", **AMOUNT
 
 
 def test_an_event_has_other_names_in_the_other_group():
-    assert conversion.convert(NEW_EVENTS, CORE, "v1") == NEW
-    assert conversion.convert(EVENTS, NEW, "v1") == CORE
-    assert conversion.convert(EVENTS, CORE, "v1") == CORE
+    assert wire.convert(NEW_EVENTS, CORE, "v1") == NEW
+    assert wire.convert(EVENTS, NEW, "v1") == CORE
+    assert wire.convert(EVENTS, CORE, "v1") == CORE
 
 
 @settings(max_examples=50)
@@ -61,24 +61,26 @@ def test_an_event_has_other_names_in_the_other_group():
 def test_an_event_that_goes_to_the_other_group_and_back_is_the_same(data):
     kind, other = data.draw(st.sampled_from([(EVENTS, NEW_EVENTS), (NEW_EVENTS, EVENTS)]))
     drawn = data.draw(objects(kind.schema["v1"])) | {"kind": "Event", "apiVersion": kind.api_version("v1")}
-    event, _ = envelope.decode(kind, "v1", json.dumps(drawn).encode())
-    there = conversion.convert(other, event, "v1")
+    event, _ = request_bodies.decode(kind, "v1", json.dumps(drawn).encode())
+    there = wire.convert(other, event, "v1")
     assert there["apiVersion"] == other.api_version("v1")
-    assert envelope.decode(other, "v1", json.dumps(there).encode(), field_validation="Strict")[0] == there
-    assert conversion.convert(kind, there, "v1") == event
+    assert (
+        request_bodies.decode(other, "v1", json.dumps(there).encode(), field_validation="Strict")[0] == there
+    )
+    assert wire.convert(kind, there, "v1") == event
 
 
 def test_the_fields_of_an_event_that_can_be_selected_have_each_groups_names():
-    core = conversion.selectable_fields(EVENTS, CORE)
+    core = wire.selectable_fields(EVENTS, CORE)
     assert core["involvedObject.kind"] == "Pod"
     assert core["source"] == "kubelet"
-    new = conversion.selectable_fields(NEW_EVENTS, NEW)
+    new = wire.selectable_fields(NEW_EVENTS, NEW)
     assert new["regarding.name"] == "p"
     assert "source" not in new
 
 
 def faults(kind, obj, version="v1"):
-    obj = conversion.convert(kind, obj, kind.version)
+    obj = wire.convert(kind, obj, kind.version)
     return [f"{cause.field}: {cause.message}" for cause in validation.create(kind, obj, version=version)]
 
 
@@ -118,18 +120,18 @@ def wrong(path, wanted, found):
 
 def topology(version, **content):
     body = {**TOPOLOGY, "apiVersion": f"topology.node.k8s.io/{version}", **content}
-    return envelope.decode(TOPOLOGIES, version, json.dumps(body).encode())
+    return request_bodies.decode(TOPOLOGIES, version, json.dumps(body).encode())
 
 
 def test_a_topology_keeps_what_both_versions_know():
     obj, warnings = topology("v1alpha2", zones=[ZONE], attributes=[{"name": "a", "value": "b"}])
     assert warnings == []
-    assert conversion.convert(TOPOLOGIES, obj, "v1alpha1") == {
+    assert wire.convert(TOPOLOGIES, obj, "v1alpha1") == {
         **TOPOLOGY,
         "apiVersion": V1,
         "zones": [ZONE],
     }
-    assert conversion.convert(TOPOLOGIES, obj, "v1alpha2") == obj
+    assert wire.convert(TOPOLOGIES, obj, "v1alpha2") == obj
 
 
 def test_a_topology_is_kept_as_it_was_sent_but_for_what_no_version_knows():

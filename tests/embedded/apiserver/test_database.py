@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.embedded.apiserver.store import backups, state_file
+from corelane.embedded.apiserver.store import state_file
 from corelane.embedded.apiserver.store.database import FILE_NAME, Store
 from corelane.embedded.apiserver.stored_objects import Compacted, StoreChange, StoreError
 
@@ -246,10 +246,10 @@ def test_a_directory_in_place_of_the_file_is_named(tmp_path):
     good = on_disk(tmp_path / "other")
     good.put("things", "a", thing(1))
     good.back_up()
-    backups.path_of(tmp_path / "other" / FILE_NAME).rename(backup)
+    state_file.backup_path(tmp_path / "other" / FILE_NAME).rename(backup)
     with pytest.raises(StoreError, match="--restore-backup"):
         on_disk(tmp_path)
-    backups.restore(tmp_path / FILE_NAME, backup)
+    state_file.restore_checked(tmp_path / FILE_NAME, backup)
     restored = on_disk(tmp_path)
     assert values(restored.find("things")) == {"a": 1}
 
@@ -386,7 +386,7 @@ def test_backup_restores_what_was_written_and_keeps_the_damaged_file(tmp_path):
     path.write_bytes(content)
     with pytest.raises(StoreError, match=r"--restore-backup .*apiserver\.db\.backup"):
         on_disk(tmp_path)
-    kept = backups.restore(path, backups.path_of(path))
+    kept = state_file.restore_checked(path, state_file.backup_path(path))
     assert kept.read_bytes() == content
     store = on_disk(tmp_path)
     assert len(store.find("things")) == 400
@@ -408,7 +408,9 @@ def test_backup_restores_what_was_written_and_keeps_the_damaged_file(tmp_path):
 def test_a_file_that_is_no_backup_is_not_restored(tmp_path, content, why):
     path = filled(tmp_path)
     before, wrong = path.read_bytes(), tmp_path / "my backup?"
-    wrong.write_bytes(backups.path_of(path).read_bytes() if isinstance(content, str) else content or b"")
+    wrong.write_bytes(
+        state_file.backup_path(path).read_bytes() if isinstance(content, str) else content or b""
+    )
     if content == "truncated":
         wrong.write_bytes(wrong.read_bytes()[: wrong.stat().st_size // 2])
     else:
@@ -427,7 +429,7 @@ def test_a_file_that_is_no_backup_is_not_restored(tmp_path, content, why):
     assert str(refused.value).endswith("); nothing was changed")
     assert path.read_bytes() == before
     assert not [one for one in tmp_path.iterdir() if "damaged" in one.name or one.suffix == ".tmp"]
-    assert state_file.restore(path, backups.path_of(path)) is not None
+    assert state_file.restore(path, state_file.backup_path(path)) is not None
     store = on_disk(tmp_path)
     assert len(store.find("things")) == 400
     store.close()
@@ -435,7 +437,7 @@ def test_a_file_that_is_no_backup_is_not_restored(tmp_path, content, why):
 
 def test_backup_of_a_damaged_file_does_not_replace_the_good_one(tmp_path):
     path = filled(tmp_path)
-    good = backups.path_of(path).read_bytes()
+    good = state_file.backup_path(path).read_bytes()
     store = on_disk(tmp_path)
     store.put("things", "more", thing())
     with path.open("r+b") as file:
@@ -444,7 +446,7 @@ def test_backup_of_a_damaged_file_does_not_replace_the_good_one(tmp_path):
     with pytest.raises(StoreError, match="damaged"):
         store.back_up()
     store.close()
-    assert backups.path_of(path).read_bytes() == good
+    assert state_file.backup_path(path).read_bytes() == good
     assert not list(tmp_path.glob(".*tmp"))
 
 
@@ -455,7 +457,7 @@ def test_backup_of_a_lost_file_is_kept_beside_the_new_one(tmp_path):
     store.put("things", "new", thing())
     store.close()
     assert store.kept_backup.exists()
-    assert backups.path_of(tmp_path / FILE_NAME).exists()
+    assert state_file.backup_path(tmp_path / FILE_NAME).exists()
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced", "moved"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.embedded.apiserver import served_kinds
-from corelane.embedded.apiserver.codec import envelope
+from corelane.embedded.apiserver.codec import request_bodies
 from corelane.embedded.apiserver.codec.decoding import MAX_STRICT_ERRORS
 from corelane.embedded.apiserver.served_kinds import KINDS, LEASES, PODS, TOPOLOGIES
 from corelane.embedded.apiserver.status_errors import StatusError
@@ -18,7 +18,7 @@ ALL = [(kind, version) for kind in KINDS for version in kind.versions]
 
 
 def read(text, kind=PODS, **more):
-    return envelope.decode(kind, kind.version, text.encode(), **more)
+    return request_bodies.decode(kind, kind.version, text.encode(), **more)
 
 
 def refusal(text, kind=PODS, **more):
@@ -173,7 +173,7 @@ def test_times_that_are_no_times_are_refused(written):
 
 
 def test_bytes_are_base64():
-    assert envelope.decode(served_kinds.CONFIG_MAPS, "v1", b'{"binaryData":{"a":"aGk="}}')[0][
+    assert request_bodies.decode(served_kinds.CONFIG_MAPS, "v1", b'{"binaryData":{"a":"aGk="}}')[0][
         "binaryData"
     ] == {"a": "aGk="}
     text = '{"binaryData":{"a":"a*"}}'
@@ -187,6 +187,8 @@ def test_what_was_decoded_once_stays_as_it_is(data):
     kind, version = data.draw(st.sampled_from(ALL))
     drawn = data.draw(objects(kind.schema[version]))
     drawn |= {"apiVersion": kind.api_version(version), "kind": kind.kind}
-    once, _ = envelope.decode(kind, version, json.dumps(drawn).encode())
-    twice, warnings = envelope.decode(kind, version, json.dumps(once).encode(), field_validation="Strict")
+    once, _ = request_bodies.decode(kind, version, json.dumps(drawn).encode())
+    twice, warnings = request_bodies.decode(
+        kind, version, json.dumps(once).encode(), field_validation="Strict"
+    )
     assert (twice, warnings) == (once, [])

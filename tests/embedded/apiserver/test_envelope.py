@@ -3,8 +3,8 @@
 import pytest
 
 from corelane.embedded.apiserver import served_kinds
-from corelane.embedded.apiserver.codec import envelope, protobuf_reading
-from corelane.embedded.apiserver.codec.json_reading import ReadError
+from corelane.embedded.apiserver.codec import request_bodies
+from corelane.embedded.apiserver.codec.json_and_yaml import ReadError
 from corelane.embedded.apiserver.status_errors import StatusError
 
 (CONFIG_MAP,) = (kind for kind in served_kinds.KINDS if kind.kind == "ConfigMap")
@@ -15,7 +15,7 @@ REPEATED = b"kind: ConfigMap\nmetadata:\n  name: a\n  name: b\ndata:\n  k: v\n  
 
 def refusal(body, content_type="application/json", kind=CONFIG_MAP, **more):
     with pytest.raises(StatusError) as error:
-        envelope.decode(kind, kind.version, body, content_type=content_type, **more)
+        request_bodies.decode(kind, kind.version, body, content_type=content_type, **more)
     assert error.value.code == 400
     return error.value.message
 
@@ -24,7 +24,7 @@ def refusal(body, content_type="application/json", kind=CONFIG_MAP, **more):
     ("body", "media"), [(b"null", "application/json"), (b"null", YAML), (b"# c", YAML), (b"", YAML)]
 )
 def test_null_is_an_object_without_members(body, media):
-    assert envelope.decode(CONFIG_MAP, "v1", body, content_type=media) == (
+    assert request_bodies.decode(CONFIG_MAP, "v1", body, content_type=media) == (
         {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {}},
         [],
     )
@@ -45,7 +45,7 @@ def test_an_api_version_of_three_parts_is_refused(kind):
 
 def test_a_body_that_is_not_protobuf_is_refused():
     with pytest.raises(ReadError, match="not Kubernetes' protobuf"):
-        protobuf_reading.read(b"x")
+        request_bodies.read_protobuf(b"x")
 
 
 def test_whole_numbers_of_custom_objects_have_no_fraction():
@@ -53,12 +53,12 @@ def test_whole_numbers_of_custom_objects_have_no_fraction():
     body += (
         b'"metadata":{"name":"n"},"zones":[{"name":"a","type":"Node","costs":[{"name":"a","value":1.0}]}]}'
     )
-    obj = envelope.decode(TOPOLOGY, TOPOLOGY.version, body)[0]
+    obj = request_bodies.decode(TOPOLOGY, TOPOLOGY.version, body)[0]
     assert repr(obj["zones"][0]["costs"][0]["value"]) == "1"
 
 
 def test_keys_that_yaml_repeats_are_warnings_each():
-    obj, warnings = envelope.decode(CONFIG_MAP, "v1", REPEATED, content_type=YAML)
+    obj, warnings = request_bodies.decode(CONFIG_MAP, "v1", REPEATED, content_type=YAML)
     assert (obj["metadata"]["name"], obj["data"]) == ("b", {"k": "w"})
     assert warnings == [
         'duplicate field "metadata.name"',
@@ -71,4 +71,7 @@ def test_keys_that_yaml_repeats_are_one_error_where_fields_are_validated_strictl
     assert refusal(REPEATED, YAML, field_validation="Strict").endswith(
         'duplicate field "metadata.name", duplicate field "data.k", unknown field "more"'
     )
-    assert envelope.decode(CONFIG_MAP, "v1", REPEATED, content_type=YAML, field_validation="Ignore")[1] == []
+    assert (
+        request_bodies.decode(CONFIG_MAP, "v1", REPEATED, content_type=YAML, field_validation="Ignore")[1]
+        == []
+    )

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from corelane.embedded.apiserver.api_requests import Target, WriteOptions
-from corelane.embedded.apiserver.codec import envelope
+from corelane.embedded.apiserver.codec import request_bodies
 from corelane.embedded.apiserver.served_kinds import EVENTS, NAMESPACES
 from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.apiserver.store.database import Store
@@ -16,7 +16,7 @@ from corelane.embedded.apiserver.store.server_backend import Backend, describe
 from corelane.embedded.apiserver.stored_objects import StoreError
 from corelane.embedded.apiserver.write import pipeline
 from corelane.embedded.apiserver.write.node_objects import NodeObjects
-from corelane.embedded.up.node_objects import InProcessNodes
+from corelane.embedded.up.agent_links import InProcessNodes
 from corelane.kube.client import APIError
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -37,7 +37,7 @@ class Server:
         meta = body["metadata"]
         target = Target("", "create", "", "v1", "events", "", meta["namespace"], meta["name"], kind=EVENTS)
         try:
-            shaped, _ = envelope.shaped(EVENTS, "v1", body)
+            shaped, _ = request_bodies.shaped(EVENTS, "v1", body)
             pipeline.create(self.backend, target, shaped, WriteOptions(manager="corelane"))
         except StatusError as error:
             return str(error)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.embedded.apiserver.ownership import field_sets, path_elements
-from corelane.embedded.apiserver.ownership.path_elements import PathElementError
+from corelane.embedded.apiserver.ownership import field_sets
+from corelane.embedded.apiserver.ownership.field_sets import PathElementError
 
 ELEMENTS = ["f:a", "f:b", 'k:{"name":"x"}', 'v:"y"']
 PATHS = st.lists(st.sampled_from(ELEMENTS), min_size=1, max_size=4).map(tuple)
@@ -46,7 +46,7 @@ def _prefixes(found, path):
 
 def test_paths_come_with_fields_first_then_items_then_values():
     fields = made({("v:2",), ("f:b",), ('k:{"name":"x"}', "f:a"), ("f:a",), ("v:10",), ('k:{"name":"x"}',)})
-    assert ["".join(map(path_elements.shown, path)) for path in field_sets.paths(fields)] == [
+    assert ["".join(map(field_sets.shown_element, path)) for path in field_sets.paths(fields)] == [
         ".a", ".b", '[name="x"]', "[=2]", "[=10]", '[name="x"].a',
     ]  # fmt: skip
     assert list(field_sets.ordered(fields)) == ["f:a", "f:b", 'k:{"name":"x"}', "v:2", "v:10"]
@@ -62,10 +62,10 @@ def test_paths_come_with_fields_first_then_items_then_values():
     ],
 )
 def test_an_element_has_one_text(text, same):
-    assert path_elements.read(text) == same
+    assert field_sets.read_element(text) == same
 
 
 @pytest.mark.parametrize("text", ["", "f", "fx", "k:[", "v:", "i:x", "k:1"])
 def test_what_is_no_element_is_refused(text):
     with pytest.raises(PathElementError):
-        path_elements.read(text)
+        field_sets.read_element(text)

@@ -3,7 +3,7 @@
 import pytest
 
 from corelane import names
-from corelane.embedded.apiserver.schema.formats import FORMATS
+from corelane.embedded.apiserver.schema.defaults_and_formats import FORMATS
 
 ACCEPTED = {
     "dns-label": ["a", "a-b", "0", "a" * 63],

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from corelane.embedded.apiserver.http import connections
-from corelane.embedded.apiserver.store.watches import WatchTimer
+from corelane.embedded.apiserver.http import responses
+from corelane.embedded.apiserver.store.lists_and_watches import WatchTimer
 from support.apiserver import ADMIN, CONFIG_MAPS, PODS, served
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -109,7 +109,7 @@ async def test_a_watch_ends_with_its_client_although_nothing_is_written(api):
 async def test_silent_clients_are_probed(api):
     """Idle time, interval and probes are set on every connection."""
     seen = []
-    keep_alive = connections.keep_alive
+    keep_alive = responses.keep_alive
 
     def noting(found):
         keep_alive(found)
@@ -125,10 +125,10 @@ async def test_silent_clients_are_probed(api):
             ]
         )
 
-    connections.keep_alive = noting
+    responses.keep_alive = noting
     try:
         (await connect(api, f"{CONFIG_MAPS}?watch=1")).transport.abort()
     finally:
-        connections.keep_alive = keep_alive
+        responses.keep_alive = keep_alive
     assert seen == [[1, 15, 15, 3]]
     await until_gone(api)

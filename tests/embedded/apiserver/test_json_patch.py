@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from corelane.embedded.apiserver.served_kinds import CONFIG_MAPS, PODS, TOPOLOGIES
 from corelane.embedded.apiserver.status_errors import StatusError
-from corelane.embedded.apiserver.write import json_patch, patching
-from corelane.embedded.apiserver.write.json_patch import MAX_COPIED, PatchError
+from corelane.embedded.apiserver.write import patching
 from corelane.embedded.apiserver.write.patching import (
     JSON_PATCH,
+    MAX_COPIED,
     MAX_OPERATIONS,
     MERGE_PATCH,
     STRATEGIC_PATCH,
+    PatchError,
     merged,
 )
 from support.pod_faults import prepared
@@ -45,26 +46,26 @@ def steps(old, new, path=""):
             yield from steps(one, other, f"{path}/{index}")
         yield from ({"op": "remove", "path": f"{path}/-1"} for _ in old[len(new) :])
         yield from ({"op": "add", "path": f"{path}/-", "value": value} for value in new[len(old) :])
-    elif not json_patch.same(old, new):
+    elif not patching.same(old, new):
         yield {"op": "replace", "path": path, "value": new}
 
 
 @given(documents, documents)
 def test_the_operations_between_two_documents_lead_from_one_to_the_other(old, new):
     before = copy.deepcopy(old)
-    result = json_patch.apply(old, list(steps(old, new)))
-    assert json_patch.same(result, new)
+    result = patching.apply_json_patch(old, list(steps(old, new)))
+    assert patching.same(result, new)
     assert old == before
 
 
 @given(documents, documents)
 def test_a_test_holds_for_equal_values_only(one, other):
     operation = {"op": "test", "path": "", "value": other}
-    if json_patch.same(one, other):
-        assert json_patch.apply(one, [operation]) == one
+    if patching.same(one, other):
+        assert patching.apply_json_patch(one, [operation]) == one
     else:
         with pytest.raises(PatchError):
-            json_patch.apply(one, [operation])
+            patching.apply_json_patch(one, [operation])
 
 
 @given(
@@ -85,7 +86,7 @@ def test_a_test_holds_for_equal_values_only(one, other):
 def test_whatever_the_operations_they_apply_or_are_refused(document, operations):
     before = copy.deepcopy(document)
     try:
-        result = json_patch.apply(document, operations)
+        result = patching.apply_json_patch(document, operations)
     except PatchError as error:
         assert str(error)
     else:
@@ -107,7 +108,7 @@ def test_whatever_the_operations_they_apply_or_are_refused(document, operations)
     ],
 )
 def test_operations_take_upstreams_liberties(operations, result):
-    assert json_patch.apply({"a": 1, "b": [1, 2]}, operations) == result
+    assert patching.apply_json_patch({"a": 1, "b": [1, 2]}, operations) == result
 
 
 @pytest.mark.parametrize(
@@ -127,17 +128,17 @@ def test_operations_take_upstreams_liberties(operations, result):
 )
 def test_operations_that_cannot_be_carried_out_are_refused(operation):
     with pytest.raises(PatchError):
-        json_patch.apply({"a": 1, "b": [1, 2]}, [operation])
+        patching.apply_json_patch({"a": 1, "b": [1, 2]}, [operation])
 
 
 def test_copies_cannot_make_an_object_huge():
     text = "x" * (MAX_COPIED // 4)
     copies = [{"op": "copy", "from": "/a", "path": f"/b{number}"} for number in range(8)]
     with pytest.raises(PatchError, match="copied values are larger"):
-        json_patch.apply({"a": text}, copies)
+        patching.apply_json_patch({"a": text}, copies)
     doublings = [{"op": "copy", "from": "/a", "path": "/a/-"}] * 60
     with pytest.raises(PatchError, match="copied values are larger"):
-        json_patch.apply({"a": [text[:1000]]}, doublings)
+        patching.apply_json_patch({"a": [text[:1000]]}, doublings)
 
 
 def difference(old, new):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from corelane.embedded.apiserver import validation
-from corelane.embedded.apiserver.codec import envelope
+from corelane.embedded.apiserver.codec import request_bodies
 from corelane.embedded.apiserver.served_kinds import (
     CONFIG_MAPS,
     EVENTS,
@@ -160,7 +160,7 @@ ACCEPTED = [
 
 
 def faults(kind, body):
-    obj, _ = envelope.decode(kind, kind.version, json.dumps(body).encode())
+    obj, _ = request_bodies.decode(kind, kind.version, json.dumps(body).encode())
     strategy.prepare_create(kind, obj)
     return [f"{cause.field}: {cause.message}" for cause in validation.create(kind, obj)]
 

@@ -8,7 +8,7 @@ import pytest
 
 from corelane.embedded.apiserver.api_requests import list_options, parse
 from corelane.embedded.apiserver.status_errors import StatusError
-from corelane.embedded.apiserver.store import database, listing, server_backend
+from corelane.embedded.apiserver.store import database, lists_and_watches, server_backend
 from support.apiserver import CONFIG_MAPS, config_map, served, serving
 
 FORM = "application/json;as={};v=v1;g=meta.k8s.io"
@@ -79,7 +79,7 @@ TOKEN = {"v": "meta.k8s.io/v1", "rv": 1, "start": "default/a"}
 )  # fmt: skip
 def test_a_token_of_another_make_is_refused(token):
     with pytest.raises(StatusError, match="invalid continue token, list again without it") as error:
-        listing._read_token(token)
+        lists_and_watches._read_token(token)
     assert error.value.code == 400
 
 
@@ -89,7 +89,7 @@ def memory(window=10_000):
 
 def page(backend, query):
     target = parse(CONFIG_MAPS, "GET", {})
-    return listing.page(backend, target, list_options(query, watch=False))
+    return lists_and_watches.page(backend, target, list_options(query, watch=False))
 
 
 def put(backend, *wanted):

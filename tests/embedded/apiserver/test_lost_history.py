@@ -11,12 +11,12 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from corelane.embedded.apiserver.http.server import APIServer
-from corelane.embedded.apiserver.store import backups, lives
+from corelane.embedded.apiserver.store import history, state_file
 from corelane.embedded.apiserver.store.database import FILE_NAME, Store
-from corelane.embedded.apiserver.store.lives import EXPIRED, KEPT, Life, Lives
+from corelane.embedded.apiserver.store.history import EXPIRED, KEPT, Life, Lives
 from corelane.embedded.apiserver.store.server_backend import Backend
 from corelane.embedded.apiserver.stored_objects import Compacted
-from corelane.embedded.apiserver.write import restoration
+from corelane.embedded.apiserver.write import node_objects
 from corelane.kube.client import KubeClient
 from corelane.kube.informer import Informer, InformerReporter
 from corelane.kube.objects import ConfigMap
@@ -80,7 +80,7 @@ def test_a_plain_restart_keeps_every_watch_and_the_deleted_pods(tmp_path):
     store = opened(path, begun=SOON + 9)
     assert all(store.covers("things", revision) for revision in given_out)
     assert len(store.events("things", given_out[0])) == 49
-    assert restoration.deleted_pods(Backend(store, "s")) == {f"uid-{start}" for start in range(5)}
+    assert node_objects.deleted_pods(Backend(store, "s")) == {f"uid-{start}" for start in range(5)}
     store.close()
 
 
@@ -110,11 +110,11 @@ def test_revisions_after_the_state_that_came_back_are_refused(tmp_path, how):
     store.close()
     replaced(path, crashed)
     if how == "backup":
-        backups.restore(path, backups.path_of(path))
+        state_file.restore_checked(path, state_file.backup_path(path))
     elif how == "log lost":
         path.with_name(f"{FILE_NAME}-wal").unlink()
     else:
-        shutil.copy(backups.path_of(path), path)
+        shutil.copy(state_file.backup_path(path), path)
         path.with_name(f"{FILE_NAME}-wal").unlink()
     again = opened(path, begun=SOON + 1)
     assert values(again) == {"a": 4}
@@ -173,7 +173,7 @@ def test_lives_are_bounded_and_history_before_them_expires():
     found, last = Lives([]), 0
     lasts = []
     for start in range(KEPT + 5):
-        kept = found.followed_by(lives.begin(last, SOON + start))
+        kept = found.followed_by(history.begin_life(last, SOON + start))
         found, last = Lives(kept), kept[-1].base + 7
         lasts.append(last)
     assert len(kept) == KEPT
@@ -299,14 +299,14 @@ def test_an_informer_over_http_has_the_right_picture_after_data_loss(tmp_path, h
             following = asyncio.create_task(informer.run())
             await create(client, "before")
             server._store.back_up()
-            shutil.copy(backups.path_of(tmp_path / FILE_NAME), tmp_path / "restored")
+            shutil.copy(state_file.backup_path(tmp_path / FILE_NAME), tmp_path / "restored")
             for number in range(30):
                 await create(client, f"late-{number}")
             await until(lambda: len(informer.objects) == 31)
         if how == "deleted":
             (tmp_path / FILE_NAME).unlink()
         elif how == "restored":
-            backups.restore(tmp_path / FILE_NAME, tmp_path / "restored")
+            state_file.restore_checked(tmp_path / FILE_NAME, tmp_path / "restored")
         async with serving(tmp_path, port) as server:
             for number in range(60):
                 server._store.put("configmaps", f"default/new-{number}", stored(f"new-{number}"))

@@ -1,7 +1,7 @@
 import pytest
 
 from corelane.embedded.apiserver.codec.wire import JSON, YAML, Representation
-from corelane.embedded.apiserver.http import negotiation
+from corelane.embedded.apiserver.http import responses
 from corelane.embedded.apiserver.status_errors import StatusError
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -27,7 +27,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
     ],
 )
 def test_the_best_form_is_chosen(accept, expected):
-    assert negotiation.representation(accept) == expected
+    assert responses.representation(accept) == expected
 
 
 @pytest.mark.parametrize(
@@ -41,27 +41,27 @@ def test_the_best_form_is_chosen(accept, expected):
 )
 def test_an_unavailable_form_is_406(accept):
     with pytest.raises(StatusError, match="only the following media types are accepted") as error:
-        negotiation.representation(accept)
+        responses.representation(accept)
     assert error.value.code == 406
-    assert negotiation.for_error(accept) == JSON
+    assert responses.for_error(accept) == JSON
 
 
 def test_errors_come_in_yaml_where_that_is_asked_for():
-    assert negotiation.for_error("application/yaml") == YAML
+    assert responses.for_error("application/yaml") == YAML
 
 
 def test_bodies_are_json_or_yaml():
-    assert negotiation.body_type(None) == JSON
-    assert negotiation.body_type("application/yaml; charset=utf-8") == YAML
+    assert responses.body_type(None) == JSON
+    assert responses.body_type("application/yaml; charset=utf-8") == YAML
     with pytest.raises(StatusError) as error:
-        negotiation.body_type("text/plain")
+        responses.body_type("text/plain")
     assert error.value.code == 415
 
 
 def test_patches_have_types_of_their_own():
     media = "application/strategic-merge-patch+json"
-    assert negotiation.patch_type(f"{media}; charset=utf-8", custom=False) == media
+    assert responses.patch_type(f"{media}; charset=utf-8", custom=False) == media
     for content_type, custom in ((media, True), (JSON, False), (None, False)):
         with pytest.raises(StatusError) as error:
-            negotiation.patch_type(content_type, custom=custom)
+            responses.patch_type(content_type, custom=custom)
         assert error.value.code == 415

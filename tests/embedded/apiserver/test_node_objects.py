@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from corelane.embedded.apiserver.api_requests import Target, WriteOptions
-from corelane.embedded.apiserver.codec import envelope
+from corelane.embedded.apiserver.codec import request_bodies
 from corelane.embedded.apiserver.served_kinds import LEASES, NODES, TOPOLOGIES
 from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.apiserver.store.database import Store
@@ -52,7 +52,7 @@ class Server:
             "", "create", kind.group, kind.version, kind.plural, "", meta.get("namespace", ""), kind=kind
         )
         return pipeline.create(
-            self.backend, target, envelope.shaped(kind, kind.version, body)[0], options
+            self.backend, target, request_bodies.shaped(kind, kind.version, body)[0], options
         ).obj
 
     def create_ready(self, name):

@@ -3,18 +3,10 @@
 import pytest
 
 from corelane.embedded.apiserver import served_kinds
-from corelane.embedded.apiserver.ownership import (
-    applying,
-    comparison,
-    managers,
-    merging,
-    typed_values,
-    updating,
-)
+from corelane.embedded.apiserver.ownership import applying, managed_fields, merging, typed_values
 from corelane.embedded.apiserver.ownership.applying import Applier, ApplyConflictError
-from corelane.embedded.apiserver.ownership.managers import APPLY, UPDATE, Manager, Owned
+from corelane.embedded.apiserver.ownership.managed_fields import APPLY, UPDATE, Manager, Owned, Resource
 from corelane.embedded.apiserver.ownership.typed_values import TypedValueError
-from corelane.embedded.apiserver.ownership.updating import Resource
 
 POD = Resource(served_kinds.PODS, "v1")
 CONFIG = Resource(served_kinds.CONFIG_MAPS, "v1")
@@ -60,13 +52,13 @@ def test_ports_are_known_by_number_and_protocol_whose_default_is_tcp():
 
 def test_an_atomic_map_is_one_field():
     old, new = pod(nodeSelector={"a": "1"}), pod(nodeSelector={"a": "1", "b": "2"})
-    assert comparison.compare(POD.type, old, new).modified == {"f:spec": {"f:nodeSelector": {}}}
+    assert merging.compare(POD.type, old, new).modified == {"f:spec": {"f:nodeSelector": {}}}
     assert typed_values.fields_of(POD.type, new)["f:spec"] == {"f:nodeSelector": {}}
 
 
 def test_true_and_one_are_different_values():
-    assert not comparison.same(True, 1)
-    assert comparison.same(80, 80.0)
+    assert not merging.same(True, 1)
+    assert merging.same(80, 80.0)
 
 
 @pytest.mark.parametrize(
@@ -91,16 +83,18 @@ def test_faults_name_field_value_and_type(config, fault):
 
 def test_the_oldest_updates_become_one_entry():
     found = {
-        managers.manager(f"m{n}", UPDATE, "v1"): Owned({f"f:{n}": {}}, "v1", f"2026-01-01T00:00:{n:02}Z")
+        managed_fields.manager(f"m{n}", UPDATE, "v1"): Owned(
+            {f"f:{n}": {}}, "v1", f"2026-01-01T00:00:{n:02}Z"
+        )
         for n in range(12)
     }
     applied = Manager("a", APPLY, "")
     found[applied] = Owned({"f:x": {}}, "v1", NOW)
-    left = managers.capped(found)
+    left = managed_fields.capped_managers(found)
     assert [who.name for who in left if who.operation == UPDATE] == [
         *(f"m{n}" for n in range(3, 12)), "ancient-changes",
     ]  # fmt: skip
-    ancient = left[managers.manager("ancient-changes", UPDATE, "v1")]
+    ancient = left[managed_fields.manager("ancient-changes", UPDATE, "v1")]
     assert ancient == Owned({"f:0": {}, "f:1": {}, "f:2": {}}, "v1", "2026-01-01T00:00:02Z")
     assert applied in left
 
@@ -130,9 +124,9 @@ def test_a_manager_of_two_operations_is_two_and_the_subresource_counts():
             "subresource": "status",
         },
     ]
-    found = managers.read(entries)
+    found = managed_fields.read_managers(entries)
     assert len(found) == 3
-    assert sorted(managers.written(found), key=str) == sorted(entries, key=str)
+    assert sorted(managed_fields.written_entries(found), key=str) == sorted(entries, key=str)
 
 
 def config(**data):
@@ -140,7 +134,10 @@ def config(**data):
 
 
 def with_entries(obj, applied):
-    return {**obj, "metadata": {"name": "c", "managedFields": managers.written(applied.managers)}}
+    return {
+        **obj,
+        "metadata": {"name": "c", "managedFields": managed_fields.written_entries(applied.managers)},
+    }
 
 
 def test_conflicts_of_several_managers_are_listed_by_manager():
@@ -161,18 +158,18 @@ def test_conflicts_of_several_managers_are_listed_by_manager():
 
 def test_what_admission_and_the_server_set_is_owned_by_no_manager():
     obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "uid": "u"}}
-    assert updating.created(CONFIG, obj, "me", NOW) == []
+    assert managed_fields.created(CONFIG, obj, "me", NOW) == []
 
 
 def test_a_write_that_changes_nothing_leaves_the_entries():
-    entries = updating.created(CONFIG, config(a="1"), "me", NOW)
+    entries = managed_fields.created(CONFIG, config(a="1"), "me", NOW)
     live = {**config(a="1"), "metadata": {"name": "c", "managedFields": entries}}
-    assert updating.updated(CONFIG, live, config(a="1"), "other", "2027-01-01T00:00:00Z") == entries
+    assert managed_fields.updated(CONFIG, live, config(a="1"), "other", "2027-01-01T00:00:00Z") == entries
 
 
 def test_entries_that_a_client_damaged_are_the_stored_ones():
-    entries = updating.created(CONFIG, config(a="1"), "me", NOW)
+    entries = managed_fields.created(CONFIG, config(a="1"), "me", NOW)
     live = {**config(a="1"), "metadata": {"name": "c", "managedFields": entries}}
     damaged = [{**entries[0], "fieldsV1": {"x": {}}}]
     sent = {**config(a="1"), "metadata": {"name": "c", "managedFields": damaged}}
-    assert updating.updated(CONFIG, live, sent, "me", NOW) == entries
+    assert managed_fields.updated(CONFIG, live, sent, "me", NOW) == entries

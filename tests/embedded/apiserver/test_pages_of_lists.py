@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from corelane.embedded.apiserver import served_kinds
-from corelane.embedded.apiserver.codec import pod_rows, wire
+from corelane.embedded.apiserver.codec import wire
 from corelane.embedded.apiserver.store.database import Store
 from corelane.embedded.apiserver.stored_objects import StoredObject
 
@@ -161,13 +161,13 @@ def test_a_table_of_pods_read_in_part_is_that_of_whole_pods(pods):
     view = wire.View(served_kinds.PODS, "v1", wire.Representation(form="Table"))
     values = [msgspec.json.encode({"kind": "Pod", "apiVersion": "v1", **pod}) for pod in pods]
     records = [StoredObject(str(number), number, value, {}, {}) for number, value in enumerate(values)]
-    quick = msgspec.json.decode(wire.many(view, records, {"resourceVersion": "7"}))
-    with mock.patch.object(pod_rows, "_ordinary_row", lambda *_: None):
-        assert quick == msgspec.json.decode(wire.many(view, records, {"resourceVersion": "7"}))
+    quick = msgspec.json.decode(wire.list_bytes(view, records, {"resourceVersion": "7"}))
+    with mock.patch.object(wire, "_ordinary_row", lambda *_: None):
+        assert quick == msgspec.json.decode(wire.list_bytes(view, records, {"resourceVersion": "7"}))
 
 
 def test_a_pod_whose_containers_run_is_not_decoded_further():
     record = StoredObject("p", 1, msgspec.json.encode({"kind": "Pod", **_PLAIN}), {}, {})
-    with mock.patch.object(pod_rows.server_tables, "row", None):
-        (row,) = pod_rows.rows([record], "v1", datetime(2026, 3, 2, 11, 57, tzinfo=UTC))
+    with mock.patch.object(wire.server_tables, "row", None):
+        (row,) = wire.rows([record], "v1", datetime(2026, 3, 2, 11, 57, tzinfo=UTC))
     assert row["cells"] == ["p", "1/1", "Running", "2", "90s", "127.0.0.1", "n", "<none>", "<none>"]

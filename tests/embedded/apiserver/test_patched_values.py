@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from corelane.embedded.apiserver.codec import envelope
+from corelane.embedded.apiserver.codec import request_bodies
 from corelane.embedded.apiserver.served_kinds import LEASES, PODS
 from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.apiserver.write import patching
@@ -15,7 +15,7 @@ POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image":
 
 
 def patched(kind, current, media, patch, **more):
-    obj, _ = envelope.decode(kind, kind.version, json.dumps(current).encode())
+    obj, _ = request_bodies.decode(kind, kind.version, json.dumps(current).encode())
     return patching.apply(kind, media, obj, json.dumps(patch).encode(), **more)
 
 

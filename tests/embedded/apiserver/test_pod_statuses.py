@@ -9,14 +9,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from corelane.embedded.apiserver.api_requests import Target, WriteOptions
-from corelane.embedded.apiserver.codec import envelope
+from corelane.embedded.apiserver.codec import request_bodies
 from corelane.embedded.apiserver.served_kinds import PODS
 from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.apiserver.store.database import Store
 from corelane.embedded.apiserver.store.server_backend import Backend, describe, rfc3339
 from corelane.embedded.apiserver.write import patching, pipeline
 from corelane.embedded.apiserver.write.node_objects import NodeObjects
-from corelane.embedded.up.node_objects import InProcessNodes
+from corelane.embedded.up.agent_links import InProcessNodes
 from corelane.kube.client import APIError
 
 START = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -37,7 +37,7 @@ class Server:
         container = {"name": "main", "image": "bench", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}
         spec = {"containers": [container], "restartPolicy": policy, "nodeName": f"node-of-{name}"}
         body = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
-        shaped, _ = envelope.shaped(PODS, "v1", body)
+        shaped, _ = request_bodies.shaped(PODS, "v1", body)
         obj = pipeline.create(
             self.backend, self.target("create"), shaped, WriteOptions(manager="kubectl")
         ).obj

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.embedded.apiserver.codec import protobuf_reading
-from corelane.embedded.apiserver.codec.json_reading import ReadError
-from corelane.embedded.apiserver.schema.notation import ListType, MapType, ObjectType
-from corelane.embedded.apiserver.schema.object_meta import DELETE_OPTIONS
+from corelane.embedded.apiserver.codec import request_bodies
+from corelane.embedded.apiserver.codec.json_and_yaml import ReadError
+from corelane.embedded.apiserver.schema.notation import DELETE_OPTIONS, ListType, MapType, ObjectType
 from corelane.embedded.apiserver.served_kinds import BINDINGS, EVICTIONS, KINDS
 
 VECTORS = Path(__file__).parents[2] / "data" / "kube_api.jsonl.gz"
@@ -80,7 +79,7 @@ def leaf(shape, value):
 
 def body(api_version, kind, raw):
     names = put(1, api_version.encode()) + put(2, kind.encode())
-    return protobuf_reading.MAGIC + put(1, names) + put(2, raw) + put(3, b"") + put(4, b"")
+    return request_bodies.MAGIC + put(1, names) + put(2, raw) + put(3, b"") + put(4, b"")
 
 
 def recorded():
@@ -105,7 +104,7 @@ def test_a_volume_source_without_a_table_is_refused_and_not_dropped():
     nfs = put(7, b"")
     volume = put(1, b"v") + put(2, nfs)
     with pytest.raises(ReadError, match="send the pod as application/json"):
-        protobuf_reading.read(body("v1", "Pod", put(2, put(1, volume))))
+        request_bodies.read_protobuf(body("v1", "Pod", put(2, put(1, volume))))
 
 
 def test_what_upstream_took_as_json_reads_the_same_from_protobuf():
@@ -116,7 +115,7 @@ def test_what_upstream_took_as_json_reads_the_same_from_protobuf():
             raw = message(RECORDS[wanted["apiVersion"], wanted["kind"]], rest)
         except (KeyError, AttributeError, AssertionError):
             continue  # unknown fields, numbers for quantities, times: JSON only
-        found = protobuf_reading.read(body(wanted["apiVersion"], wanted["kind"], raw))
+        found = request_bodies.read_protobuf(body(wanted["apiVersion"], wanted["kind"], raw))
         assert filled(found) == filled(wanted)
         count += 1
     assert count > 100
@@ -147,14 +146,14 @@ def test_every_field_of_every_built_in_kind_has_a_number_of_its_own():
 def test_times_keep_their_precision_and_the_zero_time_is_null():
     moment = put(1, 1_700_000_000) + put(2, 123_456_789)
     lease = put(1, put(8, moment) + put(9, b"")) + put(2, put(3, moment))
-    found = protobuf_reading.read(body("coordination.k8s.io/v1", "Lease", lease))
+    found = request_bodies.read_protobuf(body("coordination.k8s.io/v1", "Lease", lease))
     assert found["metadata"] == {"creationTimestamp": "2023-11-14T22:13:20Z", "deletionTimestamp": None}
     assert found["spec"] == {"acquireTime": "2023-11-14T22:13:20.123456Z"}
 
 
 def test_negative_and_packed_numbers_are_read():
     context = put(4, b"".join(map(varint, (1, 300, 70_000)))) + put(2, -1)
-    found = protobuf_reading.read(body("v1", "Pod", put(2, put(14, context))))
+    found = request_bodies.read_protobuf(body("v1", "Pod", put(2, put(14, context))))
     assert found["spec"]["securityContext"] == {"supplementalGroups": [1, 300, 70_000], "runAsUser": -1}
 
 
@@ -167,11 +166,11 @@ def test_fields_of_a_newer_version_are_passed_over():
         + varint(97 << 3 | 1)
         + b"12345678"
     )
-    assert protobuf_reading.read(body("v1", "Namespace", raw))["metadata"] == {"name": "n"}
+    assert request_bodies.read_protobuf(body("v1", "Namespace", raw))["metadata"] == {"name": "n"}
 
 
 def test_delete_options_come_under_the_version_of_any_group():
-    found = protobuf_reading.read(body("policy/v1", "DeleteOptions", put(1, 0) + put(2, put(1, b"u"))))
+    found = request_bodies.read_protobuf(body("policy/v1", "DeleteOptions", put(1, 0) + put(2, put(1, b"u"))))
     assert found == {
         "kind": "DeleteOptions",
         "apiVersion": "policy/v1",
@@ -185,7 +184,7 @@ def test_delete_options_come_under_the_version_of_any_group():
     [
         (b"", "not Kubernetes' protobuf"),
         (b"{}", "not Kubernetes' protobuf"),
-        (protobuf_reading.MAGIC, 'no kind "" is registered'),
+        (request_bodies.MAGIC, 'no kind "" is registered'),
         (body("apps/v1", "Deployment", b""), 'no kind "Deployment" is registered for version "apps/v1"'),
         (body("v1", "Pod", b"")[:-3] + b"\x7f", "unexpected EOF"),
         (body("v1", "Pod", b"\x0a"), "unexpected EOF"),
@@ -198,11 +197,11 @@ def test_delete_options_come_under_the_version_of_any_group():
 )
 def test_what_cannot_be_read_is_refused_with_the_reason(raw, fault):
     with pytest.raises(ReadError, match=fault):
-        protobuf_reading.read(raw)
+        request_bodies.read_protobuf(raw)
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_do_more_than_raise_a_read_error(raw):
     for kind in ("Pod", "Node", "ConfigMap"):
         with contextlib.suppress(ReadError):
-            protobuf_reading.read(body("v1", kind, raw))
+            request_bodies.read_protobuf(body("v1", kind, raw))

@@ -10,7 +10,7 @@ import corelane.embedded.apiserver
 from corelane.embedded.apiserver import served_kinds
 from corelane.embedded.apiserver.codec import decoding
 from corelane.embedded.apiserver.codec.decoding import StrictNotes
-from corelane.embedded.apiserver.schema.formats import FORMATS, PATTERNS
+from corelane.embedded.apiserver.schema.defaults_and_formats import FORMATS, PATTERNS
 from corelane.embedded.apiserver.schema.notation import (
     ListType,
     MapType,

@@ -15,7 +15,7 @@ from corelane.embedded.apiserver.http import responses
 from corelane.embedded.apiserver.http.auth import User
 from corelane.embedded.apiserver.http.server import APIServer
 from corelane.embedded.apiserver.served_kinds import CONFIG_MAPS
-from corelane.embedded.apiserver.store import shelves
+from corelane.embedded.apiserver.store import history
 from corelane.embedded.apiserver.store.database import Store
 from corelane.embedded.up import tls
 
@@ -148,7 +148,7 @@ def test_history_of_objects_that_come_and_go_is_soon_full_and_grows_no_more():
     store = Store(None, lambda *_: {})
     counts = []
     for round_ in range(4):
-        for number in range(shelves.WINDOW // 4):
+        for number in range(history.WINDOW // 4):
             key = f"{round_}-{number}"
             for size in (100, 3_000):
                 event = store.put("things", key, thing(number, size))
@@ -157,5 +157,5 @@ def test_history_of_objects_that_come_and_go_is_soon_full_and_grows_no_more():
         kept = store.recent("things")
         counts.append((len(kept), sum(len(one.frames) for one in kept), sum(store.counts().values())))
     assert counts[1] == counts[-1]
-    assert counts[-1][0] <= shelves.WINDOW
+    assert counts[-1][0] <= history.WINDOW
     assert counts[-1][2] == 0

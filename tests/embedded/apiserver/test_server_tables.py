@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from corelane.embedded.apiserver.print.server_tables import INCLUDE, human_duration, to_table
+from corelane.embedded.apiserver.codec.server_tables import INCLUDE, human_duration, to_table
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 POD = SimpleNamespace(group="", kind="Pod")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.embedded.apiserver.codec import envelope
+from corelane.embedded.apiserver.codec import request_bodies
 from corelane.embedded.apiserver.schema.notation import MapType, ObjectType
 from corelane.embedded.apiserver.served_kinds import KINDS, NODES, PODS
 from corelane.embedded.apiserver.status_errors import StatusError
@@ -208,7 +208,7 @@ def test_a_patch_that_makes_no_sense_is_refused(change, code):
     with pytest.raises(StrategicError) as refused:
         merge(pod(), change)
     assert refused.value.code == code
-    current, _ = envelope.decode(PODS, "v1", json.dumps(pod()).encode())
+    current, _ = request_bodies.decode(PODS, "v1", json.dumps(pod()).encode())
     with pytest.raises(StatusError) as answered:
         patching.apply(PODS, STRATEGIC_PATCH, current, json.dumps(change).encode())
     assert answered.value.code == code
@@ -217,7 +217,7 @@ def test_a_patch_that_makes_no_sense_is_refused(change, code):
 def test_a_status_patch_touches_one_condition_of_many():
     types = ["Ready", "DiskPressure", "PIDPressure"]
     conditions = [{"type": name, "status": "False"} for name in types]
-    node, _ = envelope.decode(NODES, "v1", json.dumps({"status": {"conditions": conditions}}).encode())
+    node, _ = request_bodies.decode(NODES, "v1", json.dumps({"status": {"conditions": conditions}}).encode())
     change = {"status": {"conditions": [{"type": "DiskPressure", "status": "True"}]}}
     obj, _ = patching.apply(NODES, STRATEGIC_PATCH, node, json.dumps(change).encode())
     assert {one["type"]: one["status"] for one in obj["status"]["conditions"]} == {

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.embedded.apiserver import pod_amounts, validation
-from corelane.embedded.apiserver.codec import conversion, envelope
+from corelane.embedded.apiserver import validation
+from corelane.embedded.apiserver.codec import request_bodies, wire
+from corelane.embedded.apiserver.schema import defaults_and_formats
 from corelane.embedded.apiserver.served_kinds import (
     CONFIG_MAPS,
     KINDS,
@@ -27,13 +28,13 @@ ALL = [(kind, version) for kind in KINDS for version in kind.versions]
 
 
 def made(kind, body):
-    obj, _ = envelope.decode(kind, kind.version, json.dumps(body).encode())
+    obj, _ = request_bodies.decode(kind, kind.version, json.dumps(body).encode())
     strategy.prepare_create(kind, obj)
     return obj
 
 
 def changed(kind, old, change, subresource=""):
-    obj, _ = envelope.decode(kind, kind.version, json.dumps(merged(old, change)).encode())
+    obj, _ = request_bodies.decode(kind, kind.version, json.dumps(merged(old, change)).encode())
     strategy.prepare_update(kind, obj, old, subresource)
     return obj
 
@@ -131,9 +132,9 @@ def test_what_a_pods_containers_need_together_counts_sidecars_and_the_largest_st
             "initContainers": [holder("1"), holder("250m", restartPolicy="Always"), holder("2")],
         }
     }
-    assert pod_amounts.aggregated(pod, "requests") == {"cpu": "2250m"}
+    assert defaults_and_formats.aggregated(pod, "requests") == {"cpu": "2250m"}
     pod["spec"]["initContainers"][2] = holder("1")
-    assert pod_amounts.aggregated(pod, "requests") == {"cpu": "1750m"}
+    assert defaults_and_formats.aggregated(pod, "requests") == {"cpu": "1750m"}
 
 
 def test_a_pods_own_resources_are_filled_in_from_its_containers():
@@ -170,7 +171,9 @@ def test_the_status_that_a_client_sends_with_a_pod_is_dropped():
 
 
 def test_the_schedulers_name_is_the_servers_to_choose_and_stays():
-    pod, _ = envelope.decode(PODS, "v1", b'{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c"}]}}')
+    pod, _ = request_bodies.decode(
+        PODS, "v1", b'{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c"}]}}'
+    )
     strategy.prepare_create(PODS, pod, default_scheduler="corelane")
     assert pod["spec"]["schedulerName"] == "corelane"
     again = copy.deepcopy(pod)
@@ -240,7 +243,7 @@ def test_a_custom_object_counts_generations_of_all_but_its_metadata():
 
 def test_the_fields_that_can_be_selected():
     pod = prepared(spec(nodeName="n", hostNetwork=True))
-    assert conversion.selectable_fields(PODS, pod) == {
+    assert wire.selectable_fields(PODS, pod) == {
         "metadata.name": "p",
         "metadata.namespace": "d",
         "spec.nodeName": "n",
@@ -253,12 +256,12 @@ def test_the_fields_that_can_be_selected():
         "status.nominatedNodeName": "",
     }
     node = made(NODES, {"metadata": {"name": "n"}})
-    assert conversion.selectable_fields(NODES, node) == {"metadata.name": "n", "spec.unschedulable": "false"}
+    assert wire.selectable_fields(NODES, node) == {"metadata.name": "n", "spec.unschedulable": "false"}
     space = made(NAMESPACES, {"metadata": {"name": "n"}})
     named = {"metadata.name": "n", "name": "n", "status.phase": "Active"}
-    assert conversion.selectable_fields(NAMESPACES, space) == named
+    assert wire.selectable_fields(NAMESPACES, space) == named
     config = {"metadata": {"name": "c", "namespace": "d"}}
-    assert conversion.selectable_fields(CONFIG_MAPS, config) == {
+    assert wire.selectable_fields(CONFIG_MAPS, config) == {
         "metadata.name": "c",
         "metadata.namespace": "d",
     }
@@ -271,13 +274,13 @@ def test_whatever_is_decoded_is_filled_in_once_and_can_be_judged(data):
     likely = ("metadata", "spec", "containers", "name")
     drawn = data.draw(objects(kind.schema[version], likely=likely))
     drawn |= {"apiVersion": kind.api_version(version), "kind": kind.kind}
-    obj, _ = envelope.decode(kind, version, json.dumps(drawn).encode())
+    obj, _ = request_bodies.decode(kind, version, json.dumps(drawn).encode())
     strategy.prepare_create(kind, obj)
     obj["metadata"].pop("selfLink", None)
     again = copy.deepcopy(obj)
     strategy.prepare_update(kind, again, obj)
     assert again == obj
-    stored = conversion.convert(kind, obj, kind.version)
+    stored = wire.convert(kind, obj, kind.version)
     for cause in validation.create(kind, stored, version=version):
         assert cause.field
         assert cause.message

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from corelane.embedded.apiserver import validation
-from corelane.embedded.apiserver.codec import envelope
+from corelane.embedded.apiserver.codec import request_bodies
 from corelane.embedded.apiserver.served_kinds import CONFIG_MAPS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
 from corelane.embedded.apiserver.write import strategy
 from support.pod_faults import REQUIRED, agree, container, merged, on_nodes, prepared, spec
@@ -179,10 +179,10 @@ ACCEPTED = [
 
 def faults(kind, body, change, subresource=""):
     """What is wrong with a change of a stored object."""
-    old, _ = envelope.decode(kind, kind.version, json.dumps(body).encode())
+    old, _ = request_bodies.decode(kind, kind.version, json.dumps(body).encode())
     strategy.prepare_create(kind, old)
     old["metadata"]["resourceVersion"] = "1"
-    obj, _ = envelope.decode(kind, kind.version, json.dumps(merged(old, change)).encode())
+    obj, _ = request_bodies.decode(kind, kind.version, json.dumps(merged(old, change)).encode())
     strategy.prepare_update(kind, obj, old, subresource)
     return [f"{cause.field}: {cause.message}" for cause in validation.update(kind, obj, old, subresource)]
 

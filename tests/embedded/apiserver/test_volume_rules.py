@@ -6,7 +6,7 @@ import json
 import pytest
 
 from corelane.embedded.apiserver import validation
-from corelane.embedded.apiserver.codec.envelope import decode
+from corelane.embedded.apiserver.codec.request_bodies import decode
 from corelane.embedded.apiserver.served_kinds import PODS
 from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.apiserver.store.database import FILE_NAME, Store

@@ -8,8 +8,8 @@ import pytest
 from corelane.embedded.apiserver.api_requests import list_options, parse
 from corelane.embedded.apiserver.codec import wire
 from corelane.embedded.apiserver.store.database import Store
+from corelane.embedded.apiserver.store.lists_and_watches import WatchStream
 from corelane.embedded.apiserver.store.server_backend import Backend, describe
-from corelane.embedded.apiserver.store.watches import WatchStream
 from support.apiserver import CONFIG_MAPS, NAMESPACES, PODS, config_map, pod, served, serving
 
 END = {"k8s.io/initial-events-end": "true"}

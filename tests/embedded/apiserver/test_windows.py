@@ -8,7 +8,7 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from corelane.embedded.apiserver.served_kinds import LEASES
-from corelane.embedded.apiserver.store import shelves
+from corelane.embedded.apiserver.store import history
 from corelane.embedded.apiserver.store.database import FILE_NAME, Store
 from corelane.embedded.apiserver.stored_objects import Compacted, StoreChange
 from support.apiserver import PODS, pod, serving
@@ -19,7 +19,7 @@ def thing(value, size=0):
 
 
 def weight(store):
-    return sum(shelves.weight(one) for name in store.counts() for one in store.recent(name))
+    return sum(history.weight(one) for name in store.counts() for one in store.recent(name))
 
 
 def test_a_flood_of_leases_does_not_expire_the_history_of_pods():
@@ -40,8 +40,8 @@ def test_a_flood_of_leases_does_not_expire_the_history_of_pods():
     assert store.covers("pods", late)
     with pytest.raises(Compacted):
         store.events(LEASES.stored, late)
-    assert weight(store) == shelves.WINDOW
-    assert len(store.recent(LEASES.stored)) == shelves.WINDOW - 2_001
+    assert weight(store) == history.WINDOW
+    assert len(store.recent(LEASES.stored)) == history.WINDOW - 2_001
 
 
 def test_a_flood_of_pods_leaves_its_part_to_every_other_resource():
@@ -63,7 +63,7 @@ def test_large_objects_use_more_of_the_budget():
     for number in range(4_000):
         store.put("topologies", f"node-{number % 50}", thing(number, 26_000))
     size = sum(sys.getsizeof(one.record.value) for one in store.recent("topologies"))
-    assert size < shelves.WINDOW * 4096
+    assert size < history.WINDOW * 4096
     assert len(store.recent("topologies")) > 500
 
 
@@ -103,7 +103,7 @@ def test_history_is_exact_from_its_floor_on_and_bounded(tmp_path_factory, writes
         else:
             revision = store.put(resource, str(key), thing(0, kilobytes * 3_000)).revision
         everything.append((revision, resource))
-        largest = max(largest, shelves.weight(store.recent(resource)[-1]))
+        largest = max(largest, history.weight(store.recent(resource)[-1]))
         _check(store, everything, size, largest)
     store.close()
 
@@ -115,7 +115,7 @@ def _check(store, everything, size, largest):
         own = [revision for revision, resource in everything if resource == name]
         floor = store.floor(name)
         assert [one.revision for one in store.events(name, floor)] == [one for one in own if one > floor]
-        weights = sum(map(shelves.weight, store.recent(name)))
+        weights = sum(map(history.weight, store.recent(name)))
         if len(store.recent(name)) < len(own):
             event("expired")
             assert weights + largest > size // len(names), "less than its part"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from corelane.embedded.containers import container_search, copies, rebuilding
+from corelane.embedded.containers import container_search, rebuilding
 from corelane.embedded.containers.container_search import Shim
 from corelane.embedded.containers.records import RecordStore, StateInUse
 from corelane.kernel import proc
@@ -46,11 +46,11 @@ def of_shim(monkeypatch, directory):
 
 def test_a_copy_of_a_directory_whose_containers_run_is_refused(original, opened, tmp_path, monkeypatch):
     of_shim(monkeypatch, original.directory(ID))
-    copies.check(original)
+    rebuilding.check_no_copy(original)
     shutil.copytree(original.root, tmp_path / "my copy")
     copy = opened(tmp_path / "my copy")
     with pytest.raises(StateInUse) as refused:
-        copies.check(copy)
+        rebuilding.check_no_copy(copy)
     assert str(refused.value) == (
         f"{copy.root}: a copy of {original.root}, of which 1 container still runs; use the original, or end "
         f"it (corelane down --data-dir {tmp_path / 'data'}), or start the copy without it: "
@@ -69,18 +69,18 @@ def test_other_directories_are_not_copies(original, opened, tmp_path, monkeypatc
         other.symlink_to(original.root)
     else:
         (other / "containers" / ("f" * 32)).mkdir(parents=True)
-    copies.check(opened(other))
+    rebuilding.check_no_copy(opened(other))
 
 
 def test_an_instance_name_has_one_owner(original, opened, tmp_path, monkeypatch):
-    monkeypatch.setattr(copies, "LOCK_SECONDS", 0.1)
-    copies.check_name(original)
+    monkeypatch.setattr(rebuilding, "LOCK_SECONDS", 0.1)
+    rebuilding.check_name(original)
     shutil.copytree(original.root, tmp_path / "copy")
     copy = opened(tmp_path / "copy")
     with pytest.raises(StateInUse, match=f"the instance name {original.instance} is in use by another"):
-        copies.check_name(copy)
+        rebuilding.check_name(copy)
     original.close()
-    copies.check_name(copy)
+    rebuilding.check_name(copy)
 
 
 HOLD = """
@@ -94,7 +94,7 @@ time.sleep(60)
 
 
 def test_the_holder_of_a_name_is_named_and_a_killed_one_lets_go(original, tmp_path, monkeypatch):
-    monkeypatch.setattr(copies, "LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(rebuilding, "LOCK_SECONDS", 0.1)
     shutil.copytree(original.root, tmp_path / "copy")
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / "copy")], stdout=subprocess.PIPE)
     try:
@@ -102,18 +102,18 @@ def test_the_holder_of_a_name_is_named_and_a_killed_one_lets_go(original, tmp_pa
         with pytest.raises(
             StateInUse, match=rf"\(process {holder.pid}\) with {tmp_path / 'copy'}"
         ) as refused:
-            copies.check_name(original)
+            rebuilding.check_name(original)
         assert f"if this is the copy: rm -r {original.root}" in str(refused.value)
         running = original.supervise(ID)
         with pytest.raises(StateInUse) as refused:
-            copies.check_name(original)
+            rebuilding.check_name(original)
         os.close(running)
         assert "rm -r" not in str(refused.value), "records of running containers are not to be deleted"
     finally:
         holder.kill()
         holder.wait()
         holder.stdout.close()
-    copies.check_name(original)
+    rebuilding.check_name(original)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
@@ -131,7 +131,7 @@ def test_a_socket_or_a_directory_of_another_user_with_an_instances_name_is_no_ow
     squatter = subprocess.Popen([sys.executable, "-c", script, str(theirs)], stdout=subprocess.PIPE)
     try:
         squatter.stdout.readline()
-        copies.check_name(original)
+        rebuilding.check_name(original)
     finally:
         squatter.kill()
         squatter.wait()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from corelane.embedded.containers import local, local_ends
+from corelane.embedded.containers import local, start_and_end
 from corelane.kernel import proc
 from corelane.runtime.base import RuntimeFailure
 from support.containers import alive, both_ways, ended, eventually, have_cgroups, opened, shell, status
@@ -80,7 +80,7 @@ def test_the_end_of_a_container_without_shim_is_reported_when_its_last_process_i
 
 @needs_freezer
 def test_a_process_that_cannot_be_killed_keeps_its_container_running(tmp_path, freezer, monkeypatch):
-    monkeypatch.setattr(local_ends, "KILL_SECONDS", 1.0)
+    monkeypatch.setattr(start_and_end, "KILL_SECONDS", 1.0)
 
     async def main():
         async with opened(tmp_path / "state", "required") as runtime:

@@ -17,8 +17,8 @@ import pytest
 
 from corelane.embedded.containers import container_search, instances
 from corelane.embedded.containers.container_search import MARK
+from corelane.embedded.containers.instances import OtherContainers
 from corelane.embedded.containers.local import LocalRuntime
-from corelane.embedded.containers.other_containers import OtherContainers
 from corelane.kernel import cgroup, proc
 from support.containers import HIGH, LOW, alive, both_ways, eventually, opened, shell, status
 

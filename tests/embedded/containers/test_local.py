@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from corelane.embedded.containers.enforce import mark
-from corelane.embedded.containers.launch import _INHERITED as INHERITED
 from corelane.embedded.containers.local import LocalRuntime
+from corelane.embedded.containers.start_and_end import _INHERITED as INHERITED
 from corelane.kernel import cgroup, proc
 from corelane.runtime.base import ResourceUpdate, RuntimeFailure, UnknownContainer
 from support.containers import (

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.embedded.containers import logs
-from corelane.embedded.containers.shim import log as shim_log
+from corelane.embedded.containers.shim import supervise as shim_log
 from support.containers import PYTHON, ended, opened, output, shell, spec
 
 RECORD = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z) (stdout|stderr) ([FP]) (.*)", re.DOTALL)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from corelane.embedded.containers import simulated_records
-from corelane.embedded.containers.simulated_records import Row, SimulatedRecords, SimulationStateError
+from corelane.embedded.containers import simulated
+from corelane.embedded.containers.simulated import Row, SimulatedRecords, SimulationStateError
 from corelane.runtime.base import RuntimeStatus
 
 
@@ -36,7 +36,7 @@ steps = st.lists(
 @given(steps)
 def test_a_new_reader_has_the_last_state(history):
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulated_records, "_MOST_CHANGES", 5)
+        patch.setattr(simulated, "_MOST_CHANGES", 5)
         path, rows = Path(directory) / "simulated.json", {}
         records = SimulatedRecords(path, lambda: rows.values())
         for step, name, cpus in history:

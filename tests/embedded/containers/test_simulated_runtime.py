@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from corelane.cpuset import CPUSet
-from corelane.embedded.containers.simulated import SimulatedRuntime
-from corelane.embedded.containers.simulated_records import SimulationStateError
+from corelane.embedded.containers.simulated import SimulatedRuntime, SimulationStateError
 from corelane.runtime.base import (
     ContainerSpec,
     LifecycleRuntime,

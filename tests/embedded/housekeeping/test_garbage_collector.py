@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from corelane.embedded.housekeeping import Controller, ControllerReporter
-from corelane.embedded.housekeeping.ownership import Item, OwnershipGraph
+from corelane.embedded.housekeeping.garbage_collector import Item, OwnershipGraph
 from corelane.kube.client import APIError
 from corelane.kube.meta import ObjectMeta, OwnerReference
 from corelane.kube.objects import ConfigMap, PriorityClass, Secret

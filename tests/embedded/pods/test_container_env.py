@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from corelane.embedded.pods import container_env
-from corelane.embedded.pods.container_env import NodeFields, expand
+from corelane.embedded.pods import execution
+from corelane.embedded.pods.execution import NodeFields, expand
 from corelane.embedded.pods.pod_manifest import RunPod
 from corelane.runtime.base import RuntimeFailure
 
@@ -28,7 +28,7 @@ def pod(**container):
 
 def variables(known=None, **container):
     made = pod(**container)
-    return container_env.variables(made, made.container("c"), HOST, known or {})
+    return execution.variables(made, made.container("c"), HOST, known or {})
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_an_optional_config_map_may_be_missing():
 
 def test_command_and_arguments_are_expanded():
     made = pod(command=["run", "$(A)"], args=["--x=$(A)", "$$(A)"])
-    line = container_env.command_line(made.container("c"), {"A": "1"})
+    line = execution.command_line(made.container("c"), {"A": "1"})
     assert line == ("run", "1", "--x=1", "$(A)")
 
 
@@ -150,4 +150,4 @@ def test_referenced_config_maps():
         envFrom=[{"configMapRef": {"name": "m"}}, {"secretRef": {"name": "s"}}],
         env=[{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "n", "key": "k"}}}],
     )
-    assert container_env.config_maps(made.container("c")) == {"m", "n"}
+    assert execution.config_maps(made.container("c")) == {"m", "n"}

@@ -13,10 +13,9 @@ from corelane.embedded.apiserver.store.database import Store
 from corelane.embedded.apiserver.store.server_backend import Backend, describe
 from corelane.embedded.apiserver.write import pipeline
 from corelane.embedded.apiserver.write.node_objects import NodeObjects
-from corelane.embedded.pods import heartbeats, registration
-from corelane.embedded.pods.heartbeats import SharedHeartbeats
+from corelane.embedded.pods import registration
 from corelane.embedded.pods.node_status import NodeIdentity
-from corelane.embedded.pods.registration import Heartbeat
+from corelane.embedded.pods.registration import Heartbeat, SharedHeartbeats
 from corelane.kube.client import APIError
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.machine.spec import parse_spec
@@ -288,7 +287,7 @@ def test_a_loop_that_wakes_up_late_renews_every_lease_within_a_period_and_the_la
 
 @given(done=st.integers(0, 1_000), elapsed=st.floats(0, 10_000))
 def test_parts_that_are_late_are_renewed_together_and_each_once(done, elapsed):
-    numbers = heartbeats.due_parts(done, elapsed)
+    numbers = registration.due_parts(done, elapsed)
     assert len({number % 20 for number in numbers}) == len(numbers) <= 20
     assert numbers.start >= done
     if numbers:

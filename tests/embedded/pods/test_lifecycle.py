@@ -8,16 +8,18 @@ from corelane.agent.allocation import events
 from corelane.agent.allocation import instructions as cpu_orders
 from corelane.agent.allocation.records import INVALID_RECORD, CPURecord, PodCPUs, StatusReason
 from corelane.cpuset import CPUSet
-from corelane.embedded.pods import events as pod_events
-from corelane.embedded.pods import instructions, pod_steps
+from corelane.embedded.pods import pod_steps, records
 from corelane.embedded.pods.records import (
     ContainerExit,
+    DrainRequested,
     PastRuns,
     PodPlan,
     PodRecord,
+    PodReporter,
+    PodSeen,
     RestartPolicy,
+    StartFailed,
 )
-from corelane.embedded.pods.reporting import PodReporter
 from corelane.machine import spec
 from corelane.node import MemoryOptions, validate
 from corelane.node.config import PoolOptions
@@ -60,7 +62,7 @@ def test_an_exclusive_container_waits_until_shared_ones_left_its_cpus():
     assert world.container("s", "a").cpus == CPUSet.parse("0-3")
     world.add(plan("x", ("a", APP, 2000)))
     world.deliver(0)
-    assert not [one for one in world.pending if isinstance(one, instructions.Start)]
+    assert not [one for one in world.pending if isinstance(one, records.Start)]
     assert world.core.pods["x"].containers["a"].waiting.reason == "WaitingForCPUs"
     while world.container("x", "a") is None:
         world.carry_out(0) if world.pending else world.deliver(0)
@@ -72,7 +74,7 @@ def test_the_shared_pool_grows_only_after_the_last_exclusive_process_exited():
     world = running(plan("s", ("a", APP, 100), **SHARED), plan("x", ("a", APP, 2000)))
     world.delete("x")
     world.deliver(0)
-    stop = next_of(world, instructions.Stop)
+    stop = next_of(world, records.Stop)
     assert not [one for one in world.pending if isinstance(one, cpu_orders.Pin)]
     world.carry_out(stop)
     assert world.container("s", "a").cpus == CPUSet.parse("0,3")
@@ -86,7 +88,7 @@ def test_the_ledger_is_on_disk_before_anything_starts():
     world.add(plan("x", ("a", APP, 1000)))
     world.deliver(0)
     assert isinstance(world.pending[0], cpu_orders.SaveLedger)
-    assert isinstance(world.pending[next_of(world, instructions.Start)].cpus, CPUSet)
+    assert isinstance(world.pending[next_of(world, records.Start)].cpus, CPUSet)
 
 
 def test_the_confirmation_event_comes_once_with_the_cpus():
@@ -129,7 +131,7 @@ def test_no_container_is_moved_to_cpus_of_a_drifted_one():
     world.feed(events.Observed(id=process.id, allowed=process.cpus, **world.times()))
     world.add(plan("y", ("a", APP, 1000), proposal={"a": CPUSet.parse("2")}))
     world.deliver(0)
-    assert not [one for one in world.pending if isinstance(one, instructions.Start)]
+    assert not [one for one in world.pending if isinstance(one, records.Start)]
     world.settle()
     assert world.container("y", "a").cpus == CPUSet.parse("2")
 
@@ -205,12 +207,12 @@ def test_init_containers_run_in_order_and_sidecars_before_and_after():
 
     world.delete("p")
     world.deliver(0)
-    stops = [one.id for one in world.pending if isinstance(one, instructions.Stop)]
+    stops = [one.id for one in world.pending if isinstance(one, records.Stop)]
     assert stops == ["p-a-0"]
-    world.carry_out(next_of(world, instructions.Stop))
+    world.carry_out(next_of(world, records.Stop))
     while world.inbox:
         world.deliver(0)
-    assert [one.id for one in world.pending if isinstance(one, instructions.Stop)] == ["p-s-0"]
+    assert [one.id for one in world.pending if isinstance(one, records.Stop)] == ["p-s-0"]
 
 
 def test_a_job_with_a_sidecar_succeeds_when_its_containers_have():
@@ -278,11 +280,11 @@ def test_a_rejected_pod_fails_with_the_kubelets_message():
 
 
 def settled_but_for_stops(world):
-    while orders := [n for n, one in enumerate(world.pending) if not isinstance(one, instructions.Stop)]:
+    while orders := [n for n, one in enumerate(world.pending) if not isinstance(one, records.Stop)]:
         world.carry_out(orders[0])
     while world.inbox:
         world.deliver(0)
-    if any(not isinstance(one, instructions.Stop) for one in world.pending):
+    if any(not isinstance(one, records.Stop) for one in world.pending):
         settled_but_for_stops(world)
 
 
@@ -400,7 +402,7 @@ def test_a_pod_past_its_deadline_is_running_until_its_processes_exited():
     world.tick(61)
     while world.inbox:
         world.deliver(0)
-    stop = next_of(world, instructions.Stop)
+    stop = next_of(world, records.Stop)
     world.pending = [one for i, one in enumerate(world.pending) if i != stop]
     world.settle()
     assert world.phase("p") == "Running"
@@ -409,7 +411,7 @@ def test_a_pod_past_its_deadline_is_running_until_its_processes_exited():
 def test_a_pod_with_a_terminal_phase_is_stopped():
     world = running(plan("p", ("a", APP, 1000)))
     world.statuses["p"] = {"phase": "Failed"}
-    world.feed(pod_events.PodSeen(plan=world.as_listed("p"), **world.times()))
+    world.feed(PodSeen(plan=world.as_listed("p"), **world.times()))
     world.settle()
     assert world.live() == []
     assert world.core.ledger.entries == {}
@@ -420,10 +422,10 @@ def test_a_shorter_grace_period_replaces_a_longer_one():
     world = running(plan("p", ("a", APP, 1000)))
     world.delete("p", grace=30)
     world.deliver(0)
-    assert world.pending[next_of(world, instructions.Stop)].grace == 30
+    assert world.pending[next_of(world, records.Stop)].grace == 30
     world.api["p"] = replace(world.api["p"], deletion_grace=1.0)
-    world.feed(pod_events.PodSeen(plan=world.api["p"], **world.times()))
-    assert [one.grace for one in world.pending if isinstance(one, instructions.Stop)] == [30, 1]
+    world.feed(PodSeen(plan=world.api["p"], **world.times()))
+    assert [one.grace for one in world.pending if isinstance(one, records.Stop)] == [30, 1]
 
 
 def test_deleting_a_pod_that_never_started_ends_it():
@@ -461,9 +463,7 @@ def test_after_a_crash_running_containers_are_adopted_unchanged():
     before = {process.id: process.cpus for process in world.live()}
     world.boot()
     assert not [
-        one
-        for one in world.pending
-        if isinstance(one, instructions.Start | cpu_orders.Pin | instructions.Stop)
+        one for one in world.pending if isinstance(one, records.Start | cpu_orders.Pin | records.Stop)
     ]
     world.settle()
     assert {process.id: process.cpus for process in world.live()} == before
@@ -490,7 +490,7 @@ def test_without_a_ledger_cpus_of_unknown_pods_stay_occupied_until_they_exit():
     world.add(plan("y", ("a", APP, 1000)))
     world.inbox.clear()
     world.lose_ledger()
-    assert not [one for one in world.pending if isinstance(one, instructions.Start)]
+    assert not [one for one in world.pending if isinstance(one, records.Start)]
     world.settle()
     assert world.container("y", "a").cpus == CPUSet.parse("1")
 
@@ -555,7 +555,7 @@ def test_a_pod_that_cannot_be_decoded_runs_on_after_a_restart_and_keeps_its_cpus
     assert world.core.ledger.entries["x", "a"].cpus == CPUSet.parse("1-2")
     world.undecodable.clear()
     for uid in ("x", "s"):
-        world.feed(pod_events.PodSeen(plan=world.as_listed(uid), **world.times()))
+        world.feed(PodSeen(plan=world.as_listed(uid), **world.times()))
     world.settle()
     assert world.container("x", "a").attempt == 0
     assert {world.phase("x"), world.phase("s")} == {"Running"}
@@ -600,7 +600,7 @@ def test_a_lost_run_is_not_restarted_with_policy_never():
 
 def test_draining_stops_all_containers_and_keeps_the_pods():
     world = running(plan("x", ("a", APP, 1000)), plan("s", ("a", APP, 100), **SHARED))
-    world.feed(pod_events.DrainRequested(**world.times()))
+    world.feed(DrainRequested(**world.times()))
     world.settle()
     assert world.live() == []
     assert world.core.drained
@@ -616,7 +616,7 @@ def test_a_terminal_pod_is_unchanged_after_a_restart_and_keeps_its_log():
     world.exit(world.container("p", "a"), 0)
     world.settle()
     world.boot()
-    assert not [one for one in world.pending if isinstance(one, instructions.PublishStatus)]
+    assert not [one for one in world.pending if isinstance(one, records.PublishStatus)]
     assert world.core.index.run_of("default", "pod-p", "a", previous=False) == "p-a-0"
     world.vanish("p")
     world.settle()
@@ -668,8 +668,8 @@ def test_a_failed_start_is_reported_and_retried(code):
     world = World(cpus=4)
     world.add(plan("p", ("a", APP, 1000)))
     world.deliver(0)
-    start = world.pending.pop(next_of(world, instructions.Start))
-    failed = pod_events.StartFailed(
+    start = world.pending.pop(next_of(world, records.Start))
+    failed = StartFailed(
         uid="p",
         container="a",
         attempt=start.attempt,
@@ -694,11 +694,11 @@ def test_a_start_cancelled_by_deletion_is_not_a_warning():
     world = World(cpus=4)
     world.add(plan("p", ("a", APP, 1000)))
     world.deliver(0)
-    start = world.pending.pop(next_of(world, instructions.Start))
+    start = world.pending.pop(next_of(world, records.Start))
     world.delete("p")
     world.deliver(0)
     world.feed(
-        pod_events.StartFailed(
+        StartFailed(
             uid="p",
             container="a",
             attempt=start.attempt,
@@ -735,7 +735,7 @@ def test_after_a_failed_move_old_and_new_cpus_count_as_occupied():
     world.add(plan("y", ("a", APP, 2000)))
     while world.inbox:
         world.deliver(0)
-    assert not [one for one in world.pending if isinstance(one, instructions.Start)]
+    assert not [one for one in world.pending if isinstance(one, records.Start)]
     world.tick(6)
     world.settle()
     assert world.container("y", "a").cpus == CPUSet.parse("1-2")
@@ -746,7 +746,7 @@ def test_an_answer_about_an_earlier_run_is_ignored():
     earlier = world.container("s", "a")
     world.exit(earlier, 0)
     world.deliver(0)
-    world.carry_out(next_of(world, instructions.Start))
+    world.carry_out(next_of(world, records.Start))
     world.feed(events.PinFailed(id=earlier.id, message="gone", **world.times()))
     world.add(plan("x", ("a", APP, 1000)))
     world.settle()
@@ -772,11 +772,9 @@ def lose(world: World, text: str) -> None:
 
 def fail_start(world: World) -> None:
     """The start that is ordered fails, as its CPUs went off-line."""
-    order = world.pending.pop(next_of(world, instructions.Start))
+    order = world.pending.pop(next_of(world, records.Start))
     answer = {"uid": order.plan.uid, "container": order.container, "attempt": order.attempt}
-    failure = pod_events.StartFailed(
-        reason="CPUsOffline", message="CPU 1 went off-line", **answer, **world.times()
-    )
+    failure = StartFailed(reason="CPUsOffline", message="CPU 1 went off-line", **answer, **world.times())
     world.inbox.append(failure)
 
 
@@ -830,7 +828,7 @@ def edited(world: World, uid: str, record: CPURecord) -> None:
     """Another writer changes a pod's annotations."""
     world.annotated.pop(uid, None)
     world.api[uid] = replace(world.api[uid], record=record)
-    world.inbox.append(pod_events.PodSeen(plan=world.as_listed(uid), **world.times()))
+    world.inbox.append(PodSeen(plan=world.as_listed(uid), **world.times()))
     world.settle()
 
 
@@ -891,7 +889,7 @@ def test_cpus_that_the_agent_chose_itself_are_no_change_by_another_writer() -> N
 
 def annotated(world: World, pod: PodPlan) -> list[cpu_orders.Annotate]:
     """Return the annotations ordered for an admitted pod."""
-    orders = world.core.handle(pod_events.PodSeen(plan=pod, **world.times()))
+    orders = world.core.handle(PodSeen(plan=pod, **world.times()))
     return [order for order in orders if isinstance(order, cpu_orders.Annotate)]
 
 
@@ -914,7 +912,7 @@ def test_a_rejection_for_lack_of_cpus_names_remedies():
     first, second = plan("x", ("a", APP, 2000)), plan("y", ("a", APP, 2000))
     world.add(first)
     world.settle()
-    orders = world.core.handle(pod_events.PodSeen(plan=second, **world.times()))
+    orders = world.core.handle(PodSeen(plan=second, **world.times()))
     (tell,) = [order for order in orders if isinstance(order, cpu_orders.PublishEvent)]
     assert (tell.uid, tell.reason) == ("y", "InsufficientCPUs")
     assert tell.rejected == (world.core.ledger, second.request)

@@ -4,7 +4,8 @@ from corelane.agent.allocation import confirmation
 from corelane.agent.allocation.events import ContainerRun
 from corelane.agent.allocation.records import PodCPUs, RunCPUs, StatusReason
 from corelane.cpuset import CPUSet
-from corelane.embedded.pods import pod_steps, reported_status
+from corelane.embedded.pods import pod_status, pod_steps
+from corelane.embedded.pods.pod_status import PodHost
 from corelane.embedded.pods.records import (
     ConditionTransition,
     ContainerExit,
@@ -14,7 +15,6 @@ from corelane.embedded.pods.records import (
     Termination,
     container_records,
 )
-from corelane.embedded.pods.reported_status import PodHost
 from corelane.kube.keys import PINNED
 from support.agent_world import APP, INIT, SIDECAR, plan
 
@@ -37,7 +37,7 @@ def run(pod, name, attempt=0):
 
 
 def shown(pod, at=1000.0, place=PLACE):
-    return reported_status.pod_status(pod, at, at, place)
+    return pod_status.pod_status(pod, at, at, place)
 
 
 def condition(pod, kind, at=1000.0):

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import msgspec
 
 from corelane.agent.publication.publisher import Publisher
-from corelane.embedded.pods.instructions import DeletePod, PublishStatus
-from corelane.embedded.pods.status_writer import HeldWrites, StatusWriter
+from corelane.embedded.pods.pod_status import HeldWrites, StatusWriter
+from corelane.embedded.pods.records import DeletePod, PublishStatus
 from corelane.kube.pod import Pod
 from support.virtual_time import run
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from corelane.embedded.up import datadir, detach, down
+from corelane.embedded.up import command as up_command
+from corelane.embedded.up import datadir, down
 from corelane.embedded.up.datadir import DataDir, DataDirError
 from corelane.kernel import proc
 
@@ -116,6 +117,6 @@ def test_background_process_loads_no_module_of_the_current_directory(
     (package / "__main__.py").write_text("")
     monkeypatch.chdir(package.parent)
     said: list[str] = []
-    detach.main(["--version"], tmp_path / "data", said.append)
+    up_command.start_in_background(["--version"], tmp_path / "data", said.append)
     assert "not corelane" not in said[0]
     assert "corelane" in said[0]

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from corelane.app.daemon_log import plain
-from corelane.embedded.up import detach, log_file
+from corelane.embedded.up import command as up_command
+from corelane.embedded.up import datadir
 
 
 def detached(
@@ -70,7 +71,7 @@ def test_a_refused_start_in_the_background_says_why_and_leaves_no_directory(
 def test_up_detached_returns_when_it_is_ready_and_goes_on(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     log = tmp_path / "data" / "corelane.log"
-    log.write_bytes(b"of an earlier run\n" * (log_file.LIMIT // 18 + 1))
+    log.write_bytes(b"of an earlier run\n" * (datadir.LIMIT // 18 + 1))
     result = detached(tmp_path / "data", "--cgroups", "off", "--log-format", "json")
     assert result.returncode == 0, result.stdout + result.stderr
     *_, ready, last = result.stdout.splitlines()
@@ -90,7 +91,7 @@ def test_up_detached_returns_when_it_is_ready_and_goes_on(tmp_path: Path) -> Non
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert "of an earlier run" not in log.read_text()
-    assert log_file.old(log).stat().st_size >= log_file.LIMIT
+    assert datadir.old_log(log).stat().st_size >= datadir.LIMIT
     down = [sys.executable, "-m", "corelane", "down", "--data-dir", str(tmp_path / "data"), "--purge"]
     subprocess.run(down, check=True, capture_output=True, timeout=180)
     assert list(tmp_path.iterdir()) == []
@@ -99,10 +100,10 @@ def test_up_detached_returns_when_it_is_ready_and_goes_on(tmp_path: Path) -> Non
 WRITER = """
 import logging, os, sys
 from pathlib import Path
-from corelane.embedded.up import detach, log_file
+from corelane.embedded.up.datadir import BoundedLog
 path, limit = Path(sys.argv[1]), int(sys.argv[2])
 log = logging.getLogger("x")
-log.addHandler(log_file.BoundedLog(path, limit))
+log.addHandler(BoundedLog(path, limit))
 for number in range(int(sys.argv[3])):
     log.warning("line %06d", number)
     if number == 500:
@@ -133,8 +134,8 @@ def test_log_of_the_background_process_is_bounded_and_keeps_the_last_lines(
         return
     assert sorted(file.name for file in directory.iterdir()) == ["corelane.log", "corelane.log.1"]
     assert path.stat().st_size < limit + 100
-    assert log_file.old(path).stat().st_size < 2 * limit + 100
-    *kept, last = (log_file.old(path).read_text() + path.read_text()).splitlines()
+    assert datadir.old_log(path).stat().st_size < 2 * limit + 100
+    *kept, last = (datadir.old_log(path).read_text() + path.read_text()).splitlines()
     assert last == "the end"
     assert kept == [f"line {number:06}" for number in range(lines - len(kept), lines)]
     assert len(kept) > limit / 20
@@ -185,7 +186,7 @@ def test_a_crash_leaves_a_trace_in_the_log_and_the_next_start_names_it(tmp_path:
         subprocess.run([sys.executable, "-m", "corelane", "down", "--data-dir", str(data)], check=False)
         os.kill(int(again.stdout.split("pid ")[1].split(",")[0]), signal.SIGTERM)
     assert "note: the run before crashed (Segmentation fault); its trace is in the log" in again.stdout
-    assert detach.last_crash(log) == "", "what runs now has written more"
+    assert up_command.last_crash(log) == "", "what runs now has written more"
 
 
 def test_a_crash_after_the_log_was_renamed_leaves_its_trace_in_the_new_file(tmp_path: Path) -> None:
@@ -195,6 +196,6 @@ def test_a_crash_after_the_log_was_renamed_leaves_its_trace_in_the_new_file(tmp_
         command = [sys.executable, "-c", crash, str(path), "4096", "2000", "none"]
         ended = subprocess.run(command, stdout=log, stderr=log, check=False, timeout=180)
     assert ended.returncode == -signal.SIGSEGV
-    assert log_file.old(path).exists()
-    assert detach.last_crash(path) == "Segmentation fault"
-    assert detach.last_crash(log_file.old(path)) == ""
+    assert datadir.old_log(path).exists()
+    assert up_command.last_crash(path) == "Segmentation fault"
+    assert up_command.last_crash(datadir.old_log(path)) == ""

@@ -17,8 +17,8 @@ import pytest
 
 from corelane.embedded.containers.instances import InstanceContainer
 from corelane.embedded.containers.local import LocalRuntime
+from corelane.embedded.up.datadir import purge
 from corelane.embedded.up.down import DownOptions, DownReport, command_for, how, select
-from corelane.embedded.up.purge import purge
 from corelane.kernel import proc
 from corelane.kernel.proc import Identity
 from support.containers import shell

@@ -10,11 +10,11 @@ import yaml
 from corelane.cpuset import CPUSet
 from corelane.embedded.apiserver import served_kinds
 from corelane.embedded.apiserver.api_requests import Target, WriteOptions
-from corelane.embedded.apiserver.codec import envelope
+from corelane.embedded.apiserver.codec import request_bodies
 from corelane.embedded.apiserver.store.database import Store
 from corelane.embedded.apiserver.store.server_backend import Backend, describe
-from corelane.embedded.apiserver.write import pipeline, restoration
-from corelane.embedded.pods import recorded_manifest
+from corelane.embedded.apiserver.write import node_objects, pipeline
+from corelane.embedded.pods import pod_manifest
 from corelane.embedded.pods.pod_manifest import RunPod, pod_plan
 from corelane.embedded.up.lost_pods import NodeRecords, Recovery, recover
 from corelane.node.entries import Entry
@@ -39,7 +39,7 @@ def backend() -> Backend:
 def created(server: Backend, tree: dict) -> RunPod:
     kind = served_kinds.PODS
     target = Target("", "create", kind.group, kind.version, kind.plural, namespace="default", kind=kind)
-    obj = pipeline.create(server, target, envelope.shaped(kind, "v1", tree)[0], WriteOptions()).obj
+    obj = pipeline.create(server, target, request_bodies.shaped(kind, "v1", tree)[0], WriteOptions()).obj
     return msgspec.convert(obj, RunPod)
 
 
@@ -71,7 +71,7 @@ def entered(
 def test_recreated_pod_has_the_same_plan(tree: dict) -> None:
     lost = created(backend(), tree)
     other = backend()
-    recovery = entered(other, spec(lost, manifest=recorded_manifest.encode(lost)))
+    recovery = entered(other, spec(lost, manifest=pod_manifest.encode_manifest(lost)))
     again = stored(other, lost.metadata.name)
     assert recovery.recreated == [f"default/{lost.metadata.name}"]
     assert not recovery.partly
@@ -153,11 +153,11 @@ def test_priority_stays_though_its_class_is_lost(policy: str) -> None:
     kind = served_kinds.PRIORITY_CLASSES
     target = Target("", "create", kind.group, kind.version, kind.plural, kind=kind)
     tree = {"metadata": {"name": "high"}, "value": 1000, "preemptionPolicy": policy}
-    pipeline.create(before, target, envelope.shaped(kind, "v1", tree)[0], WriteOptions())
+    pipeline.create(before, target, request_bodies.shaped(kind, "v1", tree)[0], WriteOptions())
     lost = created(
         before, {**TREE, "metadata": {"name": "web"}, "spec": {**TREE["spec"], "priorityClassName": "high"}}
     )
-    recovery = entered(server, spec(lost, manifest=recorded_manifest.encode(lost)))
+    recovery = entered(server, spec(lost, manifest=pod_manifest.encode_manifest(lost)))
     assert (recovery.recreated, recovery.partly) == (["default/web"], [])
     found = stored(server, "web").spec
     assert (found.priority, found.priority_class_name, found.preemption_policy) == (1000, "high", policy)
@@ -187,10 +187,10 @@ def test_deleted_pod_is_not_doubted() -> None:
 def test_forgotten_pod_stays_forgotten_at_later_starts(has_manifest: bool) -> None:
     lost, server = plain_pod(), backend()
     other = created(server, {**TREE, "metadata": {"name": "web"}})
-    manifest = recorded_manifest.encode(lost) if has_manifest else ""
+    manifest = pod_manifest.encode_manifest(lost) if has_manifest else ""
     record = spec(lost, manifest=manifest, namespace="default")
     assert entered(server, record, forget=True).forgotten == ["default/web"]
-    assert restoration.pod_uids(server) == {other.metadata.uid}
+    assert node_objects.pod_uids(server) == {other.metadata.uid}
     assert not entered(server, record).lines()
     assert not entered(server, record, forget=True).lines()
 

@@ -10,7 +10,7 @@ import pytest
 from corelane.embedded.apiserver.http.pod_logs import LogOptions
 from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.pods.pod_agent import LogNotFound
-from corelane.embedded.up.podlogs import PodLogs
+from corelane.embedded.up.agent_links import PodLogs
 
 
 class NoLog:

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 from corelane.cpuset import CPUSet
 from corelane.embedded.containers.records import ContainerRecord, ShimOutcome
-from corelane.embedded.containers.shim.memory import oom_kills
+from corelane.embedded.containers.shim.processes import oom_kills
 from corelane.kernel import affinity, cgroup, cgroup_tree, proc
 from corelane.runtime.base import ContainerSpec, ObservedResources
 

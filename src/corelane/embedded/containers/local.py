@@ -18,14 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from corelane.cpuset import CPUSet, named
-from corelane.embedded.containers import copies, enforce, instances, logs, observation, rebuilding
+from corelane.embedded.containers import enforce, instances, logs, rebuilding, registry
 from corelane.embedded.containers import records as outcomes
-from corelane.embedded.containers.deleted_records import DeletedRecords
-from corelane.embedded.containers.launch import launch
-from corelane.embedded.containers.local_ends import REFUSED, ContainerEnds, released, within
-from corelane.embedded.containers.other_containers import OtherContainers
+from corelane.embedded.containers.instances import OtherContainers
 from corelane.embedded.containers.records import ContainerRecord, RecordStore, ShimOutcome
-from corelane.embedded.containers.registry import LocalContainer
+from corelane.embedded.containers.registry import DeletedRecords, LocalContainer
+from corelane.embedded.containers.start_and_end import REFUSED, ContainerEnds, launch, released, within
 from corelane.kernel import proc
 from corelane.kernel.cgroup import CgroupError
 from corelane.kernel.files import Directory, Tree
@@ -107,10 +105,10 @@ class LocalRuntime:
     ) -> "LocalRuntime":
         held = await asyncio.to_thread(RecordStore, state)
         try:
-            await asyncio.to_thread(copies.check, held)
+            await asyncio.to_thread(rebuilding.check_no_copy, held)
             groups = None if cgroups == "off" else await asyncio.to_thread(instances.groups_here)
             problems = held.replaced + await asyncio.to_thread(rebuilding.name_instance, held, groups)
-            await asyncio.to_thread(copies.check_name, held)
+            await asyncio.to_thread(rebuilding.check_name, held)
             enforcement, notice = await asyncio.to_thread(enforce.choose, cgroups, held.instance, root)
             groups = enforcement.groups if isinstance(enforcement, enforce.ByCgroup) else None
             problems += await asyncio.to_thread(rebuilding.rebuild, held, groups)
@@ -220,7 +218,7 @@ class LocalRuntime:
         )
 
     async def observe_all(self, container_ids: Iterable[str]) -> dict[str, Observation]:
-        return await observation.observe_all(self._known, self._enforcements, container_ids)
+        return await registry.observe_all(self._known, self._enforcements, container_ids)
 
     async def allowed(self, container_id: str, *, most: int | None = None) -> list[TaskAffinity]:
         container = await self._known.settled(container_id)

@@ -1,16 +1,20 @@
-"""The known containers, their status, and notification when it changes."""
+"""The containers of a runtime, their status, and notification when it changes."""
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
+from typing import Final
 from weakref import WeakValueDictionary
 
 from corelane.embedded.containers import records as outcomes
+from corelane.embedded.containers.enforce import Enforcements
 from corelane.embedded.containers.records import ContainerRecord, RecordStore, ShimOutcome
 from corelane.kernel import proc
-from corelane.runtime.base import RuntimeStatus, UnknownContainer
+from corelane.runtime.base import Observation, RuntimeStatus, UnknownContainer
 from corelane.runtime.process_watch import Broadcast, ProcessWatch, watch
 
 _SETTLE_SECONDS = 60.0
@@ -146,3 +150,85 @@ class ContainerRegistry:
         for container in self.all():
             self._unwatch(container)
         self.events.close()
+
+
+_log = logging.getLogger(__name__)
+
+
+class DeletedRecords:
+    """Looks after the record directories of running containers.
+
+    A directory is made again at the second look without it: a whole data directory that is being deleted is
+    gone by then, and stays so.
+    """
+
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+        self._intact: int | None = None
+        self._missing: set[str] = set()
+
+    def look(self, containers: Iterable[LocalContainer]) -> None:
+        """Restore records that were missing at the last look, too. One system call where none has changed."""
+        version = self._version()
+        if version is not None and version == self._intact:
+            return
+        running = [one for one in containers if one.started.is_set() and not one.ended.is_set()]
+        missing = [one for one in running if not self._store.directory(one.stored.id).is_dir()]
+        due = [one for one in missing if one.stored.id in self._missing]
+        self._missing = {one.stored.id for one in missing}
+        self._intact = None if missing else version
+        if due and self._store.root.parent.is_dir():
+            self._restore(due)
+
+    def _version(self) -> int | None:
+        """Return a number that changes when a container's directory comes or goes; None without any."""
+        try:
+            return self._store.containers.stat().st_mtime_ns
+        except OSError:
+            return None
+
+    def _restore(self, due: list[LocalContainer]) -> None:
+        try:
+            for one in due:
+                if one.outcome is not None:
+                    self._store.restore(one.stored, one.outcome)
+        except OSError as error:
+            _log.warning("records of running containers were deleted, and cannot be written: %s", error)
+            return
+        names = ", ".join(f"{one.stored.spec.namespace}/{one.stored.spec.pod}" for one in due)
+        _log.warning("%s: deleted records of running containers written again: %s", self._store.root, names)
+
+
+_BATCH: Final = 64
+"""Containers read in one thread at a time: about 5 ms."""
+
+
+async def observe_all(
+    known: ContainerRegistry, enforcements: Enforcements, container_ids: Iterable[str]
+) -> dict[str, Observation]:
+    """As `Runtime.observe_all`; what is being started is observed once it has started."""
+    found: dict[str, Observation] = {}
+    ids = iter(container_ids)
+    while batch := list(islice(ids, _BATCH)):
+        containers = []
+        for container_id in batch:
+            try:
+                containers.append(await known.settled(container_id))
+            except UnknownContainer as error:
+                found[container_id] = error
+        found |= await asyncio.to_thread(_observed, enforcements, containers)
+    return found
+
+
+def _observed(enforcements: Enforcements, containers: Sequence[LocalContainer]) -> dict[str, Observation]:
+    return {one.stored.id: _reading(enforcements, one) for one in containers}
+
+
+def _reading(enforcements: Enforcements, container: LocalContainer) -> Observation:
+    stored, outcome = container.stored, container.outcome
+    if outcome is None:
+        return None
+    try:
+        return enforcements.of(stored).observe(stored, outcome)
+    except Exception as error:  # noqa: BLE001 - the caller's: other containers are read all the same
+        return error

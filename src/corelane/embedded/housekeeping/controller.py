@@ -13,8 +13,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from corelane.embedded.apiserver.served_kinds import by_path
-from corelane.embedded.housekeeping import node_health
-from corelane.embedded.housekeeping.disruption_controller import DisruptionController
+from corelane.embedded.housekeeping import node_controller
+from corelane.embedded.housekeeping.disruption_budgets import DisruptionController
 from corelane.embedded.housekeeping.garbage_collector import GarbageCollector
 from corelane.embedded.housekeeping.node_controller import NodeController
 from corelane.kube.client import APIError, KubeClient
@@ -73,7 +73,7 @@ class Controller:
         reporter: ControllerReporter | None = None,
         period: float = 5.0,
         clock: Callable[[], float] = time.time,
-        longest_gap: float = node_health.LONGEST_GAP,
+        longest_gap: float = node_controller.LONGEST_GAP,
     ) -> None:
         """`period` is the time between two checks of all nodes, in seconds; `clock` gives Unix seconds.
 

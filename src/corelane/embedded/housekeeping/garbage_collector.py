@@ -4,21 +4,134 @@ After kube-controller-manager's garbage collector: an object goes once none of i
 a kind that is not watched counts as present: where it is uncertain, nothing is deleted.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
 import msgspec
 from msgspec import field
 
-from corelane.embedded.housekeeping import ownership
-from corelane.embedded.housekeeping.ownership import FOREGROUND, ORPHAN, Item, OwnershipGraph
 from corelane.embedded.housekeeping.work_queue import WorkQueue
 from corelane.kube.client import APIError, KubeClient, MalformedObject
 from corelane.kube.decode import Malformed, decode_object
 from corelane.kube.informer import Informer, ObjectChange
 from corelane.kube.meta import API, BareMeta, Object, ObjectMeta, OwnerReference
 from corelane.kube.objects import ConfigMap, Lease, NodeResourceTopology, PriorityClass, Secret
+
+FOREGROUND: Final = "foregroundDeletion"
+ORPHAN: Final = "orphan"
+"""Finalizers that the API server sets for a deletion with this propagation policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Which object: its kind, namespace (empty for cluster-wide kinds) and name."""
+
+    api: API
+    namespace: str
+    name: str
+
+    @classmethod
+    def of(cls, obj: Object) -> "Item":
+        return cls(obj.api, *obj.key)
+
+    @property
+    def path(self) -> str:
+        """URL path of the object."""
+        return self.api.path(self.namespace or None, self.name)
+
+    def __str__(self) -> str:
+        return f"{self.api.kind} {'/'.join(filter(None, (self.namespace, self.name)))}"
+
+
+def waits_for_dependents(meta: ObjectMeta) -> bool:
+    """Return whether the object is being deleted in the foreground: after what belongs to it."""
+    return bool(meta.deletion_timestamp) and FOREGROUND in meta.finalizers
+
+
+def orphans_dependents(meta: ObjectMeta) -> bool:
+    """Return whether the object is being deleted, and what belongs to it stays."""
+    return bool(meta.deletion_timestamp) and ORPHAN in meta.finalizers
+
+
+class OwnershipGraph:
+    """Feed it every change of every kind, in any order of kinds."""
+
+    def __init__(self) -> None:
+        self._owners: dict[Item, tuple[OwnerReference, ...]] = {}
+        self._dependents: defaultdict[str, set[Item]] = defaultdict(set)
+        """By the UID of an owner."""
+        self._waiting: dict[str, Item] = {}
+        """Owners that wait for their dependents, by UID."""
+        self._present: set[str] = set()
+        """UIDs of owners that exist."""
+        self.deletions = 0
+        """How many objects were deleted so far."""
+
+    def dependents(self, uid: str) -> list[Item]:
+        """Return what belongs to the object with this UID."""
+        return list(self._dependents.get(uid, ()))
+
+    def blocks(self, item: Item, uid: str) -> bool:
+        """Return whether a dependent holds back the deletion of its owner (`blockOwnerDeletion`)."""
+        return any(owner.uid == uid and owner.block_owner_deletion for owner in self._owners.get(item, ()))
+
+    def is_waiting(self, uid: str) -> bool:
+        """Return whether the object with this UID waits for its dependents."""
+        return uid in self._waiting
+
+    def waits(self, item: Item) -> bool:
+        """Return whether this object waits for its dependents."""
+        return item in self._waiting.values()
+
+    def is_present(self, uid: str) -> bool:
+        """Return whether the owner is certain to exist; otherwise the API server knows."""
+        return uid in self._present
+
+    def confirm(self, uid: str, deletions: int) -> None:
+        """Note that the API server has an owner, as read when `deletions` objects had been deleted."""
+        if deletions == self.deletions and uid in self._dependents:
+            self._present.add(uid)
+
+    def deleted(self, obj: Object) -> Iterator[Item]:
+        """Forget a deleted object; yield its dependents, and the owners that wait for it."""
+        uid = obj.metadata.uid
+        self.deletions += 1
+        self._present.discard(uid)
+        self._waiting.pop(uid, None)
+        yield from self._set_owners(Item.of(obj), ())
+        yield from self.dependents(uid)
+
+    def changed(self, obj: Object) -> Iterator[Item]:
+        """Take over an object's present state; yield it where its owners or its deletion are new."""
+        item, meta = Item.of(obj), obj.metadata
+        if self._owners.get(item, ()) != meta.owner_references:
+            yield from self._set_owners(item, meta.owner_references)
+            yield item
+        if waits_for_dependents(meta):
+            self._waiting[meta.uid] = item
+            yield item
+            yield from self.dependents(meta.uid)
+        else:
+            self._waiting.pop(meta.uid, None)
+            if orphans_dependents(meta):
+                yield item
+
+    def _set_owners(self, item: Item, owners: tuple[OwnerReference, ...]) -> Iterator[Item]:
+        for owner in self._owners.pop(item, ()):
+            self._dependents[owner.uid].discard(item)
+            if not self._dependents[owner.uid]:
+                del self._dependents[owner.uid]
+                self._present.discard(owner.uid)
+            if owner.uid in self._waiting:
+                yield self._waiting[owner.uid]
+        for owner in owners:
+            self._dependents[owner.uid].add(item)
+        if owners:
+            self._owners[item] = owners
+
 
 _SETTLE_SECONDS: Final = 1.0
 """An object with new owners is looked at later: they may be created right after it."""
@@ -101,9 +214,9 @@ class GarbageCollector:
 
     async def _look_at(self, item: Item) -> None:
         meta = await self._read(item)
-        if ownership.waits_for_dependents(meta):
+        if waits_for_dependents(meta):
             await self._end_in_foreground(item, meta)
-        elif ownership.orphans_dependents(meta):
+        elif orphans_dependents(meta):
             for dependent in self._graph.dependents(meta.uid):
                 await self._remove_owners(dependent, {meta.uid})
             await self._remove_finalizer(item, meta, ORPHAN)
@@ -157,7 +270,7 @@ class GarbageCollector:
             return _Owner.ABSENT
         if meta.uid != owner.uid:
             return _Owner.ABSENT
-        if ownership.waits_for_dependents(meta):
+        if waits_for_dependents(meta):
             return _Owner.WAITING
         self._graph.confirm(owner.uid, deletions)
         return _Owner.PRESENT

@@ -1,22 +1,201 @@
-"""Watches nodes and their leases: taints silent and cordoned nodes, deletes what deleted nodes leave.
+"""Node health: taints silent and cordoned nodes, and deletes what deleted nodes leave.
+
+The rules are those of upstream's node lifecycle controller: a node whose lease does not change for 40 s gets
+its conditions set to Unknown and the unreachable taints; once its agent reports it ready, the taints are
+removed. A cordoned node and one under pressure have a taint as long as that lasts; set or removed by hand,
+these taints are put right again, all others stay. Time counts from when a change was seen here, so that
+clocks need not agree, and a restart of the controller starts it anew. Time during which the controller did
+not run counts for 10 s at most: while the machine was suspended, the agents did not run either. Pods of a
+deleted node are deleted after 40 s, as by upstream's pod garbage collector: the node may return.
 
 A node is looked at when it changes, and while it is silent; an object of a node when either appears or goes.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from msgspec import field
 
-from corelane.embedded.housekeeping import node_health
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.informer import Informer, Key, ObjectChange
-from corelane.kube.meta import BareMeta, Object, ObjectMeta, OwnerReference
-from corelane.kube.objects import Lease, Node, NodeResourceTopology
+from corelane.kube.meta import BareMeta, Object, ObjectMeta, OwnerReference, condition
+from corelane.kube.objects import Lease, Node, NodeResourceTopology, Taint
 from corelane.kube.pod import Pod
+
+GRACE_SECONDS: Final = 40.0
+QUARANTINE_SECONDS: Final = 40.0
+LONGEST_GAP: Final = 10.0
+"""Seconds that count at most between two checks; more is a suspension or a clock that was set."""
+UNREACHABLE: Final = "node.kubernetes.io/unreachable"
+NOT_READY: Final = "node.kubernetes.io/not-ready"
+UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+_READY: Final = (UNREACHABLE, NOT_READY)
+_EFFECTS: Final = ("NoSchedule", "NoExecute")
+_OF_CONDITIONS: Final = {
+    "MemoryPressure": "node.kubernetes.io/memory-pressure",
+    "DiskPressure": "node.kubernetes.io/disk-pressure",
+    "PIDPressure": "node.kubernetes.io/pid-pressure",
+    "NetworkUnavailable": "node.kubernetes.io/network-unavailable",
+}
+"""Taints with the effect NoSchedule of conditions that are True."""
+_OURS: Final = {(key, effect) for key in _READY for effect in _EFFECTS} | {
+    (key, "NoSchedule") for key in (UNSCHEDULABLE, *_OF_CONDITIONS.values())
+}
+_CONDITIONS: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+
+
+class AwakeTime:
+    """Seconds of a clock during which this process ran, from checks at short intervals.
+
+    After a suspension of the machine, a stopped process or a clock that was set, the clock jumps: of each gap
+    at most `longest_gap` seconds count, and of a step back none.
+    """
+
+    def __init__(self, longest_gap: float = LONGEST_GAP) -> None:
+        self._longest_gap = longest_gap
+        self._last: float | None = None
+        self._awake = 0.0
+
+    def advance(self, at: float) -> float:
+        """Return the awake seconds up to this reading of the clock, counted from the first one."""
+        gap = 0.0 if self._last is None else at - self._last
+        self._last = at
+        self._awake += min(max(gap, 0.0), self._longest_gap)
+        return self._awake
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRenewal:
+    """A lease's `renewTime`, and when it was first seen here."""
+
+    text: str
+    at: float
+
+
+class LeaseRenewals:
+    """The last renewal of each node's lease."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, LeaseRenewal] = {}
+
+    def update(self, node: str, lease: Lease | None, at: float) -> None:
+        """Record a node's lease as it is now."""
+        text = lease.spec.renew_time if lease else ""
+        last = self._by_node.get(node)
+        if last is None or last.text != text:
+            self._by_node[node] = LeaseRenewal(text, at)
+
+    def retain(self, nodes: AbstractSet[str]) -> None:
+        """Drop all other nodes."""
+        if len(self._by_node) != len(nodes) or self._by_node.keys() != nodes:
+            self._by_node = {node: renewal for node, renewal in self._by_node.items() if node in nodes}
+
+    def older(self, at: float) -> set[str]:
+        """Return the nodes whose last renewal was before."""
+        return {node for node, renewal in self._by_node.items() if renewal.at < at}
+
+    def age(self, node: str, at: float) -> float:
+        """Return the seconds since the last renewal; 0 for an unknown node."""
+        last = self._by_node.get(node)
+        return at - last.at if last else 0.0
+
+
+class MissingNodes:
+    """Since when nodes are missing that pods are bound to."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def orphans(self, pods: Iterable[Pod], nodes: Collection[str], at: float) -> list[Pod]:
+        """Return the pods whose node has been missing for the quarantine."""
+        bound = [pod for pod in pods if pod.spec.node_name and pod.spec.node_name not in nodes]
+        missing = {pod.spec.node_name for pod in bound}
+        self._since = {node: self._since.get(node, at) for node in missing}
+        return [pod for pod in bound if at - self._since[pod.spec.node_name] >= QUARANTINE_SECONDS]
+
+
+def ready_status(node: Node) -> str:
+    """Return the status of the node's Ready condition; Unknown without one."""
+    ready = condition(node.status.conditions, "Ready")
+    return ready.status if ready else "Unknown"
+
+
+def same_health(one: Node, other: Node) -> bool:
+    """Whether taints, cordon and conditions are equal, so that what holds of one node holds of the other."""
+    return one.spec == other.spec and one.status.conditions == other.status.conditions
+
+
+def unknown_conditions(node: Node, at: float) -> list[dict[str, Any]] | None:
+    """Return the conditions of a node without heartbeat, as a merge patch; None if they are Unknown."""
+    if all(_status(node, kind) == "Unknown" for kind in _CONDITIONS):
+        return None
+    return [_unknown(kind, at) for kind in _CONDITIONS if _status(node, kind) != "Unknown"]
+
+
+def _status(node: Node, kind: str) -> str:
+    present = condition(node.status.conditions, kind)
+    return present.status if present else ""
+
+
+def _unknown(kind: str, at: float) -> dict[str, Any]:
+    return {
+        "type": kind,
+        "status": "Unknown",
+        "reason": "NodeStatusUnknown",
+        "message": "Kubelet stopped posting node status.",
+        "lastTransitionTime": timestamp(at),
+    }
+
+
+def health_taints(node: Node, ready: str, at: float) -> list[dict[str, str]] | None:
+    """Return all taints of a node with that ready status, others' included; None if they do not change."""
+    expected = list(_expected(node, ready))
+    present = {(taint.key, taint.effect) for taint in node.spec.taints} & _OURS
+    if present == set(expected):
+        return None
+    remaining = [
+        taint for taint in node.spec.taints if (taint.key, taint.effect) not in _OURS.difference(expected)
+    ]
+    new = [Taint(key, "", effect, timestamp(at)) for key, effect in expected if (key, effect) not in present]
+    return [_plain(taint) for taint in (*remaining, *new)]
+
+
+def is_marked(node: Node) -> bool:
+    """Return whether the node has a taint of nodes that are not ready or unreachable."""
+    return any(taint.key in _READY for taint in node.spec.taints)
+
+
+def _expected(node: Node, ready: str) -> Iterator[tuple[str, str]]:
+    """Yield key and effect of the taints that the node is to have of `_OURS`."""
+    if key := {"True": "", "False": NOT_READY}.get(ready, UNREACHABLE):
+        yield from ((key, effect) for effect in _EFFECTS)
+    if node.spec.unschedulable:
+        yield UNSCHEDULABLE, "NoSchedule"
+    for kind, key in _OF_CONDITIONS.items():
+        if _status(node, kind) == "True":
+            yield key, "NoSchedule"
+
+
+def _plain(taint: Taint) -> dict[str, str]:
+    members = {
+        "key": taint.key,
+        "value": taint.value,
+        "effect": taint.effect,
+        "timeAdded": taint.time_added,
+    }
+    return {key: value for key, value in members.items() if value}
+
+
+def timestamp(at: float) -> str:
+    """Return Unix seconds as Kubernetes writes times."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
 
 LEASES: Final = "kube-node-lease"
 _DEBOUNCE: Final = 0.1
@@ -54,7 +233,7 @@ class NodeController:
         attempt: Callable[[str, Awaitable[None]], Awaitable[None]],
         period: float = 5.0,
         clock: Callable[[], float] = time.time,
-        longest_gap: float = node_health.LONGEST_GAP,
+        longest_gap: float = LONGEST_GAP,
         observe: Callable[[ObjectChange[Any]], None] = lambda _: None,
     ) -> None:
         """`attempt` awaits a request and reports its failure; a later check repeats it.
@@ -70,9 +249,9 @@ class NodeController:
         self._period = period
         self._clock = clock
         self._observe = observe
-        self._awake = node_health.AwakeTime(longest_gap)
-        self._renewals = node_health.LeaseRenewals()
-        self._missing = node_health.MissingNodes()
+        self._awake = AwakeTime(longest_gap)
+        self._renewals = LeaseRenewals()
+        self._missing = MissingNodes()
         self._changed = asyncio.Event()
         self._unchecked: set[str] = set()
         """Nodes that changed since they were checked."""
@@ -97,7 +276,7 @@ class NodeController:
         assert node is not None
         if change.new is None:
             self._outlived = True
-        elif change.old is not None and node_health.same_health(change.old, change.new):
+        elif change.old is not None and same_health(change.old, change.new):
             return
         self._unchecked.add(node.metadata.name)
         self._changed.set()
@@ -137,7 +316,7 @@ class NodeController:
         leases = self._leases.objects
         for name in nodes:
             self._renewals.update(name, leases.get((LEASES, name)), awake)
-        for name in self._renewals.older(awake - node_health.GRACE_SECONDS) | self._unchecked:
+        for name in self._renewals.older(awake - GRACE_SECONDS) | self._unchecked:
             await self._check_node(name, now, awake)
         for pod in self._missing.orphans(self._pods().values(), nodes, awake):
             await self._attempt(f"orphaned pod {pod.title}", self._delete_orphan(pod))
@@ -172,8 +351,8 @@ class NodeController:
         if taints is not None:
             version = {"resourceVersion": node.metadata.resource_version}
             await self._client.patch(Node, name, {"metadata": version, "spec": {"taints": taints}})
-            ready = not _is_lost(silent) and node_health.ready_status(node) == "True"
-            if ready and node_health.is_marked(node):
+            ready = not _is_lost(silent) and ready_status(node) == "True"
+            if ready and is_marked(node):
                 self._reporter.node_back(name)
         if conditions:
             body = {"status": {"conditions": conditions}}
@@ -224,16 +403,16 @@ class NodeController:
 
 
 def _is_lost(silent: float) -> bool:
-    return silent > node_health.GRACE_SECONDS
+    return silent > GRACE_SECONDS
 
 
 def _due(
     node: Node, now: float, silent: float
 ) -> tuple[list[dict[str, str]] | None, list[dict[str, Any]] | None]:
     """Return the taints and the conditions that a node is to be given; None where it has them."""
-    ready = "Unknown" if _is_lost(silent) else node_health.ready_status(node)
-    conditions = node_health.unknown_conditions(node, now) if _is_lost(silent) else None
-    return node_health.taints(node, ready, now), conditions
+    ready = "Unknown" if _is_lost(silent) else ready_status(node)
+    conditions = unknown_conditions(node, now) if _is_lost(silent) else None
+    return health_taints(node, ready, now), conditions
 
 
 def _outlived(obj: Object, uids: Mapping[str, str | None]) -> bool:

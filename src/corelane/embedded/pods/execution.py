@@ -1,26 +1,31 @@
 """Carries out the instructions that start and end containers, with a runtime that the agent alone uses.
 
-Not used beside a kubelet, which starts and ends the containers itself.
+Not used beside a kubelet, which starts and ends the containers itself. A container's environment and command
+line are made as the kubelet does: first the sources (`envFrom`), then `env` in order; `$(NAME)` refers to a
+variable set before, `$$` is a dollar, and a reference to an unset name stays unchanged (upstream:
+`third_party/forked/golang/expansion`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
+from corelane import quantity
 from corelane.agent.allocation.events import AgentEvent, ContainerRun, Exited
 from corelane.agent.allocation.instructions import Instruction
 from corelane.agent.event_loop import Clocks
 from corelane.agent.execution import ENDED, InstructionTasks, container_run
 from corelane.agent.reporting import AgentReporter
-from corelane.embedded.pods import container_env, instructions, recorded_manifest
-from corelane.embedded.pods import events as pod_events
-from corelane.embedded.pods.container_env import NodeFields
-from corelane.embedded.pods.pod_manifest import RunPod
+from corelane.embedded.pods import pod_manifest, records
+from corelane.embedded.pods.pod_manifest import RunContainer, RunPod
 from corelane.embedded.pods.pod_steps import LOST, LOST_CODE
-from corelane.embedded.pods.records import ContainerProgress
+from corelane.embedded.pods.records import ContainerProgress, Started, StartFailed, StopFailed
 from corelane.kernel import cfs
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.objects import ConfigMap
+from corelane.kube.pod import EnvVar, KeySelector, ResourceFieldSelector
 from corelane.node.ledger import NodeState
 from corelane.runtime.base import (
     CPUS_OFFLINE,
@@ -30,6 +35,139 @@ from corelane.runtime.base import (
     UnknownContainer,
 )
 from corelane.workload.request import ContainerKind
+
+ConfigMaps = Mapping[str, Mapping[str, str] | None]
+"""Config map name to its data; None where there is no such config map."""
+
+_REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)]*)\))")
+_KEYED: Final = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFields:
+    """Fields of the node that an environment may reference; allocatable milliCPU and bytes."""
+
+    name: str
+    ips: tuple[str, ...] = ()
+    cpu: int = 0
+    memory: int = 0
+
+
+def config_maps(container: RunContainer) -> set[str]:
+    """Return the names of the config maps that the environment references."""
+    keyed = (var.value_from.config_map_key_ref for var in container.env if var.value_from)
+    whole = (source.config_map_ref for source in container.env_from)
+    return {ref.name for ref in (*keyed, *whole) if ref is not None}
+
+
+def command_line(container: RunContainer, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return entry point and arguments, with references expanded."""
+    return tuple(expand(part, env) for part in (*container.command, *container.args))
+
+
+def expand(text: str, env: Mapping[str, str]) -> str:
+    """Replace each `$(NAME)` by the value of that variable."""
+
+    def replaced(match: re.Match[str]) -> str:
+        name = match.group(1)
+        return "$" if name is None else env.get(name, match.group())
+
+    return _REFERENCE.sub(replaced, text)
+
+
+def variables(pod: RunPod, container: RunContainer, node: NodeFields, maps: ConfigMaps) -> dict[str, str]:
+    """Return all variables of a container. Raises RuntimeFailure for a missing or unsupported source."""
+    env = dict(_sourced(container, maps))
+    for var in container.env:
+        value = _value(pod, container, var, node, maps)
+        if value is not None:
+            env[var.name] = expand(value, env) if var.value_from is None else value
+    return env
+
+
+def _sourced(container: RunContainer, maps: ConfigMaps) -> Iterator[tuple[str, str]]:
+    for source in container.env_from:
+        if source.config_map_ref is None:
+            continue
+        data = maps.get(source.config_map_ref.name)
+        if data is None and not source.config_map_ref.optional:
+            raise _missing(f'configmap "{source.config_map_ref.name}" not found')
+        for key, value in (data or {}).items():
+            yield source.prefix + key, value
+
+
+def _value(
+    pod: RunPod, container: RunContainer, var: EnvVar, node: NodeFields, maps: ConfigMaps
+) -> str | None:
+    source = var.value_from
+    if source is None:
+        return var.value
+    if source.field_ref is not None:
+        return _field(pod, source.field_ref.field_path, node)
+    if source.resource_field_ref is not None:
+        return _resource(pod, container, source.resource_field_ref, node)
+    if source.config_map_key_ref is not None:
+        return _keyed(source.config_map_key_ref, maps)
+    raise _missing(f"env {var.name}: corelane cannot resolve this valueFrom")
+
+
+def _keyed(ref: KeySelector, maps: ConfigMaps) -> str | None:
+    data = maps.get(ref.name)
+    if data is not None and ref.key in data:
+        return data[ref.key]
+    if ref.optional:
+        return None
+    if data is None:
+        raise _missing(f'configmap "{ref.name}" not found')
+    raise _missing(f"couldn't find key {ref.key} in ConfigMap {ref.name}")
+
+
+def _field(pod: RunPod, path: str, node: NodeFields) -> str:
+    keyed = _KEYED.fullmatch(path)
+    if keyed:
+        values: dict[str, str] = getattr(pod.metadata, keyed[1])
+        return values.get(keyed[2], "")
+    reader = _FIELDS.get(path)
+    if reader is None:
+        raise _missing(f"unsupported fieldPath: {path}")
+    return reader(pod, node)
+
+
+_FIELDS: Final[Mapping[str, Callable[[RunPod, NodeFields], str]]] = {
+    "metadata.name": lambda pod, _: pod.metadata.name,
+    "metadata.namespace": lambda pod, _: pod.metadata.namespace,
+    "metadata.uid": lambda pod, _: pod.metadata.uid,
+    "spec.nodeName": lambda _, node: node.name,
+    "spec.serviceAccountName": lambda pod, _: pod.spec.service_account_name,
+    "status.hostIP": lambda _, node: node.ips[0] if node.ips else "",
+    "status.hostIPs": lambda _, node: ",".join(node.ips),
+    "status.podIP": lambda _, node: node.ips[0] if node.ips else "",
+    "status.podIPs": lambda _, node: ",".join(node.ips),
+}
+
+
+def _resource(pod: RunPod, own: RunContainer, ref: ResourceFieldSelector, node: NodeFields) -> str:
+    """Return a resource in units of the divisor, rounded up; an unset limit is the node's allocatable."""
+    part, _, resource = ref.resource.partition(".")
+    if part not in ("requests", "limits") or resource not in ("cpu", "memory"):
+        raise _missing(f"unsupported container resource: {ref.resource}")
+    try:
+        container = pod.container(ref.container_name) if ref.container_name else own
+    except KeyError:
+        raise _missing(f"resourceFieldRef: the pod has no container {ref.container_name!r}") from None
+    amounts = container.resources.limits if part == "limits" else container.resources.requests
+    reader = quantity.milli if resource == "cpu" else quantity.value
+    default = {"cpu": node.cpu, "memory": node.memory}[resource] if part == "limits" else 0
+    amount = reader(str(amounts[resource])) if resource in amounts else default
+    divisor = reader(str(ref.divisor or "1")) or reader("1")
+    if divisor < 0:
+        raise _missing(f"resourceFieldRef: divisor {ref.divisor} is negative")
+    return str(-(-amount // divisor))
+
+
+def _missing(message: str) -> RuntimeFailure:
+    return RuntimeFailure("CreateContainerConfigError", message)
+
 
 _STARTS_AT_ONCE: Final = 8
 
@@ -67,13 +205,13 @@ class LifecycleExecution:
     def carry_out(self, order: Instruction) -> bool:
         """Begin to carry out an instruction; return whether it starts or ends containers."""
         match order:
-            case instructions.Start():
+            case records.Start():
                 self._tasks.spawn(self._start(order))
-            case instructions.Stop():
+            case records.Stop():
                 self._tasks.spawn(self._stop(order))
-            case instructions.Remove():
+            case records.Remove():
                 self._tasks.spawn(self._runtime.remove(order.id))
-            case instructions.RemovePod():
+            case records.RemovePod():
                 self._tasks.spawn(self._runtime.remove_pod(order.uid))
             case _:
                 return False
@@ -85,7 +223,7 @@ class LifecycleExecution:
 
     # -- starting
 
-    async def _start(self, order: instructions.Start) -> None:
+    async def _start(self, order: records.Start) -> None:
         answer: dict[str, Any] = {
             "uid": order.plan.uid,
             "container": order.container,
@@ -98,16 +236,16 @@ class LifecycleExecution:
             if failure.reason == CPUS_OFFLINE:
                 await self._read_machine()
             answer |= {"reason": failure.reason, "message": failure.message, "exit_code": failure.exit_code}
-            self._put(pod_events.StartFailed(**self._clocks.times(), **answer))
+            self._put(StartFailed(**self._clocks.times(), **answer))
         except Exception as error:
             answer |= {"reason": "CreateContainerError", "message": str(error) or type(error).__name__}
-            self._put(pod_events.StartFailed(**self._clocks.times(), **answer))
+            self._put(StartFailed(**self._clocks.times(), **answer))
             if not isinstance(error, APIError):
                 raise
         else:
             times = self._clocks.times()
             started_at = status.started_at or times["at"]
-            self._put(pod_events.Started(id=status.id, started_at=started_at, **times, **answer))
+            self._put(Started(id=status.id, started_at=started_at, **times, **answer))
 
     async def _read_machine(self) -> None:
         try:
@@ -115,7 +253,7 @@ class LifecycleExecution:
         except Exception as error:  # noqa: BLE001 - reported; the next period reads it again
             self._reporter.malfunction("reading the machine", error)
 
-    async def _spec(self, order: instructions.Start) -> ContainerSpec:
+    async def _spec(self, order: records.Start) -> ContainerSpec:
         """Return what to start. Raises RuntimeFailure for a pod that must not start, APIError."""
         pod = self._pods.get(order.plan.uid)
         if pod is None:
@@ -128,14 +266,14 @@ class LifecycleExecution:
             refusal = order.plan.refusal
             text = refusal.message if refusal else "the pod's request lacks this container"
             raise RuntimeFailure("CreateContainerConfigError", text)
-        maps = await self._config_maps(pod.metadata.namespace, container_env.config_maps(container))
-        env = container_env.variables(pod, container, self._node_fields(), maps)
+        maps = await self._config_maps(pod.metadata.namespace, config_maps(container))
+        env = variables(pod, container, self._node_fields(), maps)
         return ContainerSpec(
             pod_uid=order.plan.uid,
             namespace=pod.metadata.namespace,
             pod=pod.metadata.name,
             name=order.container,
-            command=container_env.command_line(container, env),
+            command=command_line(container, env),
             env=tuple(env.items()),
             working_dir=container.working_dir,
             cpus=order.cpus,
@@ -145,14 +283,14 @@ class LifecycleExecution:
             memory_limit=order.plan.request.memory_limit_of(request),
             pod_memory_limit=order.plan.request.memory_limit,
             attempt=order.attempt,
-            manifest=recorded_manifest.encode(pod) if self._records_manifests else "",
+            manifest=pod_manifest.encode_manifest(pod) if self._records_manifests else "",
             completes=any(
                 one.name == order.container and one.kind is ContainerKind.INIT
                 for one in order.plan.containers
             ),
         )
 
-    def _quota_us(self, order: instructions.Start, limit: int) -> int | None:
+    def _quota_us(self, order: records.Start, limit: int) -> int | None:
         """Return the quota for a limit in milliCPU; none on exclusive CPUs.
 
         As the kubelet's feature DisableCPUQuotaWithExclusiveCPUs.
@@ -161,7 +299,7 @@ class LifecycleExecution:
         exclusive = entry is not None and entry.exclusive
         return None if exclusive or not limit else cfs.quota_us(limit)
 
-    async def _config_maps(self, namespace: str, names: Iterable[str]) -> container_env.ConfigMaps:
+    async def _config_maps(self, namespace: str, names: Iterable[str]) -> ConfigMaps:
         return {name: await self._config_map(namespace, name) for name in names}
 
     async def _config_map(self, namespace: str, name: str) -> Mapping[str, str] | None:
@@ -174,13 +312,13 @@ class LifecycleExecution:
 
     # -- ending
 
-    async def _stop(self, order: instructions.Stop) -> None:
+    async def _stop(self, order: records.Stop) -> None:
         try:
             await self._runtime.stop(order.id, order.grace)
         except UnknownContainer:
             pass  # the next `compare` reports it as lost
         except Exception as error:
-            self._put(pod_events.StopFailed(id=order.id, message=str(error), **self._clocks.times()))
+            self._put(StopFailed(id=order.id, message=str(error), **self._clocks.times()))
             if not isinstance(error, RuntimeFailure):
                 raise
         for status in await self._runtime.containers():

@@ -6,7 +6,8 @@ CPUs, starts, and last the statuses that changed. Each container has at most one
 may be carried out in any order, and any of them may be lost in a crash.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from corelane.agent.allocation import admission, cpu_moves, due_orders, events
@@ -14,27 +15,66 @@ from corelane.agent.allocation.admission import AdmissionResult, admission_order
 from corelane.agent.allocation.allocation import RETRY_AFTER, Allocation
 from corelane.agent.allocation.events import AgentEvent
 from corelane.agent.allocation.instructions import Instruction
-from corelane.agent.allocation.records import UNDECODABLE, StatusReason, unlisted_request
-from corelane.embedded.pods import events as pod_events
-from corelane.embedded.pods import instructions, pod_steps, reported_status
-from corelane.embedded.pods.capacity import NodeCapacity, exceeded_capacity
-from corelane.embedded.pods.pod_events import LifecycleEvents
+from corelane.agent.allocation.records import UNDECODABLE, BoundPod, PodCPUs, StatusReason, unlisted_request
+from corelane.embedded.pods import pod_status, pod_steps
+from corelane.embedded.pods.pod_status import LifecycleEvents, PodHost
 from corelane.embedded.pods.records import (
     ContainerExit,
     ContainerProgress,
     ContainerStage,
+    DeletePod,
+    DrainRequested,
+    LifecycleReporter,
     PodIndex,
     PodPlan,
     PodRecord,
+    PodSeen,
+    PublishStatus,
+    Remove,
+    RemovePod,
     RestartPolicy,
+    Start,
+    Started,
+    StartFailed,
+    Stop,
+    StopFailed,
     Termination,
     container_records,
 )
-from corelane.embedded.pods.reported_status import PodHost
-from corelane.embedded.pods.reporting import LifecycleReporter
 from corelane.node.entries import Phase
 from corelane.node.ledger import NodeState
 from corelane.runtime.base import OOM_KILLED
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCapacity:
+    """Number of pods, and bytes of memory for them (0 for no check), before memory withheld by settings."""
+
+    pods: int = 110
+    memory: int = 0
+
+
+def exceeded_capacity(
+    plan: BoundPod, pods: Iterable[PodCPUs], capacity: NodeCapacity, withheld: int
+) -> StatusReason | None:
+    """Return why a pod does not fit beside the admitted ones; None if it does."""
+    admitted = [pod.pod.request for pod in pods if pod.admitted and pod.uid != plan.uid]
+    if len(admitted) >= capacity.pods:
+        return _out_of("pods", 1, len(admitted), capacity.pods)
+    used = sum(request.memory_request for request in admitted)
+    allocatable = max(capacity.memory - withheld, 0)
+    if capacity.memory and used + plan.request.memory_request > allocatable:
+        return _out_of("memory", plan.request.memory_request, used, allocatable)
+    return None
+
+
+def _out_of(resource: str, requested: int, used: int, capacity: int) -> StatusReason:
+    return StatusReason(
+        f"OutOf{resource}",
+        f"Node didn't have enough resource: {resource}, "
+        f"requested: {requested}, used: {used}, capacity: {capacity}",
+    )
+
 
 ORPHAN_GRACE: Final = 30.0
 """Seconds for the processes of a deleted pod whose grace period is unknown."""
@@ -66,15 +106,15 @@ class Lifecycle:
         self._recorder = LifecycleEvents(self._outbox, self._reporter)
         self._handlers: dict[type[AgentEvent], Callable[[Any], None]] = {
             events.ContainersListed: self._containers_listed,
-            pod_events.PodSeen: self._pod_seen,
+            PodSeen: self._pod_seen,
             events.PodUndecodable: self._pod_undecodable,
             events.PodGone: self._pod_gone,
             events.PodsListed: self._all_pods_listed,
-            pod_events.Started: self._started,
-            pod_events.StartFailed: self._start_failed,
+            Started: self._started,
+            StartFailed: self._start_failed,
             events.Exited: self._exited,
-            pod_events.StopFailed: self._stop_failed,
-            pod_events.DrainRequested: self._drain_requested,
+            StopFailed: self._stop_failed,
+            DrainRequested: self._drain_requested,
             events.TimePassed: lambda _: None,
         }
 
@@ -115,7 +155,7 @@ class Lifecycle:
         self.pods[plan.uid] = pod
         return pod
 
-    def _pod_seen(self, event: pod_events.PodSeen) -> None:
+    def _pod_seen(self, event: PodSeen) -> None:
         plan = event.plan
         pod = self.pods.get(plan.uid) or self._add(plan)
         pod.plan, new = plan, not pod.present or pod.undecodable
@@ -155,12 +195,12 @@ class Lifecycle:
                 self._terminate(pod, event.now + ORPHAN_GRACE, event.now)
         self.allocation.release_unlisted()
 
-    def _started(self, event: pod_events.Started) -> None:
+    def _started(self, event: Started) -> None:
         if starting := self.index.starting(event.uid, event.container, event.attempt):
             pod, container = starting
             self._note_running(pod, container, event.id, event.started_at, event.now)
 
-    def _start_failed(self, event: pod_events.StartFailed) -> None:
+    def _start_failed(self, event: StartFailed) -> None:
         starting = self.index.starting(event.uid, event.container, event.attempt)
         if starting is None:
             return
@@ -186,14 +226,14 @@ class Lifecycle:
             self._note_running(pod, container, run.id, run.started_at or event.at, event.now)
         self._note_exit(pod, container, pod_steps.exit_of(run, event.at), event.now)
 
-    def _stop_failed(self, event: pod_events.StopFailed) -> None:
+    def _stop_failed(self, event: StopFailed) -> None:
         run = self.allocation.run(event.id)
         records = run and self.index.container(run.uid, run.container)
         if records and records[1].stage is ContainerStage.STOPPING:
             pod_steps.note_stop_failure(records[1], event.now + RETRY_AFTER)
             self._recorder.stop_failed(*records, event.message)
 
-    def _drain_requested(self, event: pod_events.DrainRequested) -> None:
+    def _drain_requested(self, event: DrainRequested) -> None:
         self.draining = True
 
     # -- orders that follow
@@ -286,7 +326,7 @@ class Lifecycle:
             pod.termination = Termination(by, pod.termination.reason)
             for container in pod.containers.values():
                 if container.stage is ContainerStage.STOPPING:
-                    self._outbox.put(instructions.Stop(container.id, max(by - now, SHORTEST_GRACE)))
+                    self._outbox.put(Stop(container.id, max(by - now, SHORTEST_GRACE)))
         if pod.finished and pod.present and pod.plan.deletion_grace is not None:
             self._delete(pod)
 
@@ -298,7 +338,7 @@ class Lifecycle:
         if container.cpus and not self.draining:
             self.allocation.mark(container.cpus, Phase.RELEASING)
         self._recorder.stopping(pod, container)
-        self._outbox.put(instructions.Stop(container.id, max(grace, SHORTEST_GRACE)))
+        self._outbox.put(Stop(container.id, max(grace, SHORTEST_GRACE)))
 
     def _finish(self, pod: PodRecord, at: float, now: float) -> None:
         """Release the CPUs of a pod without processes, and publish its last status."""
@@ -314,7 +354,7 @@ class Lifecycle:
     def _forget(self, pod: PodRecord) -> None:
         del self.pods[pod.uid]
         self.allocation.forget(pod.uid)
-        self._outbox.put(instructions.RemovePod(pod.uid))
+        self._outbox.put(RemovePod(pod.uid))
 
     def _start_due(self, now: float) -> None:
         if self.draining:
@@ -340,7 +380,7 @@ class Lifecycle:
         pod_steps.note_start_ordered(container, self.allocation.order_start(pod.cpus, container.name, cpus))
         occupied.add(cpus, target.sharing, target.group)
         self._outbox.touch(pod.uid)
-        order = instructions.Start(pod.plan, container.name, container.attempt, cpus, target.mems)
+        order = Start(pod.plan, container.name, container.attempt, cpus, target.mems)
         self._outbox.put(order)
 
     def _backs_off(self, pod: PodRecord, container: ContainerProgress, now: float) -> bool:
@@ -369,7 +409,7 @@ class Lifecycle:
         if container.cpus:
             self.allocation.note_started(container.cpus, run_id)
         if obsolete:
-            self._outbox.put(instructions.Remove(obsolete))
+            self._outbox.put(Remove(obsolete))
         self._outbox.touch(pod.uid)
 
     def _note_exit(
@@ -390,16 +430,16 @@ class Lifecycle:
         """Publish a pod's status, unless it is unchanged, or the API server has a terminal one."""
         if not pod.present or pod.plan.ended or pod.undecodable:
             return
-        status = reported_status.pod_status(pod, at, now, self._host)
+        status = pod_status.pod_status(pod, at, now, self._host)
         if status != pod.published:
             pod.published = status
-            self._outbox.put(instructions.PublishStatus(pod.uid, status))
+            self._outbox.put(PublishStatus(pod.uid, status))
 
     def _delete(self, pod: PodRecord) -> None:
         """Delete an ended pod from the API server; ordered once."""
         if not pod.deletion_ordered:
             pod.deletion_ordered = True
-            self._outbox.put(instructions.DeletePod(pod.uid))
+            self._outbox.put(DeletePod(pod.uid))
 
 
 def _unlisted(uid: str, ledger: NodeState) -> PodPlan:

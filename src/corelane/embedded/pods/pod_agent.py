@@ -18,21 +18,14 @@ from corelane.agent.execution import ENDED, Execution
 from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
 from corelane.agent.node_publication import NodeUpkeep
 from corelane.embedded.pods import node_status
-from corelane.embedded.pods.capacity import NodeCapacity
-from corelane.embedded.pods.container_env import NodeFields
-from corelane.embedded.pods.events import DrainRequested, PodSeen
-from corelane.embedded.pods.execution import LifecycleExecution, lost_run
-from corelane.embedded.pods.heartbeats import SharedHeartbeats
-from corelane.embedded.pods.instructions import CHANGES
-from corelane.embedded.pods.lifecycle import Lifecycle
+from corelane.embedded.pods.execution import LifecycleExecution, NodeFields, lost_run
+from corelane.embedded.pods.lifecycle import Lifecycle, NodeCapacity
 from corelane.embedded.pods.node_status import NodeIdentity
 from corelane.embedded.pods.pod_manifest import RunPod, plans_alike, pod_plan
-from corelane.embedded.pods.reconciliation import Reconciliation
-from corelane.embedded.pods.registration import Heartbeat
-from corelane.embedded.pods.reported_status import PodHost
-from corelane.embedded.pods.reporting import PodLogReporter, PodReporter
-from corelane.embedded.pods.status_writer import StatusWriter
-from corelane.embedded.pods.watching import OwnWatch, SharedWatch
+from corelane.embedded.pods.pod_status import PodHost, StatusWriter
+from corelane.embedded.pods.records import CHANGES, DrainRequested, PodLogReporter, PodReporter, PodSeen
+from corelane.embedded.pods.registration import Heartbeat, SharedHeartbeats
+from corelane.embedded.pods.watching import OwnWatch, Reconciliation, SharedWatch
 from corelane.kube import translate
 from corelane.kube.client import KubeClient
 from corelane.kube.decode import Malformed

@@ -1,20 +1,23 @@
 """A pod's manifest as a node reads it, and the plan made from it for the state machine.
 
-A field that local processes cannot honour and the container depends on is a refusal; one that it can do
-without is a warning.
+Local processes run as the agent's user, with its capabilities, on the machine's file system and in its
+namespaces. A field that they cannot honour and the container depends on is a refusal, and so is a restriction
+that would not hold: no pod runs with less protection than its manifest has. A field that the container can do
+without, a permission or a preference without effect is a warning.
+
+The manifest is kept with the records of the containers, for when the API server has lost the pod.
 """
 
-# ruff: noqa: D101 - the API reference documents its own structs
-
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 from msgspec import field
 from msgspec.structs import replace
 
 from corelane.agent.allocation.records import StatusReason
 from corelane.agent.bound_pods import UNEXPECTED, cpu_record, pod_request, seconds, was_bound_by_corelane
-from corelane.embedded.pods import pod_security
 from corelane.embedded.pods.records import (
     ConditionTransition,
     ContainerExit,
@@ -24,9 +27,106 @@ from corelane.embedded.pods.records import (
     RestartPolicy,
 )
 from corelane.kube import keys, translate
-from corelane.kube.meta import ObjectMeta, Wire
-from corelane.kube.pod import Container, ContainerStateTerminated, ContainerStatus, Pod, PodSpec
+from corelane.kube.meta import ObjectMeta, Wire, rfc3339
+from corelane.kube.pod import Container, ContainerStateTerminated, ContainerStatus, Pod, PodSpec, PodStatus
+from corelane.node.entries import Entry
+from corelane.runtime.base import ContainerSpec
 from corelane.workload.request import ContainerKind, PodRequest
+
+Context = Mapping[str, Any]
+"""A `securityContext`, of a pod or of a container; a field of both has the container's value."""
+
+_PROFILES: Final = ("seccompProfile", "appArmorProfile")
+_POD_WITHOUT_EFFECT: Final = (
+    "supplementalGroups",
+    "supplementalGroupsPolicy",
+    "fsGroup",
+    "fsGroupChangePolicy",
+    "seLinuxChangePolicy",
+    "windowsOptions",
+)
+_REMEDY: Final = "remove it, or use a node with a container runtime"
+
+
+def refusals(subject: str, own: Context | None, pods: Context | None) -> Iterator[StatusReason]:
+    """Yield why a container would run with less protection than its security context says."""
+    context = {**(pods or {}), **(own or {})}
+    yield from _user_refusals(subject, context)
+    broken = list(_broken(context))
+    if broken:
+        yield StatusReason(
+            "SecurityContextUnsupported",
+            f"{subject}: securityContext {', '.join(broken)}: not enforced for local processes, which have "
+            f"the rights of the agent's user {os.geteuid()}; {_REMEDY}",
+        )
+
+
+def _user_refusals(subject: str, context: Context) -> Iterator[StatusReason]:
+    user, group = os.geteuid(), os.getegid()
+    for name, ours, what in (("runAsUser", user, "user"), ("runAsGroup", group, "group")):
+        if context.get(name) not in (None, ours):
+            yield StatusReason(
+                "UserUnsupported",
+                f"{subject}: {name} {context[name]} is not supported; "
+                f"local processes run as the agent's {what} {ours}",
+            )
+    if context.get("runAsNonRoot") and user == 0:
+        yield StatusReason(
+            "UserUnsupported",
+            f"{subject}: runAsNonRoot is set, but the agent and its local processes run as root",
+        )
+
+
+def _broken(context: Context) -> Iterator[str]:
+    """Yield the restrictions that would not hold. An ordinary user's processes have no capabilities."""
+    if context.get("readOnlyRootFilesystem"):
+        yield "readOnlyRootFilesystem true"
+    if context.get("allowPrivilegeEscalation") is False:
+        yield "allowPrivilegeEscalation false"
+    if (dropped := _capabilities(context, "drop")) and os.geteuid() == 0:
+        yield f"capabilities.drop {' '.join(dropped)}"
+    for name in _PROFILES:
+        kind = (context.get(name) or {}).get("type", "Unconfined")
+        if kind != "Unconfined":
+            yield f"{name} {kind}"
+    if context.get("seLinuxOptions"):
+        yield "seLinuxOptions"
+
+
+def pod_refusals(
+    runtime_class: str | None, host_users: bool | None, context: Context | None
+) -> Iterator[StatusReason]:
+    """Yield the fields of a whole pod that local processes cannot keep."""
+    if runtime_class:
+        text = f"spec.runtimeClassName {runtime_class} is not supported: local processes have no runtime"
+        yield StatusReason("RuntimeClassUnsupported", f"{text}; {_REMEDY}")
+    if host_users is False:
+        text = "spec.hostUsers false is not supported: local processes share the machine's user namespace"
+        yield StatusReason("UserUnsupported", f"{text}; {_REMEDY}")
+    if sysctls := [str(one.get("name")) for one in (context or {}).get("sysctls") or ()]:
+        text = f"spec.securityContext.sysctls {' '.join(sysctls)}: not set for local processes, which share"
+        yield StatusReason("SysctlsUnsupported", f"{text} the machine's; {_REMEDY}")
+
+
+def without_effect(own: Context | None, pods: Context | None) -> Iterator[str]:
+    """Yield the fields of a container's security context, and its pod's, that change nothing."""
+    yield from (field for field in _POD_WITHOUT_EFFECT if (pods or {}).get(field) not in (None, []))
+    context = own or {}
+    if context.get("windowsOptions"):
+        yield "windowsOptions"
+    if os.geteuid() != 0:
+        if context.get("privileged"):
+            yield "privileged"
+        if added := _capabilities(context, "add"):
+            yield f"capabilities.add {' '.join(added)}"
+
+
+def _capabilities(context: Context, change: str) -> list[str]:
+    return [str(name) for name in (context.get("capabilities") or {}).get(change) or ()]
+
+
+# ruff: noqa: D101 - the API reference documents its own structs
+
 
 _SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _PROBES: Final = ("liveness_probe", "readiness_probe", "startup_probe")
@@ -190,7 +290,7 @@ def _refusals(pod: RunPod) -> Iterator[StatusReason]:
             "spec.resourceClaims is not supported: corelane does not allocate devices by claim",
         )
     spec = pod.spec
-    yield from pod_security.pod_refusals(spec.runtime_class_name, spec.host_users, spec.security_context)
+    yield from pod_refusals(spec.runtime_class_name, spec.host_users, spec.security_context)
     for container, _ in _containers(pod):
         yield from _refusals_of(pod, container)
 
@@ -221,7 +321,7 @@ def _refusals_of(pod: RunPod, container: RunContainer) -> Iterator[StatusReason]
             "SecretsUnsupported",
             f"{subject}: environment variables from secrets are not supported; use a config map",
         )
-    yield from pod_security.refusals(subject, container.security_context, pod.spec.security_context)
+    yield from refusals(subject, container.security_context, pod.spec.security_context)
 
 
 def _warnings(pod: RunPod, request: PodRequest, *, limits_memory: bool) -> Iterator[StatusReason]:
@@ -245,10 +345,105 @@ def _warnings(pod: RunPod, request: PodRequest, *, limits_memory: bool) -> Itera
         )
     contexts = [container.security_context for container in containers]
     own = pod.spec.security_context
-    if fields := {field: None for one in contexts for field in pod_security.without_effect(one, own)}:
+    if fields := {field: None for one in contexts for field in without_effect(one, own)}:
         yield StatusReason(
             "SecurityContextIgnored",
             f"securityContext {', '.join(fields)} ignored: local processes have the agent's user and groups",
         )
     if pod.spec.ephemeral_containers:
         yield StatusReason("EphemeralContainersIgnored", "ephemeral containers are ignored")
+
+
+Manifest = dict[str, Any]
+
+_OPTIONAL: Final = (
+    "volumes",
+    "affinity",
+    "topologySpreadConstraints",
+    "resourceClaims",
+    "serviceAccountName",
+)
+"""Fields of a spec that may refer to objects which are lost too; the containers run without them."""
+
+
+def encode_manifest(pod: RunPod) -> str:
+    """Return a pod's manifest as JSON: its metadata and spec as far as an agent reads them."""
+    metadata = replace(pod.metadata, resource_version="", generation=0, finalizers=())
+    return msgspec.json.encode(replace(pod, metadata=metadata, status=PodStatus())).decode()
+
+
+def recreated_manifest(
+    specs: Sequence[ContainerSpec], entries: Iterable[Entry] = (), *, node: str, created_at: float
+) -> tuple[Manifest, bool]:
+    """Return the manifest of a pod on `node` from the records of its containers, and whether it is whole.
+
+    The latest recorded manifest serves; without one, the manifest has the containers that were recorded, with
+    command, environment and CPU request, as the ledger's `entries` name their kind. `created_at` (Unix
+    seconds) is used where no record has the time.
+    """
+    manifest = _recorded(specs)
+    whole = manifest is not None
+    manifest = manifest or _rebuilt(specs, {entry.container: entry for entry in entries})
+    manifest |= {"apiVersion": "v1", "kind": "Pod"}
+    manifest["metadata"].setdefault("creationTimestamp", rfc3339(created_at))
+    manifest["spec"]["nodeName"] = node
+    return manifest, whole
+
+
+def without_references(manifest: Manifest) -> Manifest:
+    """Return the manifest without the fields that refer to other objects, which may be lost as well."""
+    spec = {name: value for name, value in manifest["spec"].items() if name not in _OPTIONAL}
+    metadata = {name: value for name, value in manifest["metadata"].items() if name != "ownerReferences"}
+    return {**manifest, "metadata": metadata, "spec": spec}
+
+
+def _recorded(specs: Sequence[ContainerSpec]) -> Manifest | None:
+    for spec in reversed(specs):
+        try:
+            manifest: Manifest = msgspec.json.decode(spec.manifest or "{}", type=Manifest)
+        except (ValueError, RecursionError):
+            continue
+        meta, pod = manifest.get("metadata"), manifest.get("spec")
+        if isinstance(meta, dict) and isinstance(pod, dict) and meta.get("uid") == spec.pod_uid:
+            meta.pop("deletionTimestamp", None)
+            meta.pop("deletionGracePeriodSeconds", None)
+            return manifest
+    return None
+
+
+def _rebuilt(specs: Sequence[ContainerSpec], entries: Mapping[str, Entry]) -> Manifest:
+    first = specs[0]
+    latest = {spec.name: spec for spec in sorted(specs, key=lambda spec: spec.attempt)}
+    kinds = {name: entries[name].kind if name in entries else ContainerKind.APP for name in latest}
+    if ContainerKind.APP not in kinds.values():
+        kinds = dict.fromkeys(kinds, ContainerKind.APP)  # a pod needs one
+    inits = [
+        _container(spec, kinds[name]) for name, spec in latest.items() if kinds[name] is not ContainerKind.APP
+    ]
+    apps = [
+        _container(spec, kinds[name]) for name, spec in latest.items() if kinds[name] is ContainerKind.APP
+    ]
+    return {
+        "metadata": {"namespace": first.namespace, "name": first.pod, "uid": first.pod_uid},
+        "spec": {"containers": apps} | ({"initContainers": inits} if inits else {}),
+    }
+
+
+def _container(spec: ContainerSpec, kind: ContainerKind) -> Manifest:
+    milli = {"cpu": f"{spec.cpu_shares_milli}m"} if spec.cpu_shares_milli else {}
+    memory = {"memory": str(spec.memory_limit)} if spec.memory_limit else {}
+    container: Manifest = {
+        "name": spec.name,
+        "image": "unknown",
+        "command": [part.replace("$", "$$") for part in spec.command],
+        "env": [{"name": name, "value": value.replace("$", "$$")} for name, value in spec.env],
+    }
+    if spec.working_dir:
+        container["workingDir"] = spec.working_dir
+    limits = (milli if spec.quota_us else {}) | memory
+    resources = ({"requests": milli} if milli else {}) | ({"limits": limits} if limits else {})
+    if resources:
+        container["resources"] = resources
+    if kind is ContainerKind.SIDECAR:
+        container["restartPolicy"] = "Always"
+    return container

@@ -1,15 +1,21 @@
-"""A pod on this node: the plan made from its spec (immutable), and the records of its containers' progress.
+"""A pod on this node as values: its plan, the records of its containers, events about it, instructions.
 
-Times are Unix seconds, unless they are called monotonic.
+The plan is made from the pod's spec and immutable; records say how far its containers are. Events and
+instructions about CPUs are those of `agent.allocation`. Times are Unix seconds, unless called monotonic.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
+from corelane.agent.allocation.events import AgentEvent
+from corelane.agent.allocation.instructions import Instruction, PodWrite
+from corelane.agent.allocation.pod_events import AllocationReporter
 from corelane.agent.allocation.records import BoundPod, PodCPUs, RunCPUs, StatusReason
+from corelane.agent.reporting import AgentReporter, LogReporter
+from corelane.cpuset import CPUSet
 from corelane.runtime.base import OOM_KILLED
 from corelane.workload.request import ContainerKind
 
@@ -265,3 +271,137 @@ class PodIndex:
                 record = pod.containers.get(container)
                 return record.run_id(previous=previous) if record else ""
         return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSeen(AgentEvent):
+    """A pod bound to this node was added or changed."""
+
+    plan: PodPlan
+
+    def subject(self) -> Hashable:
+        return "pod", self.plan.uid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started(AgentEvent):
+    """The ordered run was started."""
+
+    uid: str
+    container: str
+    attempt: int
+    id: str
+    started_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartFailed(AgentEvent):
+    """The ordered run could not be started.
+
+    With an `exit_code` the run counts as ended; without one there was no process, and the start is retried.
+    """
+
+    uid: str
+    container: str
+    attempt: int
+    reason: str
+    message: str
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopFailed(AgentEvent):
+    """A container could not be stopped; the stop is retried."""
+
+    id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainRequested(AgentEvent):
+    """Stop every container within its pod's grace period; pods stay bound and run again at the next start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start(Instruction):
+    """Start a run of a container on `cpus`; answered by Started or StartFailed."""
+
+    plan: PodPlan
+    container: str
+    attempt: int
+    cpus: CPUSet
+    mems: CPUSet | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop(Instruction):
+    """Stop a container within `grace` seconds; answered by Exited or StopFailed."""
+
+    id: str
+    grace: float
+
+
+@dataclass(frozen=True, slots=True)
+class Remove(Instruction):
+    """Remove one ended run; its log stays."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePod(Instruction):
+    """Remove all runs of a pod, and their logs."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishStatus(PodWrite):
+    """Write a pod's status to the API server; a later one replaces an earlier one not yet written."""
+
+    status: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod(PodWrite):
+    """Delete the pod from the API server, with grace 0, after its last status is written."""
+
+
+CHANGES: Final = (Start, Stop, Remove, RemovePod)
+"""Instructions that change containers."""
+
+
+class LifecycleReporter(AllocationReporter):
+    """Empty hooks, to be overridden by logs and metrics. Hooks must not raise and must not block."""
+
+    def started(self, pod: BoundPod, container: str, attempt: int, cpus: CPUSet) -> None:
+        """A container was started."""
+
+    def start_failed(self, pod: BoundPod, container: str, reason: StatusReason) -> None:
+        """A container could not be started."""
+
+    def ended(self, pod: BoundPod, container: str, ended: ContainerExit) -> None:
+        """A container's run ended."""
+
+    def stop_failed(self, pod: BoundPod, container: str, message: str) -> None:
+        """A container could not be stopped; the stop is retried."""
+
+
+class PodReporter(LifecycleReporter, AgentReporter):
+    """Empty hooks, to be overridden by logs and metrics. Hooks must not raise and must not block."""
+
+
+class PodLogReporter(LogReporter, PodReporter):
+    """Writes the log, starts and ends of containers included."""
+
+    def started(self, pod: BoundPod, container: str, attempt: int, cpus: CPUSet) -> None:
+        self.log.info("container started", pod=pod.key, container=container, attempt=attempt, cpus=str(cpus))
+
+    def start_failed(self, pod: BoundPod, container: str, reason: StatusReason) -> None:
+        self.log.warning("container start failed", pod=pod.key, container=container, why=reason.message)
+
+    def ended(self, pod: BoundPod, container: str, ended: ContainerExit) -> None:
+        self.log.info("container ended", pod=pod.key, container=container, exit_code=ended.exit_code)
+
+    def stop_failed(self, pod: BoundPod, container: str, message: str) -> None:
+        self.log.error("container stop failed", pod=pod.key, container=container, why=message)

@@ -4,54 +4,122 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import json
 import os
+import secrets
 import shlex
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from pathlib import Path
 from typing import Final
 
+from aiohttp import web
+
+from corelane import structured_log
 from corelane.agent.allocation.instructions import PublishEvent
 from corelane.agent.allocation.node_rules import others_text
 from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
 from corelane.agent.reporting import LogReporter
 from corelane.app import machines
+from corelane.app.explain.recorded import FILE
 from corelane.app.settings_file import SettingsError
+from corelane.app.state import cgroups
 from corelane.app.supervise import Parts
 from corelane.embedded.apiserver.http.auth import MASTERS, User
 from corelane.embedded.apiserver.http.in_process import InProcess
 from corelane.embedded.apiserver.http.server import APIServer
 from corelane.embedded.apiserver.served_kinds import by_path
-from corelane.embedded.apiserver.store import backups, state_file
+from corelane.embedded.apiserver.store import state_file
 from corelane.embedded.apiserver.store.database import FILE_NAME
 from corelane.embedded.apiserver.store.server_backend import Backend
 from corelane.embedded.containers.local import LocalRuntime
 from corelane.embedded.containers.simulated import SimulatedRuntime
 from corelane.embedded.housekeeping import Controller
-from corelane.embedded.pods.heartbeats import SharedHeartbeats
 from corelane.embedded.pods.node_status import SIMULATED
 from corelane.embedded.pods.pod_agent import Agent
+from corelane.embedded.pods.registration import SharedHeartbeats
 from corelane.embedded.pods.watching import SharedWatch
-from corelane.embedded.up import kubelet, lost_pods, tls
+from corelane.embedded.up import lost_pods, tls
 from corelane.embedded.up import options as checks
-from corelane.embedded.up.datadir import DataDir
-from corelane.embedded.up.debug import DebugEndpoint
+from corelane.embedded.up.agent_links import InProcessNodes, PodLogs
+from corelane.embedded.up.datadir import DataDir, purge
 from corelane.embedded.up.lost_pods import NodeRecords, Recovery
-from corelane.embedded.up.node_objects import InProcessNodes
 from corelane.embedded.up.options import UpOptions
-from corelane.embedded.up.podlogs import PodLogs
-from corelane.embedded.up.purge import purge
+from corelane.kernel import files
 from corelane.kube.client import KubeClient
+from corelane.kube.http_listener import HTTPListener
 from corelane.machine import Machine
 from corelane.machine.watch import MachineWatch
 from corelane.node.config import NodeConfig
 from corelane.node.recovery.unplaced import OtherContainer
 from corelane.runtime.base import LifecycleRuntime
-from corelane.scheduler.daemon import object_watches
+from corelane.scheduler.daemon import http, object_watches
 from corelane.scheduler.daemon.scheduler import Scheduler
 from corelane.scheduler.explain.record import DecisionRing
 
-__all__ = ["UpOptions"]
+_log = structured_log.get_logger("corelane.up")
+
+
+class DebugEndpoint:
+    """Serves what the ring records; `corelane explain` finds address and token beside the kubeconfig."""
+
+    def __init__(self, ring: DecisionRing, directory: DataDir) -> None:
+        self._token = secrets.token_urlsafe(32)
+        self._file = directory.root / FILE
+        app = web.Application()
+        app.add_routes(http.routes(ring, self._token))
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        self._listener: HTTPListener | None = None
+
+    async def start(self) -> None:
+        """Listen, and write the file."""
+        await self._runner.setup()
+        assert self._runner.server is not None
+        self._listener = HTTPListener("scheduler's decisions", self._runner.server, _log)
+        host, port = await self._listener.start("127.0.0.1", 0)
+        url = f"http://{host}:{port}"
+        text = json.dumps({"url": url, "token": self._token})
+        files.write_atomic(self._file, text.encode(), mode=0o600)
+
+    async def stop(self) -> None:
+        self._file.unlink(missing_ok=True)
+        if self._listener:
+            self._listener.stop()
+        await self._runner.cleanup()
+
+
+KUBELET_CGROUPS = "/sys/fs/cgroup"
+KUBELET_LOGS = Path("/var/log/pods")
+"""Where a kubelet has a directory `NAMESPACE_NAME_UID` for each pod."""
+
+
+def kubelet_beside(
+    state_file: Path | None, mounted: str = KUBELET_CGROUPS, logs: Path = KUBELET_LOGS
+) -> KubeletStateFile | None:
+    """Return the kubelet with that state file; None without a state file."""
+    return (
+        KubeletStateFile(state_file, lambda: kubelet_pods(mounted), lambda: kubelet_pod_names(logs))
+        if state_file
+        else None
+    )
+
+
+def kubelet_pod_names(logs: Path = KUBELET_LOGS) -> dict[str, str]:
+    """Return `namespace/name` by UID of the pods with logs; empty where the directory cannot be read."""
+    try:
+        parts = [path.name.split("_") for path in logs.iterdir()]
+    except OSError:
+        return {}
+    return {part[2]: f"{part[0]}/{part[1]}" for part in parts if len(part) == 3}
+
+
+def kubelet_pods(mounted: str = KUBELET_CGROUPS) -> set[str] | None:
+    """Return the UIDs of the pods with processes in a kubelet's cgroups; None where these are not in view.
+
+    A container with a cgroup namespace of its own sees no other cgroups. Raises StateFileError.
+    """
+    return {group.uid for group in cgroups.read(mounted)} if cgroups.has_pods(mounted) else None
+
 
 _ADMIN: Final = User("admin", (MASTERS,))
 UNSERVED: Final = frozenset(
@@ -198,7 +266,7 @@ class Cluster:
         return client
 
     def _add_local(self, machine: Machine, runtime: LocalRuntime) -> None:
-        beside = kubelet.beside(checks.kubelet_state(self.options))
+        beside = kubelet_beside(checks.kubelet_state(self.options))
         watch = MachineWatch(machine, load=lambda: machines.load(None))
         self._add(
             self.node_name,
@@ -300,7 +368,8 @@ class Cluster:
 def _started_empty(backup: Path) -> str:
     return (
         f"the API server's objects were gone, and it started without them; to use the backup of "
-        f"{backups.age(backup)}, stop corelane and start it with --restore-backup {shlex.quote(str(backup))}"
+        f"{state_file.backup_age(backup)}, stop corelane and start it with "
+        f"--restore-backup {shlex.quote(str(backup))}"
     )
 
 

@@ -6,6 +6,7 @@ scheduler.json  address and token of the scheduler's debug endpoint, mode 0600, 
 apiserver.db  the API server's objects
 server.pem    the API server's key and certificate, and in ca.crt the authority that signed it
 nodes/NAME/   an agent's ledger, and the records and logs of its containers
+corelane.log  what a `corelane up` in the background prints: bounded in size, with one old file beside it
 """
 
 from __future__ import annotations
@@ -14,23 +15,82 @@ import asyncio
 import base64
 import errno
 import fcntl
+import logging
 import os
 import re
 import secrets
+import shutil
 import stat
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, TextIO, TypeAlias
+from typing import Any, Final, TextIO, TypeAlias
 
 import yaml
 
-from corelane.embedded.up import log_file
 from corelane.kernel import files, ownership, proc
 from corelane.kernel.proc import Identity
 from corelane.kube.yaml_keys import BoundedLoader
+
+LOG_NAME: Final = "corelane.log"
+LIMIT: Final = 10 << 20
+"""Bytes after which the log is renamed to NAME.1, as a container's log is; an older NAME.1 is replaced."""
+
+
+def old_log(path: Path) -> Path:
+    """Return the path of the old file."""
+    return path.with_name(f"{path.name}.1")
+
+
+def make_log_room(path: Path, limit: int = LIMIT) -> None:
+    """Rename a log that has reached the limit. Raises OSError."""
+    if path.exists() and path.stat().st_size >= limit:
+        path.replace(old_log(path))
+
+
+class BoundedLog(logging.StreamHandler):  # type: ignore[type-arg]
+    """Logs to stderr, which is `path`; when that is full, deleted or renamed, goes on in a new file.
+
+    stdout and stderr themselves are redirected, so that what is printed goes there, too.
+    """
+
+    def __init__(self, path: Path, limit: int = LIMIT, descriptors: Sequence[int] = (1, 2)) -> None:
+        super().__init__()
+        self.path, self.limit, self.descriptors = path, limit, descriptors
+
+    def emit(self, record: logging.LogRecord) -> None:
+        super().emit(record)
+        try:
+            self._follow()
+        except OSError:  # as with a deleted data directory, or without file descriptors
+            self._empty_if_full()
+
+    def _empty_if_full(self) -> None:
+        """The present file takes what is still to come: no more than twice the limit."""
+        with suppress(OSError):
+            if os.fstat(self.descriptors[-1]).st_size >= 2 * self.limit:
+                os.ftruncate(self.descriptors[-1], 0)
+
+    def _follow(self) -> None:
+        ours = os.fstat(self.descriptors[-1])
+        try:
+            is_ours = os.path.samestat(ours, self.path.stat())
+        except FileNotFoundError:
+            is_ours = False
+        if is_ours and ours.st_size < self.limit:
+            return
+        if is_ours:
+            self.path.replace(old_log(self.path))
+        new = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            for descriptor in self.descriptors:
+                os.dup2(new, descriptor)
+        finally:
+            os.close(new)
+
 
 _LOCK_SECONDS = 1.0
 _CHECK_SECONDS = 1.0
@@ -193,7 +253,7 @@ class DataDir:
         """What was found and changed in the directory, a sentence each."""
         try:
             self.is_new = not os.path.lexists(self.root) or (
-                self.root.is_dir() and {one.name for one in self.root.iterdir()} <= {log_file.NAME}
+                self.root.is_dir() and {one.name for one in self.root.iterdir()} <= {LOG_NAME}
             )
             ownership.make(self.root)
             self._lock = _open_lock(self.root / "lock")
@@ -321,3 +381,92 @@ class DataDir:
         if config != before or stat.S_IMODE(self.kubeconfig.stat().st_mode) != 0o600:
             text = yaml.safe_dump(config, sort_keys=False)
             files.write_atomic(self.kubeconfig, text.encode(), mode=0o600)
+
+
+_OWN_FILES: Final = re.compile(
+    r"lock|kubeconfig(\.damaged-\d+)?|scheduler\.json|server\.pem|ca\.crt|apiserver\.(lock|db.*)|\.(kubeconfig|apiserver"
+    r"|scheduler|server|ca)\..*\.tmp|" + re.escape(LOG_NAME) + r"(\.1)?"
+)
+"""Names of the files of a data directory; only those that `_MARKS` has are names that others hardly use."""
+_MARKS: Final = ("apiserver.db*", "apiserver.lock", LOG_NAME)
+_NODE_MARKS: Final = re.compile(
+    r"(ledger|settings|simulated)\.json.*|containers|\.(ledger|settings|simulated)\.json\..*"
+)
+
+
+@dataclass(slots=True)
+class Purged:
+    """What became of a data directory: whether it was one, and the files that are left with the reason."""
+
+    path: Path
+    is_data_dir: bool
+    foreign: list[Path] = field(default_factory=list)
+    failed: dict[Path, str] = field(default_factory=dict)
+
+
+def purge(directory: Path) -> Purged:
+    """Remove what corelane wrote into a data directory, and the directory once it is empty.
+
+    A directory without any file that only a data directory has is left as it is.
+    """
+    found = Purged(directory, _is_data_dir(directory))
+    if found.is_data_dir:
+        for path in sorted(directory.iterdir()):
+            if path.name == "nodes" and path.is_dir() and not path.is_symlink():
+                _purge_nodes(path, found)
+            elif _OWN_FILES.fullmatch(path.name):
+                _remove(path, found)
+            else:
+                found.foreign.append(path)
+        _remove_if_empty(directory, found)
+    return found
+
+
+def _is_data_dir(directory: Path) -> bool:
+    return any(True for mark in _MARKS for _ in directory.glob(mark)) or (
+        _has_lock_alone(directory) or any(map(_is_node, _children(directory / "nodes")))
+    )
+
+
+def _has_lock_alone(directory: Path) -> bool:
+    """Whether a start failed here before it wrote anything but its lock."""
+    return [path.name for path in _children(directory)] == ["lock"]
+
+
+def _is_node(path: Path) -> bool:
+    return not path.is_symlink() and any(_NODE_MARKS.fullmatch(one.name) for one in _children(path))
+
+
+def _children(path: Path) -> Iterator[Path]:
+    return path.iterdir() if path.is_dir() else iter(())
+
+
+def _purge_nodes(nodes: Path, found: Purged) -> None:
+    for path in sorted(nodes.iterdir()):
+        if _is_node(path):
+            _remove(path, found)
+        elif path.is_symlink() or not path.is_dir() or any(path.iterdir()):
+            found.foreign.append(path)
+        else:
+            _remove_if_empty(path, found)
+    _remove_if_empty(nodes, found)
+
+
+def _remove(path: Path, found: Purged) -> None:
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    except OSError as error:
+        found.failed[Path(error.filename or path)] = error.strerror or str(error)
+
+
+def _remove_if_empty(path: Path, found: Purged) -> None:
+    """Remove an empty directory; a symbolic link to one and a mount point stay."""
+    if path.is_symlink() or path.is_mount() or any(path.iterdir()):
+        return
+    try:
+        path.rmdir()
+    except OSError as error:
+        found.failed[path] = error.strerror or str(error)

@@ -16,7 +16,7 @@ from corelane.embedded.containers import container_search, instances
 from corelane.embedded.containers.instances import InstanceContainer
 from corelane.embedded.containers.records import is_instance_name
 from corelane.embedded.up import datadir
-from corelane.embedded.up.purge import Purged, purge
+from corelane.embedded.up.datadir import Purged, purge
 from corelane.kernel import ownership, proc
 
 _STOP_SECONDS: Final = 60.0

@@ -18,9 +18,9 @@ from corelane.agent.allocation.instructions import PublishEvent
 from corelane.agent.saved_state import LEDGER_FILE
 from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.apiserver.store.server_backend import Backend
-from corelane.embedded.apiserver.write import restoration
-from corelane.embedded.pods import recorded_manifest
-from corelane.embedded.pods.recorded_manifest import Manifest
+from corelane.embedded.apiserver.write import node_objects
+from corelane.embedded.pods import pod_manifest
+from corelane.embedded.pods.pod_manifest import Manifest
 from corelane.machine import Machine
 from corelane.node import NodeConfigError, codec
 from corelane.node.config import NodeConfig
@@ -106,16 +106,16 @@ def recover(recovery: Recovery, records: NodeRecords, *, forget: bool) -> Callab
     """Return what enters lost pods into the API server before its first request, and fills `recovery`."""
 
     def enter(backend: Backend) -> None:
-        present = restoration.pod_uids(backend) | restoration.deleted_pods(backend)
+        present = node_objects.pod_uids(backend) | node_objects.deleted_pods(backend)
         for uid, specs in records.pods().items():
             if uid in present:
                 continue
-            manifest, whole = recorded_manifest.recreated(
+            manifest, whole = pod_manifest.recreated_manifest(
                 specs, records.ledger.get(uid, ()), node=records.node, created_at=time.time()
             )
             if forget:
                 # A pod that outlives corelane in its grace period is not recreated by the next start.
-                restoration.enter_deletion(backend, manifest)
+                node_objects.enter_deletion(backend, manifest)
                 recovery.forgotten.append(f"{specs[0].namespace}/{specs[0].pod}")
             else:
                 _enter(backend, recovery, specs[0], manifest, whole=whole)
@@ -128,7 +128,7 @@ def recover(recovery: Recovery, records: NodeRecords, *, forget: bool) -> Callab
 def _enter(
     backend: Backend, recovery: Recovery, first: ContainerSpec, manifest: Manifest, *, whole: bool
 ) -> None:
-    name = _first_valid(backend, (manifest, recorded_manifest.without_references(manifest)))
+    name = _first_valid(backend, (manifest, pod_manifest.without_references(manifest)))
     if name is None:
         recovery.unlisted.add(first.pod_uid)
         return
@@ -141,7 +141,7 @@ def _enter(
 def _first_valid(backend: Backend, manifests: Iterable[Manifest]) -> str | None:
     for manifest in manifests:
         try:
-            return restoration.restore_pod(backend, manifest)
+            return node_objects.restore_pod(backend, manifest)
         except StatusError as error:
             _log.warning("recorded pod not valid", pod=manifest["metadata"].get("name"), why=error.message)
     return None

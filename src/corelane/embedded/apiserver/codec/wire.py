@@ -1,22 +1,249 @@
 """Stored objects in the forms clients ask for: whole, Table or metadata; JSON or YAML; one, a list, an event.
 
 A stored value begins with its kind and apiVersion, so that a list's items are cut from it without decoding.
+Objects are converted to the version asked for. Of pods in a Table, which is asked for every few seconds,
+only what cells need is decoded: metadata, which rows carry whole, stays text, and ordinary pods, whose
+containers run and are ready or have no status yet, are read from structs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import yaml
 
 from corelane.embedded.apiserver import served_kinds, status_errors
-from corelane.embedded.apiserver.codec import conversion, pod_rows
-from corelane.embedded.apiserver.print import server_tables
-from corelane.embedded.apiserver.served_kinds import ServedKind
+from corelane.embedded.apiserver.codec import decoding, server_tables
+from corelane.embedded.apiserver.codec.server_tables import NONE
+from corelane.embedded.apiserver.schema.notation import ObjectType
+from corelane.embedded.apiserver.served_kinds import PODS, ServedKind
 from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.apiserver.stored_objects import Object, StoredObject, StoreEvent
+
+# core/v1's name of an event's field → events.k8s.io/v1's.
+_EVENT_NAMES = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+    "reportingComponent": "reportingController",
+}
+_CORE_NAMES = {new: old for old, new in _EVENT_NAMES.items()}
+_REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_POD_FIELDS = (
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "spec.hostNetwork",
+    "status.phase",
+    "status.podIP",
+    "status.nominatedNodeName",
+)
+
+
+def convert(kind: ServedKind, obj: Object, version: str) -> Object:
+    """See `strategy.convert`."""
+    wanted = kind.api_version(version)
+    if kind.custom:
+        envelope = {"kind": kind.kind, "apiVersion": wanted, "metadata": obj["metadata"]}
+        content = _content(obj)
+        if obj.get("apiVersion") != wanted:  # else it was pruned when it was decoded
+            content = decoding.prune_custom(kind.schema[version], content)
+        return envelope | content
+    if obj.get("apiVersion", wanted) == wanted:
+        return obj
+    names = _EVENT_NAMES if kind.group else _CORE_NAMES
+    renamed = {names.get(name, name): value for name, value in obj.items()}
+    return _in_rows(kind.schema[version], renamed | {"apiVersion": wanted})
+
+
+def _content(obj: Object) -> Object:
+    return {name: value for name, value in obj.items() if name not in {"kind", "apiVersion", "metadata"}}
+
+
+def _in_rows(record: ObjectType, obj: Object) -> Object:
+    """The object with the rows' idea of which zero values are written."""
+    made = {}
+    for row in record:
+        value = obj.get(row.name)
+        if value is not None and isinstance(row.shape, ObjectType):
+            value = _in_rows(row.shape, value)
+        if row.presence == "req":
+            made[row.name] = decoding.zero(row.shape) if value is None else value
+        elif row.name in obj and not decoding.is_zero(row, value):
+            made[row.name] = value
+    return made
+
+
+def selectable_fields(kind: ServedKind, obj: Mapping[str, Any]) -> dict[str, str]:
+    """See `strategy.selectable_fields`."""
+    meta = obj.get("metadata", {})
+    labels = {"metadata.name": meta.get("name", "")}
+    if kind.namespaced:
+        labels["metadata.namespace"] = meta.get("namespace", "")
+    if kind.stored == "events":
+        return labels | (_new_event_fields(obj) if kind.group else _event_fields(obj))
+    if kind.plural == "pods":
+        return labels | {path: _at(obj, path) for path in _POD_FIELDS}
+    if kind.plural == "secrets":
+        return labels | {"type": obj.get("type", "")}
+    if kind.plural == "nodes":
+        return labels | {"spec.unschedulable": _at(obj, "spec.unschedulable")}
+    if kind.plural == "namespaces":
+        return labels | {"status.phase": _at(obj, "status.phase"), "name": meta.get("name", "")}
+    return labels
+
+
+def _at(obj: Mapping[str, Any], path: str) -> str:
+    """A field's text; flags that are not set read `false`."""
+    value: Any = obj
+    for name in path.split("."):
+        value = (value or {}).get(name)
+    if path in {"spec.hostNetwork", "spec.unschedulable"}:
+        return "true" if value else "false"
+    return value or ""
+
+
+def _event_fields(event: Mapping[str, Any]) -> dict[str, str]:
+    reporter = event.get("reportingComponent") or ""
+    return {
+        **_reference("involvedObject", event.get("involvedObject")),
+        "reason": event.get("reason", ""),
+        "reportingComponent": reporter,
+        "source": (event.get("source") or {}).get("component") or reporter,
+        "type": event.get("type", ""),
+    }
+
+
+def _new_event_fields(event: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        **_reference("regarding", event.get("regarding")),
+        "reason": event.get("reason", ""),
+        "reportingController": event.get("reportingController") or "",
+        "type": event.get("type", ""),
+    }
+
+
+def _reference(name: str, reference: Mapping[str, Any] | None) -> dict[str, str]:
+    return {f"{name}.{part}": (reference or {}).get(part, "") for part in _REFERENCE}
+
+
+class _Present(msgspec.Struct, gc=False):
+    """Any object, of which nothing is read."""
+
+
+class _OrdinaryMetadata(msgspec.Struct, gc=False):
+    name: str | None = None
+    creationTimestamp: str | None = None  # noqa: N815 - names of the wire, here and below
+    deletionTimestamp: str | None = None  # noqa: N815
+
+
+class _OrdinarySpec(msgspec.Struct, gc=False):
+    containers: list[_Present] | None = None
+    initContainers: list[_Present] | None = None  # noqa: N815
+    readinessGates: list[_Present] | None = None  # noqa: N815
+    nodeName: str | None = None  # noqa: N815
+
+
+class _OrdinaryState(msgspec.Struct, gc=False):
+    waiting: _Present | None = None
+    running: _Present | None = None
+    terminated: _Present | None = None
+
+
+class _OrdinaryContainer(msgspec.Struct, gc=False):
+    ready: bool = False
+    restartCount: int = 0  # noqa: N815
+    state: _OrdinaryState | None = None
+    lastState: _OrdinaryState | None = None  # noqa: N815
+
+    @property
+    def runs(self) -> bool:
+        """Whether it runs and is ready, and no earlier run is reported."""
+        now, last = self.state, self.lastState
+        if not self.ready or now is None or (last is not None and last.terminated is not None):
+            return False
+        return now.running is not None and now.waiting is None and now.terminated is None
+
+
+class _OrdinaryAddress(msgspec.Struct, gc=False):
+    ip: str | None = None
+
+
+class _OrdinaryStatus(msgspec.Struct, gc=False):
+    phase: str | None = None
+    reason: str | None = None
+    nominatedNodeName: str | None = None  # noqa: N815
+    podIPs: list[_OrdinaryAddress] | None = None  # noqa: N815
+    initContainerStatuses: list[_Present] | None = None  # noqa: N815
+    containerStatuses: list[_OrdinaryContainer] | None = None  # noqa: N815
+
+
+class _Ordinary(msgspec.Struct, gc=False):
+    metadata: msgspec.Raw
+    spec: _OrdinarySpec
+    status: _OrdinaryStatus
+
+
+_ordinary = msgspec.json.Decoder(_Ordinary).decode
+_metadata = msgspec.json.Decoder(_OrdinaryMetadata).decode
+
+_LIVE: Final = ("Pending", "Running")
+_GATED: Final = b'"SchedulingGated"'
+"""Reason of a condition, which is shown instead of the phase."""
+
+
+def rows(records: Iterable[StoredObject], version: str, now: datetime | None = None) -> list[Object]:
+    """Return the rows of pods for a Table of this version of meta.k8s.io; ages are counted up to `now`."""
+    moment = now or datetime.now(UTC)
+    age = cache(lambda stamp: server_tables.age(stamp, moment))
+    return [
+        _ordinary_row(record, version, age)
+        or server_tables.row(PODS, record.object(), "Metadata", version, moment)
+        for record in records
+    ]
+
+
+def _ordinary_row(record: StoredObject, version: str, age: Callable[[str | None], str]) -> Object | None:
+    """Return the row of an ordinary pod, None of any other."""
+    try:
+        pod = _ordinary(record.value)
+        cells = _cells(pod, age)
+    except msgspec.ValidationError:
+        return None
+    return _row(cells, pod.metadata, version) if cells and _GATED not in record.value else None
+
+
+def _cells(pod: _Ordinary, age: Callable[[str | None], str]) -> list[Any] | None:
+    spec, status, ready, restarts = pod.spec, pod.status, 0, 0
+    if spec.initContainers or spec.readinessGates or status.initContainerStatuses:
+        return None
+    if status.reason or status.phase not in _LIVE:
+        return None
+    for container in status.containerStatuses or ():
+        if not container.runs:
+            return None
+        ready += 1
+        restarts += container.restartCount
+    meta = _metadata(pod.metadata)
+    if meta.deletionTimestamp:
+        return None
+    shown = [meta.name, f"{ready}/{len(spec.containers or ())}", status.phase, str(restarts)]
+    address = (status.podIPs[0].ip if status.podIPs else None) or NONE
+    created = age(meta.creationTimestamp)
+    return [*shown, created, address, spec.nodeName or NONE, status.nominatedNodeName or NONE, NONE]
+
+
+def _row(cells: list[Any], metadata: msgspec.Raw, version: str) -> Object:
+    about = {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata}
+    return {"cells": cells, "object": about}
+
 
 _encode = msgspec.json.Encoder().encode
 _dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -84,7 +311,7 @@ def typed(kind: ServedKind, version: str, obj: Mapping[str, Any]) -> Object:
 
 def to_wire(view: View, obj: Object) -> Object:
     """A stored object in the view's group and version."""
-    return typed(view.kind, view.version, conversion.convert(view.kind, obj, view.version))
+    return typed(view.kind, view.version, convert(view.kind, obj, view.version))
 
 
 def body(representation: Representation, value: Mapping[str, Any]) -> bytes:
@@ -96,7 +323,7 @@ def to_yaml(value: Any) -> bytes:
     return text.encode()
 
 
-def one(view: View, obj: Object) -> bytes:
+def object_bytes(view: View, obj: Object) -> bytes:
     """The answer with one stored object, which need not be in the store (dry run)."""
     wire = to_wire(view, obj)
     match view.representation.form:
@@ -110,18 +337,16 @@ def one(view: View, obj: Object) -> bytes:
     return body(view.representation, wire)
 
 
-def one_record(view: View, record: StoredObject) -> bytes:
+def record_bytes(view: View, record: StoredObject) -> bytes:
     if view.plain and view.representation.media != YAML:
         return record.value
-    return one(view, record.object())
+    return object_bytes(view, record.object())
 
 
-def many(view: View, records: Sequence[StoredObject], meta: Mapping[str, Any]) -> bytes:
+def list_bytes(view: View, records: Sequence[StoredObject], meta: Mapping[str, Any]) -> bytes:
     """The answer with a list; `meta` is its ListMeta."""
     if view.plain_table:
-        return _encode(
-            {**_table(view, [], meta), "rows": pod_rows.rows(records, view.representation.version)}
-        )
+        return _encode({**_table(view, [], meta), "rows": rows(records, view.representation.version)})
     if view.representation.form or view.representation.media == YAML:
         return body(view.representation, _list_document(view, records, meta))
     name, version = view.kind.kind, view.kind.api_version(view.version)

@@ -4,25 +4,171 @@ Checks come in upstream's order: route, method, content type, Accept, options, b
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import msgspec
 from aiohttp import web
+from multidict import MultiMapping
 
 from corelane.embedded.apiserver import api_requests, status_errors
-from corelane.embedded.apiserver.api_requests import Target
-from corelane.embedded.apiserver.codec import wire
-from corelane.embedded.apiserver.http import auth, calls, negotiation, pod_logs, responses
-from corelane.embedded.apiserver.http.auth import User
-from corelane.embedded.apiserver.http.calls import Call, Context, Request
+from corelane.embedded.apiserver.api_requests import Query, Target, WriteOptions
+from corelane.embedded.apiserver.codec import request_bodies, server_tables, wire
+from corelane.embedded.apiserver.codec.json_and_yaml import ReadError
+from corelane.embedded.apiserver.http import auth, pod_logs, responses
+from corelane.embedded.apiserver.http.auth import ANONYMOUS, User
 from corelane.embedded.apiserver.http.responses import Reply, Stream
-from corelane.embedded.apiserver.served_kinds import BINDINGS, EVICTIONS, PODS, REVIEWS
+from corelane.embedded.apiserver.schema.notation import DELETE_OPTIONS
+from corelane.embedded.apiserver.served_kinds import BINDINGS, EVICTIONS, PODS, REVIEWS, ServedKind
 from corelane.embedded.apiserver.status_errors import StatusError
-from corelane.embedded.apiserver.store import listing, server_backend
-from corelane.embedded.apiserver.store.watches import WatchStream
-from corelane.embedded.apiserver.write import deletion, eviction, pipeline, pod_binding, server_side_apply
+from corelane.embedded.apiserver.store import lists_and_watches, server_backend
+from corelane.embedded.apiserver.store.lists_and_watches import WatchStream
+from corelane.embedded.apiserver.store.server_backend import Backend
+from corelane.embedded.apiserver.stored_objects import Object
+from corelane.embedded.apiserver.write import deletion, pipeline, pod_subresources
+
+MAX_BODY = 3 * 1024 * 1024
+
+
+class Chunks(Protocol):
+    """A body that is read as it comes."""
+
+    def iter_any(self) -> AsyncIterator[bytes]: ...
+
+
+class Request(Protocol):
+    """A request whose body is not read yet; `path` is decoded."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def query(self) -> MultiMapping[str]: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    @property
+    def content_length(self) -> int | None: ...
+
+    @property
+    def content(self) -> Chunks: ...
+
+
+@dataclass(slots=True)
+class Context:
+    """State that all requests share."""
+
+    backend: Backend
+    log_source: pod_logs.LogSource | None = None
+    tokens: Mapping[str, User] = field(default_factory=dict)
+    watches: set[WatchStream] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request for a resource."""
+
+    context: Context
+    request: Request
+    target: Target
+    kind: ServedKind
+    user: User = ANONYMOUS
+    warnings: list[str] = field(default_factory=list)
+    """Warnings so far, sent with the answer whether the request succeeds or not."""
+
+    @property
+    def backend(self) -> Backend:
+        return self.context.backend
+
+    @property
+    def query(self) -> Query:
+        return self.request.query
+
+    @property
+    def accept(self) -> str | None:
+        return self.request.headers.get("Accept")
+
+    @property
+    def content_type(self) -> str | None:
+        return self.request.headers.get("Content-Type")
+
+    @property
+    def dry_run(self) -> list[str]:
+        return self.request.query.getall("dryRun", [])
+
+    def view(self) -> wire.View:
+        wanted = responses.representation(self.accept)
+        include = self.query.get("includeObject") or "Metadata"
+        if wanted.form == "Table" and include not in server_tables.INCLUDE:
+            raise status_errors.bad_request(
+                f"includeObject: got {include}, expected {', '.join(server_tables.INCLUDE)}"
+            )
+        return wire.View(self.kind, self.target.version, wanted, include)
+
+
+async def read_body(call: Call) -> bytes:
+    """Return the whole body. Raises StatusError 413 past MAX_BODY."""
+    too_large = f"Request entity too large: limit is {MAX_BODY}"
+    if (call.request.content_length or 0) > MAX_BODY:
+        raise status_errors.too_large(too_large)
+    found = bytearray()
+    async for chunk in call.request.content.iter_any():
+        found += chunk
+        if len(found) > MAX_BODY:
+            raise status_errors.too_large(too_large)
+    return bytes(found)
+
+
+def _readable(media: str, body: bytes, prefix: str) -> tuple[str, bytes]:
+    """The body as JSON or YAML, which protobuf is turned into. Raises StatusError 400."""
+    if media != responses.PROTOBUF:
+        return media, body
+    try:
+        return wire.JSON, msgspec.json.encode(request_bodies.read_protobuf(body))
+    except ReadError as error:
+        raise status_errors.bad_request(f"{prefix}{error}") from None
+
+
+def write_options(call: Call, kind: str, *, apply: bool = False) -> WriteOptions:
+    """Return the options of a write, of this `kind` in messages. Raises StatusError."""
+    agent = call.request.headers.get("User-Agent", "")
+    return api_requests.write_options(call.query, kind, call.dry_run, apply=apply, user_agent=agent)
+
+
+async def decoded(call: Call, options_kind: str, kind: ServedKind) -> tuple[WriteOptions, Object]:
+    """Return options and object of a request; wrong fields of the object become warnings.
+
+    Raises StatusError.
+    """
+    media = responses.body_type(call.content_type)
+    body = await read_body(call)
+    options = write_options(call, options_kind)
+    media, body = _readable(media, body, f"the body is not a {kind.kind}: ")
+    version = kind.version if kind in {BINDINGS, EVICTIONS} else call.target.version
+    obj, warnings = request_bodies.decode(
+        kind, version, body, field_validation=options.field_validation, content_type=media
+    )
+    call.warnings.extend(warnings)
+    return options, obj
+
+
+async def delete_options(call: Call) -> deletion.DeleteOptions:
+    """Return the options of a deletion: from the body, else from the query. Raises StatusError."""
+    body = await read_body(call)
+    if not body:
+        return deletion.options_from_query(call.query, call.dry_run)
+    media, body = _readable(responses.body_type(call.content_type), body, "")
+    return deletion.read_options(request_bodies.options(DELETE_OPTIONS, body, media))
+
 
 _DELETES_AT_ONCE = 50
 _SHOWN_DELETED = {"Pod", "Namespace"}
@@ -125,7 +271,7 @@ async def get(call: Call) -> web.Response:
     view = call.view()
     _check_revision(call)
     record = call.backend.find(call.target)
-    return responses.data(wire.one_record(view, record), view.representation.media)
+    return responses.data(wire.record_bytes(view, record), view.representation.media)
 
 
 def _check_revision(call: Call) -> None:
@@ -142,15 +288,15 @@ def _check_revision(call: Call) -> None:
 async def list_(call: Call) -> web.Response:
     view = call.view()
     options = api_requests.list_options(call.query, watch=False)
-    page = listing.page(call.backend, call.target, options)
+    page = lists_and_watches.page(call.backend, call.target, options)
     return responses.data(await _many(view, page), view.representation.media)
 
 
-async def _many(view: wire.View, page: listing.ListPage) -> bytes:
+async def _many(view: wire.View, page: lists_and_watches.ListPage) -> bytes:
     """A long list that must be decoded is written in a thread, so that others are answered meanwhile."""
     if view.plain or len(page.records) <= _ENCODED_AT_ONCE:
-        return wire.many(view, page.records, page.meta)
-    return await asyncio.to_thread(wire.many, view, page.records, page.meta)
+        return wire.list_bytes(view, page.records, page.meta)
+    return await asyncio.to_thread(wire.list_bytes, view, page.records, page.meta)
 
 
 async def watch(call: Call) -> Stream:
@@ -177,14 +323,14 @@ async def _frames(context: Context, found: WatchStream) -> AsyncIterator[bytes]:
 
 async def create(call: Call) -> web.Response:
     view = call.view()
-    options, obj = await calls.decoded(call, "CreateOptions", call.kind)
+    options, obj = await decoded(call, "CreateOptions", call.kind)
     return _written(call, view, pipeline.create(call.backend, call.target, obj, options))
 
 
 async def update(call: Call) -> web.Response:
     view = call.view()
     _check_named(call)
-    options, obj = await calls.decoded(call, "UpdateOptions", call.kind)
+    options, obj = await decoded(call, "UpdateOptions", call.kind)
     return _written(call, view, pipeline.update(call.backend, call.target, obj, options))
 
 
@@ -195,15 +341,15 @@ def _check_named(call: Call) -> None:
 
 
 async def patch(call: Call) -> web.Response:
-    media = negotiation.patch_type(call.content_type, custom=call.kind.custom)
+    media = responses.patch_type(call.content_type, custom=call.kind.custom)
     view = call.view()
     _check_named(call)
-    body = await calls.read_body(call)
-    if negotiation.PATCHES[media] == "apply":
-        options = calls.write_options(call, "PatchOptions", apply=True)
-        written = server_side_apply.apply_object(call.backend, call.target, body, options, call.warnings)
+    body = await read_body(call)
+    if responses.PATCHES[media] == "apply":
+        options = write_options(call, "PatchOptions", apply=True)
+        written = pipeline.apply_object(call.backend, call.target, body, options, call.warnings)
     else:
-        options = calls.write_options(call, "PatchOptions")
+        options = write_options(call, "PatchOptions")
         written = pipeline.patch_object(call.backend, call.target, media, body, options, call.warnings)
     return _written(call, view, written)
 
@@ -211,13 +357,13 @@ async def patch(call: Call) -> web.Response:
 def _written(call: Call, view: wire.View, written: pipeline.WriteResult) -> web.Response:
     code = 201 if written.created else 200
     return responses.data(
-        wire.one(view, written.obj), view.representation.media, code, warnings=call.warnings
+        wire.object_bytes(view, written.obj), view.representation.media, code, warnings=call.warnings
     )
 
 
 async def delete(call: Call) -> web.Response:
     view = call.view()
-    options = await calls.delete_options(call)
+    options = await delete_options(call)
     deleted = deletion.delete(call.backend, call.target, options)
     code = 202 if not deleted.gone and options.orphan is False else 200
     if deleted.gone and call.kind.kind not in _SHOWN_DELETED:
@@ -227,16 +373,16 @@ async def delete(call: Call) -> web.Response:
         return responses.data(
             wire.body(view.representation, status_errors.success(details=found)), view.representation.media
         )
-    return responses.data(wire.one(view, deleted.obj), view.representation.media, code)
+    return responses.data(wire.object_bytes(view, deleted.obj), view.representation.media, code)
 
 
 async def delete_collection(call: Call) -> web.Response:
     view = call.view()
     asked = api_requests.list_options(call.query, watch=False)
-    listing.check_selectable(call.kind, call.target.version, asked.selection)
-    options = await calls.delete_options(call)
+    lists_and_watches.check_selectable(call.kind, call.target.version, asked.selection)
+    options = await delete_options(call)
     call.backend.store.settle()
-    page = listing.page(call.backend, call.target, replace(asked, limit=0))
+    page = lists_and_watches.page(call.backend, call.target, replace(asked, limit=0))
     for start in range(0, len(page.records), _DELETES_AT_ONCE):
         batch = page.records[start : start + _DELETES_AT_ONCE]
         deletion.delete_records(call.backend, call.target, batch, options)
@@ -247,29 +393,29 @@ async def delete_collection(call: Call) -> web.Response:
 
 async def bind(call: Call) -> web.Response:
     call.view()
-    options, obj = await calls.decoded(call, "CreateOptions", BINDINGS)
+    options, obj = await decoded(call, "CreateOptions", BINDINGS)
     pods = replace(call.target, resource="pods", kind=PODS)
-    pod_binding.bind(call.backend, pods, obj, options)
+    pod_subresources.bind(call.backend, pods, obj, options)
     return _done(call)
 
 
 async def evict(call: Call) -> web.Response:
     call.view()
-    options, obj = await calls.decoded(call, "CreateOptions", EVICTIONS)
-    eviction.evict(call.backend, call.target, obj, options)
+    options, obj = await decoded(call, "CreateOptions", EVICTIONS)
+    pod_subresources.evict(call.backend, call.target, obj, options)
     return _done(call)
 
 
 async def review(call: Call) -> web.Response:
     view = call.view()
-    _, obj = await calls.decoded(call, "CreateOptions", call.kind)
+    _, obj = await decoded(call, "CreateOptions", call.kind)
     found = auth.answer_review(call.user, obj, call.backend.timestamp(), call.context.tokens)
     body = wire.body(view.representation, found)
     return responses.data(body, view.representation.media, 201, warnings=call.warnings)
 
 
 def _done(call: Call) -> web.Response:
-    wanted = replace(negotiation.representation(call.accept), form="")
+    wanted = replace(responses.representation(call.accept), form="")
     body = wire.body(wanted, status_errors.success(code=201))
     return responses.data(body, wanted.media, 201, warnings=call.warnings)
 

@@ -1,20 +1,155 @@
-"""Answers: bodies, Status errors, warnings; and streams, which aiohttp sends with a write timeout."""
+"""Responses: negotiation by Accept and Content-Type, bodies, Status errors, streams, and lost connections.
+
+Answers are JSON or YAML, whole, as Table or as metadata alone; bodies may be protobuf too. aiohttp sends
+streams with a write timeout, and leaves the handler of a lost connection waiting for its next write. A watch
+of a quiet resource has none and would outlive its client by up to an hour; here the loss cancels the stream.
+TCP keepalive detects clients that vanished without closing.
+"""
 
 import asyncio
+import logging
 import re
+import socket
 import zlib
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
+from aiohttp.http_exceptions import BadHttpMethod
 from multidict import CIMultiDict
 
 from corelane import structured_log
+from corelane.embedded.apiserver import status_errors
 from corelane.embedded.apiserver.codec import wire
-from corelane.embedded.apiserver.http import negotiation
+from corelane.embedded.apiserver.codec.wire import FORMS, JSON, YAML, Representation
 from corelane.embedded.apiserver.status_errors import StatusError
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+MEDIA_TYPES = (JSON, YAML, PROTOBUF)
+PATCHES = {
+    "application/json-patch+json": "json",
+    "application/merge-patch+json": "merge",
+    "application/strategic-merge-patch+json": "strategic",
+    "application/apply-patch+yaml": "apply",
+}
+_CUSTOM_PATCHES = (
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/apply-patch+yaml",
+)
+
+_AGGREGATED = {"as": "APIGroupDiscoveryList", "g": "apidiscovery.k8s.io", "v": "v2"}
+_TRANSFORMS = frozenset(_AGGREGATED)
+
+
+def representation(accept: str | None) -> Representation:
+    """The best form that `accept` allows. Raises StatusError 406."""
+    return _best(accept, _form)
+
+
+def plain(accept: str | None) -> Representation:
+    """The best media type for a document that has one form only. Raises StatusError 406."""
+    return _best(accept, lambda media, asked: None if _TRANSFORMS & asked.keys() else Representation(media))
+
+
+def aggregated_discovery(accept: str | None) -> Representation | None:
+    """The media type in which an Accept header asks for aggregated discovery (v2), None if it does not.
+
+    Plain documents in the same header do not count, whatever their quality.
+    """
+
+    def aggregated(media: str, asked: Mapping[str, str]) -> Representation | None:
+        is_it = {name: asked.get(name) for name in _TRANSFORMS} == _AGGREGATED
+        return Representation(media) if is_it else None
+
+    try:
+        return _best(accept, aggregated)
+    except StatusError:
+        return None
+
+
+def _best(
+    accept: str | None, form: Callable[[str, Mapping[str, str]], Representation | None]
+) -> Representation:
+    """The first form of a served media type among the clauses. Raises StatusError 406."""
+    for media, parameters in _clauses(accept or "*/*"):
+        for served in (JSON, YAML):
+            if _covers(media, served) and (found := form(served, parameters)):
+                return found
+    raise status_errors.not_acceptable(MEDIA_TYPES)
+
+
+def aggregated_type(wanted: Representation) -> str:
+    """The Content-Type of aggregated discovery."""
+    return ";".join((wanted.media, *(f"{name}={_AGGREGATED[name]}" for name in ("g", "v", "as"))))
+
+
+def for_error(accept: str | None) -> str:
+    """The media type for an error: YAML if that is what was asked for, and not as a Table, else JSON."""
+    try:
+        return plain(accept).media
+    except StatusError:
+        return JSON
+
+
+def body_type(content_type: str | None) -> str:
+    """The type of a request's body, JSON if none is given. Raises StatusError 415."""
+    media = bare(content_type) or JSON
+    if media not in MEDIA_TYPES:
+        raise status_errors.unsupported_media_type(MEDIA_TYPES)
+    return media
+
+
+def patch_type(content_type: str | None, *, custom: bool) -> str:
+    """The bare media type of a patch. Raises StatusError 415; `custom` resources take no strategic patch."""
+    media = bare(content_type)
+    if custom and media not in _CUSTOM_PATCHES:
+        raise status_errors.unsupported_media_type(_CUSTOM_PATCHES)
+    if media not in PATCHES:
+        raise status_errors.unsupported_media_type(PATCHES)
+    return media
+
+
+def bare(header: str | None) -> str:
+    """A media type without its parameters."""
+    return (header or "").partition(";")[0].strip().lower()
+
+
+def _clauses(accept: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Media ranges with their parameters, best first: by q, then the exact before the wild."""
+    parsed = [_clause(text) for text in accept.split(",") if text.strip()]
+    yield from sorted(parsed, key=lambda item: (-_quality(item[1]), item[0].count("*")))
+
+
+def _clause(text: str) -> tuple[str, dict[str, str]]:
+    media, *rest = text.split(";")
+    pairs = (part.partition("=") for part in rest)
+    return media.strip().lower(), {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _quality(parameters: Mapping[str, str]) -> float:
+    try:
+        return float(parameters.get("q", "1"))
+    except ValueError:
+        return 1.0
+
+
+def _covers(wild: str, media: str) -> bool:
+    return wild in {media, "*/*"} or wild == f"{media.partition('/')[0]}/*"
+
+
+def _form(media: str, parameters: Mapping[str, str]) -> Representation | None:
+    """Return the representation for a clause's `as`, `g` and `v`, None if it is unavailable."""
+    name = parameters.get("as", "")
+    if not name:
+        return Representation(media)
+    version = parameters.get("v", "")
+    if name not in FORMS or parameters.get("g") != "meta.k8s.io" or version not in {"v1", "v1beta1"}:
+        return None
+    return Representation(media, FORMS[name], version)
+
 
 _log = structured_log.get_logger("corelane.embedded.apiserver")
 
@@ -72,8 +207,8 @@ def nothing() -> web.Response:
     return found
 
 
-def error(fault: StatusError, accept: str | None) -> web.Response:
-    media = negotiation.for_error(accept)
+def error_response(fault: StatusError, accept: str | None) -> web.Response:
+    media = for_error(accept)
     found = wire.body(wire.Representation(media), fault.body())
     return data(found, media, fault.code, fault.headers, fault.warnings)
 
@@ -158,3 +293,102 @@ async def compress(headers: Mapping[str, str], answer: web.Response) -> web.Resp
 def _gzipped(body: bytes) -> bytes:
     compressor = zlib.compressobj(level=1, wbits=_GZIP)
     return compressor.compress(body) + compressor.flush()
+
+
+KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES = 15, 15, 3
+"""Seconds of silence before the first probe, seconds between probes, and how many go unanswered."""
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+_silent = logging.getLogger("corelane.embedded.apiserver.http")
+_silent.addHandler(logging.NullHandler())
+_silent.propagate = False
+
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+def ask_for_body(request: web.BaseRequest) -> None:
+    """Have a client that waits with its body (`Expect: 100-continue`, as curl does) send it."""
+    waits = request.headers.get("Expect", "").lower() == "100-continue"
+    if waits and request.version >= HttpVersion11 and request.transport is not None:
+        request.transport.write(_CONTINUE)
+
+
+class Connection(web.RequestHandler):
+    """One connection."""
+
+    __slots__ = ("_stream",)
+
+    _stream: asyncio.Task[object] | None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._stream = None
+        super().connection_made(transport)
+        keep_alive(transport.get_extra_info("socket"))
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        stream = self._stream
+        super().connection_lost(exc)
+        if stream is not None:
+            stream.cancel()
+
+    @contextmanager
+    def streaming(self) -> Iterator[None]:
+        """Cancel the current task if the connection is lost meanwhile."""
+        self._stream = asyncio.current_task()
+        try:
+            yield
+        finally:
+            self._stream = None
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to a request that could not be read, or whose handler failed; ends the connection."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer had begun")
+        response = error_response(_fault(status, exc, message), None)
+        response.force_close()
+        return response
+
+
+class Connections(web.Server):
+    """aiohttp's server, without its tracebacks.
+
+    Hands every request to `handler`. Create it inside the running loop.
+    """
+
+    def __init__(self, handler: Handler) -> None:
+        super().__init__(handler)
+
+    def __call__(self) -> web.RequestHandler:
+        return Connection(self, loop=asyncio.get_running_loop(), access_log=None, logger=_silent)  # type: ignore[arg-type]
+
+
+def keep_alive(connection: socket.socket | None) -> None:
+    """Probe a silent client, and give a connection up that acknowledges nothing for as long."""
+    if connection is None or connection.family not in {socket.AF_INET, socket.AF_INET6}:
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    limit = (KEEPALIVE_IDLE + KEEPALIVE_INTERVAL * KEEPALIVE_PROBES) * 1000
+    for name, value in (
+        ("TCP_KEEPIDLE", KEEPALIVE_IDLE),
+        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL),
+        ("TCP_KEEPCNT", KEEPALIVE_PROBES),
+        ("TCP_USER_TIMEOUT", limit),
+    ):
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _fault(code: int, error: BaseException | None, message: str | None) -> StatusError:
+    if isinstance(error, BadHttpMethod):
+        return status_errors.method_not_allowed()
+    if code >= 500:
+        return StatusError(code, "InternalError", "Internal error occurred: the request could not be served")
+    return StatusError(code, "BadRequest", " ".join((message or "malformed HTTP request").split()))

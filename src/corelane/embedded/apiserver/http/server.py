@@ -19,17 +19,9 @@ from corelane import prometheus, structured_log
 from corelane.embedded.apiserver import api_requests, openapi, status_errors
 from corelane.embedded.apiserver.api_requests import Query, Target
 from corelane.embedded.apiserver.codec import wire
-from corelane.embedded.apiserver.http import (
-    auth,
-    calls,
-    connections,
-    handlers,
-    metrics,
-    negotiation,
-    responses,
-)
+from corelane.embedded.apiserver.http import auth, handlers, metrics, responses
 from corelane.embedded.apiserver.http.auth import User
-from corelane.embedded.apiserver.http.calls import Request
+from corelane.embedded.apiserver.http.handlers import Request
 from corelane.embedded.apiserver.http.pod_logs import LogSource
 from corelane.embedded.apiserver.http.responses import Reply, Stream
 from corelane.embedded.apiserver.openapi import discovery
@@ -83,7 +75,7 @@ class APIServer:
         self._prepare = prepare
         self._metrics = metrics.RequestMetrics()
         self._store: Store | None = None
-        self._context: calls.Context | None = None
+        self._context: handlers.Context | None = None
         self._runner: web.ServerRunner | None = None
         self._listener: HTTPListener | None = None
         self._chores: asyncio.Task[None] | None = None
@@ -132,8 +124,8 @@ class APIServer:
         if self._prepare:
             self._prepare(backend)
         store.group_commits(asyncio.get_running_loop().call_soon)
-        self._context = calls.Context(backend, self._log_source, self._tokens)
-        self._runner = web.ServerRunner(connections.Connections(self._handle), shutdown_timeout=_SHUTDOWN)
+        self._context = handlers.Context(backend, self._log_source, self._tokens)
+        self._runner = web.ServerRunner(responses.Connections(self._handle), shutdown_timeout=_SHUTDOWN)
         await self._runner.setup()
         assert self._runner.server is not None
         self._listener = HTTPListener("API server", self._runner.server, _log, self._tls)
@@ -194,15 +186,15 @@ class APIServer:
         try:
             return await answer
         except StatusError as error:
-            return responses.error(error, accept)
+            return responses.error_response(error, accept)
         except StoreError as error:
             _log.error("store failed", error=str(error))
-            return responses.error(status_errors.internal(str(error)), accept)
+            return responses.error_response(status_errors.internal(str(error)), accept)
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - the last resort
             _log.error("request failed", method=request.method, path=request.path, **_trace(error))
-            return responses.error(_unexpected(), accept)
+            return responses.error_response(_unexpected(), accept)
 
     async def _sent(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         """Answer a request by the user of its token, and send a stream."""
@@ -210,7 +202,7 @@ class APIServer:
         user = auth.authenticate(request.headers.get("Authorization"), self._tokens)
         if user is not auth.ANONYMOUS and self._listener:
             self._listener.prove(request.protocol)
-        connections.ask_for_body(request)
+        responses.ask_for_body(request)
         reply = await self._answer(request, target, user)
         if isinstance(reply, Stream):
             return await responses.send(request, reply)
@@ -228,7 +220,7 @@ class APIServer:
             return self._scraped(self._context)
         return plain(request, target)
 
-    def _scraped(self, context: calls.Context) -> web.Response:
+    def _scraped(self, context: handlers.Context) -> web.Response:
         stored = context.backend.store.counts()
         return responses.data(self._metrics.text(len(context.watches), stored), prometheus.MEDIA_TYPE)
 
@@ -260,16 +252,16 @@ def _document(request: Request, accept: str) -> web.Response | None:
     found = discovery.document(path, request.host)
     if found is None:
         return None
-    if path.rstrip("/") in {"/api", "/apis"} and (wanted := negotiation.aggregated_discovery(accept)):
+    if path.rstrip("/") in {"/api", "/apis"} and (wanted := responses.aggregated_discovery(accept)):
         return _aggregated(request, wanted)
-    wanted = negotiation.plain(accept)
+    wanted = responses.plain(accept)
     return responses.data(wire.body(wanted, found), wanted.media)
 
 
 def _aggregated(request: Request, wanted: wire.Representation) -> web.Response:
     """Aggregated discovery, or 304 for a client that has it already."""
     body = wire.body(wanted, discovery.aggregated(request.path))
-    return _unless_known(request, body, negotiation.aggregated_type(wanted), {"Cache-Control": "public"})
+    return _unless_known(request, body, responses.aggregated_type(wanted), {"Cache-Control": "public"})
 
 
 def _health(path: str, query: Query) -> str:

@@ -1,11 +1,16 @@
-"""JSON schemas of the kinds, made from the tables in `apiserver.schema`; the same for OpenAPI v2 and v3."""
+"""JSON schemas of the kinds, made from the tables in `apiserver.schema`; the same for OpenAPI v2 and v3.
+
+Each type and field has one line that `kubectl explain` shows; the texts are corelane's own.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from corelane.embedded.apiserver.openapi.descriptions import FIELDS, TYPES
-from corelane.embedded.apiserver.schema.formats import PATTERNS
+from corelane.embedded.apiserver.schema.defaults_and_formats import PATTERNS
 from corelane.embedded.apiserver.schema.notation import (
+    DELETE_OPTIONS,
+    LIST_META,
+    STATUS,
     FieldRow,
     ListType,
     MapType,
@@ -13,8 +18,116 @@ from corelane.embedded.apiserver.schema.notation import (
     ScalarType,
     Shape,
 )
-from corelane.embedded.apiserver.schema.object_meta import DELETE_OPTIONS, LIST_META, STATUS
 from corelane.embedded.apiserver.served_kinds import BINDINGS, EVICTIONS, ServedKind
+
+TYPES: dict[str, str] = {
+    "Pod": "One or more containers that run together on one node.",
+    "PodSpec": "Desired state of a pod.",
+    "PodStatus": "Observed state of a pod, as its node reports it.",
+    "Container": "One container: a command, its resources and its probes.",
+    "ContainerStatus": "Observed state of one container.",
+    "ResourceRequirements": "Resource requests and limits of a container.",
+    "Node": "A machine that runs pods.",
+    "NodeSpec": "Desired state of a node.",
+    "NodeStatus": "Observed state of a node: resources, addresses, conditions.",
+    "Namespace": "A scope for names; deleting it deletes the objects in it.",
+    "ConfigMap": "Named settings as text or bytes.",
+    "Secret": "Named confidential settings as bytes, such as passwords and keys.",
+    "Event": "Something that happened to an object, once or several times.",
+    "Lease": "A lock with an expiry: node heartbeats and leader election.",
+    "PriorityClass": "A named priority for pods.",
+    "PodDisruptionBudget": "Limits how many of a group of pods may be evicted at a time.",
+    "PodDisruptionBudgetSpec": "The pods, and how many of them must stay available.",
+    "PodDisruptionBudgetStatus": "Counts of the pods, and how many evictions are allowed now.",
+    "LabelSelector": "Selects objects by their labels; an empty one selects all.",
+    "Condition": "One aspect of an object's state.",
+    "Binding": "Binds a pod to a node; its annotations and labels are merged into the pod.",
+    "Eviction": "Requests the deletion of a pod.",
+    "NodeResourceTopology": "Capacity, allocatable and available resources of a node's NUMA zones.",
+    "Zone": "One NUMA zone of a node.",
+    "ResourceInfo": "One resource of a zone.",
+    "ObjectMeta": "Metadata of every object: name, labels, versions, times.",
+    "ListMeta": "Metadata of every list: its version and the start of the next page.",
+    "Status": "The outcome of a request.",
+    "DeleteOptions": "Options of a deletion.",
+    "Toleration": "A taint that the pod tolerates.",
+    "Taint": "Repels pods that do not tolerate it.",
+}
+
+FIELDS: dict[str, str] = {
+    "apiVersion": "Group and version of this form of the object.",
+    "kind": "The kind of the object.",
+    "metadata": "Name, labels, versions, times.",
+    "spec": "Desired state.",
+    "status": "Observed state, written by the system.",
+    "ObjectMeta.name": "Unique in its namespace among objects of its kind.",
+    "ObjectMeta.generateName": "Prefix of a name that the server completes.",
+    "ObjectMeta.namespace": "The scope of the name.",
+    "ObjectMeta.labels": "Keys and values by which objects are selected.",
+    "ObjectMeta.annotations": "Keys and values that selectors ignore.",
+    "ObjectMeta.uid": "Unique in time and space; given by the server.",
+    "ObjectMeta.resourceVersion": "Version of the object. An update that names an older one is refused.",
+    "ObjectMeta.generation": "Number of changes of the desired state.",
+    "ObjectMeta.creationTimestamp": "When the object was created.",
+    "ObjectMeta.deletionTimestamp": "When the object is due to be removed; set when its deletion begins.",
+    "ObjectMeta.finalizers": "Controllers that must finish before a deleted object is removed.",
+    "ObjectMeta.ownerReferences": "Objects that this one belongs to.",
+    "PodSpec.containers": "Containers that run at the same time.",
+    "PodSpec.initContainers": "Containers that run first, one by one; with restartPolicy Always they go on.",
+    "PodSpec.nodeName": "The node the pod is bound to.",
+    "PodSpec.nodeSelector": "Labels that the node must have.",
+    "PodSpec.affinity": "Rules on nodes and on other pods that the scheduler follows.",
+    "PodSpec.tolerations": "Taints that the pod tolerates.",
+    "PodSpec.schedulerName": "Name of the scheduler that selects the node.",
+    "PodSpec.priorityClassName": "The class that gives the pod its priority.",
+    "PodSpec.restartPolicy": "When ended containers are restarted: Always, OnFailure or Never.",
+    "PodSpec.terminationGracePeriodSeconds": "Seconds between SIGTERM and SIGKILL.",
+    "PodStatus.phase": "Pending, Running, Succeeded, Failed or Unknown.",
+    "PodStatus.qosClass": "Guaranteed, Burstable or BestEffort, from the containers' resources.",
+    "Container.name": "Unique in the pod.",
+    "Container.image": "Image to run. Ignored where containers are local processes.",
+    "Container.command": "The program and its first arguments.",
+    "Container.args": "More arguments.",
+    "Container.env": "Environment variables.",
+    "Container.resources": "Requests and limits for CPU, memory and other resources.",
+    "ResourceRequirements.requests": "Resources reserved for the container.",
+    "ResourceRequirements.limits": "Upper bounds of use.",
+    "NodeSpec.taints": "Taints that repel pods which do not tolerate them.",
+    "NodeSpec.unschedulable": "Whether the scheduler skips the node.",
+    "NodeStatus.capacity": "All resources of the node.",
+    "NodeStatus.allocatable": "Resources for pods: capacity less what is reserved.",
+    "NodeResourceTopology.zones": "The node's NUMA zones.",
+    "NodeResourceTopology.attributes": "Named attributes of the node.",
+    "NodeResourceTopology.topologyPolicies": "The topology manager's policy and scope.",
+    "ResourceInfo.capacity": "Total amount in the zone.",
+    "ResourceInfo.allocatable": "Amount that pods can use.",
+    "ResourceInfo.available": "Amount not in use.",
+    "Binding.target": "The node.",
+    "Secret.data": "Settings as bytes (base64).",
+    "Secret.stringData": "Settings as text; for writing only, stored in data.",
+    "Secret.type": "What the data is for; it decides which entries are required.",
+    "Secret.immutable": "Whether the settings are fixed.",
+    "ConfigMap.data": "Settings as text.",
+    "ConfigMap.binaryData": "Settings as bytes (base64).",
+    "ConfigMap.immutable": "Whether the settings are fixed.",
+    "LeaseSpec.holderIdentity": "Identity of the holder.",
+    "LeaseSpec.leaseDurationSeconds": "Seconds that the lease is valid without renewal.",
+    "LeaseSpec.renewTime": "When it was last renewed.",
+    "PodDisruptionBudgetSpec.minAvailable": "Number or percentage of pods that must stay available.",
+    "PodDisruptionBudgetSpec.maxUnavailable": "Number or percentage of pods that may be unavailable.",
+    "PodDisruptionBudgetSpec.selector": "The pods, by their labels; without it none, with an empty one all.",
+    "PodDisruptionBudgetSpec.unhealthyPodEvictionPolicy": "IfHealthyBudget or AlwaysAllow, for unready pods.",
+    "PodDisruptionBudgetStatus.disruptionsAllowed": "Number of pods that may be evicted now.",
+    "PodDisruptionBudgetStatus.currentHealthy": "Number of ready pods.",
+    "PodDisruptionBudgetStatus.desiredHealthy": "Number of ready pods below which nothing is evicted.",
+    "PodDisruptionBudgetStatus.expectedPods": "Number of pods that the budget counts.",
+    "PodDisruptionBudgetStatus.disruptedPods": "Pods whose eviction was allowed, and when.",
+    "PodDisruptionBudgetStatus.observedGeneration": "The generation that the counts are of.",
+    "PriorityClass.value": "The priority; higher goes first.",
+    "PriorityClass.globalDefault": "Whether pods without a class get this one.",
+    "PriorityClass.preemptionPolicy": "Whether such pods may preempt others.",
+}
+
 
 Schema = dict[str, Any]
 GVK = dict[str, str]

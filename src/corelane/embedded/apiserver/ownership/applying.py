@@ -10,27 +10,22 @@ from typing import Any
 import msgspec
 
 from corelane.embedded.apiserver import status_errors
-from corelane.embedded.apiserver.ownership import (
-    comparison,
-    field_sets,
-    managers,
-    merging,
-    typed_values,
-    updating,
-)
-from corelane.embedded.apiserver.ownership.comparison import same
-from corelane.embedded.apiserver.ownership.field_sets import FieldSet, Path
-from corelane.embedded.apiserver.ownership.managers import APPLY, Manager, Managers, Owned
-from corelane.embedded.apiserver.ownership.path_elements import html_escaped
-from corelane.embedded.apiserver.ownership.typed_values import ListItemError, TypedValueError
-from corelane.embedded.apiserver.ownership.updating import (
+from corelane.embedded.apiserver.ownership import field_sets, managed_fields, merging, typed_values
+from corelane.embedded.apiserver.ownership.field_sets import FieldSet, Path, html_escaped
+from corelane.embedded.apiserver.ownership.managed_fields import (
+    APPLY,
     STRIPPED,
     Changes,
     ConversionError,
-    Object,
+    Manager,
+    Managers,
+    Owned,
     Resource,
 )
+from corelane.embedded.apiserver.ownership.merging import same
+from corelane.embedded.apiserver.ownership.typed_values import ListItemError, TypedValueError
 from corelane.embedded.apiserver.status_errors import StatusCause, StatusError, details
+from corelane.embedded.apiserver.stored_objects import Object
 
 _BEFORE = "before-first-apply"
 ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
@@ -110,13 +105,13 @@ def apply(resource: Resource, live: Object, config: Object, applier: Applier) ->
 
 def _applied(resource: Resource, live: Object, config: Object, applier: Applier) -> Applied:
     _check(resource, config)
-    found = managers.stored(live.get("metadata", {}).get("managedFields"))
-    live = updating.without_managers(live)
+    found = managed_fields.stored_managers(live.get("metadata", {}).get("managedFields"))
+    live = managed_fields.without_managers(live)
     if not found:
         empty = resource.empty()
-        found = updating.update(resource, empty, live, {}, _BEFORE, applier.now)
+        found = managed_fields.update(resource, empty, live, {}, _BEFORE, applier.now)
     try:
-        found = updating.reconcile(resource, found, live)
+        found = managed_fields.reconcile(resource, found, live)
         return _apply(resource, live, config, found, applier)
     except ConversionError as error:
         raise status_errors.internal(str(error)) from None
@@ -151,7 +146,7 @@ def gvk(obj: Object) -> str:
 
 
 def _apply(resource: Resource, live: Object, config: Object, found: Managers, applier: Applier) -> Applied:
-    kind, who = resource.type, managers.manager(applier.name, APPLY, "", resource.subresource)
+    kind, who = resource.type, managed_fields.manager(applier.name, APPLY, "", resource.subresource)
     try:
         merged = merging.merge(kind, live, config)
     except ListItemError as error:
@@ -239,7 +234,7 @@ def _with_dangling(at: Resource, whole: Object, pruned: Object, last: Owned) -> 
 
 def unchanged_fields(resource: Resource, old: Object, new: Object) -> FieldSet:
     """Return the fields of `old`, less those in which `new` differs."""
-    change = comparison.compare(resource.type, old, new)
+    change = merging.compare(resource.type, old, new)
     fields = typed_values.fields_of(resource.type, old)
     for part in (change.modified, change.added, change.removed):
         fields = field_sets.difference(fields, part)

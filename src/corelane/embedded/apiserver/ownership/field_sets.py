@@ -1,16 +1,139 @@
 """Sets of field paths, in the very form in which managed fields write them (`fieldsV1`).
 
-A set maps a path element to the set below it. An element is itself in the set if nothing is below it, or if
-"." stands there. Sets are values: no function changes its arguments. An element that is not in the set and
-has nothing below it never occurs, so equal sets are equal dicts.
-Upstream: structured-merge-diff `fieldpath.Set`.
+A path element is the text that managed fields write for one step of a path: `f:NAME` is a field, `k:{…}` a
+list item by its keys, `v:…` an item of a set by its value, `i:N` one by its position; each has exactly one
+text. A set maps a path element to the set below it. An element is itself in the set if nothing is below it,
+or if "." stands there. Sets are values: no function changes its arguments. An element that is not in the set
+and has nothing below it never occurs, so equal sets are equal dicts.
+Upstream: structured-merge-diff `fieldpath`.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any, TypeAlias
 
-from corelane.embedded.apiserver.ownership import path_elements
-from corelane.embedded.apiserver.ownership.path_elements import PathElementError
+from corelane.embedded.apiserver.codec.json_and_yaml import Float
+from corelane.embedded.apiserver.status_errors import quoted
+
+_KEPT = 20_000
+_HTML = str.maketrans(
+    {"&": "\\u0026", "<": "\\u003c", ">": "\\u003e", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+)
+
+Order = tuple[Any, ...]
+
+
+class PathElementError(ValueError):
+    """A text that is not a path element."""
+
+
+def html_escaped(text: str) -> str:
+    """JSON with HTML's own characters as escapes, as Go writes it."""
+    return text.translate(_HTML)
+
+
+def field_element(name: str) -> str:
+    return f"f:{name}"
+
+
+def item_element(keys: Iterable[tuple[str, Any]]) -> str:
+    """Return the element of a list item; `keys` are sorted by name."""
+    return "k:{" + ",".join(f"{_text(name)}:{_json(value)}" for name, value in keys) + "}"
+
+
+def member_element(value: Any) -> str:
+    """Return the element of a set's item."""
+    return f"v:{_json(value)}"
+
+
+def _json(value: Any) -> str:
+    """Write a value as Go does, which also escapes HTML's own characters."""
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, Float):
+        value = float(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e21:
+        value = int(value)
+    return html_escaped(json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True))
+
+
+@lru_cache(_KEPT)
+def _text(value: str) -> str:
+    return html_escaped(json.dumps(value, ensure_ascii=False))
+
+
+@lru_cache(_KEPT)
+def read_element(text: str) -> str:
+    """Return the one text of an element that a client wrote, "" for kinds of later versions.
+
+    Raises PathElementError.
+    """
+    if len(text) < 2:
+        raise PathElementError("key must be 2 characters long:")
+    if text[1] != ":":
+        raise PathElementError(f"missing colon: {text}")
+    try:
+        match text[0]:
+            case "f":
+                return text
+            case "v":
+                return member_element(json.loads(text[2:]))
+            case "k":
+                return item_element(sorted(dict(json.loads(text[2:])).items()))
+            case "i":
+                return f"i:{int(text[2:])}"
+    except (ValueError, TypeError, RecursionError) as error:
+        raise PathElementError(f"{text}: {error}") from None
+    return ""
+
+
+@lru_cache(_KEPT)
+def element_order(text: str) -> Order:
+    """Return what sorts elements: fields by name, then items by keys, set items by value, positions."""
+    match text[0]:
+        case "f":
+            return 0, text[2:]
+        case "k":
+            return 1, tuple((name, _rank(value)) for name, value in json.loads(text[2:]).items())
+        case "v":
+            return 2, _rank(json.loads(text[2:]))
+    return 3, int(text[2:])
+
+
+def _rank(value: Any) -> Order:
+    if isinstance(value, bool):
+        return 2, value
+    if isinstance(value, int | float):
+        return 0, value
+    if isinstance(value, str):
+        return 1, value
+    return (5,) if value is None else (3 if isinstance(value, list) else 4, _json(value))
+
+
+@lru_cache(_KEPT)
+def shown_element(text: str) -> str:
+    """Return an element as messages write it: `.spec`, `[name="a"]`, `[=1]`, `[3]`."""
+    match text[0]:
+        case "f":
+            return f".{text[2:]}"
+        case "k":
+            keys = json.loads(text[2:]).items()
+            return "[" + ",".join(f"{name}={_shown(value)}" for name, value in keys) + "]"
+        case "v":
+            return f"[={_shown(json.loads(text[2:]))}]"
+    return f"[{text[2:]}]"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, list):
+        return "[" + ",".join(map(_shown, value)) + "]"
+    if isinstance(value, dict):
+        return "".join(f"{name}={_shown(part)}" for name, part in value.items())
+    return _json(value)
+
 
 FieldSet: TypeAlias = dict[str, Any]
 Path: TypeAlias = tuple[str, ...]
@@ -135,7 +258,7 @@ def put(fields: FieldSet, path: Path, node: FieldSet) -> None:
 
 def paths(fields: FieldSet, above: Path = ()) -> Iterator[Path]:
     """Yield every path in upstream's order: at each level first the elements, then what is below them."""
-    ordered = sorted((element for element in fields if element != SELF), key=path_elements.order)
+    ordered = sorted((element for element in fields if element != SELF), key=element_order)
     yield from ((*above, element) for element in ordered if holds(fields[element]))
     for element in ordered:
         yield from paths(below(fields[element]), (*above, element))
@@ -146,20 +269,20 @@ def ordered(fields: FieldSet) -> FieldSet:
     if len(fields) < 2:
         return {element: ordered(node) if node else LEAF for element, node in fields.items()}
     made: FieldSet = {SELF: LEAF} if SELF in fields else {}
-    for element in sorted((e for e in fields if e != SELF), key=path_elements.order):
+    for element in sorted((e for e in fields if e != SELF), key=element_order):
         made[element] = ordered(fields[element]) if fields[element] else LEAF
     return made
 
 
 def shown(path: Path) -> str:
-    return "".join(map(path_elements.shown, path))
+    return "".join(map(shown_element, path))
 
 
 def read(tree: Any) -> FieldSet:
     """Read `fieldsV1` as a client wrote it. Raises PathElementError."""
     made: FieldSet = {}
     for element, inner in _members(tree):
-        text = path_elements.read(element)
+        text = read_element(element)
         if text:
             inside = read(inner)
             itself = not inside or (isinstance(inner, dict) and SELF in inner)

@@ -1,15 +1,110 @@
-"""Values seen by their merge types: whether they conform, and the set of their fields.
+"""How values of a type merge and are owned: merge types, values that conform, and the set of their fields.
 
-Upstream: structured-merge-diff `typed` (validate, tofieldset).
+Merge types are made from the rows of the schema tables, as upstream's from its OpenAPI (kube-openapi
+`schemaconv`): a field is one unit (scalar, atomic list or map), or it is owned part by part (struct, map,
+list by keys, set). Upstream: structured-merge-diff `typed` (validate, tofieldset).
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, TypeAlias
 
 from corelane.embedded.apiserver.codec.decoding import shown
-from corelane.embedded.apiserver.ownership import path_elements
+from corelane.embedded.apiserver.ownership import field_sets
 from corelane.embedded.apiserver.ownership.field_sets import LEAF, SELF, FieldSet
-from corelane.embedded.apiserver.ownership.merge_types import Listing, Mapping, MergeType, Scalar
+from corelane.embedded.apiserver.schema.notation import (
+    FieldRow,
+    ListType,
+    MapType,
+    ObjectType,
+    ScalarType,
+    Shape,
+)
+
+_SCALARS = {
+    "string": "string",
+    "text-or-null": "string",
+    "bytes": "string",
+    "bool": "boolean",
+    "int32": "numeric",
+    "int64": "numeric",
+    "object": "object",
+}
+"""Scalars whose JSON type is checked; the others (times, quantities) may be any."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scalar:
+    """A leaf: "string", "numeric", "boolean", "untyped" for any of them, or "object", replaced whole."""
+
+    kind: str
+
+
+@dataclass(slots=True, eq=False)
+class Listing:
+    """A list: atomic, a set of scalars, or items known by `keys` with their defaults (None: no default)."""
+
+    item: MergeType
+    atomic: bool
+    keys: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Mapping:
+    """A struct with `fields`, or a map with values of one type (None: no other fields are allowed)."""
+
+    fields: dict[str, MergeType] = field(default_factory=dict)
+    values: MergeType | None = None
+    atomic: bool = False
+
+
+MergeType: TypeAlias = Scalar | Listing | Mapping
+
+UNTYPED = Scalar("untyped")
+
+
+@cache
+def merge_type(record: ObjectType, atomic: bool | None = None) -> Mapping:
+    """Return the merge type of a record; a field that holds it may say whether it is `atomic`."""
+    made = Mapping(atomic=record.atomic if atomic is None else atomic)
+    made.fields.update((row.name, _row(row)) for row in record)
+    return made
+
+
+def _row(row: FieldRow) -> MergeType:
+    shape = row.shape
+    if isinstance(shape, ListType):
+        return Listing(_shape(shape.item), atomic=row.list == "atomic", keys=_keys(row, shape.item))
+    if isinstance(shape, MapType):
+        return Mapping(values=_shape(shape.value), atomic=bool(row.atomic))
+    return merge_type(shape, row.atomic) if isinstance(shape, ObjectType) else _shape(shape)
+
+
+def _keys(row: FieldRow, shape: Shape) -> tuple[tuple[str, Any], ...]:
+    if row.list != "map" or not isinstance(shape, ObjectType):
+        return ()
+    return tuple((key, _default(shape.fields[key])) for key in sorted(row.keys))
+
+
+def _default(row: FieldRow) -> Any:
+    """Return the value that a missing key has in OpenAPI: its default, else what Go has for it."""
+    if row.default is not None and not callable(row.default):
+        return row.default
+    return row.shape.zero if row.presence != "opt" and isinstance(row.shape, ScalarType) else None
+
+
+@cache
+def _shape(shape: Shape) -> MergeType:
+    if isinstance(shape, ObjectType):
+        return merge_type(shape)
+    if isinstance(shape, ListType):
+        return Listing(_shape(shape.item), atomic=True)
+    if isinstance(shape, MapType):
+        return Mapping(values=_shape(shape.value))
+    return Scalar(_SCALARS.get(shape.name, "untyped"))
 
 
 class TypedValueError(ValueError):
@@ -67,9 +162,9 @@ def _item_faults(kind: Listing, value: list[Any]) -> Iterator[tuple[str, str]]:
                 yield "", f"element {index}: {error}"
                 return
             if element in seen:
-                yield "", f"duplicate entries for key {path_elements.shown(element)}"
+                yield "", f"duplicate entries for key {field_sets.shown_element(element)}"
             seen.add(element)
-        shown = path_elements.shown(element)
+        shown = field_sets.shown_element(element)
         yield from ((f"{shown}{path}", text) for path, text in _faults(kind.item, part))
 
 
@@ -99,13 +194,13 @@ def list_element(kind: Listing, value: Any) -> str:
     if not keys:
         names = ", ".join(key for key, _ in kind.keys)
         raise ListItemError(f"an item lacks the fields that identify it: {names}")
-    return path_elements.item(keys)
+    return field_sets.item_element(keys)
 
 
 def _set_element(value: Any) -> str:
     if value is None or isinstance(value, dict | list):
         raise ListItemError(_mismatch("scalar", value))
-    return path_elements.member(value)
+    return field_sets.member_element(value)
 
 
 def indexed(kind: Listing, values: list[Any] | None) -> dict[str, list[Any]]:

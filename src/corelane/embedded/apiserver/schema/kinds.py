@@ -1,8 +1,11 @@
 """Kinds other than pods."""
 
-from corelane.embedded.apiserver.schema.derived_defaults import namespace_label, node_allocatable, pod_cidrs
-from corelane.embedded.apiserver.schema.notation import META, Columns, record
-from corelane.embedded.apiserver.schema.object_meta import kind
+from corelane.embedded.apiserver.schema.defaults_and_formats import (
+    namespace_label,
+    node_allocatable,
+    pod_cidrs,
+)
+from corelane.embedded.apiserver.schema.notation import META, Columns, kind, record
 
 COORDINATION = "io.k8s.api.coordination.v1."
 

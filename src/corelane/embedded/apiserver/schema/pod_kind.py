@@ -1,7 +1,7 @@
 """Pods: specification, status, and the pod itself."""
 
 from corelane.embedded.apiserver.schema import container_spec  # noqa: F401 - for the types that rows here name
-from corelane.embedded.apiserver.schema.derived_defaults import (
+from corelane.embedded.apiserver.schema.defaults_and_formats import (
     grace_period,
     host_network_ports,
     pod_ips,
@@ -9,8 +9,7 @@ from corelane.embedded.apiserver.schema.derived_defaults import (
     requests_from_limits,
     service_account,
 )
-from corelane.embedded.apiserver.schema.notation import Columns, alike, record
-from corelane.embedded.apiserver.schema.object_meta import kind
+from corelane.embedded.apiserver.schema.notation import Columns, alike, kind, record
 
 record("Sysctl", "name!=1|required value!=2")
 

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from corelane.embedded.apiserver.store import backups, lives
-from corelane.embedded.apiserver.store.lives import Lives
-from corelane.embedded.apiserver.store.shelves import WINDOW, RecordRange, Shelf, Windows
+from corelane.embedded.apiserver.store import history, state_file
+from corelane.embedded.apiserver.store.history import WINDOW, Lives, RecordRange, Shelf, Windows
 from corelane.embedded.apiserver.store.state_file import StateFile, damaged, failure, transaction
 from corelane.embedded.apiserver.stored_objects import (
     Compacted,
@@ -67,7 +66,7 @@ class Store:
         self._backed_up = -1
         self.revision = 0
         """Revision committed last."""
-        self.kept_backup = backups.set_aside(path) if path and self._file.is_new else None
+        self.kept_backup = state_file.set_backup_aside(path) if path and self._file.is_new else None
         """Backup of a file that was gone at the start."""
         try:
             self._lives = self._load()
@@ -79,7 +78,7 @@ class Store:
             raise
         self._number = self.revision
         """Revision given last, committed or not."""
-        self._life = None if begun is None else lives.begin(self.revision, begun)
+        self._life = None if begun is None else history.begin_life(self.revision, begun)
         """Life to begin with the first commit."""
 
     def floor(self, resource: str) -> int:

@@ -12,7 +12,7 @@ from itertools import count
 from corelane import structured_log
 from corelane.embedded.apiserver import api_requests, served_kinds, status_errors
 from corelane.embedded.apiserver.api_requests import Target
-from corelane.embedded.apiserver.codec import conversion
+from corelane.embedded.apiserver.codec import wire
 from corelane.embedded.apiserver.served_kinds import EVENTS, ServedKind
 from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.apiserver.store.database import Store
@@ -55,7 +55,7 @@ def rfc3339(moment: datetime) -> str:
 def describe(stored: str, obj: Object) -> dict[str, str]:
     """The field labels of an object in stored form; what the store keeps beside it."""
     kind = served_kinds.by_stored(stored)
-    return conversion.selectable_fields(kind, obj) if kind else {}
+    return wire.selectable_fields(kind, obj) if kind else {}
 
 
 def kind_of(target: Target) -> ServedKind:

@@ -1,7 +1,7 @@
-"""The store's SQLite file: locked, opened, checked, and its errors in words that say what to do.
+"""The store's SQLite file: locked, opened, checked, backed up, and its errors in words that say what to do.
 
 A file that cannot be used is never changed, and never to be moved away because the disk is full: the pods of
-its objects run.
+its objects run. A copy beside it, for when the file is damaged, is written regularly.
 """
 
 import contextlib
@@ -9,14 +9,116 @@ import errno
 import fcntl
 import os
 import shlex
+import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from itertools import count
 from pathlib import Path
 from urllib.parse import quote
 
-from corelane.embedded.apiserver.store import backups
-from corelane.embedded.apiserver.store.lives import EXPIRED, Life
+from corelane import input_files
+from corelane.embedded.apiserver.store.history import EXPIRED, Life
 from corelane.embedded.apiserver.stored_objects import StoreError
+
+_COMPANIONS = ("", "-wal", "-shm")
+
+
+def backup_path(path: Path) -> Path:
+    """Return the path of the backup of a store's file."""
+    return path.with_name(f"{path.name}.backup")
+
+
+def backup_age(backup: Path) -> str:
+    """Return when a backup was written, in local time."""
+    return datetime.fromtimestamp(backup.stat().st_mtime).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+
+
+def write_backup(db: sqlite3.Connection, path: Path) -> None:
+    """Replace the backup of `path` by what `db` reads of it.
+
+    SQLite rebuilds the copy row by row, so a damaged page is an error here and never replaces a good backup.
+    Raises sqlite3.Error, OSError.
+    """
+    temporary = _half_written(path)[0]
+    temporary.unlink(missing_ok=True)
+    try:
+        db.execute("VACUUM INTO ?", (str(temporary),))
+        temporary.chmod(0o600)
+        _fsync(temporary)
+        temporary.replace(backup_path(path))
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def sweep_backups(path: Path) -> None:
+    """Remove what killed processes left half written; no other may have the file open."""
+    for temporary in _half_written(path):
+        for name in (temporary.name, f"{temporary.name}-journal"):
+            with suppress(OSError):
+                temporary.with_name(name).unlink()
+
+
+def _half_written(path: Path) -> tuple[Path, Path]:
+    """The names under which a backup, and what is restored from one, are written."""
+    return path.with_name(f".{path.name}.backup.tmp"), path.with_name(f".{path.name}.restored.tmp")
+
+
+def set_backup_aside(path: Path) -> Path | None:
+    """Rename the backup of a file that is gone, so that the next backup does not replace it.
+
+    Return its new name, None without a backup. Raises OSError.
+    """
+    backup = backup_path(path)
+    if not backup.exists():
+        return None
+    kept = _free_name(backup, "kept")
+    backup.rename(kept)
+    return kept
+
+
+def restore_checked(path: Path, backup: Path, check: Callable[[Path], None] = lambda _: None) -> Path | None:
+    """Put a copy of `backup` in the place of `path`; return the new name of the file that was there.
+
+    The copy is checked before anything is changed; what `check` raises is passed on. No process may have the
+    file open. Raises OSError.
+    """
+    temporary = _half_written(path)[1]
+    try:
+        source = input_files.open_file(backup, regular=True)  # a device would fill the disk
+        with os.fdopen(source, "rb") as original, temporary.open("wb") as copy:
+            shutil.copyfileobj(original, copy)
+        temporary.chmod(0o600)
+        _fsync(temporary)
+        check(temporary)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    kept = _free_name(path, "damaged") if path.exists() else None
+    for companion in _COMPANIONS:
+        there = path.with_name(f"{path.name}{companion}")
+        if kept is not None and there.exists():
+            there.rename(kept.with_name(f"{kept.name}{companion}"))
+        else:
+            there.unlink(missing_ok=True)
+    temporary.replace(path)
+    return kept
+
+
+def _free_name(path: Path, word: str) -> Path:
+    names = (path.with_name(f"{path.name}.{word}-{number}") for number in count(1))
+    return next(name for name in names if not name.exists())
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
 
 _APPLICATION = 0x636F726C  # "corl", so that a foreign SQLite file is recognised
 _LAYOUT = 2
@@ -67,9 +169,9 @@ def damaged(path: Path, why: str) -> StoreError:
 
 def _offer(path: Path) -> str:
     """Return what remains as it is, and what to do about a file that cannot be used."""
-    backup = backups.path_of(path)
+    backup = backup_path(path)
     remedy = (
-        f"to use the backup of {backups.age(backup)}: "
+        f"to use the backup of {backup_age(backup)}: "
         f"corelane up --data-dir {shlex.quote(str(path.parent))} --restore-backup {shlex.quote(str(backup))}"
         if backup.exists()
         else "without a backup, move the file to another name: running pods are kept, and recreated from the "
@@ -87,7 +189,7 @@ def restore(path: Path, backup: Path) -> Path | None:
                 f"{backup}: not a backup of an API server's objects ({why}); nothing was changed"
             )
 
-    return backups.restore(path, backup, check)
+    return restore_checked(path, backup, check)
 
 
 def _unusable(path: Path) -> str:
@@ -131,7 +233,7 @@ class StateFile:
             if path and path.is_dir():
                 raise damaged(path, "it is a directory")
             if path:
-                backups.sweep(path)
+                sweep_backups(path)
             self.is_new = path is None or not path.exists() or path.stat().st_size == 0
             self.db = self._open()
             self._identity = _identity(path)
@@ -223,7 +325,7 @@ class StateFile:
         self.check_in_place()
         if self.path:
             with _second(self.path) as db:
-                backups.write(db, self.path)
+                write_backup(db, self.path)
 
     def close(self) -> None:
         self.db.close()

@@ -2,24 +2,19 @@
 
 from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import Any
 
 from corelane import names
 from corelane.embedded.apiserver.served_kinds import ServedKind
 from corelane.embedded.apiserver.status_errors import StatusCause
-from corelane.embedded.apiserver.validation import (  # noqa: F401 - some only for the rules that they register
-    custom_rules,
+from corelane.embedded.apiserver.stored_objects import Object
+from corelane.embedded.apiserver.validation import (
     kind_rules,
-    metadata_rules,
     pod_rules,
     pod_update_rules,
-    resource_rules,
-    scheduling_rules,
-    volume_rules,
+    resource_rules,  # noqa: F401 - registers its rules
+    table_rules,
 )
 from corelane.embedded.apiserver.validation.table_rules import Scope, limited, walk
-
-Object = dict[str, Any]
 
 _CORE = frozenset({"pods", "nodes", "namespaces", "configmaps", "secrets", "priorityclasses"})
 """Kinds whose finalizers without a domain can only be Kubernetes' own."""
@@ -47,7 +42,7 @@ def update(
 ) -> list[StatusCause]:
     """Return what is wrong with a prepared object that is to replace `old`; as `create`."""
     core = kind.plural in _CORE
-    metadata = chain(_metadata(kind, obj), metadata_rules.update(obj["metadata"], old["metadata"], core=core))
+    metadata = chain(_metadata(kind, obj), kind_rules.update(obj["metadata"], old["metadata"], core=core))
     if kind.stored == "events":
         own = kind_rules.event(obj, new_group=bool(kind.group))
         return limited(chain(metadata, own, kind_rules.changed_event(obj, old) if kind.group else ()))
@@ -58,7 +53,7 @@ def update(
 
 def _metadata(kind: ServedKind, obj: Object) -> Iterable[StatusCause]:
     name_format = names.dns_label if kind.plural == "namespaces" else names.dns_subdomain
-    return metadata_rules.create(
+    return kind_rules.create(
         obj["metadata"],
         namespaced=kind.namespaced,
         name_format=names.path_segment if _rules_first(kind) else name_format,
@@ -75,7 +70,7 @@ def _table(kind: ServedKind, obj: Object, old: Object | None, version: str) -> I
     """The rules of the kind's table."""
     record = kind.schema[version or str(obj["apiVersion"]).rpartition("/")[2]]
     if kind.custom:
-        return custom_rules.validate(record, obj, old)
+        return table_rules.validate(record, obj, old)
     return walk(record, obj, "", Scope(obj, old))
 
 

@@ -6,9 +6,9 @@ from copy import deepcopy
 
 from corelane import names
 from corelane.embedded.apiserver.status_errors import StatusCause
+from corelane.embedded.apiserver.stored_objects import Object
 from corelane.embedded.apiserver.validation import causes
 from corelane.embedded.apiserver.validation.causes import child, item, key, unless_equal
-from corelane.embedded.apiserver.validation.table_rules import Object
 
 _MAY_CHANGE = (
     "only images of containers and initContainers, activeDeadlineSeconds, more tolerations and fewer "

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from corelane import names, quantity
-from corelane.embedded.apiserver import pod_amounts
+from corelane.embedded.apiserver.schema import defaults_and_formats
 from corelane.embedded.apiserver.status_errors import StatusCause
+from corelane.embedded.apiserver.stored_objects import Object
 from corelane.embedded.apiserver.validation import causes
 from corelane.embedded.apiserver.validation.causes import child, item, key
-from corelane.embedded.apiserver.validation.table_rules import Object, Scope, rule
+from corelane.embedded.apiserver.validation.table_rules import Scope, rule
 
 _CONTAINER = {"cpu", "memory", "ephemeral-storage"}
 _INTEGER = {
@@ -84,18 +85,21 @@ def requirements(
             where = key(child(path, column), name)
             yield from check_name(name, where)
             yield from amount(name, text, where)
-            if pod_amounts.is_huge_page(name) and not _whole_pages(name, text):
+            if defaults_and_formats.is_huge_page(name) and not _whole_pages(name, text):
                 yield causes.invalid(where, text, f"must be a multiple of {name}")
     for name, text in requests.items():
         yield from _against_limit(name, text, limits.get(name), path)
     resources_named = {*limits, *requests}
-    if any(map(pod_amounts.is_huge_page, resources_named)) and not resources_named & {"cpu", "memory"}:
+    if any(map(defaults_and_formats.is_huge_page, resources_named)) and not resources_named & {
+        "cpu",
+        "memory",
+    }:
         yield causes.forbidden(path, "huge pages require cpu or memory")
     yield from _claims(resources.get("claims", ()), child(path, "claims"), scope)
 
 
 def _against_limit(name: str, request: str, limit: str | None, path: str) -> Iterator[StatusCause]:
-    overcommittable = is_native(name) and not pod_amounts.is_huge_page(name)
+    overcommittable = is_native(name) and not defaults_and_formats.is_huge_page(name)
     if limit is None:
         if not overcommittable:
             yield causes.required(child(path, "limits"), f"{name} needs a limit equal to its request")
@@ -125,12 +129,12 @@ def _container_name(name: str, path: str) -> list[StatusCause]:
 
 
 def _is_container_resource(name: str) -> bool:
-    return name in _CONTAINER or pod_amounts.is_huge_page(name)
+    return name in _CONTAINER or defaults_and_formats.is_huge_page(name)
 
 
 def _pod_name(name: str, path: str) -> list[StatusCause]:
     faults = _name(name, path)
-    if not faults and not pod_amounts.is_pod_level(name):
+    if not faults and not defaults_and_formats.is_pod_level(name):
         faults.append(causes.not_supported(path, name, _POD_LEVEL))
     return faults
 
@@ -164,8 +168,8 @@ def _consistency(spec: Object, resources: Object, path: str) -> Iterator[StatusC
     """Check that pod-level resources cover those of the containers (KEP-2837)."""
     requests, limits = resources.get("requests", {}), resources.get("limits", {})
     for column, amounts in (("requests", requests), ("limits", limits)):
-        for name, text in pod_amounts.aggregated({"spec": spec}, column).items():
-            compared = name in amounts and (column == "requests" or pod_amounts.is_huge_page(name))
+        for name, text in defaults_and_formats.aggregated({"spec": spec}, column).items():
+            compared = name in amounts and (column == "requests" or defaults_and_formats.is_huge_page(name))
             if compared and _exceeds(text, amounts[name]):
                 where = key(child(path, column), name)
                 yield causes.invalid(

@@ -2,37 +2,74 @@
 
 What is written is what the same requests to the API would leave, `managedFields` included. A renewal of many
 leases, or of many nodes' heartbeats, is one commit and changes times alone: the pipeline takes 2.3 times the
-CPU time for it.
+CPU time for it. Outcomes that resemble each other are made once by the pipeline, then from what it made: see
+`Templates`. Pods that run, but that the store does not have, are entered again under their UID.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from corelane import names
+from corelane.embedded.apiserver import served_kinds
 from corelane.embedded.apiserver.api_requests import Target, WriteOptions
-from corelane.embedded.apiserver.codec import envelope
-from corelane.embedded.apiserver.ownership import field_sets, managers, updating
-from corelane.embedded.apiserver.ownership.updating import Resource
+from corelane.embedded.apiserver.codec import request_bodies
+from corelane.embedded.apiserver.ownership import field_sets, managed_fields
+from corelane.embedded.apiserver.ownership.managed_fields import Resource
 from corelane.embedded.apiserver.served_kinds import EVENTS, LEASES, NODES, PODS, ServedKind, by_path
 from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.apiserver.store import server_backend
 from corelane.embedded.apiserver.store.server_backend import Backend
 from corelane.embedded.apiserver.stored_objects import Object, StoreChange, StoredObject
 from corelane.embedded.apiserver.write import patching, pipeline, strategy
-from corelane.embedded.apiserver.write.templates import Templates
 from corelane.kube.meta import API
 from corelane.kube.objects import api_of
+
+_MOST: Final = 500
+_MARK: Final = re.compile(rb"\0(\d+)\0")
+"""JSON has no NUL."""
+
+_decode = msgspec.json.Decoder().decode
+
+
+class Templates:
+    """Outcomes by request, as JSON; `variables` are the parts of JSON that are marks in both."""
+
+    def __init__(self) -> None:
+        self._outcomes: dict[bytes, bytes] = {}
+        self.reused = 0
+        """Number of outcomes that were made from a template."""
+
+    def filled(self, request: bytes, variables: Sequence[bytes]) -> Any:
+        """Return the outcome of a request, None where none of its kind has been kept."""
+        outcome = self._outcomes.get(_marked(request, variables))
+        if outcome is None:
+            return None
+        self.reused += 1
+        return _decode(_MARK.sub(lambda found: variables[int(found[1])], outcome))
+
+    def keep(self, request: bytes, outcome: bytes, variables: Sequence[bytes]) -> None:
+        """Keep what a request led to; the outcome has no other variables than these."""
+        if len(self._outcomes) >= _MOST:
+            self._outcomes.clear()
+        self._outcomes[_marked(request, variables)] = _marked(outcome, variables)
+
+
+def _marked(text: bytes, variables: Sequence[bytes]) -> bytes:
+    for number, variable in enumerate(variables):
+        text = text.replace(variable, b"\0%d\0" % number)
+    return text
+
 
 _LEASE_NAMESPACE: Final = "kube-node-lease"
 _MANAGER: Final = "corelane"
 """Field manager of corelane's requests that name none."""
 _LEASE: Final = Resource(LEASES, LEASES.version)
 _NODE_STATUS: Final = Resource(NODES, NODES.version, "status")
-_OWN_RENEWALS: Final = [managers.manager(_MANAGER, managers.UPDATE, _LEASE.api_version)]
+_OWN_RENEWALS: Final = [managed_fields.manager(_MANAGER, managed_fields.UPDATE, _LEASE.api_version)]
 _RENEW_TIME: Final = ("f:spec", "f:renewTime")
 _TIME: Final = rb'"\d{4}-(?:0[1-9]|1[0-2])-(?:[0-2]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\dZ"'
 _VARIABLE: Final = re.compile(_TIME + rb'|"[a-z]+://[0-9a-f]{32}"')
@@ -77,7 +114,7 @@ class NodeObjects:
         made = self.templates.filled(request, [*variables, uid.encode()]) if usual else None
         if made is not None:
             return self._backend.store.put(kind.stored, target.key, made)
-        obj, _ = envelope.shaped(kind, target.version, body)
+        obj, _ = request_bodies.shaped(kind, target.version, body)
         created = pipeline.create(self._backend, target, obj, WriteOptions(manager=manager)).obj
         made = _without_taint(created) if kind is NODES else created
         if made != created:
@@ -97,7 +134,7 @@ class NodeObjects:
     def _record(self, body: Object) -> StatusError | None:
         target = _target("create", EVENTS, body["metadata"])
         try:
-            obj, _ = envelope.shaped(EVENTS, EVENTS.version, body)
+            obj, _ = request_bodies.shaped(EVENTS, EVENTS.version, body)
             pipeline.create(self._backend, target, obj, WriteOptions(manager=_MANAGER))
         except StatusError as error:
             return error
@@ -247,11 +284,11 @@ def _without_taint(node: Object) -> Object:
 def _note_writer(written: Resource, record: StoredObject, obj: Object, now: str) -> None:
     """Have the managed fields name corelane as the last writer of what changed."""
     entries = obj["metadata"].pop("managedFields", None)
-    known = managers.stored(entries)
+    known = managed_fields.stored_managers(entries)
     if list(known) == _OWN_RENEWALS and field_sets.has(next(iter(known.values())).fields, _RENEW_TIME):
         entries = [{**entries[0], "time": now}]  # as below, in a tenth of the time
     else:
-        entries = updating.updated(written, written.view(record.object()), obj, _MANAGER, now)
+        entries = managed_fields.updated(written, written.view(record.object()), obj, _MANAGER, now)
     if entries:
         obj["metadata"]["managedFields"] = entries
 
@@ -260,3 +297,74 @@ def _kind(api: API) -> ServedKind:
     kind = by_path(api.group, api.version, api.plural)
     assert kind is not None, api
     return kind
+
+
+_PODS, _NAMESPACES = served_kinds.PODS, served_kinds.NAMESPACES
+_PRIORITY: Final[Mapping[str, type]] = {"priorityClassName": str, "priority": int, "preemptionPolicy": str}
+
+
+def pod_uids(backend: Backend) -> frozenset[str]:
+    """Return the UIDs of all pods in the store."""
+    return frozenset(record.object()["metadata"]["uid"] for record in backend.store.find(_PODS.stored))
+
+
+def deleted_pods(backend: Backend) -> frozenset[str]:
+    """Return the UIDs of the pods whose deletion is in the history that the store keeps."""
+    events = backend.store.recent(_PODS.stored)
+    return frozenset(event.record.object()["metadata"]["uid"] for event in events if event.kind == "DELETED")
+
+
+def restore_pod(backend: Backend, manifest: Mapping[str, Any]) -> str:
+    """Write a pod with the UID and creation time of its manifest, running on its node; return its name.
+
+    Its namespace is created where it is missing. Its priority stays, though its priority class may be lost:
+    else pods of lower priority could preempt it. Where another pod has the name, the pod gets a name made of
+    both name and UID. Raises StatusError for an invalid manifest, StoreError.
+    """
+    meta: Object = dict(manifest["metadata"])
+    namespace = meta["namespace"]
+    if backend.store.get(_NAMESPACES.stored, namespace) is None:
+        _create(backend, _NAMESPACES, "", {"metadata": {"name": namespace}}, WriteOptions())
+    meta["name"] = _free_name(backend, meta)
+    priority = _priority(manifest["spec"])
+    spec = {name: value for name, value in manifest["spec"].items() if name not in _PRIORITY}
+    tree = {**manifest, "metadata": meta, "spec": spec}
+    obj = _create(backend, _PODS, namespace, tree, WriteOptions(dry_run=True))
+    obj["spec"] |= priority
+    kept: Collection[str] = ("uid", "creationTimestamp")
+    obj["metadata"] |= {name: meta[name] for name in kept if meta.get(name)}
+    obj["status"] |= {"phase": "Running", "conditions": [_scheduled(backend.timestamp())]}
+    backend.store.put(_PODS.stored, f"{namespace}/{meta['name']}", obj)
+    return str(meta["name"])
+
+
+def enter_deletion(backend: Backend, manifest: Mapping[str, Any]) -> None:
+    """Have the history say that this pod was deleted, so that its processes are ended. Raises StoreError."""
+    meta: Object = dict(manifest["metadata"])
+    meta["name"] = _free_name(backend, meta)
+    key = f"{meta['namespace']}/{meta['name']}"
+    backend.store.put(_PODS.stored, key, {**manifest, "metadata": meta, "status": {"phase": "Running"}})
+    backend.store.delete(_PODS.stored, key)
+
+
+def _free_name(backend: Backend, meta: Mapping[str, Any]) -> str:
+    taken = backend.store.get(_PODS.stored, f"{meta['namespace']}/{meta['name']}") is not None
+    return f"{meta['name'][:240]}-{meta['uid'][:8]}" if taken else str(meta["name"])
+
+
+def _create(
+    backend: Backend, kind: ServedKind, namespace: str, obj: Mapping[str, Any], options: WriteOptions
+) -> Object:
+    target = Target("", "create", kind.group, kind.version, kind.plural, namespace=namespace, kind=kind)
+    shaped = request_bodies.shaped(kind, kind.version, dict(obj))[0]
+    return pipeline.create(backend, target, shaped, options).obj
+
+
+def _priority(spec: Mapping[str, Any]) -> Object:
+    """Return what admission once computed of a pod's priority; nothing where the number is missing."""
+    found = {name: spec[name] for name, kind in _PRIORITY.items() if type(spec.get(name)) is kind}
+    return found if "priority" in found else {}
+
+
+def _scheduled(now: str) -> Object:
+    return {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}

@@ -1,16 +1,20 @@
-"""Create, update and patch: admission, strategy, validation, the optimistic lock, the write.
+"""Create, update, patch and apply: admission, strategy, validation, the optimistic lock, the write.
 
-create, update and patch are synchronous from reading to writing, so that no other request comes between.
-Errors and their order are those of apiserver's `pkg/endpoints/handlers` and `pkg/registry/generic/registry`.
+All are synchronous from reading to writing, so that no other request comes between. Errors and their order
+are those of apiserver's `pkg/endpoints/handlers` and `pkg/registry/generic/registry`.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from corelane.embedded.apiserver import api_requests, served_kinds, status_errors, validation
 from corelane.embedded.apiserver.api_requests import Target, WriteOptions
-from corelane.embedded.apiserver.codec import conversion, envelope, wire
-from corelane.embedded.apiserver.ownership import updating
-from corelane.embedded.apiserver.ownership.updating import Entries, Resource
+from corelane.embedded.apiserver.codec import decoding, json_and_yaml, request_bodies, wire
+from corelane.embedded.apiserver.codec.decoding import StrictNotes
+from corelane.embedded.apiserver.codec.json_and_yaml import ReadError
+from corelane.embedded.apiserver.ownership import applying, managed_fields
+from corelane.embedded.apiserver.ownership.applying import Applied, Applier, ApplyConflictError
+from corelane.embedded.apiserver.ownership.managed_fields import Entries, Resource
 from corelane.embedded.apiserver.served_kinds import ServedKind
 from corelane.embedded.apiserver.status_errors import StatusCause, StatusError
 from corelane.embedded.apiserver.store import server_backend
@@ -60,7 +64,7 @@ def create_new(
     strategy.complete(kind, obj, default_scheduler=backend.default_scheduler)
     if entries is None:
         resource = Resource(kind, target.version, target.subresource)
-        entries = updating.created(resource, obj, options.manager, backend.timestamp())
+        entries = managed_fields.created(resource, obj, options.manager, backend.timestamp())
     admission_plugins.admit_create(backend, target, obj)
     obj = _new(backend, target, kind, obj)
     if entries:
@@ -83,7 +87,7 @@ def create_new(
 def _new(backend: Backend, target: Target, kind: ServedKind, obj: Object) -> Object:
     """The stored form with the metadata that the server gives."""
     stored = wire.stored_kind(kind)
-    obj = wire.typed(stored, stored.version, conversion.convert(stored, obj, stored.version))
+    obj = wire.typed(stored, stored.version, wire.convert(stored, obj, stored.version))
     meta = {key: value for key, value in obj["metadata"].items() if key not in _SERVER_FIELDS}
     if not meta.get("name") and meta.get("generateName"):
         meta["name"] = server_backend.generate_name(meta["generateName"])
@@ -197,12 +201,14 @@ def replace_old(
     strategy.complete(given, obj, old=old)
     if entries is None:
         resource = Resource(given, target.version, target.subresource)
-        entries = updating.updated(resource, resource.view(old), obj, options.manager, backend.timestamp())
+        entries = managed_fields.updated(
+            resource, resource.view(old), obj, options.manager, backend.timestamp()
+        )
     _check_version(target, obj["metadata"].get("resourceVersion", ""), old)
-    obj = wire.typed(kind, kind.version, conversion.convert(kind, obj, kind.version))
+    obj = wire.typed(kind, kind.version, wire.convert(kind, obj, kind.version))
     _place(obj, old, entries)
     strategy.prepare_update(kind, obj, old, target.subresource, completed=True, version=target.version)
-    updating.keep_times(obj, old)
+    managed_fields.keep_times(obj, old)
     rules = _rules(kind, target)
     faults = validation.update(_ruled(given), obj, old, target.subresource, version=rules)
     _raise_invalid(kind, target.name, faults)
@@ -299,4 +305,92 @@ def _create_missing(backend: Backend, kind: ServedKind, obj: Object) -> None:
     name = obj["metadata"]["name"]
     if backend.store.get(kind.stored, name) is None:
         target = Target("", "create", kind.group, kind.version, kind.plural, kind=kind)
-        create(backend, target, envelope.shaped(kind, kind.version, obj)[0], WriteOptions(manager="corelane"))
+        create(
+            backend,
+            target,
+            request_bodies.shaped(kind, kind.version, obj)[0],
+            WriteOptions(manager="corelane"),
+        )
+
+
+def apply_object(
+    backend: Backend, target: Target, body: bytes, options: WriteOptions, warnings: list[str]
+) -> WriteResult:
+    """Apply a configuration to an object, which is created if there is none; adds to `warnings`.
+
+    Raises StatusError: 400 for a body that is not of the kind, 409 where others own what would change.
+    """
+    kind = server_backend.kind_of(target)
+    record = backend.store.get(kind.stored, target.key)
+    if record is None and target.subresource:
+        raise server_backend.not_found(target)
+    old = record.object() if record else None
+    resource = Resource(kind, target.version, target.subresource)
+    config = _read(body, options, warnings)
+    _check(resource, config)
+    live = resource.view(old) if old else resource.empty()
+    applier = Applier(options.manager, options.force, backend.timestamp())
+    try:
+        applied = applying.apply(resource, live, config, applier)
+    except ApplyConflictError as error:
+        raise error.status() from None
+    obj = _shaped(resource, live if applied.obj is None else applied.obj, config)
+    _check_place(target, obj, exists=old is not None)
+    return _written(backend, target, old, obj, applied, options)
+
+
+def _read(body: bytes, options: WriteOptions, warnings: list[str]) -> Object:
+    """Read an applied configuration, JSON or YAML; keys that it repeats go to `warnings`."""
+    try:
+        tree = json_and_yaml.read_yaml(body)
+    except ReadError as error:
+        raise status_errors.bad_request(f"the applied configuration is {error}") from None
+    notes = StrictNotes()
+    decoding.note_repeats(tree, "", notes)
+    if notes.strict and options.field_validation == "Strict":
+        raise status_errors.bad_request(f"strict decoding error: {', '.join(notes.strict)}")
+    warnings += notes.strict if options.field_validation == "Warn" else []
+    config = {} if tree is None else decoding.plain_values(tree)
+    if not isinstance(config, dict):
+        found = decoding.json_type(config)
+        raise status_errors.bad_request(f"the applied configuration is {found}, expected an object")
+    return config
+
+
+def _check(resource: Resource, config: Object) -> None:
+    """Whether an applied object is of the path's kind and leaves its managers alone. Raises StatusError."""
+    given = applying.gvk(config)
+    wanted = applying.gvk({"apiVersion": resource.api_version, "kind": resource.kind.kind})
+    if given != wanted:
+        raise status_errors.bad_request(f"invalid object type: {given}")
+    meta = config.get("metadata")
+    if isinstance(meta, dict) and isinstance(meta.get("managedFields"), list):
+        raise status_errors.bad_request("metadata.managedFields must be nil")
+
+
+def _shaped(resource: Resource, merged: Object, config: Object) -> Object:
+    """Decode a merged object as one of the kind. Raises StatusError 500."""
+    try:
+        return request_bodies.shaped(resource.kind, resource.version, merged, field_validation="Ignore")[0]
+    except StatusError as error:
+        why = f"{applying.described(config)} cannot be applied: {error.message}"
+        raise status_errors.internal(why) from None
+
+
+def _check_place(target: Target, obj: Object, *, exists: bool) -> None:
+    meta: dict[str, Any] = obj["metadata"]
+    if meta.get("uid") and not exists:
+        given = f"the provided object specified uid {meta['uid']}"
+        raise server_backend.conflict(target, f"uid mismatch: {given}, and no existing object was found")
+    check_namespace(target, server_backend.kind_of(target), meta)
+    check_name(target, meta)
+
+
+def _written(
+    backend: Backend, target: Target, old: Object | None, obj: Object, applied: Applied, options: WriteOptions
+) -> WriteResult:
+    entries = managed_fields.written_entries(applied.managers)
+    if old is not None:
+        return replace_old(backend, target, old, obj, options, entries)
+    obj["metadata"].pop("resourceVersion", None)
+    return create_new(backend, target, obj, options, entries)

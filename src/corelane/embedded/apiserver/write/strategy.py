@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from corelane.embedded.apiserver.codec import conversion
+from corelane.embedded.apiserver.codec import wire
 from corelane.embedded.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, Shape
 from corelane.embedded.apiserver.served_kinds import ServedKind
 from corelane.embedded.apiserver.stored_objects import Object, copied
@@ -117,7 +117,7 @@ def _keep_metadata(meta: Object, old: Object) -> None:
 
 def _counts_generation(kind: ServedKind, obj: Object, old: Object, version: str) -> bool:
     if kind.custom:
-        new, before = (conversion.convert(kind, one, version) for one in (obj, old))
+        new, before = (wire.convert(kind, one, version) for one in (obj, old))
         return _content(new) != _content(before)
     return kind.plural in _COUNTED and obj["spec"] != old["spec"]
 

@@ -1,9 +1,10 @@
-"""A container's whole life under its shim."""
-# ruff: noqa: PTH123, SIM105
+"""A container's whole life under its shim: its start, its log, its end, and the record of these."""
+# ruff: noqa: PTH102, PTH104, PTH110, PTH112, PTH118, PTH120, PTH123, SIM105
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import faulthandler
 import marshal
 import os
@@ -11,23 +12,26 @@ import select
 import sys
 import time
 
-from .log import Log
-from .memory import oom_kills
-from .outcome import OutcomeRecord
-from .processes import descendants, kill_all, members, put, start_ticks
-from .signals import signal
-from .start import OOM_SCORE, Failed, start
+from .processes import descendants, kill_all, members, oom_kills, put, start_ticks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    import signal
+    from typing import Any, NoReturn
 
     Spec = dict[str, Any]
+else:  # see `processes`
+    import _signal as signal
 
 PR_SET_CHILD_SUBREAPER = 36
 CHUNK = 65536
 LARGEST_PIPE = 1 << 22
 KILL_SECONDS = 10.0
+OOM_SCORE = "/proc/self/oom_score_adj"
+ALL_CPUS = range(8192)  # as many as Linux can have; it keeps those that exist and are in the cpuset
+RECORD_ATTEMPTS = 30
+LONGEST_LINE = 16384  # CRI: longer lines are written in parts
+DIRECTORIES = 3  # logs/POD/CONTAINER: what lies above them is not ours to make
 
 
 class ShimProcess:
@@ -131,6 +135,220 @@ def pipes() -> tuple[dict[str, int], dict[str, int]]:
     for reader, _ in ends.values():
         os.set_blocking(reader, False)
     return {name: end[0] for name, end in ends.items()}, {name: end[1] for name, end in ends.items()}
+
+
+class Failed(Exception):  # noqa: N818 - not an error of the shim
+    """A stage of the start that went wrong."""
+
+    def __init__(self, stage: str, error: OSError) -> None:
+        super().__init__(stage)
+        self.stage, self.error = stage, error
+
+
+def become(spec: Spec, output: dict[str, int], oom_score: str) -> NoReturn:
+    """In the child: enter cgroups or take the affinity, then execute the command. Raises Failed."""
+    stage = "session"
+    try:
+        os.setsid()
+        stage = "cgroup"
+        for directory in spec["cgroups"]:
+            put(f"{directory}/cgroup.procs", "0")
+        stage = "affinity"
+        # What corelane itself is pinned to was inherited, and would narrow the cpuset.
+        os.sched_setaffinity(0, ALL_CPUS if spec["cgroups"] else spec["cpus"])
+        stage = "chdir"
+        os.chdir(spec["working_dir"] or "/")
+        stage = "prepare"
+        prepare(output, oom_score)
+        stage = "exec"
+        execute(spec["command"], dict(spec["env"]))
+    except OSError as error:
+        raise Failed(stage, error) from error
+    except ValueError as error:  # a NUL in the command or its environment
+        raise Failed(stage, OSError(errno.EINVAL, str(error))) from error
+
+
+def execute(command: list[str], env: dict[str, str]) -> NoReturn:
+    """Execute a command found through PATH; a directory there that we may not read does not hold it."""
+    try:
+        os.execvpe(command[0], command, env)  # noqa: S606
+    except PermissionError:
+        places = os.get_exec_path(env) if "/" not in command[0] else [""]
+        if any(os.path.exists(os.path.join(place, command[0])) for place in places):
+            raise
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
+
+
+def prepare(output: dict[str, int], oom_score: str) -> None:
+    """Give the container a plain process: default signals, no stdin, its output to our pipes."""
+    try:
+        put(OOM_SCORE, oom_score)
+    except OSError:
+        pass
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.umask(0o022)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(output["stdout"], 1)
+    os.dup2(output["stderr"], 2)
+
+
+def start(spec: Spec, output: dict[str, int], oom_score: str) -> int:
+    """Fork the container's main process; its pid once it executes the command. Raises Failed."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            become(spec, output, oom_score)
+        except Failed as failed:
+            os.write(writer, f"{failed.stage} {failed.error.errno or 0}".encode())
+        finally:
+            os._exit(127)
+    os.close(writer)
+    answer = os.read(reader, 100).decode()
+    os.close(reader)
+    if answer:
+        os.waitpid(pid, 0)
+        stage, number = answer.split()
+        raise Failed(stage, OSError(int(number), os.strerror(int(number))))
+    return pid
+
+
+class OutcomeRecord:
+    """status.json, replaced atomically."""
+
+    def __init__(self, directory: str) -> None:
+        self.path = os.path.join(directory, "status.json")
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        me = os.getpid()
+        self.fields: dict[str, Any] = {
+            "version": 1,
+            "boot_id": boot,
+            "shim_pid": me,
+            "shim_ticks": start_ticks(me),
+        }
+
+    def write(self, **fields: object) -> None:
+        self.fields |= fields
+        temporary = f"{self.path}.tmp"
+        with open(temporary, "w") as file:
+            file.write(_json(self.fields))
+            file.flush()
+            if fields["state"] != "running":  # nothing that runs outlives the machine
+                os.fsync(file.fileno())
+        os.rename(temporary, self.path)
+
+    def write_at_last(self, **fields: object) -> None:
+        """Write what must not be lost, be the disk full just now; give up once our directory is gone."""
+        for _ in range(RECORD_ATTEMPTS):
+            try:
+                return self.write(**fields)
+            except FileNotFoundError:
+                return None
+            except OSError:
+                time.sleep(1)
+        return None
+
+
+def _json(fields: dict[str, Any]) -> str:
+    """The fields as JSON; every string in them is one of our own plain words."""
+    shown = (
+        f'"{key}": "{value}"' if isinstance(value, str) else f'"{key}": {value!r}'
+        for key, value in fields.items()
+    )
+    return "{" + ", ".join(shown) + "}\n"
+
+
+class Log:
+    """A log in CRI's format, `TIME STREAM F|P TEXT`, moved aside to .1, .2 … when it has grown to its size.
+
+    A full disk loses lines, never the container.
+    """
+
+    def __init__(self, path: str, max_bytes: int, max_files: int) -> None:
+        self.path, self.max_bytes, self.max_files = path, max_bytes, max_files
+        self.rest = {"stdout": b"", "stderr": b""}
+        self.file = self._open()
+
+    def _open(self) -> int:
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self.size = os.fstat(file).st_size
+        return file
+
+    def feed(self, stream: str, data: bytes) -> None:
+        """Log every line that `data` completes."""
+        *lines, rest = (self.rest[stream] + data).split(b"\n")
+        whole = len(rest) - len(rest) % LONGEST_LINE
+        self.rest[stream] = rest[whole:]
+        head = _head(stream)
+        records = [record for line in lines for record in _records(head, line, b"F")]
+        self._write(records + _records(head, rest[:whole], b"P") if whole else records)
+
+    def finish(self) -> None:
+        """Log what came without a newline at its end."""
+        for stream, rest in self.rest.items():
+            self._write(_records(_head(stream), rest, b"P") if rest else [])
+
+    def _write(self, records: list[bytes]) -> None:
+        if not records:
+            return
+        if self.size >= self.max_bytes:
+            self._rotate()
+        elif not os.fstat(self.file).st_nlink:
+            self._reopen()
+        try:
+            self.size += os.write(self.file, b"".join(records))
+        except OSError:
+            pass
+
+    def _rotate(self) -> None:
+        """Go on in a new file; in the old one, should that fail, until it has grown as much again."""
+        self.size = 0
+        old = self.file
+        try:
+            for number in range(self.max_files - 1, 0, -1):
+                self._move(f".{number - 1}" if number > 1 else "", f".{number}")
+            self.file = self._open()
+        except OSError:
+            return
+        os.close(old)
+
+    def _reopen(self) -> None:
+        """Go on in a new file where the log was deleted; in the old one if the data directory was, too."""
+        old = self.file
+        missing: list[str] = []
+        directory = os.path.dirname(self.path)
+        while not os.path.isdir(directory) and len(missing) < DIRECTORIES:
+            missing.append(directory)
+            directory = os.path.dirname(directory)
+        try:
+            for path in reversed(missing):
+                os.mkdir(path, 0o700)
+            self.file = self._open()
+        except OSError:
+            return
+        os.close(old)
+
+    def _move(self, old: str, new: str) -> None:
+        try:
+            os.rename(self.path + old, self.path + new)
+        except FileNotFoundError:
+            pass
+
+
+def _head(stream: str) -> bytes:
+    """What a record written now begins with."""
+    seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
+    moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{moment}.{nanoseconds:09}Z {stream} ".encode()
+
+
+def _records(head: bytes, line: bytes, tag: bytes) -> list[bytes]:
+    """One line as records; all but the last are partial."""
+    parts = [line[start : start + LONGEST_LINE] for start in range(0, len(line), LONGEST_LINE)] or [b""]
+    return [head + b"P " + part + b"\n" for part in parts[:-1]] + [head + tag + b" " + parts[-1] + b"\n"]
 
 
 def supervise(spec: Spec, record: OutcomeRecord, report: int) -> None:

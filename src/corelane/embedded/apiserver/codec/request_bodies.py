@@ -1,8 +1,6 @@
-r"""Bodies in Kubernetes' protobuf, which kubectl sends from 1.32 on, as the JSON that they stand for.
+"""Bodies of requests: media type, kind and version, then the fields by the schema.
 
-A body is `k8s\0` and a `runtime.Unknown`, which names the kind and holds the object's message. Zero values of
-fields that say nothing are left to the decoder that JSON goes through too. Only reading is done here: every
-client that sends protobuf takes JSON for an answer.
+Kubernetes' protobuf, which kubectl sends from 1.32 on, is first turned into the JSON that it stands for.
 """
 
 import base64
@@ -12,8 +10,12 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
-from corelane.embedded.apiserver.codec.json_reading import ReadError
+from corelane.embedded.apiserver import status_errors
+from corelane.embedded.apiserver.codec import decoding, json_and_yaml
+from corelane.embedded.apiserver.codec.decoding import DecodeError, StrictNotes
+from corelane.embedded.apiserver.codec.json_and_yaml import ReadError
 from corelane.embedded.apiserver.schema.notation import (
+    DELETE_OPTIONS,
     FieldRow,
     ListType,
     MapType,
@@ -21,8 +23,116 @@ from corelane.embedded.apiserver.schema.notation import (
     ScalarType,
     Shape,
 )
-from corelane.embedded.apiserver.schema.object_meta import DELETE_OPTIONS
-from corelane.embedded.apiserver.served_kinds import BINDINGS, EVICTIONS, KINDS, REVIEWS
+from corelane.embedded.apiserver.served_kinds import BINDINGS, EVICTIONS, KINDS, REVIEWS, ServedKind
+from corelane.embedded.apiserver.status_errors import StatusCause, StatusError
+from corelane.embedded.apiserver.stored_objects import Object
+
+JSON = "application/json"
+_YAML = {"application/yaml", "text/yaml", "application/x-yaml"}
+_OLD_EVICTION = "policy/v1beta1"
+
+
+def decode(
+    kind: ServedKind, version: str, body: bytes, *, field_validation: str = "Warn", content_type: str = JSON
+) -> tuple[Object, list[str]]:
+    """Read a request's body as an object of the kind, and the warnings to answer with.
+
+    `field_validation` is Warn, Strict or Ignore (of unknown and repeated fields). Raises StatusError 400.
+    """
+    try:
+        tree = parse(body, content_type)
+        tree = {} if tree is None else tree
+        if not isinstance(tree, dict):
+            raise ReadError(f"got {decoding.json_type(tree)}, expected an object")
+        check(kind, version, tree)
+    except ReadError as error:
+        raise status_errors.bad_request(f"the body is not a {kind.kind}: {error}") from None
+    notes = StrictNotes()
+    if kind.custom:
+        decoding.note_repeats(tree, "", notes)
+    return shaped(kind, version, tree, field_validation=field_validation, notes=notes)
+
+
+def shaped(
+    kind: ServedKind,
+    version: str,
+    tree: Object,
+    *,
+    field_validation: str = "Warn",
+    notes: StrictNotes | None = None,
+) -> tuple[Object, list[str]]:
+    """Decode values that are parsed already, as `decode`; `notes` are of parsing. Raises StatusError 400."""
+    notes = notes or StrictNotes()
+    try:
+        decode_tree = decoding.decode_custom if kind.custom else decoding.decode
+        made = decode_tree(kind.schema[version], tree, notes)
+        if field_validation == "Strict" and notes.strict:
+            raise DecodeError(f"strict decoding error: {', '.join(notes.strict)}")
+    except DecodeError as error:
+        raise status_errors.bad_request(f"{kind.kind}: {error}") from None
+    obj = {"kind": kind.kind, "apiVersion": kind.api_version(version)}
+    obj |= {name: value for name, value in made.items() if name not in obj}
+    return obj, notes.strict if field_validation == "Warn" else []
+
+
+def parse(body: bytes, content_type: str) -> Any:
+    """The body's values, by its media type. Raises ReadError."""
+    is_yaml = content_type.partition(";")[0].strip() in _YAML
+    return json_and_yaml.read_yaml(body) if is_yaml else json_and_yaml.read_json(body)
+
+
+def check(kind: ServedKind, version: str, tree: Object) -> None:
+    """Whether a body that names a kind and version names the ones of the path.
+
+    Raises ReadError; StatusError 422 for a custom resource of another kind.
+    """
+    given_version, given_kind = _text(tree, "apiVersion"), _text(tree, "kind")
+    expected = kind.api_version(version)
+    if kind.custom and not given_kind:
+        raise ReadError(f"kind is missing, expected {kind.kind}")
+    if kind.custom and given_version == expected and given_kind != kind.kind:
+        raise wrong_type(kind, version, tree)
+    allowed = {expected, _OLD_EVICTION} if kind is EVICTIONS else {expected}
+    given_version = given_version if kind.custom else given_version or expected
+    if given_version not in allowed or (given_kind or kind.kind) != kind.kind:
+        given = f"{given_version} {given_kind or kind.kind}"
+        raise ReadError(f"got {given}, expected {expected} {kind.kind}")
+
+
+def wrong_type(kind: ServedKind, version: str, tree: Object) -> StatusError:
+    """422 for a custom object of another kind or version."""
+    given = {name: _text(tree, name) for name in ("kind", "apiVersion")}
+    expected = {"kind": kind.kind, "apiVersion": kind.api_version(version)}
+    faults = [
+        StatusCause("FieldValueInvalid", f'Invalid value: "{given[name]}": must be {value}', name)
+        for name, value in expected.items()
+        if given[name] != value
+    ]
+    meta = tree.get("metadata")
+    name = meta.get("name") if isinstance(meta, dict) else ""
+    return status_errors.invalid(
+        given["kind"], given["apiVersion"].rpartition("/")[0], str(name or ""), faults
+    )
+
+
+def options(record: ObjectType, body: bytes, content_type: str) -> Object:
+    """The options that come as a body, of any group and version. Raises StatusError 400."""
+    try:
+        tree = parse(body, content_type)
+        given = _text(tree, "kind") if isinstance(tree, dict) else ""
+        if given not in {"", record.name}:
+            raise ReadError(f"got {given}, expected {record.name}")
+        return decoding.decode(record, tree, StrictNotes())
+    except (ReadError, DecodeError) as error:
+        raise status_errors.bad_request(f"the body is not {record.name}: {error}") from None
+
+
+def _text(tree: Object, name: str) -> str:
+    value = tree.get(name)
+    if value is None or isinstance(value, str):
+        return value or ""
+    raise ReadError(f"{name}: got {decoding.shown(value)}, expected a string")
+
 
 MAGIC = b"k8s\x00"
 
@@ -34,13 +144,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_DEPTH = 40
 
 
-def read(body: bytes) -> dict[str, Any]:
+def read_protobuf(body: bytes) -> dict[str, Any]:
     """The object in a protobuf body, with `kind` and `apiVersion`. Raises ReadError."""
     if not body.startswith(MAGIC):
         raise ReadError("the body is not Kubernetes' protobuf: it does not begin with k8s and a zero byte")
     unknown = dict(fields(body[len(MAGIC) :]))
     names = dict(fields(_message(unknown.get(1, b""))))
-    api_version, kind = _text(names.get(1, b"")), _text(names.get(2, b""))
+    api_version, kind = _string(names.get(1, b"")), _string(names.get(2, b""))
     record = _records().get(("", kind) if kind == DELETE_OPTIONS.name else (api_version, kind))
     if record is None:
         raise ReadError(f'no kind "{kind}" is registered for version "{api_version}"')
@@ -126,7 +236,7 @@ def _put(row: FieldRow, value: Value, found: dict[str, Any], depth: int) -> None
         found.setdefault(row.name, []).extend(_items(shape.item, value, depth))
     elif isinstance(shape, MapType):
         entry = dict(fields(_message(value)))
-        key = _text(entry.get(1, b""))
+        key = _string(entry.get(1, b""))
         found.setdefault(row.name, {})[key] = _value(shape.value, entry.get(2, b""), depth)
     else:
         found[row.name] = _value(shape, value, depth)
@@ -158,7 +268,7 @@ def _message(value: Value) -> bytes:
     return value
 
 
-def _text(value: Value) -> str:
+def _string(value: Value) -> str:
     try:
         return _message(value).decode()
     except UnicodeDecodeError:
@@ -180,12 +290,12 @@ def _bytes(value: Value) -> str:
 
 
 def _quantity(value: Value) -> str:
-    return _text(dict(fields(_message(value))).get(1, b"")) or "0"
+    return _string(dict(fields(_message(value))).get(1, b"")) or "0"
 
 
 def _int_or_string(value: Value) -> int | str:
     members = dict(fields(_message(value)))
-    return _text(members.get(3, b"")) if members.get(1) else _integer(members.get(2, 0))
+    return _string(members.get(3, b"")) if members.get(1) else _integer(members.get(2, 0))
 
 
 def _moment(value: Value) -> tuple[datetime | None, int]:
@@ -211,7 +321,7 @@ def _micro_time(value: Value) -> str | None:
 
 def _raw(value: Value) -> Any:
     try:
-        return json.loads(_text(dict(fields(_message(value))).get(1, b"{}")))
+        return json.loads(_string(dict(fields(_message(value))).get(1, b"{}")))
     except ValueError:
         raise ReadError("proto: a raw value is not JSON") from None
 
@@ -222,8 +332,8 @@ def _object(_value: Value) -> Any:
 
 _NUMBERS = {"bool", "int32", "int64"}
 _SCALARS: Mapping[str, Any] = {
-    "string": _text,
-    "text-or-null": _text,
+    "string": _string,
+    "text-or-null": _string,
     "bool": _bool,
     "int32": _integer,
     "int64": _integer,

@@ -1,36 +1,174 @@
-"""Managed fields after a create, an update or a patch: the writer owns what changed, the others lose it.
+"""The entries of `metadata.managedFields`: who wrote which fields, how, in which version, and when.
 
-Upstream: structured-merge-diff `merge` (Update), apimachinery `pkg/util/managedfields`.
+After a create, an update or a patch the writer owns what changed, and the others lose it.
+Upstream: structured-merge-diff `merge` (Update), apimachinery `pkg/util/managedfields` (managedfields,
+capmanagers).
 """
 
 from collections.abc import Iterable
 from collections.abc import Mapping as AnyMapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
-from corelane.embedded.apiserver.codec import conversion, decoding, wire
-from corelane.embedded.apiserver.ownership import (
-    comparison,
-    field_sets,
-    managers,
-    merge_types,
-    merging,
-    typed_values,
-)
-from corelane.embedded.apiserver.ownership.comparison import Comparison
-from corelane.embedded.apiserver.ownership.field_sets import LEAF, FieldSet
-from corelane.embedded.apiserver.ownership.managers import (
-    UPDATE,
-    ManagedFieldsError,
-    Manager,
-    Managers,
-    Owned,
-)
-from corelane.embedded.apiserver.ownership.merge_types import Mapping
-from corelane.embedded.apiserver.ownership.typed_values import ListItemError, TypedValueError
+from corelane.embedded.apiserver.codec import decoding, wire
+from corelane.embedded.apiserver.ownership import field_sets, merging, typed_values
+from corelane.embedded.apiserver.ownership.field_sets import LEAF, FieldSet, PathElementError
+from corelane.embedded.apiserver.ownership.merging import Comparison
+from corelane.embedded.apiserver.ownership.typed_values import ListItemError, Mapping, TypedValueError
 from corelane.embedded.apiserver.served_kinds import ServedKind
+from corelane.embedded.apiserver.status_errors import quoted
+from corelane.embedded.apiserver.stored_objects import Object
 
-Object = dict[str, Any]
+APPLY = "Apply"
+UPDATE = "Update"
+_MOST_UPDATES = 10
+_ANCIENT = "ancient-changes"
+
+
+class ManagedFieldsError(ValueError):
+    """Entries are not managed fields; the message is upstream's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """Identity of an entry. Updates of one program in two versions are two managers, applies are one."""
+
+    name: str
+    operation: str
+    version: str
+    """The apiVersion of updates, "" of applies."""
+    subresource: str = ""
+
+    @property
+    def order(self) -> str:
+        """The text by which upstream sorts managers: their identity as JSON."""
+        version = f',"apiVersion":"{self.version}"' if self.version else ""
+        part = f',"subresource":"{self.subresource}"' if self.subresource else ""
+        name = field_sets.member_element(self.name)[2:]
+        return f'{{"manager":{name},"operation":"{self.operation}"{version}{part}}}'
+
+    def __str__(self) -> str:
+        """The manager as messages name it."""
+        text = quoted(self.name)
+        if self.subresource:
+            text = f"{text} with subresource {quoted(self.subresource)}"
+        return f"{text} using {self.version}" if self.operation == UPDATE else text
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """The fields of a manager: in which apiVersion they are named, and when they were last written.
+
+    `entry` is the entry of the stored object that says so, where there is one.
+    """
+
+    fields: FieldSet
+    version: str
+    time: str | None = None
+    entry: dict[str, Any] | None = field(default=None, compare=False)
+
+    def with_fields(self, fields: FieldSet) -> "Owned":
+        return self if fields is self.fields else Owned(fields, self.version, self.time)
+
+
+Managers: TypeAlias = dict[Manager, Owned]
+
+
+def manager(name: str, operation: str, version: str, subresource: str = "") -> Manager:
+    return Manager(name or "unknown", operation, version if operation == UPDATE else "", subresource)
+
+
+def stored_managers(entries: Iterable[dict[str, Any]] | None) -> Managers:
+    """Return the managers of a stored object, whose entries this server wrote."""
+    found: Managers = {}
+    for entry in entries or ():
+        version = entry["apiVersion"]
+        who = Manager(
+            entry.get("manager", ""),
+            entry["operation"],
+            version if entry["operation"] == UPDATE else "",
+            entry.get("subresource", ""),
+        )
+        found[who] = Owned(entry.get("fieldsV1") or {}, version, entry.get("time"), entry)
+    return found
+
+
+def read_managers(entries: Iterable[dict[str, Any]]) -> Managers:
+    """Return the managers of entries that a client wrote. Raises ManagedFieldsError."""
+    found: Managers = {}
+    for index, entry in enumerate(entries):
+        operation, version = entry.get("operation", ""), entry.get("apiVersion", "")
+        if operation not in {APPLY, UPDATE}:
+            raise ManagedFieldsError("operation must be `Apply` or `Update`")
+        if not version:
+            raise ManagedFieldsError("apiVersion must not be empty")
+        kind = entry.get("fieldsType", "")
+        if not kind:
+            raise ManagedFieldsError(f"missing fieldsType in managed fields entry {index}")
+        if kind != "FieldsV1":
+            raise ManagedFieldsError(f"invalid fieldsType {quoted(kind)} in managed fields entry {index}")
+        try:
+            fields = field_sets.read(entry.get("fieldsV1"))
+        except PathElementError as error:
+            raise ManagedFieldsError(f"error decoding set: {error}") from None
+        who = Manager(
+            entry.get("manager", ""),
+            operation,
+            version if operation == UPDATE else "",
+            entry.get("subresource", ""),
+        )
+        found[who] = Owned(fields, version, entry.get("time"))
+    return found
+
+
+def written_entries(found: Managers) -> list[dict[str, Any]]:
+    """Return the entries of managers, in upstream's order."""
+    return [_entry(who, owned) for who, owned in sorted(found.items(), key=_place)]
+
+
+def _place(pair: tuple[Manager, Owned]) -> tuple[str, ...]:
+    who, owned = pair
+    return who.operation, owned.time or "", who.name, owned.version, who.subresource
+
+
+def _entry(who: Manager, owned: Owned) -> dict[str, Any]:
+    if owned.entry:
+        return owned.entry
+    entry: dict[str, Any] = {"manager": who.name, "operation": who.operation, "apiVersion": owned.version}
+    if owned.time:
+        entry["time"] = owned.time
+    entry["fieldsType"] = "FieldsV1"
+    entry["fieldsV1"] = field_sets.ordered(owned.fields)
+    if who.subresource:
+        entry["subresource"] = who.subresource
+    return {key: value for key, value in entry.items() if value != ""}
+
+
+def capped_managers(found: Managers) -> Managers:
+    """Merge the oldest updates, by version, until no more than ten are left."""
+    updates = [who for who in found if who.operation == UPDATE]
+    length = len(updates)
+    if length <= _MOST_UPDATES:
+        return found
+    updates.sort(key=lambda who: (found[who].time or "", who.order))
+    made, first = dict(found), dict[str, Manager]()
+    for who in updates:
+        if length <= _MOST_UPDATES:
+            break
+        version = made[who].version
+        if version not in first:
+            first[version] = who
+            continue
+        bucket = manager(_ANCIENT, UPDATE, version)
+        if bucket not in made:
+            made[bucket] = made.pop(first[version])
+        merged = field_sets.union(made[who].fields, made[bucket].fields)
+        made[bucket] = Owned(merged, version, found[who].time)
+        del made[who]  # upstream too: a bucket that is not the oldest entry of its version goes
+        length -= 1
+    return made
+
+
 Entries = list[dict[str, Any]]
 
 _SERVER_FIELDS = (
@@ -69,7 +207,7 @@ class Resource:
 
     @property
     def type(self) -> Mapping:
-        return merge_types.of(self.kind.schema[self.version])
+        return typed_values.merge_type(self.kind.schema[self.version])
 
     @property
     def reset(self) -> FieldSet:
@@ -99,7 +237,7 @@ class Resource:
 
     def view(self, obj: AnyMapping[str, Any]) -> Object:
         """Return a stored object in the resource's group and version."""
-        return wire.typed(self.kind, self.version, conversion.convert(self.kind, dict(obj), self.version))
+        return wire.typed(self.kind, self.version, wire.convert(self.kind, dict(obj), self.version))
 
     def converted(self, obj: Object) -> Object:
         """Return an object of another version in this one, with all its fields.
@@ -119,7 +257,7 @@ class Resource:
 def created(resource: Resource, obj: Object, writer: str, now: str) -> Entries:
     """Return the entries of a new object; `obj` has its defaults, in the resource's version."""
     try:
-        return managers.written(update(resource, resource.empty(), obj, {}, writer, now))
+        return written_entries(update(resource, resource.empty(), obj, {}, writer, now))
     except ListItemError:
         return []
 
@@ -134,12 +272,12 @@ def updated(resource: Resource, live: Object, obj: Object, writer: str, now: str
     if given is not None and (not given or given == [{}]):
         return []
     found = _given(given) if given and given != known else {}
-    foreign, found = bool(found), found or managers.stored(known)
+    foreign, found = bool(found), found or stored_managers(known)
     if not found:
         return []
     try:
         found = reconcile(resource, found) if foreign else found
-        return managers.written(update(resource, live, obj, found, writer, now))
+        return written_entries(update(resource, live, obj, found, writer, now))
     except (ListItemError, ConversionError):
         return []
 
@@ -164,7 +302,7 @@ def _equal(some: Entries, others: Entries, but: str) -> bool:
 def _given(entries: Iterable[dict[str, Any]]) -> Managers:
     """Return the managers that a client wrote; none where they cannot be read."""
     try:
-        return managers.read(entries)
+        return read_managers(entries)
     except ManagedFieldsError:
         return {}
 
@@ -199,11 +337,11 @@ def update(resource: Resource, live: Object, obj: Object, found: Managers, write
         written = field_sets.difference(written, STRIPPED)
         found = changes.taken_from(found, changes.conflicts(found))
         if written:
-            who = managers.manager(writer, UPDATE, resource.api_version, resource.subresource)
+            who = manager(writer, UPDATE, resource.api_version, resource.subresource)
             before = found.get(who)
             fields = field_sets.union(written, before.fields) if before else written
             found = {**found, who: Owned(fields, resource.api_version, now)}
-    return managers.capped(found)
+    return capped_managers(found)
 
 
 def without_managers(obj: Object) -> Object:
@@ -232,7 +370,7 @@ class Changes:
     def _compared(self, at: Resource | None) -> Comparison | None:
         if at is None:
             return None
-        return comparison.compare(at.type, self._written(at, "old"), self._written(at, "new")).less(at.reset)
+        return merging.compare(at.type, self._written(at, "old"), self._written(at, "new")).less(at.reset)
 
     def _written(self, at: Resource, which: str) -> Object:
         try:
