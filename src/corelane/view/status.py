@@ -37,7 +37,7 @@ CLASSES = (
 """What the classes under policy pools mean, below the table of containers."""
 
 PHASES: Final[Mapping[str, str]] = {
-    "reserved": "allocated to the container, not written to its cgroup yet (it has not started)",
+    "reserved": "allocated to the container, not written to its cgroup yet when the ledger was published",
     "applied": "written to the container's cgroup, not confirmed by reading back from the kernel",
     "releasing": "the container is ending, its CPUs are not free yet",
     "no agent": "no agent on the node applies or reads them; the condition corelane.io/Pinned of its pods is "
