@@ -11,9 +11,8 @@ from timeit import Timer
 
 from report import Row, best
 
-from corelane import machine
 from corelane.cpuset import CPUSet, format_hex, format_list
-from corelane.machine import Machine
+from corelane.machine import Machine, sources
 
 OPERATIONS = ("a | b", "a & b", "a ^ b", "a - b", "a == b", "a < b", "a <= b", "a >= b", "a > b")
 OPERATION_NS, DIRECTORY_MS, ARCHIVE_MS = 250, 100, 1000
@@ -35,7 +34,7 @@ def rows() -> Iterator[Row]:
             ("a directory", where / "snap", DIRECTORY_MS),
             ("a tar.bz2", archive, ARCHIVE_MS),
         ):
-            taken = best(lambda: machine.load(str(source)), thread_time_ns) / 1e6  # noqa: B023
+            taken = best(lambda: sources.load(str(source)), thread_time_ns) / 1e6  # noqa: B023
             yield Row(f"read a machine of 256 CPUs from {name}", taken, "ms", target)
     finally:
         shutil.rmtree(where)
@@ -43,7 +42,7 @@ def rows() -> Iterator[Row]:
 
 def _written(where: Path) -> Path:
     """A copy of /sys with as many files as a real one has, and an archive of it."""
-    for path, text in _files(machine.load(SERVER)):
+    for path, text in _files(sources.load(SERVER)):
         file = where / "snap" / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{text}\n")

@@ -9,7 +9,8 @@ from corelane.app import machines
 from corelane.cli import main
 from corelane.kube import keys, translate
 from corelane.kube.translate.machine_annotation import detail
-from corelane.machine import MachineError, load
+from corelane.machine import MachineError
+from corelane.machine.sources import load
 
 SPEC = "socket:2 numa:2 l3:2 core:4 smt:2"
 KIND = {"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology"}

@@ -16,8 +16,8 @@ from corelane.cpuset import CPUSet
 from corelane.kube import decode, keys, translate
 from corelane.kube.decode import Malformed
 from corelane.kube.objects import NodeResourceTopology
-from corelane.machine import load
 from corelane.machine.model import CPU, Machine, NUMANode
+from corelane.machine.sources import load
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions
 from corelane.node.config import NodeConfig, PoolOptions, amplify

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet
-from corelane.machine import MachineError, load
+from corelane.machine import MachineError
 from corelane.machine.lscpu import is_lscpu, parse_lscpu
+from corelane.machine.sources import load
 from corelane.machine.spec import parse_spec
 from corelane.machine.sysfs import live
 from corelane.view.topology import lscpu

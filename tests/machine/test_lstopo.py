@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from corelane.machine import load
+from corelane.machine.sources import load
 from support.snapshots import DATA, needs_snapshots
 from support.sysfs import groups
 

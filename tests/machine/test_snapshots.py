@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from corelane.kernel.archive import read_archive
-from corelane.machine import MachineError, load
+from corelane.machine import MachineError
+from corelane.machine.sources import load
 from support.snapshots import DATA, NO_MACHINE, SNAPSHOTS, needs_snapshots
 from support.sysfs import groups
 

@@ -2,8 +2,9 @@ import json
 
 import pytest
 
-from corelane.machine import MachineError, load
+from corelane.machine import MachineError
 from corelane.machine.jsonform import to_dict
+from corelane.machine.sources import load
 from corelane.machine.spec import parse_spec
 from support import sysfs
 

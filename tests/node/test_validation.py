@@ -5,7 +5,7 @@ import pytest
 from corelane import node
 from corelane.node import StaticOptions
 from corelane.node.config import NodeConfig
-from corelane.node.kubelet import checkpoint
+from corelane.node.kubelet import checkpoint, validation
 from corelane.node.kubelet.checkpoint import Checkpoint
 from support.node_asks import LAPTOP, container, cpus, pod
 
@@ -20,7 +20,7 @@ def of(default, entries=None, policy="static", pods=None):
 def texts(state, config=None):
     """Of a machine with CPUs 0-7, of which 0 and 4 are reserved."""
     config = config or NodeConfig(reserved=cpus("0,4"))
-    return [problem.text for problem in node.start_problems(state, LAPTOP, config)]
+    return [problem.text for problem in validation.start_problems(state, LAPTOP, config)]
 
 
 STRICTLY = NodeConfig(reserved=cpus("0,4"), options=STRICT)
@@ -90,7 +90,7 @@ def test_a_kubelet_exits_with(state, config, expected):
 
 
 def test_every_fault_is_named_in_upstreams_order():
-    found = node.start_problems(
+    found = validation.start_problems(
         of("1-5", {"b": {"y": "2"}, "a": {"x": "1,7"}}), LAPTOP, NodeConfig(reserved=cpus("0,4"))
     )
     assert [(p.code, p.uid, str(p.cpus)) for p in found] == [

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from corelane.kernel.archive import read_archive
-from corelane.machine import load
 from corelane.machine.model import from_rows
+from corelane.machine.sources import load
 from corelane.placement import topology
 from support import cadvisor
 from support.snapshots import SNAPSHOTS, needs_snapshots

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from corelane import machine as machines
 from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.kube import decode, translate
 from corelane.kube.pod import Pod
+from corelane.machine import sources
 from corelane.node.config import AllocatorName, NodeConfig, PoolOptions
 from corelane.node.ledger import Decision, NodeState
 
@@ -86,7 +86,7 @@ class Placed:
 
 def pools(name: str, allocator: AllocatorName = "optimal", **options: object) -> NodeState:
     """A node with policy `pools` and the story's machine; `reserved` is a list of CPUs."""
-    found = machines.load(machine(name))
+    found = sources.load(machine(name))
     reserved = options.pop("reserved", "")
     kept = CPUSet.parse(str(reserved)) if reserved else None
     chosen = PoolOptions(allocator=allocator, **options)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Machines for the command line: the sources of `machine.load`, and nodes as a cluster publishes them.
+"""Machines for the command line: the sources of `machine.sources`, and nodes as a cluster publishes them.
 
 A NodeResourceTopology, gocrane's too, is the output of `kubectl get noderesourcetopology NAME -o yaml` or
 `-o json`; in a list of several, `#NAME` after the file's name chooses one.
@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from corelane import input_files
-from corelane import machine as machines
-from corelane.machine import Machine, MachineError
+from corelane.machine import Machine, MachineError, sources
 
 _KIND: Final = "NodeResourceTopology"
 _NAMED: Final = re.compile(rb"""kind["']?\s*:\s*["']?NodeResourceTopology""")
@@ -25,12 +24,12 @@ def load(source: str | None = None) -> Machine:
     file, name = (Path(source), "") if source and Path(source).is_file() else (Path(path), name)
     content = _content(file) if source else b""
     if not _NAMED.search(content):
-        return machines.load(source)
+        return sources.load(source)
     return _from_object(str(source), _chosen(str(source), _objects(file, content), name))
 
 
 def _content(file: Path) -> bytes:
-    """A text of up to 64 MiB; anything else is left to `machine.load`."""
+    """A text of up to 64 MiB; anything else is left to `machine.sources`."""
     try:
         content = input_files.read(file, input_files.OBJECTS_BYTES, regular=True)
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
 """One node's ledger: the owner of each CPU, admission of pods, and the CPUs left in the pools.
 
-`admit(state, ask) -> (state, decision)` is the one function that agent, scheduler and simulator all call.
+`admit(state, request) -> (state, decision)` is the one function that agent, scheduler and simulator all call.
 """
 
 from corelane.node import codec
@@ -8,7 +8,6 @@ from corelane.node.admission import admit, why_shared
 from corelane.node.config import NodeConfig, PoolOptions, default_reserved_count
 from corelane.node.entries import Entry, Origin, Phase, Sharing
 from corelane.node.invariants import Problem, validate
-from corelane.node.kubelet.validation import start_problems
 from corelane.node.ledger import Decision, LedgerError, NodeState, mark, new, release, started
 from corelane.node.manager_options import MemoryOptions, NodeConfigError, StaticOptions, TopologyOptions
 from corelane.node.pools.zones import best_effort_cpus, pools_by_zone
@@ -41,7 +40,6 @@ __all__ = [
     "pools_by_zone",
     "rebase",
     "release",
-    "start_problems",
     "started",
     "validate",
     "why_shared",

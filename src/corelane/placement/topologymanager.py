@@ -5,12 +5,14 @@ hints; the order in which it compares is a total one, so the least of the distin
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from corelane.cpuset import bits
 from corelane.placement import families
 from corelane.placement.families import Family
 from corelane.placement.hints import Distances, Hint
+
+DEFAULT_MAX_NUMA_NODES: Final = 8
 
 Policy: TypeAlias = Literal["none", "best-effort", "restricted", "single-numa-node"]
 Scope: TypeAlias = Literal["container", "pod"]

@@ -1,6 +1,5 @@
 """Kubernetes objects to plain values and back. No other room parses an annotation."""
 
-from corelane.kube.translate.crane import result_annotation
 from corelane.kube.translate.fields import TranslationError
 from corelane.kube.translate.koordlet import KubeletReport, places
 from corelane.kube.translate.kubelet_report import (
@@ -35,6 +34,7 @@ from corelane.kube.translate.pod_requests import (
     requests,
     resized,
     resized_in_pool,
+    result_annotation,
     running_cpu,
 )
 from corelane.kube.translate.topology_zones import machine_from_zones

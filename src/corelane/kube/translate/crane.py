@@ -15,7 +15,6 @@ import msgspec
 
 from corelane import quantity
 from corelane.cpuset import CPUSet
-from corelane.kube import keys
 from corelane.kube.meta import API, Object, ResourceList, Wire
 from corelane.kube.objects import CostInfo
 from corelane.kube.translate import topology_zones
@@ -23,13 +22,10 @@ from corelane.kube.translate.exported_zones import MOST
 from corelane.kube.translate.fields import (
     TranslationError,
     amount,
-    annotation,
     cpus,
-    items,
-    json_list,
-    member,
+    crane_node_id,
 )
-from corelane.machine.model import MAX_NODE, Machine, NUMANode, default_distances
+from corelane.machine.model import Machine, NUMANode, default_distances
 from corelane.node.pools.classes import NodePolicies
 from corelane.node.zones.zone_state import CraneRules, Zone, ZonesState
 from corelane.workload import NUMAPolicy
@@ -149,55 +145,19 @@ def crane_zones(published: CraneTopology) -> ZonesState:
     return ZonesState(tuple(zones), crane=CraneRules(node.pins, aware))
 
 
-def result_cpus(annotations: Mapping[str, str]) -> Mapping[int, int]:
-    """Return NUMA node to CPUs in a pod's `topology-result`.
-
-    As in gocrane, an invalid one is none, and zones of other types than Node are not looked at.
-    """
-    try:
-        return _result_cpus(annotations.get(keys.CRANE_RESULT, ""))
-    except TranslationError:
-        return {}
-
-
-def _result_cpus(text: str) -> dict[int, int]:
-    where = annotation(keys.CRANE_RESULT)
-    cpus: dict[int, int] = {}
-    for path, part in items(where, json_list(where, text)):
-        zone = member(path, part)
-        if zone.get("type") == "Node":
-            numa = _numa_id(f"{path}.name", zone.get("name"))
-            resources = member(f"{path}.resources", zone.get("resources"))
-            capacity = member(f"{path}.resources.capacity", resources.get("capacity"))
-            milli = amount(f"{path}.resources.capacity.cpu", capacity.get("cpu"), quantity.milli)
-            cpus[numa] = cpus.get(numa, 0) + -(-milli // 1000)
-    return cpus
-
-
-def result_annotation(cpus: Mapping[int, int]) -> dict[str, str]:
-    """Return `topology-result` as gocrane's scheduler writes it for its agent; nothing without CPUs."""
-    if not cpus:
-        return {}
-    zones = [
-        {"name": f"node{numa}", "type": "Node", "resources": {"capacity": {"cpu": str(count)}}}
-        for numa, count in sorted(cpus.items(), key=lambda pair: f"node{pair[0]}")
-    ]
-    return {keys.CRANE_RESULT: msgspec.json.encode(zones).decode()}
-
-
 def _numa(where: str, zone: CraneZone) -> CraneNUMA:
     resources = zone.resources
     cpu, memory = _amounts(f"{where}.resources.capacity", resources.capacity)
     cpu_allocatable, memory_allocatable = _amounts(f"{where}.resources.allocatable", resources.allocatable)
     costs = enumerate(zone.costs)
     return CraneNUMA(
-        _numa_id(f"{where}.name", zone.name),
+        crane_node_id(f"{where}.name", zone.name),
         cpu,
         cpu_allocatable,
         memory,
         memory_allocatable,
         resources.reserved_cpu_nums,
-        {_numa_id(f"{where}.costs[{i}].name", cost.name): cost.value for i, cost in costs},
+        {crane_node_id(f"{where}.costs[{i}].name", cost.name): cost.value for i, cost in costs},
     )
 
 
@@ -205,11 +165,3 @@ def _amounts(where: str, amounts: ResourceList) -> tuple[int, int]:
     """MilliCPU and bytes."""
     cpu = amount(f"{where}.cpu", amounts.get("cpu"), quantity.milli)
     return cpu, amount(f"{where}.memory", amounts.get("memory"), quantity.value)
-
-
-def _numa_id(where: str, name: object) -> int:
-    """The id of the NUMA node that gocrane calls `node<id>`. Raises TranslationError."""
-    digits = name.removeprefix("node") if isinstance(name, str) and name.startswith("node") else ""
-    if not (digits.isascii() and digits.isdecimal() and len(digits) < 6 and int(digits) <= MAX_NODE):
-        raise TranslationError(where, name, "not the name of a NUMA node's zone, such as 'node0'")
-    return int(digits)

@@ -7,12 +7,13 @@ other names than `node-<id>`, are not looked at.
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple, get_args
+from typing import Final, NamedTuple
 
 from corelane import quantity
-from corelane.kube.objects import Attribute, NodeResourceTopology, TopologyZone
+from corelane.kube.objects import NodeResourceTopology, TopologyZone
 from corelane.kube.translate.fields import TranslationError
-from corelane.node.zones.zone_state import DEFAULT_MAX_NUMA_NODES, Zone, ZonesState
+from corelane.kube.translate.node_labels import TopologyManager, with_attributes
+from corelane.node.zones.zone_state import Zone, ZonesState
 from corelane.placement.topologymanager import Policy, Scope
 from corelane.quantity import QuantityError
 
@@ -20,12 +21,8 @@ NODE: Final = "Node"
 _NAME: Final = re.compile(r"node-\+?([0-9]{1,9})", re.ASCII)
 _MOST_ZONES: Final = 64
 """Ids that scheduler-plugins' bit masks hold."""
-_MOST_MAX_NUMA_NODES: Final = 1024
 MOST: Final = 1 << 53
 """Amounts are taken for this at most: 8 PiB, or 9 billion CPUs."""
-POLICY: Final = "topologyManagerPolicy"
-SCOPE: Final = "topologyManagerScope"
-MAX_NUMA_NODES: Final = "topologyManagerMaxNUMANodes"
 FINGERPRINT: Final = "nodeTopologyPodsFingerprint"
 FINGERPRINT_METHOD: Final = "nodeTopologyPodsFingerprintMethod"
 FINGERPRINT_ANNOTATION: Final = "topology.node.k8s.io/fingerprint"
@@ -41,15 +38,6 @@ _WORDS: Final[Mapping[str, tuple[Policy, Scope]]] = {
     for word, policy in _POLICIES.items()
     for level, scope in _SCOPES.items()
 }
-
-
-class TopologyManager(NamedTuple):
-    """A kubelet's topology manager as published; `problems` are values that count as absent."""
-
-    policy: Policy = "none"
-    scope: Scope = "container"
-    max_numa_nodes: int = DEFAULT_MAX_NUMA_NODES
-    problems: tuple[str, ...] = ()
 
 
 class PodsFingerprint(NamedTuple):
@@ -70,34 +58,6 @@ def topology_manager(published: NodeResourceTopology) -> TopologyManager:
     """Return policy and scope of the topology manager; invalid attributes are ignored, and named."""
     policy, scope = _WORDS.get(next(iter(published.topology_policies), ""), ("none", "container"))
     return with_attributes(published, TopologyManager(policy, scope))
-
-
-def with_attributes(published: NodeResourceTopology, manager: TopologyManager) -> TopologyManager:
-    """Return the settings with those that attributes override; invalid ones are ignored, and named."""
-    for index, attribute in enumerate(published.attributes):
-        manager = _with_attribute(manager, f"attributes[{index}].value", attribute)
-    return manager
-
-
-def _with_attribute(manager: TopologyManager, path: str, attribute: Attribute) -> TopologyManager:
-    name, text = attribute.name, attribute.value
-    if name == POLICY and text in get_args(Policy):
-        return manager._replace(policy=text)  # type: ignore[arg-type]
-    if name == SCOPE and text in get_args(Scope):
-        return manager._replace(scope=text)  # type: ignore[arg-type]
-    if name == MAX_NUMA_NODES and re.fullmatch(r"\+?[0-9]{1,9}", text, re.ASCII) and int(text) > 1:
-        return manager._replace(max_numa_nodes=min(int(text), _MOST_MAX_NUMA_NODES))
-    if name in _EXPECTED:
-        problem = TranslationError(path, text, f"{name} must be {_EXPECTED[name]}; it is ignored")
-        return manager._replace(problems=(*manager.problems, str(problem)))
-    return manager
-
-
-_EXPECTED: Final = {
-    POLICY: "none, best-effort, restricted or single-numa-node",
-    SCOPE: "container or pod",
-    MAX_NUMA_NODES: "an integer above 1",
-}
 
 
 def _zones(published: NodeResourceTopology) -> Iterator[Zone]:

@@ -190,3 +190,11 @@ def cpus(path: str, value: Any) -> CPUSet:
         return CPUSet.parse(value.strip())
     except CPUSetError as error:
         raise TranslationError(path, value, f"not a CPU list such as '0-3,8': {error}") from error
+
+
+def crane_node_id(where: str, name: object) -> int:
+    """The id of the NUMA node that gocrane calls `node<id>`. Raises TranslationError."""
+    digits = name.removeprefix("node") if isinstance(name, str) and name.startswith("node") else ""
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < 6 and int(digits) <= MAX_NODE):
+        raise TranslationError(where, name, "not the name of a NUMA node's zone, such as 'node0'")
+    return int(digits)

@@ -29,6 +29,7 @@ from corelane.kube.translate.fields import (
     socket_and_node,
 )
 from corelane.kube.translate.node_labels import KubeletSettings, NodeLabels
+from corelane.kube.translate.topology_zones import amplification
 from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
 from corelane.node import NodeConfigError, StaticOptions, TopologyOptions
@@ -111,15 +112,6 @@ def _of_kubelet(report: KubeletReport) -> dict[str, str]:
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def amplification(state: NodeState) -> Fraction:
-    """Return the ratio of offered to physical CPUs.
-
-    Koordinator's scheduler takes the zones of a NodeResourceTopology with this annotation as amplified, and
-    amplifies those without it by the ratio on the Node.
-    """
-    return state.config.pools.amplification if state.config.policy == "pools" else _ONCE
 
 
 def taken_cpus(state: NodeState, report: KubeletReport) -> int:

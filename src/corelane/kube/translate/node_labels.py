@@ -3,20 +3,19 @@
 The kubelet's settings are read from a NodeResourceTopology, as koordlet and other agents publish them.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, Final, TypeVar, cast, get_args
+from typing import Any, Final, NamedTuple, TypeVar, cast, get_args
 
 import msgspec
 
 from corelane import quantity
 from corelane.cpuset import CPUSet
 from corelane.kube import keys
-from corelane.kube.objects import NodeResourceTopology
-from corelane.kube.translate import exported_zones
-from corelane.kube.translate.exported_zones import TopologyManager
+from corelane.kube.objects import Attribute, NodeResourceTopology
 from corelane.kube.translate.fields import (
     TranslationError,
     amount,
@@ -33,9 +32,14 @@ from corelane.node.pools import classes
 from corelane.node.pools.classes import NodePolicies
 from corelane.placement.kubelet import picker
 from corelane.placement.topology import Topology
+from corelane.placement.topologymanager import DEFAULT_MAX_NUMA_NODES, Scope
 from corelane.placement.topologymanager import Policy as KubeletPolicy
-from corelane.placement.topologymanager import Scope
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy
+
+_MOST_MAX_NUMA_NODES: Final = 1024
+POLICY: Final = "topologyManagerPolicy"
+SCOPE: Final = "topologyManagerScope"
+MAX_NUMA_NODES: Final = "topologyManagerMaxNUMANodes"
 
 _T = TypeVar("_T")
 _BINDS: Final = {"FullPCPUsOnly": BindPolicy.FULL_PCPUS, "SpreadByPCPUs": BindPolicy.SPREAD_BY_PCPUS}
@@ -269,7 +273,7 @@ def _topology_manager(published: NodeResourceTopology) -> tuple[str, str]:
     known = (_TOPOLOGY_POLICIES[word] for word in words if word in _TOPOLOGY_POLICIES)
     policy, scope = next(known, ("none", "container"))
     by_words = TopologyManager(cast("KubeletPolicy", policy), cast("Scope", scope))
-    manager = exported_zones.with_attributes(published, by_words)
+    manager = with_attributes(published, by_words)
     return manager.policy, manager.scope
 
 
@@ -326,3 +330,40 @@ def pool_options(
     if labels.system:
         options = replace(options, system=labels.system, system_exclusive=labels.system_exclusive)
     return options
+
+
+class TopologyManager(NamedTuple):
+    """A kubelet's topology manager as published; `problems` are values that count as absent."""
+
+    policy: KubeletPolicy = "none"
+    scope: Scope = "container"
+    max_numa_nodes: int = DEFAULT_MAX_NUMA_NODES
+    problems: tuple[str, ...] = ()
+
+
+def with_attributes(published: NodeResourceTopology, manager: TopologyManager) -> TopologyManager:
+    """Return the settings with those that attributes override; invalid ones are ignored, and named."""
+    for index, attribute in enumerate(published.attributes):
+        manager = _with_attribute(manager, f"attributes[{index}].value", attribute)
+    return manager
+
+
+def _with_attribute(manager: TopologyManager, path: str, attribute: Attribute) -> TopologyManager:
+    name, text = attribute.name, attribute.value
+    if name == POLICY and text in get_args(KubeletPolicy):
+        return manager._replace(policy=text)  # type: ignore[arg-type]
+    if name == SCOPE and text in get_args(Scope):
+        return manager._replace(scope=text)  # type: ignore[arg-type]
+    if name == MAX_NUMA_NODES and re.fullmatch(r"\+?[0-9]{1,9}", text, re.ASCII) and int(text) > 1:
+        return manager._replace(max_numa_nodes=min(int(text), _MOST_MAX_NUMA_NODES))
+    if name in _EXPECTED:
+        problem = TranslationError(path, text, f"{name} must be {_EXPECTED[name]}; it is ignored")
+        return manager._replace(problems=(*manager.problems, str(problem)))
+    return manager
+
+
+_EXPECTED: Final = {
+    POLICY: "none, best-effort, restricted or single-numa-node",
+    SCOPE: "container or pod",
+    MAX_NUMA_NODES: "an integer above 1",
+}

@@ -12,8 +12,17 @@ from corelane import quantity
 from corelane.kube import keys
 from corelane.kube.meta import ResourceList
 from corelane.kube.pod import Container, Pod, ResourceRequirements
-from corelane.kube.translate import crane, placement_annotations
-from corelane.kube.translate.fields import TranslationError, annotation, items, json_object
+from corelane.kube.translate import placement_annotations
+from corelane.kube.translate.fields import (
+    TranslationError,
+    amount,
+    annotation,
+    crane_node_id,
+    items,
+    json_list,
+    json_object,
+    member,
+)
 from corelane.quantity import QuantityError
 from corelane.workload import PlacementSpec
 from corelane.workload.request import (
@@ -147,7 +156,7 @@ def request(pod: Pod) -> PodRequest:
         placement_spec=placement_annotations.placement_spec(pod) if may_specify else _NO_SPEC,
         level=_level(pod.spec.resources),
         zone=placement_annotations.proposed_zone(meta.annotations) if bound else None,
-        zone_cpus=crane.result_cpus(meta.annotations) if bound else {},
+        zone_cpus=result_cpus(meta.annotations) if bound else {},
         numa_amounts=placement_annotations.recorded_amounts(meta.annotations) if bound else {},
         overhead=_amounts("spec.overhead", pod.spec.overhead),
     )
@@ -224,8 +233,8 @@ def _resized(
         return amounts
     highest = {} if resizes.infeasible else amounts
     for listed in (resize.running, resize.allocated):
-        for name, amount in _amounts("status", listed).items():
-            highest[name] = max(highest.get(name, 0), amount)
+        for name, number in _amounts("status", listed).items():
+            highest[name] = max(highest.get(name, 0), number)
     return {name: highest.get(name, 0) for name in only} if only is not None else highest
 
 
@@ -314,3 +323,39 @@ def _read(path: str, amounts: ResourceList, name: str, convert: Callable[[str], 
     if number < 0:
         raise TranslationError(f"{path}.{name}", text, "must be greater than or equal to 0")
     return number
+
+
+def result_cpus(annotations: Mapping[str, str]) -> Mapping[int, int]:
+    """Return NUMA node to CPUs in a pod's `topology-result`.
+
+    As in gocrane, an invalid one is none, and zones of other types than Node are not looked at.
+    """
+    try:
+        return _result_cpus(annotations.get(keys.CRANE_RESULT, ""))
+    except TranslationError:
+        return {}
+
+
+def _result_cpus(text: str) -> dict[int, int]:
+    where = annotation(keys.CRANE_RESULT)
+    cpus: dict[int, int] = {}
+    for path, part in items(where, json_list(where, text)):
+        zone = member(path, part)
+        if zone.get("type") == "Node":
+            numa = crane_node_id(f"{path}.name", zone.get("name"))
+            resources = member(f"{path}.resources", zone.get("resources"))
+            capacity = member(f"{path}.resources.capacity", resources.get("capacity"))
+            milli = amount(f"{path}.resources.capacity.cpu", capacity.get("cpu"), quantity.milli)
+            cpus[numa] = cpus.get(numa, 0) + -(-milli // 1000)
+    return cpus
+
+
+def result_annotation(cpus: Mapping[int, int]) -> dict[str, str]:
+    """Return `topology-result` as gocrane's scheduler writes it for its agent; nothing without CPUs."""
+    if not cpus:
+        return {}
+    zones = [
+        {"name": f"node{numa}", "type": "Node", "resources": {"capacity": {"cpu": str(count)}}}
+        for numa, count in sorted(cpus.items(), key=lambda pair: f"node{pair[0]}")
+    ]
+    return {keys.CRANE_RESULT: msgspec.json.encode(zones).decode()}

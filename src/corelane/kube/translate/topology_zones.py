@@ -10,6 +10,7 @@ scheduler-plugins uses, can still become exclusive. Memory's `allocatable` leave
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -17,7 +18,6 @@ from corelane import quantity
 from corelane.cpuset import CPUSet
 from corelane.kube import keys
 from corelane.kube.objects import NodeResourceTopology, TopologyZone
-from corelane.kube.translate import koordlet
 from corelane.kube.translate.fields import TranslationError, amount
 from corelane.machine.model import MAX_NODE, Machine, NUMANode, default_distances, from_rows
 from corelane.machine.spec import MAX_CPUS
@@ -136,7 +136,7 @@ def _cpus(cpus: int, state: NodeState, taken: int) -> _Resource:
     usable = cpus & state.usable.mask
     free = usable if state.config.policy == "none" else usable & state.free_exclusive.mask
     taken_milli = 1000 * (usable & taken).bit_count()
-    rest = amplify(1000 * usable.bit_count() - taken_milli, koordlet.amplification(state))
+    rest = amplify(1000 * usable.bit_count() - taken_milli, amplification(state))
     offered = quantity.of_milli(rest + taken_milli)
     return _resource("cpu", str(cpus.bit_count()), str(offered), str(free.bit_count()))
 
@@ -322,3 +322,12 @@ def without_zones(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return an object of `topology` without what the owner of the zones writes."""
     metadata = {name: part for name, part in body["metadata"].items() if name != "labels"}
     return {name: part for name, part in body.items() if name not in CONTENT} | {"metadata": metadata}
+
+
+def amplification(state: NodeState) -> Fraction:
+    """Return the ratio of offered to physical CPUs.
+
+    Koordinator's scheduler takes the zones of a NodeResourceTopology with this annotation as amplified, and
+    amplifies those without it by the ratio on the Node.
+    """
+    return state.config.pools.amplification if state.config.policy == "pools" else Fraction(1)

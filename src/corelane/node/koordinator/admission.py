@@ -11,10 +11,9 @@ from math import prod
 from typing import Final
 
 from corelane.cpuset import CPUSet
-from corelane.node import config
 from corelane.node.koordinator import zone_shares
-from corelane.node.koordinator.pod_demand import PodDemand, options_of, pod_amounts, pod_demand
-from corelane.node.koordinator.zone_shares import Placement, Zones, bound_cpus
+from corelane.node.koordinator.pod_demand import PodDemand, pod_amounts, pod_demand
+from corelane.node.koordinator.zone_shares import Placement, Zones
 from corelane.node.ledger import Decision, NodeState, frozen
 from corelane.node.pools import binding, zones
 from corelane.node.pools.binding import core_kind_limits, permitted
@@ -263,18 +262,3 @@ def _reasons(
             milli = demand.amounts.get("cpu", 0)
             by_node = tuple((node, part.get("cpu", 0)) for node, part in placement.shares.items())
             yield Reason(Code.ZONE_ASSIGNED, (nodes, milli, by_node, 0), container.name)
-
-
-def amplified_refusal(state: NodeState, request: PodRequest) -> Reason | None:
-    """Return why a pod does not fit a node with amplified CPUs; one that is bound counts amplified."""
-    ratio = state.config.pools.amplification
-    try:
-        demand = pod_demand(state, request)
-    except Refusal:
-        return None  # `admit` says why.
-    milli, offered = demand.amounts.get("cpu", 0), options_of(state).allocatable or state.allocatable
-    used = config.requested(state.requested, bound_cpus(state).bit_count(), ratio)
-    if not milli or config.fits(offered, used, milli, ratio, binds=bool(demand.cpus)):
-        return None
-    counts = float(ratio) if demand.cpus else 0.0
-    return Reason(Code.OUT_OF_AMPLIFIED_CPU, (milli, used, offered, counts))

@@ -8,9 +8,10 @@ from typing import Final
 
 from corelane.node import config
 from corelane.node.config import KoordinatorOptions
+from corelane.node.entries import Origin
 from corelane.node.ledger import NodeState
 from corelane.node.pools.classes import exclusive_policy, numa_policy
-from corelane.reasons import Code, Refusal
+from corelane.reasons import Code, Reason, Refusal
 from corelane.workload import (
     Band,
     BindPolicy,
@@ -142,3 +143,27 @@ def _numa_policy(spec: PlacementSpec, node: NUMAPolicy | None) -> NUMAPolicy:
     if spec.numa and node and spec.numa is not node:
         raise Refusal(Code.NUMA_POLICY_CONFLICT, spec.numa, node)
     return numa_policy(spec, node)
+
+
+def amplified_refusal(state: NodeState, request: PodRequest) -> Reason | None:
+    """Return why a pod does not fit a node with amplified CPUs; one that is bound counts amplified."""
+    ratio = state.config.pools.amplification
+    try:
+        demand = pod_demand(state, request)
+    except Refusal:
+        return None  # `admit` says why.
+    milli, offered = demand.amounts.get("cpu", 0), options_of(state).allocatable or state.allocatable
+    used = config.requested(state.requested, bound_cpus(state).bit_count(), ratio)
+    if not milli or config.fits(offered, used, milli, ratio, binds=bool(demand.cpus)):
+        return None
+    counts = float(ratio) if demand.cpus else 0.0
+    return Reason(Code.OUT_OF_AMPLIFIED_CPU, (milli, used, offered, counts))
+
+
+def bound_cpus(state: NodeState) -> int:
+    """Return the CPUs in pods' cpusets as a mask; those of a kubelet's pods count as reserved."""
+    mask = 0
+    for entry in state.entries.values():
+        if entry.origin is not Origin.KUBELET:
+            mask |= entry.cpus.mask
+    return mask

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from corelane.node.config import amplify
 from corelane.node.entries import Origin
-from corelane.node.koordinator.pod_demand import PodDemand, options_of
+from corelane.node.koordinator.pod_demand import PodDemand, bound_cpus, options_of
 from corelane.node.ledger import NodeState
 from corelane.placement.koordinator import allocator, cpu_picker
 from corelane.placement.koordinator.allocator import NotSatisfied
@@ -155,15 +155,6 @@ def allocated_by_zone(state: NodeState) -> dict[int, Amounts]:
                 milli = 1000 * (numa & bound).bit_count()
                 of_zone["cpu"] = of_zone.get("cpu", 0) - milli + amplify(milli, options.amplification)
     return dict(allocated)
-
-
-def bound_cpus(state: NodeState) -> int:
-    """Return the CPUs in pods' cpusets as a mask; those of a kubelet's pods count as reserved."""
-    mask = 0
-    for entry in state.entries.values():
-        if entry.origin is not Origin.KUBELET:
-            mask |= entry.cpus.mask
-    return mask
 
 
 def left_by_zone(state: NodeState) -> dict[int, Amounts]:

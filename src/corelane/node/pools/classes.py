@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from corelane.node.config import PoolOptions
-from corelane.node.entries import Sharing
+from corelane.node.entries import PlacedPod, Sharing
 from corelane.reasons import Code, Reason, Refusal
 from corelane.workload import (
     Band,
@@ -302,3 +302,16 @@ def _bind(
     if bind is BindPolicy.SPREAD_BY_PCPUS and single:
         return BindPolicy.FULL_PCPUS, False, (Reason(Code.SPREAD_WITHOUT_SMT, (bind,)),)
     return bind, required, ()
+
+
+def placed_pod(request: PodRequest, burst: int = 0) -> PlacedPod:
+    """Return what later pods must know of a pod that is bound to CPUs or assigned to NUMA nodes."""
+    spec = request.placement_spec
+    return PlacedPod(
+        request.namespace,
+        request.labels,
+        exclusive_policy(spec),
+        spec.exclusive,
+        tuple(affinity for affinity in spec.affinities if affinity.avoid),
+        burst,
+    )

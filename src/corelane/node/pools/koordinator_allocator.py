@@ -1,19 +1,22 @@
 """Koordinator's allocator under policy `pools`: a demand and the free CPUs to a set of CPUs."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from corelane.cpuset import bits
 from corelane.node.ledger import NodeState
-from corelane.placement.koordinator import allocator
-from corelane.placement.koordinator.allocator import NotSatisfied
-from corelane.placement.koordinator.cpu_picker import Held, Request
 from corelane.placement.optimal import demand as shapes
 from corelane.placement.optimal.demand import Demand, Occupancy, requirements
 from corelane.reasons import Code, Reason
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy
+
+if TYPE_CHECKING:
+    from corelane.placement.koordinator.allocator import NotSatisfied
+    from corelane.placement.koordinator.cpu_picker import Held, Request
 
 
 class Unplaceable(Exception):  # noqa: N818 - an answer as much as an error
@@ -45,7 +48,13 @@ def preferred(state: NodeState, free: int, demand: Demand, others: Occupancy) ->
 
 
 def by_koordinator(state: NodeState, available: int, demand: Demand, others: Occupancy) -> Placed:
-    """Pick as Koordinator's scheduler, first among CPUs that violate no other preference."""
+    """Pick as Koordinator's scheduler, first among CPUs that violate no other preference.
+
+    Its modules are imported with the first pick: most nodes use the other allocator.
+    """
+    from corelane.placement.koordinator.allocator import NotSatisfied
+    from corelane.placement.koordinator.cpu_picker import Held, Request
+
     free = available
     for rule in requirements(shapes.from_topology(state.topology), demand, others):
         free &= ~rule.barred
@@ -92,22 +101,26 @@ def _by_koordinator(state: NodeState, cpus: int, request: Request, *, met: bool)
 def _taken(
     state: NodeState, free: int, demand: Demand, request: Request, held: Held, others: Occupancy
 ) -> int:
+    from corelane.placement.koordinator import allocator
+
     if demand.numa is NUMAPolicy.NONE:
         return allocator.take_valid(state.topology, free, demand.cpus, request, held)
     for nodes in _hints(state, free, demand, request, others):
         try:
             return allocator.take_on(state.topology, free, demand.cpus, nodes, request, held)
-        except NotSatisfied:
+        except allocator.NotSatisfied:
             continue
     if demand.numa is NUMAPolicy.BEST_EFFORT:
         return allocator.take_valid(state.topology, free, demand.cpus, request, held)
-    raise NotSatisfied("node(s) Insufficient NUMA Node resources", "numa")
+    raise allocator.NotSatisfied("node(s) Insufficient NUMA Node resources", "numa")
 
 
 def _hints(
     state: NodeState, free: int, demand: Demand, request: Request, others: Occupancy
 ) -> Iterator[tuple[int, ...]]:
     """Sets of NUMA nodes to try: the narrowest first, of these the best scored, then the lowest."""
+    from corelane.placement.koordinator import allocator
+
     topology = state.topology
     inside = {node: cpus & free for node, cpus in zip(topology.numa_ids, topology.numa, strict=True)}
     usable = {node: allocator.usable(topology, cpus, request).bit_count() for node, cpus in inside.items()}

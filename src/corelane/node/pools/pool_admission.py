@@ -7,7 +7,7 @@ from typing import Any
 
 from corelane.cpuset import CPUSet, bits
 from corelane.node import config, memory_manager
-from corelane.node.entries import Entry, Key, Origin, PlacedPod, Sharing
+from corelane.node.entries import Entry, Key, Origin, Sharing
 from corelane.node.ledger import Decision, NodeState, frozen
 from corelane.node.managers import Managers, needed
 from corelane.node.pools.binding import Binding, Bound, bind
@@ -15,7 +15,7 @@ from corelane.node.pools.classes import (
     NodePolicies,
     PodClass,
     Policies,
-    exclusive_policy,
+    placed_pod,
     pod_class,
     resolve,
 )
@@ -271,19 +271,6 @@ def _more(more: Managers, container: ContainerRequest) -> dict[str, Any]:
     blocks = more.memory.blocks.get(container.name, ()) if more.memory else ()
     devices = more.devices.given.get(container.name, {}) if more.devices else {}
     return {"mems": memory_manager.mems(blocks), "memory": blocks, "devices": devices}
-
-
-def placed_pod(request: PodRequest, burst: int = 0) -> PlacedPod:
-    """Return what later pods must know of a pod that is bound to CPUs or assigned to NUMA nodes."""
-    spec = request.placement_spec
-    return PlacedPod(
-        request.namespace,
-        request.labels,
-        exclusive_policy(spec),
-        spec.exclusive,
-        tuple(affinity for affinity in spec.affinities if affinity.avoid),
-        burst,
-    )
 
 
 def check_amplified(state: NodeState, request: PodRequest) -> None:

@@ -16,7 +16,7 @@ from corelane.node.entries import Bubble, Entry, Key, Origin, Phase, PlacedPod, 
 from corelane.node.invariants import Problem
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.ledger import NodeState, frozen, release, with_entries
-from corelane.node.pools.pool_admission import placed_pod
+from corelane.node.pools.classes import placed_pod
 from corelane.node.recovery.rebasing import rebase
 from corelane.workload import PodQOS
 from corelane.workload.request import ContainerKind, PodRequest, QOSClass

@@ -12,8 +12,7 @@ from typing import Final, Literal
 from corelane.cpuset import CPUSet
 from corelane.node.entries import Entry, Key, Origin, PlacedPod, Sharing
 from corelane.node.ledger import NodeState, frozen, with_entries
-from corelane.node.pools.classes import pod_class
-from corelane.node.pools.pool_admission import placed_pod
+from corelane.node.pools.classes import placed_pod, pod_class
 from corelane.reasons import Refusal
 from corelane.reasons.placements import OTHER_INSTANCES
 from corelane.workload import PodQOS

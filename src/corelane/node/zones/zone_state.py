@@ -11,13 +11,12 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from corelane.placement.topologymanager import Policy, Scope
+from corelane.placement.topologymanager import DEFAULT_MAX_NUMA_NODES, Policy, Scope
 from corelane.workload.request import Amounts
 
 _NO_AMOUNTS: Final[Amounts] = MappingProxyType({})
 _NO_PODS: Final[Mapping[str, Amounts]] = MappingProxyType({})
 _NO_DISTANCES: Final[Mapping[int, int]] = MappingProxyType({})
-DEFAULT_MAX_NUMA_NODES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from typing import Any, Final, cast, get_args
 import numpy as np
 
 from corelane.node.koordinator import zone_shares
-from corelane.node.koordinator.pod_demand import PodDemand, options_of
-from corelane.node.koordinator.zone_shares import allocated_by_zone, bound_cpus
+from corelane.node.koordinator.pod_demand import PodDemand, bound_cpus, options_of
+from corelane.node.koordinator.zone_shares import allocated_by_zone
 from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster.columns import (
     CPU,

@@ -1,16 +1,65 @@
-"""CPUs and their place: core, cluster, die, socket, L3 domain and NUMA node.
+"""A machine from sysfs and procfs: live, or a copy of them in a directory or an archive.
 
-Sibling masks decide which CPUs belong together, as in lscpu; ids only name the groups.
+Kernel ABI: ABI/stable/sysfs-devices-system-cpu and -node, admin-guide/cputopology in its Documentation.
+Firmware and old kernels give wrong values or none; docs/machines.md lists the substitutes.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from corelane.cpuset import bits, named, verb
-from corelane.kernel.files import Tree
-from corelane.machine import model
-from corelane.machine.model import CPU
-from corelane.machine.sysfs.nodes import CPU_DIR, RawNode, numbered, read_int, read_list, read_mask
+from corelane.cpuset import CPUSet, bits, named, verb
+from corelane.kernel.files import Directory, Tree
+from corelane.machine.model import CPU, Machine, core_kinds, crossings
+from corelane.machine.sysfs_nodes import (
+    CPU_DIR,
+    RawNode,
+    build_nodes,
+    numbered,
+    read_int,
+    read_irqs,
+    read_list,
+    read_mask,
+    read_nodes,
+    read_pci,
+    read_states,
+)
+
+
+def live() -> Machine:
+    """This machine. `allowed` is this process's affinity, which the kernel keeps within our cpuset."""
+    allowed = CPUSet(os.sched_getaffinity(0)).mask
+    name = os.uname().nodename
+    return discover(
+        Directory("/sys"), Directory("/proc"), name=name, source="/sys and /proc", allowed=allowed
+    )
+
+
+def discover(sys: Tree, proc: Tree, *, name: str, source: str, allowed: int | None = None) -> Machine:
+    """The machine that these trees describe; every CPU is `allowed` unless a mask says otherwise.
+
+    Raises MachineError when no CPU is to be found; anything less becomes a note in the machine.
+    """
+    notes: list[str] = []
+    state = read_states(sys, proc, source, notes, allowed or 0)
+    raw_nodes = read_nodes(sys, proc, notes)
+    cpus = read_cpus(sys, state.online, raw_nodes, notes)
+    notes += crossings(cpus)
+    return Machine(
+        name=name,
+        cpus=cpus,
+        nodes=build_nodes(raw_nodes, cpus),
+        online=CPUSet.from_mask(state.online),
+        offline=CPUSet.from_mask(state.offline),
+        allowed=CPUSet.from_mask(state.online if allowed is None else allowed),
+        isolated=CPUSet.from_mask(state.isolated),
+        nohz_full=CPUSet.from_mask(state.nohz_full),
+        managed_irq=CPUSet.from_mask(state.managed_irq),
+        devices=read_pci(sys, cpus),
+        irqs=read_irqs(proc),
+        notes=tuple(notes),
+        source=source,
+    )
 
 
 def partition(mask: int, mates: Callable[[int], int]) -> list[int]:
@@ -183,7 +232,7 @@ class _Core:
     capacity: int
 
 
-def read(sys: Tree, online: int, nodes: Sequence[RawNode], notes: list[str]) -> tuple[CPU, ...]:
+def read_cpus(sys: Tree, online: int, nodes: Sequence[RawNode], notes: list[str]) -> tuple[CPU, ...]:
     """The online CPUs; what had to be assumed is added to `notes`."""
     cores = [_read_core(sys, mask) for mask in core_groups(sys, online)]
     packages = package_groups(sys, online)
@@ -220,11 +269,9 @@ def _kinds(sys: Tree, cores: Sequence[_Core], online: int) -> Mapping[int, str]:
     pmus = [(kind, (read_list(sys, f"devices/{pmu}/cpus") or 0) & online) for kind, pmu in _HYBRID_PMUS]
     if len({kind for kind, mask in pmus if mask}) > 1 and sum(mask for _, mask in pmus) == online:
         return {core.first: kind for core in cores for kind, mask in pmus if mask >> core.first & 1}
-    by_capacity = model.core_kinds({core.first: core.capacity for core in cores})
+    by_capacity = core_kinds({core.first: core.capacity for core in cores})
     return (
-        by_capacity
-        if any(by_capacity.values())
-        else model.core_kinds({core.first: core.max_khz for core in cores})
+        by_capacity if any(by_capacity.values()) else core_kinds({core.first: core.max_khz for core in cores})
     )
 
 

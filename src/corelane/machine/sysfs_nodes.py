@@ -1,4 +1,4 @@
-"""NUMA nodes: their CPUs, memory, huge pages and distances."""
+"""NUMA nodes, CPU states, PCI devices and interrupts from sysfs and procfs, and the values in their files."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -238,7 +238,7 @@ def _hugepages(sys: Tree, where: str) -> dict[int, int]:
     return {int(match[1]): read_int(sys, f"{where}/{match[0]}/nr_hugepages") or 0 for match in sizes}
 
 
-def build(raw: Sequence[RawNode], cpus: Sequence[CPU]) -> tuple[NUMANode, ...]:
+def build_nodes(raw: Sequence[RawNode], cpus: Sequence[CPU]) -> tuple[NUMANode, ...]:
     """The nodes with the CPUs that really ended up in each."""
     ids = [node.id for node in raw]
     return tuple(
