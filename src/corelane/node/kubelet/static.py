@@ -4,8 +4,9 @@ CPUs of Guaranteed pods with an integer request are exclusive, other containers 
 plain init container's CPUs are reused by the containers that run after it. Policy `none` allocates no CPUs.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +16,7 @@ from corelane.node.entries import Bubble, Entry, Key, Origin, Sharing
 from corelane.node.kubelet import cpu_manager
 from corelane.node.ledger import Decision, NodeState, frozen
 from corelane.placement.memory_blocks import MemoryBlock
+from corelane.placement.topology import Topology
 from corelane.placement.topologymanager import NUMAAffinity
 from corelane.reasons import Code, Reason, Refusal
 from corelane.workload.request import ContainerKind, ContainerRequest, PodRequest, QOSClass
@@ -56,10 +58,10 @@ class StaticAdmission:
         "assigned",
         "available",
         "bubble",
+        "explanations",
         "kept",
         "managers",
         "pod",
-        "reasons",
         "repicked",
         "request",
         "reusable",
@@ -71,7 +73,8 @@ class StaticAdmission:
         self.available = state.free_exclusive.mask
         self.reusable = 0
         self.assigned: dict[str, int] = {}
-        self.reasons: list[Reason] = []
+        self.explanations: list[Reason | Callable[[], Iterable[Reason]]] = []
+        """Reasons, and functions that make some when they are read."""
         self.repicked = False
         self.kept = dict(self.valid_proposals()) if request.proposal else {}
         """Proposals that can be had as they stand."""
@@ -81,6 +84,14 @@ class StaticAdmission:
         """Those of memory and devices; None where neither has a say."""
         self.pod: NUMAAffinity | None = None
         """The affinity of all containers, under a topology manager of pod scope."""
+
+    @property
+    def reasons(self) -> list[Reason]:
+        """Why the containers have their CPUs, in the order of the decisions."""
+        reasons: list[Reason] = []
+        for explanation in self.explanations:
+            reasons += (explanation,) if isinstance(explanation, Reason) else explanation()
+        return reasons
 
     def run(self) -> None:
         if self.request.level is not None and cpu_manager.applies(self.state, self.request):
@@ -106,7 +117,7 @@ class StaticAdmission:
         blocks = cpu_manager.allocate_memory(more.memory, self.request, affinity) if more.memory else ()
         if cpus or blocks:
             self.bubble = Bubble(CPUSet.from_mask(cpus), blocks)
-            self.reasons.append(Reason(Code.POD_CPUS, (cpus,)))
+            self.explanations.append(Reason(Code.POD_CPUS, (cpus,)))
         for container in self.request.containers:
             more.allocate_devices(container, affinity)
             if self.assigned:
@@ -211,7 +222,7 @@ class StaticAdmission:
 
     def keep_a_shared_cpu(self) -> None:
         """As our own policy, unlike the kubelet's, the last CPU of the shared pool is never given away."""
-        if not self.state.shared_pool.mask & ~self.all_assigned() and self.assigned:
+        if self.assigned and not self.state.shared_pool.mask & ~self.all_assigned():
             raise Refusal(Code.SHARED_POOL_NEEDS_A_CPU, self.state.shared_pool.mask)
 
     def all_assigned(self) -> int:
@@ -226,10 +237,10 @@ class StaticAdmission:
         return Refusal(Code.NOT_ENOUGH_CPUS, n, pool.bit_count(), none_exclusive)
 
     def because(self, container: ContainerRequest, code: Code, *values: Any) -> None:
-        self.reasons.append(Reason(code, values, container.name))
+        self.explanations.append(Reason(code, values, container.name))
 
     def explain_sharing(self, container: ContainerRequest) -> None:
-        self.reasons.append(why_shared(self.state, self.request, container))
+        self.explanations.append(why_shared(self.state, self.request, container))
 
     def explain_more(self, container: ContainerRequest) -> None:
         """Which devices and memory a container has."""
@@ -260,18 +271,15 @@ class StaticAdmission:
     def explain_pick(
         self, container: ContainerRequest, n: int, affinity: NUMAAffinity, pool: int, cpus: int
     ) -> None:
-        topology = self.state.topology
-        if affinity.nodes is not None:
-            numa = zip(topology.numa_ids, topology.numa, strict=True)
-            free = tuple((node, (mask & pool).bit_count()) for node, mask in numa)
-            self.because(container, Code.NUMA_NODES, affinity.nodes, n, free)
-        self.because(container, Code.PICKED_BY_KUBELET, cpus, topology.whole_cores(cpus) == cpus)
+        topology, name = self.state.topology, container.name
+        self.explanations.append(partial(_pick_reasons, topology, name, n, affinity.nodes, pool, cpus))
 
     def state_after(self) -> NodeState:
         state, request = self.state, self.request
         milli = request.cpu_request
         if self.managers and self.managers.memory:
             state = replace(state, memory=frozen(self.managers.memory.nodes))
+        assigned = self.all_assigned()
         entries: dict[Key, Entry] = dict(state.entries)
         for container in request.containers:
             entries[request.uid, container.name] = self.entry(container)
@@ -279,8 +287,8 @@ class StaticAdmission:
             state,
             entries=MappingProxyType(entries),
             pods=MappingProxyType({**state.pods, request.uid: milli}),
-            exclusive=CPUSet.from_mask(state.exclusive.mask | self.all_assigned()),
-            bound=CPUSet.from_mask(state.bound.mask | self.all_assigned()),
+            exclusive=CPUSet.from_mask(state.exclusive.mask | assigned),
+            bound=CPUSet.from_mask(state.bound.mask | assigned),
             requested=state.requested + milli,
             generation=state.generation + 1,
         )
@@ -339,3 +347,14 @@ class StaticAdmission:
             repicked=self.repicked,
             explanation=lambda: self.reasons,
         )
+
+
+def _pick_reasons(
+    topology: Topology, container: str, n: int, nodes: int | None, pool: int, cpus: int
+) -> Iterator[Reason]:
+    """Yield the NUMA nodes (a mask of ids) of n picked CPUs with what was free there, and the pick."""
+    if nodes is not None:
+        numa = zip(topology.numa_ids, topology.numa, strict=True)
+        free = tuple((node, (mask & pool).bit_count()) for node, mask in numa)
+        yield Reason(Code.NUMA_NODES, (nodes, n, free), container)
+    yield Reason(Code.PICKED_BY_KUBELET, (cpus, topology.whole_cores(cpus) == cpus), container)
