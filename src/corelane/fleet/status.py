@@ -1,4 +1,4 @@
-"""A cluster's nodes, containers with their CPUs, and pending pods, derived from its objects."""
+"""A cluster's ledgers, and from them its nodes, containers with their CPUs, and pending pods."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -28,9 +28,8 @@ from corelane.node.pools.classes import pod_class
 from corelane.node.recovery.takeover import kubelet_allocates
 from corelane.reasons import sentence
 
-# The nodes' ledgers, with CPUs that the scheduler assigned and no agent has published yet.
-#
-# Where the kubelet allocates CPUs, what it published counts, never a proposal.
+# Ledgers, with CPUs that the scheduler assigned and no agent has published yet. Where the kubelet allocates
+# CPUs, its published allocations count, never a proposal.
 
 
 @dataclass(frozen=True, slots=True)

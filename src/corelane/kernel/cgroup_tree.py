@@ -1,4 +1,4 @@
-"""What cgroup versions 1 and 2 share: groups of ours by path, made, set, read back, emptied, removed."""
+"""Groups of ours in cgroup versions 1 and 2: made, set, limited in memory, read back, emptied, removed."""
 
 import errno
 import re
@@ -270,11 +270,9 @@ class Groups(ABC):
         self.files.write(self._directory(group, controller) / name, text)
 
 
-# Memory limits of our own cgroups, in versions 1 and 2.
-#
-# What a limited group may use includes no swap, as the kubelet has it (NoSwap). The kernel rounds a limit
-# down to pages. In version 2 the OOM killer ends all processes of a container at once (memory.oom.group), as
-# the kubelet asks for since 1.28; version 1 ends one process.
+# Memory limits. What a limited group may use includes no swap, as the kubelet has it (NoSwap). The kernel
+# rounds a limit down to pages. In version 2 the OOM killer ends all processes of a container at once
+# (memory.oom.group), as the kubelet asks for since 1.28; version 1 ends one process.
 
 
 CONTROLLER: Final = "memory"

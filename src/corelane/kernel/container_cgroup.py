@@ -1,9 +1,9 @@
-"""Read and change, in place, the cgroup of a container: one that a container runtime made, or one of ours.
+"""Read and change, in place, the cgroup of a container, the quota of its pod, and the groups of its tasks.
 
-Both cgroup versions, by one set of functions on a `CgroupView` and a group's path. Groups are never made or
-removed here; `cgroup_tree` does that with ours. The kubelet's groups above (kubepods, QoS class, pod) grow
-where a container needs more than they have, and never shrink: other containers may live in them. All of this
-blocks.
+The container is one of a container runtime, or one of ours. Both cgroup versions, by one set of functions on
+a `CgroupView` and a group's path. Groups are never made or removed here; `cgroup_tree` does that with ours.
+The kubelet's groups above (kubepods, QoS class, pod) grow where a container needs more than they have, and
+never shrink: other containers may live in them. All of this blocks.
 """
 
 import errno
@@ -303,11 +303,9 @@ def _noticing_end(view: CgroupView, group: str) -> Iterator[None]:
         raise
 
 
-# The CFS quota that a kubelet sets on a pod's cgroup, above those of the pod's containers.
-#
-# It is the sum of the containers' limits (kubelet: ResourceConfigForPod). A container whose own quota is
-# lifted is throttled by it all the same, so it is lifted as well: the other containers keep their own
-# quotas.
+# The CFS quota that a kubelet sets on a pod's cgroup is the sum of the containers' limits (kubelet:
+# ResourceConfigForPod). A container whose own quota is lifted is throttled by it all the same, so it is
+# lifted as well: the other containers keep their own quotas.
 
 
 _POD: Final = re.compile(r"(?:.+-)?pod[0-9a-f][0-9a-f_-]*(?:\.slice)?")
@@ -372,11 +370,10 @@ def _existing(view: CgroupView, group: str) -> Bandwidth | None:
         return None
 
 
-# Tasks of a container that a container runtime made: a sample of their CPUs, and the return of strays.
-#
-# In version 1 a task, or a whole process, can be moved to another group with cpusets and stay in the
-# container's group for CPU time: it is still the container's. In version 2 it leaves the container
-# altogether. All of this blocks. Source: cgroups(7), "Cgroups v1 hierarchies".
+# Tasks: a sample of their CPUs, and the return of strays. In version 1 a task, or a whole process, can be
+# moved to another group with cpusets and stay in the container's group for CPU time: it is still the
+# container's. In version 2 it leaves the container altogether. All of this blocks. Source: cgroups(7),
+# "Cgroups v1 hierarchies".
 
 
 _TASKS_GONE = (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP)

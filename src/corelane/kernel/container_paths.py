@@ -1,4 +1,4 @@
-"""Where the cgroup of a container lies that a container runtime made, as this process sees the hierarchies.
+"""Cgroup paths of a container runtime's containers, and whether this process sees the node's hierarchies.
 
 Groups are paths below a hierarchy's root, without a leading slash. Sources: runc `libcontainer/specconv`
 (linux.cgroupsPath) and opencontainers/cgroups `systemd` (units), cgroups(7) for /proc/PID/cgroup.
@@ -159,13 +159,11 @@ def kubelet_ancestors(group: str) -> list[str]:
     return ["/".join(names[:depth]) for depth in range(tops[0] + 1, len(names))]
 
 
-# Whether a process sees its node as the container runtime does: all processes, and cgroups from the root.
-#
-# In a container the mounts decide that. Without the node's cgroups a container's own group looks like the
-# root, and its few CPUs like the machine's; without the node's PID namespace no container's task is seen.
-# The runtime's process tells what the node is, also where the node is a container itself (kind): it is the
-# one behind the socket, as the kernel says. Sources: unix(7) SO_PEERCRED, cgroup_namespaces(7), proc(5)
-# mountinfo.
+# Whether this process sees the node as the container runtime does. In a container the mounts decide that.
+# Without the node's cgroups a container's own group looks like the root, and its few CPUs like the machine's;
+# without the node's PID namespace no container's task is seen. The runtime's process tells what the node is,
+# also where the node is a container itself (kind): it is the one behind the socket, as the kernel says.
+# Sources: unix(7) SO_PEERCRED, cgroup_namespaces(7), proc(5) mountinfo.
 
 
 _CONNECT_SECONDS: Final = 2.0

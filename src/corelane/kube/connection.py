@@ -1,4 +1,4 @@
-"""The connection pool to one API server, made anew when the files that its credentials are from change.
+"""Transports to one API server: HTTP over a pool that is renewed with its credentials, or in-process.
 
 A replaced pool ends with its last request, so that watches outlive a rotated token.
 """
@@ -28,9 +28,7 @@ from corelane.kube.kubeconfig import (
     tls_context,
 )
 
-# How a client's requests reach an API server: over HTTP (`connection`), or within one process.
-#
-# Both raise `connection.NETWORK_ERRORS` where there is no whole answer.
+# Transports. Each raises `NETWORK_ERRORS` where there is no whole answer.
 
 
 class AnswerTooLongError(Exception):

@@ -1,7 +1,7 @@
 """Decode the API server's JSON: objects, pages of lists and watch events, to slim structs. No I/O.
 
 A malformed object is reported with the reason, and the others are decoded. Fields that are not read may hold
-anything: what is nested too deep there, or not UTF-8, is cut out (`json_repair`). Of a malformed pod that is
+anything: what is nested too deep there, or not UTF-8, is cut out. Of a malformed pod that is
 bound to a node, the fields that say what it occupies there are decoded.
 """
 
@@ -18,11 +18,9 @@ from corelane.kube import apierrors
 from corelane.kube.apierrors import MalformedObject, Unreachable
 from corelane.kube.meta import Object, Wire
 
-# Split, cut and repair JSON that a strict decoder rejects as a whole, so that one object spoils no list.
-#
-# An API server passes on what a tenant wrote into `managedFields` byte by byte: nested to 10,000 levels, and
-# in any encoding. Brackets are counted here in a loop, in linear time, so that no depth ends in a
-# RecursionError.
+# Repair of JSON that a strict decoder rejects as a whole. An API server passes on what a tenant wrote into
+# `managedFields` byte by byte: nested to 10,000 levels, and in any encoding. Brackets are counted here in a
+# loop, in linear time, so that no depth ends in a RecursionError.
 
 
 MOST_LEVELS: Final = 100

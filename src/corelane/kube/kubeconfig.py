@@ -1,4 +1,4 @@
-"""Kubeconfigs and service accounts: which API server to use, and with which credentials.
+"""Kubeconfigs and service accounts: which API server to use, its TLS context, and the credentials sent to it.
 
 Files of `$KUBECONFIG` are merged as kubectl merges them: of entries with one name the first file's counts.
 """

@@ -1,4 +1,4 @@
-"""Requests to one kubelet: its pods and its configuration, within a deadline each."""
+"""The kubelet of one node over HTTPS: how to reach and trust it, its pods, and its configuration."""
 
 import asyncio
 import os
@@ -30,10 +30,8 @@ class KubeletError(Exception):
         self.reason = reason
 
 
-# Where the kubelet listens, the credentials sent to it, and the authority that must sign its certificate.
-#
-# Files are read again when they change: client certificates and service account tokens are rotated while the
-# agent runs.
+# Address, credentials and the authority that must sign the certificate. Files are read again when they
+# change: client certificates and service account tokens are rotated while the agent runs.
 
 
 PORT: Final = 10250

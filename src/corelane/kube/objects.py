@@ -1,6 +1,6 @@
 """The kinds that corelane reads, as slim structs: nodes, their NodeResourceTopology, and the small kinds.
 
-Pods are in `pod`, volumes in `storage`, disruption budgets in `disruption`, gocrane's in `translate.crane`.
+Pods are in `pod`, volumes in `storage`, gocrane's NodeResourceTopology in `translate.crane`.
 """
 
 from __future__ import annotations
@@ -46,9 +46,6 @@ class PodDisruptionBudget(Object, frozen=True):
     api: ClassVar[API] = API("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", namespaced=True)
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
-
-
-# ruff: noqa: D101 - the API reference documents its own structs
 
 
 class Taint(Wire, frozen=True):
@@ -279,9 +276,8 @@ def written(kind: type[Object]) -> API:
     return api_of(kind.api.api_version, kind.api.kind)
 
 
-# The part of a kubelet's KubeletConfiguration (v1beta1) that CPU management depends on, as /configz has it.
-#
-# /configz answers with the effective configuration: defaults and command-line flags are merged in.
+# KubeletConfiguration (v1beta1), as far as CPU management depends on it. /configz answers with the effective
+# configuration: defaults and command-line flags are merged in.
 
 
 class KubeletConfiguration(Wire, frozen=True):

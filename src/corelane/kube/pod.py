@@ -1,4 +1,4 @@
-"""Pods: the fields that a scheduler considers, and that a node agent starts and reports."""
+"""Pods: the fields that a scheduler considers, and that a node agent starts and reports; volumes included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Label selectors on the wire, as pod affinity, topology spread, claims and disruption budgets use them."""
+"""Label selectors on the wire, and pods' affinity and topology spread, decoded on demand from raw JSON."""
 
 from __future__ import annotations
 

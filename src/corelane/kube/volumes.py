@@ -1,7 +1,7 @@
-"""Volumes of plugins that CSI drivers took over: the driver, its name of the volume, and its topology key.
+"""Rules about claims and volumes, and volumes that CSI drivers took over: driver, name, topology key.
 
-Source: k8s.io/csi-translation-lib of Kubernetes 1.36, and `isCSIMigrationOn` of kube-scheduler's
-nodevolumelimits: the drivers of Azure Files and vSphere are not counted there either.
+Sources: upstream's volume helpers; k8s.io/csi-translation-lib of Kubernetes 1.36, and `isCSIMigrationOn` of
+kube-scheduler's nodevolumelimits: the drivers of Azure Files and vSphere are not counted there either.
 """
 
 import re

@@ -12,10 +12,9 @@ from corelane.cpuset import CPUSet, CPUSetError, bits, named, parse_list, verb
 from corelane.machine.cpu_table import NodeFacts, TableRow, assemble
 from corelane.machine.model import Machine, MachineError
 
-# A machine from lscpu's summary (`lscpu -J` alone): counts of cores, sockets and caches, without siblings.
-#
-# Every count is used, or a note names the contradiction. lscpu counts threads, cores and sockets of each CPU
-# model apart, and on s390 sockets by books and drawers (util-linux, sys-utils/lscpu.c, print_summary).
+# The summary (`lscpu -J` alone) has counts of cores, sockets and caches, without siblings. Every count is
+# used, or a note names the contradiction. lscpu counts threads, cores and sockets of each CPU model apart,
+# and on s390 sockets by books and drawers (util-linux, sys-utils/lscpu.c, print_summary).
 
 
 _NODE_FIELD = re.compile(r"NUMA node([0-9]{1,5}) CPU\(s\)", re.ASCII)

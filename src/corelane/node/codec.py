@@ -1,7 +1,8 @@
 """The ledger's own state file: bytes out, bytes in. JSON with a version and a checksum, CPU sets as lists.
 
-Lines of changes may follow (`ledger_changes`); together with them the file is the state after the last one.
-Machine and settings are not in it: `decode` takes those of today, and `rebase` says what that changes.
+Lines of changes may follow (JSON objects with a checksum each); together with them the file is the state
+after the last one. Machine and settings are not in it: `decode` takes those of today, and `rebase` says what
+that changes.
 """
 
 import hashlib
@@ -30,10 +31,9 @@ from corelane.node.ledger import LedgerError, NodeState, frozen, usable_topology
 from corelane.placement.memory_blocks import MemoryBlock, MemoryNode, Nodes
 from corelane.workload.request import ContainerKind
 
-# Changes of a ledger, as lines that are appended to its file: JSON objects with a checksum each.
-#
-# A line replaces the named pods, entries and rules, removes those that are null or gone, and has all single
-# values. A last line without its end was being written when the process ended, and is dropped.
+# Lines of changes. A line replaces the named pods, entries and rules, removes those that are null or gone,
+# and has all single values. A last line without its end was being written when the process ended, and is
+# dropped.
 
 
 _MAPS = ("pods", "tenants")

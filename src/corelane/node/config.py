@@ -1,4 +1,4 @@
-"""What an operator decides about one node, and which CPUs that keeps for the shared pool."""
+"""Settings of one node, the CPUs that they keep for the shared pool, and CPU amplification."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -297,9 +297,8 @@ def _word(name: str, value: str | None, words: tuple[str | None, ...]) -> None:
         )
 
 
-# CPU amplification: a node that offers more CPUs than it has, since each counts as several slower ones.
-#
-# As Koordinator's scheduler: what a pod is bound to is real, so it counts for more of what is offered.
+# CPU amplification: a node offers more CPUs than it has, since each counts as several slower ones. As in
+# Koordinator's scheduler, what a pod is bound to is real, so it counts for more of what is offered.
 
 
 def amplify(amount: int, ratio: Fraction) -> int:

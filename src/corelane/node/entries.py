@@ -1,4 +1,4 @@
-"""What the ledger is made of: an entry per container, with its CPUs, who chose them, and how far it is."""
+"""Parts of the ledger: an entry per container (CPUs, origin, phase), and rules about other pods."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

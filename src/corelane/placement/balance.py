@@ -13,10 +13,9 @@ from itertools import chain, combinations, islice
 from math import isqrt
 from operator import or_
 
-# Which of the chosen nodes give the groups that do not divide evenly.
-#
-# A choice of bearers is worth its gain, by how much it lowers the sum of squares of what stays free. `left`
-# is what each node still has, in the picker's order; upstream tries the largest subsets first.
+# Which of the chosen nodes give the groups that do not divide evenly. A choice of bearers is worth its gain,
+# by how much it lowers the sum of squares of what stays free. `left` is what each node still has, in the
+# picker's order; upstream tries the largest subsets first.
 
 
 def best_gain(

@@ -1,4 +1,4 @@
-"""The sentences about a kubelet beside the agent: why it could not be asked, and what the agent may do."""
+"""The sentences about a kubelet beside the agent: failed requests to it, and repairs of its state files."""
 
 from collections.abc import Callable, Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""The sentences of the scheduler, word for word kube-scheduler's or Koordinator's where they have one."""
+"""The sentences of the scheduler, word for word upstream's where it has one, and remedies for pods."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final

@@ -112,9 +112,8 @@ def _cpus(ids: Sequence[int]) -> CPUSet:
     return CPUSet(ids)
 
 
-# The messages of the kubelet's podresources API (v1) that corelane reads, as a table of field numbers.
-#
-# Numbers are those of `k8s.io/kubelet/pkg/apis/podresources/v1/api.proto` (1.37), which never change.
+# Messages, as a table of field numbers. Numbers are those of
+# `k8s.io/kubelet/pkg/apis/podresources/v1/api.proto` (1.37), which never change.
 
 
 SERVICE: Final = "v1.PodResourcesLister"

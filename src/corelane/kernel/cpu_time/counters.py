@@ -1,4 +1,4 @@
-"""What the kernel counts of a cgroup's CPU time, the same for both versions, and how busy its CPUs are.
+"""CPU time of a cgroup as the kernel counts it, how busy its CPUs are, and rates between readings.
 
 Sources: kernel documentation, scheduler/sched-bwc, admin-guide/cgroup-v2, accounting/psi; proc_stat(5). All
 times in microseconds; None where the kernel, or the cgroup's controllers, do not count.

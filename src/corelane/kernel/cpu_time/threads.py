@@ -1,4 +1,4 @@
-"""The threads of a cgroup, looked at again and again: which run or wait, on which CPUs, and for how long.
+"""Threads of a cgroup, sampled: which run or wait, on which CPUs, how long, and what their waits were for.
 
 Sources: proc_pid_stat(5) for state and CPU; /proc/TID/schedstat (kernel documentation, scheduler/sched-stats)
 for nanoseconds run and waited. The kernel adds a wait when it ends, and throttled time when the group is

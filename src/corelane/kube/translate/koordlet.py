@@ -1,7 +1,8 @@
-"""Koordinator's annotations of a NodeResourceTopology, both ways, as its node agent koordlet publishes them.
+"""Koordinator's annotations of a NodeResourceTopology, both ways, and the node state that they describe.
 
-`pod-cpu-allocs` lists the pods whose CPUs a kubelet manages, as upstream; corelane's ledger has its own key.
-The CPUs withheld from pods are those in force on the node, from settings or from the Node's annotations.
+The node agent koordlet publishes them. `pod-cpu-allocs` lists the pods whose CPUs a kubelet manages, as
+upstream; corelane's ledger has its own key. The CPUs withheld from pods are those in force on the node, from
+settings or from the Node's annotations.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -285,10 +286,9 @@ def _allocation(where: str, part: Mapping[str, Any]) -> PodCPUs:
     )
 
 
-# The zones of koordlet's NodeResourceTopology as Koordinator's scheduler reads them: what may be allocated.
-#
-# `topology_options.go` and `amplifyNUMANodeResources` of its plugin NodeNUMAResource: allocatable, less a
-# whole CPU for each CPU that is reserved, then amplified by the Node's ratios unless the object has its own.
+# Zones as Koordinator's scheduler reads them: `topology_options.go` and `amplifyNUMANodeResources` of its
+# plugin NodeNUMAResource: allocatable, less a whole CPU for each CPU that is reserved, then amplified by the
+# Node's ratios unless the object has its own.
 
 
 _NODE: Final = "Node"
@@ -353,11 +353,9 @@ def _amplified(amounts: Mapping[str, int], ratios: Mapping[str, Fraction]) -> Am
 _AMPLIFIED: Final = ("cpu", "memory", "ephemeral-storage")
 
 
-# The state of a node with koordlet's NodeResourceTopology: Koordinator's pools, or the kubelet's policy.
-#
-# Where the kubelet's CPU manager is static, it chooses the CPUs; a replay of its algorithm with its options,
-# reserved CPUs, policy and scope tells what it will choose. The pods whose CPUs koordlet reports are in
-# both.
+# The state of a node: Koordinator's pools, or the kubelet's policy. Where the kubelet's CPU manager is
+# static, it chooses the CPUs; a replay of its algorithm with its options, reserved CPUs, policy and scope
+# tells what it will choose. The pods whose CPUs koordlet reports are in both.
 
 
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})

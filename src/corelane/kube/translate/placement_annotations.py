@@ -1,4 +1,4 @@
-"""Read a pod's labels and annotations about CPUs: its owner's requests, and a scheduler's proposal.
+"""Read a pod's labels and annotations about CPUs: its owner's requests, also softened, and a proposal.
 
 Requests are Koordinator's labels and annotations, gocrane's, and corelane's own; together they are one
 `PlacementSpec`.

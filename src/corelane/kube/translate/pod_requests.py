@@ -1,4 +1,4 @@
-"""Pods to what they request: containers, QoS class, amounts, and the CPUs that a scheduler proposed."""
+"""Pods to requests: containers, QoS class, amounts (also while a resize is pending), and proposed CPUs."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress

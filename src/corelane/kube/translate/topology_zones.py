@@ -1,4 +1,4 @@
-"""Zones of a NodeResourceTopology, both ways: NUMA nodes, sockets, L3 domains and cores, with amounts.
+"""Zones of a NodeResourceTopology, both ways, and their owner: NUMA nodes, sockets, L3 domains, cores.
 
 NUMA nodes come first, in the order of their ids: Koordinator's manager takes a zone's place in the list for
 its id. Of a zone's CPUs, `capacity` is the hardware; Koordinator's scheduler subtracts the CPUs that

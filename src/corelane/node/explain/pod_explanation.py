@@ -1,4 +1,4 @@
-"""How a decision on a pod came about, as plain values that any view can draw."""
+"""How a decision on a pod came about, as plain values: steps, objective, runner-up, helpful changes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -171,9 +171,8 @@ class PodExplanation:
     notes: tuple[str, ...] = ()
 
 
-# The objective's terms for a pod's CPUs, the runner-up, and the smallest changes that would help.
-#
-# It takes some ten times as long as an admission: for reports, and for the refusals of pods.
+# The objective's terms, the runner-up, and the smallest changes that would help. It takes some ten times as
+# long as an admission: for reports, and for the refusals of pods.
 
 
 def objective(state: NodeState, request: PodRequest, cpus: CPUSet) -> Objective | None:

@@ -1,4 +1,4 @@
-"""The steps of an admission under the kubelet's rules, container by container, noted while it runs."""
+"""An admission under the kubelet's rules, step by step: NUMA hints, their merge, and the picker's choices."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -26,11 +26,10 @@ from corelane.reasons import Code, Reason, Refusal
 from corelane.workload import NUMAPolicy
 from corelane.workload.request import PodRequest
 
-# Which NUMA nodes a pod is to come from: hints by trial allocation, merged by the topology policy.
-#
-# `GetTopologyHints` of the plugin and `frameworkext/topologymanager`. Every set of nodes that holds the pod
-# in a trial is a hint for each resource that all of these nodes have left. So the hints of all resources are
-# subsets of one list, and the preferred set on which all agree is found without their cross product.
+# NUMA nodes: hints by trial allocation, merged by the topology policy, as in `GetTopologyHints` of the plugin
+# and `frameworkext/topologymanager`. Every set of nodes that holds the pod in a trial is a hint for each
+# resource that all of these nodes have left. So the hints of all resources are subsets of one list, and the
+# preferred set on which all agree is found without their cross product.
 
 
 MOST_TRIALS: Final = 4096

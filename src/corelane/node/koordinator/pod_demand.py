@@ -1,4 +1,4 @@
-"""What a pod asks of a node by Koordinator's rules: amounts, CPUs to be bound, and policies.
+"""What a pod requests of a node by Koordinator's rules: amounts, CPUs to be bound, and policies.
 
 `PreFilter` and the first half of `Filter` in `plugin.go`; texts of refusals as upstream's.
 """

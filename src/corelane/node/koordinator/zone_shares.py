@@ -1,4 +1,4 @@
-"""A pod's part of each NUMA node: what zones have left, how a request is divided, and the CPUs in each part.
+"""A pod's part of each NUMA node: remaining amounts, the division of a request, CPUs, and scores.
 
 `resource_manager.go` and `node_allocation.go`. Upstream orders the nodes by what zones have whose ids are the
 nodes' places in the list, so a request that the nodes hold together may be refused; kept, since its
@@ -189,10 +189,8 @@ def _held(state: NodeState) -> tuple[Held, int, int]:
     return Held(cores, nodes), single & ~spanned, spanned
 
 
-# Scores of Koordinator's plugin NodeNUMAResource: shares of CPU and memory, in integers from 0 to 100.
-#
-# `scoring.go`, `least_allocated.go` and `most_allocated.go`; weights are 1 for CPU and for memory by
-# default.
+# Scores: shares of CPU and memory, 0 to 100. `scoring.go`, `least_allocated.go` and `most_allocated.go`;
+# weights are 1 for CPU and for memory by default.
 
 
 Strategy: TypeAlias = Literal["LeastAllocated", "MostAllocated"]

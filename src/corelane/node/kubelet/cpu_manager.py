@@ -1,4 +1,4 @@
-"""The kubelet's static policy for one container: its NUMA affinity, the SMT check, and the CPUs.
+"""The kubelet's static policy for one container, or for a pod as one piece: NUMA affinity, SMT check, CPUs.
 
 Upstream: `policy_static.go` of cpumanager and `scope_*.go` of topologymanager (v1.36). Everything works on
 masks: `available` are CPUs that may become exclusive, `reusable` those of earlier init containers.
@@ -97,10 +97,9 @@ def allocate(state: NodeState, pool: int, n: int, nodes: int | None) -> int:
         raise Refusal(Code.ALLOCATION_FAILED, str(error)) from None
 
 
-# Pods with resources as a whole under gate PodLevelResourceManagers and pod scope: one piece, shared out.
-#
-# Upstream: `AllocatePod` of cpumanager's and memorymanager's `policy_static.go` (v1.36, KEP-5526). The pod's
-# piece is its bubble. Within it guaranteed containers get their own part; the others share what is left.
+# Pods with pod-level resources under gate PodLevelResourceManagers and pod scope. Upstream: `AllocatePod` of
+# cpumanager's and memorymanager's `policy_static.go` (v1.36, KEP-5526). The pod's piece is its bubble. Within
+# it guaranteed containers get their own part; the others share what is left.
 
 
 def applies(state: NodeState, request: PodRequest) -> bool:

@@ -1,6 +1,8 @@
 """The kubelet's `memory_manager_state`, versions 1 to 3: bytes in, frozen values out, checksums verified.
 
-Upstream: `pkg/kubelet/cm/memorymanager/state` (v1.36; version 3 from 1.37). Sizes are in bytes.
+Upstream: `pkg/kubelet/cm/memorymanager/state` (v1.36; version 3 from 1.37). Sizes are in bytes. A
+checksum covers what spew prints of the Go structure (`encoding/json`; `github.com/davecgh/go-spew` as set up
+by `k8s.io/utils/dump`), so the structure is a table of Go types here.
 """
 
 import re

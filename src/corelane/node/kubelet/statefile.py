@@ -137,9 +137,3 @@ def go_json(value: Mapping[str, Any]) -> str:
 
 def _sorted(value: Any) -> Any:
     return {key: _sorted(value[key]) for key in sorted(value)} if isinstance(value, Mapping) else value
-
-
-# Go types as a table: how a value is read from JSON, and how spew prints it for a checksum.
-#
-# Values are plain: strings, numbers, lists, and dicts by JSON name; None is Go's nil. Sources:
-# `encoding/json`, and `github.com/davecgh/go-spew` as set up by `k8s.io/utils/dump`.

@@ -284,10 +284,8 @@ def _differs(text: str) -> Problem:
     return Problem("machine", f"{_DIFFERENT}: {text}")
 
 
-# Would the kubelet start with this state file? Each rule of its start, and a remedy where one fails.
-#
-# The rules are those of `node.kubelet.validation` and `memory_validation`, after which release reads which
-# version of the file.
+# Each rule of the start in turn, and a remedy where one fails; before them, which release reads which
+# version.
 
 
 Verdict: TypeAlias = Literal["ok", "warning", "fails"]

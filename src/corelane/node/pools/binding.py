@@ -1,4 +1,4 @@
-"""Pods with CPUs of their own: placed as a whole, so that a pod lies together, then divided among containers.
+"""Pods with exclusive CPUs: placed as a whole beside other pods, so that a pod lies together, then divided.
 
 What the scheduler proposed, or where a running pod was found, is kept if the node's rules allow it.
 """

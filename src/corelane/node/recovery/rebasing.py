@@ -1,4 +1,4 @@
-"""A ledger when machine or settings have changed: what is still valid stays, the rest is named."""
+"""A ledger after machine or settings changed: valid entries stay, the rest is named; exclusive CPUs lost."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

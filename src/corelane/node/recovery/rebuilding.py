@@ -1,7 +1,8 @@
-"""A valid state file for the running containers: from the owners of CPUs and the node's settings only.
+"""The kubelet's state files: read despite a wrong checksum, converted, rebuilt from running containers.
 
-A running owner keeps every CPU that may still be exclusive. CPUs that have become reserved or offline are
-replaced by free ones, of the same NUMA node if possible. No CPU gets two owners.
+Rebuilding uses the owners of CPUs and the node's settings only. A running owner keeps every CPU that may
+still be exclusive. CPUs that have become reserved or offline are replaced by free ones, of the same NUMA node
+if possible. No CPU gets two owners.
 """
 
 import json

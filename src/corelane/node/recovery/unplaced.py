@@ -1,4 +1,4 @@
-"""Pods that are on the node although no admission placed them: in a pool, or left where they run.
+"""Entries that no admission made: pods that run unplaced, recorded pods, and CPUs of other instances.
 
 A kubelet starts pods that the ledger cannot admit, and a pod that runs is never moved without need. Their
 entries have the origin `adopted`: with CPUs, these are held for what runs there; without, the container runs
@@ -154,10 +154,9 @@ def _sharing(state: NodeState, request: PodRequest) -> Sharing:
     return Sharing.ALONE if request.placement_spec.qos is PodQOS.LSE else Sharing.LENT
 
 
-# CPUs on which containers of other corelane instances of this machine run: held in the ledger as theirs.
-#
-# They are never exclusive here while those containers run. CPUs of sets without a reserved CPU, as exclusive
-# containers have, leave the shared pool, too; others stay in it, as a shared pool does.
+# CPUs on which containers of other corelane instances of this machine run are never exclusive here while
+# those run. CPUs of sets without a reserved CPU, as exclusive containers have, leave the shared pool, too;
+# others stay in it, as a shared pool does.
 
 
 OTHERS: Final = "other-instances"

@@ -1,4 +1,4 @@
-"""May a pod run on a node with these zones? The rules of scheduler-plugins' NodeResourceTopologyMatch.
+"""May a pod run on a node with these zones? The rules of NodeResourceTopologyMatch, and gocrane's.
 
 Upstream: `pkg/noderesourcetopology/filter.go` and `numaresources.go` of kubernetes-sigs/scheduler-plugins.
 Only policy single-numa-node is judged, since the other policies let every pod run. Of a pod that is not
@@ -135,12 +135,11 @@ def _summed(parts: Iterable[Amounts]) -> dict[str, int]:
     return total
 
 
-# The rules of gocrane's scheduler for nodes whose agent pins pods inside the NUMA nodes chosen for them.
-#
-# Upstream: `pkg/plugins/noderesourcetopology` of gocrane/crane-scheduler. Only regular containers whose CPU
-# request is their limit, an integer, count; all together, from one NUMA node where the pod or the node is
-# aware of the topology, else from those with the most free CPUs. Unlike upstream, a pod that does not fit
-# whole is refused.
+# gocrane's agent pins pods inside the NUMA nodes chosen by its scheduler. Upstream:
+# `pkg/plugins/noderesourcetopology` of gocrane/crane-scheduler. Only regular containers whose CPU request is
+# their limit, an integer, count; all together, from one NUMA node where the pod or the node is aware of the
+# topology, else from those with the most free CPUs. Unlike upstream, a pod that does not fit whole is
+# refused.
 
 
 _BEST = 100

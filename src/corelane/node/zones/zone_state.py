@@ -92,9 +92,8 @@ def _with_assumed(state: ZonesState, assumed: Mapping[str, Amounts]) -> ZonesSta
     return replace(state, assumed=MappingProxyType(dict(assumed)), reserved=MappingProxyType(reserved))
 
 
-# The fingerprint of a set of pods, by which an exporter says which pods its zones count.
-#
-# Upstream: `podfingerprint` of k8stopologyawareschedwg (v0.2.2): XXH64 of the sorted hashes of all pods.
+# The fingerprint of a set of pods, by which an exporter names the pods that its zones count. Upstream:
+# `podfingerprint` of k8stopologyawareschedwg (v0.2.2): XXH64 of the sorted hashes of all pods.
 
 
 _PREFIX: Final = "pfp0v001"

@@ -1,4 +1,4 @@
-"""The kubelet's accumulator: whole NUMA nodes and sockets, then caches, cores, single CPUs.
+"""The kubelet's accumulator: NUMA nodes and sockets, caches, cores, single CPUs; and its steps as values.
 
 `cpuAccumulator` and `takeByTopologyNUMAPacked` of upstream's `pkg/kubelet/cm/cpumanager/cpu_assignment.go`
 (v1.36) over bit masks: what upstream sorts by (free CPUs, id) are a few masks of equally free units here; no
@@ -258,10 +258,9 @@ def _first(marked: int, n: int, places: Iterable[int]) -> int:
     return chosen
 
 
-# The picker's steps: what it takes at each level of the machine, and why, as plain values.
-#
-# A picker reports to a `PickerReporter`, whose hooks are empty; `PickerSteps` keeps what is reported.
-# `SILENT` costs nothing: only with another reporter does the accumulator run that observes its own claims.
+# Steps: what is taken at each level of the machine, and why. A picker reports to a `PickerReporter`, whose
+# hooks are empty; `PickerSteps` keeps what is reported. `SILENT` costs nothing: only with another reporter
+# does the accumulator run that observes its own claims.
 
 
 class Why(StrEnum):

@@ -1,4 +1,4 @@
-"""What is asked of the optimal allocator, and which CPUs and units of a machine that rules out.
+"""The machine as the optimal allocator sees it, a demand on it, and what the demand rules out.
 
 Everything about other pods is already resolved to masks of CPUs.
 """
@@ -24,11 +24,9 @@ from corelane.workload.placement_spec import (
     TopologyLevel,
 )
 
-# A machine as the optimal allocator sees it: NUMA nodes, in them L3 domains, in them cores, as bit masks.
-#
-# An L3 domain that reaches over several NUMA nodes counts as one domain in each of them: with sub-NUMA
-# clusters a node's memory is cached in the node's own part. So the units are a tree, and every CPU lies in
-# one of each.
+# The machine: NUMA nodes, in them L3 domains, in them cores, as bit masks. An L3 domain that reaches over
+# several NUMA nodes counts as one domain in each of them: with sub-NUMA clusters a node's memory is cached in
+# the node's own part. So the units are a tree, and every CPU lies in one of each.
 
 
 Nearness = tuple[int, tuple[tuple[int, ...], ...]]

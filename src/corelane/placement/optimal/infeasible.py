@@ -1,4 +1,4 @@
-"""Why nothing fits, and the smallest changes by which it would: fewer CPUs, a softer rule, pods moved."""
+"""The result of a placement: CPUs with the terms of the objective, or why nothing fits and what would do."""
 
 from __future__ import annotations
 

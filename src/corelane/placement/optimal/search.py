@@ -1,4 +1,4 @@
-"""The best choice: spans of NUMA nodes in order, in them the fewest L3 domains, in these the lowest score."""
+"""The best choice: spans of NUMA nodes in order, in them the fewest L3 domains, the lowest score; and why."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

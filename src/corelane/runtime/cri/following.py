@@ -1,4 +1,4 @@
-"""Follow starts and ends of containers: by the runtime's events, or by lists where it has none."""
+"""Containers of a CRI runtime: followed by its events, or by lists, and indexed with their cgroups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The messages of NRI (nri.pkg.api.v1alpha1) that corelane speaks, as a table of their field numbers.
+"""The messages of NRI (nri.pkg.api.v1alpha1) as a table of field numbers, and plain values from and to them.
 
 Numbers are those of containerd/nri `pkg/api/api.proto`, v0.3 (containerd 1.7.0) to v0.12.2; none changed in
 between. What came later: `more` and the timeouts in v0.7, calls of their own for what were StateChange

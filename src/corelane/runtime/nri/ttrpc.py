@@ -1,4 +1,4 @@
-"""ttrpc, sans I/O: gRPC's calls over a plain stream, as containerd and its plugins make them.
+"""ttrpc over NRI's multiplexer, sans I/O: gRPC's calls over one stream, as containerd makes them.
 
 Message (containerd/ttrpc, PROTOCOL.md and channel.go): 4 bytes length of the data, 4 bytes stream id (both
 big-endian), 1 byte type (1 request, 2 response, 3 stream data), 1 byte flags, then the data, at most 4 MiB.
@@ -20,11 +20,10 @@ from typing import Any, Final
 
 from corelane.runtime.protobuf_table import MessageTable
 
-# The NRI multiplexer, sans I/O: several logical connections over one stream of bytes.
-#
-# Frame (containerd/nri, pkg/net/multiplex/mux.go): 4 bytes connection id, 4 bytes payload length, both big-
-# endian, then the payload. Connections are not opened on the wire; both ends know their ids. Id 0 is
-# reserved, and a frame of an id that the other end does not serve is dropped.
+# The multiplexer: several logical connections over one stream of bytes. Frame (containerd/nri,
+# pkg/net/multiplex/mux.go): 4 bytes connection id, 4 bytes payload length, both big-endian, then the
+# payload. Connections are not opened on the wire; both ends know their ids. Id 0 is reserved, and a frame of
+# an id that the other end does not serve is dropped.
 #
 # Limits of the Go end that a sender has to keep:
 #
