@@ -36,8 +36,7 @@ from corelane.limits.advice.judgement import Advice
 from corelane.limits.advice.options import Option, OptionKind
 from corelane.limits.advice.subjects import Subject
 from corelane.limits.lint.policy import Policy
-from corelane.limits.measure.requests import RequestLog
-from corelane.limits.measure.throttling import Latency, Measurement
+from corelane.limits.measure import Latency, Measurement, RequestLog
 
 SEED: Final = 2
 EACH: Final = 7

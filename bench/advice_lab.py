@@ -26,7 +26,7 @@ from corelane.app.limits.sites import ALL, CgroupSource
 from corelane.kernel import cgroup
 from corelane.kernel.cgroup import Groups1
 from corelane.kernel.cgroup_tree import join
-from corelane.limits.measure.throttling import Measurement
+from corelane.limits.measure import Measurement
 
 WARMUP_SECONDS: Final = 0.4
 MOST_LATE: Final = 0.03

@@ -28,8 +28,8 @@ from corelane.limits.calibration import laboratory
 from corelane.limits.calibration.experiments import Experiment
 from corelane.limits.calibration.laboratory import CalibrationError
 from corelane.limits.calibration.workers import WorkerError
-from corelane.limits.model import builtin, phases
-from corelane.limits.model.bandwidth import CFSLimit
+from corelane.limits.model import studies
+from corelane.limits.model.bandwidth import CFSLimit, for_kernel
 from corelane.limits.model.clock import MS, SECOND
 from corelane.limits.model.scenario import (
     ContainerResult,
@@ -40,7 +40,6 @@ from corelane.limits.model.scenario import (
     SimulationResult,
     run,
 )
-from corelane.limits.model.switches import for_kernel
 from corelane.limits.model.workloads import Bursts, Duration, Spin, Workload
 
 SEEDS = range(1, 9)
@@ -118,7 +117,7 @@ NGINX_TARGETS = {"2 CPUs": (5.0, 5.0), "96 CPUs": (15.0, 30.0)}
 
 
 def nginx() -> Iterator[Row]:
-    for case in builtin.NGINX.cases:
+    for case in studies.NGINX.cases:
         outcomes = seeds(case.scenario)
         name = f"nginx 100m, {case.label}"
         if not case.published:
@@ -142,7 +141,7 @@ def nginx() -> Iterator[Row]:
 
 def neighbours() -> Iterator[Row]:
     found = []
-    for case in builtin.NEIGHBOURS.cases:
+    for case in studies.NEIGHBOURS.cases:
         results = [
             [one.per_second for one in outcome.results if one.path.startswith("web-")]
             for outcome in seeds(case.scenario)
@@ -160,7 +159,7 @@ def neighbours() -> Iterator[Row]:
 
 
 def speed() -> Iterator[Row]:
-    scenario = builtin.nginx(96)
+    scenario = studies.nginx(96)
     begun = process_time()
     run(scenario)
     yield Row("simulating 120 s of nginx on 96 CPUs, one core", process_time() - begun, "s", 5)
@@ -229,7 +228,7 @@ def nested_starts(groups: Groups) -> Iterator[Row]:
     container = ScenarioContainer("app", (Spin(1),), 200, CFSLimit(20 * MS), pinned=True)
     pod = ScenarioPod("pod", (container,), CFSLimit(20 * MS))
     scenario = Scenario("", "", SimulatedMachine(1, calibrate.kernel().tick_ns), (pod,), seconds=2)
-    found = [run(phases.at_phase(scenario, number)) for number in range(phases.PHASES)]
+    found = [run(studies.at_phase(scenario, number)) for number in range(studies.PHASES)]
     of_model = [[one.results[0].stat, one.pods["pod"]] for one in found]
     for level, path in enumerate(("container", "pod")):
         seen = [counted[level].throttled_ms / seconds for *counted, seconds in runs]

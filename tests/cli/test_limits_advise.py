@@ -12,7 +12,7 @@ from corelane.app.limits import advise_inputs
 from corelane.cli import main
 from corelane.kube.apierrors import APIError
 from corelane.kube.pod import Pod
-from corelane.limits.advice import fitting
+from corelane.limits.advice import judgement
 from corelane.limits.advice.inference import Effort
 from support import busy_groups, prometheus_fake, up
 from support.cpu_groups import Clock, counters, pressure, quiet, use_clock
@@ -25,7 +25,7 @@ MEMORY = {"memory": "1Gi"}
 @pytest.fixture(autouse=True)
 def _little_effort(monkeypatch):
     for name in ("FULL", "QUICK"):
-        monkeypatch.setattr(fitting, name, Effort(8, 4, 4, 1))
+        monkeypatch.setattr(judgement, name, Effort(8, 4, 4, 1))
 
 
 def run(*args: object) -> Result:

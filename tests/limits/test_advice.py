@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from corelane.kernel.cpu_time.counters import CPULoad, Quota, Rates, Unusable
 from corelane.kernel.cpu_time.threads import Losses
-from corelane.limits.advice import consequences, effects, fitting, judgement, options, patches, tails
-from corelane.limits.advice.consequences import RiskLevel
+from corelane.limits.advice import changes, effects, judgement, options
+from corelane.limits.advice.changes import RiskLevel
 from corelane.limits.advice.effects import LimitChange, LoadShape
 from corelane.limits.advice.inference import Effort
 from corelane.limits.advice.judgement import Answer
@@ -20,8 +20,7 @@ from corelane.limits.lint import manifests
 from corelane.limits.lint.located import located
 from corelane.limits.lint.policy import Policy
 from corelane.limits.lint.thread_settings import ThreadSetting
-from corelane.limits.measure.requests import RequestLog
-from corelane.limits.measure.throttling import CostLevel, Latency, Measurement
+from corelane.limits.measure import CostLevel, Latency, Measurement, RequestLog
 from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS
 from corelane.limits.model.scenario import Scenario, ScenarioContainer, ScenarioPod, SimulatedMachine, run
@@ -38,7 +37,7 @@ BUSY = Rates(
 
 @pytest.fixture(autouse=True)
 def _little_effort(monkeypatch):
-    monkeypatch.setattr(fitting, "QUICK", Effort(32, 8, 8, 1))
+    monkeypatch.setattr(judgement, "QUICK", Effort(32, 8, 8, 1))
 
 
 def simulated(workload: Workload, cpus: int, quota_ms: float, burst_ms: float = 0, seconds: float = 30):
@@ -69,7 +68,7 @@ def kinds(found: judgement.Advice) -> dict[OptionKind, options.Option]:
 @pytest.mark.parametrize(("threads", "quota"), [(1, 20), (2, 50), (4, 150)])
 def test_busy_threads_are_recognised_and_another_limit_does_what_the_model_says(threads, quota):
     rates, _ = simulated(Spin(threads), threads, quota)
-    found = fitting.fit(Measurement(rates), rates)
+    found = judgement.fit_model(Measurement(rates), rates)
     assert found.shape is LoadShape.BUSY
     assert found.cpus == pytest.approx(threads, rel=0.02)
     wider, _ = simulated(Spin(threads), threads, quota * 1.6)
@@ -102,7 +101,7 @@ def test_threads_that_never_pause_beside_others_are_not_taken_for_requests(threa
     measured = Measurement(
         rates, cpus=2, threads=threads, load=CPULoad(2, 2000.0), losses=Losses(neighbours=1.0, paused=0.0)
     )
-    found = fitting.fit(measured, rates)
+    found = judgement.fit_model(measured, rates)
     assert found.shape is LoadShape.BUSY
     assert max(found.wants, found.cpus) == pytest.approx(threads, rel=0.02)
     for limit in (None, 0.7, 1.0, 2.0):
@@ -124,8 +123,8 @@ def test_a_p99_without_a_fit_asks_for_the_latency_only_where_it_was_not_given():
     log = RequestLog(30.0, tuple(range(0, 30_000_000_000, 300_000_000)), tuple([5.0] * 100))
     fit = effects.Fit(LoadShape.UNFITTED, 4, 60, 900, 20, 100)
     found = effects.forecast(fit, LimitChange(None))
-    assert "--latency" in tails.tail(fit, found, Latency({99.0: 5.0}))[1]
-    assert tails.tail(fit, found, Latency.of_log(log))[1].endswith("this latency: measure longer")
+    assert "--latency" in effects.tail(fit, found, Latency({99.0: 5.0}))[1]
+    assert effects.tail(fit, found, Latency.of_log(log))[1].endswith("this latency: measure longer")
 
 
 def test_a_cgroup_that_is_no_pods_is_in_no_namespace():
@@ -341,7 +340,7 @@ def test_the_qos_class_after_a_change_is_that_of_kubernetes():
     pod_level = replace(WEB, qos=QOSClass.GUARANTEED, pod_level=True)
     dropped = kinds(judgement.advise(pod_level, Measurement(BUSY, cpus=4)))[OptionKind.DROP_LIMIT]
     assert "QoS class stays Guaranteed" in dropped.consequences
-    assert consequences.qos(WEB, consequences.NewResources(0, 0, 0, 0)) is QOSClass.BEST_EFFORT
+    assert changes.qos_after(WEB, changes.NewResources(0, 0, 0, 0)) is QOSClass.BEST_EFFORT
 
 
 def test_effects_on_an_autoscaler_are_stated_and_in_general_where_there_is_none():
@@ -387,7 +386,7 @@ def test_a_collectors_threads_are_lowered_with_the_jvms_cpus():
     cluster.add(manifests.objects(located(pod), "pods.json"))
     subject = cluster.subject("default", "web", "app")
     assert subject.threads is None, "the application's threads are not known"
-    title, patch = patches.threads(subject, 2)
+    title, patch = changes.threads_patch(subject, 2)
     assert title == "-XX:ActiveProcessorCount 2 in its arguments, -XX:ParallelGCThreads 2 in its arguments"
     assert patch is None
 

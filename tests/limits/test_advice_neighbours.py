@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.limits.advice import consequences, patches
-from corelane.limits.advice.consequences import RiskLevel, shares
+from corelane.limits.advice import changes
+from corelane.limits.advice.changes import RiskLevel, shares
 from corelane.limits.advice.subjects import NodeOccupancy, NodePod, Subject
 from corelane.workload.request import QOSClass
 
@@ -42,7 +42,7 @@ def test_a_pod_without_a_request_has_next_to_nothing_beside_those_with_one():
     found = by_name(node)
     assert found["greedy"] < 5
     assert found["db"] > 2000
-    risk = consequences.unlimited([node], None, int)
+    risk = changes.unlimited_risk([node], None, int)
     assert risk.level is RiskLevel.MEDIUM
     assert "pods without a request may starve: shop/greedy" in risk.why
     assert risk.nodes[0].without_request == ("shop/greedy",)
@@ -50,7 +50,7 @@ def test_a_pod_without_a_request_has_next_to_nothing_beside_those_with_one():
 
 def test_more_requests_than_cpus_guarantee_nobody_anything():
     node = NodeOccupancy("n", 1000, (pod("web", 800, own=True), pod("db", 800)))
-    risk = consequences.unlimited([node], None, int)
+    risk = changes.unlimited_risk([node], None, int)
     assert risk.level is RiskLevel.HIGH
     assert risk.nodes[0].short[0].pod.title == "shop/db"
 
@@ -58,50 +58,50 @@ def test_more_requests_than_cpus_guarantee_nobody_anything():
 def test_exclusive_cpus_are_neither_shared_nor_in_danger():
     node = NodeOccupancy("n", 4000, (pod("web", 1000, own=True), pod("rt", 2000, GUARANTEED, exclusive=2)))
     assert by_name(node) == {"web": 2000}
-    assert consequences.unlimited([node], None).level is RiskLevel.LOW
+    assert changes.unlimited_risk([node], None).level is RiskLevel.LOW
 
 
 def test_a_limit_for_which_there_is_room_beside_all_requests_endangers_nobody():
     node = NodeOccupancy("n", 4000, (pod("web", 200, own=True), pod("db", 1000)))
-    assert consequences.unlimited([node], 3.0, request=200).level is RiskLevel.NONE
-    assert consequences.unlimited([node], 3.5, request=200).level is RiskLevel.LOW
+    assert changes.unlimited_risk([node], 3.0, request=200).level is RiskLevel.NONE
+    assert changes.unlimited_risk([node], 3.5, request=200).level is RiskLevel.LOW
 
 
 def test_whole_weights_that_shorten_a_share_are_seen():
     """Version 2's weight of 10m is 1, as that of 26m is: forty of them outweigh what one pod asked for."""
     small = tuple(pod(f"s{i}", 10) for i in range(40))
     node = NodeOccupancy("n", 1000, (pod("web", 10, own=True), pod("db", 500), *small))
-    risk = consequences.unlimited([node], None)
+    risk = changes.unlimited_risk([node], None)
     assert risk.level is RiskLevel.MEDIUM
     assert "shop/db is guaranteed" in risk.why
-    assert consequences.unlimited([node], None, int).level is RiskLevel.LOW
+    assert changes.unlimited_risk([node], None, int).level is RiskLevel.LOW
 
 
 def test_what_is_not_known_is_said():
-    assert "--pods" in consequences.unlimited([], None).why
-    assert "--node-cpus" in consequences.unlimited([NodeOccupancy("n", 0, ())], None).why
+    assert "--pods" in changes.unlimited_risk([], None).why
+    assert "--node-cpus" in changes.unlimited_risk([NodeOccupancy("n", 0, ())], None).why
 
 
 def test_own_cpus_need_room():
     node = NodeOccupancy("n", 4000, (pod("web", 200, own=True), pod("db", 1000)))
-    assert consequences.exclusive([node], 2, 200).level is RiskLevel.LOW
-    assert consequences.exclusive([node], 4, 200).level is RiskLevel.HIGH
-    assert "would be requested" in consequences.exclusive([node], 4, 200).why
+    assert changes.exclusive_risk([node], 2, 200).level is RiskLevel.LOW
+    assert changes.exclusive_risk([node], 4, 200).level is RiskLevel.HIGH
+    assert "would be requested" in changes.exclusive_risk([node], 4, 200).why
 
 
 def test_other_containers_of_its_pods_keep_what_they_request():
     node = NodeOccupancy("n", 4000, (pod("web", 1200, own=True), pod("db", 1000)))
-    assert consequences.unlimited([node], 2.0, request=200).level is RiskLevel.NONE
-    assert consequences.unlimited([node], 2.5, request=200).level is RiskLevel.LOW
-    assert "1 of 4 CPUs remain" in consequences.exclusive([node], 1, 200).why
-    assert consequences.exclusive([node], 3, 200).level is RiskLevel.HIGH
+    assert changes.unlimited_risk([node], 2.0, request=200).level is RiskLevel.NONE
+    assert changes.unlimited_risk([node], 2.5, request=200).level is RiskLevel.LOW
+    assert "1 of 4 CPUs remain" in changes.exclusive_risk([node], 1, 200).why
+    assert changes.exclusive_risk([node], 3, 200).level is RiskLevel.HIGH
 
 
 def test_a_higher_request_needs_room_on_every_node():
     nodes = [NodeOccupancy("n", 4000, (pod("web", 200, own=True), pod("db", 3000)))]
-    assert consequences.crowded(nodes, 1000, 200) is None
-    assert consequences.crowded(nodes, 100, 200) is None
-    full = consequences.crowded(nodes, 1500, 200)
+    assert changes.crowded_risk(nodes, 1000, 200) is None
+    assert changes.crowded_risk(nodes, 100, 200) is None
+    full = changes.crowded_risk(nodes, 1500, 200)
     assert full is not None
     assert (full.level, full.why) == (
         RiskLevel.HIGH,
@@ -146,7 +146,7 @@ def content(command: str) -> object:
 
 
 def test_a_patch_is_a_whole_command_for_a_strategic_merge():
-    made = patches.container(WEB, {"resources": {"limits": {"cpu": None}}})
+    made = changes.container_patch(WEB, {"resources": {"limits": {"cpu": None}}})
     assert made is not None
     assert made.command == (
         "kubectl patch deployment/web --namespace=shop --type=strategic -p "
@@ -157,7 +157,7 @@ def test_a_patch_is_a_whole_command_for_a_strategic_merge():
 
 @pytest.mark.parametrize("name", ["a'; rm -rf ~; '", "$(id)", "--kubeconfig=/x", "a\nb", '"', "`id`"])
 def test_names_from_a_file_can_neither_leave_their_quotes_nor_be_options(name):
-    made = patches.container(replace(WEB, name=name, namespace=name, container=name), {"env": []})
+    made = changes.container_patch(replace(WEB, name=name, namespace=name, container=name), {"env": []})
     assert made is not None
     words = shlex.split(made.command)
     assert words[2:6] == [f"deployment/{name}", f"--namespace={name}", "--type=strategic", "-p"]
@@ -166,19 +166,19 @@ def test_names_from_a_file_can_neither_leave_their_quotes_nor_be_options(name):
 
 @given(st.text(min_size=1, max_size=20))
 def test_any_name_comes_through_a_shell_as_it_is(name):
-    made = patches.annotation(replace(WEB, name="web", namespace="ns"), name, name)
+    made = changes.annotation_patch(replace(WEB, name="web", namespace="ns"), name, name)
     assert made is not None
     assert content(made.command) == made.content
 
 
 def test_a_cron_jobs_pods_stand_deeper():
-    made = patches.container(replace(WEB, kind="CronJob"), {"env": []})
+    made = changes.container_patch(replace(WEB, kind="CronJob"), {"env": []})
     assert made is not None
     assert made.content["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
 
 
 def test_a_sidecar_stands_among_the_init_containers():
-    made = patches.container(replace(WEB, init=True), {"env": []})
+    made = changes.container_patch(replace(WEB, init=True), {"env": []})
     assert made is not None
     assert made.content["spec"]["template"]["spec"]["initContainers"][0]["name"] == "app"
 
@@ -187,18 +187,18 @@ def test_a_sidecar_stands_among_the_init_containers():
     ("kind", "words"), [("Pod", "delete it"), ("Job", "cannot be changed"), ("Rollout", "no strategic merge")]
 )
 def test_what_cannot_be_patched_gets_the_text_and_the_reason(kind, words):
-    made = patches.container(replace(WEB, kind=kind), {"resources": {}})
+    made = changes.container_patch(replace(WEB, kind=kind), {"resources": {}})
     assert made is not None
     assert made.command == ""
     assert words in made.note
 
 
 def test_a_running_pod_may_be_resized_in_place_while_its_class_stays():
-    made = patches.container(replace(WEB, kind="Pod"), {"resources": {}}, resize=True)
+    made = changes.container_patch(replace(WEB, kind="Pod"), {"resources": {}}, resize=True)
     assert made is not None
     assert "--subresource=resize" in shlex.split(made.command)
     assert "1.33" in made.note
 
 
 def test_nothing_is_patched_of_which_nobody_knows_whose_it_is():
-    assert patches.container(replace(WEB, listed=False), {}) is None
+    assert changes.container_patch(replace(WEB, listed=False), {}) is None

@@ -17,11 +17,10 @@ from corelane.kernel.cpu_time import competitors
 from corelane.kernel.cpu_time.competitors import Competition, GroupWeight, Level
 from corelane.kernel.cpu_time.counters import CPULoad, MeasuredNode, Quota, Rates
 from corelane.kernel.cpu_time.threads import Losses
-from corelane.limits.advice import fitting, judgement
+from corelane.limits.advice import judgement
 from corelane.limits.advice.inference import Effort
 from corelane.limits.advice.subjects import ClusterSnapshot
-from corelane.limits.measure.requests import RequestLog
-from corelane.limits.measure.throttling import Latency, Measurement
+from corelane.limits.measure import Latency, Measurement, RequestLog
 from corelane.view.limits import advice as limits_advice
 from corelane.view.limits import watch as limits_watch
 
@@ -127,7 +126,7 @@ def test_a_record_gives_the_live_advice(
 
 
 def test_the_example_raises_the_request(tmp_path, monkeypatch):
-    monkeypatch.setattr(fitting, "FULL", Effort(8, 4, 4, 1))
+    monkeypatch.setattr(judgement, "FULL", Effort(8, 4, 4, 1))
     there, back = both(tmp_path, measured(path(102, [(922, 900)]), 100, 800), 1, LOG)
     assert back == there
     (found,) = back["advice"]
@@ -136,7 +135,7 @@ def test_the_example_raises_the_request(tmp_path, monkeypatch):
 
 
 def test_a_throttled_container_beside_others_has_the_same_options_and_ranges(tmp_path, monkeypatch):
-    monkeypatch.setattr(fitting, "QUICK", Effort(32, 8, 8, 1))
+    monkeypatch.setattr(judgement, "QUICK", Effort(32, 8, 8, 1))
     live = measured(
         path(3072, [(1024, 690)]), 300, 700, throttled=600.0, throttled_periods=300.0, quota=Quota(30_000)
     )

@@ -10,13 +10,10 @@ from hypothesis import strategies as st
 
 from corelane.kernel.cpu_time.competitors import Competition, Competitor
 from corelane.kernel.cpu_time.counters import Quota, Rates
-from corelane.limits.advice import effects, fitting, inference, tails
-from corelane.limits.advice.effects import LimitChange, LoadShape
-from corelane.limits.advice.inference import Effort, Hints
-from corelane.limits.advice.likelihood import Observed
-from corelane.limits.advice.shapes import Seen, Shape, simulated
-from corelane.limits.measure.requests import RequestLog
-from corelane.limits.measure.throttling import Latency, Measurement
+from corelane.limits.advice import effects, inference, judgement
+from corelane.limits.advice.effects import LimitChange, LoadShape, Seen, Shape, simulated
+from corelane.limits.advice.inference import Effort, Hints, Observed
+from corelane.limits.measure import Latency, Measurement, RequestLog
 
 SECONDS = 10.0
 SMALL = Effort(32, 10, 10, 1)
@@ -35,7 +32,7 @@ NOW = LimitChange(0.25)
 
 @pytest.fixture(autouse=True)
 def _little_effort(monkeypatch):
-    monkeypatch.setattr(fitting, "FULL", SMALL)
+    monkeypatch.setattr(judgement, "FULL", SMALL)
 
 
 def measured(seen: Seen) -> Measurement:
@@ -56,7 +53,7 @@ def fitted(load: Shape) -> effects.Fit:
     seen = simulated(load, NOW, 100.0, SECONDS, 77)
     whole = measured(seen)
     assert isinstance(whole.rates, Rates)
-    return fitting.fit(whole, whole.rates)
+    return judgement.fit_model(whole, whole.rates)
 
 
 def test_most_stated_ranges_hold_over_all_kinds_of_load():
@@ -138,7 +135,7 @@ def test_loads_that_disagree_have_no_number_but_what_to_collect():
     )
     found = effects.forecast(fit, LimitChange(None))
     assert found.p99 is None
-    tail, why = tails.tail(fit, found, Latency({99.0: 100.0}))
+    tail, why = effects.tail(fit, found, Latency({99.0: 100.0}))
     assert tail is None
     assert "time and the latency of each request" in why
 
@@ -166,15 +163,15 @@ def test_neighbours_are_weighed_as_their_cgroups_are_where_cpus_are_never_idle(
     beside = Competition(1024, 1 / 3, (Competitor("/pod", 2048, 2.0, used_beside),))
     rates = Rates(SECONDS, used=240.0, throttled=100.0)
     whole = Measurement(rates, cpus=2, competition=beside)
-    assert fitting._weight(whole, rates) == (weight and pytest.approx(weight))
-    assert fitting._is_contended(whole, rates) is contended
+    assert judgement._weight(whole, rates) == (weight and pytest.approx(weight))
+    assert judgement._is_contended(whole, rates) is contended
 
 
 def test_without_a_latency_there_is_no_p99_and_the_reason_says_what_to_give():
     fit = replace(fitted(LOADS["requests"]), requests=False)
     found = effects.forecast(fit, LimitChange(None))
     assert found.p99 is None
-    assert "--latency" in tails.tail(fit, found, None)[1]
+    assert "--latency" in effects.tail(fit, found, None)[1]
 
 
 def test_work_is_that_of_a_request_where_requests_are_counted():

@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 
 from corelane.app.limits import simulate as app
 from corelane.cli import main
-from corelane.limits.model.builtin import BUILTIN, NEIGHBOURS, NGINX
 from corelane.limits.model.scenario_file import ScenarioError
+from corelane.limits.model.studies import BUILTIN, NEIGHBOURS, NGINX
 
 SCENARIO = """
 name: shop

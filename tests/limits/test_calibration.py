@@ -10,22 +10,30 @@ import pytest
 from corelane.kernel import cgroup
 from corelane.kernel.cgroupfs import CgroupError
 from corelane.kernel.cpu_time.counters import CPUCounters, Processor
-from corelane.limits.calibration import laboratory, run_delay, workers
+from corelane.limits.calibration import laboratory, workers
 from corelane.limits.calibration.experiments import (
     EXPERIMENTS,
     Experiment,
     Figures,
     Kernel,
     MeasuredRun,
+    Prediction,
+    claims,
     phase_of,
+    predict,
 )
 from corelane.limits.calibration.laboratory import CalibrationError, CalibrationRun
-from corelane.limits.calibration.noise import Noise, delayed_ms, foreign, waited_ms
-from corelane.limits.calibration.predictions import Prediction, claims, predict
-from corelane.limits.calibration.run_delay import RunDelay, ThreadTimes
-from corelane.limits.model.bandwidth import refusal
+from corelane.limits.calibration.noise import (
+    Noise,
+    RunDelay,
+    ThreadTimes,
+    delayed_ms,
+    foreign,
+    run_delay_between,
+    waited_ms,
+)
+from corelane.limits.model.bandwidth import LATEST, refusal
 from corelane.limits.model.clock import MS
-from corelane.limits.model.switches import LATEST
 from corelane.view.limits import calibration as view
 from support import real_cgroups
 
@@ -320,7 +328,7 @@ START = ThreadTimes(100.0, 10.0, 50.0, 40.0)
 def test_whether_waits_contain_throttled_time_does_not_depend_on_other_load(waited, counted):
     """2 s of which it runs 400 ms and is throttled for the rest, less what others take."""
     throttled = 1600.0 - waited
-    found = run_delay.between(
+    found = run_delay_between(
         START, ThreadTimes(2100.0, 410.0, 50.0 + waited + counted * throttled, 40.0 + throttled)
     )
     assert found.share == pytest.approx(counted)
@@ -329,7 +337,7 @@ def test_whether_waits_contain_throttled_time_does_not_depend_on_other_load(wait
 
 @pytest.mark.parametrize(("delayed", "throttled"), [(850.0, 1640.0), (50.0, 140.0)])
 def test_neither_near_0_nor_near_1_nor_a_short_time_is_an_answer(delayed, throttled):
-    found = run_delay.between(START, ThreadTimes(2100.0, 410.0, delayed, throttled))
+    found = run_delay_between(START, ThreadTimes(2100.0, 410.0, delayed, throttled))
     assert found.includes_throttled is None
     assert found.text.startswith("run_delay is unclear" if throttled > 1000 else "not measured")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from corelane.limits.lint import image_threads
+from corelane.limits.lint import thread_settings
 from corelane.limits.lint.pod_context import quota_cost
 from corelane.limits.lint.policy import Policy, Severity
 from support.manifests import amounts, container, findings, only, report, rules, workload
@@ -361,11 +361,11 @@ def test_software_that_reads_its_limit_does_not_count_the_nodes_cpus(image, more
     ],
 )
 def test_runtimes_read_the_limit_from_a_version_on(what, image, old, new):
-    (found,) = [one for one in image_threads.READERS if one.image.search(image)]
+    (found,) = [one for one in thread_settings.READERS if one.image.search(image)]
     assert found.what == what
     assert found.source
-    assert image_threads.reads_limit(found, new, {}, own=True)
-    assert not image_threads.reads_limit(found, old, {}, own=True)
+    assert thread_settings.reads_limit(found, new, {}, own=True)
+    assert not thread_settings.reads_limit(found, old, {}, own=True)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from corelane.kernel.cpu_time.counters import (
     Unusable,
     rates_between,
 )
-from corelane.limits.measure import series, throttling
-from corelane.limits.measure.throttling import CostLevel, DelayCause
+from corelane.limits import measure
+from corelane.limits.measure import CostLevel, DelayCause
 from support.cpu_groups import counters as write_counters
 from support.cpu_groups import pressure, quiet
 from support.kubepods import write
@@ -93,7 +93,7 @@ def test_what_is_not_counted_is_not_guessed():
     assert rates.throttled is None
     assert rates.lost is None
     assert rates.stall_ms is None
-    assert throttling.judge(replace(rates, used=None)).causes == (DelayCause.UNKNOWN,)
+    assert measure.judge(replace(rates, used=None)).causes == (DelayCause.UNKNOWN,)
 
 
 def test_counters_that_went_back_are_a_restart_and_make_no_rate():
@@ -143,7 +143,7 @@ def test_shares_are_shares_whatever_is_counted(start, used, throttled, seconds):
     rates = rates_between(before, CPUCounters(seconds, usage_us=start + used, throttled_us=start + throttled))
     assert 0 <= rates.lost <= 1
     assert rates.used >= 0
-    assert throttling.judge(rates).level in CostLevel
+    assert measure.judge(rates).level in CostLevel
 
 
 def rates(**values) -> Rates:
@@ -152,13 +152,13 @@ def rates(**values) -> Rates:
 
 def test_half_the_periods_throttled_with_a_thousandth_lost_is_no_alarm():
     """A quota of a whole CPU in 50 ms periods, measured: 50 of 100 periods, 4.5 ms of 5 s."""
-    found = throttling.judge(Rates(5.0, used=998.8, throttled=0.9, periods=100, throttled_periods=50))
+    found = measure.judge(Rates(5.0, used=998.8, throttled=0.9, periods=100, throttled_periods=50))
     assert found.level is CostLevel.LOW
     assert found.causes == (DelayCause.NOTHING,)
 
 
 def test_few_throttled_periods_with_much_lost_are_one():
-    found = throttling.judge(Rates(100.0, used=20.0, throttled=6.0, periods=100, throttled_periods=4))
+    found = measure.judge(Rates(100.0, used=20.0, throttled=6.0, periods=100, throttled_periods=4))
     assert found.level is CostLevel.HIGH
     assert found.causes == (DelayCause.LIMIT,)
 
@@ -176,11 +176,11 @@ def test_few_throttled_periods_with_much_lost_are_one():
     ],
 )
 def test_level_is_time_lost_and_the_length_of_stops(throttled, periods, level):
-    assert throttling.judge(rates(throttled=throttled, throttled_periods=periods)).level is level
+    assert measure.judge(rates(throttled=throttled, throttled_periods=periods)).level is level
 
 
 def test_a_limit_alone_explains_the_pressure_that_it_makes():
-    found = throttling.judge(
+    found = measure.judge(
         rates(used=200.0, throttled=800.0, throttled_periods=10, waiting=805.0), CPULoad(2, 1200)
     )
     assert found.causes == (DelayCause.LIMIT,)
@@ -188,7 +188,7 @@ def test_a_limit_alone_explains_the_pressure_that_it_makes():
 
 def causes(rates: Rates, load: CPULoad | None = None, threads: int = 0) -> tuple[DelayCause, ...]:
     losses, rates = attribution.attribute(rates, load, threads)
-    return throttling.judge(rates, load, losses).causes
+    return measure.judge(rates, load, losses).causes
 
 
 def test_waiting_beyond_throttling_is_the_neighbours_if_they_are_there():
@@ -234,7 +234,7 @@ def test_a_pods_limit_above_its_containers_is_named():
     before = CPUCounters(0.0, usage_us=0, throttled_us=0, above_us=0)
     found = rates_between(before, CPUCounters(1.0, usage_us=100_000, throttled_us=0, above_us=700_000))
     assert found.above == 700
-    assert throttling.judge(found).causes == (DelayCause.LIMIT_ABOVE,)
+    assert measure.judge(found).causes == (DelayCause.LIMIT_ABOVE,)
 
 
 def test_a_group_is_read_from_its_files(tmp_path):
@@ -306,24 +306,24 @@ def test_lines_that_are_no_processors_tell_nothing():
 
 
 def test_growth_counts_through_restarts_as_prometheus_does():
-    found = series.growth(regular([10, 12, 15, 1, 4]))
+    found = measure.growth(regular([10, 12, 15, 1, 4]))
     assert (found.amount, found.seconds, found.resets, found.gap_seconds) == (9, 60, 1, 0)
 
 
 def test_growth_sees_gaps():
     samples = [(0.0, 0.0), (15.0, 1.0), (30.0, 2.0), (210.0, 3.0), (225.0, 4.0)]
-    assert series.growth(samples).gap_seconds == 180
+    assert measure.growth(samples).gap_seconds == 180
 
 
 @pytest.mark.parametrize(
     "samples", [[], [(1.0, 1.0)], [(1.0, 1.0), (2.0, float("nan"))], [(1.0, 1.0), (1.0, 2.0)]]
 )
 def test_too_few_samples_are_no_rate(samples):
-    assert isinstance(series.growth(samples), Unusable)
+    assert isinstance(measure.growth(samples), Unusable)
 
 
 def test_series_make_rates_with_what_is_missing_left_out():
-    found = series.rates(
+    found = measure.rates_of_series(
         {
             "usage": regular([0, 3, 6]),
             "throttled": regular([5, 17, 29]),
@@ -341,26 +341,26 @@ def test_series_make_rates_with_what_is_missing_left_out():
 
 
 def test_what_samples_do_not_say_is_noted():
-    found = series.rates(
+    found = measure.rates_of_series(
         {"usage": [(0.0, 5.0), (15.0, 6.0), (30.0, 1.0), (300.0, 2.0)], "throttled": [(0.0, 1.0)]}
     )
     assert any("restarted 1 time" in note for note in found.notes)
     assert any("no samples for 270 s" in note for note in found.notes)
     assert any("too few samples of throttled" in note for note in found.notes)
-    assert isinstance(series.rates({"usage": [(0.0, 5.0)]}), Unusable)
-    assert isinstance(series.rates({}), Unusable)
+    assert isinstance(measure.rates_of_series({"usage": [(0.0, 5.0)]}), Unusable)
+    assert isinstance(measure.rates_of_series({}), Unusable)
 
 
 def test_silence_is_a_series_that_ended_before_the_others():
     samples = regular([1, 2, 3])
-    assert series.silence(samples, 1040) == 0
-    assert series.silence(samples, 1200) == 170
-    assert series.silence([], 1200) == 0
+    assert measure.silence(samples, 1040) == 0
+    assert measure.silence(samples, 1200) == 170
+    assert measure.silence([], 1200) == 0
 
 
 @given(values=st.lists(st.floats(0, 1e12), min_size=2, max_size=30))
 def test_growth_is_never_negative_and_never_less_than_the_end_says(values):
-    found = series.growth(regular(values))
+    found = measure.growth(regular(values))
     assert found.amount >= 0
     if found.resets == 0:
         assert found.amount == pytest.approx(values[-1] - values[0], abs=1e-3)

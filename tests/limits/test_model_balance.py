@@ -4,9 +4,9 @@ import pytest
 
 from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS, SECOND
+from corelane.limits.model.queues import RUN, SLEEP, SPIN, Gate
 from corelane.limits.model.scenario import Scenario, ScenarioContainer, ScenarioPod, SimulatedMachine, run
 from corelane.limits.model.simulator import Simulator
-from corelane.limits.model.steps import RUN, SLEEP, SPIN, Gate
 from corelane.limits.model.timeline import TimelineRecorder
 from corelane.limits.model.workloads import Bursts, Closed, Duration, Parallel
 

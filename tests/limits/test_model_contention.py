@@ -4,11 +4,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from corelane.limits.model.bandwidth import CFSLimit
+from corelane.limits.model.bandwidth import KERNELS, CFSLimit
 from corelane.limits.model.clock import MS, SECOND
+from corelane.limits.model.queues import RUN
 from corelane.limits.model.simulator import Simulator
-from corelane.limits.model.steps import RUN
-from corelane.limits.model.switches import KERNELS
 from support.fluid_bandwidth import Spinners, one_period, parts
 
 PERIODS = 60

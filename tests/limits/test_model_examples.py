@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from corelane.limits.model.bandwidth import CFSLimit
+from corelane.limits.model.bandwidth import KERNELS, CFSLimit
 from corelane.limits.model.clock import MS, SECOND
 from corelane.limits.model.scenario import (
     Scenario,
@@ -14,7 +14,6 @@ from corelane.limits.model.scenario import (
     SimulationResult,
     run,
 )
-from corelane.limits.model.switches import KERNELS
 from corelane.limits.model.workloads import Bursts, Duration, Spin
 
 EXACT = 1e-6

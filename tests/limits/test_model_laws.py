@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.limits.model.bandwidth import CFSLimit
+from corelane.limits.model.bandwidth import KERNELS, CFSLimit
 from corelane.limits.model.clock import MS, SECOND, US
+from corelane.limits.model.queues import KERNEL, RUN, SLEEP
 from corelane.limits.model.scenario import Scenario, ScenarioContainer, ScenarioPod, SimulatedMachine, run
 from corelane.limits.model.simulator import Simulator
-from corelane.limits.model.steps import KERNEL, RUN, SLEEP
-from corelane.limits.model.switches import KERNELS
 from corelane.limits.model.workloads import (
     Bursts,
     Closed,

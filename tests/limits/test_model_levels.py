@@ -2,12 +2,10 @@
 
 import pytest
 
-from corelane.limits.model.bandwidth import CFSLimit
+from corelane.limits.model.bandwidth import KERNELS, CFSLimit
 from corelane.limits.model.clock import MS, SECOND
-from corelane.limits.model.queues import CPUGroup
+from corelane.limits.model.queues import RUN, SLEEP, CPUGroup
 from corelane.limits.model.simulator import Simulator
-from corelane.limits.model.steps import RUN, SLEEP
-from corelane.limits.model.switches import KERNELS
 
 
 def two_levels(kernel: str, tick_ns: int, *steps: tuple[int, int]) -> tuple[Simulator, CPUGroup, CPUGroup]:

@@ -2,9 +2,8 @@
 
 import pytest
 
-from corelane.limits.model.bandwidth import MAX_QUOTA_US, CFSLimit, refusal
+from corelane.limits.model.bandwidth import KERNELS, MAX_QUOTA_US, CFSLimit, for_kernel, refusal
 from corelane.limits.model.clock import MS
-from corelane.limits.model.switches import KERNELS, for_kernel
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from corelane.limits.model import builtin, phases, scenario_file
+from corelane.limits.model import scenario_file, studies
 from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS
 from corelane.limits.model.scenario import run
@@ -40,22 +40,22 @@ def test_the_later_of_two_refills_starts_the_thread(container, pod, expected):
 
 
 def test_every_phase_and_every_difference_is_taken_once():
-    combinations = [phases.at_phase(nested(), number).pods[0] for number in range(phases.PHASES)]
+    combinations = [studies.at_phase(nested(), number).pods[0] for number in range(studies.PHASES)]
     pods = {one.phase_ns for one in combinations}
     containers = {one.containers[0].phase_ns for one in combinations}
     differences = {
-        round((a - b) % (100 * MS) / (100 * MS / phases.PHASES)) % phases.PHASES
+        round((a - b) % (100 * MS) / (100 * MS / studies.PHASES)) % studies.PHASES
         for a, b in ((one.phase_ns, one.containers[0].phase_ns) for one in combinations)
     }
-    assert len(pods) == len(containers) == len(differences) == phases.PHASES
+    assert len(pods) == len(containers) == len(differences) == studies.PHASES
 
 
 def test_the_spread_is_that_of_its_runs_and_the_same_every_time():
     scenario = nested()
-    spread = phases.phase_spread(scenario)
-    assert spread == phases.phase_spread(scenario)
+    spread = studies.phase_spread(scenario)
+    assert spread == studies.phase_spread(scenario)
     assert (spread.phases, spread.seed, spread.seconds) == (41, 1, 2)
-    runs = [throttled(phases.at_phase(scenario, number)) for number in range(phases.PHASES)]
+    runs = [throttled(studies.at_phase(scenario, number)) for number in range(studies.PHASES)]
     for path, values in zip(("p/c", "p"), zip(*runs, strict=True), strict=True):
         least, greatest = spread.throttled_ms_per_second[path]
         assert (round(least), round(greatest)) == (min(values), max(values))
@@ -75,7 +75,7 @@ def test_a_run_of_a_random_load_widens_the_spread_to_itself():
     ).pods
     scenario = replace(scenario, pods=pods, seconds=20)
     outcomes = [run(scenario, seed) for seed in (1, 2)]
-    spread = phases.phase_spread(replace(scenario, seconds=0.3))
+    spread = studies.phase_spread(replace(scenario, seconds=0.3))
     wide = spread.including(outcomes)
     for path, stats in (
         ("p", [one.pods["p"] for one in outcomes]),
@@ -92,23 +92,23 @@ def test_a_run_of_a_random_load_widens_the_spread_to_itself():
 
 
 def test_a_phase_in_the_scenario_fixes_it():
-    assert phases.phase_spread(nested("10ms", "30ms")) is None
-    fixed = [phases.at_phase(nested(phase="30ms"), number).pods[0] for number in range(phases.PHASES)]
+    assert studies.phase_spread(nested("10ms", "30ms")) is None
+    fixed = [studies.at_phase(nested(phase="30ms"), number).pods[0] for number in range(studies.PHASES)]
     assert {one.containers[0].phase_ns for one in fixed} == {30 * MS}
-    assert len({one.phase_ns for one in fixed}) == phases.PHASES
+    assert len({one.phase_ns for one in fixed}) == studies.PHASES
 
 
 def test_there_is_no_spread_where_limits_are_not_nested():
-    assert phases.phase_spread(nested(limit="none")) is None
+    assert studies.phase_spread(nested(limit="none")) is None
     alone = nested()
     (pod,) = alone.pods
     pod = replace(pod, limit=CFSLimit(20 * MS), containers=(replace(pod.containers[0], limit=None),))
-    assert phases.phase_spread(replace(alone, pods=(pod,))) is None
+    assert studies.phase_spread(replace(alone, pods=(pod,))) is None
 
 
 def test_the_spread_of_the_large_experiment_simulates_less_time_than_the_experiment():
     """120 s of 96 CPUs stay as they were; no timed bound, for the machine is shared."""
-    scenario = builtin.nginx(96)
-    assert phases.phase_spread(scenario) is None
-    simulated = phases.PHASES * (phases.MAX_SECONDS + phases.MAX_WARMUP_SECONDS)
+    scenario = studies.nginx(96)
+    assert studies.phase_spread(scenario) is None
+    simulated = studies.PHASES * (studies.MAX_SECONDS + studies.MAX_WARMUP_SECONDS)
     assert simulated < scenario.seconds

@@ -2,9 +2,8 @@
 
 import pytest
 
-from corelane.limits.model.bandwidth import Account, BandwidthPool, CFSLimit
+from corelane.limits.model.bandwidth import LATEST, Account, BandwidthPool, CFSLimit, Switches
 from corelane.limits.model.clock import MS, Clock
-from corelane.limits.model.switches import LATEST, Switches
 
 
 class Listener:

@@ -8,10 +8,9 @@ from typing import NamedTuple
 import pytest
 
 from corelane.limits.model import queues as model
-from corelane.limits.model.bandwidth import CFSLimit, CPUStat
+from corelane.limits.model.bandwidth import LATEST, CFSLimit, CPUStat, Switches
+from corelane.limits.model.queues import RUN, SLEEP
 from corelane.limits.model.simulator import Simulator
-from corelane.limits.model.steps import RUN, SLEEP
-from corelane.limits.model.switches import LATEST, Switches
 from support.bandwidth_reference import MS, STEP, Group, Reference, Rules, Thread
 
 UNTIL = 500 * MS

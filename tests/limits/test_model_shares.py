@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.limits.model.bandwidth import CFSLimit
+from corelane.limits.model.bandwidth import KERNELS, CFSLimit
 from corelane.limits.model.clock import MS, SECOND
+from corelane.limits.model.queues import RUN, SLEEP
 from corelane.limits.model.scenario import (
     Scenario,
     ScenarioContainer,
@@ -18,8 +19,6 @@ from corelane.limits.model.scenario import (
     run,
 )
 from corelane.limits.model.simulator import Simulator
-from corelane.limits.model.steps import RUN, SLEEP
-from corelane.limits.model.switches import KERNELS
 from corelane.limits.model.workloads import Bursts, Closed, Duration, Open, Spin, ThreadPoolServer
 
 

@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.limits.model.clock import MS, SECOND
-from corelane.limits.model.loads import HALF_LIFE_NS, Load
+from corelane.limits.model.queues import RUN, SLEEP
 from corelane.limits.model.simulator import Simulator
-from corelane.limits.model.steps import RUN, SLEEP
-from corelane.limits.model.turns import NICE_0, Turns, average
+from corelane.limits.model.turns import HALF_LIFE_NS, NICE_0, Load, Turns, average
 
 
 def test_half_of_a_load_is_forgotten_in_32_windows():

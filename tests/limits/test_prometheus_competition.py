@@ -11,10 +11,9 @@ from corelane.app.limits.prometheus import PrometheusServer
 from corelane.cli import main
 from corelane.kernel import cfs
 from corelane.kernel.cpu_time.counters import Rates
-from corelane.limits.advice import fitting, starvation
+from corelane.limits.advice import judgement, starvation
 from corelane.limits.advice.inference import Effort
-from corelane.limits.measure.requests import RequestLog
-from corelane.limits.measure.throttling import Latency, Measurement
+from corelane.limits.measure import Latency, Measurement, RequestLog
 from support import prometheus_fake
 
 UIDS = {
@@ -78,7 +77,7 @@ def fake():
 @pytest.fixture(autouse=True)
 def _little_effort(monkeypatch):
     for name in ("QUICK", "FULL"):
-        monkeypatch.setattr(fitting, name, Effort(8, 4, 4, 1))
+        monkeypatch.setattr(judgement, name, Effort(8, 4, 4, 1))
 
 
 def starved(fake: prometheus_fake.Fake, **more) -> None:

@@ -1,11 +1,10 @@
 import pytest
 
-from corelane.limits.model import scenario_file, variants
-from corelane.limits.model.bandwidth import CFSLimit
+from corelane.limits.model import scenario_file, studies
+from corelane.limits.model.bandwidth import KERNELS, CFSLimit, for_kernel
 from corelane.limits.model.clock import MS, US
 from corelane.limits.model.scenario import run
 from corelane.limits.model.scenario_file import ScenarioError
-from corelane.limits.model.switches import KERNELS, for_kernel
 from corelane.limits.model.workloads import Closed, Duration, Open, ThreadPoolServer
 
 
@@ -145,25 +144,25 @@ def test_variants_change_the_subject_and_the_pods_limit_with_it():
     base = scenario_file.read(shop())
 
     def app(text: str):
-        return variants.vary(base, text).container("shop/app")
+        return studies.vary(base, text).container("shop/app")
 
     assert app("limit=2").limit == CFSLimit(200 * MS)
-    assert variants.vary(base, "limit=2").pods[0].limit == CFSLimit(250 * MS)
+    assert studies.vary(base, "limit=2").pods[0].limit == CFSLimit(250 * MS)
     assert app("no-limit").limit is None
-    assert variants.vary(base, "no-limit").pods[0].limit is None
+    assert studies.vary(base, "no-limit").pods[0].limit is None
     assert app("burst=40ms").limit == CFSLimit(100 * MS, burst_ns=40 * MS)
     assert app("period=10ms").limit == CFSLimit(10 * MS, 10 * MS)
     assert app("threads=3").workloads[0].threads == 3
     assert app("limit=500m,period=20ms").limit == CFSLimit(10 * MS, 20 * MS)
-    assert variants.vary(base, "kernel=4.14").kernel == KERNELS["3.17"]
-    old = variants.vary(base, "kernel=5.4")
-    assert variants.vary(old, "burst=40ms,kernel=6.6").kernel == KERNELS["6.6"]
-    assert variants.vary(base, "cpus=2").machine.cpus == 2
+    assert studies.vary(base, "kernel=4.14").kernel == KERNELS["3.17"]
+    old = studies.vary(base, "kernel=5.4")
+    assert studies.vary(old, "burst=40ms,kernel=6.6").kernel == KERNELS["6.6"]
+    assert studies.vary(base, "cpus=2").machine.cpus == 2
 
 
 def test_exclusive_cpus_are_taken_from_the_others_and_come_without_quota():
     base = scenario_file.read(shop())
-    one = variants.vary(base, "exclusive=2")
+    one = studies.vary(base, "exclusive=2")
     app, job = one.pods[0].containers
     assert (app.cpus, app.limit, app.request_milli) == (0b11, None, 2000)
     assert job.cpus == 0b11111100
@@ -187,7 +186,7 @@ def test_exclusive_cpus_are_taken_from_the_others_and_come_without_quota():
 )
 def test_a_variant_that_cannot_be_says_why(text, words):
     with pytest.raises(ValueError, match="variant") as caught:
-        variants.vary(scenario_file.read(shop()), text)
+        studies.vary(scenario_file.read(shop()), text)
     assert words in str(caught.value)
 
 
@@ -207,7 +206,7 @@ def spun_ms(*limits: str, period: str = "100ms", change: str = "") -> list[float
     machine = {"cpus": len(limits), "hz": 0}
     tree = {"machine": machine, "seconds": 10, "pods": [{"name": "a", "containers": containers}]}
     scenario = scenario_file.read(tree)
-    outcome = run(variants.vary(scenario, change) if change else scenario)
+    outcome = run(studies.vary(scenario, change) if change else scenario)
     return [1000 * outcome.of(f"a/c{i}").cpus_used for i in range(len(limits))]
 
 

@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 from corelane.kernel.cpu_time.competitors import Claim, Competition, Competitor
 from corelane.kernel.cpu_time.counters import Quota, Rates
 from corelane.kernel.cpu_time.threads import Losses
-from corelane.limits.advice import fitting, judgement, starvation
-from corelane.limits.advice.consequences import RiskLevel
+from corelane.limits.advice import judgement, starvation
+from corelane.limits.advice.changes import RiskLevel
 from corelane.limits.advice.inference import Effort
 from corelane.limits.advice.judgement import Answer
 from corelane.limits.advice.options import OptionKind
 from corelane.limits.advice.subjects import NodeOccupancy, NodePod, Subject
 from corelane.limits.lint.policy import Policy
-from corelane.limits.measure.requests import RequestLog
-from corelane.limits.measure.throttling import CostLevel, Latency, Measurement
+from corelane.limits.measure import CostLevel, Latency, Measurement, RequestLog
 from corelane.view import tables
 from corelane.view.limits import advice as view
 from corelane.workload.request import QOSClass
@@ -32,7 +31,7 @@ V1 = staticmethod(lambda shares: shares)
 @pytest.fixture(autouse=True)
 def _little_effort(monkeypatch):
     for name in ("FULL", "QUICK"):
-        monkeypatch.setattr(fitting, name, Effort(8, 4, 4, 1))
+        monkeypatch.setattr(judgement, name, Effort(8, 4, 4, 1))
 
 
 def beside(own: int = 102, active: int = 922, used: float = 900.0) -> Competition:

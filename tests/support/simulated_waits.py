@@ -11,9 +11,8 @@ from typing import Any
 from corelane.kernel.cpu_time.threads import Counted, Losses, ThreadLook, ThreadWatch, Waits, divide
 from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS, SECOND
-from corelane.limits.model.queues import CPUGroup, Thread
+from corelane.limits.model.queues import RUN, SLEEP, CPUGroup, Thread
 from corelane.limits.model.simulator import Simulator
-from corelane.limits.model.steps import RUN, SLEEP
 
 STEP = MS // 4
 """How finely the truth is integrated: a twelfth of the scheduler's turn."""

@@ -7,8 +7,8 @@ import subprocess
 import pytest
 import yaml
 
-from corelane.limits.advice import patches
-from corelane.limits.advice.patches import Patch
+from corelane.limits.advice import changes
+from corelane.limits.advice.changes import Patch
 from corelane.limits.advice.subjects import Subject
 from corelane.limits.lint.thread_settings import ThreadSetting
 from support import kubectl
@@ -70,16 +70,18 @@ def test_a_patch_changes_what_it_is_for_and_nothing_else(kind, init, tmp_path):
     subject = Subject(kind, "shop", "web", "app", init=init, settings=SETTINGS)
     tree, key = manifest(kind, init=init), "initContainers" if init else "containers"
 
-    dropped = merged(patches.container(subject, {"resources": {"limits": {"cpu": None}}}), tree, tmp_path)
+    dropped = merged(
+        changes.container_patch(subject, {"resources": {"limits": {"cpu": None}}}), tree, tmp_path
+    )
     app = dropped["spec"][key][-1]
     assert app["resources"] == {"requests": AMOUNTS, "limits": {"memory": "1Gi"}}
     assert FROM_LIMIT in app["env"]
     assert sum(len(dropped["spec"].get(name, [])) for name in ("containers", "initContainers")) == 2
 
-    fewer = merged(patches.threads(subject, 2)[1], tree, tmp_path)["spec"][key][-1]
+    fewer = merged(changes.threads_patch(subject, 2)[1], tree, tmp_path)["spec"][key][-1]
     assert {"name": "GOMAXPROCS", "value": "2"} in fewer["env"], "instead of what the limit said"
     assert {"name": "A", "value": "b"} in fewer["env"]
 
-    burst = merged(patches.annotation(subject, "koordinator.sh/cpuBurst", '{"a":1}'), tree, tmp_path)
+    burst = merged(changes.annotation_patch(subject, "koordinator.sh/cpuBurst", '{"a":1}'), tree, tmp_path)
     assert burst["metadata"]["annotations"] == {"koordinator.sh/cpuBurst": '{"a":1}'}
     assert burst["metadata"]["labels"] == {"a": "b"}

@@ -8,7 +8,7 @@ import pytest
 from corelane.app.limits import advise_record
 from corelane.kernel.cpu_time.counters import Rates
 from corelane.kernel.cpu_time.threads import Losses
-from corelane.limits.measure.throttling import Measurement
+from corelane.limits.measure import Measurement
 from corelane.view.limits import loss_charts
 from corelane.view.limits import pages as limits_html
 from corelane.view.limits import watch as limits_watch

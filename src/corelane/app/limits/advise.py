@@ -27,7 +27,7 @@ from corelane.limits.advice import judgement
 from corelane.limits.advice.judgement import Advice, Answer, Replicas
 from corelane.limits.advice.subjects import ClusterSnapshot
 from corelane.limits.lint.policy import STATIC, Policy
-from corelane.limits.measure.throttling import Latency, Measurement
+from corelane.limits.measure import Latency, Measurement
 from corelane.view import tables
 from corelane.view.limits import advice as view
 from corelane.view.limits import pages

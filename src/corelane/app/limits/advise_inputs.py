@@ -15,14 +15,13 @@ import yaml
 from corelane import input_files
 from corelane.app.state import files
 from corelane.kube.yaml_keys import DuplicateKeyError, UniqueKeyLoader
+from corelane.limits import measure
 from corelane.limits.advice.subjects import ClusterSnapshot
 from corelane.limits.lint import manifests, yaml_documents
 from corelane.limits.lint.located import Located, located
 from corelane.limits.lint.manifests import ManifestObject
 from corelane.limits.lint.yaml_documents import YAMLDocument
-from corelane.limits.measure import series
-from corelane.limits.measure.requests import RequestLog
-from corelane.limits.measure.throttling import Latency, LatencySource
+from corelane.limits.measure import Latency, LatencySource, RequestLog
 
 _SERVED: Final = (
     "/api/v1/pods",
@@ -237,7 +236,7 @@ def latency_of_buckets(vector: Iterable[tuple[Mapping[str, str], float]], query:
             raise AdviseError(f"--latency {query!r}: several series per bucket: put sum by (le) around it")
         buckets[bound] = value
     try:
-        quantiles = series.histogram_quantiles(buckets, (10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0))
+        quantiles = measure.histogram_quantiles(buckets, (10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0))
     except ValueError as error:
         raise AdviseError(f"--latency {query!r}: {error}: is the window long enough?") from None
     milliseconds = {percent: 1000 * seconds for percent, seconds in quantiles.items()}

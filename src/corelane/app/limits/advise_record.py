@@ -16,7 +16,7 @@ from corelane.app.limits.competition_record import RecordedCompetition, Recorded
 from corelane.app.state import files
 from corelane.kernel.cpu_time.counters import MeasuredNode, Quota, Rates, Unusable
 from corelane.kernel.cpu_time.threads import Losses
-from corelane.limits.measure.throttling import Measurement
+from corelane.limits.measure import Measurement
 
 _TIMES: Final = ("used", "throttled", "above", "burst", "waiting", "stalled", "queued")
 _COUNTS: Final = ("periods", "throttled_periods", "bursts")

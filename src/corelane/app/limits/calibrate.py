@@ -14,11 +14,10 @@ from typing import Any
 
 from corelane.kernel import cgroup
 from corelane.limits.calibration import laboratory
-from corelane.limits.calibration.experiments import EXPERIMENTS, Experiment, Kernel
+from corelane.limits.calibration.experiments import EXPERIMENTS, Experiment, Kernel, claims, predict
 from corelane.limits.calibration.laboratory import CalibrationError, CalibrationRun, Laboratory
-from corelane.limits.calibration.predictions import claims, predict
+from corelane.limits.model.bandwidth import for_kernel
 from corelane.limits.model.clock import SECOND
-from corelane.limits.model.switches import for_kernel
 from corelane.view import tables
 from corelane.view.limits import calibration as view
 from corelane.view.limits.calibration import Calibration, CalibrationRow

@@ -20,9 +20,7 @@ import msgspec
 
 from corelane import input_files
 from corelane.kernel.cpu_time.counters import Quota, Unusable
-from corelane.limits.measure import series
-from corelane.limits.measure.series import Sample
-from corelane.limits.measure.throttling import Measurement
+from corelane.limits.measure import Measurement, Sample, rates_of_series, silence
 
 COUNTERS: Final[Mapping[str, str]] = {
     "container_cpu_usage_seconds_total": "usage",
@@ -149,13 +147,13 @@ def _measurement(
     """Only the latest incarnation counts. `now` is the newest sample of all."""
     latest = max(incarnations.values(), key=lambda group: (group.last, len(group.samples)))
     samples = {name: _whole(of_cpu) for name, of_cpu in latest.samples.items()}
-    rates = series.rates(samples, _quota(latest.quota))
+    rates = rates_of_series(samples, _quota(latest.quota))
     if isinstance(rates, Unusable):
         return Measurement(rates, *container)
     notes, remarks = [*rates.notes], [*rates.remarks]
     if len({key[:2] for key in incarnations}) > 1:
         remarks.append("restarted within the window: only its latest run is counted")
-    if silent := max(series.silence(one, now) for one in samples.values()):
+    if silent := max(silence(one, now) for one in samples.values()):
         notes.append(f"no sample for the last {silent:.0f} s: it ended, or its node is not scraped")
     return Measurement(replace(rates, notes=tuple(notes), remarks=tuple(remarks)), *container)
 

@@ -17,7 +17,7 @@ from corelane.kernel import cfs
 from corelane.kernel.cpu_time import competitors
 from corelane.kernel.cpu_time.competitors import GroupWeight, Level
 from corelane.kernel.cpu_time.counters import Rates
-from corelane.limits.measure.throttling import Measurement
+from corelane.limits.measure import Measurement
 
 PODS: Final = "kube_pod_info"
 REQUESTS: Final = "kube_pod_container_resource_requests"

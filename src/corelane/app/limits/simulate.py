@@ -12,11 +12,10 @@ import yaml
 
 from corelane import input_files
 from corelane.kube.yaml_keys import DuplicateKeyError, UniqueKeyLoader
-from corelane.limits.model import builtin, scenario_file, variants
-from corelane.limits.model.builtin import Study, StudyCase
-from corelane.limits.model.phases import phase_spread
+from corelane.limits.model import scenario_file, studies
 from corelane.limits.model.scenario import Scenario, run
 from corelane.limits.model.scenario_file import ScenarioError
+from corelane.limits.model.studies import Study, StudyCase, phase_spread
 from corelane.view import tables
 from corelane.view.limits import pages, timeline_svg
 from corelane.view.limits import simulation as view
@@ -24,7 +23,7 @@ from corelane.view.limits import simulation as view
 
 def names() -> list[tuple[str, str]]:
     """The built-in studies and their titles."""
-    return [(study.name, study.title) for study in builtin.BUILTIN.values()]
+    return [(study.name, study.title) for study in studies.BUILTIN.values()]
 
 
 def render(
@@ -43,11 +42,11 @@ def render(
 
 
 def _study(source: str) -> Study:
-    if source in builtin.BUILTIN:
-        return builtin.BUILTIN[source]
+    if source in studies.BUILTIN:
+        return studies.BUILTIN[source]
     path = Path(source)
     if not path.exists():
-        known = ", ".join(builtin.BUILTIN)
+        known = ", ".join(studies.BUILTIN)
         raise ScenarioError(f"{source}: no such file, and none of the built-in scenarios: {known}")
     if path.is_dir():
         raise ScenarioError(f"{path}: a directory, not a scenario file; name one YAML file in it")
@@ -89,7 +88,7 @@ def _with_variants(study: Study, changes: Sequence[str]) -> Study:
 
 def _changed(scenario: Scenario, text: str) -> Scenario:
     try:
-        return variants.vary(scenario, text)
+        return studies.vary(scenario, text)
     except ValueError as error:
         raise ScenarioError(str(error)) from None
 

@@ -35,7 +35,7 @@ from corelane.kernel.cpu_time.counters import (
 )
 from corelane.kernel.cpu_time.threads import Crowd
 from corelane.kernel.files import Directory
-from corelane.limits.measure.throttling import Measurement
+from corelane.limits.measure import Measurement
 from corelane.node.recovery.cpu_owners import ContainerName, ListedPod, RunningContainer
 
 _OWN_SPECS: Final = "nodes/*/containers/containers/*/spec.json"

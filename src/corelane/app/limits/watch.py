@@ -16,7 +16,7 @@ from corelane.app.limits.sites import ALL, CgroupSource, Selection, Sites, Snaps
 from corelane.kernel.cpu_time import attribution, threads
 from corelane.kernel.cpu_time.counters import MeasuredNode, Rates
 from corelane.kernel.cpu_time.threads import Crowd
-from corelane.limits.measure.throttling import Measurement
+from corelane.limits.measure import Measurement
 from corelane.view import tables
 from corelane.view.limits import pages
 from corelane.view.limits import watch as view

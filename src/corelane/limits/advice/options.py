@@ -10,14 +10,12 @@ from enum import StrEnum
 from typing import Any, Final
 
 from corelane.kernel import cfs
-from corelane.limits.advice import consequences, effects, patches, tails
-from corelane.limits.advice.consequences import NewResources, Risk, RiskLevel, Weight
-from corelane.limits.advice.effects import Fit, LimitChange, LoadShape, Range
-from corelane.limits.advice.patches import Patch
+from corelane.limits.advice import changes, effects
+from corelane.limits.advice.changes import NewResources, Patch, Risk, RiskLevel, Weight
+from corelane.limits.advice.effects import Fit, LimitChange, LoadShape, Range, Tail
 from corelane.limits.advice.subjects import NodeOccupancy, Subject
-from corelane.limits.advice.tails import Tail
 from corelane.limits.lint.policy import Policy
-from corelane.limits.measure.throttling import Latency, Measurement
+from corelane.limits.measure import Latency, Measurement
 
 _GOOD, _FAIR = 0.001, 0.01
 """Parts of CPU demand: a smaller loss is not noticeable, or costs little (see measure.throttling)."""
@@ -130,9 +128,9 @@ def _effect(case: AdviceCase, change: LimitChange) -> Effect:
 def effect_of(change: LimitChange, fit: Fit, latency: Latency | None) -> Effect:
     """Forecast a change of what was measured."""
     forecast = effects.forecast(fit, change)
-    tail, no_tail = tails.tail(fit, forecast, latency)
+    tail, no_tail = effects.tail(fit, forecast, latency)
     no_throttled = "" if forecast.throttled else effects.THROTTLED.collect
-    stop = tails.longest_stop(fit, change)
+    stop = effects.longest_stop(fit, change)
     return Effect(forecast.throttled, forecast.used, stop, tail, no_tail, no_throttled)
 
 
@@ -140,15 +138,17 @@ def _drop(case: AdviceCase) -> Option | None:
     subject = case.subject
     effect = _effect(case, LimitChange(None))
     request = subject.request or _observed(case)
-    change: dict[str, Any] = {"limits": {"cpu": None}, "requests": {"cpu": patches.cpus(request)}}
+    change: dict[str, Any] = {"limits": {"cpu": None}, "requests": {"cpu": changes.cpu_amount(request)}}
     new = NewResources(request, 0, subject.memory_request, subject.memory_limit)
     return Option(
         OptionKind.DROP_LIMIT,
-        "drop the CPU limit" if subject.request else f"drop the CPU limit, request {patches.cpus(request)}",
+        "drop the CPU limit"
+        if subject.request
+        else f"drop the CPU limit, request {changes.cpu_amount(request)}",
         effect,
         _risk(case, None, request),
         (*_does(case, new, effect), *_unseen_limit(case)),
-        patches.container(subject, {"resources": change}),
+        changes.container_patch(subject, {"resources": change}),
         "the policy requires a CPU limit equal to the request"
         if case.policy.cpu_limit == "equal-to-request"
         else "",
@@ -178,21 +178,21 @@ def _raise(case: AdviceCase) -> Option | None:
     subject, milli = case.subject, math.ceil(limit * 1000)
     both = bool(subject.exclusive_siblings) or case.policy.cpu_limit == "equal-to-request"
     request = milli if both else subject.request or _observed(case)
-    amounts: dict[str, Any] = {"limits": {"cpu": patches.cpus(milli)}}
+    amounts: dict[str, Any] = {"limits": {"cpu": changes.cpu_amount(milli)}}
     if request != subject.request:
-        amounts["requests"] = {"cpu": patches.cpus(request)}
+        amounts["requests"] = {"cpu": changes.cpu_amount(request)}
     effect = _effect(case, LimitChange(limit))
     new = NewResources(request, milli, subject.memory_request, subject.memory_limit)
-    same = subject.listed and consequences.qos(subject, new) is subject.qos
+    same = subject.listed and changes.qos_after(subject, new) is subject.qos
     return Option(
         OptionKind.RAISE_LIMIT,
-        f"raise request and limit to {patches.cpus(milli)}"
+        f"raise request and limit to {changes.cpu_amount(milli)}"
         if both
-        else f"raise the limit to {patches.cpus(milli)}",
+        else f"raise the limit to {changes.cpu_amount(milli)}",
         effect,
         _risk(case, limit, request),
         (*_does(case, new, effect), *_exclusive_too(subject, milli)),
-        patches.container(subject, {"resources": amounts}, resize=same),
+        changes.container_patch(subject, {"resources": amounts}, resize=same),
         _against_limit(case),
         limit=limit,
     )
@@ -201,8 +201,8 @@ def _raise(case: AdviceCase) -> Option | None:
 def _risk(case: AdviceCase, limit: float | None, request: int) -> Risk:
     """To other pods, by the CPU time that it may use then, and by a larger request."""
     now = case.subject.request
-    full = consequences.crowded(case.nodes, request, now)
-    return full or consequences.unlimited(case.nodes, limit, case.weight, now)
+    full = changes.crowded_risk(case.nodes, request, now)
+    return full or changes.unlimited_risk(case.nodes, limit, case.weight, now)
 
 
 def _exclusive_too(subject: Subject, milli: int) -> Iterator[str]:
@@ -272,9 +272,9 @@ def _burst(case: AdviceCase) -> Option | None:
         _risk(case, 2 * case.limit, case.subject.request),
         (
             _HOW_TO_BURST.format(quota),
-            consequences.qos_text(case.subject, case.subject.qos),
+            changes.qos_text(case.subject, case.subject.qos),
         ),
-        patches.annotation(case.subject, "koordinator.sh/cpuBurst", policy),
+        changes.annotation_patch(case.subject, "koordinator.sh/cpuBurst", policy),
         _against_limit(case),
     )
 
@@ -288,12 +288,12 @@ def _threads(case: AdviceCase) -> Option | None:
     if running is None or count >= running - _MARGIN:
         return None
     effect = _effect(case, LimitChange(case.limit, fit.burst, count))
-    what, how = patches.threads(case.subject, count)
+    what, how = changes.threads_patch(case.subject, count)
     return Option(
         OptionKind.SET_THREADS,
         f"run {_many(count, 'thread')}: {what}",
         effect,
-        consequences.no_risk("it uses no more CPU time than now"),
+        changes.no_risk("it uses no more CPU time than now"),
         (*_does(case, _unchanged(case.subject), effect), *_slower(case, count)),
         how,
         _against_limit(case),
@@ -302,8 +302,9 @@ def _threads(case: AdviceCase) -> Option | None:
 
 def _slower(case: AdviceCase, count: int) -> Iterator[str]:
     if case.limit < count:
+        quota = changes.cpu_amount(round(case.limit * 1000))
         yield (
-            f"a single thread still uses up the quota of {patches.cpus(round(case.limit * 1000))} after "
+            f"a single thread still uses up the quota of {quota} after "
             f"{case.fit.quota:g} ms of every {case.fit.period:g} ms"
         )
     yield "work shared by its threads takes longer, but the threads are no longer stopped together"
@@ -332,14 +333,14 @@ def _whole(case: AdviceCase) -> Option | None:
         OptionKind.WHOLE_CPUS,
         f"request {_many(count, 'exclusive CPU')}: limit = request = {count}",
         _effect(case, LimitChange(None, threads=count)),
-        consequences.exclusive(case.nodes, count, subject.request),
+        changes.exclusive_risk(case.nodes, count, subject.request),
         (
             *_does(case, new, _effect(case, LimitChange(None, threads=count))),
             *needs(subject, memory),
             *lifted_by(),
             f"run {_many(count, 'thread')}: more would only wait for each other",
         ),
-        patches.container(subject, {"resources": amounts}),
+        changes.container_patch(subject, {"resources": amounts}),
     )
 
 
@@ -369,12 +370,12 @@ def _lift(case: AdviceCase) -> Option:
         OptionKind.LIFT_QUOTA,
         f"keep limit = request; lift the quota of its {_many(count, 'exclusive CPU')} on the node",
         effect,
-        consequences.no_risk("its CPUs are exclusive"),
+        changes.no_risk("its CPUs are exclusive"),
         (
             "without the limit the pod is no longer Guaranteed and loses its exclusive CPUs",
             *lifted_by(),
             _BEFORE_1_33,
-            consequences.qos_text(case.subject, case.subject.qos),
+            changes.qos_text(case.subject, case.subject.qos),
         ),
     )
 
@@ -382,8 +383,8 @@ def _lift(case: AdviceCase) -> Option:
 def _does(case: AdviceCase, new: NewResources, effect: Effect) -> Iterator[str]:
     if not case.subject.listed:
         return
-    yield consequences.qos_text(case.subject, consequences.qos(case.subject, new))
-    yield from consequences.utilisation(case.subject, new.request, case.fit.used, effect.used)
+    yield changes.qos_text(case.subject, changes.qos_after(case.subject, new))
+    yield from changes.utilisation(case.subject, new.request, case.fit.used, effect.used)
 
 
 def _observed(case: AdviceCase) -> int:

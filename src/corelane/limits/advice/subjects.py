@@ -11,7 +11,6 @@ from typing import Final
 
 from corelane import quantity
 from corelane.limits.lint import pod_context, thread_settings
-from corelane.limits.lint.image_threads import counts_node_cpus
 from corelane.limits.lint.located import items, text
 from corelane.limits.lint.manifests import (
     ManifestContainer,
@@ -21,7 +20,7 @@ from corelane.limits.lint.manifests import (
 )
 from corelane.limits.lint.pod_context import PodContext
 from corelane.limits.lint.policy import STATIC, Policy
-from corelane.limits.lint.thread_settings import ThreadSetting
+from corelane.limits.lint.thread_settings import ThreadSetting, counts_node_cpus
 from corelane.workload.request import Amounts, ContainerKind, QOSClass, peak, qos_class
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})

@@ -15,7 +15,7 @@ from corelane.kernel.cgroup_tree import OWN, Groups, join
 from corelane.kernel.cgroupfs import CgroupError
 from corelane.kernel.cpu_time import counters
 from corelane.kernel.cpu_time.counters import CPUCounters, Processor
-from corelane.limits.calibration import run_delay, workers
+from corelane.limits.calibration import workers
 from corelane.limits.calibration.experiments import (
     PROBED_PERIODS,
     QUIET_PERIODS,
@@ -26,8 +26,16 @@ from corelane.limits.calibration.experiments import (
     earliest_on_grid,
     phase_of,
 )
-from corelane.limits.calibration.noise import Noise, delayed_ms, foreign, waited_ms
-from corelane.limits.calibration.run_delay import RunDelay, ThreadTimes
+from corelane.limits.calibration.noise import (
+    RUN_DELAY_EXPERIMENT,
+    Noise,
+    RunDelay,
+    ThreadTimes,
+    delayed_ms,
+    foreign,
+    run_delay_between,
+    waited_ms,
+)
 from corelane.limits.calibration.workers import Worker
 from corelane.limits.model.clock import MS, SECOND
 
@@ -124,14 +132,14 @@ class Laboratory:
 
         Raises as `run`.
         """
-        experiment, spinning = run_delay.EXPERIMENT, (0, 0, 1 * MS, 0, 0, 0)
+        experiment, spinning = RUN_DELAY_EXPERIMENT, (0, 0, 1 * MS, 0, 0, 0)
         with self._group(experiment) as paths, _started(1, cpus[-1:], spinning) as (worker,):
             self._groups.add(paths.app, worker.pid)
             worker.begin(0)
             _sleep_until(time.perf_counter_ns() + int(WARMUP_SECONDS * SECOND))
             before = self._thread_times(paths, worker.pid)
             _sleep_until(time.perf_counter_ns() + int(experiment.seconds * SECOND))
-            found = run_delay.between(before, self._thread_times(paths, worker.pid))
+            found = run_delay_between(before, self._thread_times(paths, worker.pid))
         self.includes_throttled = found.includes_throttled is not False
         return found
 

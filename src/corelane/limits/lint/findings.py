@@ -126,3 +126,15 @@ def nested(path: Sequence[str], patch: Mapping[str, Any]) -> Mapping[str, Any]:
     for step in reversed(path):
         patch = {step: patch}
     return patch
+
+
+@rule("bad-ignore", Severity.WARNING, "Write `# corelane: ignore RULE reason`.")
+def _bad_ignore(context: PodContext) -> Iterator[Remark]:
+    """A comment that ignores nothing.
+
+    A `# corelane: ignore` that names no rule, a rule that does not exist, or gives no reason.
+    """
+    yield from ()
+
+
+COMMENT_RULES: Final = (_bad_ignore,)

@@ -11,13 +11,12 @@ from typing import Final
 from corelane.limits.lint import bundles, injectors, manifests, yaml_documents
 from corelane.limits.lint.custom_resources import by_kind
 from corelane.limits.lint.findings import Finding, LintRule, Remark
-from corelane.limits.lint.inline_patches import inline_patches
 from corelane.limits.lint.located import Located, Position
 from corelane.limits.lint.manifests import ManifestObject
 from corelane.limits.lint.pod_context import PodContext, range_default
 from corelane.limits.lint.policy import Exemption, Policy, Severity
 from corelane.limits.lint.rules import BY_ID, RULES, amounts
-from corelane.limits.lint.yaml_documents import YAMLDocument, YAMLFault
+from corelane.limits.lint.yaml_documents import YAMLDocument, YAMLFault, inline_patches
 
 _ANY: Final = "all"
 _COMMENT: Final = re.compile(r"(?:^|\s)#\s*corelane:\s*ignore\b[ \t]*([^\s#]*)[ \t]*(.*)")

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import yaml
 
-from corelane.limits.lint import unrendered
 from corelane.limits.lint.located import (
     Located,
     LocatedList,
@@ -21,7 +20,48 @@ from corelane.limits.lint.located import (
     LocatedMember,
     LocatedScalar,
     Position,
+    at,
+    items,
 )
+
+FIRST: Final = re.compile(r"\{\{[-=]?\s*[\w.\"($/*]")
+"""Where a template's braces begin."""
+_HELM: Final = re.compile(
+    r"\{\{[^{}]*(?:(?<![\w.)])\$?\.(?:Values\b|Chart\.|Capabilities\.|Template\.(?:Name|BasePath)"
+    r"|Release\.(?:Name|Service|Revision|Is)|Files\.(?:Get|Glob|Lines|As))"
+    r"|\b(?:include|template)\s+[\"(])"
+)
+_ARGO: Final = re.compile(r"\{\{(?:=|\s*(?:args|inputs|outputs|steps|tasks|workflow)\.[\w.-]+\s*\}\})")
+
+
+def is_helms(text: str) -> bool:
+    """Whether a text has a template with objects or functions of Helm."""
+    return _HELM.search(text) is not None
+
+
+def reason(text: str, braces: str) -> str:
+    """Why `text` is not YAML, and what to do: `braces` is its first template and what follows on the line."""
+    if is_helms(text):
+        return (
+            "an unrendered Helm template ({{ … }}): render it first: helm template CHART | "
+            "corelane limits lint -"
+        )
+    if _ARGO.match(braces):
+        return "not YAML: a template of Argo ({{…}}) without quotes: put the value in quotes"
+    return (
+        "not YAML: an unrendered template ({{ … }}), not one of Helm: render it with the program that it is "
+        "written for, and lint the result"
+    )
+
+
+def remedy(amount: str) -> str:
+    """What to do about a template in place of an amount; empty where there is none."""
+    if is_helms(amount):
+        return "render the template first (helm template CHART)"
+    if "{{" in amount:
+        return "render the template with the program that it is written for, and lint the result"
+    return "substitute the variable first, and lint the result" if "${" in amount else ""
+
 
 MAX_DEPTH: Final = 200
 MOST_EXPANDED: Final = 100_000
@@ -163,13 +203,13 @@ def _json_values(chunk: str, line: int) -> Iterator[tuple[int, str]]:
 
 def _explained(error: _Broken, chunk: str, first_line: int, content: str) -> YAMLFault:
     """A template's braces, where no quotes make them text, are why its file is not YAML."""
-    template = unrendered.FIRST.search(_QUOTED.sub(lambda found: " " * len(found[0]), chunk))
+    template = FIRST.search(_QUOTED.sub(lambda found: " " * len(found[0]), chunk))
     if not template:
         return YAMLFault(error.line + first_line - 1, error.column, error.message)
     before = chunk[: template.start()]
     column = template.start() - (before.rfind("\n") + 1) + 1
     line = chunk[template.start() :].partition("\n")[0]
-    message, helm = unrendered.reason(content, line), unrendered.is_helms(content)
+    message, helm = reason(content, line), is_helms(content)
     return YAMLFault(first_line + before.count("\n"), column, message, template=True, helm=helm)
 
 
@@ -304,3 +344,40 @@ def _merged(value: Located) -> dict[str, LocatedMember]:
         if isinstance(source, LocatedMapping):
             found = {**source.members, **found}
     return found
+
+
+_BLOCK: Final = re.compile(r"\|[0-9+-]*[ \t]*(#.*)?$")
+
+
+def inline_patches(root: Located, content: str) -> Iterator[YAMLDocument | YAMLFault]:
+    """The documents of a kustomization's literal blocks under `patches` and `patchesStrategicMerge`.
+
+    `content` is the text of its file. A list of operations (RFC 6902) is a document, too, though no object.
+    """
+    lines = content.removeprefix("\ufeff").split("\n")
+    for scalar in _patches(root):
+        for text in _in_place(scalar, [line.removesuffix("\r") for line in lines]):
+            yield from read(text)
+
+
+def _patches(root: Located) -> Iterator[LocatedScalar]:
+    given = [at(one, "patch") for one in items(root, "patches")]
+    yield from (
+        one for one in (*given, *items(root, "patchesStrategicMerge")) if isinstance(one, LocatedScalar)
+    )
+
+
+def _in_place(scalar: LocatedScalar, lines: list[str]) -> Iterator[str]:
+    """The text of each document of a literal block, moved to its line and column in the file."""
+    first = scalar.place.line
+    if not _BLOCK.match(lines[first - 1][scalar.place.column - 1 :]):
+        return
+    written = scalar.text.rstrip("\n").split("\n")
+    held: list[str] = []
+    for number, (line, source) in enumerate(zip(written, lines[first:], strict=False)):
+        if line == "---":
+            yield "\n" * (first + number - len(held)) + "\n".join(held)
+            held = [""]
+        else:
+            held.append(source)
+    yield "\n" * (first + len(written) - len(held)) + "\n".join(held)

@@ -8,11 +8,10 @@ from random import Random
 from typing import Literal
 
 from corelane.cpuset import bits
-from corelane.limits.model.bandwidth import CFSLimit, CPUStat
+from corelane.limits.model.bandwidth import LATEST, CFSLimit, CPUStat, Switches
 from corelane.limits.model.clock import MS, SECOND
 from corelane.limits.model.queues import CPUGroup
 from corelane.limits.model.simulator import Simulator
-from corelane.limits.model.switches import LATEST, Switches
 from corelane.limits.model.timeline import Timeline, TimelineRecorder
 from corelane.limits.model.turns import NICE_0
 from corelane.limits.model.workloads import Workload, WorkloadContext, start

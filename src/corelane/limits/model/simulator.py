@@ -4,24 +4,100 @@ Nothing happens between events, so a CPU is looked at only when its thread's ste
 account empty or a turn over, or when a thread arrives or is released. A tick of 0 enforces limits to the ns.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
-from corelane.limits.model import balancing, queues
-from corelane.limits.model.bandwidth import Account, BandwidthPool, CFSLimit
+from corelane.limits.model import queues
+from corelane.limits.model.bandwidth import LATEST, Account, BandwidthPool, CFSLimit, Switches
 from corelane.limits.model.clock import MS, NEVER, Clock
 from corelane.limits.model.queues import (
     FULL_SPEED,
+    KERNEL,
+    POLL,
+    SLEEP,
+    Behaviour,
+    Channel,
     CPUGroup,
+    Gate,
     RunQueue,
     SimulatedCPU,
     Thread,
     queue_on,
+    waiting,
 )
-from corelane.limits.model.steps import KERNEL, POLL, SLEEP, Behaviour, Channel, Gate
-from corelane.limits.model.switches import LATEST, Switches
 from corelane.limits.model.timeline import TimelineRecorder
 from corelane.limits.model.turns import NICE_0, Turns
+
+# Which CPU a thread runs on: what select_idle_sibling, newidle and periodic balancing do.
+#
+# A CPU on which only throttled queues are left counts as idle, as it does in the kernel.
+
+
+BALANCE_INTERVAL_NS: Final = 64 * MS
+"""How often busy CPUs are balanced: 4 ms of a domain of four, 16 times less often while busy."""
+
+
+def cpu_for_waking(thread: Thread, idle: int, waker: int | None) -> int:
+    """Return the thread's last CPU if that is idle, else the next idle one.
+
+    Where none is, the thread wakes on the CPU of its `waker` (wake_affine), or on its last one. `idle` is a
+    mask of CPUs.
+    """
+    last = thread.queue.cpu
+    idle &= thread.allowed
+    if not idle:
+        return last if waker is None or not thread.allowed >> waker & 1 else waker
+    if idle >> last & 1:
+        return last
+    ahead = idle >> last << last or idle
+    return (ahead & -ahead).bit_length() - 1
+
+
+def thread_to_pull(cpus: Sequence[SimulatedCPU], crowded: int, puller: SimulatedCPU) -> Thread | None:
+    """Return a thread that may move to the idle `puller`, from the crowded CPU with most of them."""
+    best: list[Thread] = []
+    for cpu in cpus:
+        if crowded & ~puller.bit & cpu.bit:
+            movable = [thread for thread in _waiting_for(cpu) if _may_move(thread, puller)]
+            if len(movable) > len(best):
+                best = movable
+    return best[0] if best else None
+
+
+def balancing_moves(cpus: Sequence[SimulatedCPU]) -> Iterator[tuple[Thread, SimulatedCPU]]:
+    """Yield moves from the most to the least loaded CPU while one makes them more even.
+
+    The caller carries out each move before it requests the next.
+    """
+    loads = {cpu: sum(map(_weight, waiting(cpu.root))) for cpu in cpus}
+    for _ in cpus:
+        most, least = max(loads, key=lambda cpu: loads[cpu]), min(loads, key=lambda cpu: loads[cpu])
+        gap = loads[most] - loads[least]
+        movable = [thread for thread in _waiting_for(most) if _may_move(thread, least)]
+        fitting = [thread for thread in movable if 0 < _weight(thread) < gap]
+        if not fitting:
+            return
+        thread = min(fitting, key=lambda each: abs(gap - 2 * _weight(each)))
+        loads[most] -= _weight(thread)
+        loads[least] += _weight(thread)
+        yield thread, least
+
+
+def _waiting_for(cpu: SimulatedCPU) -> list[Thread]:
+    return [thread for thread in waiting(cpu.root) if thread is not cpu.curr]
+
+
+def _may_move(thread: Thread, cpu: SimulatedCPU) -> bool:
+    """Whether a CPU is allowed, and the thread's group is not throttled there (throttled_lb_pair)."""
+    if not thread.allowed & cpu.bit:
+        return False
+    return not any(level.throttled for level in queue_on(cpu, thread.group).levels)
+
+
+def _weight(thread: Thread) -> float:
+    """The thread's part of the shares of its topmost group."""
+    lineage = thread.group.lineage()
+    return lineage[-1].shares / max(lineage[-1].runnable, 1) if lineage else NICE_0
 
 
 class Simulator:
@@ -154,7 +230,7 @@ class Simulator:
         self._wake(thread)
 
     def _wake(self, thread: Thread) -> None:
-        cpu = self.cpus[balancing.cpu_for_waking(thread, self.idle, self.waker)]
+        cpu = self.cpus[cpu_for_waking(thread, self.idle, self.waker)]
         if thread.queue.cpu != cpu.id:
             self._move(thread, cpu)
         self._wake_on(thread, cpu)
@@ -288,7 +364,7 @@ class Simulator:
             if thread is None:
                 pulled = None
                 if self.movable and self.crowded:
-                    pulled = balancing.thread_to_pull(self.cpus, self.crowded, cpu)
+                    pulled = thread_to_pull(self.cpus, self.crowded, cpu)
                 if not pulled:
                     return
                 self._migrate(pulled, cpu)
@@ -330,7 +406,7 @@ class Simulator:
         self.crowded |= cpu.bit
         if self.movable and not self._balancing:
             self._balancing = True
-            self.after(balancing.BALANCE_INTERVAL_NS, self._rebalance)
+            self.after(BALANCE_INTERVAL_NS, self._rebalance)
         if not self.switches.eevdf:
             return cpu.picked + self.turn_ns
         if cpu.over:
@@ -350,7 +426,7 @@ class Simulator:
     def _rebalance(self, _argument: object, _stamp: int) -> None:
         self._balancing = False
         if self.crowded:
-            for thread, cpu in balancing.balancing_moves(self.cpus):
+            for thread, cpu in balancing_moves(self.cpus):
                 self._migrate(thread, cpu)
 
     # Events of pools.

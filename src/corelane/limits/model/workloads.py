@@ -13,9 +13,8 @@ from typing import Any
 
 from corelane.cpuset import bits
 from corelane.limits.model.clock import MS, SECOND, US
-from corelane.limits.model.queues import CPUGroup
+from corelane.limits.model.queues import POLL, RUN, SLEEP, SPIN, Behaviour, Channel, CPUGroup, Gate
 from corelane.limits.model.simulator import Simulator
-from corelane.limits.model.steps import POLL, RUN, SLEEP, SPIN, Behaviour, Channel, Gate
 
 
 @dataclass(frozen=True, slots=True)

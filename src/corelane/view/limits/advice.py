@@ -7,15 +7,13 @@ from math import isinf
 from typing import TYPE_CHECKING, Any, Final
 
 from corelane.kernel.cpu_time.counters import Rates
-from corelane.limits.advice.consequences import Risk
-from corelane.limits.advice.effects import Fit, LoadShape, Range
+from corelane.limits.advice.changes import Risk
+from corelane.limits.advice.effects import Fit, LoadShape, Range, Shape, Tail
 from corelane.limits.advice.judgement import Advice, Answer
 from corelane.limits.advice.options import Effect, Option
-from corelane.limits.advice.shapes import Shape
 from corelane.limits.advice.starvation import Starvation
 from corelane.limits.advice.subjects import Subject
-from corelane.limits.advice.tails import Tail
-from corelane.limits.measure.throttling import CostLevel
+from corelane.limits.measure import CostLevel
 from corelane.view import tables
 from corelane.view.limits import watch as limits_watch
 

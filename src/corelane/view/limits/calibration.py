@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from corelane.limits.calibration import run_delay
-from corelane.limits.calibration.experiments import Experiment, Figures
+from corelane.limits.calibration import noise
+from corelane.limits.calibration.experiments import Experiment, Figures, ModelCheck, Prediction
 from corelane.limits.calibration.laboratory import CalibrationRun
-from corelane.limits.calibration.predictions import ModelCheck, Prediction
-from corelane.limits.calibration.run_delay import RunDelay
+from corelane.limits.calibration.noise import RunDelay
 from corelane.node.explain.json_values import json_value
 
 HEADINGS = (
@@ -45,7 +44,7 @@ class Calibration:
 
 def run_delay_row(found: RunDelay) -> tuple[str, ...]:
     """Whether waits contain throttled time, as the last row of the table: the model is not part of it."""
-    title = f"schedstat run_delay, {run_delay.EXPERIMENT.name}"
+    title = f"schedstat run_delay, {noise.RUN_DELAY_EXPERIMENT.name}"
     throttled = f"{found.throttled_ms:.0f} / -"
     return (title, "- / -", "- / -", "- / -", throttled, "-", "-", "a finding", found.text)
 

@@ -6,8 +6,8 @@ from statistics import median
 from typing import Any
 
 from corelane.limits.model.bandwidth import CPUStat
-from corelane.limits.model.phases import PhaseSpread
 from corelane.limits.model.scenario import PERCENTILES, ContainerResult, SimulationResult
+from corelane.limits.model.studies import PhaseSpread
 
 HEADINGS = (
     "case",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from corelane.kernel.cpu_time.competitors import Competition
 from corelane.kernel.cpu_time.counters import CPULoad, MeasuredNode, Rates
 from corelane.kernel.cpu_time.threads import Losses
-from corelane.limits.measure.throttling import CostLevel, DelayCause, Measurement, ThrottlingVerdict
+from corelane.limits.measure import CostLevel, DelayCause, Measurement, ThrottlingVerdict
 from corelane.view import tables
 
 if TYPE_CHECKING:

@@ -2,16 +2,14 @@
 
 from typing import Final
 
+from corelane.limits.lint import findings
 from corelane.limits.lint.findings import LintRule
 from corelane.limits.lint.rules import (
     amounts,
-    autoscaling,
-    comments,
     cpu_burst,
     cpu_limits,
-    cpu_requests,
-    memory_limits,
     namespaces,
+    requests_and_memory,
     thread_counts,
 )
 
@@ -20,12 +18,12 @@ __all__ = ["BY_ID", "RULES"]
 RULES: Final[tuple[LintRule, ...]] = (
     *amounts.RULES,
     *cpu_limits.RULES,
-    *cpu_requests.RULES,
+    *requests_and_memory.RULES,
     *thread_counts.RULES,
-    *memory_limits.RULES,
+    *requests_and_memory.MEMORY_RULES,
     *namespaces.RULES,
-    *autoscaling.RULES,
+    *namespaces.AUTOSCALING_RULES,
     *cpu_burst.RULES,
-    *comments.RULES,
+    *findings.COMMENT_RULES,
 )
 BY_ID: Final = {rule.id: rule for rule in RULES}

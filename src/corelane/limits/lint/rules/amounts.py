@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from corelane.kernel import cfs
-from corelane.limits.lint import unrendered
+from corelane.limits.lint import yaml_documents
 from corelane.limits.lint.findings import Remark, cpus, ms, rule
 from corelane.limits.lint.located import Amount, ManifestResources
 from corelane.limits.lint.pod_context import PodContext, containers, effective, pod_request
@@ -42,7 +42,7 @@ def _unreadable(path: str, amount: Amount, container: str) -> Remark:
     if amount.meant:
         message = f"{path} {amount.text!r} is {amount.error}"
         return Remark(amount.place, message, f"write {amount.meant}, if that is meant", container=container)
-    fix = unrendered.remedy(amount.text) or "write it as in 250m, 2 or 512Mi"
+    fix = yaml_documents.remedy(amount.text) or "write it as in 250m, 2 or 512Mi"
     return Remark(
         amount.place, f"{path} {amount.text!r} is not an amount: {amount.error}", fix, container=container
     )

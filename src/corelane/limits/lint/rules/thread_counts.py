@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from corelane.limits.lint.findings import Remark, cpus, many, rule, stall
-from corelane.limits.lint.image_threads import CountsCPUs, counts_node_cpus, own_entrypoint, readable_variable
 from corelane.limits.lint.located import pairs
 from corelane.limits.lint.manifests import ManifestContainer
 from corelane.limits.lint.pod_context import (
@@ -19,7 +18,14 @@ from corelane.limits.lint.pod_context import (
     quota_lifted,
 )
 from corelane.limits.lint.policy import Severity
-from corelane.limits.lint.thread_settings import ThreadSetting, at_once
+from corelane.limits.lint.thread_settings import (
+    CountsCPUs,
+    ThreadSetting,
+    at_once,
+    counts_node_cpus,
+    own_entrypoint,
+    readable_variable,
+)
 from corelane.workload.request import ContainerKind
 
 _ACCELERATOR: Final = re.compile(r"gpu|tpu|nvidia|gaudi|neuron")

@@ -6,14 +6,17 @@ then Burstable pods among themselves (pkg/kubelet/cm, qos_container_manager). Ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from corelane.kernel import cfs
 from corelane.limits.advice.effects import Range
 from corelane.limits.advice.subjects import NodeOccupancy, NodePod, Scaler, Subject
+from corelane.limits.lint.findings import PATCHED, nested
 from corelane.workload.request import QOSClass, qos_class
 
 Weight = Callable[[int], int]
@@ -97,7 +100,7 @@ def no_risk(why: str) -> Risk:
     return Risk(RiskLevel.NONE, why)
 
 
-def unlimited(
+def unlimited_risk(
     nodes: Sequence[NodeOccupancy], limit: float | None, weight: Weight = cfs.pod_weight, request: int = 0
 ) -> Risk:
     """The container uses all CPU time that it can get, or up to `limit` CPUs; now it requests `request`."""
@@ -128,7 +131,7 @@ def requested_milli(node: NodeOccupancy, new: float, request: int) -> float:
     return sum(pod.request + (new - request if pod.own else 0) for pod in node.pods)
 
 
-def crowded(nodes: Sequence[NodeOccupancy], new: int, request: int) -> Risk | None:
+def crowded_risk(nodes: Sequence[NodeOccupancy], new: int, request: int) -> Risk | None:
     """Why its pods would not fit their nodes with a request of `new` milliCPU; None where they fit."""
     for node in nodes:
         requested = requested_milli(node, new, request)
@@ -179,12 +182,12 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def exclusive(nodes: Sequence[NodeOccupancy], cpus: int, request: int = 0) -> Risk:
+def exclusive_risk(nodes: Sequence[NodeOccupancy], cpus: int, request: int = 0) -> Risk:
     """The container has `cpus` exclusive CPUs in every pod of the workload; all others share the rest."""
     sized = [node for node in nodes if node.milli]
     if not sized:
         return Risk(RiskLevel.UNKNOWN, _unknown(nodes))
-    if full := crowded(sized, 1000 * cpus, request):
+    if full := crowded_risk(sized, 1000 * cpus, request):
         return full
     free = (sized[0].milli - requested_milli(sized[0], 1000 * cpus, request)) / 1000
     own = "its exclusive CPU" if cpus == 1 else f"its {cpus} exclusive CPUs"
@@ -209,7 +212,7 @@ class NewResources:
     others_complete: bool = False
 
 
-def qos(subject: Subject, new: NewResources) -> QOSClass:
+def qos_after(subject: Subject, new: NewResources) -> QOSClass:
     """The pod's QoS class after the change; pod-level resources alone decide where there are any."""
     if subject.pod_level:
         return subject.qos
@@ -268,3 +271,107 @@ def _any_scaler(subject: Subject, request: int, after: Range) -> str:
         return "an autoscaler on CPU utilisation would fail: there is no CPU request"
     changed = "" if request == subject.request else f" ({request}m instead of {subject.request}m)"
     return f"an autoscaler on CPU utilisation would read {_percent(after, request)} of the request{changed}"
+
+
+_JAVA: Final = "JAVA_TOOL_OPTIONS"
+_GUESS: Final = "GOMAXPROCS={} (or OMP_NUM_THREADS, a worker count: the setting that its runtime reads)"
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A patch's content; the whole command, empty where no command can apply it; and how it takes effect."""
+
+    content: Mapping[str, Any]
+    command: str = ""
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        """The content as kubectl would get it, for pasting into a manifest."""
+        return json.dumps(self.content, separators=(",", ":"))
+
+
+def cpu_amount(milli: int) -> str:
+    """MilliCPU as manifests write it: `250m`, `2`."""
+    return f"{milli}m" if milli % 1000 else str(milli // 1000)
+
+
+def container_patch(subject: Subject, change: Mapping[str, Any], *, resize: bool = False) -> Patch | None:
+    """Change fields of the container. `resize`: a running pod can be resized to these resources.
+
+    None where the workload of the container is unknown.
+    """
+    if not subject.listed:
+        return None
+    key = "initContainers" if subject.init else "containers"
+    spec: Mapping[str, Any] = {"spec": {key: [{"name": subject.container, **change}]}}
+    return _patch(subject, spec, resize=resize)
+
+
+def annotation_patch(subject: Subject, key: str, value: str) -> Patch | None:
+    """Annotate the pods that the workload makes."""
+    if not subject.listed:
+        return None
+    return _patch(subject, {"metadata": {"annotations": {key: value}}}, resize=False)
+
+
+def _patch(subject: Subject, template: Mapping[str, Any], *, resize: bool) -> Patch:
+    if path := PATCHED.get(subject.kind):
+        content = nested(path, template)
+        note = "the pods are replaced" if subject.kind in ("Deployment", "StatefulSet", "DaemonSet") else ""
+        return Patch(content, _command(subject, content), note or "for pods created from now on")
+    if subject.kind == "Pod" and resize:
+        note = (
+            "resized in place by Kubernetes 1.33 and later while the QoS class stays the same; older "
+            "versions and corelane up cannot change a pod's resources: delete the pod and create it with this"
+        )
+        return Patch(template, _command(subject, template, "--subresource=resize"), note)
+    if subject.kind == "Pod":
+        return Patch(template, note="a pod cannot be changed: delete it and create it with this")
+    if subject.kind == "Job":
+        return Patch(template, note="a Job's pod template cannot be changed: create the Job again with this")
+    return Patch(template, note=f"{subject.kind} has no strategic merge: write this into its pod template")
+
+
+def _command(subject: Subject, content: Mapping[str, Any], *flags: str) -> str:
+    """Names come from a file: as parts of longer words they cannot be read as options."""
+    words = ["kubectl", "patch", f"{subject.kind.lower()}/{subject.name}"]
+    words += [f"--namespace={subject.namespace or 'default'}", *flags, "--type=strategic", "-p"]
+    return shlex.join([*words, json.dumps(content, separators=(",", ":"), ensure_ascii=True)])
+
+
+def threads_patch(subject: Subject, count: int) -> tuple[str, Patch | None]:
+    """What to set so that `count` threads run, in words, and the patch.
+
+    By the settings that the container has, else by what its image reads. None where the setting is not an
+    environment variable, or only guessed.
+    """
+    if subject.settings:
+        return _changed_settings(subject, count)
+    if not subject.runtime:
+        return _GUESS.format(count), None
+    if not subject.runtime.isupper():
+        return f"{subject.runtime} {count}", None
+    value = f"-XX:ActiveProcessorCount={count}" if subject.runtime == _JAVA else str(count)
+    patch = container_patch(subject, {"env": [{"name": subject.runtime, "value": value}]})
+    return f"{subject.runtime}={value}", patch
+
+
+def _changed_settings(subject: Subject, count: int) -> tuple[str, Patch | None]:
+    """Processes share the count; then each has one thread. A pool beside others stays where it is small."""
+    each = 1 if any(setting.processes for setting in subject.settings) else count
+    numbers = [
+        (setting, count if setting.processes else each)
+        for setting in subject.settings
+        if not setting.partial or (setting.count or 0) > count
+    ]
+    # A value replaces whatever set the variable: a merge by name keeps what is not named.
+    env = [
+        {"name": setting.name, "value": str(number), "valueFrom": None}
+        for setting, number in numbers
+        if setting.env
+    ]
+    words = [f"{setting.name}={number}" for setting, number in numbers if setting.env]
+    words += [f"{setting.name} {number} in its arguments" for setting, number in numbers if not setting.env]
+    complete = len(env) == len(numbers)
+    return ", ".join(words), container_patch(subject, {"env": env}) if complete else None

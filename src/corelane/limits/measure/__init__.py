@@ -1,1 +1,0 @@
-"""Throttling measured: counters of running containers to rates, and what delays them."""
