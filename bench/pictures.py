@@ -10,7 +10,7 @@ from typing import Final
 
 from corelane.cpuset import CPUSet
 from corelane.machine import sources
-from corelane.view.owners import Owner
+from corelane.view.cpumap import Owner
 from corelane.view.svg import svg
 
 ROOT: Final = Path(__file__).parents[1]

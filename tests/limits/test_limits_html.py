@@ -10,10 +10,9 @@ from click.testing import CliRunner, Result
 
 from corelane.cli import main
 from corelane.view import html_page
-from corelane.view.limits import delay_charts, loss_charts
+from corelane.view.limits import charts
 from corelane.view.limits import pages as limits_html
-from corelane.view.limits.delay_charts import DelayCurve, RangeBar, RoundSample
-from corelane.view.limits.loss_charts import GivesWay, LossBar, UseBar
+from corelane.view.limits.charts import DelayCurve, GivesWay, LossBar, RangeBar, RoundSample, UseBar
 from support.cpu_groups import Clock, counters, quiet, use_clock
 from support.kubepods import Kubepods
 
@@ -199,18 +198,18 @@ def test_refused_advice_is_named_with_its_reason(tmp_path):
 
 
 def test_hostile_texts_stay_texts_in_every_part_of_a_page():
-    charts = [
-        delay_charts.delays([DelayCurve(HOSTILE, [(0, 0.0), (99.9, 1e6)])]),
-        delay_charts.ranges(HOSTILE, 0.0, [RangeBar(HOSTILE, None, None), RangeBar("x", 0.0, 1e-9)], HOSTILE),
-        delay_charts.rounds(HOSTILE, [RoundSample(0.0, None, None)]),
-        loss_charts.losses([LossBar(HOSTILE, {"limit": 1e9}), LossBar("x", {"neighbours": 1e-9})]),
-        loss_charts.request(HOSTILE, [UseBar(HOSTILE, 0.0, "c-bad", 0.0)], [GivesWay(HOSTILE, 1e6, 0.0)]),
+    drawn = [
+        charts.delays([DelayCurve(HOSTILE, [(0, 0.0), (99.9, 1e6)])]),
+        charts.ranges(HOSTILE, 0.0, [RangeBar(HOSTILE, None, None), RangeBar("x", 0.0, 1e-9)], HOSTILE),
+        charts.rounds(HOSTILE, [RoundSample(0.0, None, None)]),
+        charts.losses([LossBar(HOSTILE, {"limit": 1e9}), LossBar("x", {"neighbours": 1e-9})]),
+        charts.request(HOSTILE, [UseBar(HOSTILE, 0.0, "c-bad", 0.0)], [GivesWay(HOSTILE, 1e6, 0.0)]),
     ]
     parts = [
         html_page.table((HOSTILE,), [(HOSTILE,)]),
         html_page.items([HOSTILE]),
         html_page.element("p", HOSTILE),
-        *map(html_page.picture, charts),
+        *map(html_page.picture, drawn),
     ]
     page = html_page.page(HOSTILE, HOSTILE, parts, HOSTILE)
     root = ElementTree.fromstring(page)
@@ -219,7 +218,7 @@ def test_hostile_texts_stay_texts_in_every_part_of_a_page():
 
 @pytest.mark.parametrize("values", [(0.0, 0.0), (1.0, 1.0), (1e-3, 2e-3), (5.0, 6000.0), (1e-6, 1e9)])
 def test_curves_stay_inside_of_their_axes(values):
-    picture = delay_charts.delays([DelayCurve("x", list(zip((0, 99.9), values, strict=True)))])
+    picture = charts.delays([DelayCurve("x", list(zip((0, 99.9), values, strict=True)))])
     (line,) = re.findall(r'<path d="M([^"]+)" fill="none"', picture)
     points = [tuple(map(float, point.split())) for point in line.split("L")]
     assert all(76 <= x <= 976 and 16 <= y <= 276 for x, y in points)

@@ -7,8 +7,7 @@ from rich.console import Console
 
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
-from corelane.view.cpumap import cpumap
-from corelane.view.owners import Owner
+from corelane.view.cpumap import Owner, cpumap
 
 SERVER = parse_spec("socket:1 numa:2 l3:2 core:4 smt:2")
 APP, POOL, SYSTEM = Owner("shop/app/main", "LSE"), Owner("shared pool", "shared"), Owner("system", "reserved")

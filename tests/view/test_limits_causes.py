@@ -9,10 +9,10 @@ from corelane.app.limits import advise_record
 from corelane.kernel.cpu_time.counters import Rates
 from corelane.kernel.cpu_time.threads import Losses
 from corelane.limits.measure import Measurement
-from corelane.view.limits import loss_charts
+from corelane.view.limits import charts
 from corelane.view.limits import pages as limits_html
 from corelane.view.limits import watch as limits_watch
-from corelane.view.limits.loss_charts import GivesWay, LossBar, UseBar
+from corelane.view.limits.charts import GivesWay, LossBar, UseBar
 
 LOST = Losses(limit=600.0, neighbours=100.0, own=2000.0, scheduling=0.4, error=12.0, paused=0.25)
 RATES = Rates(10.0, used=300.0, throttled=600.0, throttled_periods=100, periods=100, queued=2700.4)
@@ -71,7 +71,7 @@ def test_the_picture_has_a_bar_for_every_cause_as_wide_as_its_part():
 
 def test_containers_share_one_scale_and_those_without_losses_have_no_bar():
     two = [LossBar("a", {"limit": 400.0}), LossBar("b", {"neighbours": 100.0, "limit": 0.0})]
-    found = bars(loss_charts.losses(two))
+    found = bars(charts.losses(two))
     assert len(found) == 2
     assert found[0][1] == pytest.approx(4 * found[1][1], rel=0.01)
     none = Measurement(RATES, "shop", "idle", "app", losses=Losses())
@@ -85,7 +85,7 @@ def test_a_request_is_shown_with_what_it_gives_and_what_gives_way():
         UseBar("needs", 150.0, "c-accent", 100.0),
         UseBar("then", 150.0, "c-good"),
     ]
-    found = bars(loss_charts.request("CPU time", own, [GivesWay("etl/batch", 900.0, 840.0)]))
+    found = bars(charts.request("CPU time", own, [GivesWay("etl/batch", 900.0, 840.0)]))
     hints = [hint for *_, hint in found]
     assert hints[:3] == ["uses now: 90", "needs: 100 to 150", "then: 150"]
     assert hints[3:] == ["etl/batch: 900 now, 840 then"] * 2

@@ -7,7 +7,7 @@ import pytest
 
 from corelane.limits.model.clock import MS
 from corelane.limits.model.timeline import Refill, Timeline, TimelineSpan
-from corelane.view.limits.timeline_svg import Panel, svg
+from corelane.view.limits.simulation import Panel, timeline_svg
 
 
 def panel(ran=(), throttled=(), refills=(), cpus=2):
@@ -29,7 +29,7 @@ def stops(picture):
 
 
 def test_one_limit_has_lines_of_one_kind():
-    picture = svg(
+    picture = timeline_svg(
         "x",
         [panel(spans("a/app", (0, 20), (100, 120)), refills=[Refill("a/app", 0), Refill("a/app", 100 * MS)])],
     )
@@ -38,7 +38,7 @@ def test_one_limit_has_lines_of_one_kind():
 
 
 def test_limits_of_their_own_have_lines_in_colours_that_the_legend_names():
-    picture = svg(
+    picture = timeline_svg(
         "x", [panel(spans("a/app", (0, 20)), refills=[Refill("a", 30 * MS), Refill("a/app", 70 * MS)])]
     )
     assert {"a period of a begins", "a period of a/app begins"} <= {*words(picture)}
@@ -48,13 +48,13 @@ def test_limits_of_their_own_have_lines_in_colours_that_the_legend_names():
 
 
 def test_who_never_ran_has_no_box_in_the_legend():
-    picture = svg("x", [panel(spans("a/app", (0, 20)), refills=[Refill("a", 30 * MS)])])
+    picture = timeline_svg("x", [panel(spans("a/app", (0, 20)), refills=[Refill("a", 30 * MS)])])
     assert "a" not in words(picture)
     assert "a/app" in words(picture)
 
 
 def test_every_end_of_a_quota_is_told_in_the_order_of_time_where_there_is_room():
-    picture = svg(
+    picture = timeline_svg(
         "x",
         [
             panel(
@@ -70,7 +70,7 @@ def test_every_end_of_a_quota_is_told_in_the_order_of_time_where_there_is_room()
 @pytest.mark.parametrize("count", [1, 12, 40])
 def test_a_long_legend_takes_more_rows_and_stays_inside(count):
     names = [f"pod-{k:02}/container-with-a-name" for k in range(count)]
-    picture = svg("x", [panel([one for name in names for one in spans(name, (0, 1))])])
+    picture = timeline_svg("x", [panel([one for name in names for one in spans(name, (0, 1))])])
     root = ElementTree.fromstring(picture)
     width, height = float(root.get("width")), float(root.get("height"))
     for one in root.iter("{http://www.w3.org/2000/svg}text"):
@@ -89,4 +89,4 @@ def test_a_long_legend_takes_more_rows_and_stays_inside(count):
 
 
 def test_names_are_escaped():
-    assert "<b>" not in svg("<b>", [panel(spans("<b>/&", (0, 1)))])
+    assert "<b>" not in timeline_svg("<b>", [panel(spans("<b>/&", (0, 1)))])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from corelane.cpuset import CPUSet
 from corelane.machine.model import NUMANode
 from corelane.machine.spec import parse_spec
-from corelane.view.owners import Owner, legend
+from corelane.view.cpumap import Owner, legend
 from corelane.view.svg import svg
 
 SVG = "{http://www.w3.org/2000/svg}"

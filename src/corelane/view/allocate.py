@@ -18,8 +18,7 @@ from corelane.node.explain.pod_explanation import (
 from corelane.node.explain.what_if import AllocatorAnswer, Comparison
 from corelane.placement.memory_blocks import in_words
 from corelane.view import svg, tables
-from corelane.view.cpumap import cpumap
-from corelane.view.owners import Owner
+from corelane.view.cpumap import Owner, cpumap
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,7 +10,7 @@ from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.node.explain.cluster_status import ClusterStatus
 from corelane.node.explain.json_values import json_value
-from corelane.view import status, tables, units
+from corelane.view import cpumap, status, tables
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +43,7 @@ class Check:
 
     @property
     def verdict(self) -> str:
-        tasks = units.plural(self.tasks, "task")
+        tasks = cpumap.plural(self.tasks, "task")
         if self.ok:
             return f"confirmed ({tasks})"
         return f"DIFFERS: {' and '.join(str(cpus) for cpus in self.found) or 'no task'} ({tasks})"
@@ -62,7 +62,7 @@ class DemoReport:
         self._to.print(text, markup=False)
 
     def machine(self, machine: Machine, enforcement: str, notice: str, simulated: str) -> None:
-        self.say(f"This machine: {units.counts(machine)}; CPUs {machine.usable} are allocatable.")
+        self.say(f"This machine: {cpumap.counts(machine)}; CPUs {machine.usable} are allocatable.")
         self.say(f"Containers run as local processes, confined to their CPUs by {enforcement}.")
         if notice:
             self.say(f"Note: {notice}")
@@ -92,7 +92,7 @@ class DemoReport:
 
     def verdict(self, checks: Sequence[Check], *, ok: bool) -> None:
         good = sum(check.ok for check in checks)
-        containers = units.plural(len({check.container for check in checks}), "container")
+        containers = cpumap.plural(len({check.container for check in checks}), "container")
         verdict = "passed" if ok else "FAILED"
         self.say(
             f"Demo {verdict}: allowed CPUs read from /proc for {containers}, before and after "

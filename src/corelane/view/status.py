@@ -20,8 +20,7 @@ from corelane.node.ledger import NodeState
 from corelane.node.recovery.takeover import Stage, Takeover, takeover
 from corelane.reasons.placements import OTHER_INSTANCES
 from corelane.view import tables
-from corelane.view.cpumap import cpumap
-from corelane.view.owners import Owner
+from corelane.view.cpumap import Owner, cpumap
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,8 +13,8 @@ from math import ceil, log
 
 from corelane.cpuset import bits, format_list
 from corelane.machine.model import CPU, Machine
-from corelane.view import units
-from corelane.view.owners import LegendEntry, Owner, legend
+from corelane.view import cpumap
+from corelane.view.cpumap import LegendEntry, Owner, legend
 
 _CORE_PAD, _CORE_GAP = 3, 6
 _PAD, _GAP, _MARGIN = 10, 10, 24
@@ -75,7 +75,7 @@ class _Box:
     title: str
     detail: str = ""
     parts: list["_Box"] = field(default_factory=list)
-    core: units.Core | None = None
+    core: cpumap.Core | None = None
     width: int = 0
     height: int = 0
     offsets: list[tuple[int, int]] = field(default_factory=list)
@@ -110,7 +110,7 @@ def svg(machine: Machine, owners: Mapping[int, Owner] | None = None, *, captions
     entries = legend(machine, owners)
     by_cpu = {cpu: entry for entry in entries.values() for cpu in bits(entry.mask)}
     style = _Style(_scale(machine), machine, by_cpu, _classes(entries), owners is not None)
-    root = _measured(_box(machine, units.nest(machine)[0]), style.scale)
+    root = _measured(_box(machine, cpumap.nest(machine)[0]), style.scale)
     longest = max(map(len, captions), default=0) * _LETTER_W
     width, top = max(root.width + 2 * _MARGIN, _MIN_WIDTH, longest + 2 * _MARGIN), _MARGIN + 52
     keys = list(_keys(machine, entries, style))
@@ -143,7 +143,7 @@ def _opening(
         f'font-family="{SANS}">'
     )
     yield f"<title>{escaped(machine.name)}</title>"
-    yield f"<desc>{escaped(units.counts(machine))}</desc>"
+    yield f"<desc>{escaped(cpumap.counts(machine))}</desc>"
     yield "<style>"
     yield from (f".{name}{{{rule}}}" for name, rule in _LIGHT.items())
     for owner, entry in entries.items():
@@ -164,7 +164,7 @@ def escaped(text: str) -> str:
 
 def _heading(machine: Machine) -> Iterator[str]:
     yield text_element(_MARGIN, _MARGIN + 14, machine.name, "fg", size=18, weight=600)
-    yield text_element(_MARGIN, _MARGIN + 36, units.counts(machine), "muted", size=13)
+    yield text_element(_MARGIN, _MARGIN + 36, cpumap.counts(machine), "muted", size=13)
 
 
 def text_element(
@@ -177,17 +177,17 @@ def text_element(
     )
 
 
-def _box(machine: Machine, unit: units.Unit) -> _Box:
+def _box(machine: Machine, unit: cpumap.Unit) -> _Box:
     memory = sum(node.memory for node in unit.nodes)
     parts = [_box(machine, child) for child in unit.children]
     loose = unit.mask & ~sum(child.mask for child in unit.children)
-    parts += _core_boxes(list(units.cores(machine, loose)), bool(parts))
+    parts += _core_boxes(list(cpumap.cores(machine, loose)), bool(parts))
     if unit.kind == "Machine":
         parts += [_memory_box(node.id, node.memory) for node in machine.nodes if not node.cpus]
-    return _Box(unit.kind, unit.title, units.size(memory) if memory else "", parts)
+    return _Box(unit.kind, unit.title, cpumap.size(memory) if memory else "", parts)
 
 
-def _core_boxes(cores: list[units.Core], beside_units: bool) -> list[_Box]:
+def _core_boxes(cores: list[cpumap.Core], beside_units: bool) -> list[_Box]:
     """Group the cores: by kind, and apart from units beside them."""
     kinds: dict[str, list[_Box]] = {}
     for core in cores:
@@ -198,7 +198,7 @@ def _core_boxes(cores: list[units.Core], beside_units: bool) -> list[_Box]:
 
 
 def _memory_box(node: int, memory: int) -> _Box:
-    return _Box("NUMA node", f"NUMA node {node}", f"{units.size(memory)}, no CPUs")
+    return _Box("NUMA node", f"NUMA node {node}", f"{cpumap.size(memory)}, no CPUs")
 
 
 def _measured(box: _Box, scale: _Scale) -> _Box:
@@ -291,7 +291,7 @@ def _draw(box: _Box, x: int, y: int, style: _Style) -> Iterator[str]:
         yield from _draw(part, x + dx, y + dy, style)
 
 
-def _draw_core(box: _Box, core: units.Core, x: int, y: int, style: _Style) -> Iterator[str]:
+def _draw_core(box: _Box, core: cpumap.Core, x: int, y: int, style: _Style) -> Iterator[str]:
     yield (
         f'<rect class="core" x="{x + 0.5}" y="{y + 0.5}" width="{box.width - 1}" '
         f'height="{box.height - 1}" rx="5"/>'
@@ -347,17 +347,17 @@ class _Key:
 def _keys(machine: Machine, entries: Mapping[Owner, LegendEntry], style: _Style) -> Iterator[_Key]:
     for owner, entry in entries.items():
         qos = "" if style.classes[owner] in _LIGHT else owner.qos
-        count = units.plural(entry.mask.bit_count(), "CPU")
+        count = cpumap.plural(entry.mask.bit_count(), "CPU")
         yield _Key(style.classes[owner], owner.name, " · ".join(filter(None, (qos, count))))
     free = machine.cpus_mask & ~sum(1 << cpu for cpu in style.by_cpu)
     if style.owned and free:
-        yield _Key("free", "no owner", units.plural(free.bit_count(), "CPU"))
+        yield _Key("free", "no owner", cpumap.plural(free.bit_count(), "CPU"))
     if not style.owned:
         yield from _kind_keys(machine)
     if machine.isolated:
         yield _Key("free isolated", "isolated", format_list(machine.isolated.mask))
     if forbidden := machine.cpus_mask & ~machine.allowed.mask:
-        yield _Key("free barred", "not allowed to this process", units.plural(forbidden.bit_count(), "CPU"))
+        yield _Key("free barred", "not allowed to this process", cpumap.plural(forbidden.bit_count(), "CPU"))
     if machine.offline:
         yield _Key("core", "offline, not drawn", format_list(machine.offline.mask))
 
@@ -367,7 +367,7 @@ def _kind_keys(machine: Machine) -> Iterator[_Key]:
     for kind, cpus in kinds.items():
         if cpus:
             mhz = max(cpu.max_khz for cpu in cpus) // 1000
-            cores = units.plural(len({cpu.core for cpu in cpus}), "core")
+            cores = cpumap.plural(len({cpu.core for cpu in cpus}), "core")
             yield _Key(kind.lower(), f"{kind}-core", cores + (f" · up to {mhz} MHz" if mhz else ""))
 
 

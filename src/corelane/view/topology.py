@@ -4,12 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from corelane.cpuset import CPUSet, format_list
 from corelane.machine.model import CPU, Device, Machine, NUMANode
-from corelane.view import units
-from corelane.view.cpumap import cpumap
-from corelane.view.owners import Owner
-from corelane.view.svg import svg
-
-__all__ = ["Owner", "cpumap", "svg"]
+from corelane.view import cpumap
 
 HEADINGS = ("CPU", "CORE", "SOCKET", "DIE", "L3", "NUMA", "KIND", "MAX MHZ", "STATE")
 _CORES_IN_FULL = 32
@@ -18,8 +13,8 @@ _CORES_IN_FULL = 32
 
 def tree(machine: Machine) -> str:
     """Return the machine as indented text, sockets outermost, with devices, special CPUs and notes below."""
-    lines = [f"{machine.name}: {units.counts(machine)}"]
-    root, crossing = units.nest(machine)
+    lines = [f"{machine.name}: {cpumap.counts(machine)}"]
+    root, crossing = cpumap.nest(machine)
     outside = [*_crossing(machine, crossing), *_memory_only(machine)]
     lines += _branches([*_unit_items(machine, root), *outside], "")
     return "\n".join([*lines, *_footer(machine)]) + "\n"
@@ -35,12 +30,12 @@ def _branches(items: list[_Item], indent: str) -> Iterator[str]:
         yield from _branches(children, indent + ("   " if last else "│  "))
 
 
-def _unit_items(machine: Machine, unit: units.Unit) -> list[_Item]:
+def _unit_items(machine: Machine, unit: cpumap.Unit) -> list[_Item]:
     loose = unit.mask & ~sum(child.mask for child in unit.children)
     return [*(_unit_item(machine, child) for child in unit.children), *_core_items(machine, loose)]
 
 
-def _unit_item(machine: Machine, unit: units.Unit) -> _Item:
+def _unit_item(machine: Machine, unit: cpumap.Unit) -> _Item:
     """Return a unit and its parts; on a large machine a unit with one run of cores is a single line."""
     inside, devices = _unit_items(machine, unit), _device_items(machine, unit)
     if len(inside) == 1 and not unit.children and len(machine.core_masks) > _CORES_IN_FULL:
@@ -48,45 +43,45 @@ def _unit_item(machine: Machine, unit: units.Unit) -> _Item:
     return _title(unit), [*inside, *devices]
 
 
-def _title(unit: units.Unit) -> str:
+def _title(unit: cpumap.Unit) -> str:
     facts = [size for node in unit.nodes for size in _memory(node)]
     facts += [pages for node in unit.nodes for pages in _hugepages(node)]
     return "  ".join([unit.title, *facts])
 
 
 def _memory(node: NUMANode) -> list[str]:
-    return [units.size(node.memory)] if node.memory else []
+    return [cpumap.size(node.memory)] if node.memory else []
 
 
 def _hugepages(node: NUMANode) -> Iterator[str]:
     for kib, count in node.hugepages.items():
         if count:
-            yield f"{count} x {units.size(kib * 1024)} pages"
+            yield f"{count} x {cpumap.size(kib * 1024)} pages"
 
 
 def _core_items(machine: Machine, mask: int) -> list[_Item]:
     if len(machine.core_masks) <= _CORES_IN_FULL:
-        return [(_core_title(core), []) for core in units.cores(machine, mask)]
-    kinds: dict[tuple[str, int], list[units.Core]] = {}
-    for core in units.cores(machine, mask):
+        return [(_core_title(core), []) for core in cpumap.cores(machine, mask)]
+    kinds: dict[tuple[str, int], list[cpumap.Core]] = {}
+    for core in cpumap.cores(machine, mask):
         kinds.setdefault((core.kind, len(core.cpus)), []).append(core)
     return [(_cores_title(kind, threads, cores), []) for (kind, threads), cores in kinds.items()]
 
 
-def _core_title(core: units.Core) -> str:
+def _core_title(core: cpumap.Core) -> str:
     word = "CPU" if len(core.cpus) == 1 else "CPUs"
     kind = f"  {core.kind}-core" if core.kind else ""
     mhz = f"  {core.cpus[0].max_khz // 1000} MHz" if core.kind and core.cpus[0].max_khz else ""
     return f"Core {core.id}: {word} {','.join(str(cpu.id) for cpu in core.cpus)}{kind}{mhz}"
 
 
-def _cores_title(kind: str, threads: int, cores: list[units.Core]) -> str:
+def _cores_title(kind: str, threads: int, cores: list[cpumap.Core]) -> str:
     mask = sum(1 << cpu.id for core in cores for cpu in core.cpus)
     word = f"{kind}-core" if kind else "core"
-    return f"{units.plural(len(cores), word)} x {units.plural(threads, 'thread')}: CPUs {format_list(mask)}"
+    return f"{cpumap.plural(len(cores), word)} x {cpumap.plural(threads, 'thread')}: CPUs {format_list(mask)}"
 
 
-def _device_items(machine: Machine, unit: units.Unit) -> list[_Item]:
+def _device_items(machine: Machine, unit: cpumap.Unit) -> list[_Item]:
     nodes = {node.id for node in unit.nodes}
     return _devices([device for device in machine.devices if device.numa in nodes])
 
@@ -101,7 +96,7 @@ def _devices(devices: Sequence[Device]) -> list[_Item]:
     return [(f"{kind}: {', '.join(names)}", []) for kind, names in sorted(kinds.items())]
 
 
-def _crossing(machine: Machine, crossing: Sequence[units.Unit]) -> list[_Item]:
+def _crossing(machine: Machine, crossing: Sequence[cpumap.Unit]) -> list[_Item]:
     """Return units that share CPUs with units of the tree, but lie in none of them."""
     return [
         (f"{_title(unit)}: CPUs {format_list(unit.mask)}", _device_items(machine, unit)) for unit in crossing

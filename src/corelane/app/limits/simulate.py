@@ -17,7 +17,7 @@ from corelane.limits.model.scenario import Scenario, run
 from corelane.limits.model.scenario_file import ScenarioError
 from corelane.limits.model.studies import Study, StudyCase, phase_spread
 from corelane.view import tables
-from corelane.view.limits import pages, timeline_svg
+from corelane.view.limits import pages
 from corelane.view.limits import simulation as view
 
 
@@ -126,7 +126,7 @@ def _json(study: Study, columns: Sequence[view.StudyColumn]) -> str:
 
 
 def _svg(study: Study, columns: Sequence[view.StudyColumn]) -> str:
-    return timeline_svg.svg(study.title, _panels(columns))
+    return view.timeline_svg(study.title, _panels(columns))
 
 
 def _html(study: Study, columns: Sequence[view.StudyColumn]) -> str:
@@ -134,9 +134,9 @@ def _html(study: Study, columns: Sequence[view.StudyColumn]) -> str:
     return pages.simulation(study.title, columns, _panels(columns), notes)
 
 
-def _panels(columns: Sequence[view.StudyColumn]) -> list[timeline_svg.Panel]:
+def _panels(columns: Sequence[view.StudyColumn]) -> list[view.Panel]:
     return [
-        timeline_svg.Panel(column.label, column.outcomes[0].scenario.machine.cpus, timeline)
+        view.Panel(column.label, column.outcomes[0].scenario.machine.cpus, timeline)
         for column in columns
         if (timeline := column.outcomes[0].timeline) is not None
     ]

@@ -23,7 +23,7 @@ from corelane.node.recovery import rebuilding
 from corelane.node.recovery.rebuilding import StateFile
 from corelane.reasons import Code, Reason
 from corelane.view import state as view
-from corelane.view import state_memory, tables
+from corelane.view import tables
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +36,7 @@ def show(path: Path, *, as_json: bool, say: Say) -> int:
     to = say if as_json else None
     if files.is_memory(path):
         memory = files.load_memory(path)
-        _show(memory, state_memory.plain_contents, state_memory.show_contents, to)
+        _show(memory, view.plain_memory_contents, view.show_memory_contents, to)
         fault = memory.fault
     else:
         loaded = files.load(path)

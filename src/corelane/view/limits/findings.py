@@ -12,8 +12,8 @@ from corelane.limits.lint.linter import FileFault, LintReport
 from corelane.limits.lint.pod_context import QuotaCost
 from corelane.limits.lint.policy import Severity
 from corelane.node.explain.json_values import json_value
+from corelane.view.cpumap import plural
 from corelane.view.tables import printable
-from corelane.view.units import plural
 
 _SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS: Final = {Severity.INFO: "note", Severity.WARNING: "warning", Severity.ERROR: "error"}

@@ -7,11 +7,9 @@ from typing import Any, Final
 import corelane
 from corelane.view import html_page
 from corelane.view.html_page import element, items, picture, table
-from corelane.view.limits import delay_charts, loss_charts, timeline_svg
-from corelane.view.limits.delay_charts import DelayCurve, RangeBar, RoundSample
-from corelane.view.limits.loss_charts import CAUSES, GivesWay, LossBar, UseBar
-from corelane.view.limits.simulation import HEADINGS, StudyColumn, rows
-from corelane.view.limits.timeline_svg import Panel
+from corelane.view.limits import charts
+from corelane.view.limits.charts import CAUSES, DelayCurve, GivesWay, LossBar, RangeBar, RoundSample, UseBar
+from corelane.view.limits.simulation import HEADINGS, Panel, StudyColumn, rows, timeline_svg
 
 _MS: Final = 1e6
 _CHARTS: Final = 12
@@ -29,9 +27,9 @@ def simulation(
     parts = [element("h2", "Figures"), table(HEADINGS, rows(columns), texts=2)]
     if curves := list(_curves(columns)):
         parts += [element("h2", "Delay before and after" if len(columns) > 1 else "Delay")]
-        parts += [picture(delay_charts.delays(curves))]
+        parts += [picture(charts.delays(curves))]
     if panels:
-        parts += [element("h2", "Slices"), picture(timeline_svg.svg("What ran when", panels))]
+        parts += [element("h2", "Slices"), picture(timeline_svg("What ran when", panels))]
     parts += [element("h2", "Notes"), items(notes)] if any(notes) else []
     seeds = ", ".join(dict.fromkeys(str(one.seed) for column in columns for one in column.outcomes))
     seconds = columns[0].outcomes[0].scenario.seconds
@@ -65,8 +63,8 @@ def watched(
         parts += _held_back([(_name(each), each) for each in divided])
     if whys:
         parts += [element("h2", "Why"), table(("CONTAINER", "WHY"), whys, texts=2)]
-    if len(rounds) > 1 and (charts := list(_rounds(rounds))):
-        parts += [element("h2", "Round by round"), *charts]
+    if len(rounds) > 1 and (pictures := list(_rounds(rounds))):
+        parts += [element("h2", "Round by round"), *pictures]
     notes = dict.fromkeys(note for each in rounds for note in each["notes"])
     parts += [element("h2", "Notes"), items(notes)] if notes else []
     total = sum(each["seconds"] for each in rounds)
@@ -83,7 +81,7 @@ def _held_back(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
     yield table(_LOST_TO, [_lost_to(*each) for each in rows])
     bars = [LossBar(name, {key: row["lostTo"][f"{key}MsPerSecond"] for key in CAUSES}) for name, row in rows]
     if charted := sorted((each for each in bars if each.total >= 1), key=lambda each: -each.total):
-        yield picture(loss_charts.losses(charted[:_BARS]))
+        yield picture(charts.losses(charted[:_BARS]))
     if len(charted) > _BARS:
         yield element("p", f"{len(charted) - _BARS} more containers are in the table only.")
 
@@ -120,7 +118,7 @@ def _rounds(rounds: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             of += [*missed[len(of) :], one]
     charted = [name for name, of in samples.items() if any(one.throttled for one in of)]
     for name in charted[:_CHARTS]:
-        yield picture(delay_charts.rounds(name, samples[name]))
+        yield picture(charts.rounds(name, samples[name]))
     if len(charted) > _CHARTS:
         yield element("p", f"{len(charted) - _CHARTS} more throttled containers are in the table only.")
 
@@ -172,12 +170,12 @@ def _options(each: Mapping[str, Any]) -> Iterator[str]:
     if each["throttledMsPerSecond"]:
         bars = [_bar(option, option["effect"]["throttledMsPerSecond"]) for option in options]
         yield picture(
-            delay_charts.ranges("Throttled time, now and after", each["throttledMsPerSecond"], bars, "ms/s")
+            charts.ranges("Throttled time, now and after", each["throttledMsPerSecond"], bars, "ms/s")
         )
     tails = [tail for option in options if (tail := option["effect"]["p99"])]
     if tails and tails[0]["nowMs"]:
         bars = [_bar(option, (option["effect"]["p99"] or {}).get("afterMs")) for option in options]
-        yield picture(delay_charts.ranges("p99 of the delay, now and after", tails[0]["nowMs"], bars, "ms"))
+        yield picture(charts.ranges("p99 of the delay, now and after", tails[0]["nowMs"], bars, "ms"))
     if each["starvation"]:
         yield picture(_request(each["starvation"]))
     for option in options:
@@ -213,9 +211,7 @@ def _request(starved: Mapping[str, Any]) -> str:
     from_use = f"with {starved['fromUseMillis']}m, as VPA takes from use"
     bars.append(UseBar(from_use, starved["fromUseGetsMillis"], "c-soft"))
     others = [GivesWay(one["group"], one["usedMillis"], one["afterMillis"]) for one in starved["giveWay"]]
-    return loss_charts.request(
-        "CPU time of the container, now and with a larger request", bars, others[:_CHARTS]
-    )
+    return charts.request("CPU time of the container, now and with a larger request", bars, others[:_CHARTS])
 
 
 def _option(option: Mapping[str, Any]) -> tuple[str, ...]:
