@@ -23,6 +23,7 @@ ALLOWED = {
     "cpuset": "",
     "quantity": "",
     "durations": "",
+    "supervise": "",
     "names": "",
     "input_files": "",
     "prometheus": "",

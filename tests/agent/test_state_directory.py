@@ -7,8 +7,8 @@ import pytest
 
 from corelane.agent import state_directory
 from corelane.agent.state_directory import StateDirectoryTaken
-from corelane.app.supervise import innermost
 from corelane.runtime.nri.acting_lock import state_lock
+from corelane.supervise import innermost
 from support.node_lab import source, with_lab
 
 

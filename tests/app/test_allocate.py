@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane import node
-from corelane.app.allocate.pod_manifests import pod_request
+from corelane.app.pod_manifests import pod_request
 from corelane.cpuset import CPUSet, parse_list
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, StaticOptions, TopologyOptions

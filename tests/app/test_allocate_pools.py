@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane import node
-from corelane.app.allocate import command, node_state
-from corelane.app.allocate.node_state import NodeQuery, PoolOverrides
+from corelane.app import allocate
+from corelane.app.allocate import NodeQuery, PoolOverrides
 from corelane.app.kubelet_settings import KubeletOptions
 from corelane.app.settings_file import SettingsError
 from corelane.cpuset import CPUSet
@@ -138,7 +138,7 @@ def test_a_pod_in_one_numa_nodes_pool_says_so():
 
 def test_all_allocators_are_judged_by_one_objective():
     state = pools()
-    states = command._allocator_states(state, NodeConfig())
+    states = allocate._allocator_states(state, NodeConfig())
     requests = (pod("a", 3), pod("b", 3), pod("c", 4))
     rows = list(compare(states, requests))
     assert [row.pod for row in rows] == [request.key for request in requests]
@@ -160,7 +160,7 @@ def test_gocranes_node_is_told_to_be_a_machine(tmp_path):
     )
     where = NodeQuery(kubelet=KubeletOptions(policy="pools"), pools=PoolOverrides(node=path))
     with pytest.raises(SettingsError, match=f"{path}: a NodeResourceTopology of gocrane counts"):
-        node_state.read(where)
+        allocate.read(where)
 
 
 def test_what_a_node_publishes_is_the_state_that_is_asked(tmp_path):
@@ -170,7 +170,7 @@ def test_what_a_node_publishes_is_the_state_that_is_asked(tmp_path):
     path = tmp_path / "node.json"
     path.write_text(json.dumps(translate.topology(MACHINE, "n", state)))
     where = NodeQuery(kubelet=KubeletOptions(policy="pools"), pools=PoolOverrides(node=path))
-    read, notes = node_state.read(where)
+    read, notes = allocate.read(where)
     assert read.machine.usable == MACHINE.usable
     assert read.exclusive == state.exclusive
     assert read.config.pools == state.config.pools
@@ -181,10 +181,10 @@ def test_what_a_node_publishes_is_the_state_that_is_asked(tmp_path):
 def test_devices_that_nobody_said_the_node_has_are_noted(policy):
     base = pod("p", 2)
     asking = replace(base, containers=(replace(base.containers[0], devices={"example.com/nic": 1}),))
-    (note,) = command._notes(node.new(MACHINE, NodeConfig(policy=policy)), asking)
+    (note,) = allocate._notes(node.new(MACHINE, NodeConfig(policy=policy)), asking)
     assert "the node has no device example.com/nic" in note
     config = NodeConfig(policy=policy, devices={"example.com/nic": {"vf0": 1}})
-    assert not list(command._notes(node.new(MACHINE, config), asking))
+    assert not list(allocate._notes(node.new(MACHINE, config), asking))
 
 
 REQUIRED = st.sampled_from(

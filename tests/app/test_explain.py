@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from corelane import node as nodes
-from corelane.app.explain import command, recorded
-from corelane.app.explain.command import PodQuery
-from corelane.app.explain.recorded import Endpoint, NoScheduler
+from corelane.app import explain, recorded_decisions
+from corelane.app.explain import PodQuery
+from corelane.app.recorded_decisions import Endpoint, NoScheduler
 from corelane.cli import main
 from corelane.cpuset import CPUSet
 from corelane.fleet.cluster import ClusterObjects
@@ -53,7 +53,7 @@ def asked(name: str = "a", cpus: str = "2", scheduler: str = "corelane-scheduler
 
 def explained(pod: Pod, *records: PodDecision, others: tuple[Pod, ...] = ()) -> PodDecision:
     query = PodQuery(pod.metadata.name, "ns")
-    return command._explained(query, list(records), cluster(pod, *others), PROFILES)
+    return explain._explained(query, list(records), cluster(pod, *others), PROFILES)
 
 
 def record(pod: Pod, **more: object) -> PodDecision:
@@ -104,7 +104,7 @@ def test_a_bound_pod_whose_node_chose_other_cpus_shows_both() -> None:
     bound = replace(pod, spec=replace(pod.spec, node_name="n1"))
     proposal = ContainerCPUs("main", CPUSet([2, 3]), why="because")
     old = record(pod, verdict=Verdict.BOUND, node="n1", containers=(proposal,))
-    found = command._explained(PodQuery("a", "ns"), [old], cluster(bound, state=state), PROFILES)
+    found = explain._explained(PodQuery("a", "ns"), [old], cluster(bound, state=state), PROFILES)
     (container,) = found.containers
     assert (container.proposed, container.actual) == (CPUSet([2, 3]), CPUSet([1, 2]))
     assert "CPUs 2-3 were proposed by the scheduler, and the node allocated 1-2" in " ".join(
@@ -121,7 +121,7 @@ def test_the_condition_of_a_pod_is_as_old_as_its_agents_last_sign_of_life(holder
     lease = Lease(metadata=meta, spec=LeaseSpec(holder, 60, renew_time=NOW.isoformat()))
     leased = (objects.topology("n1", STATE, leased=True),)
     there = dataclasses.replace(cluster(bound), topologies=leased, leases=(lease,))
-    found = command._explained(PodQuery("a", "ns"), [], there, PROFILES)
+    found = explain._explained(PodQuery("a", "ns"), [], there, PROFILES)
     told = "condition corelane.io/Pinned=True is as old as the agent's last sign of life"
     assert (told in found.notes) == (not holder)
 
@@ -130,7 +130,7 @@ def test_a_bound_pod_without_a_record_shows_the_nodes_facts_alone() -> None:
     pod = asked()
     state, _ = nodes.admit(STATE, translate.request(pod))
     bound = replace(pod, spec=replace(pod.spec, node_name="n1"))
-    found = command._explained(PodQuery("a", "ns"), [], cluster(bound, state=state), PROFILES)
+    found = explain._explained(PodQuery("a", "ns"), [], cluster(bound, state=state), PROFILES)
     assert (found.verdict, found.node) == (Verdict.BOUND, "n1")
     assert found.containers[0].proposed == CPUSet()
     assert found.containers[0].actual == CPUSet([1, 2])
@@ -143,7 +143,7 @@ def test_a_pod_of_another_scheduler_is_explained_and_named_as_such() -> None:
 
 def test_a_pod_that_is_gone_is_explained_by_its_record() -> None:
     pod = asked("gone")
-    found = command._explained(
+    found = explain._explained(
         PodQuery("gone", "ns"), [record(pod, verdict=Verdict.ENDED)], cluster(), PROFILES
     )
     assert found.verdict is Verdict.ENDED
@@ -158,10 +158,10 @@ def test_a_record_of_an_earlier_pod_of_that_name_is_only_noted() -> None:
 
 
 def test_a_pod_that_does_not_exist_is_one_clear_message() -> None:
-    with pytest.raises(command.NoSuchPod, match=r"pod ns/b: not found.*names that begin so: bee"):
-        command._explained(PodQuery("b", "ns"), [], cluster(asked("bee")), PROFILES)
-    with pytest.raises(command.NoSuchPod, match="are in namespace ns: give -n ns"):
-        command._explained(PodQuery("bee", "default"), [], cluster(asked("bee")), PROFILES)
+    with pytest.raises(explain.NoSuchPod, match=r"pod ns/b: not found.*names that begin so: bee"):
+        explain._explained(PodQuery("b", "ns"), [], cluster(asked("bee")), PROFILES)
+    with pytest.raises(explain.NoSuchPod, match="are in namespace ns: give -n ns"):
+        explain._explained(PodQuery("bee", "default"), [], cluster(asked("bee")), PROFILES)
 
 
 def test_a_gated_pod_is_not_tried() -> None:
@@ -171,7 +171,7 @@ def test_a_gated_pod_is_not_tried() -> None:
 
 
 def test_a_pod_on_a_cluster_without_nodes_is_pending_for_that() -> None:
-    found = command._explained(PodQuery("a", "ns"), [], ClusterObjects(NOW, pods=(asked(),)), PROFILES)
+    found = explain._explained(PodQuery("a", "ns"), [], ClusterObjects(NOW, pods=(asked(),)), PROFILES)
     assert "pending: the cluster has no nodes" in printed(found)
 
 
@@ -244,11 +244,11 @@ def serving(ring: DecisionRing, token: str = "") -> Iterator[str]:
 
 def test_the_endpoint_serves_records_to_its_token_only() -> None:
     with serving(DecisionRing(), "secret") as url:
-        assert recorded.read(Endpoint(url, "secret"), "ns", "a") == []
+        assert recorded_decisions.read(Endpoint(url, "secret"), "ns", "a") == []
         with pytest.raises(NoScheduler, match="403"):
-            recorded.read(Endpoint(url, "wrong"), "ns", "a")
+            recorded_decisions.read(Endpoint(url, "wrong"), "ns", "a")
     with pytest.raises(NoScheduler, match="no answer"):
-        recorded.read(Endpoint(url, "secret"), "ns", "a")
+        recorded_decisions.read(Endpoint(url, "secret"), "ns", "a")
 
 
 def test_an_answer_that_is_not_the_schedulers_is_named() -> None:
@@ -256,18 +256,18 @@ def test_an_answer_that_is_not_the_schedulers_is_named() -> None:
         return web.Response(text="[1]", content_type="application/json")
 
     with pytest.raises(NoScheduler, match="not a URL"):
-        recorded.named("localhost:1")
-    assert recorded.beside(Path("/nonexistent/kubeconfig")) is None
+        recorded_decisions.named("localhost:1")
+    assert recorded_decisions.beside(Path("/nonexistent/kubeconfig")) is None
 
 
 @pytest.mark.parametrize("named", ["{0}", "{0}:", "{0}:/other"])
 def test_a_kubeconfig_of_the_environment_leads_to_its_schedulers_records(
     named, tmp_path, monkeypatch
 ) -> None:
-    (tmp_path / recorded.FILE).write_text('{"url": "http://127.0.0.1:1", "token": "t"}')
+    (tmp_path / recorded_decisions.FILE).write_text('{"url": "http://127.0.0.1:1", "token": "t"}')
     monkeypatch.setenv("KUBECONFIG", named.format(tmp_path / "kubeconfig"))
-    endpoint = None if "other" in named else recorded.Endpoint("http://127.0.0.1:1", "t")
-    assert recorded.beside(None) == endpoint
+    endpoint = None if "other" in named else recorded_decisions.Endpoint("http://127.0.0.1:1", "t")
+    assert recorded_decisions.beside(None) == endpoint
 
 
 def test_the_command_names_a_missing_cluster_in_one_line(tmp_path: Path) -> None:

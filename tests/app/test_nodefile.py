@@ -8,8 +8,7 @@ import pytest
 
 from corelane import node
 from corelane.app import nodefile
-from corelane.app.connections import KubeletConnection, RuntimeSockets
-from corelane.app.nodefile import NodeFileError
+from corelane.app.nodefile import KubeletConnection, NodeFileError, RuntimeSockets
 from corelane.app.settings_file import SettingsError
 from corelane.cpuset import CPUSet
 from corelane.embedded.up import options

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from corelane.app.supervise import completes
+from corelane.supervise import completes
 
 
 def test_what_comes_to_its_end_has_completed() -> None:

@@ -328,7 +328,7 @@ def test_another_file_than_a_list_of_pods_is_named(file, node_root, tmp_path, co
 
 def test_repair_does_not_overwrite_a_file_that_changed_since(file, node_root, monkeypatch):
     from corelane.app.kubelet_settings import KubeletOptions
-    from corelane.app.state import repair
+    from corelane.app.state import command as repair
     from corelane.app.state.files import StateFileError
 
     plan = repair.plan(

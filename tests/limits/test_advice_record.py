@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from corelane.app.limits import advise, advise_record
+from corelane.app.limits import advise, record
 from corelane.app.limits.advise import AdviseError, RecordSource
 from corelane.cli import main
 from corelane.kernel import cfs
@@ -146,7 +146,7 @@ def test_a_throttled_container_beside_others_has_the_same_options_and_ranges(tmp
 
 def test_of_rounds_a_group_that_was_active_half_of_the_time_counts_half(tmp_path):
     busy, idle = (measured(path(100, [(1000, used)]), 100, 300) for used in (800, 0))
-    read, node = advise_record.read(recorded(tmp_path, [[busy], [idle]]).path)
+    read, node = record.read(recorded(tmp_path, [[busy], [idle]]).path)
     rivals = read[0].competition
     assert rivals is not None
     assert [claim.active for claim in rivals.claims] == [0, 500, 0]
@@ -158,7 +158,7 @@ def test_of_rounds_a_group_that_was_active_half_of_the_time_counts_half(tmp_path
 
 def test_a_round_without_competition_gives_none(tmp_path):
     live = measured(path(100, [(1000, 800)]), 100, 300)
-    read, _ = advise_record.read(recorded(tmp_path, [[live], [replace(live, competition=None)]]).path)
+    read, _ = record.read(recorded(tmp_path, [[live], [replace(live, competition=None)]]).path)
     assert read[0].competition is None
 
 
@@ -174,7 +174,7 @@ def test_records_of_before_are_read_as_then(tmp_path):
         del row["competition"][name]
     del row["lostTo"]["pausedShare"]
     (tmp_path / "old.json").write_text(json.dumps(tree))
-    (read,), node = advise_record.read(tmp_path / "old.json")
+    (read,), node = record.read(tmp_path / "old.json")
     assert (read.competition, read.cpus, read.load, node) == (None, 0, None, MeasuredNode(0, 2))
     assert read.losses == Losses(neighbours=800.0, error=2.0)
 
@@ -202,7 +202,7 @@ def test_what_watch_never_writes_is_one_clear_error(tmp_path, where, value, word
     place[where[-1]] = value
     (tmp_path / "bad.json").write_text(json.dumps(tree))
     with pytest.raises(AdviseError) as error:
-        advise_record.read(tmp_path / "bad.json")
+        record.read(tmp_path / "bad.json")
     assert words in str(error.value)
     done = CliRunner().invoke(main, ["limits", "advise", str(tmp_path / "bad.json")])
     assert done.exit_code == 2

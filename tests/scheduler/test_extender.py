@@ -18,7 +18,7 @@ from aiohttp.test_utils import make_mocked_request
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.app.scheduler.options import SchedulerOptions, extender_tls, extender_token
+from corelane.app.scheduler import SchedulerOptions, extender_tls, extender_token
 from corelane.app.settings_file import SettingsError
 from corelane.cpuset import CPUSet
 from corelane.embedded.apiserver.http.auth import User

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
-from corelane.app.scheduler.options import SchedulerOptions, lease_settings, with_file
+from corelane.app.scheduler import SchedulerOptions, lease_settings, with_file
 from corelane.app.settings_file import SettingsError
 from corelane.scheduler import profiles
 from corelane.scheduler.core import SchedulerCore

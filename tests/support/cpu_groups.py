@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from corelane.app.limits import sites, thread_looks, watch
+from corelane.app.limits import sites, watch
 from support.kubepods import Kubepods, write
 
 
@@ -69,5 +69,5 @@ class Clock:
 
 def use_clock(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
     """Let `limits watch` and `limits advise` read and wait by a clock of the test's."""
-    for module in (sites, thread_looks, watch):
+    for module in (sites, sites, watch):
         monkeypatch.setattr(module, "time", clock)

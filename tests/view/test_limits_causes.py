@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from corelane.app.limits import advise_record
+from corelane.app.limits import record
 from corelane.kernel.cpu_time.counters import Rates
 from corelane.kernel.cpu_time.threads import Losses
 from corelane.limits.measure import Measurement
@@ -34,7 +34,7 @@ def test_json_adds_up_and_is_read_back(tmp_path):
     parts = [lost[key] for _, key, _ in limits_watch.causes_of(LOST)]
     assert sum(parts) == lost["totalMsPerSecond"] == 2700.4
     (tmp_path / "record.json").write_text(json.dumps(tree))
-    (read,), _ = advise_record.read(tmp_path / "record.json")
+    (read,), _ = record.read(tmp_path / "record.json")
     assert read.losses is not None
     assert (read.losses.own, read.losses.neighbours, read.losses.error) == (2000, 100, 12)
 

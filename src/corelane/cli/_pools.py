@@ -13,7 +13,7 @@ from corelane.cli._errors import Fault
 from corelane.cli._options import FILE, choice, file, gathered, machine, many, text
 
 if TYPE_CHECKING:
-    from corelane.app.allocate.node_state import PoolOverrides
+    from corelane.app.allocate import PoolOverrides
     from corelane.workload import PlacementSpec
     from corelane.workload.request import PodRequest
 
@@ -49,7 +49,7 @@ class PodOptions:
 
     def requests(self) -> tuple[PodRequest, ...]:
         """Return what the pods request. Raises SettingsError."""
-        from corelane.app.allocate import pod_manifests
+        from corelane.app import pod_manifests
 
         if self.filename:
             found = pod_manifests.pods(*self.filename)
@@ -105,7 +105,7 @@ class NodeOptions:
 
     def overrides(self) -> PoolOverrides:
         """Return the settings of the node beside its kubelet's. Raises Fault."""
-        from corelane.app.allocate.node_state import PoolOverrides
+        from corelane.app.allocate import PoolOverrides
 
         return PoolOverrides(
             allocator="" if self.allocator in (None, "kubelet") else str(self.allocator),

@@ -67,7 +67,7 @@ def run(log_format: Literal["auto", "text", "json"], **options: Any) -> None:
     corelane agent status
     """  # noqa: D301 - click wants the character itself
     from corelane.app.agent import command
-    from corelane.app.agent.options import AgentOptions
+    from corelane.app.agent.command import AgentOptions
 
     raise SystemExit(command.main(AgentOptions(**options), log_format=log_format))
 

@@ -62,8 +62,8 @@ def allocate(pods: PodOptions, node: NodeOptions, kubelet: dict[str, Any], outpu
         raise Fault("--compare has no drawing; use -o table or -o json")
     of_kubelet = any(kubelet[name] for name in _KUBELETS)
     policy = _pools.policy(pods, node, version=kubelet["kubernetes_version"], of_kubelet=of_kubelet)
-    from corelane.app.allocate import command
-    from corelane.app.allocate.node_state import NodeQuery
+    from corelane.app import allocate as command
+    from corelane.app.allocate import NodeQuery
 
     settings = _kubelet.settings({**kubelet, "policy": policy})
     resources = _kubelet.node_resources(kubelet)

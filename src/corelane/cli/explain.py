@@ -53,7 +53,7 @@ def pod(
     kubectl -n corelane-system port-forward deploy/corelane-scheduler 10251 &
     corelane explain pod web --scheduler http://127.0.0.1:10251
     """  # noqa: D301 - click wants the character itself
-    from corelane.app.explain import command
+    from corelane.app import explain as command
 
     query = command.PodQuery(name, namespace, kubeconfig, scheduler, config)
     raise SystemExit(command.main(query, output, click.echo))

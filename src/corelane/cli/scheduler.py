@@ -101,7 +101,7 @@ def scheduler(log_format: Literal["auto", "text", "json"], **options: Any) -> No
     \b
     corelane scheduler --kubeconfig ~/.kube/config --no-leader-elect
     """  # noqa: D301 - click wants the character itself
-    from corelane.app.scheduler import command
-    from corelane.app.scheduler.options import SchedulerOptions
+    from corelane.app import scheduler as command
+    from corelane.app.scheduler import SchedulerOptions
 
     raise SystemExit(command.main(SchedulerOptions(**options), log_format=log_format))

@@ -128,7 +128,7 @@ def repair(
     /var/log/containers, shows the changes, and asks for confirmation. The old file stays as
     FILE.bak-TIME. CPUs of containers without a known name stay allocated. Stop the kubelet first.
     """
-    from corelane.app.state import repair as app
+    from corelane.app.state import command as app
 
     as_json = output == "json"
     if as_json and not (yes or dry_run):

@@ -23,7 +23,6 @@ import yaml
 
 from corelane.app import daemon_log
 from corelane.app.status import gather
-from corelane.app.supervise import cancel_on_signal, ignore_signals
 from corelane.embedded.containers.enforce import Mode
 from corelane.embedded.containers.local import LocalRuntime
 from corelane.embedded.up.cluster import Cluster
@@ -33,6 +32,7 @@ from corelane.kube.meta import condition
 from corelane.kube.pod import Pod
 from corelane.node.explain.cluster_status import ClusterStatus
 from corelane.node.explain.json_values import json_value
+from corelane.supervise import cancel_on_signal, ignore_signals
 from corelane.view import demo as view
 from corelane.view import tables
 from corelane.view.demo import Check, PoolStep

@@ -5,36 +5,146 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
+from corelane import input_files
 from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
 from corelane.agent.node_agent import NodeAgent
 from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
 from corelane.agent.state_directory import StateDirectoryTaken
-from corelane.app import daemon_log
-from corelane.app.agent.options import (
-    AgentOptions,
-    check_settings,
-    kubelet_access,
-    naming_state_dir,
-    node_file,
-    node_name,
+from corelane.app import daemon_log, nodefile
+from corelane.app.nodefile import (
+    CONTAINERD,
+    POD_RESOURCES,
+    STATE_FILE,
+    KubeletConnection,
+    NodeFile,
+    RuntimeSockets,
+    nri_socket,
 )
-from corelane.app.connections import POD_RESOURCES, STATE_FILE
-from corelane.app.nodefile import NodeFile
-from corelane.app.supervise import completes, innermost, until_signal
+from corelane.app.settings_file import SettingsError, host_or_given
 from corelane.cpuset import CPUSet
 from corelane.kernel import container_cgroup, container_paths
 from corelane.kernel.container_paths import CgroupView
 from corelane.kernel.files import Directory
 from corelane.kube.client import KubeClient
-from corelane.kube.kubelet import KubeletClient
+from corelane.kube.kubelet import PORT, KubeletAccess, KubeletClient
 from corelane.kube.pod import Pod
 from corelane.machine import Machine, sysfs
 from corelane.machine.watch import MachineWatch
+from corelane.node import NodeConfigError
+from corelane.node.config import NodeConfig, check
+from corelane.node.ledger import usable_topology
 from corelane.runtime.cri.runtime import CRIRuntime
 from corelane.runtime.podresources import PodResourcesClient
+from corelane.supervise import completes, innermost, until_signal
+
+STATE_DIR: Final = Path("/var/lib/corelane")
+_SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """Options of `corelane agent run`; None is the value of the node's file."""
+
+    node_config: Path | None = None
+    node_name: str | None = None
+    kubeconfig: Path | None = None
+    state_dir: Path = STATE_DIR
+    read_only: bool = False
+    ignore: bool = False
+    runtime: str | None = None
+    nri: str | None = None
+    reconcile_seconds: float | None = None
+
+
+def node_name(options: AgentOptions) -> str:
+    """Return the name of the node: the option, else $NODE_NAME, else the host's. Raises SettingsError."""
+    if options.node_name is not None:
+        return host_or_given(options.node_name)
+    return host_or_given(os.environ.get("NODE_NAME") or None, "$NODE_NAME")
+
+
+def node_file(options: AgentOptions) -> NodeFile:
+    """Return the node's settings and connections, overridden by options. Raises SettingsError."""
+    if options.read_only and options.ignore:
+        raise SettingsError("--read-only and --ignore are both given; give one of them")
+    if options.kubeconfig:
+        input_files.read(options.kubeconfig, regular=True)  # read again when it changes
+    empty = NodeFile(NodeConfig(policy="pools"), NodeConfig())
+    file = nodefile.read(options.node_config) if options.node_config else empty
+    return replace(
+        file,
+        runtime=_sockets(options, file.runtime),
+        reconcile_seconds=options.reconcile_seconds or file.reconcile_seconds,
+    )
+
+
+def _sockets(options: AgentOptions, sockets: RuntimeSockets) -> RuntimeSockets:
+    if options.runtime is not None:
+        if not options.runtime.removeprefix("unix://").startswith("/"):
+            raise SettingsError(
+                f"--runtime {options.runtime!r} is invalid: use a socket such as {CONTAINERD}"
+            )
+        sockets = replace(sockets, endpoint=options.runtime)
+    if options.nri is not None:
+        sockets = replace(sockets, nri=nri_socket("--nri", options.nri))
+    return sockets
+
+
+@contextmanager
+def naming_state_dir(directory: Path) -> Iterator[None]:
+    """Describe an error of a file in the state directory by that directory. Raises SettingsError."""
+    try:
+        yield
+    except OSError as error:
+        file = Path(os.fsdecode(error.filename)) if error.filename is not None else None
+        if file is None or not (file == directory or directory in file.parents or file in directory.parents):
+            raise
+        remedy = "give a directory that the agent's user (root, as a rule) may write with --state-dir"
+        if isinstance(error, IsADirectoryError):
+            remedy = "remove it: it is to be a file"
+        raise SettingsError(f"state directory {directory}: {file}: {error.strerror}; {remedy}") from error
+
+
+def check_settings(options: AgentOptions, config: NodeConfig, machine: Machine) -> None:
+    """Raise SettingsError for a setting that the node's machine cannot satisfy, naming the field."""
+    try:
+        check(config, usable_topology(machine), machine)
+    except NodeConfigError as error:
+        where = f"{options.node_config}: " if options.node_config else ""
+        raise SettingsError(f"{where}{nodefile.explain(error)}") from error
+
+
+def kubelet_access(
+    connection: KubeletConnection, name: str, service_account: Path = _SERVICE_ACCOUNT
+) -> KubeletAccess:
+    """Return how to reach the kubelet; what the file leaves out is that of the agent's pod.
+
+    The address is then that in $NODE_IP, else loopback, where the kubelet's certificate has the node's name.
+    """
+    given = connection.address or (
+        f"https://{_bracketed(ip)}:{PORT}" if (ip := os.environ.get("NODE_IP")) else ""
+    )
+    own_credentials = connection.certificate_file or connection.token_file
+    token, authority = service_account / "token", service_account / "ca.crt"
+    return KubeletAccess(
+        given or f"https://127.0.0.1:{PORT}",
+        ca_file=connection.ca_file or (authority if authority.exists() else None),
+        certificate_file=connection.certificate_file,
+        key_file=connection.key_file,
+        token_file=connection.token_file or (token if not own_credentials and token.exists() else None),
+        server_name=connection.server_name or ("" if given else name),
+        insecure=connection.insecure,
+    )
+
+
+def _bracketed(ip: str) -> str:
+    return f"[{ip}]" if ":" in ip else ip
 
 
 def main(options: AgentOptions, *, log_format: Literal["auto", "text", "json"] = "auto") -> int:

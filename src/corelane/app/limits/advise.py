@@ -8,14 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from corelane.app import local_instance
-from corelane.app.limits import (
-    advise_inputs,
-    advise_record,
-    prometheus,
-    prometheus_competition,
-    sites,
-    thread_looks,
-)
+from corelane.app.limits import advise_inputs, prometheus, prometheus_competition, record, sites
 from corelane.app.limits.advise_inputs import AdviseError
 from corelane.app.limits.prometheus import PrometheusServer
 from corelane.app.limits.sites import ALL, CgroupSource, Selection, Site, Snapshot
@@ -182,7 +175,7 @@ class NodeSource(MeasurementSource):
         found, root = sites.find(self._source), self._source.root
         chosen = [site for site in found.sites if self._source.groups or selected.takes(site) or site.id]
         before = sites.snapshot(chosen, root)
-        crowds = thread_looks.wait(chosen, self._seconds, root)
+        crowds = sites.wait(chosen, self._seconds, root)
         after = sites.snapshot(chosen, root)
         notes = [*found.notes, *before.notes, *after.notes]
         if gone := sum(site.directories not in after.readings for site in chosen):
@@ -228,7 +221,7 @@ class RecordSource(MeasurementSource):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self.path = path
-        self._measured, self._node = advise_record.read(path)
+        self._measured, self._node = record.read(path)
         self.local_milli = 1000 * self._node.cpus
 
     def weight(self, shares: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import random
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,10 +20,11 @@ import msgspec
 from corelane.app import local_instance
 from corelane.app.limits import service_groups
 from corelane.app.limits.service_groups import ServiceGroups
-from corelane.app.state import cgroups, pod_lists
+from corelane.app.state import cgroups, container_names
 from corelane.app.state.files import StateFileError
+from corelane.cpuset import CPUSet
 from corelane.kernel import cgroup
-from corelane.kernel.cpu_time import attribution, competitors, counters
+from corelane.kernel.cpu_time import attribution, competitors, counters, threads
 from corelane.kernel.cpu_time.competitors import Competition, GroupReader, Level
 from corelane.kernel.cpu_time.counters import (
     CounterError,
@@ -33,7 +35,7 @@ from corelane.kernel.cpu_time.counters import (
     Reading,
     rates_between,
 )
-from corelane.kernel.cpu_time.threads import Crowd
+from corelane.kernel.cpu_time.threads import Counted, Crowd, ThreadWatch
 from corelane.kernel.files import Directory
 from corelane.limits.measure import Measurement
 from corelane.node.recovery.cpu_owners import ContainerName, ListedPod, RunningContainer
@@ -257,8 +259,8 @@ def _nothing(services: ServiceGroups) -> Iterator[str]:
 
 def _kubelets(where: CgroupSource) -> tuple[tuple[Site, ...], tuple[str, ...]]:
     top = where.root / "sys/fs/cgroup"
-    listed = pod_lists.read(where.pods) if where.pods else pod_lists.PodList({})
-    logged = pod_lists.logged(str(where.root / "var/log/containers"))
+    listed = container_names.read_pod_list(where.pods) if where.pods else container_names.PodList({})
+    logged = container_names.logged(str(where.root / "var/log/containers"))
     try:
         groups = cgroups.read(str(top))
     except StateFileError as error:
@@ -325,3 +327,76 @@ def _named(path: Path, root: Path) -> Site:
         map(str, [directory, *(other for other in others if (other / "cgroup.procs").exists())])
     )
     return Site("", "", str(inside), "", tuple(beside))
+
+
+# Looks at the threads of containers while `limits watch` and `limits advise` wait between two readings.
+#
+# A first pair of looks finds the containers with threads that wait; only these are looked at further, as
+# often as a budget of file reads allows.
+
+
+_PROBE: Final = 0.1
+"""The part of the time between the first two looks."""
+_READS: Final = 1500
+"""Files to read a second, for all containers: about 3 % of one CPU."""
+_FASTEST, _SLOWEST = 100.0, 4.0
+"""Looks a second."""
+_MOST: Final = 20_000
+"""Threads beyond which none are looked at: even one look at all would take too long."""
+
+Key = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Watched:
+    site: Site
+    cpus: CPUSet | None
+    watch: ThreadWatch
+
+
+def wait(sites: Iterable[Site], seconds: float, root: Path) -> Mapping[Key, Crowd]:
+    """Let `seconds` pass; return what the threads of sites did meanwhile, by the directories of the site."""
+    end, proc = time.monotonic() + seconds, Directory(str(root / "proc"))
+    watched = [each for site in sites if (each := _watched(site))]
+    total = _look(watched, proc) if watched else 0
+    if not total or total > _MOST:
+        time.sleep(max(0.0, end - time.monotonic()))
+        return {}
+    time.sleep(max(0.0, min(seconds * _PROBE, end - time.monotonic())))
+    _look(watched, proc)
+    busy = [each for each in watched if each.watch.busy]
+    reads = sum(3 + 2 * len(each.watch.present) for each in busy) + 1
+    pause = 1 / max(_SLOWEST, min(_FASTEST, _READS / reads))
+    while (left := end - time.monotonic()) > 0:
+        # At moments that no rhythm of the load follows.
+        time.sleep(min(left, pause * random.uniform(0.5, 1.5)))  # noqa: S311
+        _look(busy, proc)
+    found = ((each.site.directories, each.watch.crowd()) for each in watched)
+    return {key: crowd for key, crowd in found if crowd}
+
+
+def _watched(site: Site) -> _Watched | None:
+    if not threads.ids(site.directories):
+        return None
+    cpus = competitors.allowed_cpus(site.directories)
+    return _Watched(site, cpus, ThreadWatch(len(cpus) if cpus else os.cpu_count() or 1))
+
+
+def _look(watched: Iterable[_Watched], proc: Directory) -> int:
+    """Look at all; how many threads there were."""
+    processors, total = counters.processors(proc.read("stat") or ""), 0
+    for each in watched:
+        found = threads.look(threads.ids(each.site.directories), proc)
+        try:
+            used, throttled = counters.used_and_throttled(each.site.directories)
+        except CounterError:
+            continue
+        each.watch.add(Counted(time.monotonic(), used, throttled, _idle(processors, each.cpus)), found)
+        total += len(found)
+    return total
+
+
+def _idle(processors: Mapping[int, Processor], cpus: CPUSet | None) -> float | None:
+    """Idle time of the container's CPUs so far, in ms."""
+    own = [each.idle for cpu, each in processors.items() if cpus is None or cpu in cpus]
+    return sum(own) * 1000 / os.sysconf("SC_CLK_TCK") if own else None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from corelane.app.limits import prometheus, sites, thread_looks
+from corelane.app.limits import prometheus, sites
 from corelane.app.limits.prometheus import PrometheusError, PrometheusServer
 from corelane.app.limits.sites import ALL, CgroupSource, Selection, Sites, Snapshot
 from corelane.kernel.cpu_time import attribution, threads
@@ -129,7 +129,7 @@ class NodeWatch:
 
     def round(self, options: WatchOptions) -> WatchRound:
         chosen, before = self.before or self._read(options)
-        crowds = thread_looks.wait(chosen.sites, options.seconds, self.source.root)
+        crowds = sites.wait(chosen.sites, options.seconds, self.source.root)
         if (shown := attribution.counts_throttled_time(crowds.values())) is not None:
             self.with_throttled = shown
         self.first = self.first or (chosen, before)

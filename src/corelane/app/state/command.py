@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from corelane import node
 from corelane.app import kubelet_settings
 from corelane.app.kubelet_settings import KubeletOptions
-from corelane.app.state import files
+from corelane.app.state import cgroups, container_names, files
+from corelane.app.state.container_names import RuntimeReport
 from corelane.app.state.files import Say, StateFileError
-from corelane.node.kubelet import validation
-from corelane.node.kubelet.checkpoint import Checkpoint
+from corelane.node.kubelet import checkpoint, statefile, validation
+from corelane.node.kubelet.checkpoint import Checkpoint, Version
 from corelane.node.kubelet.memory_checkpoint import MemoryCheckpoint
 from corelane.node.kubelet.statefile import CheckpointError
 from corelane.node.kubelet.validation import StartRule
 from corelane.node.ledger import NodeState
-from corelane.node.recovery import rebuilding
-from corelane.node.recovery.rebuilding import StateFile
+from corelane.node.recovery import cpu_owners, rebuilding
+from corelane.node.recovery.cpu_owners import Observation
+from corelane.node.recovery.rebuilding import RebuiltState, RepairError, StateDifference, StateFile
 from corelane.reasons import Code, Reason
 from corelane.view import state as view
 from corelane.view import tables
 
 if TYPE_CHECKING:
     from rich.console import Console
+
 
 _Content = TypeVar("_Content", Checkpoint, MemoryCheckpoint)
 
@@ -164,3 +167,180 @@ def convert(path: Path, version: int, *, say: Say) -> int:
     if found.pods and version == 2:
         say(f"pod-level CPUs of {len(found.pods)} pods are left out: version 2 cannot hold them")
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class RepairSources:
+    """Where to observe the node: a root with /sys/fs/cgroup and /var/log/containers, and sources of names."""
+
+    root: Path = Path("/")
+    pods: Path | None = None
+    """A list of pods."""
+    cri: str = ""
+    """A container runtime's socket."""
+
+    @property
+    def cgroups(self) -> Path:
+        return self.root / "sys/fs/cgroup"
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPlan:
+    """A repair that can be applied: the file as it was read (None: there was none) and as it will be."""
+
+    path: Path
+    before: bytes | None
+    after: bytes
+    difference: StateDifference
+
+
+def plan(
+    path: Path, machine: str | None, settings: KubeletOptions, sources: RepairSources, version: int | None
+) -> RepairPlan:
+    """Return what a repair would write, and the difference.
+
+    Raises StateFileError, SettingsError, RepairError.
+    """
+    files.refuse_memory(path, "repair")
+    content, recorded, intact, notes = _recorded(path)
+    tail = content is not None and bool(statefile.whole_object(content))
+    state, settings = empty_node(machine, settings, recorded)
+    observed, more = _observe(state, sources, recorded, intact=intact)
+    target = cast("Version", version or (recorded.version if recorded and recorded.version != 1 else 2))
+    rebuilt = rebuilding.rebuild(cpu_owners.cpu_owners(observed), state, recorded, whole_pods=target != 2)
+    after = checkpoint.encode(rebuilt.checkpoint, target)
+    if failing := validation.broken(validation.check(checkpoint.decode(after), state)):
+        raise RepairError(f"{failing[0].name}: {failing[0].text}: this cannot be repaired")
+    notes += [*more, *rebuilt.notes, *_unnamed(rebuilt, observed)]
+    needed = tail or not intact or recorded != replace(rebuilt.checkpoint, version=target)
+    difference = StateDifference(
+        str(path), recorded, rebuilt.checkpoint, target, rebuilt.changes, tuple(notes), needed
+    )
+    return RepairPlan(path, content, after, difference)
+
+
+def _recorded(path: Path) -> tuple[bytes | None, Checkpoint | None, bool, list[str]]:
+    """The file's bytes, its content as far as it can be read, whether that is intact, and notes."""
+    if not path.exists():
+        return None, None, False, [f"{path} does not exist: a new file is created"]
+    content = files.read(path)
+    try:
+        loaded = files.load(path)
+    except StateFileError as error:
+        return content, None, False, [str(error)]
+    if loaded.whole:
+        return content, loaded.checkpoint, True, [f"{path}: {loaded.fault}; the first state is used"]
+    if loaded.fault:
+        note = f"{path}: {loaded.fault}; its entries are only used to name running containers"
+        return content, loaded.checkpoint, False, [note]
+    return content, loaded.checkpoint, True, []
+
+
+def _observe(
+    state: NodeState, sources: RepairSources, recorded: Checkpoint | None, *, intact: bool
+) -> tuple[Observation, list[str]]:
+    containers = cgroups.read(str(sources.cgroups))
+    listed = container_names.read_pod_list(sources.pods) if sources.pods else container_names.PodList({})
+    report = container_names.names_from_runtime(sources.cri, containers) if sources.cri else RuntimeReport()
+    notes = [*listed.notes, *report.notes, *cgroups.kubelets(sources.root / "proc")]
+    if containers and not sources.pods and not sources.cri:
+        notes.append("without a list of pods (--pods), CPU requests are guessed from cpusets")
+    if containers and report.without_cgroup:
+        notes.append(f"owners without a cgroup here, reported by the runtime: {len(report.without_cgroup)}")
+    ready = dict(report.ready)
+    seen = {one.id for one in (*containers, *report.without_cgroup)}
+    missing = list(_missing(listed, seen, recorded if intact else None))
+    if missing:
+        raise RepairError(
+            f"{sources.pods}: {', '.join(missing[:3])} runs with exclusive CPUs, but has no cgroup below "
+            f"{sources.cgroups}: its CPUs would be given to others; run this on the node itself, give its "
+            "root directory with --root, or, if it has ended since, a newer list"
+        )
+    if not containers and (note := _nothing_runs(sources, report, recorded if intact else None)):
+        ready |= dict.fromkeys(recorded.entries if recorded else (), "")
+        notes.append(note)
+    observed = Observation(
+        [*(one for one in containers if one.id not in report.sandboxes), *report.without_cgroup],
+        pods=listed.pods,
+        names={**container_names.logged(str(sources.root / "var/log/containers")), **report.names},
+        requests=report.requests,
+        ready=ready,
+        recorded=recorded,
+        intact=intact,
+        reserved=state.reserved,
+    )
+    return observed, notes
+
+
+def _missing(listed: container_names.PodList, seen: set[str], recorded: Checkpoint | None) -> Iterator[str]:
+    """Containers that run by the list, with exclusive CPUs, without a cgroup here or an entry that stays."""
+    for uid, pod in listed.pods.items():
+        entries = recorded.entries.get(uid, {}) if recorded and recorded.version != 1 else {}
+        for ident, name in pod.ids.items():
+            need = pod.containers.get(name)
+            if ident in pod.running and ident not in seen and need and need.cpus and name not in entries:
+                yield f"{pod.title}/{name} ({ident[:12]})"
+
+
+def _nothing_runs(sources: RepairSources, report: RuntimeReport, recorded: Checkpoint | None) -> str:
+    """Return a note where no pod is seen to run, as after a reboot, or from inside a container.
+
+    Raises RepairError where running owners could be missed.
+    """
+    if report.running:
+        raise RepairError(
+            f"{sources.cri}: {report.running} containers run, but none has a cgroup below {sources.cgroups}; "
+            "run this on the node itself, or give its root directory with --root"
+        )
+    if sources.pods or sources.cri:
+        return f"no pod runs below {sources.cgroups}"
+    if recorded and recorded.version != 1:
+        return (
+            f"no pod runs below {sources.cgroups}: entries stay, and the kubelet removes those of ended pods"
+        )
+    raise RepairError(
+        f"no pod runs below {sources.cgroups}, and the file has no usable entries; "
+        "if the node is empty, confirm that with --cri or --pods FILE; else run this on the node itself, "
+        "or give its root directory with --root"
+    )
+
+
+def _unnamed(rebuilt: RebuiltState, observed: Observation) -> list[str]:
+    unknown = {cpu_owners.placeholder(container) for container in observed.containers}
+    count = sum(name in unknown for of in rebuilt.checkpoint.entries.values() for name in of)
+    if not count:
+        return []
+    subject = "1 owner has no name: its" if count == 1 else f"{count} owners have no name: their"
+    note = (
+        f"{subject} CPUs stay allocated until the kubelet removes entries without a pod; "
+        "give --pods FILE or --cri to keep them allocated"
+    )
+    return [note]
+
+
+def repair(
+    planned: RepairPlan, *, dry_run: bool, confirm: Callable[[], bool], as_json: bool, say: Say
+) -> int:
+    """Show the difference, ask, and write. 0 if written or not needed, 1 if declined."""
+    difference = planned.difference
+    if not as_json:
+        view.show_difference(difference, tables.console())
+    backup, written = None, False
+    if not dry_run and difference.needed:
+        if not confirm():
+            say("nothing written")
+            return 1
+        backup, written = apply(planned), True
+    if as_json:
+        plain = view.plain_difference(difference, written=written, backup=str(backup) if backup else None)
+        say(json.dumps(plain, indent=2))
+    elif written:
+        say(f"{planned.path}: written" + (f"; backup: {backup}" if backup else ""))
+    else:
+        say("dry run: nothing written" if difference.needed else "the file fits: nothing to repair")
+    return 0
+
+
+def apply(planned: RepairPlan) -> Path | None:
+    """Apply a plan; returns the backup. Raises StateFileError where the file has changed since."""
+    return files.replace_file(planned.path, planned.before, planned.after)

@@ -21,10 +21,9 @@ from corelane.agent.allocation.node_rules import others_text
 from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
 from corelane.agent.reporting import LogReporter
 from corelane.app import machines
-from corelane.app.explain.recorded import FILE
+from corelane.app.recorded_decisions import FILE
 from corelane.app.settings_file import SettingsError
 from corelane.app.state import cgroups
-from corelane.app.supervise import Parts
 from corelane.embedded.apiserver.http.auth import MASTERS, User
 from corelane.embedded.apiserver.http.in_process import InProcess
 from corelane.embedded.apiserver.http.server import APIServer
@@ -56,6 +55,7 @@ from corelane.runtime.base import LifecycleRuntime
 from corelane.scheduler.daemon import http, object_watches
 from corelane.scheduler.daemon.scheduler import Scheduler
 from corelane.scheduler.explain.record import DecisionRing
+from corelane.supervise import Parts
 
 _log = structured_log.get_logger("corelane.up")
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from corelane.app import daemon_log
-from corelane.app.supervise import completes, until_signal
 from corelane.embedded.up import datadir, down, heap
 from corelane.embedded.up.cluster import Cluster
 from corelane.embedded.up.options import UpOptions
 from corelane.scheduler.daemon import scheduler
+from corelane.supervise import completes, until_signal
 
 _READY_FD: Final = "CORELANE_READY_FD"
 """Environment variable of the background process: its parent, and the descriptor on which it reports that it

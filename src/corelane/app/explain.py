@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from corelane.app import local_instance, status
-from corelane.app.explain import recorded
-from corelane.app.explain.recorded import Endpoint, NoScheduler
+from corelane.app import local_instance, recorded_decisions, status
+from corelane.app.recorded_decisions import Endpoint, NoScheduler
 from corelane.cpuset import CPUSet
 from corelane.fleet import cluster as fleet
 from corelane.fleet.cluster import ClusterObjects
@@ -94,11 +93,15 @@ def _split(query: PodQuery) -> PodQuery:
 def _records(query: PodQuery, kubeconfig: Path | None) -> tuple[list[PodDecision], list[str]]:
     """Read the scheduler's records; one that was not named and does not answer is only noted."""
     endpoint: Endpoint | None
-    endpoint = recorded.named(query.scheduler) if query.scheduler else recorded.beside(kubeconfig)
+    endpoint = (
+        recorded_decisions.named(query.scheduler)
+        if query.scheduler
+        else recorded_decisions.beside(kubeconfig)
+    )
     if endpoint is None:
         return [], []
     try:
-        return recorded.read(endpoint, query.namespace or "default", query.name), []
+        return recorded_decisions.read(endpoint, query.namespace or "default", query.name), []
     except NoScheduler as error:
         if query.scheduler:
             raise

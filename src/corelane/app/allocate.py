@@ -6,15 +6,16 @@ file of corelane or of a kubelet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from corelane import node
 from corelane.app import kubelet_settings, machines, nodefile
-from corelane.app.allocate.pod_manifests import objects
 from corelane.app.kubelet_settings import KubeletOptions, NodeResources
+from corelane.app.pod_manifests import objects
 from corelane.app.settings_file import SettingsError, cpu_list
 from corelane.app.state import files
 from corelane.app.state.files import StateFileError
@@ -23,11 +24,15 @@ from corelane.machine.model import Machine
 from corelane.node import NodeConfigError, codec
 from corelane.node.config import AllocatorName, IsolatedCPUs, NodeConfig, PoolOptions
 from corelane.node.entries import Entry, Key, Origin, Phase, Sharing
+from corelane.node.explain import what_if
+from corelane.node.explain.pod_explanation import PodExplanation
 from corelane.node.kubelet import validation
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.ledger import LedgerError, NodeState, usable_topology, with_entries
-from corelane.workload import PodQOS
-from corelane.workload.request import ContainerKind, QOSClass
+from corelane.view import allocate as view
+from corelane.view import tables
+from corelane.workload import PlacementSpec, PodQOS
+from corelane.workload.request import ContainerKind, PodRequest, QOSClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,3 +343,85 @@ def _entry(uid: str, name: str, cpus: CPUSet, kind: ContainerKind) -> Entry:
         phase=Phase.CONFIRMED,
         cpu_request=1000 * len(cpus),
     )
+
+
+_POD_LEVEL: Final = (
+    "spec.resources of the pod is ignored: without feature gate PodLevelResourceManagers the kubelet "
+    "runs such a pod in the shared pool"
+)
+
+
+def main(requests: Sequence[PodRequest], where: NodeQuery, output: str, say: Callable[[str], None]) -> int:
+    """Print the answers as table, json or svg, pods in their order; return 0 if all are admitted, else 1.
+
+    Raises SettingsError, StateFileError, NodeConfigError and MachineError for bad input.
+    """
+    state, notes = read(where)
+    answers = list(_explanations(state, requests, notes))
+    if output == "json":
+        plain = [view.plain(one) for one in answers]
+        say(json.dumps(plain[0] if len(plain) == 1 else {"pods": plain}, indent=2))
+    elif output == "svg":
+        say(view.draw(answers[-1]).rstrip("\n"))
+    else:
+        for one in answers:
+            view.show(one, tables.console(), picture=one is answers[-1])
+    return 0 if all(one.decision.admitted for one in answers) else 1
+
+
+def compare(requests: Sequence[PodRequest], where: NodeQuery, output: str, say: Callable[[str], None]) -> int:
+    """Print the answers of all allocators as table or json. Raises as `main` does."""
+    state, notes = read(where)
+    states = _allocator_states(state, kubelet_config(where, state.machine))
+    answers = list(what_if.compare(states, tuple(requests)))
+    if output == "json":
+        say(json.dumps({"pods": view.plain_comparison(answers), "notes": list(notes)}, indent=2))
+    else:
+        view.show_comparison(answers, tables.console())
+        for note in notes:
+            say(f"note: {note}")
+    return 0
+
+
+def _allocator_states(pooled: NodeState, kubelet: NodeConfig) -> dict[str, NodeState]:
+    """Return the node under each allocator: policy `static` with this configuration for the kubelet's."""
+    options = pooled.config.pools
+    configs = {
+        "kubelet": kubelet,
+        "koordinator": replace(pooled.config, pools=replace(options, allocator="koordinator")),
+        "optimal": replace(pooled.config, pools=replace(options, allocator="optimal")),
+    }
+    return {name: node.rebase(pooled, pooled.machine, config)[0] for name, config in configs.items()}
+
+
+def _explanations(
+    state: NodeState, requests: Sequence[PodRequest], notes: tuple[str, ...]
+) -> Iterator[PodExplanation]:
+    for request in requests:
+        _check_memory(state, request)
+        state, explanation = what_if.explain(state, request, (*_notes(state, request), *notes))
+        yield explanation
+
+
+def _notes(state: NodeState, request: PodRequest) -> Iterator[str]:
+    if request.level is not None and not state.config.pod_level:
+        yield _POD_LEVEL
+    if state.config.policy != "pools" and request.placement_spec != PlacementSpec():
+        yield f"{request.key}: CPU placement labels and annotations are ignored: they need --policy pools"
+    requested = {name for one in request.containers for name, count in one.devices.items() if count}
+    if missing := sorted(requested - state.config.devices.keys()):
+        yield (
+            f"{request.key}: the node has no device {', '.join(missing)}, so no scheduler would choose it; "
+            "describe the node's devices with --node-device"
+        )
+
+
+def _check_memory(state: NodeState, request: PodRequest) -> None:
+    """Raises SettingsError for a Guaranteed pod without a memory request where memory is allocated too."""
+    if state.memory and request.qos is QOSClass.GUARANTEED and not request.level:
+        for container in request.containers:
+            if not container.memory_request:
+                raise SettingsError(
+                    f"container {container.name}: no memory request: the memory manager allocates memory to "
+                    "Guaranteed pods; give --memory, such as 4Gi"
+                )

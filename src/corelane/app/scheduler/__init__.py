@@ -1,1 +1,0 @@
-"""The scheduler as a daemon: its options and its start."""
