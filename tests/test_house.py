@@ -7,21 +7,21 @@ from types import ModuleType
 ROOT = Path(__file__).parents[1]
 LINES = {
     "agent": 8_000,
-    "app": 7_050,
-    "cli": 2_100,
+    "app": 6_720,
+    "cli": 1_960,
     "embedded": 26_000,
     "fleet": 500,
-    "ground floor": 900,
+    "ground floor": 1_000,
     "kernel": 3_850,
     "kube": 8_050,
-    "limits": 12_500,
+    "limits": 12_260,
     "machine": 2_350,
     "node": 9_450,
     "placement": 5_600,
     "reasons": 1_360,
     "runtime": 4_150,
     "scheduler": 20_950,
-    "view": 4_600,
+    "view": 4_490,
     "workload": 550,
 }
 """Most lines of a room. `make bench-house` prints what they have."""
