@@ -56,6 +56,7 @@ def _apiserver_but(own: str, below: str = "") -> str:
 
 
 _CYCLE = "scheduler.queue scheduler.cycle scheduler.binding scheduler.core scheduler.daemon"
+_ABOVE_BINDING = "scheduler.explain scheduler.core scheduler.daemon"
 FORBIDDEN = {
     "placement.kubelet": "placement.koordinator placement.optimal",
     "placement.koordinator": "placement.kubelet placement.optimal",
@@ -76,7 +77,8 @@ FORBIDDEN = {
     "scheduler.framework": f"scheduler.plugins {_CYCLE}",
     "scheduler.plugins": _CYCLE,
     "scheduler.queue": "scheduler.cycle scheduler.binding scheduler.core scheduler.daemon scheduler.plugins",
-    "scheduler.binding": "scheduler.core scheduler.daemon",
+    "scheduler.cycle": f"scheduler.binding {_ABOVE_BINDING}",
+    "scheduler.binding": f"scheduler.cycle scheduler.plugins {_ABOVE_BINDING}",
     "embedded.apiserver.schema": _apiserver_but("schema"),
     "embedded.apiserver.codec": _apiserver_but("codec", "schema"),
     "embedded.apiserver.store": _apiserver_but("store", "schema codec"),

@@ -11,7 +11,6 @@ from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.cycle import finalists, search
 from corelane.scheduler.cycle.search import MOST_KEPT, KeptAttempts
-from corelane.scheduler.decisions import DecisionReporter
 from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
@@ -27,6 +26,7 @@ from corelane.scheduler.plugins import preemption
 from corelane.scheduler.plugins.cpus import admissions
 from corelane.scheduler.queue import scheduling_queue
 from corelane.scheduler.queue.waiting import Waiting
+from corelane.scheduler.state import DecisionReporter
 from support import objects
 from support.pods import guaranteed
 

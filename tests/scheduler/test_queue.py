@@ -17,7 +17,7 @@ from corelane.scheduler.queue import parked as hints
 from corelane.scheduler.queue import waiting as incoming
 from corelane.scheduler.queue.parked import LONGEST_PARKED
 from corelane.scheduler.queue.scheduling_queue import AT_ONCE, SchedulingQueue
-from corelane.scheduler.queue.waiting import Backoff, QueuePlace, Waiting
+from corelane.scheduler.queue.waiting import Backoff, QueuePlace, Screen, Waiting
 
 KINDS = (ChangeKind.NODE_LABELS, ChangeKind.POD_REMOVED, ChangeKind.TOPOLOGY)
 HELPFUL = {f"n{number}" for number in range(0, 41, 2)}
@@ -495,8 +495,11 @@ def test_every_pod_is_in_one_place_and_no_change_that_can_help_is_lost(
     model.finish()
 
 
-def test_pods_that_certainly_do_not_fit_are_tried_when_no_other_pod_is_ready() -> None:
-    tried = SchedulingQueue(Profile(plugins=(PrioritySort(),)), fits_nowhere=lambda pod: pod.uid[0] == "x")
+def test_pods_that_certainly_do_not_fit_are_tried_when_no_other_pod_is_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Screen, "fits_nowhere", lambda _, pod: pod.uid[0] == "x")
+    tried = SchedulingQueue(Profile(plugins=(PrioritySort(),)))
     for number in range(50):
         tried.add(info(f"x{number}"))
     tried.add(info("fits", priority=-5))
@@ -511,8 +514,11 @@ def test_pods_that_certainly_do_not_fit_are_tried_when_no_other_pod_is_ready() -
     assert order[2:] == [f"x{number}" for number in range(1, 50)]
 
 
-def test_doubtful_pods_have_their_turn_however_many_others_come() -> None:
-    tried = SchedulingQueue(Profile(plugins=(PrioritySort(),)), fits_nowhere=lambda pod: pod.uid[0] == "x")
+def test_doubtful_pods_have_their_turn_however_many_others_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Screen, "fits_nowhere", lambda _, pod: pod.uid[0] == "x")
+    tried = SchedulingQueue(Profile(plugins=(PrioritySort(),)))
     tried.add(info("x0"))
     tried.add(info("x1"))
     seen = []

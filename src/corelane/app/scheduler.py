@@ -26,7 +26,6 @@ from corelane.scheduler.daemon.http import DaemonServer
 from corelane.scheduler.daemon.log import LoggingReporter
 from corelane.scheduler.daemon.metrics import DecisionReporters
 from corelane.scheduler.daemon.scheduler import Scheduler
-from corelane.scheduler.decisions import DecisionReporter
 from corelane.scheduler.explain.record import DecisionRing
 from corelane.scheduler.framework.configuration import Configuration
 from corelane.scheduler.framework.configuration_file import ConfigurationError, LeaderElection, duration
@@ -34,6 +33,7 @@ from corelane.scheduler.framework.profile import RegistryError
 from corelane.scheduler.plugins import default
 from corelane.scheduler.profiles import ConfigurationFile
 from corelane.scheduler.queue.waiting import Backoff
+from corelane.scheduler.state import DecisionReporter
 from corelane.supervise import until_signal
 
 PORT: Final = 10251

@@ -5,18 +5,27 @@ ready one through a cycle: pre-filters, filters, scores. If a node fits, the pod
 are taken in memory) and a Bind goes out; else it is parked with the reason. A claim lasts until the API
 server shows the pod bound, which makes it an ordinary pod of that node, or until the binding has failed: the
 pod is deleted, or the server rejected the binding; `bindings` holds the rules. Every pod of this scheduler
-is in the queue or being bound. What changes on a node is `observed`, for the pods that wait in the queue.
+is in the queue or being bound. Changes of a node are reported to the queue, for the pods that wait there.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from corelane.kube import keys
-from corelane.kube.agent_leases import Agents
+from corelane.kube.meta import Object
+from corelane.kube.objects import Namespace, PodDisruptionBudget, Service
 from corelane.kube.pod import Pod
-from corelane.scheduler.binding import claims
+from corelane.kube.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from corelane.scheduler.binding import claims, preemption, steps
 from corelane.scheduler.binding.bindings import (
-    Bindings,
     as_sent,
     expected_node,
     is_claimed,
@@ -24,15 +33,13 @@ from corelane.scheduler.binding.bindings import (
     status_changed,
     stopped,
 )
-from corelane.scheduler.binding.claims import Claims
-from corelane.scheduler.binding.preemption import Preemption
-from corelane.scheduler.binding.steps import BindingSteps, Permits
+from corelane.scheduler.binding.claims import NodeComparison, Prepared
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.nodes import NodeCache
+from corelane.scheduler.cluster.objects import ClusterObjects
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cycle import finalists
-from corelane.scheduler.cycle.search import KeptAttempts, Screen, Search
-from corelane.scheduler.decisions import DecisionReporter
+from corelane.scheduler.cycle.search import Attempts
 from corelane.scheduler.events import (
     AgentLeaseChanged,
     AgentLeasesWatched,
@@ -53,15 +60,23 @@ from corelane.scheduler.events import (
     TopologyChanged,
     Unwatched,
 )
-from corelane.scheduler.failures import FailureReports, PluginErrors, unknown_cpus
+from corelane.scheduler.failures import (
+    attempt_failed,
+    explain,
+    note_fault,
+    retry_after_error,
+    unknown_cpus,
+)
 from corelane.scheduler.framework.attempts import Attempt, message
-from corelane.scheduler.framework.changes import ChangeKind
-from corelane.scheduler.framework.plugin import Nomination, NotNominated, Rejection
+from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
+from corelane.scheduler.framework.plugin import Nomination, NotNominated
 from corelane.scheduler.framework.profile import DEFAULT_NAME, Profile, united
-from corelane.scheduler.instructions import Bind, Evict, Instruction, PreBindWork, RecordNodeEvent
+from corelane.scheduler.instructions import Bind, Evict, Instruction, RecordNodeEvent
 from corelane.scheduler.plugins import default
+from corelane.scheduler.plugins.cpus import admissions
 from corelane.scheduler.queue.scheduling_queue import SchedulingQueue
 from corelane.scheduler.queue.waiting import Backoff, Waiting
+from corelane.scheduler.state import DecisionReporter, SchedulerState
 
 SETTLED_AT_ONCE: Final = 512
 """Steps of `NodeCache.settle` in one CycleDue, about 10 ms: after a start, all nodes are new."""
@@ -70,7 +85,7 @@ _PARKED_AT_ONCE: Final = 64
 
 
 class SchedulerCore:
-    """The scheduler's state; see the theory of operation."""
+    """The scheduler's state and its transitions; see the theory of operation."""
 
     def __init__(
         self,
@@ -83,109 +98,43 @@ class SchedulerCore:
         backoff: Backoff | None = None,
     ) -> None:
         """`identity` names this replica in every binding; `profiles` stand in for `name` and `profile`."""
-        if profiles:
-            name, profile = profiles[0].name, profiles[0]
-        self.name = name
-        self.decisions = DecisionReporter() if decisions is None else decisions
-        self.profile = profile or default.profile(name)
-        self.cluster = NodeCache()
-        self.agents = Agents()
-        self._problems: dict[str, str] = {}
-        """Node name to the fault of its topology, which has its event."""
-        self.profiles = {one.name: one for one in profiles} or {name: self.profile}
+        self.profiles: Mapping[str, Profile] = {each.name: each for each in profiles} or {
+            name: profile or default.profile(name)
+        }
         """By the schedulerName of the pods that they decide about."""
-        every = united(tuple(self.profiles.values()))
-        self.queue = SchedulingQueue(
-            every,
-            backoff,
-            Screen(self.cluster).fits_nowhere,
-            self.cluster.label_keys,
-            self.decisions.queued,
-            lambda: self.cluster.points,
-            self.cluster.faults.add,
-        )
+        self.name, self.profile = next(iter(self.profiles.items()))
+        self.decisions = DecisionReporter() if decisions is None else decisions
+        self.cluster = NodeCache()
         self.cluster.faults.report = self.decisions.plugin_failed
-        for one in self.profiles.values():
-            one.helped_by(plugin.name for plugin in one.plugins)
-            for fault in one.faults:
+        every = united(tuple(self.profiles.values()))
+        self.queue = SchedulingQueue(every, self.cluster, backoff, self.decisions.queued)
+        for each in self.profiles.values():
+            each.helped_by(plugin.name for plugin in each.plugins)
+            for fault in each.faults:
                 self.cluster.faults.add(*fault)
-        self.bindings = Bindings()
-        self._preemption = Preemption(self.cluster, self.queue)
-        self._kept = KeptAttempts(self.cluster)
-        self._claims = Claims(self.cluster, self.queue, self._preemption, identity)
-        self._reports = FailureReports(self.cluster, self.profile_of)
-        self._search = Search(self.cluster, self._kept, self._preemption, self.profile_of)
-        self._errors = PluginErrors(self.cluster, self.queue, self._reports, self.decisions)
-        self._permits = Permits(
-            self.queue,
-            self.bindings,
-            self._claims,
-            self._preemption,
-            self._reports,
-            self.decisions,
-            lambda pod: pod.spec.scheduler_name in self.profiles,
+        signature = {keys.SCHEDULED_BY: identity} if identity else {}
+        self.state = SchedulerState(
+            self.profiles, self.decisions, self.cluster, self.queue, Attempts(self.cluster), signature
         )
-        self._steps = BindingSteps(
-            self.cluster,
-            self.queue,
-            self._claims,
-            self._permits,
-            self._reports,
-            self.decisions,
-            self.profiles,
-        )
-
-    def profile_of(self, pod: Pod) -> Profile:
-        """Return the profile that decides about a pod; the first one for pods of other schedulers."""
-        return self.profiles.get(pod.spec.scheduler_name, self.profile)
+        self.bindings = self.state.bindings
 
     def handle(self, event: SchedulerEvent) -> list[Instruction]:
         """Update the state by an event, and return what to do now."""
         if isinstance(event, AgentLeaseChanged):  # mostly renewals, of which there are many
-            self._agent_lease_changed(event)
+            _agent_lease_changed(self.state, event)
             return []
         if not isinstance(event, CycleDue):
-            self._kept.clear()
-        match event:
-            case PodChanged():
-                return list(self._pod_changed(event))
-            case CycleDue():
-                return [*self._due(event.now), *self._schedule_one(event.now)]
-            case NodeChanged():
-                return list(self._node_changed(event))
-            case TopologyChanged():
-                return list(self._topology_changed(event))
-            case CraneTopologyChanged():
-                self._crane_changed(event)
-            case ObjectChanged():
-                if change := claims.apply(self.cluster, event):
-                    self.queue.changed(change, event.now)
-            case AgentLeasesWatched():
-                self.agents.watch(event.now, works=event.works)
-            case Unwatched():
-                if change := claims.unwatched(self.cluster, event):
-                    self.queue.changed(change, event.now)
-            case BindSucceeded() | BindFailed() | PreBindFailed() | PodLookedUp() | LookUpFailed():
-                if isinstance(event, BindFailed) and event.outcome != "rejected":
-                    self.decisions.binding_open(event.now, event.uid, event.outcome, event.message)
-                step = self.bindings.handle(event)
-                return list(self._steps.carry_out(step, event.now)) if step else []
-            case PermitDecided():
-                return list(self._permit_decided(event))
-            case EvictFailed():
-                self._preemption.failed(event.uid, event.victim, event.now)
-            case BindRequested():
-                return list(self._bind_requested(event))
-        return []
+            self.state.attempts.kept.clear()
+        return list(_transition(self.state, event))
 
     def ready(self, now: float) -> bool:
         """Return whether a CycleDue would do something now."""
-        times = (self.bindings.next_time(), self.agents.next_time())
+        times = (self.bindings.next_time(), self.state.agents.next_time())
         return self.queue.has_ready(now) or any(due is not None and due <= now for due in times)
 
     def next_time(self) -> float | None:
         """Return when a CycleDue will do something without another event; None for never."""
-        times = (self.bindings.next_time(), self.queue.next_time(), self.agents.next_time())
+        times = (self.bindings.next_time(), self.queue.next_time(), self.state.agents.next_time())
         return min((time for time in times if time is not None), default=None)
 
     def pending(self) -> dict[str, str]:
@@ -193,255 +142,360 @@ class SchedulerCore:
         queued = {waiting.info.uid: waiting.pending_because for waiting in self.queue}
         return queued | {binding.uid: binding.doing for binding in self.bindings}
 
-    # Pods.
 
-    def _pod_changed(self, event: PodChanged) -> Iterator[Instruction]:
-        pod = event.new
-        if pod is None or pod.ended:
-            last = event.new or event.old
-            assert last is not None
-            yield from self._remove(last.metadata.uid, event.now)
-        elif pod.spec.node_name:
-            yield from self._placed(event.old, pod, event.now)
-        elif pod.spec.scheduler_name in self.profiles:
-            yield from self._unplaced(event.old, pod, event.now)
+def _transition(state: SchedulerState, event: SchedulerEvent) -> Iterator[Instruction]:
+    match event:
+        case PodChanged():
+            yield from _pod_changed(state, event)
+        case CycleDue(now):
+            yield from _due(state, now)
+            yield from _schedule_next(state, now)
+        case NodeChanged():
+            yield from _node_changed(state, event)
+        case TopologyChanged():
+            yield from _topology_changed(state, event)
+        case CraneTopologyChanged():
+            _crane_changed(state, event)
+        case ObjectChanged():
+            _object_changed(state, event)
+        case AgentLeasesWatched():
+            state.agents.watch(event.now, works=event.works)
+        case Unwatched():
+            _unwatched(state, event)
+        case BindSucceeded() | BindFailed() | PreBindFailed() | PodLookedUp() | LookUpFailed():
+            if isinstance(event, BindFailed) and event.outcome != "rejected":
+                state.decisions.binding_open(event.now, event.uid, event.outcome, event.message)
+            if step := state.bindings.handle(event):
+                yield from steps.carry_out(state, step, event.now)
+        case PermitDecided():
+            yield from _permit_decided(state, event)
+        case EvictFailed():
+            preemption.eviction_failed(state, event.uid, event.victim, event.now)
+        case BindRequested():
+            yield from _bind_requested(state, event)
 
-    def _remove(self, uid: str, now: float) -> Iterator[Instruction]:
-        self.decisions.gone(now, uid)
-        self.queue.remove(uid, now)
-        if binding := self.bindings.drop(uid):
-            self._permits.unreserve(binding)
-            yield from stopped(binding, "the pod was deleted")
-        self._claims.drop_pod(uid, now)
-        self._preemption.gone(uid, now)
 
-    def _placed(self, old: Pod | None, pod: Pod, now: float) -> Iterator[Instruction]:
-        """The pod has a node, through this scheduler or another."""
-        uid, node = pod.metadata.uid, pod.spec.node_name
-        claimed = self.cluster.node_of(uid)
-        if claimed == node and old is not None and not requests_changed(old, pod):
-            if status_changed(old, pod):
-                self._claims.refresh_pod(pod, now)
+# Pods.
+
+
+def _pod_changed(state: SchedulerState, event: PodChanged) -> Iterator[Instruction]:
+    pod = event.new
+    if pod is None or pod.ended:
+        last = event.new or event.old
+        assert last is not None
+        yield from _remove(state, last.metadata.uid, event.now)
+    elif pod.spec.node_name:
+        yield from _placed(state, event.old, pod, event.now)
+    elif state.schedules(pod):
+        yield from _unplaced(state, event.old, pod, event.now)
+
+
+def _remove(state: SchedulerState, uid: str, now: float) -> Iterator[Instruction]:
+    state.decisions.gone(now, uid)
+    state.queue.remove(uid, now)
+    if binding := state.bindings.drop(uid):
+        steps.unreserve(state, binding)
+        yield from stopped(binding, "the pod was deleted")
+    claims.drop_pod(state, uid, now)
+    preemption.forget_gone(state, uid, now)
+
+
+def _placed(state: SchedulerState, old: Pod | None, pod: Pod, now: float) -> Iterator[Instruction]:
+    """The pod has a node, through this scheduler or another."""
+    uid, node = pod.metadata.uid, pod.spec.node_name
+    claimed = state.cluster.node_of(uid)
+    if claimed == node and old is not None and not requests_changed(old, pod):
+        if status_changed(old, pod):
+            claims.refresh_pod(state, pod, now)
+        return
+    binding = state.bindings.drop(uid)
+    if binding and claimed == node and is_claimed(binding, pod):
+        claims.refresh_pod(state, pod, now)
+        yield from steps.bound(state, binding, now)
+        return
+    state.queue.remove(uid, now)
+    info, before = PodInfo.of(pod), state.cluster.pod(uid)
+    claims.put_pod(state, node, info, now)
+    yield from unknown_cpus(before, info)
+    preemption.forget(state, uid, now, taken=node)
+    if binding and as_sent(binding, pod):
+        yield from steps.bound(state, binding, now)
+    elif binding:
+        steps.unreserve(state, binding)
+        state.decisions.binding_ended(now, uid, "bound-elsewhere", node)
+        yield from stopped(binding, f"the pod is on node {node}")
+
+
+def _unplaced(state: SchedulerState, old: Pod | None, pod: Pod, now: float) -> Iterator[Instruction]:
+    uid = pod.metadata.uid
+    if pod.metadata.deletion_timestamp:
+        yield from _remove(state, uid, now)
+        return
+    info = PodInfo.of(pod)
+    if binding := state.bindings.get(uid):
+        binding.waiting.info = info
+        return
+    if uid not in state.queue:
+        state.queue.add(info, now)
+    elif old is None or requests_changed(old, pod):
+        state.queue.update(info, now)
+    else:
+        state.queue.refresh(info)
+    if pod.status.nominated_node_name or state.cluster.nominations.of(uid):
+        preemption.status_changed(state, old, info, now)
+
+
+# Nodes and other objects.
+
+
+def _node_changed(state: SchedulerState, event: NodeChanged) -> Iterator[Instruction]:
+    node = event.new or event.old
+    assert node is not None
+    name, kinds = node.metadata.name, ChangeKind.NODE | ChangeKind.TOPOLOGY
+    with NodeComparison(state, kinds, name, event.now, event.old, event.new):
+        state.cluster.put_node(name, event.new)
+    if event.new is None:
+        yield from state.bindings.node_deleted(name)
+        preemption.node_deleted(state, name, event.now)
+
+
+def _topology_changed(state: SchedulerState, event: TopologyChanged) -> Iterator[Instruction]:
+    topology = event.new or event.old
+    assert topology is not None
+    name, agents = topology.metadata.name, state.agents
+    with NodeComparison(state, ChangeKind.TOPOLOGY, name, event.now, event.old, event.new):
+        state.cluster.put_topology(event.old, event.new)
+        node = state.cluster.get(name)
+        agents.judge(name, event.now, leased=node is not None and node.cpus.leased)
+        state.cluster.put_agent_fault(name, agents.fault(name))
+    before, fault = state.topology_faults.pop(name, ""), node.problem if node else ""
+    if fault:
+        state.topology_faults[name] = fault
+    if fault and fault != before:
+        yield RecordNodeEvent(name, "InvalidNodeResourceTopology", fault)
+
+
+def _crane_changed(state: SchedulerState, event: CraneTopologyChanged) -> None:
+    crane = event.new or event.old
+    assert crane is not None
+    name = crane.metadata.name
+    with NodeComparison(state, ChangeKind.TOPOLOGY, name, event.now, event.old, event.new):
+        state.cluster.put_crane(name, event.new)
+
+
+def _agent_lease_changed(state: SchedulerState, event: AgentLeaseChanged) -> None:
+    lease = event.new or event.old
+    assert lease is not None
+    name = lease.metadata.name
+    if lease.metadata.namespace != keys.AGENT_NAMESPACE:
+        return
+    before = state.agents.fault(name)
+    state.agents.put(name, event.new, event.now)
+    if state.agents.fault(name) != before:
+        _put_agent_fault(state, name, event.now)
+
+
+def _put_agent_fault(state: SchedulerState, name: str, now: float) -> None:
+    """A node whose agent ended, or runs again, is another node for pods with exclusive CPUs."""
+    with NodeComparison(state, ChangeKind.TOPOLOGY, name, now):
+        if state.cluster.put_agent_fault(name, state.agents.fault(name)):
+            state.attempts.kept.clear()
+
+
+_PUT: Final[Mapping[type[Object], tuple[ChangeKind, Callable[[ClusterObjects, Any, Any], bool | None]]]] = {
+    Namespace: (ChangeKind.NAMESPACE, ClusterObjects.put_namespace),
+    PersistentVolumeClaim: (ChangeKind.CLAIM, ClusterObjects.put_claim),
+    PersistentVolume: (ChangeKind.VOLUME, ClusterObjects.put_volume),
+    StorageClass: (ChangeKind.STORAGE_CLASS, ClusterObjects.put_class),
+    Service: (ChangeKind.SERVICE, ClusterObjects.put_service),
+    CSINode: (ChangeKind.CSI_NODE, ClusterObjects.put_csi_node),
+    CSIDriver: (ChangeKind.CSI_DRIVER, ClusterObjects.put_csi_driver),
+    CSIStorageCapacity: (ChangeKind.STORAGE_CAPACITY, ClusterObjects.put_capacity),
+    VolumeAttachment: (ChangeKind.VOLUME_ATTACHMENT, ClusterObjects.put_attachment),
+}
+"""Kinds of object whose changes may help pods in the queue, unless the method returns False."""
+
+
+def _object_changed(state: SchedulerState, event: ObjectChanged) -> None:
+    changed = event.new or event.old
+    assert changed is not None
+    if isinstance(changed, PodDisruptionBudget):
+        state.cluster.budgets.put(changed.key, changed if event.new else None)
+        return
+    kind, put = _PUT[type(changed)]
+    name = changed.metadata.name
+    if put(state.cluster.objects, changed.key if changed.api.namespaced else name, event.new) is False:
+        return
+    if kind is ChangeKind.NAMESPACE:
+        state.cluster.index.namespace_changed(name)
+    state.queue.changed(ClusterChange(kind, "", event.old, event.new), event.now)
+
+
+def _unwatched(state: SchedulerState, event: Unwatched) -> None:
+    """Objects of a kind cannot be listed and watched; or can be again, which may help pods."""
+    kinds = state.cluster.objects.unwatched
+    before = kinds.pop(event.plural, None)
+    if event.error:
+        kinds[event.plural] = event.error
+    elif before:
+        state.queue.changed(ClusterChange(ChangeKind.WATCHED), event.now)
+
+
+# Attempts.
+
+
+def _due(state: SchedulerState, now: float) -> Iterator[Instruction]:
+    for name in state.agents.expire(now):
+        _put_agent_fault(state, name, now)
+    for step in state.bindings.due(now):
+        yield from steps.carry_out(state, step, now)
+
+
+def _schedule_next(state: SchedulerState, now: float) -> Iterator[Instruction]:
+    """Try the next ready pod; those that certainly get the same answer as an earlier one are parked."""
+    if not state.cluster.settle(SETTLED_AT_ONCE):
+        return  # The queue is as it was: the next CycleDue goes on.
+    state.queue.ask(now)
+    for _ in range(_PARKED_AT_ONCE):
+        waiting = state.queue.pop(now)
+        if waiting is None:
             return
-        binding = self.bindings.drop(uid)
-        if binding and claimed == node and is_claimed(binding, pod):
-            self._claims.refresh_pod(pod, now)
-            yield from self._steps.succeeded(binding, now)
+        verdict = state.queue.verdict(waiting)
+        if verdict is None:
+            state.cluster.points.start()
+            yield from _attempt(state, waiting, now)
+            state.cluster.points.finish(waiting.info.pod.spec.scheduler_name)
             return
-        self.queue.remove(uid, now)
-        info, before = PodInfo.of(pod), self.cluster.pod(uid)
-        self._claims.put_pod(node, info, now)
-        yield from unknown_cpus(before, info)
-        self._preemption.forget(uid, now, taken=node)
-        if binding and as_sent(binding, pod):
-            yield from self._steps.succeeded(binding, now)
-        elif binding:
-            self._permits.unreserve(binding)
-            self.decisions.binding_ended(now, uid, "bound-elsewhere", node)
-            yield from stopped(binding, f"the pod is on node {node}")
+        state.queue.park_alike(waiting, now, verdict)
+        yield from explain(state, waiting, now, "Unschedulable", verdict.message)
 
-    def _unplaced(self, old: Pod | None, pod: Pod, now: float) -> Iterator[Instruction]:
-        uid = pod.metadata.uid
-        if pod.metadata.deletion_timestamp:
-            yield from self._remove(uid, now)
-        elif binding := self.bindings.get(uid):
-            binding.waiting.info = PodInfo.of(pod)
+
+def _attempt(state: SchedulerState, waiting: Waiting, now: float) -> Iterator[Instruction]:
+    count, profile = state.cluster.count(), state.profile_of(waiting.info.pod)
+    try:
+        attempt, result = state.attempts.attempt(waiting, profile)
+    except Exception as error:  # noqa: BLE001 - of a plugin; those of the core are raised again
+        yield from retry_after_error(state, waiting, profile, error, now)
+        return
+    _report_attempt(state, waiting, profile, attempt, now)
+    if attempt.node is not None:
+        yield from _place(state, waiting, profile, attempt, attempt.node, now)
+        return
+    if attempt.unfinished:
+        state.queue.again(waiting, doubtful=isinstance(result, NotNominated) and result.doubtful)
+        return
+    why, plugins = message(attempt, count), attempt.plugins
+    if result is not None:
+        state.decisions.post_filtered(now, waiting.uid)
+    if isinstance(result, Nomination):
+        yield from _preempt(state, waiting, result, now)
+    elif result is not None:
+        if not result.keep:
+            preemption.forget(state, waiting.uid, now)
+            state.queue.nominate(waiting, "", now)
+        why += f" {result.message}" if result.message else ""
+        plugins |= result.plugins
+    state.queue.park(waiting, now, plugins, why)
+    yield from explain(state, waiting, now, "Unschedulable", why, attempt)
+
+
+def _report_attempt(
+    state: SchedulerState, waiting: Waiting, profile: Profile, attempt: Attempt, now: float
+) -> None:
+    try:
+        state.decisions.attempted(now, waiting, attempt)
+    except Exception as error:  # noqa: BLE001 - of a plugin that is asked once more, as above
+        note_fault(state, profile, error)
+
+
+def _preempt(
+    state: SchedulerState, waiting: Waiting, nomination: Nomination, now: float
+) -> Iterator[Instruction]:
+    for instruction in preemption.nominate(state, waiting, nomination, now):
+        if isinstance(instruction, Evict) and state.bindings.holds(instruction.victim.metadata.uid):
+            yield from steps.give_way(state, instruction.victim.metadata.uid, waiting, now)
         else:
-            self._waiting_changed(old, PodInfo.of(pod), now)
+            yield instruction
+    state.decisions.nominated(now, waiting.uid, nomination)
 
-    def _waiting_changed(self, old: Pod | None, info: PodInfo, now: float) -> None:
-        if info.uid not in self.queue:
-            self.queue.add(info, now)
-        elif old is None or requests_changed(old, info.pod):
-            self.queue.update(info, now)
+
+def _place(
+    state: SchedulerState,
+    waiting: Waiting,
+    profile: Profile,
+    attempt: Attempt,
+    node: NodeInfo,
+    now: float,
+) -> Iterator[Instruction]:
+    """Reserve, Permit, claim, and bind: at once, or when the Permit plugins allow it."""
+    try:
+        prepared = claims.prepare(profile, attempt.cycle, node)
+    except Exception as error:  # noqa: BLE001 - as above
+        yield from retry_after_error(state, waiting, profile, error, now)
+        return
+    if rejection := prepared.rejection:
+        why = "; ".join(map(str, rejection.reasons))
+        if prepared.denied:
+            state.queue.placed(waiting, now, permitted=False)
+            yield from steps.deny(state, waiting, rejection.plugin, why, now)
         else:
-            self.queue.refresh(info)
-        self._preemption.status_changed(old, info, now)
+            state.queue.retry(waiting, now)
+            yield from explain(state, waiting, now, "SchedulerError", f"{rejection.plugin}: {why}")
+        return
+    preemption.forget(state, waiting.uid, now, taken=node.name)
+    state.queue.nominate(waiting, "", now)
+    state.queue.placed(waiting, now, permitted=not prepared.waits)
+    yield from _claim(state, waiting, profile, attempt, node, prepared, now)
+    yield from expected_node(state.bindings[waiting.uid])
 
-    def _node_changed(self, event: NodeChanged) -> Iterator[Instruction]:
-        node = event.new or event.old
-        assert node is not None
-        name = node.metadata.name
-        with self._claims.observed(
-            ChangeKind.NODE | ChangeKind.TOPOLOGY, name, event.now, event.old, event.new
-        ):
-            self.cluster.put_node(name, event.new)
-        if event.new is None:
-            yield from self.bindings.node_deleted(name)
-            self._preemption.node_deleted(name, event.now)
 
-    def _topology_changed(self, event: TopologyChanged) -> Iterator[Instruction]:
-        topology = event.new or event.old
-        assert topology is not None
-        name = topology.metadata.name
-        with self._claims.observed(ChangeKind.TOPOLOGY, name, event.now, event.old, event.new):
-            self.cluster.put_topology(event.old, event.new)
-            node = self.cluster.get(name)
-            self.agents.judge(name, event.now, leased=node is not None and node.cpus.leased)
-            self.cluster.put_agent_fault(name, self.agents.fault(name))
-        before, problem = self._problems.pop(name, ""), node.problem if node else ""
-        if problem:
-            self._problems[name] = problem
-        if problem and problem != before:
-            yield RecordNodeEvent(name, "InvalidNodeResourceTopology", problem)
+def _claim(
+    state: SchedulerState,
+    waiting: Waiting,
+    profile: Profile,
+    attempt: Attempt,
+    node: NodeInfo,
+    prepared: Prepared,
+    now: float,
+) -> Iterator[Bind]:
+    """Claim the pod, and bind it; where Permit plugins hold it, when they allow it."""
+    answer = admissions(attempt.cycle).admitted.get(node.name)
+    bind = claims.claim(state, waiting.info, node.name, answer, prepared.work, now)
+    if prepared.waits:
+        steps.hold(state, waiting, bind, profile, prepared.waits, now)
+        return
+    state.decisions.bind_sent(now, bind)
+    yield state.bindings.begin(waiting, bind, profile)
 
-    def _agent_lease_changed(self, event: AgentLeaseChanged) -> None:
-        lease = event.new or event.old
-        assert lease is not None
-        name = lease.metadata.name
-        if lease.metadata.namespace != keys.AGENT_NAMESPACE:
+
+def _permit_decided(state: SchedulerState, event: PermitDecided) -> Iterator[Instruction]:
+    step = state.bindings.decided(event)
+    if isinstance(step, Bind):
+        state.decisions.bind_sent(event.now, step)
+    if step is not None:
+        yield from steps.carry_out(state, step, event.now)
+    if isinstance(step, Bind) and state.schedules(step.pod):
+        yield from expected_node(state.bindings[event.uid])
+
+
+def _bind_requested(state: SchedulerState, event: BindRequested) -> Iterator[Instruction]:
+    """The pod is of another scheduler: it is in no queue, and its failures are that one's to report.
+
+    Reserve and Permit plugins are asked as for any pod; a binding that they hold is sent later.
+    """
+    waiting, profile, now = Waiting(PodInfo.of(event.pod)), event.profile, event.now
+    try:
+        attempt = finalists.attempt(profile, state.cluster, waiting.info, frozenset({event.node}))
+        _report_attempt(state, waiting, profile, attempt, now)
+        if attempt.node is None:
             return
-        before = self.agents.fault(name)
-        self.agents.put(name, event.new, event.now)
-        if self.agents.fault(name) != before:
-            self._put_agent_fault(name, event.now)
-
-    def _put_agent_fault(self, name: str, now: float) -> None:
-        """A node whose agent ended, or runs again, is another node for pods with exclusive CPUs."""
-        with self._claims.observed(ChangeKind.TOPOLOGY, name, now, None, None):
-            if self.cluster.put_agent_fault(name, self.agents.fault(name)):
-                self._kept.clear()
-
-    def _crane_changed(self, event: CraneTopologyChanged) -> None:
-        crane = event.new or event.old
-        assert crane is not None
-        name = crane.metadata.name
-        with self._claims.observed(ChangeKind.TOPOLOGY, name, event.now, event.old, event.new):
-            self.cluster.put_crane(name, event.new)
-
-    # One cycle.
-
-    def _schedule_one(self, now: float) -> Iterator[Instruction]:
-        """Try the next ready pod; those that certainly get the same answer as an earlier one are parked."""
-        if not self.cluster.settle(SETTLED_AT_ONCE):
-            return  # The queue is as it was: the next CycleDue goes on.
-        self.queue.ask(now)
-        for _ in range(_PARKED_AT_ONCE):
-            waiting = self.queue.pop(now)
-            if waiting is None:
-                return
-            verdict = self.queue.verdict(waiting)
-            if verdict is None:
-                yield from self._attempt(waiting, now)
-                return
-            self.queue.park_alike(waiting, now, verdict)
-            yield from self._reports.explain(waiting, now, "Unschedulable", verdict.message)
-
-    def _attempt(self, waiting: Waiting, now: float) -> Iterator[Instruction]:
-        self.cluster.points.start()
-        yield from self._attempt_once(waiting, now)
-        self.cluster.points.finish(waiting.info.pod.spec.scheduler_name)
-
-    def _attempt_once(self, waiting: Waiting, now: float) -> Iterator[Instruction]:
-        count = self.cluster.count()
-        try:
-            attempt, result = self._search.run(waiting)
-        except Exception as error:  # noqa: BLE001 - of a plugin; those of the core are raised again
-            yield from self._errors.ended(waiting, self.profile_of(waiting.info.pod), error, now)
-            return
-        profile = self.profile_of(waiting.info.pod)
-        self._errors.observe(profile, lambda: self.decisions.attempted(now, waiting, attempt))
-        if attempt.node is not None:
-            yield from self._found(waiting, attempt, attempt.node, now)
-            return
-        if attempt.unfinished:
-            self.queue.again(waiting, doubtful=isinstance(result, NotNominated) and result.doubtful)
-            return
-        why, plugins = message(attempt, count), attempt.plugins
-        if result is not None:
-            self.decisions.post_filtered(now, waiting.uid)
-            for step in self._preemption.carry_out(waiting, result, now):
-                if isinstance(step, Evict) and self.bindings.holds(step.victim.metadata.uid):
-                    yield from self._permits.gives_way(step.victim.metadata.uid, waiting, now)
-                else:
-                    yield step
-            if isinstance(result, Nomination):
-                self.decisions.nominated(now, waiting.uid, result)
-            if isinstance(result, NotNominated):
-                why += f" {result.message}" if result.message else ""
-                plugins |= result.plugins
-        self.queue.park(waiting, now, plugins, why)
-        yield from self._reports.explain(waiting, now, "Unschedulable", why, attempt)
-
-    def _found(self, waiting: Waiting, attempt: Attempt, node: NodeInfo, now: float) -> Iterator[Instruction]:
-        """Reserve, Permit, claim, and bind: at once, or when the Permit plugins allow it."""
-        profile = self.profile_of(waiting.info.pod)
-        try:
-            rejection = claims.reserve(profile, attempt.cycle, node)
-            waits = {} if rejection else claims.permit(profile, attempt.cycle, node)
-            done = rejection or isinstance(waits, Rejection)
-            work = () if done else claims.pre_bind_work(profile, attempt.cycle, node)
-        except Exception as error:  # noqa: BLE001 - as above
-            yield from self._errors.ended(waiting, profile, error, now)
-            return
-        if rejection:
-            self.queue.retry(waiting, now)
-            why = "; ".join(map(str, rejection.reasons))
-            yield from self._reports.explain(waiting, now, "SchedulerError", f"{rejection.plugin}: {why}")
-            return
-        if isinstance(waits, Rejection):
-            self._claims.unreserve(profile, waiting.info, node.name)
-            self.queue.placed(waiting, now, permitted=False)
-            yield from self._permits.denied(waiting, waits.plugin, "; ".join(map(str, waits.reasons)), now)
-            return
-        self._preemption.forget(waiting.uid, now, taken=node.name)
-        self.queue.nominate(waiting, "", now)
-        self.queue.placed(waiting, now, permitted=not waits)
-        yield from self._claim(waiting, attempt, profile, waits, work, now)
-        yield from expected_node(self.bindings[waiting.uid])
-
-    def _permit_decided(self, event: PermitDecided) -> Iterator[Instruction]:
-        step = self.bindings.decided(event)
-        if isinstance(step, Bind):
-            self.decisions.bind_sent(event.now, step)
-        if step is not None:
-            yield from self._steps.carry_out(step, event.now)
-        if isinstance(step, Bind) and step.pod.spec.scheduler_name in self.profiles:
-            yield from expected_node(self.bindings[event.uid])
-
-    # Claim and bind.
-
-    def _bind_requested(self, event: BindRequested) -> Iterator[Instruction]:
-        """The pod is of another scheduler: it is in no queue, and its failures are that one's to report.
-
-        Reserve and Permit plugins are asked as for any pod; a binding that they hold is sent later.
-        """
-        waiting, profile = Waiting(PodInfo.of(event.pod)), event.profile
-        try:
-            attempt = finalists.attempt(profile, self.cluster, waiting.info, frozenset({event.node}))
-            self._errors.observe(profile, lambda: self.decisions.attempted(event.now, waiting, attempt))
-            if attempt.node is None:
-                return
-            waits = claims.reserve_and_permit(profile, attempt.cycle, attempt.node)
-            if isinstance(waits, Rejection):
-                why = "; ".join(map(str, waits.reasons))
-                self.decisions.binding_ended(event.now, waiting.uid, "released", f"{waits.plugin}: {why}")
-                return
-            work = claims.pre_bind_work(profile, attempt.cycle, attempt.node)
-        except Exception as error:  # noqa: BLE001 - of a plugin; those of the core are raised again
-            self._errors.refused(waiting, profile, error, event.now)
-            return
-        yield from self._claim(waiting, attempt, profile, waits, work, event.now)
-
-    def _claim(
-        self,
-        waiting: Waiting,
-        attempt: Attempt,
-        profile: Profile,
-        waits: Mapping[str, float],
-        work: tuple[PreBindWork, ...],
-        now: float,
-    ) -> Iterator[Bind]:
-        """Claim the pod, and bind it; with `waits` when the Permit plugins allow it."""
-        bind = self._claims.claim(waiting, attempt, work, now)
-        if waits:
-            self._permits.hold(waiting, bind, profile, waits, now)
-            return
-        self.decisions.bind_sent(now, bind)
-        yield self.bindings.begin(waiting, bind, profile)
-
-    def _due(self, now: float) -> Iterator[Instruction]:
-        for name in self.agents.expire(now):
-            self._put_agent_fault(name, now)
-        for step in self.bindings.due(now):
-            yield from self._steps.carry_out(step, now)
+        prepared = claims.prepare(profile, attempt.cycle, attempt.node)
+    except Exception as error:  # noqa: BLE001 - of a plugin; those of the core are raised again
+        why = attempt_failed(state, waiting, profile, error, now)
+        state.decisions.binding_ended(now, waiting.uid, "released", why)
+        return
+    if rejection := prepared.rejection:
+        why = f"{rejection.plugin}: {'; '.join(map(str, rejection.reasons))}"
+        state.decisions.binding_ended(now, waiting.uid, "released", why)
+        return
+    yield from _claim(state, waiting, profile, attempt, attempt.node, prepared, now)

@@ -1,6 +1,6 @@
-"""What is written about a pod that was not placed: its condition, and events at a limited rate."""
+"""What is written about a pod that was not placed: its condition, events at a limited rate, and errors."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from heapq import nsmallest
 from pathlib import Path
 from traceback import walk_tb
@@ -10,10 +10,8 @@ from typing import Final
 from corelane.kube.meta import condition
 from corelane.kube.pod import Pod
 from corelane.scheduler.cluster.node_info import NodeInfo
-from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cluster.states import Fact
-from corelane.scheduler.decisions import DecisionReporter
 from corelane.scheduler.explain import nearest as live
 from corelane.scheduler.framework.attempts import Attempt
 from corelane.scheduler.framework.checked import WrongAnswer
@@ -23,33 +21,8 @@ from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Instruction, NearestNode, RecordPodEvent, SetCondition
 from corelane.scheduler.plugins.cpus import NAME as CPU_PLACEMENT
 from corelane.scheduler.plugins.cpus import admissions
-from corelane.scheduler.queue.scheduling_queue import SchedulingQueue
 from corelane.scheduler.queue.waiting import Waiting
-
-
-def raised_by(error: Exception, profile: Profile) -> str:
-    """Return the name of the innermost plugin in whose methods an error was raised; "" without any."""
-    if isinstance(error, WrongAnswer | StateError):
-        return error.plugin
-    plugins, found = {id(plugin): plugin.name for plugin in profile.plugins}, ""
-    for frame, _ in walk_tb(error.__traceback__):
-        found = plugins.get(id(frame.f_locals.get(_first_argument(frame.f_code))), found)
-    return found
-
-
-def _first_argument(code: CodeType) -> str:
-    return code.co_varnames[0] if code.co_argcount else ""
-
-
-def described(plugin: str, error: Exception) -> str:
-    """Return what a plugin raised, and where; of a wrong answer, what it was."""
-    if isinstance(error, WrongAnswer | StateError):
-        return " ".join(f"plugin {plugin} failed: {error}".split())
-    *_, (frame, line) = walk_tb(error.__traceback__)
-    path = Path(frame.f_code.co_filename)
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"plugin {plugin} failed: {text} ({path.parent.name}/{path.name}, line {line})"
-
+from corelane.scheduler.state import SchedulerState
 
 SAME_EVENT_SECONDS: Final = 300.0
 NEW_EVENT_SECONDS: Final = 10.0
@@ -60,68 +33,50 @@ _HELP_SECONDS: Final = 0.2
 """Least time between two events that say what would help."""
 
 
-def unknown_cpus(before: PodInfo | None, info: PodInfo) -> Iterator[RecordPodEvent]:
-    """Yield an event about a bound pod whose CPUs cannot be read, unless its former version had the same."""
-    if (why := info.unreadable) and (before is None or before.unreadable != why):
-        yield RecordPodEvent(info.pod, "Warning", "CPUsUnknown", f"CPUs of the pod cannot be read: {why}")
+def explain(
+    state: SchedulerState,
+    waiting: Waiting,
+    now: float,
+    reason: str,
+    why: str,
+    attempt: Attempt | None = None,
+    *,
+    claimed: bool = False,
+) -> Iterator[Instruction]:
+    """Yield the pod's condition, which always carries the last result, and an event at a limited rate.
+
+    Of a pod that was `claimed`, the node of the claim may be written as its nominated node meanwhile.
+    """
+    pod, waiting.reason = waiting.info.pod, why
+    nominated = state.cluster.nominations.of(waiting.uid)
+    written = _has_condition(pod, reason, why) and pod.status.nominated_node_name == nominated
+    if claimed or not written:
+        yield SetCondition(pod, reason, why, nominated)
+    since = now - waiting.event_at
+    if since >= (NEW_EVENT_SECONDS if why != waiting.event else SAME_EVENT_SECONDS):
+        waiting.event, waiting.event_at = why, now
+        # What another node lacks is no remedy while the nominated one is being made free.
+        nearest, text = _remedy(state, attempt, now, nominated=bool(nominated))
+        yield RecordPodEvent(pod, "Warning", "FailedScheduling", why, nearest, text)
 
 
-class FailureReports:
-    """Says why pods are pending."""
-
-    def __init__(self, cluster: NodeCache, profile_of: Callable[[Pod], Profile]) -> None:
-        self._cluster = cluster
-        self._profile_of = profile_of
-        self._help_at = float("-inf")
-
-    def explain(
-        self,
-        waiting: Waiting,
-        now: float,
-        reason: str,
-        why: str,
-        attempt: Attempt | None = None,
-        *,
-        claimed: bool = False,
-    ) -> Iterator[Instruction]:
-        """The condition always carries the last result; events are limited in their rate.
-
-        Of a pod that was `claimed`, the node of the claim may be written as its nominated node meanwhile.
-        """
-        pod, waiting.reason = waiting.info.pod, why
-        nominated = self._cluster.nominations.of(waiting.uid)
-        known = _has_condition(pod, reason, why) and pod.status.nominated_node_name == nominated
-        if claimed or not known:
-            yield SetCondition(pod, reason, why, nominated)
-        since = now - waiting.event_at
-        if since >= (NEW_EVENT_SECONDS if why != waiting.event else SAME_EVENT_SECONDS):
-            waiting.event, waiting.event_at = why, now
-            # What another node lacks is no remedy while the nominated one is being made free.
-            nearest, text = self._remedy(attempt, now, nominated=bool(nominated))
-            yield RecordPodEvent(pod, "Warning", "FailedScheduling", why, nearest, text)
-
-    def _remedy(
-        self, attempt: Attempt | None, now: float, *, nominated: bool
-    ) -> tuple[NearestNode | None, str]:
-        """What would help; plugins are asked once more, and one that raises an error now says nothing."""
-        if attempt is None:
+def _remedy(
+    state: SchedulerState, attempt: Attempt | None, now: float, *, nominated: bool
+) -> tuple[NearestNode | None, str]:
+    """What would help; plugins are asked once more, and one that raises an error now says nothing."""
+    if attempt is None:
+        return None, ""
+    profile = state.profile_of(attempt.cycle.pod.pod)
+    try:
+        if nearest := None if nominated else _nearest(attempt.cycle):
+            return nearest, ""
+        if now < state.remedy_at:
             return None, ""
-        try:
-            nearest = None if nominated else _nearest(attempt.cycle)
-            return nearest, self._help(attempt, now) if nearest is None else ""
-        except Exception as error:
-            plugin = raised_by(error, self._profile_of(attempt.cycle.pod.pod))
-            if not plugin:
-                raise
-            self._cluster.faults.add(plugin, "explain", error)
-            return None, ""
-
-    def _help(self, attempt: Attempt, now: float) -> str:
-        """What would help, for a few events a second: it takes some milliseconds."""
-        if now < self._help_at:
-            return ""
-        self._help_at = now + _HELP_SECONDS
-        return live.help_for(self._profile_of(attempt.cycle.pod.pod), self._cluster, attempt)
+        state.remedy_at = now + _HELP_SECONDS
+        return None, live.help_for(profile, state.cluster, attempt)
+    except Exception as error:  # noqa: BLE001 - of a plugin; those of the core are raised again
+        note_fault(state, profile, error)
+        return None, ""
 
 
 def _nearest(cycle: Cycle) -> NearestNode | None:
@@ -146,50 +101,63 @@ def _has_condition(pod: Pod, reason: str, message: str) -> bool:
     return scheduled is not None and (scheduled.status, scheduled.reason, scheduled.message) == expected
 
 
-class PluginErrors:
-    """Ends attempts in which a plugin raised an error."""
+def unknown_cpus(before: PodInfo | None, info: PodInfo) -> Iterator[RecordPodEvent]:
+    """Yield an event about a bound pod whose CPUs cannot be read, unless its former version had the same."""
+    if (why := info.unreadable) and (before is None or before.unreadable != why):
+        yield RecordPodEvent(info.pod, "Warning", "CPUsUnknown", f"CPUs of the pod cannot be read: {why}")
 
-    def __init__(
-        self,
-        cluster: NodeCache,
-        queue: SchedulingQueue,
-        reports: FailureReports,
-        decisions: DecisionReporter,
-    ) -> None:
-        self._cluster, self._queue = cluster, queue
-        self._reports, self._decisions = reports, decisions
 
-    def ended(
-        self, waiting: Waiting, profile: Profile, error: Exception, now: float
-    ) -> Iterator[Instruction]:
-        """Have the pod tried again after its back-off, with the error as its condition.
+def retry_after_error(
+    state: SchedulerState, waiting: Waiting, profile: Profile, error: Exception, now: float
+) -> Iterator[Instruction]:
+    """Have a pod tried again after its back-off, with the error of a plugin as its condition."""
+    why = attempt_failed(state, waiting, profile, error, now)
+    state.queue.retry(waiting, now)
+    yield from explain(state, waiting, now, "SchedulerError", why)
 
-        An attempt only reads the core's state. An error that no plugin raised is a fault of the core: it is
-        raised again.
-        """
-        self._cluster.points.failed()
-        plugin = raised_by(error, profile)
-        if not plugin:
-            raise error
-        self._decisions.attempt_failed(now, waiting, plugin, error)
-        self._queue.retry(waiting, now)
-        yield from self._reports.explain(waiting, now, "SchedulerError", described(plugin, error))
 
-    def refused(self, waiting: Waiting, profile: Profile, error: Exception, now: float) -> None:
-        """Note that a pod of another scheduler's is not bound. Raises an error that no plugin raised."""
-        self._cluster.points.failed()
-        plugin = raised_by(error, profile)
-        if not plugin:
-            raise error
-        self._decisions.attempt_failed(now, waiting, plugin, error)
-        self._decisions.binding_ended(now, waiting.uid, "released", described(plugin, error))
+def attempt_failed(
+    state: SchedulerState, waiting: Waiting, profile: Profile, error: Exception, now: float
+) -> str:
+    """Report the error that ended an attempt, which only reads the state; return plugin and error.
 
-    def observe(self, profile: Profile, hook: Callable[[], None]) -> None:
-        """Call a hook, for which plugins may be asked once more; their errors are reported once."""
-        try:
-            hook()
-        except Exception as error:
-            plugin = raised_by(error, profile)
-            if not plugin:
-                raise
-            self._cluster.faults.add(plugin, "explain", error)
+    An error that no plugin raised is a fault of the core: it is raised again.
+    """
+    state.cluster.points.failed()
+    plugin = raised_by(error, profile)
+    if not plugin:
+        raise error
+    state.decisions.attempt_failed(now, waiting, plugin, error)
+    return described(plugin, error)
+
+
+def note_fault(state: SchedulerState, profile: Profile, error: Exception) -> None:
+    """Report an error of a plugin that was asked once more, for people; of a kind, the first one."""
+    plugin = raised_by(error, profile)
+    if not plugin:
+        raise error
+    state.cluster.faults.add(plugin, "explain", error)
+
+
+def raised_by(error: Exception, profile: Profile) -> str:
+    """Return the name of the innermost plugin in whose methods an error was raised; "" without any."""
+    if isinstance(error, WrongAnswer | StateError):
+        return error.plugin
+    names, innermost = {id(plugin): plugin.name for plugin in profile.plugins}, ""
+    for frame, _ in walk_tb(error.__traceback__):
+        innermost = names.get(id(frame.f_locals.get(_first_argument(frame.f_code))), innermost)
+    return innermost
+
+
+def _first_argument(code: CodeType) -> str:
+    return code.co_varnames[0] if code.co_argcount else ""
+
+
+def described(plugin: str, error: Exception) -> str:
+    """Return what a plugin raised, and where; of a wrong answer, what it was."""
+    if isinstance(error, WrongAnswer | StateError):
+        return " ".join(f"plugin {plugin} failed: {error}".split())
+    *_, (frame, line) = walk_tb(error.__traceback__)
+    path = Path(frame.f_code.co_filename)
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"plugin {plugin} failed: {text} ({path.parent.name}/{path.name}, line {line})"

@@ -1,4 +1,4 @@
-"""Carries out what preemption decided: nominated nodes, evictions, and their end. No I/O.
+"""Nominated nodes and evictions, from what preemption decides to their end. No I/O.
 
 A nomination lasts until the pod gets a node, is gone, or is refused without hope on its nominated node. While
 it lasts, pods of lower and of equal priority leave its place free; and the pod preempts no others while its
@@ -9,16 +9,107 @@ from collections.abc import Iterator
 
 from corelane.kube.pod import Pod
 from corelane.scheduler.binding.bindings import requests_changed
-from corelane.scheduler.cluster.nodes import SUCCESS, UNSCHEDULABLE, NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.framework import changes
-from corelane.scheduler.framework.attempts import Attempt
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
-from corelane.scheduler.framework.plugin import Nomination, NotNominated
-from corelane.scheduler.framework.profile import Profile
-from corelane.scheduler.instructions import Evict, Instruction, RecordPodEvent, SetCondition
-from corelane.scheduler.queue.scheduling_queue import SchedulingQueue
+from corelane.scheduler.framework.plugin import Nomination
+from corelane.scheduler.instructions import Evict, RecordPodEvent, SetCondition
 from corelane.scheduler.queue.waiting import Waiting
+from corelane.scheduler.state import SchedulerState
+
+
+def nominate(
+    state: SchedulerState, waiting: Waiting, nomination: Nomination, now: float
+) -> Iterator[Evict | SetCondition]:
+    """Nominate the node and evict the victims; pods of lower priority look for another node."""
+    pod, node, nominations = waiting.info, nomination.node, state.cluster.nominations
+    forget(state, waiting.uid, now)
+    nominations.put(pod, node, nomination.victims)
+    state.queue.nominate(waiting, node, now)
+    for uid in nomination.victims:
+        victim = None if uid in nominations.evicting else state.cluster.pod(uid)
+        if victim is not None and not victim.pod.metadata.deletion_timestamp:
+            nominations.evicting.add(uid)
+            yield Evict(victim.pod, pod.pod, node)
+    priority = pod.pod.spec.priority
+    for lower in [other for other in nominations.on(node) if other.pod.spec.priority < priority]:
+        if pending := denominate(state, lower.uid, now):
+            yield SetCondition(pending.info.pod, "Unschedulable", pending.reason)
+
+
+def denominate(state: SchedulerState, uid: str, now: float) -> Waiting | None:
+    """End the nomination of a pod, and return the pod if it is in the queue: it is tried again."""
+    forget(state, uid, now)
+    if waiting := state.queue.get(uid):
+        state.queue.nominate(waiting, "", now)
+    return waiting
+
+
+def forget(state: SchedulerState, uid: str, now: float, *, taken: str = "") -> None:
+    """End a pod's nomination; what was kept free for it is free, unless the pod has `taken` that node."""
+    nominations = state.cluster.nominations
+    pod, node = nominations.get(uid), nominations.drop(uid)
+    if node and node != taken:
+        _report_change(state, ChangeKind.POD_REMOVED, node, pod, None, now)
+
+
+def forget_gone(state: SchedulerState, uid: str, now: float) -> None:
+    """Forget a pod that has ended, as a victim or while it was nominated."""
+    state.cluster.nominations.evicting.discard(uid)
+    forget(state, uid, now)
+
+
+def eviction_failed(state: SchedulerState, uid: str, victim: str, now: float) -> None:
+    """Try the pods that wait for a victim again after their back-off: it could not be evicted."""
+    state.cluster.nominations.evicting.discard(victim)
+    for preemptor in sorted({uid, *state.cluster.nominations.waiting_for(victim)}):
+        state.queue.back_off(preemptor, now)
+
+
+def try_nominated(state: SchedulerState, node: str, now: float) -> None:
+    """Try the pods again for which a changed node is nominated: they may fit now, or never will."""
+    for pod in list(state.cluster.nominations.on(node)):
+        state.queue.activate(pod.uid, now)
+
+
+def node_deleted(state: SchedulerState, node: str, now: float) -> None:
+    """Try the pods again for which a node is nominated that is gone."""
+    for pod in list(state.cluster.nominations.on(node)):
+        state.cluster.nominations.drop(pod.uid)
+        if waiting := state.queue.get(pod.uid):
+            state.queue.nominate(waiting, "", now)
+
+
+def status_changed(state: SchedulerState, old: Pod | None, pod: PodInfo, now: float) -> None:
+    """Take over what the pod's status says, but not what this scheduler has written earlier itself."""
+    nominations = state.cluster.nominations
+    before, after = old.status.nominated_node_name if old else "", pod.pod.status.nominated_node_name
+    current, waiting = nominations.of(pod.uid), state.queue.get(pod.uid)
+    if current and not (after == "" and before == current):
+        nominated = nominations.get(pod.uid)
+        nominations.refresh(pod)
+        if old is not None and requests_changed(old, pod.pod):
+            _report_change(state, ChangeKind.POD_CHANGED, current, nominated, pod, now)
+        return
+    if current == after:
+        return
+    if after:
+        nominations.put(pod, after)
+    else:
+        forget(state, pod.uid, now)
+    if waiting:
+        state.queue.nominate(waiting, after, now)
+
+
+def _report_change(
+    state: SchedulerState, kind: ChangeKind, node: str, old: PodInfo | None, new: PodInfo | None, now: float
+) -> None:
+    """A pod for which the node is nominated counts there otherwise, or no longer."""
+    if not state.queue.listens(kind):
+        state.queue.noted(kind, now)
+        return
+    after = changes.summary(state.cluster.get(node))
+    state.queue.changed(ClusterChange(kind, node, old, new, after=after), now)
 
 
 def preempted(victim: Pod, preemptor: Pod, node: str, *, claim_only: bool = False) -> RecordPodEvent:
@@ -27,124 +118,3 @@ def preempted(victim: Pod, preemptor: Pod, node: str, *, claim_only: bool = Fals
     if claim_only:
         message += " (before it was bound; it is tried again)"
     return RecordPodEvent(victim, "Normal", "Preempted", message, action="Preempting", related=preemptor)
-
-
-class Preemption:
-    """Nominations and evictions of one scheduler."""
-
-    def __init__(self, cluster: NodeCache, queue: SchedulingQueue) -> None:
-        self._cluster = cluster
-        self._queue = queue
-
-    def post_filter(self, profile: Profile, attempt: Attempt) -> Nomination | NotNominated:
-        """Ask the PostFilter plugins until one nominates a node; messages of the others are joined."""
-        points = self._cluster.points
-        points.begin("PostFilter")
-        result = self._asked(profile, attempt)
-        points.end(SUCCESS if isinstance(result, Nomination) else UNSCHEDULABLE)
-        return result
-
-    @staticmethod
-    def _asked(profile: Profile, attempt: Attempt) -> Nomination | NotNominated:
-        messages, keep, plugins = [], False, frozenset[str]()
-        for plugin in profile.post_filters:
-            result = plugin.post_filter(attempt.cycle, attempt.rejections)
-            if isinstance(result, Nomination):
-                return result
-            if result.unfinished:
-                return result
-            messages.append(result.message)
-            keep |= result.keep
-            plugins |= result.plugins
-        return NotNominated(" ".join(messages), keep=keep, plugins=plugins)
-
-    def carry_out(
-        self, waiting: Waiting, result: Nomination | NotNominated, now: float
-    ) -> Iterator[Instruction]:
-        """Nominate the node and evict the victims; or clear the nomination that no longer helps."""
-        if isinstance(result, NotNominated):
-            if not result.keep:
-                self.forget(waiting.uid, now)
-                self._queue.nominate(waiting, "", now)
-            return
-        info, nominations = waiting.info, self._cluster.nominations
-        self.forget(waiting.uid, now)
-        nominations.put(info, result.node, result.victims)
-        self._queue.nominate(waiting, result.node, now)
-        for uid in result.victims:
-            victim = None if uid in nominations.evicting else self._cluster.pod(uid)
-            if victim is not None and not victim.pod.metadata.deletion_timestamp:
-                nominations.evicting.add(uid)
-                yield Evict(victim.pod, info.pod, result.node)
-        yield from self._clear_lower(info, result.node, now)
-
-    def failed(self, uid: str, victim: str, now: float) -> None:
-        """A victim could not be evicted: the pods that wait for it are tried again after their back-off."""
-        self._cluster.nominations.evicting.discard(victim)
-        for waiting in sorted({uid, *self._cluster.nominations.waiting_for(victim)}):
-            self._queue.back_off(waiting, now)
-
-    def gone(self, uid: str, now: float) -> None:
-        """A pod has ended, as a victim or while it was nominated."""
-        self._cluster.nominations.evicting.discard(uid)
-        self.forget(uid, now)
-
-    def forget(self, uid: str, now: float, *, taken: str = "") -> None:
-        """End a pod's nomination; what was kept free for it is free, unless the pod has `taken` that node."""
-        info, node = self._cluster.nominations.get(uid), self._cluster.nominations.drop(uid)
-        if node and node != taken:
-            self._changed(ChangeKind.POD_REMOVED, node, info, None, now)
-
-    def _changed(
-        self, kind: ChangeKind, node: str, old: PodInfo | None, new: PodInfo | None, now: float
-    ) -> None:
-        """A pod for which the node is nominated counts there otherwise, or no longer."""
-        if not self._queue.listens(kind):
-            self._queue.noted(kind, now)
-            return
-        after = changes.summary(self._cluster.get(node))
-        self._queue.changed(ClusterChange(kind, node, old, new, after=after), now)
-
-    def node_changed(self, node: str, now: float) -> None:
-        """Pods nominated for a node are tried again: there they may fit now, or have no hope any more."""
-        if not self._cluster.nominations:
-            return
-        for info in list(self._cluster.nominations.on(node)):
-            self._queue.activate(info.uid, now)
-
-    def node_deleted(self, node: str, now: float) -> None:
-        """Pods nominated for a node that is gone are tried again."""
-        for info in list(self._cluster.nominations.on(node)):
-            self._cluster.nominations.drop(info.uid)
-            if waiting := self._queue.get(info.uid):
-                self._queue.nominate(waiting, "", now)
-
-    def status_changed(self, old: Pod | None, info: PodInfo, now: float) -> None:
-        """Take over what the pod's status says, but not what this scheduler has written earlier itself."""
-        nominations = self._cluster.nominations
-        before, after = old.status.nominated_node_name if old else "", info.pod.status.nominated_node_name
-        current, waiting = nominations.of(info.uid), self._queue.get(info.uid)
-        if current and not (after == "" and before == current):
-            known = nominations.get(info.uid)
-            nominations.refresh(info)
-            if old is not None and requests_changed(old, info.pod):
-                self._changed(ChangeKind.POD_CHANGED, current, known, info, now)
-            return
-        if current == after:
-            return
-        if after:
-            nominations.put(info, after)
-        else:
-            self.forget(info.uid, now)
-        if waiting:
-            self._queue.nominate(waiting, after, now)
-
-    def _clear_lower(self, info: PodInfo, node: str, now: float) -> Iterator[Instruction]:
-        """Pods of lower priority may not fit any more on the node nominated for them: they look elsewhere."""
-        priority = info.pod.spec.priority
-        lower = [one for one in self._cluster.nominations.on(node) if one.pod.spec.priority < priority]
-        for one in lower:
-            self.forget(one.uid, now)
-            if waiting := self._queue.get(one.uid):
-                self._queue.nominate(waiting, "", now)
-                yield SetCondition(waiting.info.pod, "Unschedulable", waiting.reason)

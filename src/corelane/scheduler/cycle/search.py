@@ -1,12 +1,8 @@
 """The search for a node in one attempt, or in its next portion: filters and scores, then PostFilter."""
 
-from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from corelane.kube.pod import Pod
-from corelane.scheduler.binding.preemption import Preemption
-from corelane.scheduler.cluster.labels import UNUSED
-from corelane.scheduler.cluster.nodes import NodeCache
+from corelane.scheduler.cluster.nodes import SUCCESS, UNSCHEDULABLE, NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cycle import finalists
 from corelane.scheduler.framework.attempts import Attempt, Rejections
@@ -79,33 +75,26 @@ JUDGED_AT_ONCE: Final = 512
 """Canonical states that one attempt judges for a shape, about 8 ms where nodes publish zones only."""
 
 
-class Search:
-    """Looks for a pod's node; nothing is claimed. Raises what a plugin raises."""
+class Attempts:
+    """Attempts to place pods, in portions; nothing is claimed. Raises what a plugin raises."""
 
-    def __init__(
-        self,
-        cluster: NodeCache,
-        kept: KeptAttempts,
-        preemption: Preemption,
-        profile_of: Callable[[Pod], Profile],
-    ) -> None:
-        self._cluster, self._kept, self._preemption = cluster, kept, preemption
-        self._profile_of = profile_of
+    def __init__(self, cluster: NodeCache) -> None:
+        self._cluster, self.kept = cluster, KeptAttempts(cluster)
 
-    def run(self, waiting: Waiting) -> tuple[Attempt, Nomination | NotNominated | None]:
+    def attempt(self, waiting: Waiting, profile: Profile) -> tuple[Attempt, Nomination | NotNominated | None]:
         """Return the attempt, and of one that found no node what the PostFilter plugins say."""
-        attempt, result = self._tried(waiting), None
+        attempt, result = self._tried(waiting, profile), None
         if attempt.node is None and not attempt.unfinished and self._cluster.count():
-            result = self._post_filtered(waiting, attempt)
+            result = self._post_filtered(waiting, profile, attempt)
             if isinstance(result, NotNominated) and result.unfinished:
-                self._kept.keep(waiting.info, attempt)
+                self.kept.keep(waiting.info, attempt)
                 attempt = Attempt(attempt.cycle, unfinished=True)
         return attempt, result
 
-    def _tried(self, waiting: Waiting) -> Attempt:
+    def _tried(self, waiting: Waiting, profile: Profile) -> Attempt:
         """An attempt on the nominated node, and where that fails, on all nodes."""
-        profile, info = self._profile_of(waiting.info.pod), waiting.info
-        if kept := self._kept.pop(info):
+        info = waiting.info
+        if kept := self.kept.pop(info):
             return kept
         if nominated := self._cluster.nominations.of(waiting.uid):
             attempt = finalists.attempt(profile, self._cluster, info, frozenset({nominated}), JUDGED_AT_ONCE)
@@ -113,63 +102,28 @@ class Search:
                 return attempt
         return finalists.attempt(profile, self._cluster, info, most_judged=JUDGED_AT_ONCE)
 
-    def _post_filtered(self, waiting: Waiting, attempt: Attempt) -> Nomination | NotNominated:
+    def _post_filtered(
+        self, waiting: Waiting, profile: Profile, attempt: Attempt
+    ) -> Nomination | NotNominated:
         """What the PostFilter plugins say; in a portion of its own after a search for many reasons."""
-        waiting.rejected = not waiting.rejected and self._kept.is_worth_a_portion(attempt)
+        waiting.rejected = not waiting.rejected and self.kept.is_worth_a_portion(attempt)
         if waiting.rejected:
             return NotNominated("", keep=True, unfinished=True)
-        return self._preemption.post_filter(self._profile_of(waiting.info.pod), attempt)
+        points = self._cluster.points
+        points.begin("PostFilter")
+        result = _post_filter(profile, attempt)
+        points.end(SUCCESS if isinstance(result, Nomination) else UNSCHEDULABLE)
+        return result
 
 
-# Whether a pod certainly fits nowhere, for a microsecond: too large for every node, or labels that none has.
-#
-# What is said of a pod serves the order of attempts only; the attempt itself decides, and says why.
-
-
-_CPU = "cpu"
-
-
-class Screen:
-    """The most of each resource on one node: kept until a node or pod changes."""
-
-    def __init__(self, cluster: NodeCache) -> None:
-        self._cluster = cluster
-        self._version: tuple[int, int] | None = None
-        self._free: Mapping[str, int] = {}
-        self._allocatable: Mapping[str, int] = {}
-        self._amplified = False
-
-    def fits_nowhere(self, pod: PodInfo) -> bool:
-        """Return True only if no node can run the pod now, nor by preemption."""
-        columns = self._cluster.columns
-        version = columns.nodes_log.position, columns.pods_log.position
-        if version != self._version:
-            self._version = version
-            self._measure()
-        selector = pod.pod.spec.node_selector.items()
-        if any(columns.label_value(key, value) == UNUSED for key, value in selector):
-            return True
-        most = self._allocatable if self._may_preempt(pod) else self._free
-        return any(
-            amount > most.get(name, 0)
-            for name, amount in pod.requests.items()
-            if amount > 0 and not (self._amplified and name == _CPU)
-        )
-
-    def _may_preempt(self, pod: PodInfo) -> bool:
-        spec, lowest = pod.pod.spec, self._cluster.priorities.lowest()
-        return spec.preemption_policy != "Never" and lowest is not None and lowest < spec.priority
-
-    def _measure(self) -> None:
-        columns, rows = self._cluster.columns, self._cluster.columns.live_rows()
-        names = columns.resources()
-        if not len(rows):
-            self._free = self._allocatable = {}
-            return
-        allocatable = columns.allocatable[rows]
-        free = (allocatable - columns.requested[rows]).max(axis=0)
-        self._allocatable = {
-            name: int(most) for name, most in zip(names, allocatable.max(axis=0), strict=False)
-        }
-        self._free = {name: int(most) for name, most in zip(names, free, strict=False)}
-        self._amplified = bool(columns.amplified[rows].any())
+def _post_filter(profile: Profile, attempt: Attempt) -> Nomination | NotNominated:
+    """Ask the PostFilter plugins until one nominates a node; messages of the others are joined."""
+    messages, keep, plugins = [], False, frozenset[str]()
+    for plugin in profile.post_filters:
+        result = plugin.post_filter(attempt.cycle, attempt.rejections)
+        if isinstance(result, Nomination) or result.unfinished:
+            return result
+        messages.append(result.message)
+        keep |= result.keep
+        plugins |= result.plugins
+    return NotNominated(" ".join(messages), keep=keep, plugins=plugins)

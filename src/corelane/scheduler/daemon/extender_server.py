@@ -25,9 +25,9 @@ from corelane.kube.decode import Malformed, decode_object
 from corelane.kube.http_listener import HTTPListener
 from corelane.kube.pod import Pod
 from corelane.scheduler.daemon.scheduler import Scheduler
-from corelane.scheduler.decisions import DecisionReporter, Outcome
 from corelane.scheduler.extender import Extender
 from corelane.scheduler.failures import described, raised_by
+from corelane.scheduler.state import DecisionReporter, Outcome
 
 # kube-scheduler's extender protocol (k8s.io/kube-scheduler/extender/v1) as plain values.
 #

@@ -21,12 +21,12 @@ from corelane.scheduler.cluster.nodes import ERROR, SUCCESS, UNSCHEDULABLE, Exte
 from corelane.scheduler.cycle.plan import Plan
 from corelane.scheduler.daemon import families
 from corelane.scheduler.daemon.scheduler import Scheduler, SchedulerReporter
-from corelane.scheduler.decisions import DecisionReporter, Outcome
 from corelane.scheduler.framework.attempts import Attempt
 from corelane.scheduler.framework.plugin import Nomination
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind
 from corelane.scheduler.queue.waiting import Waiting
+from corelane.scheduler.state import DecisionReporter, Outcome
 
 # How often plugins were asked about pods: `scheduler_plugin_evaluation_total`.
 #
@@ -353,7 +353,7 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
             ("operation",),
             {("binding",): self._scheduler.unfinished_bindings if self._scheduler else 0},
         )
-        ended = len(self._scheduler.core.agents.faults()) if self._scheduler else 0
+        ended = len(self._scheduler.core.state.agents.faults()) if self._scheduler else 0
         yield prometheus.gauge(
             "corelane_scheduler_ended_agents",
             "Nodes that get no pod with exclusive CPUs because their agent does not renew its Lease.",

@@ -26,7 +26,6 @@ from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.daemon import pod_status_writer
 from corelane.scheduler.daemon.object_watches import ObjectWatches
 from corelane.scheduler.daemon.pod_status_writer import Evictor, PodStatusWriter
-from corelane.scheduler.decisions import DecisionReporter
 from corelane.scheduler.events import (
     BindRequested,
     CycleDue,
@@ -39,6 +38,7 @@ from corelane.scheduler.framework.plugin import DecidePermit, DecidingPermitPlug
 from corelane.scheduler.framework.profile import DEFAULT_NAME, Profile
 from corelane.scheduler.instructions import Bind, Evict, Instruction, LookUpPod, SetCondition, StopPreBind
 from corelane.scheduler.queue.waiting import Backoff
+from corelane.scheduler.state import DecisionReporter
 
 # The garbage collector of the scheduler's process: it walks young objects only, never what was listed.
 #

@@ -70,7 +70,7 @@ class Trial:
 
     def __post_init__(self) -> None:
         self.core = SchedulerCore(_NO_POD, self.profile)
-        self.core.agents = self.snapshot.agents
+        self.core.state.agents = self.snapshot.agents
         self._tell(NodeChanged(0, None, node) for node in self.snapshot.nodes.values())
         self._tell(TopologyChanged(0, None, topology) for topology in self.snapshot.topologies.values())
         self._tell(EVENTS[type(one)](0, None, one) for one in self.snapshot.others)

@@ -15,11 +15,11 @@ from typing import Final
 from corelane.cpuset import CPUSet
 from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster.node_info import NodeInfo
-from corelane.scheduler.decisions import DecisionReporter, OpenOutcome, Outcome
 from corelane.scheduler.framework.attempts import Attempt
 from corelane.scheduler.framework.plugin import NodeReason, Nomination
 from corelane.scheduler.instructions import Bind
 from corelane.scheduler.queue.waiting import Waiting
+from corelane.scheduler.state import DecisionReporter, OpenOutcome, Outcome
 from corelane.workload.request import PodRequest
 
 NAMES: Final = 16

@@ -3,7 +3,7 @@
 import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import product
@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always, members
 from corelane.scheduler.framework.plugin import Scope
@@ -58,8 +59,8 @@ def _own_keys(info: PodInfo) -> Iterator[str]:
 class Grouping:
     """Tells to which group a pod belongs, by the label keys that selectors in the cluster look at."""
 
-    def __init__(self, looked_at: Callable[[], frozenset[str]]) -> None:
-        self._ask = looked_at
+    def __init__(self, cluster: NodeCache) -> None:
+        self._cluster = cluster
         self._looked_at: frozenset[str] = frozenset()
         self._version = 0
 
@@ -76,7 +77,7 @@ class Grouping:
 
     def new_keys(self) -> frozenset[str]:
         """Return the labels of replicas that are looked at, and were not when keys were last renewed."""
-        return (self._ask() & _OF_REPLICAS) - self._looked_at
+        return (self._cluster.label_keys() & _OF_REPLICAS) - self._looked_at
 
     def renew(self, keys: frozenset[str]) -> None:
         """Let these labels tell pods apart from now on."""

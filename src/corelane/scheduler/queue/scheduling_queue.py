@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cluster.nodes import ExtensionPoints
+from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
 from corelane.scheduler.framework.plugin import PreEnqueuePlugin, Rejection
@@ -35,6 +35,7 @@ from corelane.scheduler.queue.waiting import (
     BackoffQueue,
     Line,
     QueuePlace,
+    Screen,
     SortKeys,
     Verdict,
     Waiting,
@@ -52,8 +53,8 @@ def answer(info: PodInfo, plugin: PreEnqueuePlugin) -> Rejection | None:
 class GatedPods:
     """Gated pods by their UID."""
 
-    def __init__(self, profile: Profile, points: Callable[[], ExtensionPoints]) -> None:
-        self._profile, self._points = profile, points
+    def __init__(self, profile: Profile, cluster: NodeCache) -> None:
+        self._profile, self._cluster = profile, cluster
         self._pods: dict[str, Waiting] = {}
         self._listens = profile.helped_by(plugin.name for plugin in profile.pre_enqueue)
 
@@ -62,7 +63,7 @@ class GatedPods:
 
     def gate(self, info: PodInfo) -> Rejection | None:
         """Return why the pod must not be tried."""
-        points = self._points()
+        points = self._cluster.points
         begun = points.now()
         gate = next(filter(None, map(partial(answer, info), self._profile.of(info).pre_enqueue)), None)
         # Upstream's status is Success for gated pods too (runPreEnqueuePlugins, 1.36).
@@ -100,21 +101,17 @@ class SchedulingQueue:
     def __init__(
         self,
         profile: Profile,
+        cluster: NodeCache | None = None,
         backoff: Backoff | None = None,
-        fits_nowhere: Callable[[PodInfo], bool] = lambda _: False,
-        looked_at: Callable[[], frozenset[str]] = frozenset,
         entered: Callable[[str, str], None] = lambda _queue, _event: None,
-        points: Callable[[], ExtensionPoints] = ExtensionPoints,
-        failed: Callable[[str, str, Exception], None] = lambda _plugin, _method, _error: None,
     ) -> None:
-        """`fits_nowhere` tells of pods that certainly do not fit now: others come first.
+        """`entered` is called with the queue's name and the event for every pod that enters one.
 
-        `looked_at` returns the label keys that selectors in the cluster look at; it only grows. `entered` is
-        called with the queue's name and the event for every pod that enters one; see `incoming`. `points`
-        returns the hooks around PreEnqueue. `failed` gets errors of plugins: plugin, method, error.
+        See `incoming`. The cluster's pods and nodes decide on groups, and on the order of attempts.
         """
-        self._grouping = Grouping(looked_at)
-        self._fits_nowhere = fits_nowhere
+        cluster = NodeCache() if cluster is None else cluster
+        self._grouping = Grouping(cluster)
+        self._screen = Screen(cluster)
         self._profile = profile
         self._backoff = backoff or Backoff()
         self._pods: dict[str, Waiting] = {}
@@ -122,8 +119,8 @@ class SchedulingQueue:
         self._backing_off = BackoffQueue()
         self._unschedulable = UnschedulablePods(profile)
         self._questions = Questions(profile, self._unschedulable)
-        self._gated = GatedPods(profile, points)
-        self._keys = SortKeys(profile.queue_sort, lambda plugin, error: failed(plugin, "sort_key", error))
+        self._gated = GatedPods(profile, cluster)
+        self._keys = SortKeys(profile.queue_sort, cluster.faults)
         self._entered = entered
         self._event = ""
         """Why pods enter queues now; "" where they only move within one."""
@@ -223,7 +220,7 @@ class SchedulingQueue:
             if ready is None or ready[0] is not Line.NEW or not self._active.failing:
                 return ready
             waiting = ready[1]
-            if not self._fits_nowhere(waiting.info):
+            if not self._screen.fits_nowhere(waiting.info):
                 return ready
             self._move(waiting, QueuePlace.READY)
             self._active.push(waiting, Line.DOUBTFUL, self._keys.of(waiting.info))

@@ -1,11 +1,13 @@
 """A pod without a node, and a heap of such pods in one place of the queue."""
 
 import heapq
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
 from typing import Any, Final, TypeAlias
 
+from corelane.scheduler.cluster.labels import UNUSED
+from corelane.scheduler.cluster.nodes import NodeCache, PluginFaults
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, members
 from corelane.scheduler.framework.checked import is_ours
@@ -156,9 +158,8 @@ LAST: Final = _Last()
 class SortKeys:
     """Keys by a plugin. A pod for which it fails comes last, by priority and age."""
 
-    def __init__(self, plugin: QueueSortPlugin, failed: Callable[[str, Exception], None]) -> None:
-        """`failed` is called with the plugin's name and its error."""
-        self._plugin, self._failed = plugin, failed
+    def __init__(self, plugin: QueueSortPlugin, faults: PluginFaults) -> None:
+        self._plugin, self._faults = plugin, faults
         self._trusted = is_ours(plugin)
         self._example: SortKey | None = None
 
@@ -169,7 +170,7 @@ class SortKeys:
             key = self._plugin.sort_key(info)
             self._check(key)
         except Exception as error:  # noqa: BLE001 - a third party's plugin may raise anything
-            self._failed(self._plugin.name, error)
+            self._faults.add(self._plugin.name, "sort_key", error)
             return LAST, -info.pod.spec.priority, info.pod.metadata.creation_timestamp
         return key
 
@@ -398,3 +399,52 @@ class ActiveQueue:
         assert self._failed is not None
         last = self._failed
         return min(able, key=lambda line: (line - last - 1) % len(_LINES))
+
+
+class Screen:
+    """Whether a pod certainly fits nowhere, for a microsecond; for the order of attempts only.
+
+    Holds the most of each resource on one node, until a node or pod changes.
+    """
+
+    def __init__(self, cluster: NodeCache) -> None:
+        self._cluster = cluster
+        self._version: tuple[int, int] | None = None
+        self._free: Mapping[str, int] = {}
+        self._allocatable: Mapping[str, int] = {}
+        self._amplified = False
+
+    def fits_nowhere(self, pod: PodInfo) -> bool:
+        """Return True only if no node can run the pod now, nor by preemption."""
+        columns = self._cluster.columns
+        version = columns.nodes_log.position, columns.pods_log.position
+        if version != self._version:
+            self._version = version
+            self._measure()
+        selector = pod.pod.spec.node_selector.items()
+        if any(columns.label_value(key, value) == UNUSED for key, value in selector):
+            return True
+        most = self._allocatable if self._may_preempt(pod) else self._free
+        return any(
+            amount > most.get(name, 0)
+            for name, amount in pod.requests.items()
+            if amount > 0 and not (self._amplified and name == "cpu")
+        )
+
+    def _may_preempt(self, pod: PodInfo) -> bool:
+        spec, lowest = pod.pod.spec, self._cluster.priorities.lowest()
+        return spec.preemption_policy != "Never" and lowest is not None and lowest < spec.priority
+
+    def _measure(self) -> None:
+        columns, rows = self._cluster.columns, self._cluster.columns.live_rows()
+        names = columns.resources()
+        if not len(rows):
+            self._free = self._allocatable = {}
+            return
+        allocatable = columns.allocatable[rows]
+        free = (allocatable - columns.requested[rows]).max(axis=0)
+        self._allocatable = {
+            name: int(most) for name, most in zip(names, allocatable.max(axis=0), strict=False)
+        }
+        self._free = {name: int(most) for name, most in zip(names, free, strict=False)}
+        self._amplified = bool(columns.amplified[rows].any())

@@ -1,14 +1,25 @@
-"""Hooks by which a scheduler's decisions are observed: empty here; `explain` records them.
+"""The scheduler's state as one value, and the hooks by which its decisions are observed.
 
-A hook is handed what the core has at that moment, and must take from it what it needs: the objects change
-with the next event. The core computes nothing for a hook.
+Transitions are functions that take the state: of pods, nodes and attempts in `core`, of claims, bindings and
+nominations in `binding`. The hooks are empty here; `explain` records decisions by them. A hook is handed what
+the core has at that moment, and must take from it what it needs: the objects change with the next event. The
+core computes nothing for a hook.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from corelane.kube.agent_leases import Agents
+from corelane.kube.pod import Pod
+from corelane.scheduler.binding.bindings import Bindings
+from corelane.scheduler.cluster.nodes import NodeCache
+from corelane.scheduler.cycle.search import Attempts
 from corelane.scheduler.framework.attempts import Attempt
 from corelane.scheduler.framework.plugin import Nomination
+from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind
+from corelane.scheduler.queue.scheduling_queue import SchedulingQueue
 from corelane.scheduler.queue.waiting import Waiting
 
 Outcome: TypeAlias = Literal["bound", "bound-elsewhere", "released", "vanished"]
@@ -53,3 +64,31 @@ class DecisionReporter:
 
     def gone(self, now: float, uid: str) -> None:
         """The pod ended or was deleted."""
+
+
+@dataclass(slots=True)
+class SchedulerState:
+    """All that one scheduler knows and has under way."""
+
+    profiles: Mapping[str, Profile]
+    """By the schedulerName of the pods that they decide about; the first one stands in for others."""
+    decisions: DecisionReporter
+    cluster: NodeCache
+    queue: SchedulingQueue
+    attempts: Attempts
+    signature: dict[str, str]
+    """Annotations of every binding: they name this replica."""
+    bindings: Bindings = field(default_factory=Bindings)
+    agents: Agents = field(default_factory=Agents)
+    topology_faults: dict[str, str] = field(default_factory=dict)
+    """Node name to the fault of its topology, which has its event."""
+    remedy_at: float = float("-inf")
+    """When an event last said what would help."""
+
+    def profile_of(self, pod: Pod) -> Profile:
+        """Return the profile that decides about a pod; the first one for pods of other schedulers."""
+        return self.profiles.get(pod.spec.scheduler_name) or next(iter(self.profiles.values()))
+
+    def schedules(self, pod: Pod) -> bool:
+        """Return whether the pod is of this scheduler: another reports the failures of its own pods."""
+        return pod.spec.scheduler_name in self.profiles
