@@ -14,6 +14,8 @@ from corelane.cpuset import MAX_CPU, CPUSet, bits
 MaskTable = tuple[tuple[int, int], ...]
 """Pairs of (id, mask of CPUs), ascending by id."""
 
+MAX_CPUS = 8192
+"""Most CPUs of a machine under Linux."""
 MAX_NODE = 1023
 """The highest NUMA node that Linux can have."""
 

@@ -9,10 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from corelane.cpuset import CPUSet, CPUSetError, named, verb
-from corelane.machine.model import CPU, MAX_NODE, Machine, MachineError, NUMANode, default_distances
-
-MAX_CPUS = 8192
-"""Linux's largest NR_CPUS."""
+from corelane.machine.model import CPU, MAX_CPUS, MAX_NODE, Machine, MachineError, NUMANode, default_distances
 
 _LEVELS = ("socket", "numa", "l3", "core", "smt")
 _ISOLATED = "isolated"

@@ -6,7 +6,6 @@ allocate. A pod is admitted whole or not at all.
 
 from types import MappingProxyType
 
-from corelane.node.koordinator.pod_demand import amplified_refusal
 from corelane.node.kubelet import static
 from corelane.node.ledger import Decision, NodeState
 from corelane.node.pools import pool_admission as pools
@@ -65,7 +64,15 @@ def _check_capacity(state: NodeState, request: PodRequest) -> None:
     if state.config.policy == "pools" and state.config.pools.amplification > 1:
         if state.config.koordinator is None:
             pools.check_amplified(state, request)
-        elif reason := amplified_refusal(state, request):
-            raise Refusal(reason.code, *reason.values)
+        else:
+            _check_as_koordinator(state, request)
     elif not state.config.exact and state.requested + milli > state.allocatable:
         raise Refusal(Code.OUT_OF_CPU, milli, state.requested, state.allocatable)
+
+
+def _check_as_koordinator(state: NodeState, request: PodRequest) -> None:
+    """The check of Koordinator's scheduler, whose rules no agent loads. Raises Refusal."""
+    from corelane.node.koordinator.pod_demand import amplified_refusal
+
+    if reason := amplified_refusal(state, request):
+        raise Refusal(reason.code, *reason.values)

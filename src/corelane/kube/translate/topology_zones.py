@@ -19,8 +19,7 @@ from corelane.cpuset import CPUSet
 from corelane.kube import keys
 from corelane.kube.objects import NodeResourceTopology, TopologyZone
 from corelane.kube.translate.fields import TranslationError, amount
-from corelane.machine.model import MAX_NODE, Machine, NUMANode, default_distances, from_rows
-from corelane.machine.spec import MAX_CPUS
+from corelane.machine.model import MAX_CPUS, MAX_NODE, Machine, NUMANode, default_distances, from_rows
 from corelane.node import managers
 from corelane.node.config import Level, amplify
 from corelane.node.ledger import NodeState
