@@ -18,7 +18,9 @@ from typing import Any
 from report import Row, best
 
 from corelane.cpuset import bits, parse_list
-from corelane.placement import optimal, topology
+from corelane.placement import topology
+from corelane.placement.optimal import demand as demands
+from corelane.placement.optimal import infeasible, search
 from corelane.placement.optimal.demand import Demand, Occupancy, PodAffinityTerm, Resource, Shape
 from corelane.workload import BindPolicy, ExclusivePolicy, NUMAStrategy
 from corelane.workload.placement_spec import Exclusivity, NUMAPolicy, TopologyLevel
@@ -41,7 +43,7 @@ def rows(data: Path) -> Iterator[Row]:
     """Medians and 99th percentiles for each topology."""
     topologies = json.loads((data / "topologies.json").read_text())
     shapes = {
-        name: optimal.from_topology(topology.build(map(tuple, rows))) for name, rows in topologies.items()
+        name: demands.from_topology(topology.build(map(tuple, rows))) for name, rows in topologies.items()
     }
     small, large, proven = defaultdict(list), defaultdict(list), []
     for line in gzip.decompress((data / "koordinator_take.jsonl.gz").read_bytes()).splitlines():
@@ -52,7 +54,7 @@ def rows(data: Path) -> Iterator[Row]:
             continue
 
         def call(of: Shape = shapes[name], asked: tuple[Any, ...] = (demand, free, others)) -> Any:
-            return optimal.place(of, *asked)
+            return search.place(of, *asked)
 
         proven.append(_proven(call()))
         if demand.cpus <= SMALL:
@@ -85,7 +87,7 @@ def _p99(taken: list[float]) -> float:
 
 
 def _proven(answer: Any) -> bool:
-    return not isinstance(answer, optimal.Placement) or answer.proven
+    return not isinstance(answer, infeasible.Placement) or answer.proven
 
 
 def _recorded(recorded: dict[str, Any]) -> tuple[int, Demand, Occupancy]:
@@ -116,7 +118,7 @@ def _wishes(shapes: dict[str, Shape]) -> Iterator[Row]:
             free, others = _state(shape, chance)
             demand = _demand(shape, free, chance)
             start = thread_time_ns()
-            answer = optimal.place(shape, demand, free, others)
+            answer = search.place(shape, demand, free, others)
             (small if demand.cpus <= SMALL else large).append((thread_time_ns() - start) / 1000)
             proven.append(_proven(answer))
     yield Row("optimal, every preference, once, median", median(small), "µs", None)

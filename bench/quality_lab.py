@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from corelane.machine.spec import parse_spec
-from corelane.placement import optimal, topology
+from corelane.placement import topology
 from corelane.placement.koordinator import allocator
 from corelane.placement.kubelet import picker
+from corelane.placement.optimal import demand as demands
+from corelane.placement.optimal import infeasible, search
 from corelane.placement.optimal.demand import Demand, Occupancy, Shape
 from corelane.placement.topology import Topology
 from corelane.workload import BindPolicy, ExclusivePolicy, NUMAStrategy
@@ -69,7 +71,7 @@ class Lab:
 
 def lab(spec: str) -> Lab:
     machine = parse_spec(spec)
-    shape = optimal.from_machine(machine)
+    shape = demands.from_machine(machine)
     return Lab(topology.from_machine(machine), shape, tuple(shape.cores()))
 
 
@@ -93,8 +95,8 @@ def _by_optimal(strategy: NUMAStrategy | None) -> Picker:
     def pick(lab: Lab, free: int, n: int, bind: BindPolicy, same: int) -> int:
         policy = PCPU if same else ExclusivePolicy.NONE
         demand = Demand(n, bind, exclusive_policy=policy, strategy=strategy)
-        answer = optimal.place(lab.shape, demand, free, Occupancy(same_core=same))
-        assert isinstance(answer, optimal.Placement)
+        answer = search.place(lab.shape, demand, free, Occupancy(same_core=same))
+        assert isinstance(answer, infeasible.Placement)
         return answer.cpus
 
     return pick

@@ -28,7 +28,7 @@ LINES = {
 FILES = 570
 SMALL_MODULES = 12
 CALLABLES = 58
-DEPTH = 47
+DEPTH = 44
 
 
 def bench_house() -> ModuleType:

@@ -18,7 +18,7 @@ from corelane.machine.spec import parse_spec
 from corelane.node.config import NodeConfig, PoolOptions
 from corelane.node.explain.what_if import compare, explain
 from corelane.node.ledger import NodeState
-from corelane.placement import optimal
+from corelane.placement.optimal import infeasible
 from corelane.view import allocate as view
 from corelane.workload import (
     BindPolicy,
@@ -98,7 +98,7 @@ def _all(decision):
 def test_terms_stand_beside_those_of_the_runner_up():
     found = explain(pools(), pod("a", 4))[1].objective
     terms = {term.name: term for term in found.terms}
-    assert set(terms) == {one.name for one in optimal.TERMS} - {"uneven", "allocated", "balance"}
+    assert set(terms) == {one.name for one in infeasible.TERMS} - {"uneven", "allocated", "balance"}
     assert terms["numa-nodes"].value == terms["numa-nodes"].runner_up == 1
     assert terms["room"].larger
     assert found.proven

@@ -117,9 +117,10 @@ def test_the_process_behind_the_socket_stands_for_the_node(tmp_path):
 def test_without_the_nodes_pid_namespace_the_field_to_set_is_named(tmp_path):
     path = tmp_path / "s"
     code = (
-        "import sys; from pathlib import Path; from corelane.kernel import container_paths, host_view\n"
-        "try: host_view.check(container_paths.CgroupView(2, Path('/h'), Path('/h')), Path(sys.argv[1]))\n"
-        "except host_view.NotTheHost as error: print(error)"
+        "import sys; from pathlib import Path; from corelane.kernel import container_paths\n"
+        "view = container_paths.CgroupView(2, Path('/h'), Path('/h'))\n"
+        "try: container_paths.check(view, Path(sys.argv[1]))\n"
+        "except container_paths.NotTheHost as error: print(error)"
     )
     command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code]
     with listening(path):

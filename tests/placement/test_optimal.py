@@ -13,7 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet, format_list
-from corelane.placement import optimal, topology
+from corelane.placement import topology
+from corelane.placement.optimal import demand as shapes
+from corelane.placement.optimal import search
 from corelane.placement.optimal.demand import (
     AntiAffinity,
     Demand,
@@ -139,7 +141,7 @@ def demands(draw, world, most):
         numa_exclusive=rarely(draw, st.booleans(), False),
         strategy=draw(st.sampled_from([None, *NUMAStrategy])),
         resources=tuple(rarely(draw, resources, [])),
-        sizes=rarely(draw, st.lists(st.integers(1, 6), max_size=3).map(tuple), optimal.PROFILE),
+        sizes=rarely(draw, st.lists(st.integers(1, 6), max_size=3).map(tuple), shapes.PROFILE),
     )
 
 
@@ -153,7 +155,7 @@ def cases(draw):
 
 
 def shape_of(world):
-    return optimal.from_topology(topology.build(world.rows, distances=world.distances))
+    return shapes.from_topology(topology.build(world.rows, distances=world.distances))
 
 
 @st.composite
@@ -180,7 +182,7 @@ def crowded(draw):
 def test_answers_are_the_best_of_all_sets(case):
     world, demand, free, others = case
     expected = reference.best(world, demand, reference.ids(free), others)
-    answer = optimal.place(shape_of(world), demand, free, others)
+    answer = search.place(shape_of(world), demand, free, others)
     if expected is None:
         assert isinstance(answer, Infeasible)
         return
@@ -188,14 +190,14 @@ def test_answers_are_the_best_of_all_sets(case):
     assert not isinstance(answer, Infeasible), answer
     assert (dict(answer.terms), format_list(answer.cpus)) == (values, format_list(CPUSet(cpus).mask))
     assert answer.proven
-    assert optimal.evaluate(shape_of(world), demand, free, answer.cpus, others) == answer.terms
+    assert search.evaluate(shape_of(world), demand, free, answer.cpus, others) == answer.terms
 
 
 @fewer
 @given(cases() | crowded())
 def test_the_runner_up_is_the_best_that_leaves_out_a_domain_or_else_a_core(case):
     world, demand, free, others = case
-    answer = optimal.explain(shape_of(world), demand, free, others)
+    answer = search.explain(shape_of(world), demand, free, others)
     if isinstance(answer, Infeasible):
         return
     chosen = reference.ids(answer.cpus)
@@ -218,13 +220,13 @@ def test_what_is_proven_with_few_steps_is_proven(case, steps):
     """With steps for nothing there is an answer still; its terms up to the first unproven are the best."""
     world, demand, free, others = case
     expected = reference.best(world, demand, reference.ids(free), others)
-    answer = optimal.place(shape_of(world), demand, free, others, budget=steps)
+    answer = search.place(shape_of(world), demand, free, others, budget=steps)
     if expected is None:
         assert isinstance(answer, Infeasible)
         return
     best, cpus = expected
     values = answer.values
-    assert optimal.evaluate(shape_of(world), demand, free, answer.cpus, others) == answer.terms
+    assert search.evaluate(shape_of(world), demand, free, answer.cpus, others) == answer.terms
     assert answer.cpus & ~free == 0
     assert reference.allowed(world, demand, others, reference.ids(answer.cpus))
     if answer.proven:
@@ -243,7 +245,7 @@ def test_what_is_proven_with_few_steps_is_proven(case, steps):
 @given(cases())
 def test_what_is_said_to_make_a_misfit_fit_does(case):
     world, demand, free, others = case
-    answer = optimal.explain(shape_of(world), demand, free, others)
+    answer = search.explain(shape_of(world), demand, free, others)
     if not isinstance(answer, Infeasible):
         return
 

@@ -7,12 +7,14 @@ import pytest
 
 from corelane.cpuset import format_list, parse_list
 from corelane.machine.spec import parse_spec
-from corelane.placement import optimal, topology
+from corelane.placement import topology
 from corelane.placement.koordinator import allocator
+from corelane.placement.optimal import demand as demands
+from corelane.placement.optimal import search
 from corelane.placement.optimal.demand import Demand, Occupancy
 from corelane.workload.placement_spec import BindPolicy, ExclusivePolicy, NUMAStrategy
 
-EIGHT = optimal.from_machine(parse_spec("socket:2 numa:4 core:8 smt:2"))
+EIGHT = demands.from_machine(parse_spec("socket:2 numa:4 core:8 smt:2"))
 CORES = tuple(EIGHT.cores())
 FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
 
@@ -58,7 +60,7 @@ def test_no_exclusivity_is_dropped_that_could_be_kept_as_near_and_as_whole(bind)
     for _ in range(150):
         free, same = states(chance)
         n = chance.randint(2, min(24, free.bit_count()))
-        answer = optimal.place(EIGHT, Demand(n, **wanted), free, Occupancy(same_core=same))
+        answer = search.place(EIGHT, Demand(n, **wanted), free, Occupancy(same_core=same))
         values = answer.values
         counts = sorted(((node & free).bit_count() for node in EIGHT.nodes), reverse=True)
         fewest = next(count for count in range(1, 9) if sum(counts[:count]) >= n)
@@ -75,5 +77,5 @@ def test_exclusivity_is_kept_where_koordinator_drops_it():
     theirs = allocator.take_valid(rows, rows.all & ~there, 6, request, allocator.Held(there))
     assert format_list(theirs) == "1,3-7"
     demand = Demand(6, SPREAD, exclusive_policy=policy, strategy=NUMAStrategy.MOST_ALLOCATED)
-    answer = optimal.place(optimal.from_topology(rows), demand, rows.all & ~there, Occupancy(same_core=there))
+    answer = search.place(demands.from_topology(rows), demand, rows.all & ~there, Occupancy(same_core=there))
     assert format_list(answer.cpus) == "8-12,14"

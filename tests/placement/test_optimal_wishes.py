@@ -8,7 +8,9 @@ import pytest
 from corelane.cpuset import format_list, parse_list
 from corelane.machine import model
 from corelane.machine.spec import parse_spec
-from corelane.placement import optimal, topology
+from corelane.placement import topology
+from corelane.placement.optimal import demand as demands
+from corelane.placement.optimal import infeasible, search
 from corelane.placement.optimal.demand import (
     AntiAffinity,
     Demand,
@@ -33,7 +35,7 @@ FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
 
 
 def shape(spec):
-    return optimal.from_machine(parse_spec(spec))
+    return demands.from_machine(parse_spec(spec))
 
 
 DESK = shape("core:4 smt:2")
@@ -44,14 +46,14 @@ EIGHT = shape("socket:2 numa:4 core:8 smt:2")
 
 def chosen(of, demand, taken="", **others):
     free = of.all & ~parse_list(taken)
-    answer = optimal.place(of, demand, free, Occupancy(**others))
-    assert isinstance(answer, optimal.Placement), answer
+    answer = search.place(of, demand, free, Occupancy(**others))
+    assert isinstance(answer, infeasible.Placement), answer
     return format_list(answer.cpus)
 
 
 def missed(of, demand, taken="", **others):
     free = of.all & ~parse_list(taken)
-    answer = optimal.explain(of, demand, free, Occupancy(**others))
+    answer = search.explain(of, demand, free, Occupancy(**others))
     assert isinstance(answer, Infeasible), answer
     return answer
 
@@ -103,7 +105,7 @@ def test_the_fullest_l3_domain_that_fits_is_used():
 
 def test_evenly_means_the_same_from_each_node_that_is_needed():
     evenly = Demand(10, strategy=NUMAStrategy.DISTRIBUTE_EVENLY)
-    answer = optimal.place(TWO, evenly, TWO.all)
+    answer = search.place(TWO, evenly, TWO.all)
     assert [(answer.cpus & node).bit_count() for node in TWO.nodes] == [6, 4]
     assert chosen(TWO, Demand(8, strategy=NUMAStrategy.DISTRIBUTE_EVENLY)) == "0-3,8-11"
 
@@ -112,7 +114,7 @@ def test_evenly_takes_more_nodes_where_fewer_cannot_share_evenly():
     """Two nodes could only give 8 and 4; three give 4 each."""
     four = shape("numa:4 core:4 smt:2")
     free = four.all & ~parse_list("4-5,20-21,8-9,24-25,12-15,28-31")
-    answer = optimal.place(four, Demand(12, strategy=NUMAStrategy.DISTRIBUTE_EVENLY), free)
+    answer = search.place(four, Demand(12, strategy=NUMAStrategy.DISTRIBUTE_EVENLY), free)
     assert [(answer.cpus & node).bit_count() for node in four.nodes] == [4, 4, 4, 0]
     assert (answer.values["uneven"], answer.values["numa-nodes"]) == (0, 3)
 
@@ -122,9 +124,9 @@ def test_spread_evenly_means_that_nodes_differ_by_one_cpu():
     free = TWO.all & ~parse_list("6-7,13-15")
     for bind, uneven in ((SPREAD, 3), (FULL, 2)):
         evenly = Demand(10, bind, strategy=NUMAStrategy.DISTRIBUTE_EVENLY)
-        answer = optimal.place(TWO, evenly, free)
+        answer = search.place(TWO, evenly, free)
         assert answer.values["uneven"] == uneven
-        assert optimal.evaluate(TWO, evenly, free, answer.cpus) == answer.terms
+        assert search.evaluate(TWO, evenly, free, answer.cpus) == answer.terms
 
 
 def test_most_allocated_fills_the_fuller_node_and_least_the_emptier():
@@ -139,7 +141,7 @@ def test_devices_pull_the_cpus_to_their_node():
 
 def test_resources_never_cost_a_numa_node():
     nics = Resource("nic", 2, {0: 1, 1: 1})
-    answer = optimal.place(TWO, Demand(2, resources=(nics,)), TWO.all)
+    answer = search.place(TWO, Demand(2, resources=(nics,)), TWO.all)
     assert (answer.values["numa-nodes"], answer.values["elsewhere"]) == (1, 1)
 
 
@@ -171,7 +173,7 @@ def test_restricted_allows_what_the_empty_machine_would_need():
 
 def test_near_nodes_go_before_far_ones():
     taken = "0-5,64-69,32-37,96-101"
-    answer = optimal.place(EIGHT, Demand(20), EIGHT.all & ~parse_list(taken))
+    answer = search.place(EIGHT, Demand(20), EIGHT.all & ~parse_list(taken))
     assert answer.values["distance"] == 12
 
 
@@ -184,7 +186,7 @@ def test_a_limit_keeps_to_its_cpus_and_names_itself():
 @pytest.mark.parametrize("level", list(TopologyLevel))
 def test_required_exclusivity_bars_units_of_other_holders(level):
     there = parse_list("0")
-    answer = optimal.place(
+    answer = search.place(
         TWO, Demand(2, exclusive=Exclusivity(level, required=True)), TWO.all & ~there, Occupancy((there,))
     )
     expected = {TopologyLevel.CORE: "1,9", TopologyLevel.L3: "4,12", TopologyLevel.NUMA: "4,12"}
@@ -205,7 +207,7 @@ def test_pcpu_level_avoids_cores_of_the_same_policy_only():
 def test_numa_node_level_falls_back_to_pcpu_level_and_says_so():
     wish = Demand(2, exclusive_policy=ExclusivePolicy.NUMA_NODE_LEVEL)
     there = parse_list("0,4")
-    answer = optimal.explain(TWO, wish, TWO.all & ~there, Occupancy((there,), same_numa=there))
+    answer = search.explain(TWO, wish, TWO.all & ~there, Occupancy((there,), same_numa=there))
     assert (answer.values["exclusive"], answer.values["fallback"]) == (1, 0)
     told = {label(reason): sentence(reason) for reason in answer.reasons}
     assert (
@@ -219,7 +221,7 @@ def test_the_fallback_holds_only_in_nodes_that_are_shared():
     of = shape("numa:2 core:2 smt:2")
     wish = Demand(6, exclusive_policy=ExclusivePolicy.NUMA_NODE_LEVEL)
     others = {"same_numa": parse_list("0"), "same_core": parse_list("2")}
-    answer = optimal.place(of, wish, of.all & ~parse_list("0,2"), Occupancy(**others))
+    answer = search.place(of, wish, of.all & ~parse_list("0,2"), Occupancy(**others))
     assert (answer.values["exclusive"], answer.values["fallback"]) == (1, 1)
 
 
@@ -227,38 +229,38 @@ def test_the_fallback_keeps_off_the_cores_of_both_levels():
     """One NUMA node, held by a NUMANodeLevel pod; a core is half a PCPULevel pod's, and all must be taken."""
     wish = Demand(6, exclusive_policy=ExclusivePolicy.NUMA_NODE_LEVEL)
     others = Occupancy(same_numa=parse_list("0"), same_core=parse_list("1"))
-    answer = optimal.place(DESK, wish, DESK.all & ~parse_list("0-1"), others)
+    answer = search.place(DESK, wish, DESK.all & ~parse_list("0-1"), others)
     assert (answer.values["exclusive"], answer.values["fallback"]) == (1, 2)
 
 
 def test_a_core_beside_whom_one_prefers_is_not_against_the_wish():
     beside = PodAffinityTerm(False, TopologyLevel.CORE, parse_list("0"), name="app=db")
     demand, free = Demand(1, pod_affinity=(beside,)), DESK.all & ~parse_list("0")
-    answer = optimal.place(DESK, demand, free)
+    answer = search.place(DESK, demand, free)
     assert (format_list(answer.cpus), answer.values["affinity"]) == ("4", 0)
-    assert optimal.evaluate(DESK, demand, free, answer.cpus) == answer.terms
+    assert search.evaluate(DESK, demand, free, answer.cpus) == answer.terms
 
 
 def test_preferring_nobody_asks_for_nothing():
     nobody = PodAffinityTerm(False, TopologyLevel.CORE, 0, name="app=db")
-    answer = optimal.explain(DESK, Demand(2, pod_affinity=(nobody,)), DESK.all)
+    answer = search.explain(DESK, Demand(2, pod_affinity=(nobody,)), DESK.all)
     assert answer.values["affinity"] == 0
     assert "CPU affinity: app=db selects no pod with bound CPUs" in {sentence(one) for one in answer.reasons}
 
 
 def test_one_whole_core_is_broken_rather_than_two_that_are_partly_used():
     rows = [(cpu, cpu // 4, 0, 0, 0) for cpu in range(12)]
-    of = optimal.from_topology(topology.build(rows))
+    of = demands.from_topology(topology.build(rows))
     assert chosen(of, Demand(3), taken="0-1,4-5") == "8-10"
     free = of.all & ~parse_list("0-1,4-5")
-    assert dict(optimal.evaluate(of, Demand(3), free, parse_list("8-10")))["bind"] == 1
+    assert dict(search.evaluate(of, Demand(3), free, parse_list("8-10")))["bind"] == 1
 
 
 def test_spread_over_threads_of_few_cores_gives_most_to_one():
     """Two cores of four threads, five CPUs: one core gives more than one, and all of its threads."""
     rows = [(cpu, cpu // 4, 0, 0, 0) for cpu in range(8)]
-    of = optimal.from_topology(topology.build(rows))
-    answer = optimal.place(of, Demand(5, SPREAD), of.all)
+    of = demands.from_topology(topology.build(rows))
+    answer = search.place(of, Demand(5, SPREAD), of.all)
     assert (format_list(answer.cpus), answer.values["bind"]) == ("0-4", 1)
 
 
@@ -272,19 +274,19 @@ def test_of_domains_as_good_the_one_with_the_lowest_cpu_is_taken():
         (4, 3, 0, 0, 1),
         (5, 5, 0, 0, 0),
     ]
-    of = optimal.from_topology(topology.build(rows))
+    of = demands.from_topology(topology.build(rows))
     assert chosen(of, Demand(2)) == "0,3"
 
 
 def test_the_lowest_cpus_may_be_in_a_later_node():
     rows = [(0, 0, 0, 1, 1), (1, 1, 0, 1, 1), (2, 2, 0, 0, 0), (3, 3, 0, 0, 0)]
-    assert chosen(optimal.from_topology(topology.build(rows)), Demand(2)) == "0-1"
+    assert chosen(demands.from_topology(topology.build(rows)), Demand(2)) == "0-1"
 
 
 def test_of_nodes_as_good_the_one_with_the_lowest_cpus_is_taken():
     """Three CPUs come from both L3 domains of a node; the second node has the lower ids."""
     rows = [(cpu, cpu, 0, int(cpu < 4), cpu // 2) for cpu in range(8)]
-    of = optimal.from_topology(topology.build(rows))
+    of = demands.from_topology(topology.build(rows))
     assert chosen(of, Demand(3, sizes=())) == "0-2"
     assert chosen(of, Demand(3)) == "0-2"
 
@@ -326,7 +328,7 @@ def test_nodes_that_only_free_threads_tell_apart_are_told_apart():
 def test_lower_ids_never_cost_a_core_its_second_cpu():
     """Threads of two cores take turns: 3 would be lower than 4, but is of the other core."""
     rows = [(cpu, cpu % 2, 0, 0, 0) for cpu in range(8)]
-    answer = optimal.place(of := optimal.from_topology(topology.build(rows)), Demand(5, SPREAD), of.all)
+    answer = search.place(of := demands.from_topology(topology.build(rows)), Demand(5, SPREAD), of.all)
     assert (format_list(answer.cpus), answer.values["bind"]) == ("0-2,4,6", 1)
 
 
@@ -334,13 +336,13 @@ def test_nodes_that_hold_a_device_are_among_those_chosen():
     """Twelve CPUs need two of three nodes; the device is near the last, and any other may join it."""
     of = shape("numa:3 core:4 smt:2")
     gpu = Resource("gpu", 1, {2: 1})
-    answer = optimal.place(of, Demand(12, resources=(gpu,)), of.all)
+    answer = search.place(of, Demand(12, resources=(gpu,)), of.all)
     assert answer.values["elsewhere"] == 0
     assert format_list(answer.cpus) == "0-3,8-9,12-15,20-21"
 
 
 def test_without_steps_the_answer_says_what_is_not_proven():
-    answer = optimal.explain(ROME, Demand(12), ROME.all, budget=0)
+    answer = search.explain(ROME, Demand(12), ROME.all, budget=0)
     assert not answer.proven
     assert answer.cpus.bit_count() == 12
     assert {label(one) for one in answer.reasons} >= {"proof"}
@@ -349,7 +351,7 @@ def test_without_steps_the_answer_says_what_is_not_proven():
 def test_what_cannot_be_better_is_proven_though_the_search_is_not():
     """All CPUs of all nodes: nothing is left free, so that only the room left behind is in doubt."""
     least = Demand(32, strategy=NUMAStrategy.LEAST_ALLOCATED)
-    answer = optimal.place(ROME, least, ROME.all, budget=0)
+    answer = search.place(ROME, least, ROME.all, budget=0)
     assert (answer.unproven_term, answer.bound, answer.values["balance"]) == ("room", 58, 0)
 
 
@@ -402,52 +404,52 @@ def test_where_one_change_is_not_enough_two_are_told():
 
 
 def test_reasons_tell_what_decided():
-    answer = optimal.explain(ROME, Demand(2), ROME.all & ~parse_list("0-2,16-18"))
+    answer = search.explain(ROME, Demand(2), ROME.all & ~parse_list("0-2,16-18"))
     told = [sentence(reason) for reason in answer.reasons if label(reason) == "decided"]
     what = "whole-core capacity score"
     assert told == [f"3,19 rather than 4,20: {what} decides, 43 against 41"]
 
 
 def test_reasons_tell_where_siblings_of_an_odd_cpu_stay():
-    answer = optimal.explain(DESK, Demand(3), DESK.all & ~parse_list("7"))
+    answer = search.explain(DESK, Demand(3), DESK.all & ~parse_list("7"))
     told = {label(reason): sentence(reason) for reason in answer.reasons}
     assert told["bind"] == "cores partly used: CPU 7 reserved or allocated to other pods"
-    answer = optimal.explain(DESK, Demand(1), DESK.all)
+    answer = search.explain(DESK, Demand(1), DESK.all)
     told = {label(reason): sentence(reason) for reason in answer.reasons}
     assert told["bind"] == "cores partly used: CPU 4 free"
 
 
 def test_spread_without_siblings_is_said_to_make_no_difference():
     plain = shape("core:4")
-    answer = optimal.explain(plain, Demand(2, SPREAD), plain.all)
+    answer = search.explain(plain, Demand(2, SPREAD), plain.all)
     assert "bind policy SpreadByPCPUs has no effect: no core has SMT siblings" in {
         sentence(reason) for reason in answer.reasons
     }
 
 
 def test_the_only_choice_is_called_so():
-    answer = optimal.explain(DESK, Demand(8), DESK.all)
+    answer = search.explain(DESK, Demand(8), DESK.all)
     assert answer.runner_up is None
     assert sentence(answer.reasons[-1]) == "CPUs 0-7: no other CPUs fit"
 
 
 def test_an_l3_that_spans_numa_nodes_counts_once_in_each():
     rows = [(cpu, cpu, 0, cpu // 2, 0) for cpu in range(4)]
-    of = optimal.from_topology(topology.build(rows))
+    of = demands.from_topology(topology.build(rows))
     assert [format_list(domain) for domain in of.domains] == ["0-1", "2-3"]
-    assert optimal.place(of, Demand(3), of.all).values["l3-domains"] == 2
+    assert search.place(of, Demand(3), of.all).values["l3-domains"] == 2
 
 
 def test_distances_come_from_the_kernel():
     rows = [(cpu, cpu, 0, cpu, cpu) for cpu in range(4)]
     far = {a: {b: 10 if a == b else 11 if {a, b} == {1, 3} else 21 for b in range(4)} for a in range(4)}
-    of = optimal.from_topology(topology.build(rows, distances=far))
-    assert format_list(optimal.place(of, Demand(2), of.all).cpus) == "1,3"
+    of = demands.from_topology(topology.build(rows, distances=far))
+    assert format_list(search.place(of, Demand(2), of.all).cpus) == "1,3"
 
 
 def test_shapes_are_kept_per_machine():
     machine = model.from_rows("small", [(0, 0, 0, 0, 0), (1, 1, 0, 0, 0)])
-    assert optimal.from_machine(machine) is optimal.from_machine(machine)
+    assert demands.from_machine(machine) is demands.from_machine(machine)
 
 
 @pytest.mark.parametrize(
@@ -465,16 +467,16 @@ def test_nonsense_is_refused_with_the_field_and_the_value(wrong, text):
 
 
 def test_cpus_that_do_not_exist_are_never_chosen():
-    answer = optimal.place(DESK, Demand(9), DESK.all | parse_list("50-60"))
+    answer = search.place(DESK, Demand(9), DESK.all | parse_list("50-60"))
     assert isinstance(answer, Infeasible)
     assert answer.text == "9 CPUs requested, 8 free"
 
 
 def test_the_steps_of_every_recorded_topology_suffice_for_the_whole_machine_less_a_core():
     for name, rows in json.loads((DATA / "topologies.json").read_text()).items():
-        of = optimal.from_topology(topology.build(map(tuple, rows)))
+        of = demands.from_topology(topology.build(map(tuple, rows)))
         core = next(of.cores())
-        answer = optimal.place(of, Demand(of.all.bit_count() // 2 + 1), of.all & ~core)
+        answer = search.place(of, Demand(of.all.bit_count() // 2 + 1), of.all & ~core)
         assert answer.proven, name
         assert answer.cpus.bit_count() == of.all.bit_count() // 2 + 1
 
@@ -484,7 +486,7 @@ def test_a_pod_that_need_not_lie_in_one_numa_node_may_span_those_of_pods_that_do
     held = parse_list("4,12")
     free = TWO.all & ~held
     demand = Demand(10, numa=NUMAPolicy.SINGLE_NUMA_NODE, numa_exclusive=True)
-    answer = optimal.explain(TWO, demand, free, Occupancy(holders=(held,)))
+    answer = search.explain(TWO, demand, free, Occupancy(holders=(held,)))
     assert isinstance(answer, Infeasible)
     assert [(change.kind, change.amount, change.requirement) for change in answer.changes] == [
         ("fewer", 8, ""),

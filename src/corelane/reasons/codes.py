@@ -1,8 +1,10 @@
 """The codes of reasons, and a reason as a plain value."""
 
+import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 
 class Code(StrEnum):
@@ -282,3 +284,34 @@ class Reason:
     code: Code
     values: tuple[Any, ...] = ()
     container: str = ""
+
+
+# Phrases of several tables of sentences.
+
+OTHER_INSTANCES: Final = "other-instances:"
+"""Begins the `pod` of ledger entries that hold CPUs of other instances; their names follow, with colons.
+
+No namespace is called so."""
+
+
+def count(n: int, noun: str) -> str:
+    """Return a number with its noun: 1 CPU, 2 CPUs."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def holder_title(pod: str) -> str:
+    """Return the name of what holds CPUs of a ledger: a pod's, or other instances'."""
+    return "other corelane instances" if pod.startswith(OTHER_INSTANCES) else pod
+
+
+def ends_instances(pods: Iterable[str]) -> str:
+    """Return, to follow a list of holders, the commands that end the other instances among them, or ""."""
+    commands = [one for pod in pods if pod.startswith(OTHER_INSTANCES) for one in down_commands(pod)]
+    return f"; to end the containers of other instances: {' and '.join(commands)}" if commands else ""
+
+
+def down_commands(pod: str) -> list[str]:
+    """Return the commands that end the other instances in the name of a holder."""
+    owners = dict.fromkeys(filter(None, pod.removeprefix(OTHER_INSTANCES).split(":")))
+    options = ((f"--{'data-dir' if '/' in owner else 'instance'}", owner) for owner in owners)
+    return [f"`corelane down {option} {shlex.quote(owner)}`" for option, owner in options]

@@ -1,12 +1,11 @@
 """The sentences about CPUs picked, and about placements that the rules leave or forbid."""
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from corelane import quantity
 from corelane.cpuset import format_list, named, verb
-from corelane.reasons.codes import Code, Reason
+from corelane.reasons.codes import OTHER_INSTANCES, Code, Reason, count, down_commands
 
 Phrase: TypeAlias = str | Callable[..., str]
 """A format string of the values by position, or a function of them."""
@@ -16,16 +15,6 @@ def render(table: Mapping[Code, tuple[str, Phrase]], reason: Reason) -> str:
     """Return the sentence of a reason whose code is in the table."""
     phrase = table[reason.code][1]
     return phrase.format(*reason.values) if isinstance(phrase, str) else phrase(*reason.values)
-
-
-OTHER_INSTANCES: Final = "other-instances:"
-"""Begins the `pod` of ledger entries that hold CPUs of other instances; their names follow, with colons.
-
-No namespace is called so."""
-
-
-def count(n: int, noun: str) -> str:
-    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def numa_nodes(mask: int) -> str:
@@ -169,28 +158,11 @@ def _move_pods(pods: Iterable[tuple[str, int]]) -> str:
     every = list(pods)
     moved = [f"{pod} off {named(cpus)}" for pod, cpus in every if not pod.startswith(OTHER_INSTANCES)]
     ended = [
-        f"end the containers of other corelane instances on {named(cpus)}: {' and '.join(_commands(pod))}"
+        f"end the containers of other corelane instances on {named(cpus)}: {' and '.join(down_commands(pod))}"
         for pod, cpus in every
         if pod.startswith(OTHER_INSTANCES)
     ]
     return "; and ".join([*([f"move {' and '.join(moved)}"] if moved else []), *ended])
-
-
-def holder_title(pod: str) -> str:
-    """Return the name of what holds CPUs of a ledger: a pod's, or other instances'."""
-    return "other corelane instances" if pod.startswith(OTHER_INSTANCES) else pod
-
-
-def ends_instances(pods: Iterable[str]) -> str:
-    """Return, to follow a list of holders, the commands that end the other instances among them, or ""."""
-    commands = [one for pod in pods if pod.startswith(OTHER_INSTANCES) for one in _commands(pod)]
-    return f"; to end the containers of other instances: {' and '.join(commands)}" if commands else ""
-
-
-def _commands(pod: str) -> list[str]:
-    owners = dict.fromkeys(filter(None, pod.removeprefix(OTHER_INSTANCES).split(":")))
-    options = ((f"--{'data-dir' if '/' in owner else 'instance'}", owner) for owner in owners)
-    return [f"`corelane down {option} {shlex.quote(owner)}`" for option, owner in options]
 
 
 def _drop_requirement(requirement: str, also: Reason | None) -> str:

@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from corelane.cpuset import named
-from corelane.reasons.codes import Code, Reason
-from corelane.reasons.placements import count, ends_instances, holder_title
+from corelane.reasons.codes import Code, Reason, count, ends_instances, holder_title
 
 DEFINE_TOPOLOGIES: Final = "kubectl apply -f deploy/noderesourcetopologies.yaml"
 """Defines NodeResourceTopology in a cluster."""

@@ -11,8 +11,8 @@ from typing import Any, Final
 from corelane import quantity
 from corelane.cpuset import format_list
 from corelane.reasons import kubelets, placements, scheduling
-from corelane.reasons.codes import Code, Reason
-from corelane.reasons.placements import Phrase, count, holder_title, numa_nodes, render
+from corelane.reasons.codes import Code, Reason, count, holder_title
+from corelane.reasons.placements import Phrase, numa_nodes, render
 
 
 def _unexpected(text: str) -> str:

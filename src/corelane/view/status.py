@@ -18,7 +18,7 @@ from corelane.node.explain.cluster_status import (
 from corelane.node.explain.json_values import json_value
 from corelane.node.ledger import NodeState
 from corelane.node.recovery.takeover import Stage, Takeover, takeover
-from corelane.reasons.placements import OTHER_INSTANCES
+from corelane.reasons.codes import OTHER_INSTANCES
 from corelane.view import tables
 from corelane.view.cpumap import Owner, cpumap
 

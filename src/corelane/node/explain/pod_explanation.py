@@ -9,8 +9,9 @@ from corelane.node.ledger import Decision, NodeState
 from corelane.node.pools import binding, pool_admission
 from corelane.node.pools.binding import ALLOCATORS, Binding
 from corelane.node.pools.koordinator_allocator import Unplaceable
-from corelane.placement import optimal
 from corelane.placement.memory_blocks import MemoryBlock
+from corelane.placement.optimal import demand as demands
+from corelane.placement.optimal import infeasible, search
 from corelane.placement.optimal.infeasible import Change, Infeasible, Placement
 from corelane.reasons import Code, Reason, Refusal, label, sentence
 from corelane.workload.request import PodRequest
@@ -228,8 +229,8 @@ def _question(state: NodeState, request: PodRequest) -> Binding | None:
 
 
 def _answer(state: NodeState, asked: Binding) -> Placement | Infeasible:
-    shape = optimal.from_machine(state.machine)
-    return optimal.explain(shape, asked.demand, asked.available, asked.others)
+    shape = demands.from_machine(state.machine)
+    return search.explain(shape, asked.demand, asked.available, asked.others)
 
 
 def _notes(best: Placement) -> tuple[str, ...]:
@@ -284,13 +285,13 @@ def _next_pick(state: NodeState, asked: Binding, cpus: int) -> int:
 
 
 def _term_values(state: NodeState, asked: Binding, cpus: int, other: int) -> Iterator[TermValue]:
-    shape = optimal.from_machine(state.machine)
+    shape = demands.from_machine(state.machine)
 
     def values(mask: int) -> dict[str, int]:
-        return dict(optimal.evaluate(shape, asked.demand, asked.available, mask, asked.others))
+        return dict(search.evaluate(shape, asked.demand, asked.available, mask, asked.others))
 
     chosen, second = values(cpus), values(other) if other else {}
-    for term in optimal.TERMS:
+    for term in infeasible.TERMS:
         if term.name in chosen:
             value, against = chosen[term.name], second.get(term.name)
             yield TermValue(term.number, term.name, term.text, value, against, term.larger)

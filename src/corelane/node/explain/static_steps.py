@@ -30,7 +30,7 @@ from corelane.placement.kubelet.accumulator import PickerStep, PickerSteps, Why
 from corelane.placement.topology import Topology
 from corelane.placement.topologymanager import Hints, NUMAAffinity
 from corelane.reasons import Code, Refusal, label, sentence
-from corelane.reasons.placements import count
+from corelane.reasons.codes import count
 from corelane.workload.request import ContainerRequest, PodRequest
 
 SHOWN: Final = 6

@@ -14,8 +14,8 @@ from corelane.node.pools import zones
 from corelane.node.pools.classes import PodClass, Policies
 from corelane.node.pools.koordinator_allocator import Placed, Unplaceable, by_koordinator
 from corelane.node.pools.zones import STRICT
-from corelane.placement import optimal
 from corelane.placement.optimal import demand as shapes
+from corelane.placement.optimal import search
 from corelane.placement.optimal.demand import (
     UNOCCUPIED,
     AntiAffinity,
@@ -433,7 +433,7 @@ def permitted(
 
 def by_optimal(state: NodeState, available: int, demand: Demand, others: Occupancy) -> Placed:
     """The best by the objective of `placement.optimal`."""
-    answer = optimal.place(shapes.from_topology(state.topology), demand, available, others)
+    answer = search.place(shapes.from_topology(state.topology), demand, available, others)
     if isinstance(answer, Infeasible):
         raise Unplaceable(Code.NO_PLACEMENT, answer.requirement, answer.reason)
     exclusive = demand.exclusive

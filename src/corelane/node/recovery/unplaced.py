@@ -14,7 +14,7 @@ from corelane.node.entries import Entry, Key, Origin, PlacedPod, Sharing
 from corelane.node.ledger import NodeState, frozen, with_entries
 from corelane.node.pools.classes import placed_pod, pod_class
 from corelane.reasons import Refusal
-from corelane.reasons.placements import OTHER_INSTANCES
+from corelane.reasons.codes import OTHER_INSTANCES
 from corelane.workload import PodQOS
 from corelane.workload.request import ContainerRequest, PodRequest
 
