@@ -76,7 +76,10 @@ class Owner:
         self.orders, self.fault = list(orders), fault
         self.log: list[object] = []
 
-    def handle(self, *batch: AgentEvent) -> list[Instruction]:
+    async def observe(self) -> None:
+        pass
+
+    def decide(self, *batch: AgentEvent) -> list[Instruction]:
         self.log.extend(type(event).__name__ for event in batch)
         return list(self.orders)
 
@@ -98,10 +101,11 @@ class Owner:
 
 @asynccontextmanager
 async def looping(owner: Owner):
-    loop = EventLoop(owner)
-    task = asyncio.create_task(loop.run())
+    queue = EventQueue()
+    loop = EventLoop(queue)
+    task = asyncio.create_task(loop.run(owner))
     try:
-        yield loop
+        yield queue, loop
     finally:
         task.cancel()
 
@@ -115,8 +119,8 @@ async def until(true) -> None:
 def test_the_ledger_is_written_before_anything_is_carried_out() -> None:
     async def main() -> None:
         owner = Owner(instructions.SaveLedger(LEDGER), PIN, EVENT)
-        async with looping(owner) as loop:
-            loop.put(passed())
+        async with looping(owner) as (queue, _):
+            queue.put(passed())
             await until(lambda: EVENT in owner.log)
         assert owner.log == ["TimePassed", "saved: ", PIN, EVENT]
 
@@ -126,13 +130,13 @@ def test_the_ledger_is_written_before_anything_is_carried_out() -> None:
 def test_while_the_ledger_cannot_be_written_only_changes_of_containers_wait() -> None:
     async def main() -> None:
         owner = Owner(instructions.SaveLedger(LEDGER), PIN, EVENT, fault="disk full")
-        async with looping(owner) as loop:
-            loop.put(passed())
+        async with looping(owner) as (queue, loop):
+            queue.put(passed())
             await until(lambda: EVENT in owner.log)
             assert owner.log == ["TimePassed", "saved: disk full", EVENT]
             assert loop.held == 1
             owner.orders = [EVENT]
-            loop.put(read("x", 1))
+            queue.put(read("x", 1))
             await until(lambda: owner.log.count(EVENT) == 2)
             assert PIN not in owner.log
             owner.fault = ""

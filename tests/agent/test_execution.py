@@ -8,16 +8,22 @@ import pytest
 
 from corelane.agent.allocation.events import ContainerRun, PinFailed, Pinned
 from corelane.agent.allocation.instructions import Observe, Pin
-from corelane.agent.event_loop import Clocks
 from corelane.agent.execution import Execution
 from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
 from corelane.kernel.cgroupfs import CgroupError
 from corelane.kernel.proc import TaskAffinity
 from corelane.runtime.base import ObservedResources, ResourceUpdate, RuntimeStatus, each_observed
+from support.clocks import SetClocks
 
 CPUS = CPUSet([1, 2])
-STOPPED = Clocks(lambda: 0.0, lambda: 0.0)
+STOPPED = SetClocks()
+
+
+class Events(list):
+    """A queue that keeps every event."""
+
+    put = list.append
 
 
 class Reporter(AgentReporter):
@@ -43,7 +49,7 @@ class FakeRuntime:
             for name in self.observed
         ]
 
-    async def update(self, container_id, change):
+    async def apply(self, container_id, change):
         pass
 
     async def observe(self, container_id):
@@ -77,8 +83,8 @@ def compared(runtime, *names):
     """What is reported of these containers, and the faults."""
 
     async def scenario():
-        events, reporter = [], Reporter()
-        execution = Execution(runtime, put=events.append, reporter=reporter, clocks=STOPPED)
+        events, reporter = Events(), Reporter()
+        execution = Execution(runtime, events, reporter=reporter, clocks=STOPPED)
         await execution.compare(map(running, names))
         return {event.id: event.allowed for event in events}, reporter.faults
 
@@ -98,7 +104,7 @@ def test_the_inventory_lists_containers_that_cannot_be_read():
     async def scenario():
         reporter = Reporter()
         runtime = FakeRuntime(a=too_many_files(), b=observed())
-        execution = Execution(runtime, put=print, reporter=reporter, clocks=STOPPED)
+        execution = Execution(runtime, Events(), reporter=reporter, clocks=STOPPED)
         runs = await execution.inventory()
         assert {run.id: run.allowed for run in runs} == {"a": CPUSet(), "b": CPUS}
         assert len(reporter.faults) == 1
@@ -118,8 +124,8 @@ def test_one_container_at_a_time_is_read_task_by_task():
     runtime.tasks = dict.fromkeys("abc", tasks)
 
     async def scenario():
-        events = []
-        execution = Execution(runtime, put=events.append, reporter=Reporter(), clocks=STOPPED)
+        events = Events()
+        execution = Execution(runtime, events, reporter=Reporter(), clocks=STOPPED)
         for _ in range(3):
             await execution.compare(map(running, "abc"))
         assert sorted(runtime.read) == ["a", "b", "c"]
@@ -139,9 +145,9 @@ def test_a_comparison_leaves_out_what_was_pinned_or_observed_meanwhile(how):
     """Its reading may be the older one, and would look like drift."""
 
     async def scenario():
-        events = []
+        events = Events()
         runtime = FakeRuntime(a=observed(CPUSet([1])), b=observed(CPUSet([1])))
-        execution = Execution(runtime, put=events.append, reporter=Reporter(), clocks=STOPPED)
+        execution = Execution(runtime, events, reporter=Reporter(), clocks=STOPPED)
         observe_all = runtime.observe_all
 
         async def slow(container_ids):
@@ -164,9 +170,9 @@ def test_a_comparison_leaves_out_what_was_pinned_or_observed_meanwhile(how):
 
 def test_a_pin_is_answered_by_what_the_kernel_grants():
     async def scenario():
-        events = []
+        events = Events()
         runtime = FakeRuntime(a=observed(CPUSet([1])), b=too_many_files())
-        execution = Execution(runtime, put=events.append, reporter=Reporter(), clocks=STOPPED)
+        execution = Execution(runtime, events, reporter=Reporter(), clocks=STOPPED)
         for name in "ab":
             execution.carry_out(Pin(name, ResourceUpdate(cpus=CPUS)))
         while len(events) < 2:

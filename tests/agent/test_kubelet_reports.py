@@ -22,6 +22,7 @@ from corelane.node.config import NodeConfig
 from corelane.node.entries import Entry, Origin, Sharing
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.ledger import new, with_entries
+from support.clocks import SetClocks
 
 MACHINE = parse_spec("socket:1 core:4 smt:2")
 CPUS = CPUSet.parse("2-3")
@@ -44,7 +45,7 @@ class Client:
 def writes(body):
     async def main():
         client = Client()
-        publisher = Publisher(client, "n", PublicationReporter(), lambda: 0.0)
+        publisher = Publisher(client, "n", PublicationReporter(), SetClocks())
         tasks = [asyncio.create_task(queue.run()) for queue in publisher.queues]
         body(publisher)
         await asyncio.wait_for(publisher.idle(), 120)

@@ -14,6 +14,7 @@ from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
 from corelane.node.entries import Origin
 from corelane.node.kubelet.checkpoint import Checkpoint, encode
+from support.clocks import SetClocks
 from support.cluster_lab import events
 from support.node_lab import pod, source, with_lab
 
@@ -289,13 +290,13 @@ def test_without_the_api_server_lists_prove_an_end_only_if_they_have_pods_of_tha
     listed, after, expected
 ):
     pods = [Pod() for _ in listed]
-    now = [0.0]
+    clocks = SetClocks()
 
     async def story():
-        absent = AbsentPods(NoAnswer(), "here", lambda: now[0])
+        absent = AbsentPods(NoAnswer(), "here", clocks)
         pair = {"a": OF_API, "s": STATIC}
         await absent.remaining(pair, pods)
-        now[0] = after
+        clocks.now = after
         return await absent.remaining(pair, pods)
 
     assert asyncio.run(story()) == expected

@@ -81,12 +81,22 @@ def test_a_pipe_without_a_writer_does_not_block(tmp_path):
     assert KubeletStateFile(path).read().checkpoint is None
 
 
+class WebRuns:
+    """The pods of a kubelet: one, which runs."""
+
+    def running(self):
+        return ["web"]
+
+    def names(self):
+        return {}
+
+
 def test_running_pods_are_listed_only_under_policy_none(tmp_path):
     path = tmp_path / "cpu_manager_state"
     path.write_bytes(encode(Checkpoint("none")))
-    assert KubeletStateFile(path, lambda: ["web"]).read().running == {"web"}
+    assert KubeletStateFile(path, WebRuns()).read().running == {"web"}
     path.write_bytes(encode(pinned(web="1-2")))
-    assert KubeletStateFile(path, lambda: ["web"]).read().running is None
+    assert KubeletStateFile(path, WebRuns()).read().running is None
 
 
 # -- what follows from it

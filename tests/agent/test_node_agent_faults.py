@@ -3,14 +3,13 @@
 import asyncio
 import errno
 import threading
-import time
 
 import pytest
 
-from corelane.agent.event_loop import Clocks
 from corelane.cpuset import CPUSet
 from corelane.kube.kubelet import KubeletAccess
 from support.certificates import Authority
+from support.clocks import SkewedClocks
 from support.cluster_lab import events
 from support.node_lab import source, with_lab
 
@@ -150,7 +149,7 @@ def test_a_slow_runtime_is_shown_and_cpus_are_applied_by_files_meanwhile(tmp_pat
             slow.set()
             lab.node.hung.clear()
             await lab.until(lambda: source(agent, "containers")["state"] == "ok")
-            await lab.until(lambda: not agent.around.runtime.unrecorded)
+            await lab.until(lambda: not agent.connections.runtime.unrecorded)
             assert {ident for ident, _ in lab.node.updates} == {server}
 
     with_lab(tmp_path, scene)
@@ -203,19 +202,22 @@ def test_a_kubelet_certificate_of_another_authority_is_shown_with_the_remedy(tmp
 class SkewedLoop(asyncio.SelectorEventLoop):
     """An event loop whose clock can be advanced, with that of the agent."""
 
-    skew = 0.0
+    def __init__(self):
+        super().__init__()
+        self._clocks = SkewedClocks()
 
     def time(self):
-        return super().time() + self.skew
+        return super().time() + (self._clocks.skew if hasattr(self, "_clocks") else 0.0)
 
     @property
     def clocks(self):
-        return Clocks(wall=lambda: time.time() + self.skew, monotonic=lambda: time.monotonic() + self.skew)
+        return self._clocks
 
     async def advance(self, seconds):
         """Pass time in steps of a minute, in each of which everything that is due runs."""
         for _ in range(int(seconds // 60)):
-            self.skew += 60.0
+            self._clocks.skew += 60.0
+            self._clocks.monotonic_skew += 60.0
             for _ in range(10):
                 await asyncio.sleep(0.003)
 
@@ -258,15 +260,13 @@ def test_an_hour_without_the_api_server_loses_no_pods_last_state(tmp_path):
 
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0])
 def test_a_wall_clock_that_jumps_an_hour_delays_no_repair(tmp_path, jump):
-    shift = [0.0]
-
     async def scene(lab):
         server = await running(lab, "server", "2")
-        clocks = Clocks(wall=lambda: time.time() + shift[0])
+        clocks = SkewedClocks()
         async with lab.working(clocks=clocks) as agent:
             await pinned(lab, agent, 1)
             own = str(lab.cpus(server))
-            shift[0] = jump
+            clocks.skew = jump
             for _ in range(3):
                 lab.drift(server, "0-7")
                 await lab.until_cpus(server, own)

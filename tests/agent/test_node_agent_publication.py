@@ -9,8 +9,8 @@ import pytest
 
 from corelane.agent.event_loop import Clocks
 from corelane.agent.node_publication import TopologyWatch
+from corelane.agent.publication.publisher import Publisher
 from corelane.agent.publication.topology_writer import TopologyWriter
-from corelane.agent.publication.write_queue import WriteQueue
 from corelane.agent.reporting import AgentReporter
 from corelane.kube import keys
 from corelane.kube.client import APIError
@@ -34,7 +34,7 @@ def test_phases_alone_are_not_published_and_requests_in_the_shared_pool_are(tmp_
         async with lab.working() as agent:
             await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
             await asyncio.sleep(1.0)  # a batch is published after its ledger is on disk
-            await asyncio.wait_for(agent.upkeep.publisher.idle(), 120)
+            await asyncio.wait_for(agent.publication.idle(120), 120)
             before, generation, own = await published(lab), agent.ledger.generation, str(lab.cpus(server))
             lab.drift(server, "0-7")
             await lab.until(lambda: agent.ledger.generation > generation)
@@ -98,7 +98,7 @@ def test_a_topology_that_others_deleted_or_damaged_is_written_again_without_a_ch
             await lab.until(lambda: source(agent, "NodeResourceTopology")["detail"] != "not written yet")
             await lab.until(lambda: agent.lease.held)
             await asyncio.sleep(1.0)
-            await asyncio.wait_for(agent.upkeep.publisher.idle(), 120)
+            await asyncio.wait_for(agent.publication.idle(120), 120)
             before, generation = await published(lab), agent.ledger.generation
             await others(lab)
             async with asyncio.timeout(15):
@@ -128,10 +128,10 @@ def content(topology):
 def test_a_change_that_damages_nothing_is_left_and_not_taken_for_a_contest(tmp_path):
     async def scene(lab):
         async with lab.working() as agent:
-            writer = agent.upkeep.publisher.topology_writer
+            writer = agent.publication.topology_writer
             await lab.until(lambda: agent.lease.held and agent.topology_watch.source.state.state == "ok")
             await asyncio.sleep(1.0)
-            await asyncio.wait_for(agent.upkeep.publisher.idle(), 60)
+            await asyncio.wait_for(agent.publication.idle(60), 60)
             await annotated(**{"example.com/note": "x"})(lab)
             before = await published(lab)
             version = before["metadata"]["resourceVersion"]
@@ -170,14 +170,14 @@ def test_repairs_that_are_undone_again_and_again_are_rare_and_reported_once_unti
             lines.append(str(error))
 
     async def main():
-        queue = WriteQueue(lambda *_: None, keeps=True)
-        writer = TopologyWriter(server, "n", queue, lambda _: None)
-        upkeep = SimpleNamespace(
-            publisher=SimpleNamespace(topology_writer=writer),
+        publisher = Publisher(server, "n", Reporter(), Clocks())
+        queue, writer = publisher.node_queue, TopologyWriter(server, "n", publisher, Reporter())
+        publication = SimpleNamespace(
+            topology_writer=writer,
             publish_topology=lambda *, if_damaged: writer.repair(lambda: body),
             event=lambda event: node_events.append(event.reason),
         )
-        watch = TopologyWatch(None, "n", upkeep, Reporter(), Clocks())
+        watch = TopologyWatch(None, "n", publication, Reporter(), Clocks())
         task = asyncio.create_task(queue.run())
         writer.write(lambda: body)
         await writer.written.wait()

@@ -80,7 +80,7 @@ def test_a_creation_waits_for_no_update_that_the_runtime_has_not_answered(tmp_pa
                 left, before = str(lab.cpus(noise)), len(lab.node.updates)
             # The older update is carried out after all; what was decided since is sent once more.
             await lab.until(lambda: len(lab.node.updates) >= before + 2)
-            await lab.until(lambda: not agent.around.runtime.unrecorded)
+            await lab.until(lambda: not agent.connections.runtime.unrecorded)
             await lab.until(lambda: lab.node.record(noise)["cpus"] == left == str(lab.cpus(noise)))
 
     with_lab(tmp_path, scene)
@@ -91,7 +91,7 @@ def test_no_update_is_begun_while_the_runtime_waits_for_an_answer(tmp_path):
         burstable(lab, "noise")
         async with lab.working() as agent:
             await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
-            await lab.until(lambda: not agent.around.runtime.unrecorded)
+            await lab.until(lambda: not agent.connections.runtime.unrecorded)
             lab.kubelet.pods = [*lab.kubelet.pods, pod("server", "2")]
             before, lab.node.updates = lab.node.updates, []
             answer = await agent.handlers.on_creating(question("server"))
@@ -165,7 +165,7 @@ def test_cpus_of_a_container_that_was_never_created_are_free_once_its_pod_is_gon
     async def scene(lab):
         lab.kubelet.pods = [pod("server", "2")]
         async with lab.working() as agent:
-            await lab.until(lambda: agent.pods.listed and agent.around.runtime.follows_events)
+            await lab.until(lambda: agent.pods.listed and agent.connections.runtime.follows_events)
             await lab.until(lambda: agent.sources.containers.state.state == "ok")
             answer = await agent.handlers.on_creating(question("server"))
             assert len(answer.adjust.cpus) == 2

@@ -7,13 +7,14 @@ import msgspec
 import pytest
 
 from corelane.agent.publication.publisher import Publisher
-from corelane.agent.publication.write_queue import WriteQueue
+from corelane.agent.publication.write_queue import PublicationReporter, WriteQueue
 from corelane.agent.reporting import AgentReporter
 from corelane.embedded.pods.pod_status import StatusWriter
 from corelane.embedded.pods.records import PublishStatus
 from corelane.kube.client import APIError, Unreachable
 from corelane.kube.pod import Pod
 from corelane.machine.spec import parse_spec
+from support.clocks import SetClocks
 from support.virtual_time import VirtualLoop
 
 MACHINE = parse_spec("core:8 smt:1")
@@ -29,7 +30,7 @@ class Recording:
         self.created.append(whole)
 
 
-class Work:
+class Work(PublicationReporter):
     """Writes that record their name after a number of failures."""
 
     def __init__(self):
@@ -47,8 +48,11 @@ class Work:
 
         return run
 
-    def report(self, what, error):
-        self.reported.append((what, getattr(error, "code", None)))
+    def api_failed(self, what, error):
+        self.reported.append((what, error.code))
+
+    def malfunction(self, what, error):
+        self.reported.append((what, None))
 
 
 def lane_test(body, **options):
@@ -56,7 +60,7 @@ def lane_test(body, **options):
 
     async def scenario():
         work = Work()
-        lane = WriteQueue(work.report, **options)
+        lane = WriteQueue(work, **options)
         task = asyncio.create_task(lane.run())
         try:
             await body(lane, work)
@@ -285,7 +289,7 @@ def pod_of(number):
 def test_after_a_long_outage_the_last_state_of_every_pod_is_written_and_nothing_of_pods_that_are_gone():
     async def scenario():
         server = Server()
-        publisher = Publisher(server, "here", AgentReporter(), lambda: 0.0)
+        publisher = Publisher(server, "here", AgentReporter(), SetClocks())
         statuses = StatusWriter(server, publisher)
         tasks = [asyncio.create_task(queue.run()) for queue in publisher.queues]
         for number in range(30_000):  # more than ever were queued; most pods came and went
@@ -320,7 +324,7 @@ def test_after_a_long_outage_the_last_state_of_every_pod_is_written_and_nothing_
 def test_remedies_are_computed_in_a_thread_and_end_the_event():
     async def scenario():
         client, caller = Recording(), threading.get_ident()
-        publisher = Publisher(client, "here", AgentReporter(), lambda: 0.0)
+        publisher = Publisher(client, "here", AgentReporter(), SetClocks())
         task = asyncio.create_task(publisher.queues[-1].run())
         pod = msgspec.convert({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}, Pod)
         threads = []

@@ -13,7 +13,7 @@ CONTAINERS, PERIODS, PERIOD = 100, 10, 0.2
 async def quiet(lab, agent):
     """Wait until every container is confirmed and recorded; then count what ten periods cost, in seconds."""
     await lab.until(lambda: agent.status()["containers"] == {"confirmed": CONTAINERS})
-    await lab.until(lambda: not agent.around.runtime.unrecorded and not writes_waiting(agent))
+    await lab.until(lambda: not agent.connections.runtime.unrecorded and not writes_waiting(agent))
     while lab.node.events and (lists := lab.node.calls["ListContainers"]):  # a stream begins with two lists
         await asyncio.sleep(1.5)
         if lab.node.calls["ListContainers"] == lists:
@@ -32,7 +32,7 @@ async def quiet(lab, agent):
 
 
 def writes_waiting(agent):
-    return any(state.waiting for state in agent.upkeep.publisher.states())
+    return any(state.waiting for state in agent.publication.publisher.states())
 
 
 async def next_period(lab, agent):

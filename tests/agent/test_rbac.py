@@ -8,8 +8,10 @@ import yaml
 
 from corelane.agent.agent_lease import AgentLease
 from corelane.agent.allocation.instructions import Annotate, PublishCondition, PublishEvent
+from corelane.agent.event_loop import EventQueue
 from corelane.agent.node_publication import TopologyMetadata
 from corelane.agent.publication.publisher import Publisher
+from corelane.agent.publication.topology_writer import TopologyWriter
 from corelane.agent.publication.write_queue import PublicationReporter
 from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
@@ -19,6 +21,7 @@ from corelane.kube.objects import KINDS, Lease, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.machine.spec import parse_spec
 from corelane.node.ledger import new
+from support.clocks import SetClocks
 from support.fake_api import answer, failure, listing, serving, watching
 
 DEPLOY = Path(__file__).parents[2] / "deploy/agent"
@@ -94,7 +97,7 @@ def test_every_write_and_read_of_the_agent_is_permitted():
                 fake.script[f"{path}?watch"] = [watching()]
             # Not there at first, created by another in between, and to be patched then.
             fake.script[NodeResourceTopology.api.path(name="n")] = [gone, answer({})]
-            publisher = Publisher(client, "n", PublicationReporter(), lambda: 0.0)
+            publisher = Publisher(client, "n", PublicationReporter(), SetClocks())
             tasks = [asyncio.create_task(queue.run()) for queue in publisher.queues]
             informers = [
                 Informer(client, kind, field_selector="x=n") for kind in (Pod, Node, TopologyMetadata)
@@ -106,12 +109,14 @@ def test_every_write_and_read_of_the_agent_is_permitted():
             publisher.kubelet_cpusets([POD], {"u": {"main": CPUSet([1])}})
             publisher.ledger_condition("", 0.0)
             publisher.event(None, "ModeChanged", "owner", warning=False)
-            publisher.topology(lambda: translate.topology(MACHINE, "n", new(MACHINE)))
+            writer = TopologyWriter(client, "n", publisher, PublicationReporter())
+            writer.write(lambda: translate.topology(MACHINE, "n", new(MACHINE)))
             # The Lease is of no agent, then created, renewed and given up.
             fake.script[Lease.api.path("corelane-system", "n")] = [gone, gone, answer({})]
-            lease = AgentLease(client, "n", lambda: "u", lambda: None, AgentReporter(), lambda: 0.0)
+            lease = AgentLease(client, "n", EventQueue(), AgentReporter(), SetClocks())
+            lease.belongs_to("u")
             assert not await lease.wait_for_other(lambda _: None)
-            tasks.append(asyncio.create_task(lease.source.run()))
+            tasks.append(asyncio.create_task(lease.run()))
             await until(lambda: lease.held)
             await lease.release()
             await until(lambda: expected() <= permissions(fake))

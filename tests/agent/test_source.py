@@ -5,6 +5,7 @@ import asyncio
 from corelane.agent import source
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.source import Source
+from support.clocks import SetClocks
 
 
 class Recorder(AgentReporter):
@@ -18,8 +19,8 @@ class Recorder(AgentReporter):
         self.lines.append(f"{name} recovered after {retries}")
 
 
-def made(read, reporter: AgentReporter, seconds: float = 0.01) -> Source:
-    return Source("kubelet pods", read, seconds=seconds, reporter=reporter, clock=lambda: 7.0)
+def made(reporter: AgentReporter, seconds: float = 0.01) -> Source:
+    return Source("kubelet pods", seconds=seconds, reporter=reporter, clocks=SetClocks(7.0))
 
 
 async def until(true) -> None:
@@ -37,9 +38,9 @@ def test_a_source_that_fails_is_retried_reported_once_and_recovers(monkeypatch) 
             raise fault[0]
 
     async def main() -> None:
-        reading = made(read, reporter)
+        reading = made(reporter)
         assert reading.state.state == "starting"
-        task = asyncio.create_task(reading.run())
+        task = asyncio.create_task(reading.run(read))
         await until(lambda: reading.state.retries >= 3)
         assert (reading.state.state, reading.state.error, reading.state.since) == (
             "failing",
@@ -60,7 +61,7 @@ def test_a_source_that_fails_is_retried_reported_once_and_recovers(monkeypatch) 
 
 def test_pauses_grow_to_a_limit() -> None:
     async def main() -> None:
-        reading = made(lambda: asyncio.sleep(0), AgentReporter())
+        reading = made(AgentReporter())
         longest = []
         for _ in range(20):
             reading.note_failure(RuntimeError("x"))
@@ -78,8 +79,8 @@ def test_wake_makes_the_next_reading_come_at_once() -> None:
         async def read() -> None:
             readings.append(1)
 
-        reading = made(read, AgentReporter(), seconds=3600)
-        task = asyncio.create_task(reading.run())
+        reading = made(AgentReporter(), seconds=3600)
+        task = asyncio.create_task(reading.run(read))
         await until(lambda: len(readings) == 1 and reading.state.state == "ok")
         reading.wake()
         await until(lambda: len(readings) == 2)
@@ -99,7 +100,7 @@ def test_one_source_that_raises_anything_stops_no_other() -> None:
             good.append(1)
 
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(made(read, AgentReporter()).run()) for read in (broken, working)]
+            tasks = [group.create_task(made(AgentReporter()).run(read)) for read in (broken, working)]
             await until(lambda: len(good) > 5)
             for task in tasks:
                 task.cancel()

@@ -40,11 +40,11 @@ def runs(*ids):
 
 def samples(*tasks):
     reporter = Reporter()
-    return TaskSamples(Runtime(*tasks), reporter, lambda uid: uid), reporter
+    return TaskSamples(Runtime(*tasks), reporter), reporter
 
 
 def sampled(found):
-    return asyncio.run(found.sample(runs("a")[0], CPUS))
+    return asyncio.run(found.sample(runs("a")[0], "uid-a", CPUS))
 
 
 def test_containers_take_turns_also_when_some_come_and_go():
@@ -96,7 +96,7 @@ def test_a_task_that_was_moved_out_is_drift_and_the_container_is_pinned_again(tm
             async def allowed(container_id, *, most=None):
                 return [TaskAffinity(7, 8, CPUSet(range(8)))]
 
-            monkeypatch.setattr(agent.around.runtime, "allowed", allowed)
+            monkeypatch.setattr(agent.connections.runtime, "allowed", allowed)
             await lab.until(
                 lambda: agent.drifts.count
             )  # what is seen while it is being pinned does not count
@@ -118,7 +118,7 @@ def test_a_program_that_narrowed_itself_is_in_the_status(tmp_path, monkeypatch):
             async def allowed(container_id, *, most=None):
                 return [TaskAffinity(7, 7, CPUSet([min(own)]))]
 
-            monkeypatch.setattr(agent.around.runtime, "allowed", allowed)
+            monkeypatch.setattr(agent.connections.runtime, "allowed", allowed)
             (shown,) = await lab.until(lambda: agent.status()["narrowed"])
             assert shown == {
                 "container": "default/server app",

@@ -8,12 +8,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from corelane.agent.publication.publisher import Publisher
 from corelane.agent.publication.topology_writer import PublishSchedule, TopologyWriter
-from corelane.agent.publication.write_queue import WriteQueue
+from corelane.agent.publication.write_queue import PublicationReporter
 from corelane.embedded.apiserver.write.patching import merged
 from corelane.kube import keys
 from corelane.kube.client import APIError
 from corelane.kube.translate.topology_zones import FIELD_MANAGER, zone_owner
+from support.clocks import SetClocks
 
 ZONES = [{"name": "node-0", "type": "Node"}]
 NFD = {"manager": "nfd-topology-updater", "time": "2026-01-02T00:00:00Z", "fieldsV1": {"f:zones": {}}}
@@ -72,16 +74,30 @@ class Eager(PublishSchedule):
         return now
 
 
+class Owners(PublicationReporter):
+    """Keeps the programs that own the zones."""
+
+    def __init__(self):
+        self.names = []
+
+    def zones_owned_by(self, owner):
+        self.names.append(owner)
+
+
 def story(server, body, schedule=None):
     async def main():
-        queue, owners = WriteQueue(lambda *_: None, keeps=True), []
-        writer = TopologyWriter(server, "n", queue, owners.append, schedule or Eager())
+        owners = Owners()
+        publisher = Publisher(server, "n", owners, SetClocks())
+        queue, writer = (
+            publisher.node_queue,
+            TopologyWriter(server, "n", publisher, owners, schedule or Eager()),
+        )
         task = asyncio.create_task(queue.run())
         try:
             await asyncio.wait_for(body(writer, queue), 120)
         finally:
             task.cancel()
-        return owners
+        return owners.names
 
     return asyncio.run(main())
 
@@ -216,7 +232,7 @@ def test_zones_are_written_again_once_the_object_of_the_other_exporter_is_delete
         writer.flush()
         await queue.idle()
 
-    assert story(server, changes) == ["nfd-topology-updater", ""]
+    assert story(server, changes) == ["nfd-topology-updater"]
     assert ["zones" in patch for patch in server.written] == [False, True]
 
 
@@ -518,9 +534,13 @@ def test_other_errors_say_nothing_about_the_version():
 def test_where_no_version_is_served_the_command_that_defines_the_kind_is_named():
     failures = []
 
+    class Failures(PublicationReporter):
+        def api_failed(self, what, error):
+            failures.append(str(error))
+
     async def changes():
-        queue = WriteQueue(lambda _, error: failures.append(str(error)), keeps=True)
-        writer = TopologyWriter(Versions(), "n", queue, lambda _: None, Eager())
+        publisher = Publisher(Versions(), "n", Failures(), SetClocks())
+        queue, writer = publisher.node_queue, TopologyWriter(Versions(), "n", publisher, Failures(), Eager())
         running = asyncio.create_task(queue.run())
         writer.write(lambda: body(1))
         while not failures:

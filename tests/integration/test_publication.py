@@ -18,6 +18,7 @@ from corelane.machine.spec import parse_spec
 from corelane.node.config import NodeConfig
 from corelane.node.ledger import new
 from support import cluster_pods
+from support.clocks import SetClocks
 
 pytestmark = pytest.mark.integration
 
@@ -68,7 +69,7 @@ def agent(plane, kubectl, tmp_path):
 def publish(kubeconfig, body):
     async def main():
         client, reporter = KubeClient.connect(kubeconfig), Reporter()
-        publisher = Publisher(client, NODE, reporter, lambda: 1_800_000_000.0)
+        publisher = Publisher(client, NODE, reporter, SetClocks(1_800_000_000.0))
         tasks = [asyncio.create_task(queue.run()) for queue in publisher.queues]
         pods = await client.list(Pod, field_selector=f"spec.nodeName={NODE}")
         try:

@@ -10,8 +10,8 @@ from unittest.mock import patch
 from corelane.agent.event_loop import Clocks
 from corelane.agent.kubelet import kubelet_sources
 from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
-from corelane.agent.node_agent import NodeAgent
-from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
+from corelane.agent.kubelet.kubelet_sources import KubeletConnections
+from corelane.agent.node_agent import AgentConnections, AgentSettings, NodeAgent
 from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
 from corelane.embedded.apiserver.http.auth import User
@@ -173,17 +173,19 @@ class NodeLab:
             "reconcile_seconds": 0.2,
             "nri": None,
         }
-        around = NodeSurroundings(
+        connections = AgentConnections(
             client=self.client,
             runtime=CRIRuntime(
                 self.node.view, f"unix://{self.node.socket}", call_seconds=CALL_SECONDS, list_seconds=0.2
             ),
             machine=self.machine,
-            kubelet=KubeletClient(self.access, Pod, seconds=1.0),
-            kubelet_address=self.access.url,
-            state_file=KubeletStateFile(self.state_file) if self.state_file.exists() else None,
-            resources=PodResourcesClient(self.pod_resources, seconds=1.0),
-            resources_required=self.resources_required,
+            kubelet=KubeletConnections(
+                KubeletClient(self.access, Pod, seconds=1.0),
+                self.access.url,
+                state_file=KubeletStateFile(self.state_file) if self.state_file.exists() else None,
+                resources=PodResourcesClient(self.pod_resources, seconds=1.0),
+                resources_required=self.resources_required,
+            ),
             machine_watch=MachineWatch(
                 self.machine,
                 load=lambda: self.machine,
@@ -192,8 +194,8 @@ class NodeLab:
             ),
         )
         return NodeAgent(
-            NodeAgentSettings(**(values | settings)),
-            around,
+            AgentSettings(**(values | settings)),
+            connections,
             reporter=self.reporter,
             clocks=clocks,
             validate=True,

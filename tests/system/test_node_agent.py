@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from corelane.agent.node_agent import NodeAgent
-from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
+from corelane.agent.kubelet.kubelet_sources import KubeletConnections
+from corelane.agent.node_agent import AgentConnections, AgentSettings, NodeAgent
 from corelane.app.agent.command import host_machine
 from corelane.kernel import container_cgroup, container_paths, proc
 from corelane.kube.kubelet import KubeletAccess, KubeletClient
@@ -40,20 +40,20 @@ class Node:
 
     @asynccontextmanager
     async def working(self):
-        settings = NodeAgentSettings(
+        settings = AgentSettings(
             node_name="here",
             state_dir=self.path / "state",
             config=NodeConfig(policy="pools"),
             reconcile_seconds=1.0,
             nri=self.lab.nri_socket if self.lab.release in containerd.HAVE_NRI else None,
         )
-        around = NodeSurroundings(
+        connections = AgentConnections(
             client=self.client,
             runtime=CRIRuntime(self.view, self.lab.endpoint, list_seconds=1.0),
             machine=host_machine(self.view),
-            kubelet=KubeletClient(self.access, Pod),
+            kubelet=KubeletConnections(KubeletClient(self.access, Pod)),
         )
-        agent = NodeAgent(settings, around, validate=True)
+        agent = NodeAgent(settings, connections, validate=True)
         task = asyncio.create_task(agent.run())
         try:
             yield agent

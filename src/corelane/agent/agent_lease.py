@@ -17,6 +17,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from corelane.agent.event_loop import Clocks, EventQueue, LeaseHeld
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.source import Source
 from corelane.kernel import proc
@@ -50,33 +51,31 @@ def living_process(holder: str) -> str:
 
 
 class AgentLease:
-    """The Lease of one node. `announced` is called once this agent holds it."""
+    """The Lease of one node, renewed once `owner_uid`, that of the Node, is known; then LeaseHeld is put."""
 
     def __init__(
         self,
         client: KubeClient,
         node: str,
-        owner_uid: Callable[[], str],
-        announced: Callable[[], None],
+        queue: EventQueue,
         reporter: AgentReporter,
-        clock: Callable[[], float],
+        clocks: Clocks,
     ) -> None:
         self.held = False
         """Whether this agent has renewed it."""
+        self.owner_uid = ""
         self.source = Source(
             "lease",
-            self._renew,
             seconds=RENEW_SECONDS,
             reporter=reporter,
-            clock=clock,
+            clocks=clocks,
             longest_pause=_LONGEST_PAUSE,
         )
         self._client = client
         self._node = node
-        self._owner_uid = owner_uid
-        self._announced = announced
+        self._queue = queue
         self._identity = own_identity()
-        self._clock = clock
+        self._clocks = clocks
 
     async def wait_for_other(self, waits: Callable[[str], None]) -> bool:
         """Wait while another agent of this machine acts for the node; return whether there was one.
@@ -102,12 +101,22 @@ class AgentLease:
         process = living_process(holder)
         return f"{process} holds Lease {keys.AGENT_NAMESPACE}/{self._node}" if process else ""
 
+    async def run(self) -> None:
+        """Renew until cancelled."""
+        await self.source.run(self._renew)
+
+    def belongs_to(self, owner_uid: str) -> None:
+        """Renew for the Node of this UID, at once where it is another one."""
+        if owner_uid != self.owner_uid:
+            self.owner_uid = owner_uid
+            self.source.wake()
+
     async def _renew(self) -> None:
         """Renew or create the Lease, once the Node is known. Raises APIError."""
-        if not (owner := self._owner_uid()):
+        if not self.owner_uid:
             self.source.state.detail = f"waits for Node {self._node}"
             return
-        body = self._body(owner)
+        body = self._body(self.owner_uid)
         try:
             await self._patch(body)
         except APIError as error:
@@ -117,7 +126,7 @@ class AgentLease:
         self.source.state.detail = f"{keys.AGENT_NAMESPACE}/{self._node}, {DURATION_SECONDS} s"
         if not self.held:
             self.held = True
-            self._announced()
+            self._queue.put(LeaseHeld(**self._clocks.times()))
 
     def _body(self, owner: str) -> dict[str, Any]:
         reference = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": owner}
@@ -152,4 +161,4 @@ class AgentLease:
                 await self._patch({"spec": {"holderIdentity": "", "renewTime": self._now()}})
 
     def _now(self) -> str:
-        return micro_time(datetime.fromtimestamp(self._clock(), UTC))
+        return micro_time(datetime.fromtimestamp(self._clocks.wall(), UTC))

@@ -1,19 +1,14 @@
-"""Pods as the kubelet or the API server has them, as events for the allocation."""
+"""Pods as the kubelet or the API server has them, as the allocation takes them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 from msgspec import structs
 
-from corelane.agent.allocation import events
-from corelane.agent.allocation.events import AgentEvent
 from corelane.agent.allocation.records import INVALID_RECORD, BoundPod, CPURecord, StatusReason
-from corelane.agent.event_loop import Clocks
-from corelane.agent.reporting import AgentReporter
 from corelane.kube import translate
-from corelane.kube.decode import Malformed
 from corelane.kube.meta import condition
 from corelane.kube.pod import Pod
 from corelane.kube.translate import TranslationError
@@ -81,35 +76,3 @@ def cpu_record(pod: Pod) -> CPURecord:
     names = [container.name for container in (*pod.spec.init_containers, *pod.spec.containers)]
     record = translate.recorded_cpus(pod.metadata.annotations, names)
     return INVALID_RECORD if record is None else CPURecord(*record)
-
-
-class PodEvents:
-    """Turns changes of a `PodList` into events; `forget` drops what waits to be written about a pod."""
-
-    def __init__(
-        self,
-        put: Callable[[AgentEvent], None],
-        forget: Callable[[str], None],
-        reporter: AgentReporter,
-        clocks: Clocks,
-    ) -> None:
-        self._put = put
-        self._forget = forget
-        self._reporter = reporter
-        self._clocks = clocks
-
-    def pod_seen(self, uid: str, pod: Pod) -> None:
-        self._put(events.PodSeen(pod=bound_pod(uid, pod), **self._clocks.times()))
-
-    def pod_malformed(self, uid: str, bad: Malformed) -> None:
-        self._reporter.malformed(str(bad))
-        self._put(
-            events.PodUndecodable(uid=uid, namespace=bad.namespace, name=bad.name, **self._clocks.times())
-        )
-
-    def pod_gone(self, uid: str) -> None:
-        self._forget(uid)
-        self._put(events.PodGone(uid=uid, **self._clocks.times()))
-
-    def pods_listed(self, remaining: frozenset[str], began: float | None) -> None:
-        self._put(events.PodsListed(remaining=remaining, began=began, **self._clocks.times()))

@@ -1,4 +1,4 @@
-"""The loop of every agent: events to the state machine, the ledger to disk, then its instructions.
+"""The loop of every agent: observed events are decided, the ledger is saved, instructions are carried out.
 
 While the ledger cannot be written, instructions that change containers wait for it, and nothing else does:
 events are handled, readings are taken, and what is reported to the API server is reported.
@@ -6,7 +6,7 @@ events are handled, readings are taken, and what is reported to the API server i
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import count
 from typing import Final, Protocol
@@ -14,12 +14,52 @@ from typing import Final, Protocol
 from corelane.agent.allocation import events
 from corelane.agent.allocation.events import AgentEvent, EventTimes, Reading
 from corelane.agent.allocation.instructions import Instruction, SaveLedger
+from corelane.kube.objects import Node
 from corelane.node.ledger import NodeState
 
 FIRST_RETRY: Final = 1.0
 LONGEST_RETRY: Final = 15.0
 _BATCH: Final = 50
 _MODE: Final[Hashable] = (events.ModeChanged, None)
+
+
+class Clocks:
+    """Wall clock, in Unix seconds, for timestamps; monotonic clock, in seconds, for deadlines and retries."""
+
+    def wall(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def times(self) -> EventTimes:
+        """Return the times of an event that is noticed now."""
+        return EventTimes(at=self.wall(), now=self.monotonic())
+
+
+# Events that an agent takes itself: they change what it may do, or what it publishes.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSeen(Reading):
+    """The agent's Node was added or changed: its labels and annotations are settings."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletReported(Reading):
+    """The kubelet's configuration, or its CPU allocations, differ from those reported last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseHeld(Reading):
+    """This agent holds the Lease of its node: schedulers may judge the node by it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateFilesMissing(Reading):
+    """The state directory was made, or made again: what it holds is to be written."""
 
 
 class EventQueue:
@@ -66,37 +106,36 @@ class EventQueue:
         return [self._waiting.pop(key) for key in keys]
 
 
-class LoopOwner(Protocol):
-    """What an agent gives its loop."""
+class LoopAgent(Protocol):
+    """An agent, as its loop sees it."""
 
-    def handle(self, *events: AgentEvent) -> list[Instruction]:
+    async def observe(self) -> None:
+        """Read what the next events depend on; events that are put meanwhile are decided with them."""
+
+    def decide(self, *batch: AgentEvent) -> list[Instruction]:
         """Return what follows from events."""
 
     async def save(self, ledger: NodeState) -> str:
         """Write the ledger durably; return why that failed, or ""."""
 
-    def carry_out(self, order: Instruction) -> None:
-        """Begin to carry out an instruction."""
+    def saved(self, fault: str) -> None:
+        """Report the outcome of a write, "" for success."""
 
     def waits_for_ledger(self, order: Instruction) -> bool:
         """Whether an instruction changes containers, and so waits until the ledger is on disk."""
 
-    def saved(self, fault: str) -> None:
-        """Report the outcome of a write, "" for success."""
+    def carry_out(self, order: Instruction) -> None:
+        """Begin to carry out an instruction."""
 
     async def batch_done(self) -> None:
         """Do what is due after every batch."""
 
 
 class EventLoop:
-    """`put` events from anywhere in the event loop's thread; `run` until cancelled."""
+    """Takes events from `queue`, in the thread of the event loop; `run` until cancelled."""
 
-    def __init__(self, owner: LoopOwner, before: Callable[[], Awaitable[None]] | None = None) -> None:
-        """`before` is called when events wait; those that it puts are handled with them."""
-        self._owner = owner
-        self._before = before
-        self.queue = EventQueue()
-        self.put = self.queue.put
+    def __init__(self, queue: EventQueue) -> None:
+        self._queue = queue
         self._unsaved: NodeState | None = None
         self._held: list[Instruction] = []
         self._retry_at = 0.0
@@ -107,30 +146,30 @@ class EventLoop:
         """Number of instructions that wait for the ledger to be written."""
         return len(self._held)
 
-    def save_again(self, ledger: NodeState) -> None:
-        """Write the ledger with the next events although it did not change: its file is gone."""
-        self._unsaved = self._unsaved or ledger
+    async def run(self, agent: LoopAgent, unsaved: NodeState | None = None) -> None:
+        """Handle events until cancelled; what waits for the ledger waits while it cannot be written.
 
-    async def run(self) -> None:
-        """Handle events until cancelled; what waits for the ledger waits while it cannot be written."""
+        A ledger that is `unsaved` is written first.
+        """
+        self._unsaved = unsaved
         now = asyncio.get_running_loop().time
         while True:
             wait = None if self._unsaved is None else max(self._retry_at - now(), 0.0)
-            if await self.queue.filled(wait) and self._before:
-                await self._before()
-            batch = self.queue.take()
-            orders = self._owner.handle(*batch) if batch else []
+            if await self._queue.filled(wait):
+                await agent.observe()
+            batch = self._queue.take()
+            orders = agent.decide(*batch) if batch else []
             for order in orders:
                 if isinstance(order, SaveLedger):
                     self._unsaved = order.ledger
             if self._unsaved is not None and now() >= self._retry_at:
-                await self._save(self._unsaved)
-            self._carry_out(orders)
-            await self._owner.batch_done()
+                await self._save(agent, self._unsaved)
+            self._carry_out(agent, orders)
+            await agent.batch_done()
 
-    async def _save(self, ledger: NodeState) -> None:
-        fault = await self._owner.save(ledger)
-        self._owner.saved(fault)
+    async def _save(self, agent: LoopAgent, ledger: NodeState) -> None:
+        fault = await agent.save(ledger)
+        agent.saved(fault)
         if not fault:
             self._unsaved, self._failures, self._retry_at = None, 0, 0.0
             return
@@ -138,26 +177,14 @@ class EventLoop:
         self._failures = min(self._failures + 1, 10)
         self._retry_at = asyncio.get_running_loop().time() + delay
 
-    def _carry_out(self, orders: list[Instruction]) -> None:
+    def _carry_out(self, agent: LoopAgent, orders: list[Instruction]) -> None:
         if self._unsaved is None:
             held, self._held = self._held, []
             orders = held + orders
         for order in orders:
             if isinstance(order, SaveLedger):
                 continue
-            if self._unsaved is not None and self._owner.waits_for_ledger(order):
+            if self._unsaved is not None and agent.waits_for_ledger(order):
                 self._held.append(order)
             else:
-                self._owner.carry_out(order)
-
-
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """Wall clock, in Unix seconds, for timestamps; monotonic clock, in seconds, for deadlines and retries."""
-
-    wall: Callable[[], float] = time.time
-    monotonic: Callable[[], float] = time.monotonic
-
-    def times(self) -> EventTimes:
-        """Return the times of an event that is noticed now."""
-        return EventTimes(at=self.wall(), now=self.monotonic())
+                agent.carry_out(order)

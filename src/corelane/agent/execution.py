@@ -5,16 +5,16 @@ as a failure; it never ends the agent.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from collections.abc import Collection, Coroutine, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from corelane.agent.allocation import events
-from corelane.agent.allocation.events import AgentEvent, ContainerRun
+from corelane.agent.allocation.events import ContainerRun
 from corelane.agent.allocation.instructions import Instruction, Observe, Pin
 from corelane.agent.allocation.records import NO_CPUS
-from corelane.agent.event_loop import Clocks
+from corelane.agent.event_loop import Clocks, EventQueue
 from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
 from corelane.kernel.proc import TaskAffinity
@@ -66,9 +66,6 @@ class NodeRuntime(Runtime, Protocol):
     def records(self) -> Records:
         """The runtime's own records of its containers."""
 
-    async def apply(self, container_id: str, change: ResourceUpdate) -> None:
-        """Change a container, and return once the kernel has the change: the runtime's record follows."""
-
 
 class InstructionTasks:
     """Tasks that carry out instructions; an error in one of them is reported."""
@@ -104,21 +101,18 @@ class Reading:
 
 
 class Execution:
-    """Pins and observes containers; `put` takes the answering events."""
+    """Pins and observes containers; the answering events go to `queue`."""
 
     def __init__(
         self,
         runtime: Runtime,
-        apply: Callable[[str, ResourceUpdate], Awaitable[None]] | None = None,
+        queue: EventQueue,
         *,
-        put: Callable[[AgentEvent], None],
         reporter: AgentReporter,
         clocks: Clocks,
     ) -> None:
-        """`apply` changes a container, and returns once the kernel has the change; default: `update`."""
         self._runtime = runtime
-        self._apply = apply
-        self._put = put
+        self._queue = queue
         self._reporter = reporter
         self._clocks = clocks
         self._tasks = InstructionTasks(reporter)
@@ -143,11 +137,11 @@ class Execution:
 
     async def _pin(self, order: Pin) -> None:
         try:
-            await (self._apply or self._runtime.update)(order.id, order.update)
+            await self._runtime.apply(order.id, order.update)
             self._note_newer(order.id)
             reading = await self._read(order.id)
         except Exception as error:
-            self._put(events.PinFailed(id=order.id, message=str(error), **self._clocks.times()))
+            self._queue.put(events.PinFailed(id=order.id, message=str(error), **self._clocks.times()))
             if not isinstance(error, RuntimeFailure | UnknownContainer):
                 raise
         else:
@@ -158,13 +152,13 @@ class Execution:
                 resources=reading.resources,
                 **self._clocks.times(),
             )
-            self._put(answer)
+            self._queue.put(answer)
 
     # -- observing
 
     def ended(self, status: RuntimeStatus) -> None:
         """Report that a run ended."""
-        self._put(events.Exited(run=container_run(status), **self._clocks.times()))
+        self._queue.put(events.Exited(run=container_run(status), **self._clocks.times()))
 
     async def observe(self, container_id: str) -> None:
         """Report what the kernel grants a container; `compare` reports a cgroup that cannot be read."""
@@ -183,7 +177,7 @@ class Execution:
         event = events.Observed(
             id=container_id, allowed=reading.allowed, resources=reading.resources, **self._clocks.times()
         )
-        self._put(event)
+        self._queue.put(event)
 
     async def inventory(self) -> tuple[ContainerRun, ...]:
         """Return every run that the runtime has, live or ended."""
@@ -207,7 +201,7 @@ class Execution:
         for run in recorded:
             status = statuses.get(run.id)
             if status is None:
-                self._put(events.Exited(run=run, **self._clocks.times()))
+                self._queue.put(events.Exited(run=run, **self._clocks.times()))
             elif status.state == ENDED:
                 self.ended(status)
             else:

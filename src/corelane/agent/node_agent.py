@@ -6,6 +6,7 @@ kubelet. The agent neither registers the Node, nor renews its lease, nor writes 
 """
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,34 +17,84 @@ from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.events import AgentEvent
 from corelane.agent.allocation.instructions import Instruction
 from corelane.agent.allocation.modes import Mode, ModeInputs
-from corelane.agent.allocation.records import NO_POD_OBJECT, RunCPUs
-from corelane.agent.bound_pods import PodEvents
-from corelane.agent.event_loop import Clocks, EventLoop
-from corelane.agent.execution import Execution
+from corelane.agent.allocation.pod_events import Drifts
+from corelane.agent.allocation.records import RunCPUs
+from corelane.agent.event_loop import (
+    Clocks,
+    EventLoop,
+    EventQueue,
+    KubeletReported,
+    LeaseHeld,
+    NodeSeen,
+    StateFilesMissing,
+)
+from corelane.agent.execution import Execution, NodeRuntime
 from corelane.agent.kubelet.kubelet_allocations import kubelet_cpusets, kubelet_report
 from corelane.agent.kubelet.kubelet_pods import KubeletPods
-from corelane.agent.kubelet.kubelet_sources import KubeletSources
-from corelane.agent.kubelet.pod_list import PodList
-from corelane.agent.node_publication import NodeUpkeep, TopologyWatch
+from corelane.agent.kubelet.kubelet_sources import KubeletConnections, KubeletSources
+from corelane.agent.kubelet.pod_list import AbsentPods, PodList
+from corelane.agent.node_publication import NodePublication, TopologyWatch
 from corelane.agent.node_sources import NodeSources
-from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
 from corelane.agent.nri_handlers import NRIHandlers
-from corelane.agent.reporting import AgentReporter, DriftCounter, LogReporter, Reporters
-from corelane.agent.saved_state import LEDGER_FILE
+from corelane.agent.reporting import AgentReporter, LogReporter
+from corelane.agent.saved_state import LEDGER_FILE, StateFiles
 from corelane.agent.source import NodeWatch
 from corelane.agent.state_directory import StateDirectory
 from corelane.cpuset import CPUSet
+from corelane.kube.client import KubeClient
 from corelane.kube.objects import Node
 from corelane.kube.translate.koordlet import KubeletReport
+from corelane.machine.model import Machine
+from corelane.machine.watch import MachineWatch
+from corelane.node.config import NodeConfig
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.ledger import NodeState
 from corelane.reasons import Code, sentence
 from corelane.runtime.base import ResourceUpdate
 from corelane.runtime.nri.acting_lock import node_locks
-from corelane.runtime.nri.connection import NRIConnection
+from corelane.runtime.nri.connection import SOCKET, NRIConnection
 
 _TICK: Final = 1.0
 _LAST_WRITES: Final = 2.0
+_NOT_AS_THEY_COME: Final = (
+    NodeSeen,
+    LeaseHeld,
+    StateFilesMissing,
+    KubeletReported,
+    events.ModeChanged,
+)
+"""Events that the agent takes itself, and that which the allocation takes first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """What an operator sets. `nri` is the runtime's NRI socket, None where it is not to be used."""
+
+    node_name: str
+    state_dir: Path
+    config: NodeConfig
+    reconcile_seconds: float = 10.0
+    read_only: bool = False
+    ignore: bool = False
+    nri: Path | None = SOCKET
+    endpoint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConnections:
+    """What the agent reads and writes: `kubelet` is None where there is none, as in a test."""
+
+    client: KubeClient
+    runtime: NodeRuntime
+    machine: Machine
+    kubelet: KubeletConnections | None = None
+    machine_watch: MachineWatch | None = None
+
+    async def close(self) -> None:
+        """Close the connections to runtime and kubelet."""
+        await self.runtime.close()
+        if self.kubelet is not None:
+            await self.kubelet.close()
 
 
 class NodeAgent:
@@ -51,8 +102,8 @@ class NodeAgent:
 
     def __init__(
         self,
-        settings: NodeAgentSettings,
-        around: NodeSurroundings,
+        settings: AgentSettings,
+        connections: AgentConnections,
         *,
         reporter: AgentReporter | None = None,
         clocks: Clocks | None = None,
@@ -60,69 +111,59 @@ class NodeAgent:
     ) -> None:
         """Read ledger and settings. Raises OSError, NodeConfigError."""
         self.settings = settings
-        self.around = around
-        self.clocks = clocks or Clocks()
-        self.drifts = DriftCounter(self.clocks.wall)
-        self.reporter: AgentReporter = Reporters(reporter or LogReporter(settings.node_name), self.drifts)
-        self.state = StateDirectory(
-            settings.state_dir, self.status, self._state_renewed, self.reporter, self.clocks.wall
-        )
+        self.connections = connections
+        self.clocks = clocks = clocks or Clocks()
+        self.reporter: AgentReporter = reporter or LogReporter(settings.node_name)
+        self.queue = EventQueue()
+        self.loop = EventLoop(self.queue)
+        self.state = StateDirectory(settings.state_dir, self.queue, self.reporter, clocks)
         sockets = [settings.nri] if settings.nri else []
         if settings.endpoint:
             sockets.append(Path(settings.endpoint.removeprefix("unix://")))
         self.node_locks = node_locks(sockets, f"state directory {settings.state_dir}")
         # Before the files are read.
         self._acts = not (self.state.lock.try_acquire() or self.node_locks.try_acquire())
-        self.loop = EventLoop(self, lambda: self.refresh_kubelet())
-        self.upkeep = NodeUpkeep(
-            around.client,
-            settings.node_name,
-            around.machine,
-            settings.config,
-            settings.state_dir,
-            ledger=lambda: self.ledger,
-            put=self.put,
+        self.files = StateFiles(settings.state_dir, settings.config, connections.machine, self.reporter)
+        self._saved_ledger = self.files.ledger
+        allocation = Allocation(
+            self.files.ledger,
             reporter=self.reporter,
-            clocks=self.clocks,
+            validate=validate,
+            follows_kubelet=connections.kubelet is not None,
         )
-        self.lease = AgentLease(
-            around.client,
-            settings.node_name,
-            lambda: self.upkeep.owner_uid,
-            self._announced,
-            self.reporter,
-            self.clocks.wall,
+        self.machine = KubeletPods(allocation)
+        client, node = connections.client, settings.node_name
+        self.publication = NodePublication(
+            client, node, self.files, allocation, reporter=self.reporter, clocks=clocks
         )
-        self.topology_watch = TopologyWatch(
-            around.client, settings.node_name, self.upkeep, self.reporter, self.clocks
+        self.lease = AgentLease(client, node, self.queue, self.reporter, clocks)
+        self.topology_watch = TopologyWatch(client, node, self.publication, self.reporter, clocks)
+        self.pods = PodList(self.queue, self.publication.publisher, self.reporter, clocks)
+        watch = NodeWatch(client, node, self.pods, self.queue, self.reporter, clocks)
+        kubelet = KubeletSources(
+            connections.kubelet,
+            self.machine,
+            self.pods,
+            AbsentPods(client, node, clocks),
+            watch,
+            self.queue,
+            seconds=settings.reconcile_seconds,
+            reporter=self.reporter,
+            clocks=clocks,
         )
-        self._validate = validate
-        self._take_saved_state()
-        self._node_found = asyncio.Event()
-        self.mode: Mode | None = None
-        self._reported_mode = ""
-        self._quotas = True
-        self.upkeep.kubelet_report = self._kubelet_report
-        self.pods = PodList(PodEvents(self.put, self.upkeep.publisher.forget, self.reporter, self.clocks))
-        node, seconds = settings.node_name, settings.reconcile_seconds
-        watch = NodeWatch(around.client, node, self.pods, self._node_changed, self.reporter, self.clocks)
-        side = around.kubelet_side(node, self.kubelet_changed, self.pods, self.clocks.monotonic)
         self.sources = NodeSources(
-            self,
-            around.runtime,
-            KubeletSources(self, side, seconds=seconds, pods=self.pods, node_watch=watch),
-            seconds=seconds,
-            node_watch=watch,
-            machine_watch=around.machine_watch,
+            connections.runtime,
+            self.machine,
+            kubelet,
+            watch,
+            self.queue,
+            seconds=settings.reconcile_seconds,
+            reporter=self.reporter,
+            clocks=clocks,
+            machine_watch=connections.machine_watch,
         )
-        self.refresh_kubelet = self.sources.kubelet.refresh
-        self.started_at = self.clocks.wall()
-        self.ledger_fault, self.ledger_fault_since = "", 0.0
-        self.ordered: dict[str, CPUSet] = {}  # last, by running container
-        self._execution = Execution(
-            around.runtime, around.runtime.apply, put=self.put, reporter=self.reporter, clocks=self.clocks
-        )
-        self.handlers = NRIHandlers(self, around.runtime.records, self.clocks, self.reporter)
+        self._execution = Execution(connections.runtime, self.queue, reporter=self.reporter, clocks=clocks)
+        self.handlers = NRIHandlers(self, connections.runtime.records, self.queue, clocks)
         self.nri = (
             NRIConnection(
                 self.handlers,
@@ -133,11 +174,24 @@ class NodeAgent:
             if settings.nri
             else None
         )
+        self._node_exists = asyncio.Event()
+        self.mode: Mode | None = None
+        self._reported_mode = ""
+        self._quotas = True
+        self.started_at = clocks.wall()
+        self.ledger_fault, self.ledger_fault_since = "", 0.0
+        self.ordered: dict[str, CPUSet] = {}
+        """CPUs ordered last, by running container."""
 
     @property
     def ledger(self) -> NodeState:
         """Current CPU allocation, with the phase of every entry."""
         return self.machine.ledger
+
+    @property
+    def drifts(self) -> Drifts:
+        """Containers found on other CPUs than those applied."""
+        return self.machine.allocation.recorder.drifts
 
     async def run(self) -> None:
         """Run until cancelled. Containers keep their CPUs.
@@ -148,15 +202,16 @@ class NodeAgent:
         await self.state.lock.acquire(self._waits)
         await self.node_locks.acquire(self._waits)
         if await self.lease.wait_for_other(self._waits) or not self._acts:
-            self.upkeep.read_files()  # the other agent has written them since
-            self._take_saved_state()
-        self.upkeep.files.remove_temporary()
+            self.files.read()  # the other agent has written them since
+            self._saved_ledger = self.files.ledger
+            self.machine.allocation.start_from(self.files.ledger)
+        self.files.remove_temporary()
         self.decide_mode()
-        self.upkeep.report_start()
-        self.loop.save_again(self.ledger)  # whether it can be written is published
-        parts = [self.loop.run(), self._tick(), *self.state.parts(), *self.sources.parts()]
-        parts.append(self._publish())
-        parts += [self.lease.source.run(), self.topology_watch.source.run()]
+        self.publication.report_start()
+        # Whether the ledger can be written is published: it is written first, as it was read.
+        parts = [self.loop.run(self, self.ledger), self._tick(), self._publish()]
+        parts += [*self.state.parts(self.status), *self.sources.parts()]
+        parts += [self.lease.run(), self.topology_watch.run()]
         if self.nri is not None:
             parts.append(self.nri.run())
         try:
@@ -168,41 +223,19 @@ class NodeAgent:
 
     async def _publish(self) -> None:
         """Write what is published, once the Node is there: nothing about a node that does not exist."""
-        await self._node_found.wait()
+        await self._node_exists.wait()
         async with asyncio.TaskGroup() as group:
-            for queue in self.upkeep.publisher.queues:
+            for queue in self.publication.publisher.queues:
                 group.create_task(queue.run())
 
     async def close(self) -> None:
         """Wait a moment for the last writes, and close the runtime's connection."""
         await self.lease.release()
-        if self._node_found.is_set():
-            await self.upkeep.idle(_LAST_WRITES)
-        await self.around.close()
+        if self._node_exists.is_set():
+            await self.publication.idle(_LAST_WRITES)
+        await self.connections.close()
         self.node_locks.release()
         self.state.lock.release()
-
-    def _take_saved_state(self) -> None:
-        """Start from the ledger as it is on disk."""
-        self._saved_ledger = self.upkeep.files.ledger
-        self.machine = KubeletPods(
-            Allocation(
-                self._saved_ledger,
-                reporter=self.reporter,
-                validate=self._validate,
-                follows_kubelet=self.around.kubelet is not None,
-            )
-        )
-
-    def _state_renewed(self) -> None:
-        """Write everything again: the state directory was deleted, and made anew."""
-        self.loop.save_again(self.ledger)
-        self.upkeep.files.settings.is_saved = False
-
-    def _announced(self) -> None:
-        """Have schedulers judge the node by its Lease from now on."""
-        self.upkeep.leased = True
-        self.upkeep.publish_topology()
 
     def _waits(self, holder: str) -> None:
         self.reporter.source_failed("another agent", RuntimeError(f"{holder}; waiting until it ends"))
@@ -210,47 +243,56 @@ class NodeAgent:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK)
-            self.put(events.TimePassed(**self.clocks.times()))
+            self.queue.put(events.TimePassed(**self.clocks.times()))
 
-    # -- events
+    # -- what is observed, and what follows
 
-    def put(self, event: AgentEvent) -> None:
-        """Queue an event for the allocation."""
-        if isinstance(event, events.Pinned):
-            self.sources.overlap.pinned(event)
-        self.loop.put(event)
+    async def observe(self) -> None:
+        """Read the kubelet's state file if it was replaced: the mode may be another one."""
+        await self.sources.kubelet.refresh()
+        self.decide_mode()
+
+    def decide(self, *batch: AgentEvent) -> list[Instruction]:
+        """Return what follows from events."""
+        orders: list[Instruction] = []
+        changes: list[AgentEvent] = [event for event in batch if isinstance(event, events.ModeChanged)]
+        for event in batch:
+            match event:
+                case NodeSeen():
+                    changes += self._follow_node(event.node)
+                case LeaseHeld():
+                    self.publication.leased = True
+                    self._publish_topology()
+                case StateFilesMissing():
+                    self.files.settings.is_saved = False
+                    orders.append(instructions.SaveLedger(self.ledger))
+                case events.Pinned():
+                    self.sources.overlap.pinned(event)
+        if any(isinstance(event, KubeletReported | events.PodsListed) for event in batch):
+            self._publish_topology()
+            self._publish_kubelet_cpusets()
+        changes += (event for event in batch if not isinstance(event, _NOT_AS_THEY_COME))
+        return orders + self.machine.handle(*changes)
+
+    def _follow_node(self, node: Node) -> list[AgentEvent]:
+        """Apply the Node's labels and annotations, which are settings and may change at any time."""
+        self.publication.owner_uid = node.metadata.uid
+        self._node_exists.set()
+        self.publication.node_seen(node)
+        changed = self.publication.apply(node.metadata.labels, node.metadata.annotations)
+        self.lease.belongs_to(node.metadata.uid)
+        self._publish_topology()
+        return [changed] if changed else []
 
     def runs(self) -> list[RunCPUs]:
         """Return the runs of which a process may exist."""
-        return [run for run in self.machine.allocation.runs() if not run.creating]
+        return self.machine.runs()
 
-    def allocated_pods(self) -> dict[str, str]:
-        """Return `namespace/name` by UID of the pods that the ledger has, and that have an object."""
-        unlisted = {pod.uid for pod in self.machine.pods.values() if pod.unplaced is NO_POD_OBJECT}
-        return {one.uid: one.pod for one in self.ledger.entries.values() if one.uid not in unlisted}
-
-    def _node_changed(self, node: Node) -> None:
-        """Apply the Node's labels and annotations, which are settings and may change at any time."""
-        known, self.upkeep.owner_uid = self.upkeep.owner_uid, node.metadata.uid
-        self._node_found.set()
-        self.upkeep.node_seen(node)
-        changed = self.upkeep.apply(node.metadata.labels, node.metadata.annotations)
-        if known != node.metadata.uid:
-            self.lease.source.wake()
-        if changed or known != node.metadata.uid:
-            self.upkeep.publish_topology()
-
-    def kubelet_changed(self) -> None:
-        """Decide again what is allowed, and publish what the kubelet says."""
-        self.decide_mode()
-        self.upkeep.publish_topology()
-        self.publish_kubelet_cpusets()
-
-    def publish_kubelet_cpusets(self) -> None:
+    def _publish_kubelet_cpusets(self) -> None:
         """Write the CPUs that the kubelet gave containers to its pods, where they differ."""
         if self.mode is not None:
             cpusets = kubelet_cpusets(self.mode, self.ledger, self._checkpoint)
-            self.upkeep.publisher.kubelet_cpusets(self.pods.pods.values(), cpusets)
+            self.publication.publisher.kubelet_cpusets(self.pods.pods.values(), cpusets)
 
     @property
     def _checkpoint(self) -> Checkpoint | None:
@@ -277,37 +319,33 @@ class NodeAgent:
         if (mode, quotas) == (self.mode, self._quotas):
             return
         first, self.mode, self._quotas = self.mode is None, mode, quotas
-        self.put(events.ModeChanged(mode=mode, quotas=quotas, **self.clocks.times()))
+        self.queue.put(events.ModeChanged(mode=mode, quotas=quotas, **self.clocks.times()))
         if first and mode.reasons[0].code is Code.MODE_POLICY_UNKNOWN:
             return  # nothing was read yet
         self.reporter.mode_changed(mode)
         if mode.name != self._reported_mode:
             self._reported_mode = mode.name
             text = "; ".join(map(sentence, mode.reasons))
-            self.upkeep.event(instructions.PublishEvent("", "ModeChanged", f"mode {mode.name}: {text}"))
-            self.upkeep.publish_topology()
+            self.publication.event(instructions.PublishEvent("", "ModeChanged", f"mode {mode.name}: {text}"))
+            self._publish_topology()
 
     def _mode_inputs(self) -> ModeInputs:
         facts = self.sources.kubelet.facts
         pinned, exclusive = modes.remaining(self.ledger)
         return ModeInputs(
             kubelet=facts.policies if facts else None,
-            node_policy=self.upkeep.config.policy,
+            node_policy=self.publication.config.policy,
             read_only=self.settings.read_only,
             ignore=self.settings.ignore,
             pinned=pinned,
             exclusive=exclusive,
         )
 
-    # -- the loop's owner
-
-    def handle(self, *batch: AgentEvent) -> list[Instruction]:
-        """Return what follows from events."""
-        return self.machine.handle(*batch)
+    # -- what is carried out
 
     async def save(self, ledger: NodeState) -> str:
         """Write the ledger; return why that failed, or ""."""
-        fault = await self.upkeep.files.save_ledger(ledger)
+        fault = await self.files.save_ledger(ledger)
         if not fault:
             self._saved_ledger = ledger
         return fault
@@ -319,20 +357,20 @@ class NodeAgent:
     def saved(self, fault: str) -> None:
         """Report that writing the ledger fails, or works again."""
         text = f"ledger cannot be written: {fault}; no container is moved until it can be" if fault else ""
-        self.upkeep.publish_ledger_condition(text)
+        self.publication.publish_ledger_condition(text)
         if fault == self.ledger_fault:
             return
         worked, self.ledger_fault, self.ledger_fault_since = not self.ledger_fault, fault, self.clocks.wall()
         if worked or not fault:
             reason = "LedgerUnwritable" if fault else "LedgerWritable"
             text = text or "ledger can be written again"
-            self.upkeep.event(instructions.PublishEvent("", reason, text, bool(fault)))
+            self.publication.event(instructions.PublishEvent("", reason, text, bool(fault)))
 
     async def batch_done(self) -> None:
         """Save changed settings, and decide the mode again: it depends on what the ledger holds."""
         if len(self.ordered) > len(runs := {run.id for run in self.machine.allocation.runs()}):
             self.ordered = {run: cpus for run, cpus in self.ordered.items() if run in runs}
-        await self.upkeep.files.save_settings()
+        await self.files.save_settings()
         self.decide_mode()
 
     def carry_out(self, order: Instruction) -> None:
@@ -346,28 +384,32 @@ class NodeAgent:
                 if self.handlers.answer(order) and order.placed:
                     self.sources.overlap.placed(order.placed)
             case instructions.PublishTopology():
-                self.upkeep.publish_topology()
+                self._publish_topology()
             case instructions.PublishEvent(uid=""):
-                self.upkeep.event(order)
+                self.publication.event(order)
             case instructions.PodWrite():
                 pod = self.pods.pods.get(order.uid)
                 if pod is not None:
-                    self.upkeep.publisher.publish(pod, order, self.ledger.machine)
+                    self.publication.publisher.publish(pod, order, self.ledger.machine)
+
+    def _publish_topology(self) -> None:
+        self.publication.kubelet = self._kubelet_report()
+        self.publication.publish_topology()
 
     def status(self) -> dict[str, Any]:
         """Return the status document."""
-        runtime, sources, facts = self.around.runtime, self.sources, self.sources.kubelet.facts
+        runtime, kubelet, sources = self.connections.runtime, self.connections.kubelet, self.sources
+        facts, drifts = sources.kubelet.facts, self.drifts
+        drifted_at = self.clocks.wall() - (self.clocks.monotonic() - drifts.last_now)
         return agent_status.document(
             self.settings.node_name,
             running=True,
             startedAt=self.started_at,
-            policy=self.upkeep.config.policy,
-            settingsFault=self.upkeep.files.settings_fault,
+            policy=self.publication.config.policy,
+            settingsFault=self.files.settings_fault,
             mode=agent_status.of_mode(self.mode) if self.mode else None,
-            kubelet=agent_status.of_kubelet(
-                self.around.kubelet_address, facts, sources.kubelet.allocations[1]
-            )
-            if facts
+            kubelet=agent_status.of_kubelet(kubelet.address, facts, sources.kubelet.allocations[1])
+            if kubelet and facts
             else None,
             runtime=agent_status.of_runtime(
                 runtime,
@@ -385,7 +427,7 @@ class NodeAgent:
                 ),
             ],
             writes=agent_status.of_queues(
-                self.upkeep.publisher.states(), self.clocks.wall(), self.started_at
+                self.publication.publisher.states(), self.clocks.wall(), self.started_at
             ),
             ledger={
                 "path": str(self.settings.state_dir / LEDGER_FILE),
@@ -400,7 +442,7 @@ class NodeAgent:
                 "at": sources.reconciled_at,
                 "seconds": sources.reconcile_took,
             },
-            drift={"count": self.drifts.count, "lastAt": self.drifts.last_at, "last": self.drifts.last},
+            drift={"count": drifts.count, "lastAt": drifted_at if drifts.count else 0.0, "last": drifts.last},
             overlap=sources.overlap.plain(),
             narrowed=sources.samples.plain(),
         )
@@ -408,7 +450,8 @@ class NodeAgent:
     # -- for NRI
 
     def may_write(self) -> bool:
-        """Whether cpusets of the kubelet's containers may be written."""
+        """Whether cpusets of the kubelet's containers may be written, by all that is known now."""
+        self.decide_mode()
         return self.mode is not None and self.mode.may_write_cpus(kubelet_manages=True)
 
     def target(self, container_id: str) -> ResourceUpdate | None:
@@ -428,13 +471,17 @@ class NodeAgent:
         """Report a container that starts in the shared pool: no answer was ready in time."""
         self.reporter.source_failed(f"NRI, {what}", TimeoutError(why))
         text = f"{what}: starts in the shared pool: {why}; its CPUs are applied once it runs"
-        self.upkeep.event(instructions.PublishEvent("", "PinDelayed", text, True))
+        self.publication.event(instructions.PublishEvent("", "PinDelayed", text, True))
 
     async def find_pod(self, uid: str, seconds: float) -> bool:
         """Whether a pod or its CPUs are known, after asking the kubelet if need be."""
         if any(entry.cpus for entry in self.ledger.of_pod(uid)):
             return True
         return await self.sources.kubelet.find_pod(uid, seconds)
+
+    async def refresh_kubelet(self, seconds: float) -> None:
+        """Take note of a kubelet that was started with another policy."""
+        await self.sources.kubelet.refresh(seconds)
 
     def containers_changed(self) -> None:
         """Read the containers again at once."""

@@ -1,19 +1,23 @@
-"""What agents of both kinds do about their node: save state, follow settings, publish the topology."""
+"""What agents publish of their node: its topology, its condition, its events; and the settings that it sets.
+
+A watch has what others delete or damage of the topology written again within seconds. Only metadata is
+decoded, and a version that the agent's own writes left is no reason to look. Where another program undoes
+each repair, the pauses between two of them grow, and that is reported once.
+"""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from functools import partial
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from msgspec import field
 
 from corelane.agent.allocation import events
-from corelane.agent.allocation.events import AgentEvent
+from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.instructions import PublishEvent
 from corelane.agent.event_loop import Clocks
 from corelane.agent.publication.publisher import Publisher
 from corelane.agent.publication.stored_objects import NodeObjects
+from corelane.agent.publication.topology_writer import TopologyWriter
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.saved_state import StateFiles, excess_requests
 from corelane.agent.source import Source, SourceReporter
@@ -31,37 +35,33 @@ from corelane.node.config import NodeConfig
 from corelane.node.ledger import NodeState, admits_alike
 
 
-class NodeUpkeep:
-    """State files, settings in effect and publications of one node. `ledger` returns the current one."""
+class NodePublication:
+    """What one agent publishes of its node, by the ledger of `allocation` and the settings in effect."""
 
     def __init__(
         self,
         client: KubeClient,
         name: str,
-        machine: Machine,
-        config: NodeConfig,
-        state_dir: Path,
+        files: StateFiles,
+        allocation: Allocation,
         *,
-        ledger: Callable[[], NodeState],
-        put: Callable[[AgentEvent], None],
         reporter: AgentReporter,
         clocks: Clocks,
         on_this_machine: bool = True,
         objects: NodeObjects | None = None,
     ) -> None:
-        """Read ledger and settings. Raises OSError, NodeConfigError."""
-        self._read_files = partial(StateFiles, state_dir, config, machine, reporter, durable=on_this_machine)
-        self.read_files()
-        self._given: tuple[Mapping[str, str], Mapping[str, str], Machine] | None = None
-        """What the settings in effect were made from."""
-        self.publisher = Publisher(client, name, reporter, clocks.wall, objects)
+        self.files = files
+        self.publisher = Publisher(client, name, reporter, clocks, objects)
+        self.topology_writer = TopologyWriter(client, name, self.publisher, reporter, objects=objects)
         self.annotations: Mapping[str, str] = {}
         self.owner_uid = ""
         """UID of the Node, once known: the topology goes when it goes."""
         self.leased = False
         """Whether a Lease is renewed as long as the agent runs, and schedulers may judge by it."""
-        self.kubelet_report: Callable[[], KubeletReport | None] = lambda: None
+        self.kubelet: KubeletReport | None = None
         """What is published of a kubelet beside the agent; None where there is none."""
+        self._settings_from: tuple[Mapping[str, str], Mapping[str, str], Machine] | None = None
+        """What the settings in effect were made from."""
         self._node: Node | None = None
         self._ledger_fault: str | None = None
         """Why the ledger cannot be written, None before the first attempt."""
@@ -69,15 +69,10 @@ class NodeUpkeep:
         """Whether requests beyond what is allocatable were reported last."""
         self._published: tuple[NodeState, Any] | None = None
         self._name = name
-        self._ledger = ledger
-        self._put = put
+        self._allocation = allocation
         self._reporter = reporter
         self._clocks = clocks
         self._cpu_facts = facts.read() if on_this_machine else CPUFacts()
-
-    def read_files(self) -> None:
-        """Read ledger and settings. Raises OSError, NodeConfigError."""
-        self.files = self._read_files()
 
     @property
     def config(self) -> NodeConfig:
@@ -94,7 +89,7 @@ class NodeUpkeep:
 
     def report_excess(self) -> None:
         """Publish once that the pods request more CPU than is allocatable, as after CPUs were taken away."""
-        text = excess_requests(self._ledger())
+        text = excess_requests(self._allocation.ledger)
         if text and not self._has_excess:
             self._reporter.ledger_changed(text)
             self.event(PublishEvent("", "LedgerChanged", text, True))
@@ -104,22 +99,22 @@ class NodeUpkeep:
         """Publish an event about the node."""
         self.publisher.event(None, event.reason, event.message, warning=event.warning)
 
-    def apply(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
-        """Apply the Node's labels and annotations as settings; return whether annotations changed.
+    def apply(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> events.ConfigChanged | None:
+        """Apply the Node's labels and annotations as settings; return the event if settings changed.
 
         An invalid setting is reported once, and changes nothing.
         """
-        before, changed = self.config, annotations != self.annotations
-        given = labels, annotations, self._ledger().machine
-        if given == self._given:
-            return False
-        self._given, self.annotations = given, annotations
-        for fault in self.files.settings.update(self._ledger().machine, labels, annotations):
+        machine, before = self._allocation.ledger.machine, self.config
+        sources = labels, annotations, machine
+        if sources == self._settings_from:
+            return None
+        self._settings_from, self.annotations = sources, annotations
+        for fault in self.files.settings.update(machine, labels, annotations):
             self.report_setting(fault)
-        if self.config != before:
-            self._reporter.configured(self.config)
-            self._put(events.ConfigChanged(config=self.config, **self._clocks.times()))
-        return changed
+        if self.config == before:
+            return None
+        self._reporter.configured(self.config)
+        return events.ConfigChanged(config=self.config, **self._clocks.times())
 
     def report_setting(self, text: str) -> None:
         """Report an invalid setting."""
@@ -132,17 +127,17 @@ class NodeUpkeep:
         What was never written is not damaged: the pods may not all be known yet.
         """
         if if_damaged:
-            if self.publisher.topology_writer.written.is_set():
-                self.publisher.topology(self.topology, if_damaged=True)
+            if self.topology_writer.written.is_set():
+                self.topology_writer.repair(self.topology)
             return
-        ledger = self._ledger()
-        facts = (self.annotations, self.owner_uid, self.kubelet_report(), self.leased)
+        ledger = self._allocation.ledger
+        facts = (self.annotations, self.owner_uid, self.kubelet, self.leased)
         if self._published and self._published[1] == facts and admits_alike(self._published[0], ledger):
             return
         before, self._published = self._published, (ledger, facts)
-        self.publisher.topology(self.topology)
+        self.topology_writer.write(self.topology)
         if before is None or before[0].config != ledger.config:
-            self.publisher.topology_writer.flush()  # rare, and pods made next are to be placed by them
+            self.topology_writer.flush()  # rare, and pods made next are to be placed by them
 
     def publish_ledger_condition(self, fault: str) -> None:
         """Have the Node's condition of the ledger say so; `fault` is why it cannot be written, "" if it can.
@@ -153,9 +148,9 @@ class NodeUpkeep:
         self._ledger_fault = fault
         if self._node is None:
             return
-        found = condition(self._node.status.conditions, keys.LEDGER_WRITABLE)
-        expected = ("False", fault) if fault else ("True", found.message if found else "")
-        if found is None or (found.status, found.message) != expected:
+        present = condition(self._node.status.conditions, keys.LEDGER_WRITABLE)
+        expected = ("False", fault) if fault else ("True", present.message if present else "")
+        if present is None or (present.status, present.message) != expected:
             self.publisher.ledger_condition(fault, self._clocks.wall())
 
     def node_seen(self, node: Node) -> None:
@@ -166,7 +161,7 @@ class NodeUpkeep:
 
     def topology(self) -> dict[str, Any]:
         """Return the NodeResourceTopology of the current ledger."""
-        ledger = self._ledger()
+        ledger = self._allocation.ledger
         return translate.topology(
             ledger.machine,
             self._name,
@@ -174,7 +169,7 @@ class NodeUpkeep:
             owner_uid=self.owner_uid,
             facts=self._cpu_facts,
             node_annotations=self.annotations,
-            kubelet=self.kubelet_report(),
+            kubelet=self.kubelet,
             leased=self.leased,
         )
 
@@ -182,15 +177,10 @@ class NodeUpkeep:
         """Wait until nothing is left to write, so many seconds at most."""
         try:
             async with asyncio.timeout(seconds):
+                self.topology_writer.flush()
                 await self.publisher.idle()
         except TimeoutError:
             return
-
-
-# A watch of the node's NodeResourceTopology: what others delete or damage is written again within seconds.
-#
-# Only metadata is decoded, and a version that the agent's own writes left is no reason to look. Where
-# another program undoes each repair, the pauses between two of them grow, and that is reported once.
 
 
 FIRST_PAUSE: Final = 0.5
@@ -220,15 +210,18 @@ class TopologyWatch:
     """Follows the object once it has been written, and has it checked after each change by others."""
 
     def __init__(
-        self, client: KubeClient, node: str, upkeep: NodeUpkeep, reporter: AgentReporter, clocks: Clocks
+        self,
+        client: KubeClient,
+        node: str,
+        publication: NodePublication,
+        reporter: AgentReporter,
+        clocks: Clocks,
     ) -> None:
-        self.source = Source(
-            "NodeResourceTopology", self._follow, seconds=0, reporter=reporter, clock=clocks.wall
-        )
+        self.source = Source("NodeResourceTopology", seconds=0, reporter=reporter, clocks=clocks)
         self._client = client
         self._node = node
-        self._upkeep = upkeep
-        self._writer = upkeep.publisher.topology_writer
+        self._publication = publication
+        self._writer = publication.topology_writer
         self._reporter = reporter
         self._version = ""
         """`resourceVersion` seen last, "" where the object is gone or cannot be decoded."""
@@ -237,6 +230,10 @@ class TopologyWatch:
         self._checked_at = float("-inf")
         self._repairs_before = 0
         self._is_reported = False
+
+    async def run(self) -> None:
+        """Follow the object until cancelled."""
+        await self.source.run(self._follow)
 
     async def _follow(self) -> None:
         """Watch the object; what was never written is not damaged."""
@@ -286,13 +283,13 @@ class TopologyWatch:
             f"(field managers of the object: {command})"
         )
         self._reporter.source_failed(self.source.state.name, RuntimeError(text))
-        self._upkeep.event(PublishEvent("", "TopologyContested", text, True))
+        self._publication.event(PublishEvent("", "TopologyContested", text, True))
 
     def _check(self) -> None:
         self._timer = None
         if self._version != self._writer.version:
             self._checked_at = asyncio.get_running_loop().time()
-            self._upkeep.publish_topology(if_damaged=True)
+            self._publication.publish_topology(if_damaged=True)
 
 
 class _Reporter(SourceReporter):

@@ -3,16 +3,19 @@
 import asyncio
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 from corelane.agent.allocation import events
 from corelane.agent.allocation.records import NO_CPUS, RunCPUs
+from corelane.agent.event_loop import Clocks, EventQueue
 from corelane.agent.execution import ENDED, TASKS, NodeRuntime, Reading, container_run, outside
-from corelane.agent.kubelet.kubelet_sources import KubeletSources, SourcesOwner
+from corelane.agent.kubelet.kubelet_pods import KubeletPods
+from corelane.agent.kubelet.kubelet_sources import KubeletSources
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.source import NodeWatch, local_source, named_count
 from corelane.cpuset import CPUSet
@@ -23,15 +26,13 @@ from corelane.runtime.base import Runtime, RuntimeStatus, UnknownContainer
 
 
 class Overlap:
-    """The last thousand times, in seconds, of containers that started since this was made.
+    """The last thousand times, in seconds, of containers that started `since` then, in Unix seconds.
 
-    A container that the runtime created on its CPUs (NRI) has no overlap. `clock` is the wall clock, on which
-    runtimes report starts.
+    A container that the runtime created on its CPUs (NRI) has no overlap.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._since = clock()
+    def __init__(self, since: float) -> None:
+        self._since = since
         self._started: dict[str, float] = {}
         self._placed: set[str] = set()
         self._count = 0
@@ -57,7 +58,7 @@ class Overlap:
         """Measure the time until a container's CPUs were first read back."""
         if event.allowed == event.cpus and event.id in self._started:
             self._count += 1
-            self._recent.append(max(self._clock() - self._started.pop(event.id), 0.0))
+            self._recent.append(max(event.at - self._started.pop(event.id), 0.0))
             del self._recent[:-1000]
 
     def plain(self) -> dict[str, Any]:
@@ -106,12 +107,11 @@ def narrowed(container: str, tasks: list[TaskAffinity], cpus: CPUSet) -> Narrowe
 
 
 class TaskSamples:
-    """Samples of one agent. `name` returns the name of a run's pod."""
+    """Samples of one agent."""
 
-    def __init__(self, runtime: Runtime, reporter: AgentReporter, name: Callable[[str], str]) -> None:
+    def __init__(self, runtime: Runtime, reporter: AgentReporter) -> None:
         self._runtime = runtime
         self._reporter = reporter
-        self._name = name
         self._last = ""
         self._narrowed: dict[str, Narrowed] = {}
 
@@ -125,23 +125,23 @@ class TaskSamples:
         self._last = chosen[-1] if chosen else ""
         return set(chosen)
 
-    async def sample(self, run: RunCPUs, cpus: CPUSet) -> CPUSet:
-        """Return the CPUs that a container's tasks may use beyond its own. Raises CgroupError."""
+    async def sample(self, run: RunCPUs, pod: str, cpus: CPUSet) -> CPUSet:
+        """Return the CPUs that tasks of a pod's container may use beyond its own. Raises CgroupError."""
         tasks = await self._runtime.allowed(run.id, most=TASKS)
-        self._note(run, narrowed(f"{self._name(run.uid)} {run.container}", tasks, cpus))
+        self._note(run, narrowed(f"{pod} {run.container}", tasks, cpus))
         return outside(tasks, cpus)
 
-    def _note(self, run: RunCPUs, found: Narrowed | None) -> None:
+    def _note(self, run: RunCPUs, sample: Narrowed | None) -> None:
         before = self._narrowed.pop(run.id, None)
-        if found is None:
+        if sample is None:
             return
-        self._narrowed[run.id] = found
-        if before is None or (before.cpus, before.used) != (found.cpus, found.used):
-            self._reporter.narrowed(found.container, found.cpus, found.used)
+        self._narrowed[run.id] = sample
+        if before is None or (before.cpus, before.used) != (sample.cpus, sample.used):
+            self._reporter.narrowed(sample.container, sample.cpus, sample.used)
 
     def plain(self) -> list[dict[str, Any]]:
         """Return the containers whose programs use part of their CPUs, for status."""
-        return [asdict(found) for found in sorted(self._narrowed.values(), key=lambda one: one.container)]
+        return [asdict(sample) for sample in sorted(self._narrowed.values(), key=attrgetter("container"))]
 
 
 RELIST_SECONDS: Final = 300.0
@@ -157,43 +157,55 @@ class NodeSources:
 
     def __init__(
         self,
-        owner: SourcesOwner,
         runtime: NodeRuntime,
+        machine: KubeletPods,
         kubelet: KubeletSources,
+        node_watch: NodeWatch,
+        queue: EventQueue,
         *,
         seconds: float,
-        node_watch: NodeWatch,
+        reporter: AgentReporter,
+        clocks: Clocks,
         machine_watch: MachineWatch | None = None,
     ) -> None:
-        self.overlap = Overlap(owner.clocks.wall)
+        self.overlap = Overlap(since=clocks.wall())
         self.runtime_version = ""
         self.reconcile_seconds, self.reconciled_at, self.reconcile_took = seconds, 0.0, 0.0
         self.kubelet = kubelet
-        self._owner = owner
         self._runtime = runtime
+        self._machine = machine
         self._node_watch = node_watch
+        self._queue = queue
+        self._clocks = clocks
         self._machine_watch = machine_watch
         self._machine_lock = asyncio.Lock()
-        self.samples = TaskSamples(runtime, owner.reporter, lambda uid: kubelet.pods.names().get(uid, uid))
+        self.samples = TaskSamples(runtime, reporter)
         self._listed_at = float("-inf")
         self._ending: dict[str, RuntimeStatus] = {}
-        source = partial(local_source, reporter=owner.reporter, clock=owner.clocks.wall)
-        self.containers = source("containers", self._ask_runtime, seconds=seconds)
-        self.runtime_events = source("runtime events", self._follow_runtime, seconds=0.0)
-        self.cgroups = source("cgroups", self._reconcile, seconds=seconds)
-        self.ends = source("ended containers", self._check_ends, seconds=END_SECONDS)
-        self.all = [self.containers, self.runtime_events, self.cgroups, self.ends, *kubelet.all]
-        if machine_watch:
-            self.all.append(source("CPUs of the machine", self._read_machine, seconds=seconds))
+        source = partial(local_source, reporter=reporter, clocks=clocks)
+        self.containers = source("containers", seconds=seconds)
+        self.runtime_events = source("runtime events", seconds=0.0)
+        self.cgroups = source("cgroups", seconds=seconds)
+        self.ends = source("ended containers", seconds=END_SECONDS)
+        self.machine = source("CPUs of the machine", seconds=seconds)
 
     def parts(self) -> Iterator[Coroutine[Any, Any, None]]:
         """Yield the sources' tasks."""
-        yield from (source.run() for source in self.all)
+        yield self.containers.run(self._ask_runtime)
+        yield self.runtime_events.run(self._follow_runtime)
+        yield self.cgroups.run(self._reconcile)
+        yield self.ends.run(self._check_ends)
+        if self._machine_watch:
+            yield self.machine.run(self._read_machine)
+        yield from self.kubelet.parts()
         yield from self._node_watch.parts()
 
     def states(self) -> list[dict[str, Any]]:
         """Return the state of every source, for status."""
-        return [source.state.plain() for source in (*self.all, *self._node_watch.sources)]
+        own = [self.containers, self.runtime_events, self.cgroups, self.ends]
+        machine = [self.machine] if self._machine_watch else []
+        every = (*own, *self.kubelet.all, *machine, *self._node_watch.sources)
+        return [source.state.plain() for source in every]
 
     # -- the runtime
 
@@ -211,8 +223,8 @@ class NodeSources:
 
     async def _list_containers(self) -> None:
         """Take a whole list, unless the runtime reports changes by itself and none is due."""
-        now = began = self._owner.clocks.monotonic()
-        awaited = self._owner.machine.creating  # only a list shows that it was never made
+        now = began = self._clocks.monotonic()
+        awaited = self._machine.creating  # only a list shows that it was never made
         if self._runtime.follows_events and not awaited and now - self._listed_at < RELIST_SECONDS:
             await self._ask_version(again=True)  # a runtime that hangs sends no events, either
             return
@@ -221,7 +233,7 @@ class NodeSources:
         runs = [await self._listed(status) for status in statuses if status.state != "created"]
         self._listed_at = now
         self.containers.note_ok(named_count(len(statuses), "container"))
-        self._owner.put(events.ContainersListed(runs=tuple(runs), began=began, **self._owner.clocks.times()))
+        self._queue.put(events.ContainersListed(runs=tuple(runs), began=began, **self._clocks.times()))
 
     async def _ask_version(self, *, again: bool = False) -> None:
         self.runtime_version = (await self._runtime.version(again=again)).version
@@ -271,7 +283,7 @@ class NodeSources:
         if status.state == "running":
             run = await self._run(status)
             self.overlap.started(status)
-            self._owner.put(events.ContainerSeen(run=run, **self._owner.clocks.times()))
+            self._queue.put(events.ContainerSeen(run=run, **self._clocks.times()))
             if status.pod_uid not in self.kubelet.pods.pods:
                 self.kubelet.pods_source.wake()
         elif status.state == ENDED:
@@ -289,7 +301,7 @@ class NodeSources:
                 faults.append(error)
                 continue
             if not reading.allowed and self._ending.pop(container_id, None) is not None:
-                self._owner.put(events.Exited(run=container_run(status), **self._owner.clocks.times()))
+                self._queue.put(events.Exited(run=container_run(status), **self._clocks.times()))
                 self.kubelet.container_ended(status.pod_uid)
         self.ends.state.detail = f"{len(self._ending)} with processes left" if self._ending else ""
         if faults:
@@ -302,14 +314,14 @@ class NodeSources:
 
         The runtime is not called.
         """
-        began = self._owner.clocks.monotonic()
+        began = self._clocks.monotonic()
         faults: list[Exception] = []
-        runs = self._owner.runs()
-        sampled = self.samples.due(runs) if self._owner.may_write() else ()
+        runs = self._machine.runs()
+        sampled = self.samples.due(runs) if self._machine.writes_cpus else ()
         observed: list[events.Observed] = []
         drifted = False
         for run in runs:
-            read_at = self._owner.clocks.monotonic()
+            read_at = self._clocks.monotonic()
             try:
                 reading = await self._reading(run.id)
                 if run.id in sampled:
@@ -322,7 +334,7 @@ class NodeSources:
             drifted |= _has_drifted(run, reading)
             if run.confirmed:
                 self.overlap.ended(run.id)  # it is on its CPUs: a later move is another matter
-            times = self._owner.clocks.times()
+            times = self._clocks.times()
             observed.append(
                 events.Observed(
                     id=run.id, allowed=reading.allowed, resources=reading.resources, began=read_at, **times
@@ -332,9 +344,9 @@ class NodeSources:
             await self._note_lost_cpus()
             await self.kubelet.refresh(CHECK_SECONDS)
         for event in observed:
-            self._owner.put(event)
-        self.reconcile_took = self._owner.clocks.monotonic() - began
-        self.reconciled_at = self._owner.clocks.wall()
+            self._queue.put(event)
+        self.reconcile_took = self._clocks.monotonic() - began
+        self.reconciled_at = self._clocks.wall()
         if faults:
             raise faults[0]
 
@@ -344,7 +356,8 @@ class NodeSources:
         The cgroup of a container whose only process was moved out of it is empty, in version 1.
         """
         cpus = reading.resources.cpus if reading.resources else NO_CPUS
-        beyond = await self.samples.sample(run, cpus) if cpus else NO_CPUS
+        pod = self.kubelet.pods.names().get(run.uid, run.uid)
+        beyond = await self.samples.sample(run, pod, cpus) if cpus else NO_CPUS
         if not beyond:
             return reading
         again = await self._reading(run.id)
@@ -356,7 +369,7 @@ class NodeSources:
         async with self._machine_lock:
             machine = await asyncio.to_thread(self._machine_watch.changed)
         if machine is not None:
-            self._owner.put(events.MachineChanged(machine=machine, **self._owner.clocks.times()))
+            self._queue.put(events.MachineChanged(machine=machine, **self._clocks.times()))
 
     async def _note_lost_cpus(self) -> None:
         """Read the machine before a differing reading is reported: CPUs that went off-line are no drift."""

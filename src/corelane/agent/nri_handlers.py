@@ -13,9 +13,8 @@ from typing import Final, Protocol
 
 from corelane.agent.allocation import events
 from corelane.agent.allocation.instructions import AnswerCreate
-from corelane.agent.event_loop import Clocks
+from corelane.agent.event_loop import Clocks, EventQueue
 from corelane.agent.execution import Records
-from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
 from corelane.runtime.base import ResourceUpdate
 from corelane.runtime.nri.connection import Report
@@ -44,8 +43,6 @@ _MOST_ANSWERED: Final = 64
 class NRIAgent(Protocol):
     """What the handlers need of the agent."""
 
-    def put(self, event: events.AgentEvent) -> None: ...
-
     async def find_pod(self, uid: str, seconds: float) -> bool:
         """Whether the pod or its CPUs are known, after asking the kubelet if need be."""
 
@@ -71,11 +68,11 @@ class NRIAgent(Protocol):
 class NRIHandlers:
     """Handlers for an `NRIConnection`; `answer` takes the allocation's instruction."""
 
-    def __init__(self, agent: NRIAgent, records: Records, clocks: Clocks, reporter: AgentReporter) -> None:
+    def __init__(self, agent: NRIAgent, records: Records, queue: EventQueue, clocks: Clocks) -> None:
         self._agent = agent
         self._records = records
+        self._queue = queue
         self._clocks = clocks
-        self._reporter = reporter
         self._tokens = count(1)
         self._waiting: dict[Hashable, asyncio.Future[AnswerCreate]] = {}
         self._answered: dict[str, Updates] = {}
@@ -133,11 +130,11 @@ class NRIHandlers:
         alarm = loop.call_later(DECISION_SECONDS + 0.01, self._pass_time)
         try:
             with self._records.held():
-                self._agent.put(question)
+                self._queue.put(question)
                 async with asyncio.timeout(ANSWER_SECONDS):
                     order = await waiting
         except TimeoutError:
-            self._agent.put(events.CreationLost(token=token, **self._clocks.times()))
+            self._queue.put(events.CreationLost(token=token, **self._clocks.times()))
             raise
         finally:
             alarm.cancel()
@@ -150,7 +147,7 @@ class NRIHandlers:
         return Answer(order.adjust, order.updates)
 
     def _pass_time(self) -> None:
-        self._agent.put(events.TimePassed(**self._clocks.times()))
+        self._queue.put(events.TimePassed(**self._clocks.times()))
 
     async def on_updating(self, event: ContainerUpdating) -> Updates:
         """Keep this agent's CPUs and quota where the kubelet, or another client, sets others.

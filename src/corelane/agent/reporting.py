@@ -1,8 +1,7 @@
 """Hooks for what can be observed of an agent, and the log that uses them."""
 
-from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, Final
+from typing import Final
 
 from corelane import structured_log
 from corelane.agent.allocation.modes import Mode
@@ -55,37 +54,6 @@ class AgentReporter(AllocationReporter, PublicationReporter):
 
     def malformed(self, text: str) -> None:
         """An object of this node cannot be decoded and is ignored."""
-
-
-class Reporters(AgentReporter):
-    """Passes every report on to several reporters."""
-
-    def __init__(self, *reporters: AgentReporter) -> None:
-        for name in (name for name in dir(AgentReporter) if not name.startswith("_")):
-            setattr(self, name, _all([getattr(reporter, name) for reporter in reporters]))
-
-
-def _all(hooks: list[Callable[..., None]]) -> Callable[..., None]:
-    def report(*values: Any) -> None:
-        for hook in hooks:
-            hook(*values)
-
-    return report
-
-
-class DriftCounter(AgentReporter):
-    """Counts containers found on other CPUs than those applied."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self.count, self.last_at, self.last = 0, 0.0, ""
-
-    def drifted(self, pod: BoundPod, container: str, cpus: CPUSet, allowed: CPUSet) -> None:
-        if not cpus:
-            return  # nothing was applied yet
-        self.count += 1
-        self.last_at = self._clock()
-        self.last = f"{pod.key}/{container} on CPUs {allowed}, allocated {cpus}"
 
 
 class LogReporter(AgentReporter):

@@ -287,17 +287,23 @@ class StateFiles:
         Files that are not `durable` survive the process, but not a crash of the machine: enough where no
         container does either.
         """
+        self._profile = profile
+        self._machine = machine
         self._reporter = reporter
         self._durable = durable
         self._ledger_path = directory / LEDGER_FILE
         self._changed_file = ChangedFile(self._ledger_path)
         self._settings_path = directory / SETTINGS_FILE
+        self.read()
+
+    def read(self) -> None:
+        """Read both files, before anything was saved. Raises OSError, NodeConfigError."""
         saved, self.settings_fault = recover_settings(self._settings_path)
         self._keeps_settings = saved.version != NOTHING_SAVED.version
         self._retry_settings_at = 0.0
         self._policy_before = saved.policy
-        self.settings = EffectiveSettings(profile, machine, saved)
-        self._loaded = load_ledger(self._ledger_path, machine, self.settings.config)
+        self.settings = EffectiveSettings(self._profile, self._machine, saved)
+        self._loaded = load_ledger(self._ledger_path, self._machine, self.settings.config)
         self.ledger = self._loaded.ledger
 
     def remove_temporary(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from corelane.agent.event_loop import Clocks
+from corelane.agent.event_loop import Clocks, EventQueue, NodeSeen
 from corelane.agent.kubelet.pod_list import PodList
 from corelane.agent.reporting import AgentReporter
 from corelane.kube.client import APIError, KubeClient
@@ -49,7 +49,7 @@ class SourceState:
 
 
 class Source:
-    """Calls `read` every `seconds`; `wake` makes the next call come at once.
+    """Reads every `seconds`; `wake` makes the next read come at once.
 
     With `seconds` 0 a read that returns is repeated at once: for streams, which report `note_ok` themselves.
     """
@@ -57,18 +57,16 @@ class Source:
     def __init__(
         self,
         name: str,
-        read: Callable[[], Awaitable[None]],
         *,
         seconds: float,
         reporter: AgentReporter,
-        clock: Callable[[], float],
+        clocks: Clocks,
         longest_pause: float = LONGEST_PAUSE,
     ) -> None:
-        self.state = SourceState(name, since=clock())
-        self._read = read
+        self.state = SourceState(name, since=clocks.wall())
         self._seconds = seconds
         self._reporter = reporter
-        self._clock = clock
+        self._clocks = clocks
         self._longest = longest_pause
         self._wake = asyncio.Event()
 
@@ -85,25 +83,25 @@ class Source:
         if state.state == "failing":
             self._reporter.source_recovered(state.name, state.retries)
         if state.state != "ok":
-            state.state, state.since, state.error, state.retries = "ok", self._clock(), "", 0
+            state.state, state.since, state.error, state.retries = "ok", self._clocks.wall(), "", 0
 
     def note_failure(self, error: BaseException) -> None:
         """Record that the source failed; the first failure in a row is reported."""
         state, text = self.state, str(error) or type(error).__name__
         if state.state != "failing":
-            state.state, state.since = "failing", self._clock()
+            state.state, state.since = "failing", self._clocks.wall()
         if text != state.error:
             self._reporter.source_failed(state.name, error)
         state.error = text
         state.retries += 1
         state.failures += 1
 
-    async def run(self) -> None:
-        """Read until cancelled."""
+    async def run(self, read: Callable[[], Awaitable[None]]) -> None:
+        """Call `read` until cancelled."""
         while True:
             self._wake.clear()
             try:
-                await self._read()
+                await read()
             except Exception as error:  # noqa: BLE001 - whatever it is, it is this source's alone
                 self.note_failure(error)
                 await asyncio.sleep(self._pause())
@@ -131,15 +129,14 @@ def named_count(count: int, noun: str) -> str:
 
 def local_source(
     name: str,
-    read: Callable[[], Awaitable[None]],
     *,
     seconds: float,
     reporter: AgentReporter,
-    clock: Callable[[], float],
+    clocks: Clocks,
 ) -> Source:
     """Return a source on this node: it is cheap to ask, and so is asked again within its period."""
     longest = min(seconds or LONGEST_PAUSE, LONGEST_PAUSE)
-    return Source(name, read, seconds=seconds, reporter=reporter, clock=clock, longest_pause=longest)
+    return Source(name, seconds=seconds, reporter=reporter, clocks=clocks, longest_pause=longest)
 
 
 class NodeWatch:
@@ -150,21 +147,20 @@ class NodeWatch:
         client: KubeClient,
         name: str,
         pods: PodList,
-        node_changed: Callable[[Node], None],
+        queue: EventQueue,
         reporter: AgentReporter,
         clocks: Clocks,
     ) -> None:
         self._client = client
         self._name = name
         self._pods = pods
-        self._node_changed = node_changed
+        self._queue = queue
+        self._clocks = clocks
         self._reporter = reporter
         self._wanted = asyncio.Event()
         self._unwanted = asyncio.Event()
-        self.node = Source("Node", self._follow_node, seconds=0, reporter=reporter, clock=clocks.wall)
-        self.pods = Source(
-            "pods of the API server", self._follow_pods, seconds=0, reporter=reporter, clock=clocks.wall
-        )
+        self.node = Source("Node", seconds=0, reporter=reporter, clocks=clocks)
+        self.pods = Source("pods of the API server", seconds=0, reporter=reporter, clocks=clocks)
         self.pods.note_ok("not needed")
 
     @property
@@ -173,7 +169,8 @@ class NodeWatch:
 
     def parts(self) -> Iterator[Coroutine[Any, Any, None]]:
         """Yield the sources' tasks."""
-        yield from (source.run() for source in self.sources)
+        yield self.node.run(self._follow_node)
+        yield self.pods.run(self._follow_pods)
 
     def follow_pods(self, needed: bool) -> None:
         """Read pods from the API server from now on, or no more."""
@@ -184,7 +181,7 @@ class NodeWatch:
         def changed(change: ObjectChange[Node]) -> None:
             if change.new is not None:
                 self.node.note_ok("1 node")
-                self._node_changed(change.new)
+                self._queue.put(NodeSeen(node=change.new, **self._clocks.times()))
 
         await Informer(
             self._client,

@@ -2,6 +2,8 @@
 
 Both are looked after while the agent runs. A directory, lock or socket that was deleted is made again, and
 what the agent has in memory is written again; where another agent has taken over meanwhile, this one ends.
+
+The socket serves one JSON document a connection. It has mode 0600, and nothing is read from a client.
 """
 
 import asyncio
@@ -10,17 +12,14 @@ import os
 import socket
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from corelane.agent.event_loop import Clocks, EventQueue, StateFilesMissing
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.source import Source
 from corelane.runtime.nri.acting_lock import state_lock
-
-# The status of a running agent over a Unix socket in its state directory: one JSON document a connection.
-#
-# The socket has mode 0600. Nothing is read from a client.
-
 
 SOCKET_FILE: Final = "agent.sock"
 _SECONDS: Final = 5.0
@@ -30,27 +29,69 @@ _BACKLOG: Final = 4
 _MOST_BYTES: Final = 64 << 20
 
 
-class StatusServer:
-    """Serves `status()` while it runs."""
+class StateDirectoryTaken(Exception):  # noqa: N818 - a state of affairs
+    """Another agent works with the state directory, which was deleted or replaced meanwhile."""
 
-    def __init__(self, directory: Path, status: Callable[[], dict[str, Any]]) -> None:
-        self._directory = directory
-        self._status = status
 
-    async def run(self, serving: Callable[[], None] = lambda: None) -> None:
-        """Serve until cancelled, or until the socket is gone; call `serving` once it is there.
+class StateDirectory:
+    """Lock and socket of one agent; StateFilesMissing reports that the directory was made again."""
 
-        Raises OSError where it cannot be made.
-        """
-        descriptor = os.open(self._directory, os.O_PATH | os.O_DIRECTORY)
+    def __init__(self, path: Path, queue: EventQueue, reporter: AgentReporter, clocks: Clocks) -> None:
+        self.path = path
+        self.lock = state_lock(path)
+        self._queue = queue
+        self._clocks = clocks
+        self._directory = Source("state directory", seconds=0, reporter=reporter, clocks=clocks)
+        self._socket = Source("status socket", seconds=0, reporter=reporter, clocks=clocks)
+        self.sources = (self._directory, self._socket)
+
+    def parts(self, status: Callable[[], dict[str, Any]]) -> Iterator[Coroutine[Any, Any, None]]:
+        """Yield the tasks to run until cancelled; the socket serves `status()`."""
+        yield self._watch()
+        yield self._socket.run(partial(self._serve, status))
+
+    async def _watch(self) -> None:
+        """Keep the lock. Raises StateDirectoryTaken."""
+        while True:
+            try:
+                self._keep()
+            except OSError as error:
+                self._directory.note_failure(
+                    _fault(self.path, error, "another agent may act beside this one")
+                )
+            else:
+                self._directory.note_ok()
+            await asyncio.sleep(_CHECK_SECONDS)
+
+    def _keep(self) -> None:
+        if self.lock.is_current:
+            return
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if holder := self.lock.renew():
+            raise StateDirectoryTaken(
+                f"{holder}: the state directory was deleted or replaced, and another agent acts with it; "
+                "this one ends, and containers keep their CPUs"
+            )
+        self._queue.put(StateFilesMissing(**self._clocks.times()))
+
+    async def _serve(self, status: Callable[[], dict[str, Any]]) -> None:
+        """Serve the status for as long as its socket is there. Raises OSError."""
+        try:
+            await self._answer_clients(status)
+        except OSError as error:
+            where = self.path / SOCKET_FILE
+            raise _fault(where, error, "`corelane agent status` shows the saved state alone") from None
+
+    async def _answer_clients(self, status: Callable[[], dict[str, Any]]) -> None:
+        descriptor = os.open(self.path, os.O_PATH | os.O_DIRECTORY)
         try:
             listening = _bound(f"/proc/self/fd/{descriptor}/{SOCKET_FILE}")
         finally:
             os.close(descriptor)
-        path = self._directory / SOCKET_FILE
+        path = self.path / SOCKET_FILE
         own = _inode(path)
-        server = await asyncio.start_unix_server(self._answer, sock=listening, backlog=_BACKLOG)
-        serving()
+        server = await asyncio.start_unix_server(partial(_answer, status), sock=listening, backlog=_BACKLOG)
+        self._socket.note_ok()
         try:
             while True:
                 await asyncio.sleep(_CHECK_SECONDS)
@@ -62,12 +103,19 @@ class StatusServer:
                 with suppress(OSError):
                     path.unlink()
 
-    async def _answer(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, TimeoutError):
-            writer.write(json.dumps(self._status()).encode())
-            async with asyncio.timeout(_SECONDS):
-                await writer.drain()
-        writer.close()
+
+async def _answer(
+    status: Callable[[], dict[str, Any]], _: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    with suppress(OSError, TimeoutError):
+        writer.write(json.dumps(status()).encode())
+        async with asyncio.timeout(_SECONDS):
+            await writer.drain()
+    writer.close()
+
+
+def _fault(path: Path, error: OSError, consequence: str) -> OSError:
+    return OSError(f"{path}: {error.strerror or error}; {consequence}; make the state directory writable")
 
 
 def _inode(path: Path) -> tuple[int, int] | None:
@@ -111,72 +159,3 @@ def read_status(directory: Path, seconds: float = _SECONDS) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise OSError(f"{directory / SOCKET_FILE}: the agent's answer is incomplete") from None
     return document
-
-
-class StateDirectoryTaken(Exception):  # noqa: N818 - a state of affairs
-    """Another agent works with the state directory, which was deleted or replaced meanwhile."""
-
-
-class StateDirectory:
-    """`renewed` is called after the directory was made again, and has to write its files again."""
-
-    def __init__(
-        self,
-        path: Path,
-        status: Callable[[], dict[str, Any]],
-        renewed: Callable[[], None],
-        reporter: AgentReporter,
-        clock: Callable[[], float],
-    ) -> None:
-        self.path = path
-        self.lock = state_lock(path)
-        self._renewed = renewed
-        self._server = StatusServer(path, status)
-        self._directory = Source("state directory", _never, seconds=0, reporter=reporter, clock=clock)
-        self._socket = Source("status socket", self._serve, seconds=0, reporter=reporter, clock=clock)
-        self.sources = (self._directory, self._socket)
-
-    def parts(self) -> Iterator[Coroutine[Any, Any, None]]:
-        """Yield the tasks to run until cancelled."""
-        yield self._watch()
-        yield self._socket.run()
-
-    async def _watch(self) -> None:
-        """Keep the lock. Raises StateDirectoryTaken."""
-        while True:
-            try:
-                self._keep()
-            except OSError as error:
-                self._directory.note_failure(
-                    _fault(self.path, error, "another agent may act beside this one")
-                )
-            else:
-                self._directory.note_ok()
-            await asyncio.sleep(_CHECK_SECONDS)
-
-    def _keep(self) -> None:
-        if self.lock.is_current:
-            return
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if holder := self.lock.renew():
-            raise StateDirectoryTaken(
-                f"{holder}: the state directory was deleted or replaced, and another agent acts with it; "
-                "this one ends, and containers keep their CPUs"
-            )
-        self._renewed()
-
-    async def _serve(self) -> None:
-        """Serve the status for as long as its socket is there. Raises OSError."""
-        try:
-            await self._server.run(self._socket.note_ok)
-        except OSError as error:
-            where = self.path / SOCKET_FILE
-            raise _fault(where, error, "`corelane agent status` shows the saved state alone") from None
-
-
-def _fault(path: Path, error: OSError, consequence: str) -> OSError:
-    return OSError(f"{path}: {error.strerror or error}; {consequence}; make the state directory writable")
-
-
-async def _never() -> None:
-    await asyncio.Event().wait()

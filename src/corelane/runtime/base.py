@@ -248,6 +248,9 @@ class Runtime(Protocol):
     async def update(self, container_id: str, change: ResourceUpdate) -> None:
         """Change resources of a running container. Raises RuntimeFailure."""
 
+    async def apply(self, container_id: str, change: ResourceUpdate) -> None:
+        """As `update`, but return once the kernel has the change: a record of it may follow."""
+
     async def observe(self, container_id: str) -> ObservedResources | None:
         """Return what the kernel grants the container now; None if there is nothing that could be read.
 

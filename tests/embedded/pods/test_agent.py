@@ -370,7 +370,7 @@ def zones_of(published):
 
 async def say_again(agent):
     await agent._heartbeat._beat(check=True)
-    await agent._node.publisher.idle()
+    await agent._publication.idle(120)
 
 
 async def read_topology(client):

@@ -21,7 +21,7 @@ async def come_and_go(lab, agent, number):
         lab.node.remove(ident)
         lab.node.announce(ident, 3)
     await lab.until(lambda: not agent.runs() and not agent.ledger.entries and not agent.pods.pods)
-    await lab.until(lambda: not any(state.waiting for state in agent.upkeep.publisher.states()))
+    await lab.until(lambda: not any(state.waiting for state in agent.publication.publisher.states()))
 
 
 def test_no_collection_of_the_agent_grows_with_the_pods_that_came_and_went(tmp_path):

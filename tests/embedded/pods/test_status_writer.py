@@ -9,6 +9,7 @@ from corelane.agent.publication.publisher import Publisher
 from corelane.embedded.pods.pod_status import HeldWrites, StatusWriter
 from corelane.embedded.pods.records import DeletePod, PublishStatus
 from corelane.kube.pod import Pod
+from support.clocks import SetClocks
 from support.virtual_time import run
 
 
@@ -64,7 +65,7 @@ def written(*phases, forget=False, waiting="ContainerCreating"):
 
     async def scenario():
         server, reporter = Server(seen), SimpleNamespace(api_failed=print, malfunction=print)
-        publisher = Publisher(server, "n", reporter, lambda: 0.0)
+        publisher = Publisher(server, "n", reporter, SetClocks())
         statuses = StatusWriter(server, publisher)
         pod = msgspec.convert({"metadata": {"name": "p", "namespace": "d", "uid": "u"}}, Pod)
         tasks = [asyncio.create_task(queue.run()) for queue in publisher.queues]

@@ -86,6 +86,11 @@ class Allocation:
             events.OthersSeen: self._others_seen,
         }
 
+    def start_from(self, ledger: NodeState) -> None:
+        """Start from another ledger, before the first event: another agent wrote it meanwhile."""
+        self.ledger = self._saved = ledger
+        self._rules.config = ledger.config
+
     def note(self, event: AgentEvent) -> None:
         """Apply an event about CPUs; what follows is ordered by `due_orders`, and returned by `take`."""
         self._handlers[type(event)](event)

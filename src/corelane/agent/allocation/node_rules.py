@@ -76,7 +76,7 @@ class NodeRules:
     def __init__(self, config: NodeConfig, outbox: Outbox, policy: ResourcePolicy | None) -> None:
         self.mode: Mode | None = None
         self.policy = policy or ResourcePolicy()
-        self._config = config
+        self.config = config
         self._outbox = outbox
         self._kubelet: events.KubeletStateRead | None = None
         self.others: tuple[OtherContainer, ...] = ()
@@ -133,7 +133,7 @@ class NodeRules:
         self, ledger: NodeState, requests: Iterable[PodRequest], config: NodeConfig
     ) -> NodeState:
         """Follow changed settings."""
-        self._config = config
+        self.config = config
         return self._rebase(ledger, requests, ledger.machine, "SettingsChanged")
 
     def change_machine(
@@ -165,8 +165,8 @@ class NodeRules:
 
     def _effective_config(self) -> NodeConfig:
         """Return the settings, with policy none where the mode allocates nothing."""
-        policy = self.mode.policy(self._config.policy) if self.mode else self._config.policy
-        return replace(self._config, policy=policy)
+        policy = self.mode.policy(self.config.policy) if self.mode else self.config.policy
+        return replace(self.config, policy=policy)
 
 
 def _instances(others: Iterable[OtherContainer]) -> list[OtherContainer]:

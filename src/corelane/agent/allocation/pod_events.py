@@ -1,6 +1,7 @@
 """Instructions collected while events are handled, and the Kubernetes events about CPUs among them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from corelane.agent.allocation.admission import AdmissionResult
@@ -84,10 +85,21 @@ class Outbox:
             self.put(PublishEvent(pod.uid, reason, message, warning))
 
 
+@dataclass(frozen=True, slots=True)
+class Drifts:
+    """How often containers were found on other CPUs than those applied; `last` in words, at `last_now`."""
+
+    count: int = 0
+    last_now: float = 0.0
+    """In seconds of the monotonic clock."""
+    last: str = ""
+
+
 class AllocationEvents:
     """Records what happened to the CPUs of pods and containers."""
 
     def __init__(self, outbox: Outbox, reporter: AllocationReporter) -> None:
+        self.drifts = Drifts()
         self._outbox = outbox
         self._reporter = reporter
 
@@ -142,6 +154,8 @@ class AllocationEvents:
             return
         if is_first_report(run, run.applied, run.seen):
             self._reporter.drifted(pod.pod, run.container, run.applied, run.seen)
+            last = f"{pod.pod.key}/{run.container} on CPUs {run.seen}, allocated {run.applied}"
+            self.drifts = Drifts(self.drifts.count + 1, now, last)
         text = (
             f"Container {run.container}: kernel allows {named(run.seen.mask)}, "
             f"allocated {named(run.applied.mask)}; applying the allocation again"

@@ -2,13 +2,14 @@
 
 The file counts while it can be read: it names pods by UID, has init containers and the policy, and outlives
 the kubelet. The socket has none of these, but answers from the running kubelet's memory. So it counts where
-the file is not mounted, cannot be read, or is not the file of the kubelet that answers.
+the file is not mounted, cannot be read, or is not the file of the kubelet that answers. If the file is
+missing or unreadable, its last content stays in effect, and the fault is reported once.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from corelane import input_files
 from corelane.agent.allocation.modes import Mode
@@ -117,11 +118,6 @@ def effective(
     return (Checkpoint("none"), CONFIGURATION) if policy_is_none else (None, "")
 
 
-# CPUs pinned by a kubelet beside the agent, read from its `cpu_manager_state` file.
-#
-# If the file is missing or unreadable, its last content stays in effect, and the fault is reported once.
-
-
 _LARGEST: Final = 4 << 20
 """Bytes; a state file has some hundred for each container."""
 _UNCHANGED: Final = "CPUs pinned by the kubelet stay allocated as last read"
@@ -142,22 +138,22 @@ class KubeletState:
     fault: str = ""
 
 
+class PodsOfKubelet(Protocol):
+    """The pods of a kubelet on this machine. Both methods may raise OSError."""
+
+    def running(self) -> Collection[str] | None:
+        """Return UIDs of running pods; None if they are not in view."""
+
+    def names(self) -> Mapping[str, str]:
+        """Return `namespace/name` by UID."""
+
+
 class KubeletStateFile:
-    """The state file of a kubelet beside the agent.
+    """The state file of a kubelet beside the agent, and that kubelet's `pods` if it is not asked for them."""
 
-    `running` returns the UIDs of the pods under that kubelet, None if they are not in view; `names` their
-    names. Both may raise OSError.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        running: Callable[[], Collection[str] | None] | None = None,
-        names: Callable[[], Mapping[str, str]] | None = None,
-    ) -> None:
+    def __init__(self, path: Path, pods: PodsOfKubelet | None = None) -> None:
         self.path = path
-        self._running = running
-        self._names = names
+        self._pods = pods
 
     def version(self) -> tuple[int, ...]:
         """Return what tells one content from the next, cheaply; () while the file cannot be seen."""
@@ -172,8 +168,8 @@ class KubeletStateFile:
         try:
             state = checkpoint.decode(input_files.read(self.path, _LARGEST, regular=True))
             _check(state)
-            running = self._running() if self._running and state.policy == "none" else None
-            names = self._names() if self._names and state.entries else {}
+            running = self._pods.running() if self._pods and state.policy == "none" else None
+            names = self._pods.names() if self._pods and state.entries else {}
         except OSError as error:
             return KubeletState(fault=f"{self.path}: {error.strerror or error}: {_UNCHANGED}")
         except (CheckpointError, ValueError) as error:

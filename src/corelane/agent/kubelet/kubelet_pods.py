@@ -136,6 +136,18 @@ class KubeletPods:
             return None
         return frozenset(pod.uid for pod in self.pods.values() if pod.live)
 
+    def allocated_pods(self) -> dict[str, str]:
+        """Return `namespace/name` by UID of the pods that the ledger has, and that have an object."""
+        unlisted = {pod.uid for pod in self.pods.values() if pod.unplaced is NO_POD_OBJECT}
+        entries = self.ledger.entries.values()
+        return {entry.uid: entry.pod for entry in entries if entry.uid not in unlisted}
+
+    @property
+    def writes_cpus(self) -> bool:
+        """Whether the mode lets corelane write the cpusets of the kubelet's containers."""
+        mode = self.allocation.mode
+        return mode is not None and mode.may_write_cpus(kubelet_manages=True)
+
     def runs(self) -> list[RunCPUs]:
         """Return the runs of which a process may exist, without those that are only being created."""
         return [run for run in self.allocation.runs() if not run.creating]

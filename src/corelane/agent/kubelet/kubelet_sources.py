@@ -1,18 +1,19 @@
-"""What the agent reads of its kubelet, each source by itself: pods, configuration, and CPUs of containers."""
+"""What the agent reads of its kubelet: its pods, its configuration, and the CPUs that it gave containers.
+
+Each is read by a source of its own. The last answer of each stays in effect while it cannot be read again.
+"""
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from corelane.agent.allocation import events
-from corelane.agent.allocation.events import AgentEvent
 from corelane.agent.allocation.modes import ReportedPolicies
-from corelane.agent.allocation.records import RunCPUs
-from corelane.agent.event_loop import Clocks
+from corelane.agent.event_loop import Clocks, EventQueue, KubeletReported
 from corelane.agent.kubelet.kubelet_allocations import KubeletState, KubeletStateFile, PodResources, effective
 from corelane.agent.kubelet.kubelet_pods import KubeletPods
 from corelane.agent.kubelet.pod_list import ANSWER_SECONDS, AbsentPods, PodList
@@ -28,11 +29,12 @@ from corelane.node.ledger import NodeState
 from corelane.reasons import Code
 from corelane.runtime.podresources import NoSocket, PodAllocation, PodResourcesError
 
-# What the kubelet beside the agent says: its pods, its configuration, and the CPUs that it gave containers.
-#
-# Each is read by a source of its own. The last answer of each stays in effect while it cannot be read again.
-
-
+CONFIGURATION_SECONDS: Final = 3.0
+"""A changed kubelet configuration is published within 5 s, also of a kubelet that was down for long."""
+FALLBACK_AFTER: Final = 3
+"""Failures of the kubelet in a row after which pods are read from the API server."""
+PROMPTS: Final = (0.2, 0.3, 0.5, 1.0, 2.0, 4.0)
+"""Seconds between the end of a container with exclusive CPUs and lists of pods that may release them."""
 _REFUSALS: Final[Mapping[Code, float]] = {Code.KUBELET_FORBIDDEN: 30.0, Code.KUBELET_ENDPOINT_OFF: 0.0}
 """Seconds for which the last answer of /configz counts while the kubelet refuses another one.
 
@@ -59,6 +61,26 @@ class PodResourcesSocket(Protocol):
     async def allocatable(self) -> CPUSet: ...
 
     async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletConnections:
+    """Ways to reach the kubelet beside the agent.
+
+    Without `resources_required` a podresources socket that does not exist is not a fault.
+    """
+
+    endpoints: Kubelet
+    address: str = ""
+    state_file: KubeletStateFile | None = None
+    resources: PodResourcesSocket | None = None
+    resources_required: bool = False
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.endpoints.close()
+        if self.resources is not None:
+            await self.resources.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,213 +123,86 @@ class KubeletFacts:
         )
 
 
-class KubeletSide:
-    """Reads what the kubelet says; `changed` is called when an answer differs from the last one.
+class KubeletSources:
+    """The sources of one kubelet, none where `connections` is None; pods are read every `seconds`.
 
-    Without `resources_required` a podresources socket that does not exist is not a fault.
+    KubeletReported is put where an answer differs from the last one.
     """
 
     def __init__(
         self,
-        kubelet: Kubelet,
-        changed: Callable[[], None],
+        connections: KubeletConnections | None,
+        machine: KubeletPods,
         pods: PodList,
         absent: AbsentPods,
-        clock: Callable[[], float],
-        *,
-        state_file: KubeletStateFile | None = None,
-        resources: PodResourcesSocket | None = None,
-        resources_required: bool = False,
-    ) -> None:
-        """`clock` is monotonic."""
-        self.facts = KubeletFacts(state_fault="" if state_file else "no state file is configured")
-        self.asked = asyncio.Event()
-        """Set once the configuration was asked for: before, pods would be admitted by policy none."""
-        self._kubelet = kubelet
-        self._state_file = state_file
-        self._resources = resources
-        self._resources_required = resources_required
-        self._changed = changed
-        self._pods = pods
-        self._absent = absent
-        self._clock = clock
-        self._refused_since: float | None = None
-        self._version: tuple[int, ...] = ()
-
-    @property
-    def has_state_file(self) -> bool:
-        """Whether a state file is read."""
-        return self._state_file is not None
-
-    @property
-    def has_resources(self) -> bool:
-        """Whether the podresources socket is asked."""
-        return self._resources is not None
-
-    async def read_configuration(self) -> None:
-        """Ask for /configz. Raises KubeletError."""
-        try:
-            configuration = await self._kubelet.configuration()
-        except KubeletError as error:
-            self._note_failure(error)
-            raise
-        finally:
-            self.asked.set()
-        self._refused_since = None
-        self._update(configuration=configuration, configuration_fault="")
-
-    def _note_failure(self, error: KubeletError) -> None:
-        """Record why /configz cannot be read; after a lasting refusal its last answer is forgotten."""
-        limit, now = _REFUSALS.get(error.reason.code, math.inf), self._clock()
-        if math.isinf(limit):
-            self._refused_since = None
-        elif self._refused_since is None:
-            self._refused_since = now
-        since = now if self._refused_since is None else self._refused_since
-        configuration = self.facts.configuration if now - since < limit else None
-        self._update(configuration=configuration, configuration_fault=str(error))
-
-    async def read_state(self) -> None:
-        """Read the state file. Raises OSError with the fault; that it is another kubelet's is one, too."""
-        self._version = self._state_file.version() if self._state_file else ()
-        state = await self._read_file()
-        if state is None:
-            return
-        resources = self.facts.resources
-        outdated = resources is not None and state.checkpoint == resources.outdated
-        fault = state.fault or (resources.why_outdated if resources and outdated else "")
-        if not state.fault:
-            self._update(state=state, state_fault=fault)
-        else:
-            self._update(state_fault=fault)
-        if fault:
-            raise OSError(fault)
-
-    @property
-    def state_file_replaced(self) -> bool:
-        """Whether the state file is not the one that was read last."""
-        return self._state_file is not None and self._state_file.version() != self._version
-
-    async def _read_file(self) -> KubeletState | None:
-        return await asyncio.to_thread(self._state_file.read) if self._state_file else None
-
-    async def read_resources(self) -> str:
-        """Ask the podresources socket, unless the policy is none; return the result in words.
-
-        Raises PodResourcesError.
-        """
-        assert self._resources is not None
-        if self.facts.policy_is_none:
-            self._update(resources=None)
-            return "not asked: the kubelet's CPU manager policy is none"
-        try:
-            before = await self._read_file()
-            resources = PodResources(await self._resources.allocatable(), tuple(await self._resources.list()))
-        except NoSocket:
-            self._update(resources=None)
-            if self._resources_required:
-                raise
-            return "no socket"
-        except PodResourcesError:
-            self._update(resources=self.facts.resources and replace(self.facts.resources, current=False))
-            raise
-        if before is not None and before == await self._read_file():
-            resources = resources.compared(before.checkpoint, self._pods.uids())
-        self._update(resources=resources)
-        return resources.summary(self._pods.uids())
-
-    async def read_pods(self, allocated: Mapping[str, str], seconds: float = ANSWER_SECONDS) -> None:
-        """Ask for /pods, and the API server for `seconds` about pods that are absent. Raises KubeletError.
-
-        `allocated` are `namespace/name` by UID of the pods that have CPUs or a request on the node.
-        """
-        began = self._clock()
-        listing = await self._kubelet.pods()
-        absent = self._pods.absent(allocated, listing.items, listing.malformed)
-        remaining = await self._absent.remaining(absent, listing.items, seconds)
-        self._pods.replace(listing.items, listing.malformed, remaining, began)
-
-    def _update(self, **changes: object) -> None:
-        before, self.facts = self.facts, replace(self.facts, **changes)  # type: ignore[arg-type]
-        if self.facts != before:
-            self._changed()
-
-
-CONFIGURATION_SECONDS: Final = 3.0
-"""A changed kubelet configuration is published within 5 s, also of a kubelet that was down for long."""
-FALLBACK_AFTER: Final = 3
-"""Failures of the kubelet in a row after which pods are read from the API server."""
-
-
-PROMPTS: Final = (0.2, 0.3, 0.5, 1.0, 2.0, 4.0)
-"""Seconds between the end of a container with exclusive CPUs and lists of pods that may release them."""
-
-
-class SourcesOwner(Protocol):
-    """What the sources need of the agent."""
-
-    reporter: AgentReporter
-    clocks: Clocks
-    machine: KubeletPods
-
-    def put(self, event: AgentEvent) -> None: ...
-
-    def runs(self) -> list[RunCPUs]: ...
-
-    def allocated_pods(self) -> dict[str, str]:
-        """Return `namespace/name` by UID of the pods that the ledger has."""
-
-    def may_write(self) -> bool: ...
-
-    def publish_kubelet_cpusets(self) -> None: ...
-
-
-class KubeletSources:
-    """The sources of one kubelet, none where `side` is None; `pods` are read every `seconds`."""
-
-    def __init__(
-        self,
-        owner: SourcesOwner,
-        side: KubeletSide | None,
+        node_watch: NodeWatch,
+        queue: EventQueue,
         *,
         seconds: float,
-        pods: PodList,
-        node_watch: NodeWatch,
+        reporter: AgentReporter,
+        clocks: Clocks,
     ) -> None:
         self.pods = pods
-        self._owner = owner
-        self._side = side
+        self._connections = connections
+        self._machine = machine
+        self._absent = absent
         self._node_watch = node_watch
+        self._queue = queue
+        self._clocks = clocks
+        has_file = connections is not None and connections.state_file is not None
+        self._facts = KubeletFacts(state_fault="" if has_file else "no state file is configured")
+        self._configuration_asked = asyncio.Event()
+        """Set once the configuration was asked for: before, pods would be admitted by policy none."""
+        self._refused_since: float | None = None
+        self._version: tuple[int, ...] = ()
         self._awaited: set[str] = set()
         self._prompts: list[float] = []
         self._prompting: asyncio.TimerHandle | None = None
         self._reported: tuple[Checkpoint, frozenset[str] | None] | None = None
-        source = partial(local_source, reporter=owner.reporter, clock=owner.clocks.wall)
+        source = partial(local_source, reporter=reporter, clocks=clocks)
         often = partial(source, seconds=CONFIGURATION_SECONDS)
-        self.pods_source = source("kubelet pods", self._read_pods, seconds=seconds)
-        self.configuration = often("kubelet configuration", self._read_configuration)
-        self.state_file = often("kubelet state file", self._read_state)
-        self.resources = often("kubelet podresources", self._read_resources)
-        self.all = list(self._used(side)) if side else []
+        self.pods_source = source("kubelet pods", seconds=seconds)
+        self.configuration = often("kubelet configuration")
+        self.state_file = often("kubelet state file")
+        self.resources = often("kubelet podresources")
 
-    def _used(self, side: KubeletSide) -> Iterator[Source]:
-        yield from (self.pods_source, self.configuration)
-        if side.has_state_file:
-            yield self.state_file
-        if side.has_resources:
-            yield self.resources
+    @property
+    def all(self) -> list[Source]:
+        """The sources that are read."""
+        if self._connections is None:
+            return []
+        file = [self.state_file] if self._connections.state_file else []
+        resources = [self.resources] if self._connections.resources else []
+        return [self.pods_source, self.configuration, *file, *resources]
+
+    def parts(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """Yield the sources' tasks."""
+        if (connections := self._connections) is None:
+            return
+        yield self.pods_source.run(partial(self._read_pods, connections.endpoints))
+        yield self.configuration.run(partial(self._read_configuration, connections.endpoints))
+        if connections.state_file:
+            yield self.state_file.run(partial(self._read_state, connections.state_file))
+        if connections.resources:
+            yield self.resources.run(partial(self._read_resources, connections.resources))
 
     @property
     def facts(self) -> KubeletFacts | None:
-        """What the kubelet said last; None without a kubelet."""
-        return self._side.facts if self._side else None
+        """What the kubelet reported last; None without a kubelet."""
+        return self._facts if self._connections else None
 
-    async def _read_pods(self) -> None:
+    def _note(self, facts: KubeletFacts) -> None:
+        before, self._facts = self._facts, facts
+        if facts != before:
+            self._queue.put(KubeletReported(**self._clocks.times()))
+
+    # -- pods
+
+    async def _read_pods(self, kubelet: Kubelet) -> None:
         """Ask the kubelet for its pods; when it fails again and again, follow the API server instead."""
-        assert self._side is not None
-        await self._side.asked.wait()
+        await self._configuration_asked.wait()
         try:
-            await self._side.read_pods(self._owner.allocated_pods())
+            await self._list_pods(kubelet)
         except Exception:
             if self.pods_source.state.retries + 1 >= FALLBACK_AFTER:
                 self._node_watch.follow_pods(True)
@@ -315,12 +210,25 @@ class KubeletSources:
         self._node_watch.follow_pods(False)
         self.pods_source.note_ok(named_count(len(self.pods.pods), "pod"))
         self._report_allocations()
-        # The state file may have named the pods' CPUs before the kubelet listed them.
-        self._owner.publish_kubelet_cpusets()
+
+    async def _list_pods(self, kubelet: Kubelet, seconds: float = ANSWER_SECONDS) -> None:
+        """Ask for /pods, and the API server for `seconds` about pods that are absent. Raises KubeletError."""
+        began = self._clocks.monotonic()
+        listing = await kubelet.pods()
+        absent = self.pods.absent(self._machine.allocated_pods(), listing.items, listing.malformed)
+        remaining = await self._absent.remaining(absent, listing.items, seconds)
+        self.pods.replace(listing.items, listing.malformed, remaining, began)
+
+    async def find_pod(self, uid: str, seconds: float) -> bool:
+        """Whether a pod is known, after asking the kubelet if need be."""
+        if uid not in self.pods.pods and self._connections is not None:
+            async with asyncio.timeout(seconds):
+                await self._list_pods(self._connections.endpoints, seconds / 2)
+        return uid in self.pods.pods
 
     def container_ended(self, uid: str) -> None:
         """Ask for the pods soon, and again, until a pod with exclusive CPUs is gone, has ended or runs."""
-        if self._side is not None and _holds_cpus(self._owner.machine.ledger, uid):
+        if self._connections is not None and _holds_cpus(self._machine.ledger, uid):
             self._awaited.add(uid)
             self._prompts = list(PROMPTS)
             self._prompt()
@@ -333,7 +241,7 @@ class KubeletSources:
             self._prompting = loop.call_later(self._prompts.pop(0), self._ask_for_ended)
 
     def _ask_for_ended(self) -> None:
-        machine = self._owner.machine
+        machine = self._machine
         self._awaited = {
             uid
             for uid in self._awaited
@@ -343,12 +251,31 @@ class KubeletSources:
             self.pods_source.wake()
             self._prompt()
 
-    async def find_pod(self, uid: str, seconds: float) -> bool:
-        """Whether a pod is known, after asking the kubelet if need be."""
-        if uid not in self.pods.pods and self._side is not None:
-            async with asyncio.timeout(seconds):
-                await self._side.read_pods(self._owner.allocated_pods(), seconds / 2)
-        return uid in self.pods.pods
+    # -- configuration
+
+    async def _read_configuration(self, kubelet: Kubelet) -> None:
+        """Ask for /configz. Raises KubeletError."""
+        try:
+            configuration = await kubelet.configuration()
+        except KubeletError as error:
+            self._note_failure(error)
+            raise
+        finally:
+            self._configuration_asked.set()
+        self._refused_since = None
+        self._note(replace(self._facts, configuration=configuration, configuration_fault=""))
+        self._report_allocations()
+
+    def _note_failure(self, error: KubeletError) -> None:
+        """Record why /configz cannot be read; after a lasting refusal its last answer is forgotten."""
+        limit, now = _REFUSALS.get(error.reason.code, math.inf), self._clocks.monotonic()
+        if math.isinf(limit):
+            self._refused_since = None
+        elif self._refused_since is None:
+            self._refused_since = now
+        since = now if self._refused_since is None else self._refused_since
+        configuration = self._facts.configuration if now - since < limit else None
+        self._note(replace(self._facts, configuration=configuration, configuration_fault=str(error)))
 
     async def refresh(self, seconds: float = 0.0) -> None:
         """Read the kubelet's state file if it was replaced, before CPUs are decided or repaired.
@@ -356,44 +283,80 @@ class KubeletSources:
         Drift may be the first sign of a kubelet that was started with policy static. It writes its file
         before any cpuset, and each cpuset once. Without the file, /configz is asked for so many `seconds`.
         """
-        if self._side is None:
+        if (connections := self._connections) is None:
             return
+        file = connections.state_file
         with suppress(OSError, KubeletError):  # reported by the source of its own
-            if self._side.state_file_replaced:
-                await self._read_state()
-            elif seconds and not self._side.has_state_file:
+            if file is not None and file.version() != self._version:
+                await self._read_state(file)
+            elif seconds and file is None:
                 async with asyncio.timeout(seconds):
-                    await self._read_configuration()
+                    await self._read_configuration(connections.endpoints)
 
-    async def _read_configuration(self) -> None:
-        assert self._side is not None
-        await self._side.read_configuration()
-        self._report_allocations()
+    # -- CPUs of containers
 
-    async def _read_state(self) -> None:
-        assert self._side is not None
+    async def _read_state(self, file: KubeletStateFile) -> None:
+        """Read the state file. Raises OSError with the fault; that it is another kubelet's is one, too."""
+        self._version = file.version()
         try:
-            await self._side.read_state()
+            self._note_state(await asyncio.to_thread(file.read))
         finally:
             self._report_allocations()
 
-    async def _read_resources(self) -> None:
-        assert self._side is not None
-        await self._side.asked.wait()
-        self.resources.note_ok(await self._side.read_resources())
+    def _note_state(self, state: KubeletState) -> None:
+        if state.fault:
+            self._note(replace(self._facts, state_fault=state.fault))
+            raise OSError(state.fault)
+        resources = self._facts.resources
+        is_outdated = resources is not None and state.checkpoint == resources.outdated
+        fault = resources.why_outdated if resources and is_outdated else ""
+        self._note(replace(self._facts, state=state, state_fault=fault))
+        if fault:
+            raise OSError(fault)
+
+    async def _read_resources(self, socket: PodResourcesSocket) -> None:
+        await self._configuration_asked.wait()
+        self.resources.note_ok(await self._ask_resources(socket))
         self._report_allocations()
+
+    async def _ask_resources(self, socket: PodResourcesSocket) -> str:
+        """Ask the podresources socket, unless the policy is none; return the result in words.
+
+        Raises PodResourcesError.
+        """
+        assert self._connections is not None
+        if self._facts.policy_is_none:
+            self._note(replace(self._facts, resources=None))
+            return "not asked: the kubelet's CPU manager policy is none"
+        file = self._connections.state_file
+        try:
+            before = await asyncio.to_thread(file.read) if file else None
+            resources = PodResources(await socket.allocatable(), tuple(await socket.list()))
+        except NoSocket:
+            self._note(replace(self._facts, resources=None))
+            if self._connections.resources_required:
+                raise
+            return "no socket"
+        except PodResourcesError:
+            last = self._facts.resources
+            self._note(replace(self._facts, resources=last and replace(last, current=False)))
+            raise
+        if file is not None and before is not None and before == await asyncio.to_thread(file.read):
+            resources = resources.compared(before.checkpoint, self.pods.uids())
+        self._note(replace(self._facts, resources=resources))
+        return resources.summary(self.pods.uids())
 
     @property
     def allocations(self) -> tuple[Checkpoint | None, str]:
         """The CPUs that the kubelet gave containers, and their source; None while nothing is known."""
-        return self._side.facts.allocations(self.pods.uids()) if self._side else (None, "")
+        return self._facts.allocations(self.pods.uids()) if self._connections else (None, "")
 
     def _running(self) -> frozenset[str] | None:
         """Return the UIDs of pods that run, by the list of pods or of containers; None before both.
 
         A kubelet that has just started does not list all of its pods.
         """
-        listed, live = self.pods.running(), self._owner.machine.live_pods
+        listed, live = self.pods.running(), self._machine.live_pods
         return None if listed is None or live is None else listed | live
 
     def _report_allocations(self) -> None:
@@ -404,13 +367,9 @@ class KubeletSources:
         running = self._running() if checkpoint.policy == "none" else None
         if (checkpoint, running) != self._reported:
             self._reported = (checkpoint, running)
-            self._owner.put(
-                events.KubeletStateRead(
-                    checkpoint=checkpoint,
-                    running=running,
-                    names=self.pods.names(),
-                    **self._owner.clocks.times(),
-                )
+            names, times = self.pods.names(), self._clocks.times()
+            self._queue.put(
+                events.KubeletStateRead(checkpoint=checkpoint, running=running, names=names, **times)
             )
 
 

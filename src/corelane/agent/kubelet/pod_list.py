@@ -1,25 +1,28 @@
-"""Pods of the node by the UID under which they run, from the kubelet, or else from the API server."""
+"""Pods of the node by the UID under which they run, from the kubelet, or else from the API server.
+
+A kubelet that has just started lists no pods for about a second, and those of the API server only once it
+has reached that. So a pod is gone only if the API server does not have it. Where that cannot be asked, a
+pod is gone once it was absent for a while from lists that prove their source: a kubelet gets all of its
+pods from the API server at once, and static pods from their directory without it. A static pod, of which
+the API server has a copy at best, is gone once it was absent for a while in any case.
+"""
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Final
 
+from corelane.agent.allocation import events
+from corelane.agent.bound_pods import bound_pod
+from corelane.agent.event_loop import Clocks, EventQueue
+from corelane.agent.publication.publisher import Publisher
+from corelane.agent.reporting import AgentReporter
 from corelane.kube import translate
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.decode import Malformed
 from corelane.kube.pod import Pod
-
-# Pods that were on the node, and that the kubelet does not list: gone, or not listed again yet.
-#
-# A kubelet that has just started lists no pods for about a second, and those of the API server only once it
-# has reached that. So a pod is gone only if the API server does not have it. Where that cannot be asked, a
-# pod is gone once it was absent for a while from lists that prove their source: a kubelet gets all of its
-# pods from the API server at once, and static pods from their directory without it. A static pod, of which
-# the API server has a copy at best, is gone once it was absent for a while in any case.
-
 
 ABSENT_SECONDS: Final = 30.0
 """For which a pod is absent before the kubelet's lists alone prove that it is gone."""
@@ -38,19 +41,19 @@ class AbsentPod:
 
 
 class AbsentPods:
-    """Asks the API server of one node's absent pods; `clock` is monotonic."""
+    """Asks the API server of one node's absent pods."""
 
-    def __init__(self, client: KubeClient, node_name: str, clock: Callable[[], float]) -> None:
+    def __init__(self, client: KubeClient, node_name: str, clocks: Clocks) -> None:
         self._client = client
         self._node = node_name
-        self._clock = clock
+        self._clocks = clocks
         self._since: dict[str, float] = {}
 
     async def remaining(
         self, absent: Mapping[str, AbsentPod], listed: Iterable[Pod], seconds: float = ANSWER_SECONDS
     ) -> frozenset[str]:
         """Return the UIDs of absent pods that may still be there; waits `seconds` for the API server."""
-        now = self._clock()
+        now = self._clocks.monotonic()
         self._since = {uid: self._since.get(uid, now) for uid in absent}
         if not absent:
             return frozenset()
@@ -97,29 +100,18 @@ _OF_MANIFEST: Final = re.compile("[0-9a-f]{32}")
 """UID of a static pod: a hash, without dashes."""
 
 
-class PodListener(Protocol):
-    """Receiver of changes of the pods on the node."""
-
-    def pod_seen(self, uid: str, pod: Pod) -> None:
-        """A pod was added or changed; `uid` is the one under which it runs."""
-
-    def pod_malformed(self, uid: str, bad: Malformed) -> None:
-        """A pod exists, but cannot be decoded."""
-
-    def pod_gone(self, uid: str) -> None:
-        """A pod is not listed any more."""
-
-    def pods_listed(self, remaining: frozenset[str], began: float | None) -> None:
-        """Every pod was reported of a list that `began` then (monotonic), but for `remaining` UIDs."""
-
-
 class PodList:
-    """Pods of the node by the UID under which they run, from the kubelet, or else from the API server."""
+    """Pods by UID. Every change is put as an event; writes about a pod that is gone are dropped."""
 
-    def __init__(self, listener: PodListener) -> None:
+    def __init__(
+        self, queue: EventQueue, publisher: Publisher, reporter: AgentReporter, clocks: Clocks
+    ) -> None:
         self.pods: dict[str, Pod] = {}
         self._malformed: dict[str, Malformed] = {}
-        self._listener = listener
+        self._queue = queue
+        self._publisher = publisher
+        self._reporter = reporter
+        self._clocks = clocks
         self.listed = False
         self.remaining: frozenset[str] = frozenset()
         """UIDs of pods that the last list lacked, and that may still be there."""
@@ -158,7 +150,7 @@ class PodList:
         for pod in current.values():
             self.put(pod)
         self.listed = True
-        self._listener.pods_listed(self.remaining, began)
+        self._queue.put(events.PodsListed(remaining=self.remaining, began=began, **self._clocks.times()))
 
     def running(self) -> frozenset[str] | None:
         """Return the UIDs of pods that have not ended; None before the first list."""
@@ -192,7 +184,9 @@ class PodList:
         """Take a pod that exists but cannot be decoded; its last valid state is dropped."""
         if self._malformed.get(bad.uid) != bad:
             self._malformed[bad.uid] = bad
-            self._listener.pod_malformed(bad.uid, bad)
+            self._reporter.malformed(str(bad))
+            names = {"namespace": bad.namespace, "name": bad.name}
+            self._queue.put(events.PodUndecodable(uid=bad.uid, **names, **self._clocks.times()))
 
     def put(self, pod: Pod) -> None:
         """Take one pod; nothing happens if it is the object that was taken before."""
@@ -200,13 +194,14 @@ class PodList:
         if self.pods.get(uid) is not pod:
             self._malformed.pop(uid, None)
             self.pods[uid] = pod
-            self._listener.pod_seen(uid, pod)
+            self._queue.put(events.PodSeen(pod=bound_pod(uid, pod), **self._clocks.times()))
 
     def drop(self, uid: str) -> None:
         """Forget a pod that is gone."""
         self.pods.pop(uid, None)
         self._malformed.pop(uid, None)
-        self._listener.pod_gone(uid)
+        self._publisher.forget(uid)
+        self._queue.put(events.PodGone(uid=uid, **self._clocks.times()))
 
 
 def _is_of_file(pod: Pod) -> bool:

@@ -14,12 +14,12 @@ from corelane.agent.allocation.instructions import (
     PublishEvent,
     RecordResized,
 )
+from corelane.agent.event_loop import Clocks
 from corelane.agent.publication.stored_objects import NodeObjects
-from corelane.agent.publication.topology_writer import TopologyWriter
 from corelane.agent.publication.write_queue import PublicationReporter, QueueState, Write, WriteQueue
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
-from corelane.kube.client import APIError, KubeClient, PatchKind
+from corelane.kube.client import KubeClient, PatchKind
 from corelane.kube.meta import condition, rfc3339
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
@@ -40,32 +40,26 @@ class Publisher:
         client: KubeClient,
         node_name: str,
         reporter: PublicationReporter,
-        clock: Callable[[], float],
+        clocks: Clocks,
         objects: NodeObjects | None = None,
     ) -> None:
         self._client = client
         self._objects = objects
         self._node = node_name
-        self._clock = clock
+        self._clocks = clocks
         self._numbers = count()
-        report = partial(_report, reporter)
-        self._pods = [WriteQueue(report, name="pods") for _ in range(_POD_QUEUES)]
-        self._events = WriteQueue(report, _MOST_EVENTS, name="events", attempts=_EVENT_ATTEMPTS)
-        self._topology = WriteQueue(report, name="node", keeps=True)
-        self.queues = (*self._pods, self._topology, self._events)
-        self._reporter = reporter
+        self._pods = [WriteQueue(reporter, name="pods") for _ in range(_POD_QUEUES)]
+        self._events = WriteQueue(reporter, _MOST_EVENTS, name="events", attempts=_EVENT_ATTEMPTS)
+        self.node_queue = WriteQueue(reporter, name="node", keeps=True)
+        self.queues = (*self._pods, self.node_queue, self._events)
         self._mirrors: dict[str, dict[str, str]] = {}
-        self.topology_writer = TopologyWriter(
-            client, node_name, self._topology, self._zones_owned_by, objects=objects
-        )
 
     def states(self) -> list[QueueState]:
         """Return the state of every queue, for people."""
-        return [_together(self._pods), self._topology.state(), self._events.state()]
+        return [_together(self._pods), self.node_queue.state(), self._events.state()]
 
     async def idle(self) -> None:
         """Wait until nothing is left to write."""
-        self.topology_writer.flush()
         await asyncio.gather(*(queue.idle() for queue in self.queues))
 
     def publish(self, pod: Pod, order: PodWrite, machine: Machine) -> None:
@@ -86,7 +80,9 @@ class Publisher:
 
     def _pinned(self, pod: Pod, order: PublishCondition) -> None:
         """Write the pod's condition; the time of its last transition stays while its status does."""
-        written = _condition(keys.PINNED, order.holds, order.reason, order.message, order.at or self._clock())
+        written = _condition(
+            keys.PINNED, order.holds, order.reason, order.message, order.at or self._clocks.wall()
+        )
         before = condition(pod.status.conditions, keys.PINNED)
         if before and before.status == written["status"] and before.last_transition_time:
             written["lastTransitionTime"] = before.last_transition_time
@@ -119,7 +115,7 @@ class Publisher:
         )
         body = {"status": {"conditions": [written]}}
         patch = partial(self._client.patch, Node, self._node, body)
-        self._topology.put(
+        self.node_queue.put(
             "condition", partial(patch, kind_of_patch="strategic", subresource="status"), "condition"
         )
 
@@ -151,26 +147,9 @@ class Publisher:
     def _queue_of(self, uid: str) -> WriteQueue:
         return self._pods[hash(uid) % len(self._pods)]
 
-    def topology(self, make: Callable[[], dict[str, Any]], *, if_damaged: bool = False) -> None:
-        """Write the NodeResourceTopology that `make` returns then; or only if its content was damaged."""
-        if if_damaged:
-            self.topology_writer.repair(make)
-        else:
-            self.topology_writer.write(make)
-
-    def _zones_owned_by(self, owner: str) -> None:
-        if not owner:
-            return
-        self._reporter.zones_owned_by(owner)
-        text = (
-            f"NodeResourceTopology {self._node}: zones are written by {owner}, annotations by corelane; "
-            "stop the other exporter and delete the object to have corelane write the zones, too"
-        )
-        self.event(None, "TopologyZonesForeign", text, warning=True)
-
     def node_status(self, write: Write) -> None:
         """Write the Node's status."""
-        self._topology.put("status of the node", write, "status")
+        self.node_queue.put("status of the node", write, "status")
 
     def event(
         self,
@@ -190,7 +169,7 @@ class Publisher:
             meta = pod.metadata
             about |= {"kind": "Pod", "name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
         namespace, name = about.get("namespace", "default"), about["name"]
-        at = rfc3339(self._clock())
+        at = rfc3339(self._clocks.wall())
         event = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -241,10 +220,3 @@ def _together(queues: list[WriteQueue]) -> QueueState:
         worst.failing_for,
         worst.last_error,
     )
-
-
-def _report(reporter: PublicationReporter, what: str, error: Exception) -> None:
-    if isinstance(error, APIError):
-        reporter.api_failed(what, error)
-    else:
-        reporter.malfunction(f"publishing {what}", error)

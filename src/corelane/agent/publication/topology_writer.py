@@ -12,18 +12,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from corelane.agent.publication import stored_objects
+from corelane.agent.publication.publisher import Publisher
 from corelane.agent.publication.stored_objects import NodeObjects
-from corelane.agent.publication.write_queue import WriteQueue
+from corelane.agent.publication.write_queue import PublicationReporter
 from corelane.kube import translate
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.objects import NodeResourceTopology, NodeResourceTopologyV1Alpha1
 from corelane.kube.translate.topology_zones import CONTENT, FIELD_MANAGER, without_zones, zone_owner
 from corelane.reasons.scheduling import DEFINE_TOPOLOGIES
-
-# When to write an object that follows another one's changes: soon, in one write for a burst, and not often.
-#
-# No clock: callers pass monotonic seconds.
-
 
 _DEBOUNCE: Final = 0.05
 _JITTER: Final = 0.25
@@ -31,9 +27,10 @@ _RANDOM: Final = random.Random()  # noqa: S311 - jitter, not secrets
 
 
 class PublishSchedule:
-    """A token bucket: `burst` writes at once, then one in `period` seconds, later by up to a quarter of it.
+    """When to write an object that follows another one's changes: soon, one write for a burst, not often.
 
-    The jitter keeps a cluster's agents from writing in step.
+    A token bucket: `burst` writes at once, then one in `period` seconds, later by up to a quarter
+    of it: the jitter keeps a cluster's agents from writing in step. Callers pass monotonic seconds.
     """
 
     def __init__(self, *, burst: int = 5, period: float = 0.5, rng: random.Random | None = None) -> None:
@@ -62,14 +59,14 @@ _CONFLICTS: Final = 5
 
 
 class TopologyWriter:
-    """Writes one node's object through `queue`; `owner_changed` is called with another owner of the zones."""
+    """Writes one node's object through its publisher's queue; another owner of the zones is reported."""
 
     def __init__(
         self,
         client: KubeClient,
         node: str,
-        queue: WriteQueue,
-        owner_changed: Callable[[str], None],
+        publisher: Publisher,
+        reporter: PublicationReporter,
         schedule: PublishSchedule | None = None,
         objects: NodeObjects | None = None,
     ) -> None:
@@ -80,8 +77,8 @@ class TopologyWriter:
         """Set once the object has been written."""
         self._client = client
         self._node = node
-        self._queue = queue
-        self._owner_changed = owner_changed
+        self._publisher = publisher
+        self._reporter = reporter
         self._schedule = schedule or PublishSchedule()
         self._timer: asyncio.TimerHandle | None = None
         self._make: Make | None = None
@@ -112,7 +109,7 @@ class TopologyWriter:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-            self._queue.put("topology", self._write, "topology")
+            self._publisher.node_queue.put("topology", self._write, "topology")
 
     def repair(self, make: Make) -> None:
         """Write what `make` returns if the object lacks parts of it."""
@@ -130,7 +127,7 @@ class TopologyWriter:
                 self.repairs += 1
                 await self._put(body)
 
-        self._queue.put("topology check", write, "topology")
+        self._publisher.node_queue.put("topology check", write, "topology")
 
     async def _is_untouched(self) -> bool:
         """Whether the object is as this writer left it. Raises APIError except 404."""
@@ -279,8 +276,16 @@ class TopologyWriter:
     def _note(self, stored: dict[str, Any]) -> None:
         before, self.owner = self.owner, zone_owner(stored)
         self._version = _version(stored)
-        if self.owner != before:
-            self._owner_changed(self.owner)
+        if self.owner not in ("", before):
+            self._report_owner()
+
+    def _report_owner(self) -> None:
+        self._reporter.zones_owned_by(self.owner)
+        text = (
+            f"NodeResourceTopology {self._node}: zones are written by {self.owner}, annotations by corelane; "
+            "stop the other exporter and delete the object to have corelane write the zones, too"
+        )
+        self._publisher.event(None, "TopologyZonesForeign", text, warning=True)
 
 
 def _version(stored: Mapping[str, Any]) -> str:

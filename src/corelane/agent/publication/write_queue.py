@@ -30,6 +30,19 @@ _LONGEST_DELAY: Final = 60.0
 _REFUSED: Final = (401, 403)
 
 
+class PublicationReporter:
+    """Empty hooks, to be overridden by logs and metrics. Hooks must not raise and must not block."""
+
+    def api_failed(self, what: str, error: Exception) -> None:
+        """A write to the API server failed; it is retried unless it is obsolete."""
+
+    def malfunction(self, what: str, error: BaseException) -> None:
+        """An unexpected error; the agent continues."""
+
+    def zones_owned_by(self, owner: str) -> None:
+        """Another program writes the zones of the NodeResourceTopology; corelane writes annotations only."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueueState:
     """A queue's state for people: `failing_for` in seconds, 0.0 where nothing fails.
@@ -68,20 +81,20 @@ class WriteQueue:
 
     def __init__(
         self,
-        report: Callable[[str, Exception], None],
+        reporter: PublicationReporter,
         limit: int = 0,
         *,
         name: str = "",
         attempts: int = 0,
         keeps: bool = False,
     ) -> None:
-        """`report` receives failures, unexpected exceptions too, but none that repeats the last one.
+        """`reporter` receives failures, unexpected exceptions too, but none that repeats the last one.
 
         `limit` is that of groups, 0 none.
         With `keeps` no answer of the server makes a write obsolete: its object is always to be written.
         """
         self.name = name
-        self._report = report
+        self._reporter = reporter
         self._limit = limit
         self._attempts = attempts
         self._keeps = keeps
@@ -178,7 +191,10 @@ class WriteQueue:
         self._last_error = str(error) or type(error).__name__
         trouble = _is_trouble(error)
         if not (trouble and self._troubles) and group.reported != self._last_error:
-            self._report(str(key), error)
+            if isinstance(error, APIError):
+                self._reporter.api_failed(str(key), error)
+            else:
+                self._reporter.malfunction(f"publishing {key}", error)
         group.reported = self._last_error
         self._troubles = self._troubles + 1 if trouble else 0
         if not trouble and self._is_vain(group, error):
@@ -239,16 +255,3 @@ def _is_obsolete(error: Exception) -> bool:
 
 def _jittered(longest: float, failures: int) -> float:
     return min(longest, _FIRST_DELAY * 2.0 ** min(failures, 20)) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
-
-
-class PublicationReporter:
-    """Empty hooks, to be overridden by logs and metrics. Hooks must not raise and must not block."""
-
-    def api_failed(self, what: str, error: Exception) -> None:
-        """A write to the API server failed; it is retried unless it is obsolete."""
-
-    def malfunction(self, what: str, error: BaseException) -> None:
-        """An unexpected error; the agent continues."""
-
-    def zones_owned_by(self, owner: str) -> None:
-        """Another program writes the zones of the NodeResourceTopology; corelane writes annotations only."""

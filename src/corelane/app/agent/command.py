@@ -13,8 +13,8 @@ from typing import Final, Literal
 
 from corelane import input_files
 from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
-from corelane.agent.node_agent import NodeAgent
-from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
+from corelane.agent.kubelet.kubelet_sources import KubeletConnections
+from corelane.agent.node_agent import AgentConnections, AgentSettings, NodeAgent
 from corelane.agent.state_directory import StateDirectoryTaken
 from corelane.app import daemon_log, nodefile
 from corelane.app.nodefile import (
@@ -166,7 +166,7 @@ async def _run(options: AgentOptions) -> int:
             try:
                 await agent.close()
             finally:
-                await agent.around.client.close()
+                await agent.connections.client.close()
     return 0
 
 
@@ -179,7 +179,7 @@ async def start(options: AgentOptions) -> NodeAgent:
     machine = await asyncio.to_thread(host_machine, view)
     check_settings(options, file.config, machine)
     options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    settings = NodeAgentSettings(
+    settings = AgentSettings(
         node_name=name,
         state_dir=options.state_dir,
         config=file.config,
@@ -189,23 +189,25 @@ async def start(options: AgentOptions) -> NodeAgent:
         nri=file.runtime.nri,
         endpoint=file.runtime.endpoint,
     )
-    return NodeAgent(settings, _surroundings(options, name, file, view, machine))
+    return NodeAgent(settings, _connections(options, name, file, view, machine))
 
 
-def _surroundings(
+def _connections(
     options: AgentOptions, name: str, file: NodeFile, view: CgroupView, machine: Machine
-) -> NodeSurroundings:
+) -> AgentConnections:
     access = kubelet_access(file.kubelet, name)
     state_file = file.kubelet_state or (STATE_FILE if STATE_FILE.exists() else None)
-    return NodeSurroundings(
+    return AgentConnections(
         client=KubeClient.connect(options.kubeconfig),
         runtime=CRIRuntime(view, file.runtime.endpoint, list_seconds=file.reconcile_seconds),
         machine=machine,
-        kubelet=KubeletClient(access, Pod),
-        kubelet_address=access.url,
-        state_file=KubeletStateFile(state_file) if state_file else None,
-        resources=PodResourcesClient(file.kubelet.pod_resources or POD_RESOURCES),
-        resources_required=file.kubelet.pod_resources is not None,
+        kubelet=KubeletConnections(
+            KubeletClient(access, Pod),
+            access.url,
+            state_file=KubeletStateFile(state_file) if state_file else None,
+            resources=PodResourcesClient(file.kubelet.pod_resources or POD_RESOURCES),
+            resources_required=file.kubelet.pod_resources is not None,
+        ),
         machine_watch=MachineWatch(
             machine, load=lambda: host_machine(view), allowed=lambda: container_cgroup.effective(view, "")
         ),

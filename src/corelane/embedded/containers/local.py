@@ -153,6 +153,9 @@ class LocalRuntime:
             async with container.pod:
                 await self._ends.weigh(container)
 
+    async def apply(self, container_id: str, change: ResourceUpdate) -> None:
+        await self.update(container_id, change)
+
     async def signal(self, container_id: str, number: int) -> None:
         container = await self._known.settled(container_id)
         try:

@@ -188,6 +188,9 @@ class SimulatedRuntime:
         container.cpus = change.cpus or container.cpus
         self._records.put(_row(container))
 
+    async def apply(self, container_id: str, change: ResourceUpdate) -> None:
+        await self.update(container_id, change)
+
     async def signal(self, container_id: str, number: int) -> None:
         """End the container for a signal that ends a process by default, so far as Kubernetes sends one."""
         if number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT):

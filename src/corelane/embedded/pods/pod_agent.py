@@ -13,10 +13,11 @@ from corelane.agent.allocation import events, instructions
 from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.events import AgentEvent
 from corelane.agent.allocation.instructions import Instruction, PublishEvent
-from corelane.agent.event_loop import Clocks, EventLoop
+from corelane.agent.event_loop import Clocks, EventLoop, EventQueue
 from corelane.agent.execution import ENDED, Execution
 from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
-from corelane.agent.node_publication import NodeUpkeep
+from corelane.agent.node_publication import NodePublication
+from corelane.agent.saved_state import StateFiles
 from corelane.embedded.pods import node_status
 from corelane.embedded.pods.execution import LifecycleExecution, NodeFields, lost_run
 from corelane.embedded.pods.lifecycle import Lifecycle, NodeCapacity
@@ -98,25 +99,32 @@ class Agent:
         self._runtime = runtime
         self._clocks = clocks = clocks or Clocks()
         capabilities = runtime.capabilities
-        self._loop = EventLoop(self)
-        self._put = self._loop.put
-        self._node = NodeUpkeep(
+        self._queue = EventQueue()
+        self._loop = EventLoop(self._queue)
+        objects = heartbeats.objects if heartbeats else None
+        self._files = StateFiles(
+            state_dir,
+            config or NodeConfig(),
+            machine,
+            self.reporter,
+            durable=capabilities.on_this_machine,
+        )
+        ledger = self._files.ledger
+        allocation = Allocation(
+            ledger, reporter=self.reporter, validate=validate, follows_kubelet=kubelet is not None
+        )
+        self._publication = NodePublication(
             client,
             node_name,
-            machine,
-            config or NodeConfig(),
-            state_dir,
-            ledger=lambda: self.ledger,
-            put=self._put,
+            self._files,
+            allocation,
             reporter=self.reporter,
             clocks=clocks,
             on_this_machine=capabilities.on_this_machine,
-            objects=heartbeats.objects if heartbeats else None,
+            objects=objects,
         )
         local = node_status.own_addresses() if capabilities.on_this_machine else ()
-        self._statuses = StatusWriter(
-            client, self._node.publisher, heartbeats.objects if heartbeats else None
-        )
+        self._statuses = StatusWriter(client, self._publication.publisher, objects)
         self._identity = NodeIdentity(
             node_name,
             capabilities,
@@ -126,24 +134,21 @@ class Agent:
             ips=local if addresses is None else addresses,
             labels=labels or {},
         )
-        ledger = self._node.files.ledger
         self._state_machine = Lifecycle(
-            Allocation(
-                ledger, reporter=self.reporter, validate=validate, follows_kubelet=kubelet is not None
-            ),
+            allocation,
             host=PodHost(self._identity.ips, runtime.name, confirms=capabilities.kernel_confirms),
             capacity=NodeCapacity(self._identity.pods, node_status.memory_for_pods(ledger)),
             reporter=self.reporter,
         )
         self._pods: dict[str, RunPod] = {}
-        self._execution = Execution(runtime, put=self._put, reporter=self.reporter, clocks=clocks)
+        self._execution = Execution(runtime, self._queue, reporter=self.reporter, clocks=clocks)
         self._reconciliation = Reconciliation(
             self._compare,
             reconcile_seconds,
-            put=self._put,
+            put=self._queue.put,
             reporter=self.reporter,
             clocks=clocks,
-            warn=lambda reason, text: self._node.publisher.event(None, reason, text, warning=True),
+            warn=lambda reason, text: self._publication.publisher.event(None, reason, text, warning=True),
             kubelet=kubelet,
             machine_watch=machine_watch,
             others=others,
@@ -154,7 +159,7 @@ class Agent:
             pods=self._pods,
             ledger=lambda: self.ledger,
             node_fields=self._node_fields,
-            put=self._put,
+            put=self._queue.put,
             cpus_lost=self._reconciliation.look_at_machine,
             reporter=self.reporter,
             clocks=clocks,
@@ -170,8 +175,8 @@ class Agent:
             clocks.wall,
             lambda: self.ledger,
             registered=self._registered,
-            checked=lambda: self._node.publish_topology(if_damaged=True),
-            objects=heartbeats.objects if heartbeats else None,
+            checked=lambda: self._publication.publish_topology(if_damaged=True),
+            objects=objects,
         )
         self._heartbeats = heartbeats
         self._watch = watch or OwnWatch(client, self.reporter)
@@ -184,25 +189,27 @@ class Agent:
     async def ready(self) -> None:
         """Wait until the node is registered, all its pods are listed and its CPUs published."""
         await self._ready.wait()
-        await self._node.publisher.topology_writer.written.wait()
+        await self._publication.topology_writer.written.wait()
 
     async def run(self) -> None:
         """Run until cancelled, or until `shutdown`. The pods' processes keep running after either."""
         self._runner = asyncio.current_task()
-        self._node.files.remove_temporary()
+        self._files.remove_temporary()
         changes = self._runtime.wait_events()
         await self._reconciliation.read_kubelet_state()
-        self._put(events.ContainersListed(runs=await self._execution.inventory(), **self._clocks.times()))
+        self._queue.put(
+            events.ContainersListed(runs=await self._execution.inventory(), **self._clocks.times())
+        )
         await self._reconciliation.look_for_others()
         try:
             async with asyncio.TaskGroup() as group:
                 for part in (
-                    self._loop.run(),
+                    self._loop.run(self),
                     self._listen(changes),
                     self._tick(),
                     self._reconciliation.run(),
                     self._come_up(),
-                    *(queue.run() for queue in self._node.publisher.queues),
+                    *(queue.run() for queue in self._publication.publisher.queues),
                 ):
                     group.create_task(part)
         finally:
@@ -225,7 +232,7 @@ class Agent:
             if stop_pods:
                 await self._drain()
             self._statuses.flush()
-            await self._node.idle(_LAST_WRITES)
+            await self._publication.idle(_LAST_WRITES)
             runner.cancel()
             await asyncio.wait([runner])
         await self._runtime.close()
@@ -235,7 +242,7 @@ class Agent:
         longest = (
             max((pod.plan.grace for pod in self._state_machine.pods.values()), default=0.0) + _DRAIN_MARGIN
         )
-        self._put(DrainRequested(**self._clocks.times()))
+        self._queue.put(DrainRequested(**self._clocks.times()))
         try:
             async with asyncio.timeout(longest):
                 await self._drained.wait()
@@ -247,9 +254,9 @@ class Agent:
     async def _come_up(self) -> None:
         """Register the node, apply its settings, list its pods; from then on the state machine acts."""
         await self._heartbeat.register()
-        self._node.report_start()
+        self._publication.report_start()
         for notice in self._notices:
-            self._node.event(notice)
+            self._publication.event(notice)
         async with asyncio.TaskGroup() as group:
             if self._heartbeats is not None:
                 self._heartbeats.add(self._heartbeat)
@@ -257,20 +264,27 @@ class Agent:
                 group.create_task(self._heartbeat.run())
             await self._watch.follow(self.node_name, self, group)
             for uid in self._left_running:
-                self._put(events.PodUndecodable(uid=uid, **self._clocks.times()))
-            self._put(events.PodsListed(**self._clocks.times()))
+                self._queue.put(events.PodUndecodable(uid=uid, **self._clocks.times()))
+            self._queue.put(events.PodsListed(**self._clocks.times()))
             self._ready.set()
             await self._runtime.sweep(self._pods)
 
     def _registered(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
-        self._node.owner_uid = self._heartbeat.uid
-        self._node.apply(labels, annotations)
+        self._publication.owner_uid = self._heartbeat.uid
+        self._apply(labels, annotations)
         self._publish_topology()
 
     def node_changed(self, change: ObjectChange[Node]) -> None:
         """Apply the Node's labels and annotations, which are settings and may change at any time."""
-        if change.new and self._node.apply(change.new.metadata.labels, change.new.metadata.annotations):
-            self._publish_topology()
+        if change.new:
+            before = self._publication.annotations
+            self._apply(change.new.metadata.labels, change.new.metadata.annotations)
+            if before != self._publication.annotations:
+                self._publish_topology()
+
+    def _apply(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
+        if changed := self._publication.apply(labels, annotations):
+            self._queue.put(changed)
 
     def pod_changed(self, change: ObjectChange[RunPod]) -> None:
         """Report a pod of this node that was added, changed or deleted."""
@@ -279,23 +293,25 @@ class Agent:
             if change.old:
                 self._pods.pop(change.old.metadata.uid, None)
                 self._statuses.forget(change.old.metadata.uid)
-                self._node.publisher.forget(translate.running_uid(change.old))
-                self._put(events.PodGone(uid=change.old.metadata.uid, **self._clocks.times()))
+                self._publication.publisher.forget(translate.running_uid(change.old))
+                self._queue.put(events.PodGone(uid=change.old.metadata.uid, **self._clocks.times()))
             return
         self._pods[pod.metadata.uid] = pod
         if change.old is not None and plans_alike(change.old, pod):
             return  # most often a status that this agent wrote
         capabilities = self._runtime.capabilities
         plan = pod_plan(pod, processes=capabilities.plain_processes, limits_memory=capabilities.memory_limits)
-        self._put(PodSeen(plan=plan, **self._clocks.times()))
+        self._queue.put(PodSeen(plan=plan, **self._clocks.times()))
 
     def pod_malformed(self, bad: Malformed, *, gone: bool) -> None:
         """Report a pod that cannot be decoded, or that such a pod was deleted."""
         times = self._clocks.times()
         if gone:
-            self._put(events.PodGone(uid=bad.uid, **times))
+            self._queue.put(events.PodGone(uid=bad.uid, **times))
         else:
-            self._put(events.PodUndecodable(uid=bad.uid, namespace=bad.namespace, name=bad.name, **times))
+            self._queue.put(
+                events.PodUndecodable(uid=bad.uid, namespace=bad.namespace, name=bad.name, **times)
+            )
 
     def _node_fields(self) -> NodeFields:
         memory = node_status.allocatable_memory(self.ledger)
@@ -311,7 +327,7 @@ class Agent:
         while True:
             await self._ticks_needed.wait()
             await asyncio.sleep(_TICK)
-            self._put(events.TimePassed(**self._clocks.times()))
+            self._queue.put(events.TimePassed(**self._clocks.times()))
 
     async def _compare(self) -> None:
         recorded = self._state_machine.index.live()
@@ -319,13 +335,16 @@ class Agent:
 
     # -- instructions
 
-    def handle(self, *batch: AgentEvent) -> list[Instruction]:
+    async def observe(self) -> None:
+        """Nothing is to be read before events are decided."""
+
+    def decide(self, *batch: AgentEvent) -> list[Instruction]:
         """Return what follows from events."""
         return self._state_machine.handle(*batch)
 
     async def save(self, ledger: NodeState) -> str:
         """Write the ledger; return why that failed, or ""."""
-        return await self._node.files.save_ledger(ledger)
+        return await self._files.save_ledger(ledger)
 
     def waits_for_ledger(self, order: Instruction) -> bool:
         """Whether an instruction changes containers."""
@@ -333,8 +352,8 @@ class Agent:
 
     async def batch_done(self) -> None:
         """Save changed settings, and note that the node is drained."""
-        await self._node.files.save_settings()
-        if self._state_machine.needs_ticks or not self._node.files.settings.is_saved:
+        await self._files.save_settings()
+        if self._state_machine.needs_ticks or not self._files.settings.is_saved:
             self._ticks_needed.set()
         else:
             self._ticks_needed.clear()
@@ -346,11 +365,10 @@ class Agent:
         text = f"ledger cannot be written: {fault}; no pod is started, moved or stopped until it can be"
         if not self._heartbeat.set_disk_fault(text if fault else ""):
             return
-        self._node.publisher.node_status(self._heartbeat.post)
-        if fault:
-            self._node.publisher.event(None, "LedgerUnwritable", text, warning=True)
-        else:
-            self._node.publisher.event(None, "LedgerWritable", "ledger can be written again", warning=False)
+        self._publication.publisher.node_status(self._heartbeat.post)
+        reason = "LedgerUnwritable" if fault else "LedgerWritable"
+        text = text if fault else "ledger can be written again"
+        self._publication.event(PublishEvent("", reason, text, bool(fault)))
 
     def carry_out(self, order: Instruction) -> None:
         """Begin to carry out an instruction."""
@@ -360,17 +378,17 @@ class Agent:
             case instructions.PublishTopology():
                 self._publish_topology()
             case instructions.PublishEvent(uid=""):
-                self._node.event(order)
+                self._publication.event(order)
             case instructions.PodWrite():
                 pod = self._pods.get(order.uid)
                 if pod is not None and not self._statuses.carry_out(pod, order):
-                    self._node.publisher.publish(pod, order, self.ledger.machine)
+                    self._publication.publisher.publish(pod, order, self.ledger.machine)
 
     def _publish_topology(self) -> None:
-        self._node.publish_topology()
-        self._node.report_excess()
+        self._publication.publish_topology()
+        self._publication.report_excess()
         if self._heartbeat.allocatable_changed():
-            self._node.publisher.node_status(self._heartbeat.post)
+            self._publication.publisher.node_status(self._heartbeat.post)
 
     # -- logs
 

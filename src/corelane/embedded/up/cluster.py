@@ -10,6 +10,7 @@ import secrets
 import shlex
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -97,11 +98,21 @@ def kubelet_beside(
     state_file: Path | None, mounted: str = KUBELET_CGROUPS, logs: Path = KUBELET_LOGS
 ) -> KubeletStateFile | None:
     """Return the kubelet with that state file; None without a state file."""
-    return (
-        KubeletStateFile(state_file, lambda: kubelet_pods(mounted), lambda: kubelet_pod_names(logs))
-        if state_file
-        else None
-    )
+    return KubeletStateFile(state_file, PodsBeside(mounted, logs)) if state_file else None
+
+
+@dataclass(frozen=True, slots=True)
+class PodsBeside:
+    """The pods of a kubelet on this machine, by the cgroups `mounted` there and the directory of `logs`."""
+
+    mounted: str
+    logs: Path
+
+    def running(self) -> set[str] | None:
+        return kubelet_pods(self.mounted)
+
+    def names(self) -> dict[str, str]:
+        return kubelet_pod_names(self.logs)
 
 
 def kubelet_pod_names(logs: Path = KUBELET_LOGS) -> dict[str, str]:
