@@ -21,7 +21,7 @@ UNEXPECTED: Final = "UnexpectedAdmissionError"
 def bound_pod(uid: str, pod: Pod) -> BoundPod:
     """Return what the allocation needs of a pod that runs under `uid`; invalid annotations are left out."""
     (request, _), applied = pod_request(pod), translate.running_cpu(pod)
-    containers = tuple(_as_applied(one, applied) for one in request.containers)
+    containers = tuple(_as_applied(container, applied) for container in request.containers)
     shared = translate.resized_in_pool(pod)
     return BoundPod(
         replace(request, uid=uid, containers=containers, shared=shared),

@@ -56,14 +56,14 @@ from corelane.runtime.nri.connection import SOCKET, NRIConnection
 
 _TICK: Final = 1.0
 _LAST_WRITES: Final = 2.0
-_NOT_AS_THEY_COME: Final = (
+_TAKEN_FIRST: Final = (
     NodeSeen,
     LeaseHeld,
     StateFilesMissing,
     KubeletReported,
     events.ModeChanged,
 )
-"""Events that the agent takes itself, and that which the allocation takes first."""
+"""Events that the others of a batch follow: those that the agent takes itself, and a mode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +271,7 @@ class NodeAgent:
         if any(isinstance(event, KubeletReported | events.PodsListed) for event in batch):
             self._publish_topology()
             self._publish_kubelet_cpusets()
-        changes += (event for event in batch if not isinstance(event, _NOT_AS_THEY_COME))
+        changes += (event for event in batch if not isinstance(event, _TAKEN_FIRST))
         return orders + self.machine.handle(*changes)
 
     def _follow_node(self, node: Node) -> list[AgentEvent]:

@@ -1,4 +1,10 @@
-"""What the agent beside a kubelet reads, each source by itself: its runtime, kernel and machine."""
+"""What the agent beside a kubelet reads, each source by itself: its runtime, kernel and machine.
+
+A cgroup's set does not show where its tasks may run, so tasks are sampled each period. One that may leave
+its container's CPUs was moved to another cgroup: that is drift. One that may use only part of them was
+narrowed by its program (sched_setaffinity, or a cgroup of its own), which is the program's right: it is
+reported, and left alone. Reading every task of every container would cost too much: containers take turns.
+"""
 
 import asyncio
 import math
@@ -74,14 +80,6 @@ def percentile(values: Iterable[float], share: float) -> float:
     """Return the smallest value that at least this share of the values does not exceed; 0 without values."""
     ordered = sorted(values)
     return ordered[math.ceil(len(ordered) * share) - 1] if ordered else 0.0
-
-
-# A sample of containers' tasks each period: a cgroup's set does not show where its tasks may run.
-#
-# A task that may leave its container's CPUs was moved to another cgroup: that is drift. One that may use
-# only part of them was narrowed by its program (sched_setaffinity, or a cgroup of its own), which is the
-# program's right: it is reported, and left alone. Reading every task of every container would cost too much:
-# containers take turns.
 
 
 CONTAINERS: Final = 2

@@ -3,6 +3,10 @@
 Labels and annotations of the Node override the configuration that the agent was started with. An invalid
 label or annotation changes nothing: its last valid value stays in effect. The values in effect are saved, so
 that a start does not depend on an API server.
+
+A durable ledger is replaced whole, and is on disk before a container changes. One that only has to survive
+this process, because no container of the node survives the machine, gets a line with each change instead: a
+replaced file costs a hundred times as much.
 """
 
 import asyncio
@@ -29,13 +33,6 @@ from corelane.node import NodeConfigError, codec
 from corelane.node.config import NodeConfig, check
 from corelane.node.ledger import LedgerError, NodeState, new, usable_topology
 from corelane.node.recovery.rebasing import rebase
-
-# The ledger's file of one agent, kept as the ledger changes.
-#
-# A durable file is replaced whole, and is on disk before a container changes. One that only has to survive
-# this process, because no container of the node survives the machine, gets a line with each change instead:
-# a replaced file costs a hundred times as much.
-
 
 _MOST_LINES: Final = 200
 """Lines after which the file is written anew; more with many entries."""
@@ -77,10 +74,10 @@ class ChangedFile:
 
 def _version(path: Path) -> _Version | None:
     try:
-        found = os.stat(path)  # noqa: PTH116 - a tenth of the time of Path.stat
+        status = os.stat(path)  # noqa: PTH116 - a tenth of the time of Path.stat
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 LEDGER_FILE: Final = "ledger.json"

@@ -157,8 +157,8 @@ class NodeWatch:
         self._queue = queue
         self._clocks = clocks
         self._reporter = reporter
-        self._wanted = asyncio.Event()
-        self._unwanted = asyncio.Event()
+        self._pods_needed = asyncio.Event()
+        self._pods_not_needed = asyncio.Event()
         self.node = Source("Node", seconds=0, reporter=reporter, clocks=clocks)
         self.pods = Source("pods of the API server", seconds=0, reporter=reporter, clocks=clocks)
         self.pods.note_ok("not needed")
@@ -174,8 +174,8 @@ class NodeWatch:
 
     def follow_pods(self, needed: bool) -> None:
         """Read pods from the API server from now on, or no more."""
-        (self._wanted if needed else self._unwanted).set()
-        (self._unwanted if needed else self._wanted).clear()
+        (self._pods_needed if needed else self._pods_not_needed).set()
+        (self._pods_not_needed if needed else self._pods_needed).clear()
 
     async def _follow_node(self) -> None:
         def changed(change: ObjectChange[Node]) -> None:
@@ -193,7 +193,7 @@ class NodeWatch:
 
     async def _follow_pods(self) -> None:
         """Follow the node's pods for as long as the kubelet does not answer."""
-        await self._wanted.wait()
+        await self._pods_needed.wait()
         informer = Informer(
             self._client,
             Pod,
@@ -204,7 +204,7 @@ class NodeWatch:
         running = asyncio.create_task(informer.run())
         listing = asyncio.create_task(self._take_list(informer))
         try:
-            await self._unwanted.wait()
+            await self._pods_not_needed.wait()
         finally:
             running.cancel()
             listing.cancel()

@@ -111,7 +111,7 @@ def follow(ledger: NodeState, request: PodRequest, before: PodRequest) -> Resize
 
     The ledger is compared, as a pod may be resized while no agent runs.
     """
-    requests = {one.name: one.cpu_request for one in before.containers}
+    requests = {container.name: container.cpu_request for container in before.containers}
     counts = exclusive_counts(ledger, request)[1]
     entries, exclusive, shared = dict(ledger.entries), [], []
     for container in request.containers:

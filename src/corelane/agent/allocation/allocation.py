@@ -191,7 +191,7 @@ class Allocation:
         if resized.shared and pod.unplaced is None:
             for container in resized.shared:
                 self.recorder.pool_kept(pod, container)
-            pod.pod = _with_shared(pod.pod, {one.name for one in resized.shared})
+            pod.pod = _with_shared(pod.pod, {container.name for container in resized.shared})
             self.outbox.put(instructions.RecordResized(pod.uid, pod.pod.request.shared))
 
     def restore_annotations(self, now: float) -> None:
@@ -268,7 +268,7 @@ class Allocation:
         """Return the ledger with a pod where its containers run; of one that is held, where they ran, too."""
         running = {run.container: run.possible_cpus for run in pod.runs}
         if pod.held:
-            before = {one.container: one.cpus for one in adopted(self.ledger, pod.uid)}
+            before = {entry.container: entry.cpus for entry in adopted(self.ledger, pod.uid)}
             running = before | {
                 name: cpus
                 for name, cpus in running.items()
@@ -317,9 +317,9 @@ class Allocation:
     def occupied(self) -> OccupiedCPUs:
         """Return the CPUs that runs may be using."""
         occupied = cpu_moves.occupied_cpus(all_runs(self.pods.values()), self.ledger)
-        for one in self._rules.holders:
-            alone = one.cpus.isdisjoint(self.ledger.reserved) and not one.cpus >= self.ledger.shared_pool
-            occupied.add(one.cpus, Sharing.ALONE if alone else Sharing.POOL, OTHERS)
+        for other in self._rules.holders:
+            alone = other.cpus.isdisjoint(self.ledger.reserved) and not other.cpus >= self.ledger.shared_pool
+            occupied.add(other.cpus, Sharing.ALONE if alone else Sharing.POOL, OTHERS)
         return occupied
 
     def ordered(self) -> OccupiedCPUs:
@@ -390,7 +390,7 @@ class Allocation:
         target = self.target(listed.uid, listed.container)
         run = RunCPUs(listed.uid, listed.container, listed.id, seen=listed.allowed, unread=True)
         settled = target and listed.allowed == target.cpus and not listed.record_differs
-        run.applied, run.found = target.cpus if target and settled else NO_CPUS, True
+        run.applied, run.adopted = target.cpus if target and settled else NO_CPUS, True
         run.resources, run.record_differs = listed.resources, listed.record_differs
         pod.runs.append(run)
         self._runs[run.id] = run
@@ -537,7 +537,9 @@ def room(ledger: NodeState) -> object:
 
 def _amounts(ledger: NodeState, uid: str) -> object:
     """Return what the ledger has of a pod, but for the phases of its entries."""
-    entries = {one.container: (one.cpus, one.sharing, one.cpu_request) for one in ledger.of_pod(uid)}
+    entries = {
+        entry.container: (entry.cpus, entry.sharing, entry.cpu_request) for entry in ledger.of_pod(uid)
+    }
     return entries, ledger.pods.get(uid)
 
 

@@ -19,7 +19,7 @@ def note_started(run: RunCPUs, run_id: str) -> None:
     """Record that the ordered run is up."""
     run.id = run_id
     run.applied, run.pending = run.pending or NO_CPUS, None
-    run.unread, run.found = True, False
+    run.unread, run.adopted = True, False
 
 
 def note_created(run: RunCPUs, allowed: CPUSet) -> None:
@@ -43,7 +43,7 @@ def note_applied(
 
     A cpuset (`in_cpuset`) that is narrower than what was written to it is written again at `retry_at`.
     """
-    run.applied, run.pending, run.seen, run.fault, run.found = cpus, None, allowed, "", False
+    run.applied, run.pending, run.seen, run.fault, run.adopted = cpus, None, allowed, "", False
     run.narrowed = allowed != cpus
     run.drifted = in_cpuset and bool(allowed) and allowed < cpus
     if run.drifted:
@@ -52,7 +52,7 @@ def note_applied(
 
 def note_in_place(run: RunCPUs) -> None:
     """Record that the kernel already confines a run to the CPUs that it is to have."""
-    run.applied, run.found = run.seen, True
+    run.applied, run.adopted = run.seen, True
     run.drifted = run.narrowed = run.pooled = False
     run.fault = ""
 

@@ -4,6 +4,11 @@ The ledger holds the target; the kernel follows step by step. One rule keeps eve
 given a CPU only after all incompatible containers have left it. So a new exclusive container waits until
 containers of the shared pool have left its CPUs, as the kernel confirms, and these return only after its last
 process has exited. Containers of one pod that have CPUs in common do not wait for each other.
+
+Memory nodes and CPU quota follow from the allocation as CPUs do. Exclusive CPUs come without a quota (as with
+the kubelet's DisableCPUQuotaWithExclusiveCPUs); back in the shared pool a container gets its quota and all
+memory nodes back. What was lifted is seen in the kernel, not remembered, so it is put back after a restart of
+the agent, too. Quotas that another program set stay.
 """
 
 from collections.abc import Iterable, Iterator
@@ -218,22 +223,15 @@ def assert_no_conflict(pods: Iterable[PodCPUs], ledger: NodeState) -> None:
             parts = list(occupancy(run, ledger, observed=False))
             if run.pooled:
                 parts = [part for part in parts if part[1] is POOL]
-            others = ordered if run.found else everywhere
+            others = ordered if run.adopted else everywhere
             for cpus, sharing, group in parts:
                 shared = cpus & others.conflicting(sharing, group)
                 where = f"{pod.pod.key} {run.container}"
                 assert not shared, f"{where}: CPUs {shared} are ordered for others, too"
             for part in parts:
                 everywhere.add(*part)
-                if not run.found:
+                if not run.adopted:
                     ordered.add(*part)
-
-
-# Memory nodes and CPU quota of a container, which follow from its allocation as its CPUs do.
-#
-# Exclusive CPUs come without a quota (as with the kubelet's DisableCPUQuotaWithExclusiveCPUs); back in the
-# shared pool a container gets its quota and all memory nodes back. What was lifted is seen in the kernel,
-# not remembered, so it is put back after a restart of the agent, too. Quotas that somebody else set stay.
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +258,7 @@ def change_of(
     """Return the change that is due for a run of a pod with this request; None if there is none."""
     if run.resources is None:
         return ResourceUpdate(mems=target.mems) if policy.mems and target.mems else None
-    limits = (one.cpu_limit for one in request.containers if one.name == run.container)
+    limits = (spec.cpu_limit for spec in request.containers if spec.name == run.container)
     nodes = memory_nodes(machine)
     return due_change(run.resources, target, limit=next(limits, 0), nodes=nodes, policy=policy)
 

@@ -86,14 +86,14 @@ class NodeRules:
         """Hold the CPUs of other instances' containers; what changed becomes an event of the Node."""
         before, self.others = _instances(self.others), seen.containers
         after = _instances(self.others)
-        if {(one.owner, one.cpus) for one in before} != {(one.owner, one.cpus) for one in after}:
+        if {(other.owner, other.cpus) for other in before} != {(other.owner, other.cpus) for other in after}:
             self._outbox.put(_others_event(after))
-        return hold_others(ledger, [(one.owner, one.cpus) for one in self.holders])
+        return hold_others(ledger, [(other.owner, other.cpus) for other in self.holders])
 
     @property
     def holders(self) -> list[OtherContainer]:
         """Containers of other instances that keep their CPUs from this one."""
-        return [one for one in self.others if one.kind == "container"]
+        return [other for other in self.others if other.kind == "container"]
 
     def not_exclusive(self, cpus: CPUSet, ledger: NodeState) -> str:
         """Return why CPUs may be used by what corelane does not confine; "" if it sees nothing there.
@@ -101,16 +101,16 @@ class NodeRules:
         A process beside all containers counts if it keeps off the reserved CPUs: then these are its CPUs. One
         that may use reserved CPUs, too, is the machine's.
         """
-        for one in self.others:
-            is_pinned = one.kind != "process" or one.cpus.isdisjoint(ledger.reserved)
-            if is_pinned and not one.cpus.isdisjoint(cpus):
-                return _presence(one, one.cpus & cpus)
+        for other in self.others:
+            is_pinned = other.kind != "process" or other.cpus.isdisjoint(ledger.reserved)
+            if is_pinned and not other.cpus.isdisjoint(cpus):
+                return _presence(other, other.cpus & cpus)
         return ""
 
     def others_unchanged(self, ledger: NodeState, seen: events.OthersSeen) -> bool:
         """Whether nothing follows from what was seen of other instances."""
         same = seen.containers == self.others
-        return same and hold_others(ledger, [(one.owner, one.cpus) for one in self.holders]) is ledger
+        return same and hold_others(ledger, [(other.owner, other.cpus) for other in self.holders]) is ledger
 
     def may_write(self, pod: PodCPUs) -> bool:
         """Whether the mode lets corelane write the cpusets of a pod's containers.
@@ -170,16 +170,16 @@ class NodeRules:
 
 
 def _instances(others: Iterable[OtherContainer]) -> list[OtherContainer]:
-    """Return the containers of other instances, as far as they are some."""
-    return [one for one in others if one.kind in ("container", "claim")]
+    """Return the containers among processes of other owners."""
+    return [other for other in others if other.kind in ("container", "claim")]
 
 
-def _presence(one: OtherContainer, cpus: CPUSet) -> str:
+def _presence(other: OtherContainer, cpus: CPUSet) -> str:
     where = named(cpus.mask)
-    if one.kind == "unseen":
-        return f"{one.owner} cannot be seen, and may use {where}; --other-instances ignore leaves them out"
-    what = {"container": "container ", "claim": "alleged container "}.get(one.kind, "")
-    return f"{what}{one.title} of {one.owner} may use {where}"
+    if other.kind == "unseen":
+        return f"{other.owner} cannot be seen, and may use {where}; --other-instances ignore leaves them out"
+    what = {"container": "container ", "claim": "alleged container "}.get(other.kind, "")
+    return f"{what}{other.title} of {other.owner} may use {where}"
 
 
 def _others_event(others: Sequence[OtherContainer]) -> PublishEvent:
@@ -191,10 +191,10 @@ def _others_event(others: Sequence[OtherContainer]) -> PublishEvent:
 
 def others_text(others: Iterable[OtherContainer]) -> str:
     """Return which containers of other instances run, on which CPUs, and what follows; "" without any."""
-    found = _instances(others)
-    claims = [one for one in found if one.kind == "claim"]
+    containers = _instances(others)
+    claims = [other for other in containers if other.kind == "claim"]
     sentences = []
-    if held := [one for one in found if one.kind == "container"]:
+    if held := [other for other in containers if other.kind == "container"]:
         sentences.append(
             f"containers of other corelane instances run on this machine: {_listed(held)}. Their CPUs are "
             "not allocated exclusively here, and exclusive CPUs that they may use are not confirmed; to end "
@@ -209,6 +209,6 @@ def others_text(others: Iterable[OtherContainer]) -> str:
 
 
 def _listed(others: Sequence[OtherContainer]) -> str:
-    titles = [f"{one.title} of {one.owner} on {named(one.cpus.mask)}" for one in others]
+    titles = [f"{other.title} of {other.owner} on {named(other.cpus.mask)}" for other in others]
     more = f" and {len(titles) - _MOST_TITLES} more" if len(titles) > _MOST_TITLES else ""
     return "; ".join(titles[:_MOST_TITLES]) + more

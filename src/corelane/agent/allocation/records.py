@@ -107,7 +107,7 @@ class RunCPUs:
     retry_at: float = 0.0
     creating: bool = False
     pooled: bool = False
-    found: bool = False
+    adopted: bool = False
     """`applied` is where the run was found, and not what this agent ordered."""
     overlapped: bool = False
     """Another container may still be on its exclusive CPUs, which the kernel shows for it."""

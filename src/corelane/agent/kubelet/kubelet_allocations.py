@@ -67,11 +67,11 @@ class PodResources:
 
         Pods without a UID are left out until they are listed.
         """
-        known = [(uids[pod.key], pod) for pod in self.pods if pod.key in uids]
+        listed = [(uids[pod.key], pod) for pod in self.pods if pod.key in uids]
         return Checkpoint(
             "static",
-            entries={uid: pod.containers for uid, pod in known if pod.containers},
-            pods={uid: pod.cpus for uid, pod in known if pod.cpus},
+            entries={uid: pod.containers for uid, pod in listed if pod.containers},
+            pods={uid: pod.cpus for uid, pod in listed if pod.cpus},
         )
 
     def summary(self, uids: Mapping[str, str]) -> str:

@@ -341,8 +341,8 @@ class KubeletPods:
             pod.reported = True
 
     def _created_in(self, pod: PodCPUs) -> list[str]:
-        asked = [creation.asked for creation in self._creations.values()]
-        return [one.container for one in asked if one.uid == pod.uid]
+        questions = [creation.asked for creation in self._creations.values()]
+        return [question.container for question in questions if question.uid == pod.uid]
 
     def _answer_creations(self, now: float) -> None:
         if not self._creations:

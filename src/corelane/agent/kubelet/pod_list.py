@@ -120,16 +120,16 @@ class PodList:
         self, allocated: Mapping[str, str], pods: Iterable[Pod], malformed: Iterable[Malformed]
     ) -> dict[str, AbsentPod]:
         """Return the pods of the last lists, and the allocated ones, that a new list lacks."""
-        known = {
+        present = {
             uid: AbsentPod(*_names(title), static=bool(_OF_MANIFEST.fullmatch(uid)))
             for uid, title in allocated.items()
         }
-        known |= {uid: AbsentPod(bad.namespace, bad.name) for uid, bad in self._malformed.items()}
+        present |= {uid: AbsentPod(bad.namespace, bad.name) for uid, bad in self._malformed.items()}
         for uid, pod in self.pods.items():
             meta = pod.metadata
-            known[uid] = AbsentPod(meta.namespace, meta.name, translate.is_static(pod))
+            present[uid] = AbsentPod(meta.namespace, meta.name, translate.is_static(pod))
         listed = {translate.running_uid(pod) for pod in pods} | {bad.uid for bad in malformed}
-        return {uid: pod for uid, pod in known.items() if uid not in listed}
+        return {uid: pod for uid, pod in present.items() if uid not in listed}
 
     def replace(
         self,
@@ -142,8 +142,8 @@ class PodList:
         current = {translate.running_uid(pod): pod for pod in pods}
         bad = {item.uid: item for item in malformed if item.uid}
         self.remaining = frozenset(remaining)
-        known = self.pods.keys() | self._malformed.keys()
-        for uid in known - current.keys() - bad.keys() - self.remaining:
+        before = self.pods.keys() | self._malformed.keys()
+        for uid in before - current.keys() - bad.keys() - self.remaining:
             self.drop(uid)
         for item in bad.values():
             self.put_malformed(item)
