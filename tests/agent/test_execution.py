@@ -8,9 +8,9 @@ import pytest
 
 from corelane.agent.allocation.events import ContainerRun, PinFailed, Pinned
 from corelane.agent.allocation.instructions import Observe, Pin
-from corelane.agent.execution import Execution
 from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
+from corelane.embedded.pods.comparison import ComparingExecution
 from corelane.kernel.cgroupfs import CgroupError
 from corelane.kernel.proc import TaskAffinity
 from corelane.runtime.base import ObservedResources, ResourceUpdate, RuntimeStatus, each_observed
@@ -84,7 +84,7 @@ def compared(runtime, *names):
 
     async def scenario():
         events, reporter = Events(), Reporter()
-        execution = Execution(runtime, events, reporter=reporter, clocks=STOPPED)
+        execution = ComparingExecution(runtime, events, reporter=reporter, clocks=STOPPED)
         await execution.compare(map(running, names))
         return {event.id: event.allowed for event in events}, reporter.faults
 
@@ -104,7 +104,7 @@ def test_the_inventory_lists_containers_that_cannot_be_read():
     async def scenario():
         reporter = Reporter()
         runtime = FakeRuntime(a=too_many_files(), b=observed())
-        execution = Execution(runtime, Events(), reporter=reporter, clocks=STOPPED)
+        execution = ComparingExecution(runtime, Events(), reporter=reporter, clocks=STOPPED)
         runs = await execution.inventory()
         assert {run.id: run.allowed for run in runs} == {"a": CPUSet(), "b": CPUS}
         assert len(reporter.faults) == 1
@@ -125,7 +125,7 @@ def test_one_container_at_a_time_is_read_task_by_task():
 
     async def scenario():
         events = Events()
-        execution = Execution(runtime, events, reporter=Reporter(), clocks=STOPPED)
+        execution = ComparingExecution(runtime, events, reporter=Reporter(), clocks=STOPPED)
         for _ in range(3):
             await execution.compare(map(running, "abc"))
         assert sorted(runtime.read) == ["a", "b", "c"]
@@ -147,7 +147,7 @@ def test_a_comparison_leaves_out_what_was_pinned_or_observed_meanwhile(how):
     async def scenario():
         events = Events()
         runtime = FakeRuntime(a=observed(CPUSet([1])), b=observed(CPUSet([1])))
-        execution = Execution(runtime, events, reporter=Reporter(), clocks=STOPPED)
+        execution = ComparingExecution(runtime, events, reporter=Reporter(), clocks=STOPPED)
         observe_all = runtime.observe_all
 
         async def slow(container_ids):
@@ -172,7 +172,7 @@ def test_a_pin_is_answered_by_what_the_kernel_grants():
     async def scenario():
         events = Events()
         runtime = FakeRuntime(a=observed(CPUSet([1])), b=too_many_files())
-        execution = Execution(runtime, events, reporter=Reporter(), clocks=STOPPED)
+        execution = ComparingExecution(runtime, events, reporter=Reporter(), clocks=STOPPED)
         for name in "ab":
             execution.carry_out(Pin(name, ResourceUpdate(cpus=CPUS)))
         while len(events) < 2:

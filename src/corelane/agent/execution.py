@@ -1,12 +1,12 @@
-"""Carries out the instructions that any runtime can, and compares what is recorded with runtime and kernel.
+"""Carries out the instructions that any runtime can: changes of containers' CPUs, and readings of them.
 
 Each instruction is a task of its own and answers with an event. An unexpected error is reported and answered
 as a failure; it never ends the agent.
 """
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Coroutine, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -116,7 +116,6 @@ class Execution:
         self._reporter = reporter
         self._clocks = clocks
         self._tasks = InstructionTasks(reporter)
-        self._samples = 0
         self._newer: set[str] | None = None
         """Containers pinned or observed since the comparison that goes on began; None between comparisons."""
 
@@ -139,7 +138,7 @@ class Execution:
         try:
             await self._runtime.apply(order.id, order.update)
             self._note_newer(order.id)
-            reading = await self._read(order.id)
+            reading = await read(self._runtime, order.id)
         except Exception as error:
             self._queue.put(events.PinFailed(id=order.id, message=str(error), **self._clocks.times()))
             if not isinstance(error, RuntimeFailure | UnknownContainer):
@@ -154,16 +153,10 @@ class Execution:
             )
             self._queue.put(answer)
 
-    # -- observing
-
-    def ended(self, status: RuntimeStatus) -> None:
-        """Report that a run ended."""
-        self._queue.put(events.Exited(run=container_run(status), **self._clocks.times()))
-
     async def observe(self, container_id: str) -> None:
-        """Report what the kernel grants a container; `compare` reports a cgroup that cannot be read."""
+        """Report what the kernel grants a container; one whose cgroup cannot be read is read again later."""
         try:
-            reading = await self._read(container_id)
+            reading = await read(self._runtime, container_id)
         except OSError:
             return
         self._note_newer(container_id)
@@ -179,85 +172,22 @@ class Execution:
         )
         self._queue.put(event)
 
-    async def inventory(self) -> tuple[ContainerRun, ...]:
-        """Return every run that the runtime has, live or ended."""
-        statuses = await self._runtime.containers()
-        readings = await self._read_all([status.id for status in statuses])
-        return tuple(container_run(status, readings.get(status.id)) for status in statuses)
 
-    async def compare(self, recorded: Iterable[ContainerRun]) -> None:
-        """Compare the containers that are recorded as live with the runtime and the kernel.
+async def read(runtime: Runtime, container_id: str) -> Reading:
+    """Return what the kernel allows a container's processes; none once its cgroup is empty or gone."""
+    try:
+        return reading_of(await runtime.observe(container_id))
+    except UnknownContainer as error:
+        return reading_of(error)
 
-        Each is given as its end is reported where the runtime does not have it any more.
 
-        The kernel's view is that of each container's cgroup. One container at a time is read task by task,
-        in turn: on cgroup v1 a thread can be moved out of it alone. A container that is pinned or
-        observed meanwhile is left out: its reading here may be the older one.
-        """
-        recorded = tuple(recorded)  # before listing: a container that is started meanwhile is not lost
-        statuses = {status.id: status for status in await self._runtime.containers()}
-        self._samples += 1
-        live: list[str] = []
-        for run in recorded:
-            status = statuses.get(run.id)
-            if status is None:
-                self._queue.put(events.Exited(run=run, **self._clocks.times()))
-            elif status.state == ENDED:
-                self.ended(status)
-            else:
-                live.append(run.id)
-        sampled = live[self._samples % len(live)] if live else ""
-        newer = self._newer = set[str]()
-        try:
-            readings = await self._read_all(live, sampled)
-        finally:
-            self._newer = None
-        for container_id, reading in readings.items():
-            if container_id not in newer:
-                self._put_reading(container_id, reading)
-
-    async def _read_all(self, ids: Collection[str], sampled: str = "") -> dict[str, Reading]:
-        """Read containers, `sampled` task by task.
-
-        Errors are reported, and the next comparison reads again: other containers are read all the same.
-        """
-        faults: list[Exception] = []
-        readings: dict[str, Reading] = {}
-        for container_id, observed in (await self._runtime.observe_all(ids)).items():
-            try:
-                readings[container_id] = await self._reading(
-                    container_id, observed, tasks=container_id == sampled
-                )
-            except Exception as error:  # noqa: BLE001 - reported
-                faults.append(error)
-        self._report(faults, len(ids))
-        return readings
-
-    def _report(self, faults: list[Exception], total: int) -> None:
-        if faults:
-            what = f"reading the CPUs of {len(faults)} of {total} containers"
-            self._reporter.malfunction(what, faults[0])
-
-    async def _read(self, container_id: str) -> Reading:
-        """Return what the kernel allows a container's processes."""
-        try:
-            return await self._reading(container_id, await self._runtime.observe(container_id))
-        except UnknownContainer as error:
-            return await self._reading(container_id, error)
-
-    async def _reading(self, container_id: str, observed: Observation, *, tasks: bool = False) -> Reading:
-        """Return what was observed, with `tasks` the union over its tasks. Raises the error of observing."""
-        if isinstance(observed, UnknownContainer):
-            return Reading(NO_CPUS, None)
-        if isinstance(observed, Exception):
-            raise observed
-        if observed is None or not observed.populated:
-            return Reading(NO_CPUS, observed)
-        cpus = observed.cpus
-        if tasks and observed.cgroup:
-            with suppress(UnknownContainer):
-                cpus |= outside(await self._runtime.allowed(container_id, most=TASKS), cpus)
-        return Reading(cpus, observed)
+def reading_of(observed: Observation) -> Reading:
+    """Return what was observed of a container. Raises the error of observing, but for UnknownContainer."""
+    if isinstance(observed, UnknownContainer):
+        return Reading(NO_CPUS, None)
+    if isinstance(observed, Exception):
+        raise observed
+    return Reading(observed.cpus if observed and observed.populated else NO_CPUS, observed)
 
 
 def container_run(status: RuntimeStatus, reading: Reading | None = None) -> ContainerRun:

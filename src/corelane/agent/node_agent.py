@@ -475,9 +475,7 @@ class NodeAgent:
 
     async def find_pod(self, uid: str, seconds: float) -> bool:
         """Whether a pod or its CPUs are known, after asking the kubelet if need be."""
-        if any(entry.cpus for entry in self.ledger.of_pod(uid)):
-            return True
-        return await self.sources.kubelet.find_pod(uid, seconds)
+        return self.machine.has_cpus(uid) or await self.sources.kubelet.find_pod(uid, seconds)
 
     async def refresh_kubelet(self, seconds: float) -> None:
         """Take note of a kubelet that was started with another policy."""

@@ -19,7 +19,7 @@ from typing import Any, Final
 from corelane.agent.allocation import events
 from corelane.agent.allocation.records import NO_CPUS, RunCPUs
 from corelane.agent.event_loop import Clocks, EventQueue
-from corelane.agent.execution import ENDED, TASKS, NodeRuntime, Reading, container_run, outside
+from corelane.agent.execution import ENDED, TASKS, NodeRuntime, Reading, container_run, outside, read
 from corelane.agent.kubelet.kubelet_pods import KubeletPods
 from corelane.agent.kubelet.kubelet_sources import KubeletSources
 from corelane.agent.reporting import AgentReporter
@@ -28,7 +28,7 @@ from corelane.cpuset import CPUSet
 from corelane.kernel.proc import TaskAffinity
 from corelane.machine.model import MachineError
 from corelane.machine.watch import MachineWatch
-from corelane.runtime.base import Runtime, RuntimeStatus, UnknownContainer
+from corelane.runtime.base import Runtime, RuntimeStatus
 
 
 class Overlap:
@@ -243,7 +243,7 @@ class NodeSources:
 
     async def _run(self, status: RuntimeStatus) -> events.ContainerRun:
         """Return a run with the CPUs that the kernel grants; live as long as a process is in its cgroup."""
-        reading = await self._reading(status.id)
+        reading = await read(self._runtime, status.id)
         run = container_run(status, reading)
         if status.state == ENDED and reading.allowed:
             self._ending[status.id] = status
@@ -259,14 +259,6 @@ class NodeSources:
             if status.state == ENDED:
                 self._ending[status.id] = status
             return replace(container_run(status), live=True)
-
-    async def _reading(self, container_id: str) -> Reading:
-        """Return the effective CPUs of a container's cgroup; none once it is empty or gone."""
-        try:
-            observed = await self._runtime.observe(container_id)
-        except UnknownContainer:
-            observed = None
-        return Reading(observed.cpus if observed and observed.populated else NO_CPUS, observed)
 
     async def _follow_runtime(self) -> None:
         async for status in self._runtime.wait_events():
@@ -294,7 +286,7 @@ class NodeSources:
         faults: list[Exception] = []
         for container_id, status in list(self._ending.items()):
             try:
-                reading = await self._reading(container_id)
+                reading = await read(self._runtime, container_id)
             except Exception as error:  # noqa: BLE001 - others have ended all the same
                 faults.append(error)
                 continue
@@ -321,7 +313,7 @@ class NodeSources:
         for run in runs:
             read_at = self._clocks.monotonic()
             try:
-                reading = await self._reading(run.id)
+                reading = await read(self._runtime, run.id)
                 if run.id in sampled:
                     reading = await self._sampled(run, reading)
             except Exception as error:  # noqa: BLE001 - others are read all the same
@@ -358,7 +350,7 @@ class NodeSources:
         beyond = await self.samples.sample(run, pod, cpus) if cpus else NO_CPUS
         if not beyond:
             return reading
-        again = await self._reading(run.id)
+        again = await read(self._runtime, run.id)
         same = again.resources is not None and again.resources.cpus == cpus
         return replace(again, allowed=cpus | beyond) if same else again
 

@@ -6,7 +6,7 @@ The failure of one source, whatever it is, stops no other. Pauses follow the mon
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from corelane.agent.event_loop import Clocks, EventQueue, NodeSeen
@@ -37,15 +37,7 @@ class SourceState:
 
     def plain(self) -> dict[str, Any]:
         """Return the state with stable keys, for status."""
-        return {
-            "name": self.name,
-            "state": self.state,
-            "since": self.since,
-            "error": self.error,
-            "retries": self.retries,
-            "failures": self.failures,
-            "detail": self.detail,
-        }
+        return asdict(self)
 
 
 class Source:

@@ -17,7 +17,7 @@ from corelane.agent.allocation.cpu_moves import CPUAllocation, OccupiedCPUs, Res
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
 from corelane.agent.allocation.instructions import Instruction
 from corelane.agent.allocation.modes import Mode
-from corelane.agent.allocation.node_rules import NodeRules
+from corelane.agent.allocation.node_rules import NodeChange, NodeRules
 from corelane.agent.allocation.pod_events import AllocationEvents, AllocationReporter, Outbox
 from corelane.agent.allocation.records import (
     NO_CPUS,
@@ -79,10 +79,10 @@ class Allocation:
             events.Pinned: self._pinned,
             events.PinFailed: self._pin_failed,
             events.Observed: self._observed,
-            events.KubeletStateRead: self._kubelet_state_read,
-            events.MachineChanged: self._machine_changed,
-            events.ConfigChanged: self._config_changed,
-            events.ModeChanged: self._mode_changed,
+            events.KubeletStateRead: self._follow,
+            events.MachineChanged: self._follow,
+            events.ConfigChanged: self._follow,
+            events.ModeChanged: self._follow,
             events.OthersSeen: self._others_seen,
         }
 
@@ -490,24 +490,9 @@ class Allocation:
         """Whether corelane may write the cpusets of a pod's containers."""
         return self._rules.may_write(pod)
 
-    def set_mode(self, mode: Mode, *, quotas: bool = True) -> None:
-        """Follow a mode from now on; without `quotas` no CPU quota is written."""
-        self._take_ledger(self._rules.change_mode(self.ledger, self._requests(), mode, quotas=quotas))
-
-    def _mode_changed(self, event: events.ModeChanged) -> None:
-        self.set_mode(event.mode, quotas=event.quotas)
-
-    def _config_changed(self, event: events.ConfigChanged) -> None:
-        self._take_ledger(self._rules.change_config(self.ledger, self._requests(), event.config))
-
-    def _machine_changed(self, event: events.MachineChanged) -> None:
-        self._take_ledger(self._rules.change_machine(self.ledger, self._requests(), event.machine))
-
-    def _kubelet_state_read(self, event: events.KubeletStateRead) -> None:
-        self._take_ledger(self._rules.follow_kubelet(self.ledger, self._requests(), event))
-
-    def _take_ledger(self, ledger: NodeState) -> None:
-        """Record a changed ledger; a container that has exclusive CPUs again is still in the shared pool."""
+    def _follow(self, event: NodeChange) -> None:
+        """Follow a change of the node; a container with exclusive CPUs again is still in the shared pool."""
+        ledger = self._rules.follow(event, self.ledger, self._requests())
         cpu_moves.note_exclusive_again(self._runs.values(), self.ledger, ledger)
         self.ledger = ledger
         for pod in self.pods.values():

@@ -5,7 +5,7 @@ Each change is fitted into the ledger; what the ledger could not keep becomes an
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from corelane.agent.allocation import events
 from corelane.agent.allocation.cpu_moves import ResourcePolicy
@@ -14,7 +14,6 @@ from corelane.agent.allocation.modes import Mode, ModeName
 from corelane.agent.allocation.pod_events import Outbox
 from corelane.agent.allocation.records import NO_POD_OBJECT, PodCPUs
 from corelane.cpuset import CPUSet, named
-from corelane.machine.model import Machine
 from corelane.node.config import NodeConfig
 from corelane.node.entries import Entry
 from corelane.node.invariants import Problem
@@ -25,49 +24,9 @@ from corelane.node.recovery.unplaced import OtherContainer, hold_others
 from corelane.workload.request import PodRequest
 
 _MOST_NAMES: Final = 8
-
-
-def takeover_events(
-    before: NodeState, after: NodeState, problems: Iterable[Problem]
-) -> Iterator[PublishEvent]:
-    """Yield the Node's events about CPUs that a kubelet pinned or released."""
-    was, now = pinned(before), pinned(after)
-    if added := _missing_from(was, now):
-        yield _event("KubeletCPUsHeld", f"CPUs {_cpus(added)} pinned by a kubelet: {_titles(added)}")
-    if released := _missing_from(now, was):
-        yield _event("KubeletCPUsFreed", f"CPUs {_cpus(released)} released by a kubelet: {_titles(released)}")
-    for problem in problems:
-        yield _event("KubeletCPUsConflict", f"pinned by a kubelet: {problem.text}", warning=True)
-    if was and not now:
-        yield _event("TakeoverDone", "no CPUs are pinned by a kubelet any more: corelane allocates all CPUs")
-
-
-def _event(reason: str, text: str, *, warning: bool = False) -> PublishEvent:
-    return PublishEvent("", reason, text, warning)
-
-
-def _missing_from(others: Iterable[Entry], entries: Iterable[Entry]) -> list[Entry]:
-    keys = {(entry.key, entry.cpus) for entry in others}
-    return [entry for entry in entries if entry.cpus and (entry.key, entry.cpus) not in keys]
-
-
-def _cpus(entries: Iterable[Entry]) -> CPUSet:
-    return CPUSet(cpu for entry in entries for cpu in entry.cpus)
-
-
-def _titles(entries: list[Entry]) -> str:
-    titles = [f"{_title(entry)} {entry.cpus}" for entry in entries]
-    more = f" and {len(titles) - _MOST_NAMES} more" if len(titles) > _MOST_NAMES else ""
-    return ", ".join(titles[:_MOST_NAMES]) + more
-
-
-def _title(entry: Entry) -> str:
-    """Return pod and container; names in a file may contain anything."""
-    title = f"{entry.pod.removeprefix('/')}/{entry.container}"
-    return title if title.isprintable() else repr(title)
-
-
-_MOST_TITLES: Final = 8
+NodeChange: TypeAlias = (
+    events.KubeletStateRead | events.ModeChanged | events.ConfigChanged | events.MachineChanged
+)
 
 
 class NodeRules:
@@ -121,29 +80,26 @@ class NodeRules:
         managed = pod.present or pod.unplaced is not NO_POD_OBJECT
         return self.mode is None or self.mode.may_write_cpus(kubelet_manages=managed)
 
-    def change_mode(
-        self, ledger: NodeState, requests: Iterable[PodRequest], mode: Mode, *, quotas: bool = True
-    ) -> NodeState:
-        """Follow a mode from now on; without `quotas` no CPU quota is written."""
-        self.mode = mode
-        self.policy = ResourcePolicy(mems=mode.writes_mems, quota=quotas)
-        return self._rebase(ledger, requests, ledger.machine, "ModeChanged")
+    def follow(self, event: NodeChange, ledger: NodeState, requests: Sequence[PodRequest]) -> NodeState:
+        """Follow what changed on the node."""
+        machine = ledger.machine
+        match event:
+            case events.KubeletStateRead():
+                return self._follow_kubelet(event, ledger, requests)
+            case events.ModeChanged():
+                self.mode, reason = event.mode, "ModeChanged"
+                self.policy = ResourcePolicy(mems=event.mode.writes_mems, quota=event.quotas)
+            case events.ConfigChanged():
+                self.config, reason = event.config, "SettingsChanged"
+            case events.MachineChanged():
+                machine, reason = event.machine, "CPUsLost"
+        ledger, problems = rebase(ledger, machine, self._effective_config())
+        for problem in problems:
+            self._outbox.put(PublishEvent(problem.uid, reason, problem.text, warning=True))
+        return self._follow_kubelet(self._kubelet, ledger, requests) if self._kubelet else ledger
 
-    def change_config(
-        self, ledger: NodeState, requests: Iterable[PodRequest], config: NodeConfig
-    ) -> NodeState:
-        """Follow changed settings."""
-        self.config = config
-        return self._rebase(ledger, requests, ledger.machine, "SettingsChanged")
-
-    def change_machine(
-        self, ledger: NodeState, requests: Iterable[PodRequest], machine: Machine
-    ) -> NodeState:
-        """Follow a machine whose CPUs changed."""
-        return self._rebase(ledger, requests, machine, "CPUsLost")
-
-    def follow_kubelet(
-        self, ledger: NodeState, requests: Iterable[PodRequest], read: events.KubeletStateRead
+    def _follow_kubelet(
+        self, read: events.KubeletStateRead, ledger: NodeState, requests: Iterable[PodRequest]
     ) -> NodeState:
         """Hold the CPUs that a kubelet pinned, and release those that it released."""
         self._kubelet = read
@@ -154,14 +110,6 @@ class NodeRules:
         for node_event in takeover_events(ledger, after, problems):
             self._outbox.put(node_event)
         return after
-
-    def _rebase(
-        self, ledger: NodeState, requests: Iterable[PodRequest], machine: Machine, reason: str
-    ) -> NodeState:
-        ledger, problems = rebase(ledger, machine, self._effective_config())
-        for problem in problems:
-            self._outbox.put(PublishEvent(problem.uid, reason, problem.text, warning=True))
-        return ledger if self._kubelet is None else self.follow_kubelet(ledger, requests, self._kubelet)
 
     def _effective_config(self) -> NodeConfig:
         """Return the settings, with policy none where the mode allocates nothing."""
@@ -210,5 +158,45 @@ def others_text(others: Iterable[OtherContainer]) -> str:
 
 def _listed(others: Sequence[OtherContainer]) -> str:
     titles = [f"{other.title} of {other.owner} on {named(other.cpus.mask)}" for other in others]
-    more = f" and {len(titles) - _MOST_TITLES} more" if len(titles) > _MOST_TITLES else ""
-    return "; ".join(titles[:_MOST_TITLES]) + more
+    more = f" and {len(titles) - _MOST_NAMES} more" if len(titles) > _MOST_NAMES else ""
+    return "; ".join(titles[:_MOST_NAMES]) + more
+
+
+def takeover_events(
+    before: NodeState, after: NodeState, problems: Iterable[Problem]
+) -> Iterator[PublishEvent]:
+    """Yield the Node's events about CPUs that a kubelet pinned or released."""
+    was, now = pinned(before), pinned(after)
+    if added := _missing_from(was, now):
+        yield _event("KubeletCPUsHeld", f"CPUs {_cpus(added)} pinned by a kubelet: {_titles(added)}")
+    if released := _missing_from(now, was):
+        yield _event("KubeletCPUsFreed", f"CPUs {_cpus(released)} released by a kubelet: {_titles(released)}")
+    for problem in problems:
+        yield _event("KubeletCPUsConflict", f"pinned by a kubelet: {problem.text}", warning=True)
+    if was and not now:
+        yield _event("TakeoverDone", "no CPUs are pinned by a kubelet any more: corelane allocates all CPUs")
+
+
+def _event(reason: str, text: str, *, warning: bool = False) -> PublishEvent:
+    return PublishEvent("", reason, text, warning)
+
+
+def _missing_from(others: Iterable[Entry], entries: Iterable[Entry]) -> list[Entry]:
+    keys = {(entry.key, entry.cpus) for entry in others}
+    return [entry for entry in entries if entry.cpus and (entry.key, entry.cpus) not in keys]
+
+
+def _cpus(entries: Iterable[Entry]) -> CPUSet:
+    return CPUSet(cpu for entry in entries for cpu in entry.cpus)
+
+
+def _titles(entries: list[Entry]) -> str:
+    titles = [f"{_title(entry)} {entry.cpus}" for entry in entries]
+    more = f" and {len(titles) - _MOST_NAMES} more" if len(titles) > _MOST_NAMES else ""
+    return ", ".join(titles[:_MOST_NAMES]) + more
+
+
+def _title(entry: Entry) -> str:
+    """Return pod and container; names in a file may contain anything."""
+    title = f"{entry.pod.removeprefix('/')}/{entry.container}"
+    return title if title.isprintable() else repr(title)

@@ -65,7 +65,7 @@ class KubeletPods:
     def __init__(self, allocation: Allocation, mode: Mode | None = None) -> None:
         self.allocation = allocation
         if mode is not None:
-            allocation.set_mode(mode)
+            allocation.note(events.ModeChanged(mode=mode, at=0.0, now=0.0))
         self._containers_are_listed = self._pods_are_listed = False
         self._creations: dict[Hashable, Creation] = {}
         self._undecodable: set[str] = set()
@@ -135,6 +135,10 @@ class KubeletPods:
         if not self._containers_are_listed:
             return None
         return frozenset(pod.uid for pod in self.pods.values() if pod.live)
+
+    def has_cpus(self, uid: str) -> bool:
+        """Whether the ledger has CPUs for a pod's containers alone."""
+        return any(entry.cpus for entry in self.ledger.of_pod(uid))
 
     def allocated_pods(self) -> dict[str, str]:
         """Return `namespace/name` by UID of the pods that the ledger has, and that have an object."""
@@ -236,7 +240,7 @@ class KubeletPods:
         self.allocation.note(event)
         if event.mode.allocates and before is not None and not before.allocates:
             for pod in self.pods.values():
-                if not any(entry.cpus for entry in self.ledger.of_pod(pod.uid)):
+                if not self.has_cpus(pod.uid):
                     self.allocation.release(pod)
 
     # -- orders that follow

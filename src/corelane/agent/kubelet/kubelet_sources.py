@@ -25,7 +25,6 @@ from corelane.kube.kubelet import KubeletError
 from corelane.kube.objects import KubeletConfiguration
 from corelane.kube.pod import Pod
 from corelane.node.kubelet.checkpoint import Checkpoint
-from corelane.node.ledger import NodeState
 from corelane.reasons import Code
 from corelane.runtime.podresources import NoSocket, PodAllocation, PodResourcesError
 
@@ -228,7 +227,7 @@ class KubeletSources:
 
     def container_ended(self, uid: str) -> None:
         """Ask for the pods soon, and again, until a pod with exclusive CPUs is gone, has ended or runs."""
-        if self._connections is not None and _holds_cpus(self._machine.ledger, uid):
+        if self._connections is not None and self._machine.has_cpus(uid):
             self._awaited.add(uid)
             self._prompts = list(PROMPTS)
             self._prompt()
@@ -245,7 +244,7 @@ class KubeletSources:
         self._awaited = {
             uid
             for uid in self._awaited
-            if (pod := machine.pods.get(uid)) and not pod.live and _holds_cpus(machine.ledger, uid)
+            if (pod := machine.pods.get(uid)) and not pod.live and machine.has_cpus(uid)
         }
         if self._awaited:
             self.pods_source.wake()
@@ -371,7 +370,3 @@ class KubeletSources:
             self._queue.put(
                 events.KubeletStateRead(checkpoint=checkpoint, running=running, names=names, **times)
             )
-
-
-def _holds_cpus(ledger: NodeState, uid: str) -> bool:
-    return any(entry.cpus for entry in ledger.of_pod(uid))

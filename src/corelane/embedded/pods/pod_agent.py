@@ -14,11 +14,12 @@ from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.events import AgentEvent
 from corelane.agent.allocation.instructions import Instruction, PublishEvent
 from corelane.agent.event_loop import Clocks, EventLoop, EventQueue
-from corelane.agent.execution import ENDED, Execution
+from corelane.agent.execution import ENDED
 from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
 from corelane.agent.node_publication import NodePublication
 from corelane.agent.saved_state import StateFiles
 from corelane.embedded.pods import node_status
+from corelane.embedded.pods.comparison import ComparingExecution
 from corelane.embedded.pods.execution import LifecycleExecution, NodeFields, lost_run
 from corelane.embedded.pods.lifecycle import Lifecycle, NodeCapacity
 from corelane.embedded.pods.node_status import NodeIdentity
@@ -141,7 +142,7 @@ class Agent:
             reporter=self.reporter,
         )
         self._pods: dict[str, RunPod] = {}
-        self._execution = Execution(runtime, self._queue, reporter=self.reporter, clocks=clocks)
+        self._execution = ComparingExecution(runtime, self._queue, reporter=self.reporter, clocks=clocks)
         self._reconciliation = Reconciliation(
             self._compare,
             reconcile_seconds,
