@@ -7,11 +7,11 @@ from types import ModuleType
 ROOT = Path(__file__).parents[1]
 LINES = {
     "agent": 8_000,
-    "app": 6_720,
+    "app": 6_410,
     "cli": 1_960,
     "embedded": 26_000,
     "fleet": 500,
-    "ground floor": 1_000,
+    "ground floor": 1_350,
     "kernel": 3_850,
     "kube": 8_050,
     "limits": 12_260,
@@ -21,12 +21,12 @@ LINES = {
     "reasons": 1_360,
     "runtime": 4_150,
     "scheduler": 20_800,
-    "view": 4_490,
+    "view": 4_510,
     "workload": 550,
 }
 """Most lines of a room. `make bench-house` prints what they have."""
-FILES = 570
-SMALL_MODULES = 12
+FILES = 514
+SMALL_MODULES = 2
 CALLABLES = 58
 DEPTH = 44
 

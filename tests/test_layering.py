@@ -18,7 +18,7 @@ import corelane
 ROOT = Path(corelane.__file__).parent
 
 _CORE = "cpuset quantity durations names reasons machine workload placement node"
-_DAEMON = f"{_CORE} kube input_files"
+_DAEMON = f"{_CORE} kube input_files yaml_keys settings"
 ALLOWED = {
     "cpuset": "",
     "quantity": "",
@@ -26,6 +26,8 @@ ALLOWED = {
     "supervise": "",
     "names": "",
     "input_files": "",
+    "yaml_keys": "",
+    "settings": "cpuset quantity yaml_keys",
     "prometheus": "",
     "interrupts": "",
     "structured_log": "",
@@ -35,9 +37,9 @@ ALLOWED = {
     "workload": "cpuset quantity",
     "placement": "cpuset reasons machine workload",
     "node": "cpuset quantity reasons machine workload placement",
-    "limits": "cpuset quantity durations reasons machine workload kernel",
+    "limits": "cpuset quantity durations reasons machine workload kernel yaml_keys settings",
     "runtime": "cpuset kernel",
-    "kube": "cpuset quantity reasons machine workload placement node input_files",
+    "kube": "cpuset quantity reasons machine workload placement node input_files yaml_keys",
     "fleet": "cpuset quantity names reasons machine workload node kube",
     "agent": f"{_DAEMON} kernel runtime structured_log",
     "scheduler": f"{_DAEMON} prometheus structured_log",

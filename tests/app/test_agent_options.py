@@ -7,9 +7,9 @@ import pytest
 from corelane.app.agent import command
 from corelane.app.agent.command import AgentOptions
 from corelane.app.nodefile import KubeletConnection
-from corelane.app.settings_file import SettingsError
 from corelane.machine.spec import parse_spec
 from corelane.node.config import NodeConfig
+from corelane.settings import SettingsError
 
 
 def written(path: Path, text: str) -> Path:

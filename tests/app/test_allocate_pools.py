@@ -12,13 +12,13 @@ from corelane import node
 from corelane.app import allocate
 from corelane.app.allocate import NodeQuery, PoolOverrides
 from corelane.app.kubelet_settings import KubeletOptions
-from corelane.app.settings_file import SettingsError
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 from corelane.node.config import NodeConfig, PoolOptions
 from corelane.node.explain.what_if import compare, explain
 from corelane.node.ledger import NodeState
 from corelane.placement.optimal import infeasible
+from corelane.settings import SettingsError
 from corelane.view import allocate as view
 from corelane.workload import (
     BindPolicy,

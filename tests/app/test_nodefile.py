@@ -9,7 +9,6 @@ import pytest
 from corelane import node
 from corelane.app import nodefile
 from corelane.app.nodefile import KubeletConnection, NodeFileError, RuntimeSockets
-from corelane.app.settings_file import SettingsError
 from corelane.cpuset import CPUSet
 from corelane.embedded.up import options
 from corelane.embedded.up.options import UpOptions
@@ -17,6 +16,7 @@ from corelane.kube.translate import ledger_annotation
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, StaticOptions, TopologyOptions
 from corelane.node.config import NodeConfig, PoolOptions
+from corelane.settings import SettingsError
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, PodQOS
 
 MACHINE = parse_spec("socket:2 core:4 smt:2")

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from corelane.app.settings_file import SettingsError
 from corelane.cpuset import CPUSet
 from corelane.embedded.up import options
 from corelane.embedded.up.cluster import Cluster
 from corelane.embedded.up.datadir import Access, DataDir, DataDirError
 from corelane.embedded.up.options import UpOptions
 from corelane.machine.spec import parse_spec
+from corelane.settings import SettingsError
 
 
 def given(**settings: object) -> UpOptions:

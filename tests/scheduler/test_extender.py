@@ -19,7 +19,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.app.scheduler import SchedulerOptions, extender_tls, extender_token
-from corelane.app.settings_file import SettingsError
 from corelane.cpuset import CPUSet
 from corelane.embedded.apiserver.http.auth import User
 from corelane.embedded.apiserver.http.server import APIServer
@@ -39,6 +38,7 @@ from corelane.scheduler.extender import beside_kube_scheduler
 from corelane.scheduler.framework import configuration
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Scope, Wait
 from corelane.scheduler.plugins import default
+from corelane.settings import SettingsError
 from support.certificates import Authority
 from support.scheduled_cluster import ScheduledCluster, assert_no_cpu_twice
 

@@ -10,7 +10,6 @@ import yaml
 from msgspec.structs import replace
 
 from corelane.app.scheduler import SchedulerOptions, lease_settings, with_file
-from corelane.app.settings_file import SettingsError
 from corelane.scheduler import profiles
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged
@@ -21,6 +20,7 @@ from corelane.scheduler.framework.configuration_file import ConfigurationError
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind
 from corelane.scheduler.plugins import default
+from corelane.settings import SettingsError
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, SchedulerDefaults
 from support import objects
 from support.pods import container, pod

@@ -5,11 +5,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.app import topology
 from corelane.cpuset import CPUSet
 from corelane.machine.model import IRQ, Device, NUMANode
 from corelane.machine.spec import parse_spec
-from corelane.view.topology import HEADINGS, lscpu, table, tree
+from corelane.view.topology import FORMS, HEADINGS, lscpu, table, tree
 
 LAPTOP = parse_spec("core:2 smt:2 mem:16G", name="laptop")
 SERVER = parse_spec("socket:2 numa:2 l3:2 core:8 smt:2 mem:64G", name="server")
@@ -112,6 +111,6 @@ def test_importing_the_views_imports_nothing_heavy():
 
 
 def test_the_printed_table_has_headings_and_a_row_for_each_cpu():
-    heading, _, *rows = topology.render("core:2 smt:2", "table").strip("\n ").splitlines()
+    heading, _, *rows = FORMS["table"](parse_spec("core:2 smt:2")).strip("\n ").splitlines()
     assert heading.split("   ")[0].strip() == "CPU"
     assert [row.split()[0] for row in rows if row.strip()] == ["0", "1", "2", "3"]

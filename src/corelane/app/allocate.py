@@ -16,7 +16,6 @@ from corelane import node
 from corelane.app import kubelet_settings, machines, nodefile
 from corelane.app.kubelet_settings import KubeletOptions, NodeResources
 from corelane.app.pod_manifests import objects
-from corelane.app.settings_file import SettingsError, cpu_list
 from corelane.app.state import files
 from corelane.app.state.files import StateFileError
 from corelane.cpuset import CPUSet, named, verb
@@ -29,6 +28,7 @@ from corelane.node.explain.pod_explanation import PodExplanation
 from corelane.node.kubelet import validation
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.ledger import LedgerError, NodeState, usable_topology, with_entries
+from corelane.settings import SettingsError, cpu_list
 from corelane.view import allocate as view
 from corelane.view import tables
 from corelane.workload import PlacementSpec, PodQOS

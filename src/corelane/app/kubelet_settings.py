@@ -15,16 +15,8 @@ from typing import Annotated, Any, Final, Literal, cast
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from corelane import node
-from corelane.app import machines, settings_file
-from corelane.app.settings_file import (
-    Option,
-    ReservedMemory,
-    SettingsError,
-    cpu_amount,
-    cpu_list,
-    option_texts,
-    size,
-)
+from corelane.app import machines
+from corelane.app.nodefile import Option, ReservedMemory, option_texts, reserved_memory
 from corelane.app.state import files
 from corelane.cpuset import CPUSet
 from corelane.machine import Machine
@@ -35,6 +27,7 @@ from corelane.node.kubelet.validation import Reserved
 from corelane.node.manager_options import MemoryPolicy, parse_bool
 from corelane.placement.kubelet.picker import Version
 from corelane.placement.memory_blocks import MEMORY, hugepages
+from corelane.settings import SettingsError, camel, convert, cpu_amount, cpu_list, load_yaml, size
 
 _OLDEST, _NEWEST = 18, 38
 _GATE: Final = "PodLevelResourceManagers"
@@ -170,7 +163,7 @@ class _Gates(Struct, rename={"pod_level": _GATE}):
     pod_level: bool | None = None
 
 
-class _Configuration(Struct, rename=settings_file.camel):
+class _Configuration(Struct, rename=camel):
     """The fields of a KubeletConfiguration that have an effect here."""
 
     kind: Literal["KubeletConfiguration"] = "KubeletConfiguration"
@@ -199,7 +192,7 @@ def from_file(path: Path, options: KubeletOptions) -> KubeletOptions:
     """
     try:
         tree = _tree(files.read_stream(path))
-        file = settings_file.convert(tree, _Configuration)
+        file = convert(tree, _Configuration)
         reserved, node_memory = _reservation(file), _memory_reservation(file)
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from None
@@ -207,7 +200,7 @@ def from_file(path: Path, options: KubeletOptions) -> KubeletOptions:
     if options.reserved_memory is None and file.reserved_memory is not None:
         options = replace(
             options,
-            reserved_memory=settings_file.reserved_memory(file.reserved_memory),
+            reserved_memory=reserved_memory(file.reserved_memory),
             reserved_memory_source=f"{path}: reservedMemory",
         )
     of_file = "" if options.reserved or file.reserved_system_cpus is None else str(file.reserved_system_cpus)
@@ -250,7 +243,7 @@ def _memory_reservation(file: _Configuration) -> MemoryReservation:
 
 
 def _tree(content: bytes) -> dict[Any, Any]:
-    tree = settings_file.load(content)
+    tree = load_yaml(content)
     tree = tree.get("kubeletconfig", tree) if isinstance(tree, dict) else tree
     if not isinstance(tree, dict):
         raise SettingsError(f"is {type(tree).__name__}, not a KubeletConfiguration object")

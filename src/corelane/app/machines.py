@@ -43,7 +43,7 @@ def _objects(file: Path, content: bytes) -> list[dict[str, Any]]:
 
     import yaml
 
-    from corelane.kube.yaml_keys import load_bounded
+    from corelane.yaml_keys import load_bounded
 
     try:
         # JSON is YAML too, except for tabs; but parsing it as YAML takes a hundred times as long.

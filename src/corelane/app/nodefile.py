@@ -17,8 +17,9 @@ simulated: {devices: …}      # simulated nodes' own reservedCPUs, memory and d
 
 from __future__ import annotations
 
+import platform
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -27,22 +28,47 @@ from urllib.parse import urlsplit
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from corelane import input_files, names
-from corelane.app import settings_file
-from corelane.app.settings_file import (
-    Count,
-    Option,
-    ReservedMemory,
-    SettingsError,
-    given,
-    invalid,
-    option_texts,
-    reserved_memory,
-)
 from corelane.cpuset import CPUSet
 from corelane.node import MemoryOptions, NodeConfigError, StaticOptions, TopologyOptions
 from corelane.node.config import AllocatorName, IsolatedCPUs, Level, NodeConfig, Policy, PoolOptions
 from corelane.node.manager_options import MemoryPolicy
+from corelane.settings import Bytes, Count, SettingsError, given, invalid, parse
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, PodQOS
+
+# Forms that the kubelet's configuration file has, too.
+
+Option = Annotated[str | int | bool, Meta(description='a string such as "true"')]
+"""A kubelet's options are strings; YAML's numbers and booleans stand for theirs."""
+
+
+class NUMANodeReservation(Struct, rename="camel"):
+    """Memory of a NUMA node that pods never get, as in the kubelet's configuration file."""
+
+    limits: dict[str, Bytes]
+    numa_node: Count = 0
+
+
+ReservedMemory = Annotated[
+    list[NUMANodeReservation], Meta(description="a list such as [{numaNode: 0, limits: {memory: 1Gi}}]")
+]
+
+
+def option_texts(options: Mapping[str, str | int | bool]) -> dict[str, str]:
+    """Return a kubelet's options as the strings that it parses."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
+    }
+
+
+def reserved_memory(listed: Iterable[NUMANodeReservation]) -> dict[int, dict[str, int]]:
+    """Return bytes by NUMA node and resource; of a repeated one the last counts, as for the kubelet."""
+    reserved: dict[int, dict[str, int]] = {}
+    for item in listed:
+        # Plain integers: a NodeConfig is encoded where the file's types are unknown.
+        sizes = {resource: int(size) for resource, size in item.limits.items()}
+        reserved.setdefault(item.numa_node, {}).update(sizes)
+    return reserved
+
 
 CONTAINERD: Final = "unix:///run/containerd/containerd.sock"
 NRI_SOCKET: Final = Path("/var/run/nri/nri.sock")
@@ -81,7 +107,6 @@ DEFAULT_KUBELET: Final = KubeletConnection()
 
 _Path = Annotated[str, Meta(pattern="^/", description="an absolute path")]
 _ADDRESS: Final = "a URL such as https://127.0.0.1:10250"
-_RUNTIME_FIELDS: Final = {"endpoint": "endpoint", "nri": "nri"}
 _KUBELET_FIELDS: Final = {
     "server_name": "serverName",
     "ca_file": "caFile",
@@ -188,7 +213,7 @@ def load(path: Path) -> NodeConfig:
 def read(path: Path) -> NodeFile:
     """Return everything in a file. Raises NodeFileError."""
     try:
-        return _node_file(settings_file.parse(input_files.read(path, regular=True), _Settings))
+        return _node_file(parse(input_files.read(path, regular=True), _Settings))
     except SettingsError as error:
         raise NodeFileError(f"{path}: {error}") from None
     except OSError as error:
@@ -409,3 +434,15 @@ def _inventory(
                     raise SettingsError(f"{where}.{resource}: device {device!r} is given twice; give it once")
                 devices[device] = 1 << node
     return inventory
+
+
+def host_or_given(given: str | None, source: str = "--node-name") -> str:
+    """Return the name given by `source`, else the host's. Raises SettingsError for an invalid one."""
+    name = (platform.node().lower() or "localhost") if given is None else given
+    if names.dns_subdomain(name) or names.label_value(name):
+        where = "the host's name" if given is None else source
+        raise SettingsError(
+            f"{where} {name!r} is not a valid node name; give --node-name up to 63 lower case letters, "
+            "digits, '-' and '.', such as node-1.lab"
+        )
+    return name

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from corelane.app.settings_file import EncodingError, SettingsError, cpu_amount, size, utf8_text
 from corelane.app.state import files
+from corelane.settings import EncodingError, SettingsError, cpu_amount, size, utf8_text
 from corelane.workload.request import ContainerRequest, PodRequest, QOSClass, launcher_cpus
 
 GROUP: Final = "kubevirt.io"
@@ -234,7 +234,7 @@ def objects(path: Path) -> list[dict[str, Any]]:
     """Return the objects in a file of YAML or JSON, the items of lists one by one. Raises SettingsError."""
     import yaml
 
-    from corelane.kube.yaml_keys import load_bounded
+    from corelane.yaml_keys import load_bounded
 
     try:
         trees = [tree for tree in load_bounded(utf8_text(files.read(path))) if tree is not None]

@@ -14,7 +14,6 @@ from typing import Any, Final, Literal
 
 from corelane import input_files
 from corelane.app import daemon_log
-from corelane.app.settings_file import SettingsError
 from corelane.kube.client import KubeClient
 from corelane.kube.leader_election import ElectionSettingsError, LeaderElector, LeaseSettings
 from corelane.kube.meta import Object
@@ -34,6 +33,7 @@ from corelane.scheduler.plugins import default
 from corelane.scheduler.profiles import ConfigurationFile
 from corelane.scheduler.queue.waiting import Backoff
 from corelane.scheduler.state import DecisionReporter
+from corelane.settings import SettingsError
 from corelane.supervise import until_signal
 
 PORT: Final = 10251

@@ -30,6 +30,7 @@ def topology(sysfs: Path | None, machine: str | None, output: str) -> None:
     """
     if sysfs is not None and machine is not None:
         raise Fault("--sysfs and --machine are mutually exclusive; give one of them")
-    from corelane.app import topology as app
+    from corelane.app import machines
+    from corelane.view.topology import FORMS
 
-    click.echo(app.render(str(sysfs) if sysfs else machine, output), nl=False)
+    click.echo(FORMS[output](machines.load(str(sysfs) if sysfs else machine)), nl=False)

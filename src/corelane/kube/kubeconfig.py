@@ -18,7 +18,7 @@ import msgspec
 import yaml
 
 from corelane import input_files
-from corelane.kube.yaml_keys import BoundedLoader
+from corelane.yaml_keys import BoundedLoader
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _DEFAULT: Final = Path("~/.kube/config")

@@ -1,10 +1,14 @@
-"""A machine as a tree, a table, lscpu's text, and (from its own modules) an SVG and a CPU map."""
+"""A machine as a tree, a table, lscpu's text, JSON, or an SVG."""
 
-from collections.abc import Iterator, Sequence
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 from corelane.cpuset import CPUSet, format_list
+from corelane.machine import jsonform
 from corelane.machine.model import CPU, Device, Machine, NUMANode
-from corelane.view import cpumap
+from corelane.view import cpumap, svg, tables
 
 HEADINGS = ("CPU", "CORE", "SOCKET", "DIE", "L3", "NUMA", "KIND", "MAX MHZ", "STATE")
 _CORES_IN_FULL = 32
@@ -185,3 +189,23 @@ def lscpu(machine: Machine) -> str:
 
 def _index(places: Sequence[int]) -> dict[int, int]:
     return {place: index for index, place in enumerate(dict.fromkeys(places))}
+
+
+def _aligned(machine: Machine) -> str:
+    out = io.StringIO()
+    tables.show("", HEADINGS, table(machine), tables.console(out))
+    return out.getvalue()
+
+
+def _json(machine: Machine) -> str:
+    return json.dumps(jsonform.to_dict(machine), indent=2) + "\n"
+
+
+FORMS: Final[Mapping[str, Callable[[Machine], str]]] = {
+    "tree": tree,
+    "table": _aligned,
+    "lscpu": lscpu,
+    "json": _json,
+    "svg": svg.svg,
+}
+"""The text of a machine by its form, with a newline at the end."""

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509 import load_pem_x509_certificates
 
-from corelane.app.settings_file import SettingsError
 from corelane.embedded.up import certificates, tls
+from corelane.settings import SettingsError
 
 NOW = datetime.now(UTC)
 APART = """

@@ -24,9 +24,9 @@ from corelane.app.nodefile import (
     KubeletConnection,
     NodeFile,
     RuntimeSockets,
+    host_or_given,
     nri_socket,
 )
-from corelane.app.settings_file import SettingsError, host_or_given
 from corelane.cpuset import CPUSet
 from corelane.kernel import container_cgroup, container_paths
 from corelane.kernel.container_paths import CgroupView
@@ -41,6 +41,7 @@ from corelane.node.config import NodeConfig, check
 from corelane.node.ledger import usable_topology
 from corelane.runtime.cri.runtime import CRIRuntime
 from corelane.runtime.podresources import PodResourcesClient
+from corelane.settings import SettingsError
 from corelane.supervise import completes, innermost, until_signal
 
 STATE_DIR: Final = Path("/var/lib/corelane")

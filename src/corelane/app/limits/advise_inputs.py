@@ -14,7 +14,6 @@ import yaml
 
 from corelane import input_files
 from corelane.app.state import files
-from corelane.kube.yaml_keys import DuplicateKeyError, UniqueKeyLoader
 from corelane.limits import measure
 from corelane.limits.advice.subjects import ClusterSnapshot
 from corelane.limits.lint import manifests, yaml_documents
@@ -22,6 +21,7 @@ from corelane.limits.lint.located import Located, located
 from corelane.limits.lint.manifests import ManifestObject
 from corelane.limits.lint.yaml_documents import YAMLDocument
 from corelane.limits.measure import Latency, LatencySource, RequestLog
+from corelane.yaml_keys import DuplicateKeyError, UniqueKeyLoader
 
 _SERVED: Final = (
     "/api/v1/pods",

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from corelane import __version__, input_files
-from corelane.app import settings_file
-from corelane.app.settings_file import SettingsError
 from corelane.limits.lint.findings import Finding
 from corelane.limits.lint.linter import FileFault, LintReport, lint
 from corelane.limits.lint.policy import Policy, PolicyError, Severity, from_mapping
 from corelane.limits.lint.rules import RULES
+from corelane.settings import EncodingError, SettingsError, load_yaml, utf8_text
 from corelane.view.limits import findings as view
 
 _STDIN: Final = "-"
@@ -83,7 +82,7 @@ def without(report: LintReport, baseline: Baseline) -> LintReport:
     for (rule, file, name), severities in left.items():
         if file in gone:
             moved.setdefault((rule, "", name), []).extend(severities)
-    new = [one for one in new if not _drop(moved, (one.rule, "", _name(one)), one.severity)]
+    new = [one for one in new if not _drop(moved, (one.rule, "", one.qualified), one.severity)]
     return replace(report, findings=tuple(new), known=len(report.findings) - len(new))
 
 
@@ -97,11 +96,7 @@ def _drop(left: dict[Key, list[Severity]], key: Key, severity: Severity) -> bool
 
 
 def _key_of(one: Finding) -> Key:
-    return _key(one.rule, one.file, _name(one))
-
-
-def _name(one: Finding) -> str:
-    return "/".join(filter(None, (one.namespace, one.kind, one.name, one.container)))
+    return _key(one.rule, one.file, one.qualified)
 
 
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
@@ -208,7 +203,7 @@ def policy(
 
 def _from_file(path: Path, known: list[str], base: Policy) -> Policy:
     try:
-        tree = settings_file.load(input_files.read(path))
+        tree = load_yaml(input_files.read(path))
         return from_mapping(tree if tree is not None else {}, known, base)
     except (SettingsError, PolicyError) as error:
         raise LintError(f"{path}: {error}") from None
@@ -244,8 +239,8 @@ def _take(sources: Sources, name: str, read: Callable[[], bytes]) -> None:
         content = read()
         if len(content) > _LARGEST:
             raise ValueError(f"is larger than {_LARGEST >> 20} MiB, which no manifest is")
-        sources.texts[name] = settings_file.utf8_text(content)
-    except settings_file.EncodingError as error:
+        sources.texts[name] = utf8_text(content)
+    except EncodingError as error:
         sources.faults.append(FileFault(name, error.line, error.column, str(error)))
     except OSError as error:
         sources.faults.append(FileFault(name, 0, 0, error.strerror or str(error)))

@@ -11,7 +11,6 @@ from pathlib import Path
 import yaml
 
 from corelane import input_files
-from corelane.kube.yaml_keys import DuplicateKeyError, UniqueKeyLoader
 from corelane.limits.model import scenario_file, studies
 from corelane.limits.model.scenario import Scenario, run
 from corelane.limits.model.scenario_file import ScenarioError
@@ -19,6 +18,7 @@ from corelane.limits.model.studies import Study, StudyCase, phase_spread
 from corelane.view import tables
 from corelane.view.limits import pages
 from corelane.view.limits import simulation as view
+from corelane.yaml_keys import DuplicateKeyError, UniqueKeyLoader
 
 
 def names() -> list[tuple[str, str]]:

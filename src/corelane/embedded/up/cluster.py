@@ -23,7 +23,6 @@ from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
 from corelane.agent.reporting import LogReporter
 from corelane.app import machines
 from corelane.app.recorded_decisions import FILE
-from corelane.app.settings_file import SettingsError
 from corelane.app.state import cgroups
 from corelane.embedded.apiserver.http.auth import MASTERS, User
 from corelane.embedded.apiserver.http.in_process import InProcess
@@ -56,6 +55,7 @@ from corelane.runtime.base import LifecycleRuntime
 from corelane.scheduler.daemon import http, object_watches
 from corelane.scheduler.daemon.scheduler import Scheduler
 from corelane.scheduler.explain.record import DecisionRing
+from corelane.settings import SettingsError
 from corelane.supervise import Parts
 
 _log = structured_log.get_logger("corelane.up")

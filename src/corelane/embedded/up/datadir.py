@@ -33,7 +33,7 @@ import yaml
 
 from corelane.kernel import files, ownership, proc
 from corelane.kernel.proc import Identity
-from corelane.kube.yaml_keys import BoundedLoader
+from corelane.yaml_keys import BoundedLoader
 
 LOG_NAME: Final = "corelane.log"
 LIMIT: Final = 10 << 20

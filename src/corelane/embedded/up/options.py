@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Literal
 
 from corelane.app import nodefile
-from corelane.app.settings_file import SettingsError, cpu_list, host_or_given
+from corelane.app.nodefile import host_or_given
 from corelane.cpuset import CPUSet
 from corelane.embedded.containers.enforce import Mode
 from corelane.machine import Machine
 from corelane.node import NodeConfigError
 from corelane.node.config import AllocatorName, NodeConfig, Policy, check
 from corelane.node.ledger import usable_topology
+from corelane.settings import SettingsError, cpu_list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from corelane.app.settings_file import SettingsError
+from corelane.settings import SettingsError
 
 _RENEW_BEFORE: Final = datetime.timedelta(days=30)
 _SECONDS: Final = 60.0

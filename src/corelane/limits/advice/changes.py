@@ -291,11 +291,6 @@ class Patch:
         return json.dumps(self.content, separators=(",", ":"))
 
 
-def cpu_amount(milli: int) -> str:
-    """MilliCPU as manifests write it: `250m`, `2`."""
-    return f"{milli}m" if milli % 1000 else str(milli // 1000)
-
-
 def container_patch(subject: Subject, change: Mapping[str, Any], *, resize: bool = False) -> Patch | None:
     """Change fields of the container. `resize`: a running pod can be resized to these resources.
 

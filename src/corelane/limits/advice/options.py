@@ -14,6 +14,7 @@ from corelane.limits.advice import changes, effects
 from corelane.limits.advice.changes import NewResources, Patch, Risk, RiskLevel, Weight
 from corelane.limits.advice.effects import Fit, LimitChange, LoadShape, Range, Tail
 from corelane.limits.advice.subjects import NodeOccupancy, Subject
+from corelane.limits.lint import findings
 from corelane.limits.lint.policy import Policy
 from corelane.limits.measure import Latency, Measurement
 
@@ -138,13 +139,11 @@ def _drop(case: AdviceCase) -> Option | None:
     subject = case.subject
     effect = _effect(case, LimitChange(None))
     request = subject.request or _observed(case)
-    change: dict[str, Any] = {"limits": {"cpu": None}, "requests": {"cpu": changes.cpu_amount(request)}}
+    change: dict[str, Any] = {"limits": {"cpu": None}, "requests": {"cpu": findings.cpus(request)}}
     new = NewResources(request, 0, subject.memory_request, subject.memory_limit)
     return Option(
         OptionKind.DROP_LIMIT,
-        "drop the CPU limit"
-        if subject.request
-        else f"drop the CPU limit, request {changes.cpu_amount(request)}",
+        "drop the CPU limit" if subject.request else f"drop the CPU limit, request {findings.cpus(request)}",
         effect,
         _risk(case, None, request),
         (*_does(case, new, effect), *_unseen_limit(case)),
@@ -178,17 +177,17 @@ def _raise(case: AdviceCase) -> Option | None:
     subject, milli = case.subject, math.ceil(limit * 1000)
     both = bool(subject.exclusive_siblings) or case.policy.cpu_limit == "equal-to-request"
     request = milli if both else subject.request or _observed(case)
-    amounts: dict[str, Any] = {"limits": {"cpu": changes.cpu_amount(milli)}}
+    amounts: dict[str, Any] = {"limits": {"cpu": findings.cpus(milli)}}
     if request != subject.request:
-        amounts["requests"] = {"cpu": changes.cpu_amount(request)}
+        amounts["requests"] = {"cpu": findings.cpus(request)}
     effect = _effect(case, LimitChange(limit))
     new = NewResources(request, milli, subject.memory_request, subject.memory_limit)
     same = subject.listed and changes.qos_after(subject, new) is subject.qos
     return Option(
         OptionKind.RAISE_LIMIT,
-        f"raise request and limit to {changes.cpu_amount(milli)}"
+        f"raise request and limit to {findings.cpus(milli)}"
         if both
-        else f"raise the limit to {changes.cpu_amount(milli)}",
+        else f"raise the limit to {findings.cpus(milli)}",
         effect,
         _risk(case, limit, request),
         (*_does(case, new, effect), *_exclusive_too(subject, milli)),
@@ -302,7 +301,7 @@ def _threads(case: AdviceCase) -> Option | None:
 
 def _slower(case: AdviceCase, count: int) -> Iterator[str]:
     if case.limit < count:
-        quota = changes.cpu_amount(round(case.limit * 1000))
+        quota = findings.cpus(round(case.limit * 1000))
         yield (
             f"a single thread still uses up the quota of {quota} after "
             f"{case.fit.quota:g} ms of every {case.fit.period:g} ms"

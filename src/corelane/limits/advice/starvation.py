@@ -22,6 +22,7 @@ from corelane.limits.advice.changes import NewResources, Risk, RiskLevel
 from corelane.limits.advice.effects import COLLECT_LATENCY, Fit, LimitChange, Range
 from corelane.limits.advice.options import Effect, Option, OptionKind, effect_of
 from corelane.limits.advice.subjects import NodeOccupancy, Subject
+from corelane.limits.lint import findings
 from corelane.limits.measure import Latency, Measurement
 
 _LEAST_MS: Final = 20.0
@@ -289,16 +290,16 @@ def option(
     if new is None or subject.exclusive or not isinstance(rates, Rates):
         return None
     limit = max(subject.limit, new) if subject.limit else 0
-    amounts: dict[str, Any] = {"requests": {"cpu": changes.cpu_amount(new)}}
+    amounts: dict[str, Any] = {"requests": {"cpu": findings.cpus(new)}}
     if limit != subject.limit:
-        amounts["limits"] = {"cpu": changes.cpu_amount(limit)}
+        amounts["limits"] = {"cpu": findings.cpus(limit)}
     after = NewResources(new, limit, subject.memory_request, subject.memory_limit)
     gets = Range(min(starved.gets, starved.need.low), starved.gets)
     both = " and limit" if limit != subject.limit else ""
     same = subject.listed and changes.qos_after(subject, after) is subject.qos
     return Option(
         OptionKind.RAISE_REQUEST,
-        f"raise the request{both} to {changes.cpu_amount(new)}",
+        f"raise the request{both} to {findings.cpus(new)}",
         replace(_effect(fit, starved, limit - subject.limit, measured.latency), used=gets),
         _risk(subject, new, nodes),
         tuple(_consequences(subject, starved, after, gets, rates)),

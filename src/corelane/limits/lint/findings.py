@@ -76,6 +76,11 @@ class Finding:
     ignored: str = field(default="")
     """The reason to ignore it; empty where it counts."""
 
+    @property
+    def qualified(self) -> str:
+        """Namespace, kind, name and container of the object, as far as it has them."""
+        return "/".join(filter(None, (self.namespace, self.kind, self.name, self.container)))
+
 
 # How findings write amounts, costs and patches.
 

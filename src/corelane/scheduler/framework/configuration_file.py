@@ -12,7 +12,7 @@ import yaml
 from msgspec import Struct
 
 from corelane import durations
-from corelane.kube.yaml_keys import DuplicateKeyError, UniqueKeyLoader
+from corelane.yaml_keys import DuplicateKeyError, UniqueKeyLoader
 
 _USE: Final[Mapping[Any, str]] = {
     str: "text",

@@ -155,7 +155,7 @@ def _result(one: Finding, index: dict[str, int]) -> dict[str, Any]:
         "level": _LEVELS[one.severity],
         "message": {"text": f"{_title(one)}{one.message}. Fix: {one.fix}."},
         "locations": [_location(one)],
-        "partialFingerprints": {"object/v1": f"{one.rule}:{one.file}:{_qualified(one)}"},
+        "partialFingerprints": {"object/v1": f"{one.rule}:{one.file}:{one.qualified}"},
         "properties": {"fix": one.fix, "cost": _cost(one.cost), "patch": one.patch},
     }
     if one.source:
@@ -169,7 +169,7 @@ def _result(one: Finding, index: dict[str, int]) -> dict[str, Any]:
 def _location(one: Finding) -> dict[str, Any]:
     return {
         **_physical(one.file, one.place.line, one.place.column),
-        "logicalLocations": [{"fullyQualifiedName": _qualified(one), "kind": "resource"}],
+        "logicalLocations": [{"fullyQualifiedName": one.qualified, "kind": "resource"}],
     }
 
 
@@ -181,10 +181,6 @@ def _physical(file: str, line: int, column: int) -> dict[str, Any]:
 def _uri(file: str) -> str:
     path = "stdin" if file == _STDIN else file.replace("\\", "/").removeprefix("./")
     return ("file://" if path.startswith("/") else "") + quote(path)
-
-
-def _qualified(one: Finding) -> str:
-    return "/".join(filter(None, (one.namespace, one.kind, one.name, one.container)))
 
 
 def _notification(one: FileFault) -> dict[str, Any]:

@@ -3,7 +3,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.kube.yaml_keys import UniqueKeyLoader, load_bounded
+from corelane.yaml_keys import UniqueKeyLoader, load_bounded
 
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
 MEMBERS = ", ".join(f"a{number}: 1" for number in range(1000))

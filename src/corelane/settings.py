@@ -7,9 +7,8 @@ A line has the field, its value, and what is allowed. The structs say what is al
 from __future__ import annotations
 
 import codecs
-import platform
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -17,9 +16,9 @@ import msgspec
 import yaml
 from msgspec import UNSET, Meta, Struct
 
-from corelane import names, quantity
+from corelane import quantity
 from corelane.cpuset import CPUSet, CPUSetError
-from corelane.kube.yaml_keys import DuplicateKeyError, UniqueKeyLoader
+from corelane.yaml_keys import DuplicateKeyError, UniqueKeyLoader
 
 _T = TypeVar("_T")
 
@@ -33,20 +32,6 @@ class Bytes(int):
 
 
 Count = Annotated[int, Meta(ge=0, description="an integer of 0 or more")]
-Option = Annotated[str | int | bool, Meta(description='a string such as "true"')]
-"""A kubelet's options are strings; YAML's numbers and booleans stand for theirs."""
-
-
-class MemoryReservation(Struct, rename="camel"):
-    """Memory of a NUMA node that pods never get, as in the kubelet's configuration file."""
-
-    limits: dict[str, Bytes]
-    numa_node: Count = 0
-
-
-ReservedMemory = Annotated[
-    list[MemoryReservation], Meta(description="a list such as [{numaNode: 0, limits: {memory: 1Gi}}]")
-]
 _CPU_LIST: Final = 'a CPU list such as "0-1,8"'
 _CPU_OR_RANGE: Final = re.compile(r"[0-9]{1,18}(-[0-9]{1,18})?")
 _SIZE: Final = "a size such as 1Gi"
@@ -101,23 +86,6 @@ def _quantity(field: str, text: str, parse: Callable[[str], int], form: str) -> 
     return amount
 
 
-def option_texts(options: Mapping[str, str | int | bool]) -> dict[str, str]:
-    """Return a kubelet's options as the strings that it parses."""
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
-    }
-
-
-def reserved_memory(listed: Iterable[MemoryReservation]) -> dict[int, dict[str, int]]:
-    """Return bytes by NUMA node and resource; of a repeated one the last counts, as for the kubelet."""
-    reserved: dict[int, dict[str, int]] = {}
-    for item in listed:
-        # Plain integers: a NodeConfig is encoded where the file's types are unknown.
-        sizes = {resource: int(size) for resource, size in item.limits.items()}
-        reserved.setdefault(item.numa_node, {}).update(sizes)
-    return reserved
-
-
 def given(settings: Struct) -> dict[str, Any]:
     """Return the fields that a file sets, by their names in the struct."""
     values = ((name, getattr(settings, name)) for name in settings.__struct_fields__)
@@ -166,11 +134,11 @@ def utf8_text(content: bytes) -> str:
 
 def parse(content: bytes, kind: type[_T]) -> _T:
     """Decode YAML as a struct. Raises SettingsError without the file's name; an empty file sets nothing."""
-    tree = load(content)
+    tree = load_yaml(content)
     return convert({} if tree is None else tree, kind)
 
 
-def load(content: bytes) -> Any:
+def load_yaml(content: bytes) -> Any:
     """Parse YAML. Raises SettingsError."""
     try:
         return yaml.load(content, UniqueKeyLoader)  # noqa: S506 - a SafeLoader
@@ -284,15 +252,3 @@ def _allowed(kind: Any) -> str:
 def _listed(words: Iterable[str], last: str = "and") -> str:
     names = list(words)
     return f"{', '.join(names[:-1])} {last} {names[-1]}" if len(names) > 1 else "".join(names)
-
-
-def host_or_given(given: str | None, source: str = "--node-name") -> str:
-    """Return the name given by `source`, else the host's. Raises SettingsError for an invalid one."""
-    name = (platform.node().lower() or "localhost") if given is None else given
-    if names.dns_subdomain(name) or names.label_value(name):
-        where = "the host's name" if given is None else source
-        raise SettingsError(
-            f"{where} {name!r} is not a valid node name; give --node-name up to 63 lower case letters, "
-            "digits, '-' and '.', such as node-1.lab"
-        )
-    return name
