@@ -20,7 +20,7 @@ from corelane.workload.request import QOSClass
 from support.agent_world import APP, Process, World, plan
 
 MAY_MEET = {
-    frozenset({Sharing.LENT, Sharing.BEST_EFFORT}),
+    frozenset({Sharing.SHARED_WITH_BE, Sharing.BEST_EFFORT}),
     frozenset({Sharing.POOL}),
     frozenset({Sharing.POOL, Sharing.BEST_EFFORT}),
     frozenset({Sharing.BEST_EFFORT}),
@@ -38,10 +38,10 @@ def test_sharing_compatibility_is_symmetric(one, other):
 def test_an_exclusive_start_waits_and_a_pool_start_avoids_occupied_cpus():
     occupied = OccupiedCPUs()
     occupied.add(CPUSet.parse("0-3"), Sharing.BEST_EFFORT)
-    lent = CPUAllocation(CPUSet.parse("0-1"), Sharing.LENT)
+    lent = CPUAllocation(CPUSet.parse("0-1"), Sharing.SHARED_WITH_BE)
     assert start_cpus(lent, occupied) == lent.cpus
     assert not start_cpus(CPUAllocation(lent.cpus, Sharing.ALONE), occupied)
-    occupied.add(lent.cpus, Sharing.LENT)
+    occupied.add(lent.cpus, Sharing.SHARED_WITH_BE)
     assert start_cpus(CPUAllocation(CPUSet.parse("0-7"), Sharing.POOL), occupied) == CPUSet.parse("2-7")
     assert start_cpus(CPUAllocation(CPUSet.parse("0-7"), Sharing.BEST_EFFORT), occupied) == CPUSet.parse(
         "0-7"

@@ -323,7 +323,7 @@ def test_trading_has_isolated_cores_to_itself_in_one_numa_node() -> None:
 def test_isolated_cpus_are_in_no_pool_of_the_trading_node() -> None:
     state = trading().state
     assert not state.shared_pool & state.machine.isolated
-    assert not state.best_effort_pool & (state.machine.isolated - state.lent)
+    assert not state.best_effort_pool & (state.machine.isolated - state.shared_with_be)
     assert state.shared_pool == state.reserved
 
 

@@ -47,7 +47,7 @@ def decoded(obj):
 
 
 def test_the_pools_of_ls_and_be_are_published_by_socket_and_numa_node():
-    lent = entry("b", "2-3", sharing=Sharing.LENT)
+    lent = entry("b", "2-3", sharing=Sharing.SHARED_WITH_BE)
     found = annotations(state(NodeConfig("pools", reserved=CPUSet([7])), entry("a", "0-1"), lent))
     shared = koordlet.pools(found)
     assert [(one.socket, one.node) for one in shared] == [(0, 0), (0, 1), (1, 2), (1, 3)]

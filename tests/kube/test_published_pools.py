@@ -50,7 +50,7 @@ def test_the_scheduler_decides_from_it_as_the_agent_does(
     ours, theirs = node.admit(back, newcomer)[1], node.admit(state, newcomer)[1]
     assert (ours.admitted, ours.reason, ours.message) == (theirs.admitted, theirs.reason, theirs.message)
     assert (ours.assignments, ours.zone, ours.shared) == (theirs.assignments, theirs.zone, theirs.shared)
-    assert (back.best_effort_pool, back.lent) == (state.best_effort_pool, state.lent)
+    assert (back.best_effort_pool, back.shared_with_be) == (state.best_effort_pool, state.shared_with_be)
 
 
 def test_the_nodes_own_annotations_are_repeated_for_koordinators_scheduler() -> None:

@@ -14,7 +14,7 @@ from support.node_asks import container, init, pod, sidecar
 from support.pool_asks import floating, labelled, pools
 
 LSE, LSR, LS, BE, SYSTEM = PodQOS
-ALONE, LENT, POOL, BEST = Sharing.ALONE, Sharing.LENT, Sharing.POOL, Sharing.BEST_EFFORT
+ALONE, LENT, POOL, BEST = Sharing.ALONE, Sharing.SHARED_WITH_BE, Sharing.POOL, Sharing.BEST_EFFORT
 BARE = pod("x", ContainerRequest("a"), qos=QOSClass.BEST_EFFORT)
 UPSTREAM = {"guaranteed_default": LS}
 

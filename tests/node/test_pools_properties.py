@@ -95,7 +95,7 @@ class Pools(RuleBasedStateMachine):
         facts = (
             "bound",
             "exclusive",
-            "lent",
+            "shared_with_be",
             "shared_pool",
             "best_effort_pool",
             "free_exclusive",
@@ -149,9 +149,9 @@ class Pools(RuleBasedStateMachine):
         for entry in state.entries.values():
             owned[entry.sharing] = owned[entry.sharing] | entry.cpus
         closed = CPUSet.from_mask(state.config.closed(state.machine))
-        free = state.usable - owned[Sharing.ALONE] - owned[Sharing.LENT]
+        free = state.usable - owned[Sharing.ALONE] - owned[Sharing.SHARED_WITH_BE]
         assert state.shared_pool == (free - closed or free)
-        assert state.best_effort_pool == state.shared_pool | owned[Sharing.LENT] - closed
+        assert state.best_effort_pool == state.shared_pool | owned[Sharing.SHARED_WITH_BE] - closed
 
     @invariant()
     def parts_by_zone_make_up_the_pools(self):

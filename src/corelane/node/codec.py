@@ -23,9 +23,9 @@ from corelane.node.entries import (
     Sharing,
     bound_mask,
     exclusive_mask,
-    lent_mask,
     placed_pod_of_plain,
     plain_placed_pod,
+    shared_with_be_mask,
 )
 from corelane.node.ledger import LedgerError, NodeState, frozen, usable_topology
 from corelane.placement.memory_blocks import MemoryBlock, MemoryNode, Nodes
@@ -243,7 +243,7 @@ def decode(data: bytes, machine: Machine, config: NodeConfig) -> NodeState:
         entries=frozen({entry.key: entry for entry in entries}),
         pods=frozen(pods),
         exclusive=CPUSet.from_mask(exclusive_mask(entries)),
-        lent=CPUSet.from_mask(lent_mask(entries)),
+        shared_with_be=CPUSet.from_mask(shared_with_be_mask(entries)),
         bound=CPUSet.from_mask(bound_mask(entries)),
         placed_pods=frozen(dict(_tenants(body, pods))),
         memory=_memory(body),

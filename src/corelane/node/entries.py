@@ -49,7 +49,7 @@ class Sharing(StrEnum):
 
     ALONE = "alone"
     """Exclusive in the kubelet's sense, and Koordinator's LSE."""
-    LENT = "lent"
+    SHARED_WITH_BE = "lent"
     """Exclusive, shared with BE only: Koordinator's LSR."""
     POOL = "pool"
     """The shared pool, of all containers without exclusive CPUs."""
@@ -61,7 +61,7 @@ class Sharing(StrEnum):
     @property
     def exclusive(self) -> bool:
         """Whether its CPUs are taken from the shared pool."""
-        return self in (Sharing.ALONE, Sharing.LENT)
+        return self in (Sharing.ALONE, Sharing.SHARED_WITH_BE)
 
     def compatible_with(self, other: "Sharing") -> bool:
         """Whether two containers that share so may meet on a CPU; the same both ways."""
@@ -71,10 +71,10 @@ class Sharing(StrEnum):
 _APART: Final[Mapping[Sharing, frozenset[Sharing]]] = MappingProxyType(
     {
         Sharing.ALONE: frozenset(Sharing),
-        Sharing.LENT: frozenset(Sharing) - {Sharing.BEST_EFFORT},
-        Sharing.POOL: frozenset({Sharing.ALONE, Sharing.LENT}),
+        Sharing.SHARED_WITH_BE: frozenset(Sharing) - {Sharing.BEST_EFFORT},
+        Sharing.POOL: frozenset({Sharing.ALONE, Sharing.SHARED_WITH_BE}),
         Sharing.BEST_EFFORT: frozenset({Sharing.ALONE}),
-        Sharing.SYSTEM: frozenset({Sharing.ALONE, Sharing.LENT}),
+        Sharing.SYSTEM: frozenset({Sharing.ALONE, Sharing.SHARED_WITH_BE}),
     }
 )
 
@@ -149,11 +149,11 @@ def exclusive_mask(entries: Iterable[Entry]) -> int:
     return mask
 
 
-def lent_mask(entries: Iterable[Entry]) -> int:
+def shared_with_be_mask(entries: Iterable[Entry]) -> int:
     """Return the exclusive CPUs that are shared with BE, as a mask."""
     mask = 0
     for entry in entries:
-        if entry.sharing is Sharing.LENT:
+        if entry.sharing is Sharing.SHARED_WITH_BE:
             mask |= entry.cpus.mask
     return mask
 

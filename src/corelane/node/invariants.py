@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from corelane.cpuset import CPUSet, bits, format_list, named, verb
 from corelane.node import memory_manager
-from corelane.node.entries import Entry, bound_mask, claimed_before, exclusive_mask, lent_mask
+from corelane.node.entries import Entry, bound_mask, claimed_before, exclusive_mask, shared_with_be_mask
 from corelane.node.ledger import NodeState
 from corelane.placement.memory_blocks import MemoryBlock
 from corelane.workload.request import ContainerKind
@@ -64,7 +64,7 @@ def _common(state: NodeState) -> Iterator[Problem]:
 
 
 def _best(state: NodeState) -> Iterator[Problem]:
-    pool, alone = state.best_effort_pool, state.exclusive - state.lent
+    pool, alone = state.best_effort_pool, state.exclusive - state.shared_with_be
     if met := pool & alone:
         text = f"the BE pool has {named(met.mask)}, allocated exclusively to other pods"
         yield Problem("best-effort", text, cpus=met)
@@ -118,7 +118,7 @@ def _derived(state: NodeState) -> Iterator[Problem]:
     entries = state.entries.values()
     derived = {
         "exclusive": (state.exclusive, exclusive_mask(entries)),
-        "lent": (state.lent, lent_mask(entries)),
+        "shared_with_be": (state.shared_with_be, shared_with_be_mask(entries)),
         "bound": (state.bound, bound_mask(entries)),
     }
     for name, (cpus, mask) in derived.items():

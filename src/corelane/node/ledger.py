@@ -16,7 +16,16 @@ from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.node import memory_manager as memories
 from corelane.node.config import NodeConfig, amplify, check, reserve
-from corelane.node.entries import Entry, Key, Phase, PlacedPod, Sharing, bound_mask, exclusive_mask, lent_mask
+from corelane.node.entries import (
+    Entry,
+    Key,
+    Phase,
+    PlacedPod,
+    Sharing,
+    bound_mask,
+    exclusive_mask,
+    shared_with_be_mask,
+)
 from corelane.node.manager_options import NodeConfigError
 from corelane.placement import topology as topologies
 from corelane.placement.memory_blocks import Nodes
@@ -59,7 +68,7 @@ class NodeState:
     """CPUs allocated exclusively."""
     memory: Nodes = field(default_factory=lambda: _NO_MEMORY)
     """The memory of each NUMA node; nothing where no memory manager keeps it."""
-    lent: CPUSet = field(default_factory=CPUSet)
+    shared_with_be: CPUSet = field(default_factory=CPUSet)
     """Exclusive CPUs shared with BE."""
     bound: CPUSet = field(default_factory=CPUSet)
     """CPUs that some container is bound to: the exclusive ones, and those within the shared pool."""
@@ -123,8 +132,8 @@ class NodeState:
     @property
     def best_effort_pool(self) -> CPUSet:
         """The shared pool, and exclusive CPUs shared with BE."""
-        lent = self.lent.mask & ~self.config.closed(self.machine)
-        return CPUSet.from_mask(self.shared_pool.mask | lent)
+        also = self.shared_with_be.mask & ~self.config.closed(self.machine)
+        return CPUSet.from_mask(self.shared_pool.mask | also)
 
     @property
     def system_pool(self) -> CPUSet:
@@ -157,12 +166,12 @@ class NodeState:
 
     def owners(self) -> Mapping[int, Entry]:
         """CPU id to the container bound to it; an init container only until a sibling takes over."""
-        lent: dict[int, Entry] = {}
-        owned: dict[int, Entry] = {}
+        init: dict[int, Entry] = {}
+        lasting: dict[int, Entry] = {}
         for entry in self.entries.values():
-            kept = lent if entry.kind is ContainerKind.INIT else owned
-            kept.update(dict.fromkeys(entry.cpus, entry))
-        return MappingProxyType(dict(sorted((lent | owned).items())))
+            owners = init if entry.kind is ContainerKind.INIT else lasting
+            owners.update(dict.fromkeys(entry.cpus, entry))
+        return MappingProxyType(dict(sorted((init | lasting).items())))
 
     def of_pod(self, uid: str) -> tuple[Entry, ...]:
         """The entries of one pod, in order of admission."""
@@ -258,7 +267,7 @@ def with_entries(state: NodeState, entries: Mapping[Key, Entry], pods: Mapping[s
         entries=frozen(entries),
         pods=frozen(pods),
         exclusive=CPUSet.from_mask(exclusive_mask(entries.values())),
-        lent=CPUSet.from_mask(lent_mask(entries.values())),
+        shared_with_be=CPUSet.from_mask(shared_with_be_mask(entries.values())),
         bound=CPUSet.from_mask(bound_mask(entries.values())),
         placed_pods=placed_pods,
         requested=sum(pods.values()),

@@ -32,14 +32,14 @@ def held(entries: Iterable[Entry]) -> dict[str, set[str]]:
 class DeviceManager:
     """The device manager during the admission of one pod: free, reusable and allocated devices."""
 
-    __slots__ = ("given", "inventory", "lent", "narrow", "nodes", "used")
+    __slots__ = ("given", "inventory", "narrow", "nodes", "reusable", "used")
 
     def __init__(
         self, inventory: Inventory, entries: Iterable[Entry], nodes: int, *, narrow: bool = False
     ) -> None:
         self.inventory, self.nodes, self.narrow = inventory, nodes, narrow
         self.used = held(entries)
-        self.lent: dict[str, set[str]] = {}
+        self.reusable: dict[str, set[str]] = {}
         """Devices of init containers, which later ones take over."""
         self.given: dict[str, dict[str, tuple[str, ...]]] = {}
         """Container name to resource to devices."""
@@ -59,9 +59,9 @@ class DeviceManager:
         return [self.hint(name, n) for name, n in wanted.items()]
 
     def hint(self, name: str, n: int) -> Hints:
-        all_, lent = self.inventory[name], self.lent.get(name, set())
+        all_, ids = self.inventory[name], self.reusable.get(name, set())
         free = [all_[one] for one in self.free(name)]
-        reusable = [all_[one] for one in sorted(lent)]
+        reusable = [all_[one] for one in sorted(ids)]
         return device_hints(list(all_.values()), free, n, self.nodes, reusable=reusable, narrow=self.narrow)
 
     def free(self, name: str) -> list[str]:
@@ -76,18 +76,18 @@ class DeviceManager:
         self.given[container.name] = {name: ids for name, ids in given.items() if ids}
         for name, ids in given.items():
             self.used.setdefault(name, set()).update(ids)
-            lent = self.lent.setdefault(name, set())
+            reusable = self.reusable.setdefault(name, set())
             if container.kind is ContainerKind.INIT:
-                lent.update(ids)
+                reusable.update(ids)
             else:
-                lent.difference_update(ids)
+                reusable.difference_update(ids)
 
     def picked(self, name: str, n: int, nodes: int | None) -> tuple[str, ...]:
         all_ = self.inventory[name]
         if not all_:
             raise Refusal(Code.DEVICES_UNHEALTHY, name)
-        lent = self.lent.get(name, set())
-        taken = [one for one in all_ if one in lent][:n]
+        reusable = self.reusable.get(name, set())
+        taken = [one for one in all_ if one in reusable][:n]
         free, missing = self.free(name), n - len(taken)
         if len(free) < missing:
             raise Refusal(Code.DEVICES_UNAVAILABLE, name, missing, len(free))

@@ -78,7 +78,7 @@ def mems(blocks: Iterable[MemoryBlock]) -> CPUSet | None:
 class MemoryManager:
     """The memory manager during the admission of one pod: free, reusable and allocated memory."""
 
-    __slots__ = ("blocks", "initial", "lent", "nodes", "whole")
+    __slots__ = ("blocks", "initial", "nodes", "reusable", "whole")
 
     def __init__(self, nodes: Nodes) -> None:
         self.nodes = nodes
@@ -87,12 +87,12 @@ class MemoryManager:
         """The plain init containers so far."""
         self.whole: tuple[MemoryBlock, ...] = ()
         """What the pod got as one piece, of which containers' blocks are then parts."""
-        self.lent: dict[int, dict[str, int]] = {}
+        self.reusable: dict[int, dict[str, int]] = {}
         """Memory reusable by later containers on exactly the same set of nodes."""
 
     def hints(self, wanted: Mapping[str, int]) -> list[Hints]:
         """Return hints for each resource, all equal; no preference if nothing is requested, or fits."""
-        family = memory_hints(self.nodes, wanted, self.lent)
+        family = memory_hints(self.nodes, wanted, self.reusable)
         return [family] * len(wanted) if family else [None]
 
     def allocate(
@@ -101,7 +101,9 @@ class MemoryManager:
         """Allocate the requested memory to a container. Raises Refusal with upstream's text."""
         where = self.where(wanted, affinity)
         for name, size in wanted.items():
-            self.nodes = taken(self.nodes, where, name, max(size - self.lent.get(where, {}).get(name, 0), 0))
+            self.nodes = taken(
+                self.nodes, where, name, max(size - self.reusable.get(where, {}).get(name, 0), 0)
+            )
         self.blocks[container.name] = blocks_of(wanted, where)
         if container.kind is ContainerKind.INIT:
             self.lend(where, wanted)
@@ -123,7 +125,7 @@ class MemoryManager:
         return nodes
 
     def default(self, wanted: Mapping[str, int], preferred: bool) -> tuple[int, bool]:
-        found = best_hint(self.nodes, memory_hints(self.nodes, wanted, self.lent))
+        found = best_hint(self.nodes, memory_hints(self.nodes, wanted, self.reusable))
         if found is None or found.nodes is None:
             raise Refusal(Code.NO_MEMORY_AFFINITY)
         if preferred and not found.preferred:
@@ -131,7 +133,7 @@ class MemoryManager:
         return found.nodes, found.preferred
 
     def extended(self, wanted: Mapping[str, int], nodes: int, preferred: bool) -> int:
-        found = best_hint(self.nodes, memory_hints(self.nodes, wanted, self.lent), including=nodes)
+        found = best_hint(self.nodes, memory_hints(self.nodes, wanted, self.reusable), including=nodes)
         if found is None or found.nodes is None:
             raise Refusal(Code.NO_EXTENDED_MEMORY_AFFINITY)
         if preferred and not found.preferred:
@@ -139,14 +141,14 @@ class MemoryManager:
         return found.nodes
 
     def lend(self, where: int, amounts: Mapping[str, int]) -> None:
-        lent = self.lent.setdefault(where, {})
+        reusable = self.reusable.setdefault(where, {})
         for name, size in amounts.items():
-            lent[name] = max(lent.get(name, 0), size)
+            reusable[name] = max(reusable.get(name, 0), size)
 
     def use_up(self, where: int, amounts: Mapping[str, int]) -> None:
-        lent = self.lent.get(where, {})
-        for name in lent.keys() & amounts.keys():
-            lent[name] = max(lent[name] - amounts[name], 0)
+        reusable = self.reusable.get(where, {})
+        for name in reusable.keys() & amounts.keys():
+            reusable[name] = max(reusable[name] - amounts[name], 0)
 
     def shrink_initial(self, where: int, amounts: Mapping[str, int]) -> None:
         """Count what was taken over from init containers once, as the newcomer's."""

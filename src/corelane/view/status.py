@@ -68,7 +68,7 @@ def _node(node: NodeLine) -> dict[str, Any]:
         "allocator": state.config.pools.allocator if state and pools else "",
         "sharedPool": str(state.shared_pool) if state else "",
         "bestEffortPool": str(state.best_effort_pool) if state else "",
-        "lent": str(state.lent & state.best_effort_pool) if state else "",
+        "lent": str(state.shared_with_be & state.best_effort_pool) if state else "",
         "exclusive": {str(cpu): owner.name for cpu, owner in _owners(state).items()} if state else {},
         "takeover": {
             "stage": moved.stage.value,

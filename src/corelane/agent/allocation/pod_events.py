@@ -52,7 +52,7 @@ class AllocationReporter:
 REPEAT_AFTER: Final = 600.0
 """Seconds between two events about one container's drift, or failing changes: another program may go on."""
 _MOST_PODS: Final = 8
-_EXCLUSIVITY: Final = {Sharing.ALONE: "exclusive", Sharing.LENT: "exclusive, shared with BE"}
+_EXCLUSIVITY: Final = {Sharing.ALONE: "exclusive", Sharing.SHARED_WITH_BE: "exclusive, shared with BE"}
 
 
 class Outbox:

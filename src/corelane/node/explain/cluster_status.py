@@ -13,7 +13,7 @@ from corelane.workload.request import ContainerRequest, PodRequest
 
 _BOUND: Final = {
     Sharing.ALONE: "exclusive CPUs",
-    Sharing.LENT: "exclusive CPUs, shared with BE",
+    Sharing.SHARED_WITH_BE: "exclusive CPUs, shared with BE",
     Sharing.POOL: "bound CPUs, shared",
 }
 _POOLS: Final = {Sharing.POOL: "shared pool", Sharing.BEST_EFFORT: "BE pool", Sharing.SYSTEM: "system CPUs"}
@@ -75,13 +75,13 @@ class ClusterStatus:
 
 def is_shared_with_be(state: NodeState, entry: Entry) -> bool:
     """Return whether BE runs on the entry's CPUs; isolated CPUs can be in no pool."""
-    return entry.sharing is Sharing.LENT and bool(entry.cpus & state.best_effort_pool)
+    return entry.sharing is Sharing.SHARED_WITH_BE and bool(entry.cpus & state.best_effort_pool)
 
 
 def runs_on(state: NodeState, entry: Entry) -> str:
     """Return how the entry's CPUs are shared, or the pool in which its container runs."""
     if entry.cpus:
-        unshared = entry.sharing is Sharing.LENT and not is_shared_with_be(state, entry)
+        unshared = entry.sharing is Sharing.SHARED_WITH_BE and not is_shared_with_be(state, entry)
         return _BOUND[Sharing.ALONE if unshared else entry.sharing]
     where = "" if entry.zone is None else f" of NUMA {entry.zone}"
     return f"{_POOLS[entry.sharing] if state.config.policy == 'pools' else 'shared pool'}{where}"

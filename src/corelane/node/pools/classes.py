@@ -24,7 +24,7 @@ from corelane.workload import (
 from corelane.workload.request import ContainerKind, ContainerRequest, PodRequest, QOSClass, peak
 
 _NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
-_BOUND: Final = {PodQOS.LSE: Sharing.ALONE, PodQOS.LSR: Sharing.LENT}
+_BOUND: Final = {PodQOS.LSE: Sharing.ALONE, PodQOS.LSR: Sharing.SHARED_WITH_BE}
 _POOLS: Final = {PodQOS.BE: Sharing.BEST_EFFORT, PodQOS.SYSTEM: Sharing.SYSTEM}
 _POOL_NAMES: Final = {PodQOS.BE: "BE", PodQOS.SYSTEM: "system"}
 
@@ -116,7 +116,7 @@ def _labelled(request: PodRequest, source: str, qos: PodQOS, options: PoolOption
 
 
 def _exclusive(source: str, qos: str, sharing: Sharing) -> Reason:
-    return Reason(Code.CLASS_EXCLUSIVE, (source, qos, sharing is Sharing.LENT))
+    return Reason(Code.CLASS_EXCLUSIVE, (source, qos, sharing is Sharing.SHARED_WITH_BE))
 
 
 def _guaranteed(request: PodRequest, source: str, qos: PodQOS) -> PodClass:

@@ -164,7 +164,9 @@ def _after(state: NodeState, pod: _Admitted) -> NodeState:
         pods=frozen({**state.pods, request.uid: request.cpu_request}),
         placed_pods=placed_pods,
         exclusive=state.exclusive if sharing is Sharing.POOL else state.exclusive | cpus,
-        lent=state.lent | cpus if sharing is Sharing.LENT else state.lent,
+        shared_with_be=state.shared_with_be | cpus
+        if sharing is Sharing.SHARED_WITH_BE
+        else state.shared_with_be,
         bound=state.bound | cpus,
         memory=state.memory if kept is None else frozen(kept),
         requested=state.requested + request.cpu_request,

@@ -148,10 +148,10 @@ def _sharing(state: NodeState, request: PodRequest) -> Sharing:
     try:
         decided = pod_class(request, state.config.pools)
     except Refusal:
-        return Sharing.LENT
+        return Sharing.SHARED_WITH_BE
     if decided.bound:
         return decided.sharing
-    return Sharing.ALONE if request.placement_spec.qos is PodQOS.LSE else Sharing.LENT
+    return Sharing.ALONE if request.placement_spec.qos is PodQOS.LSE else Sharing.SHARED_WITH_BE
 
 
 # CPUs on which containers of other corelane instances of this machine run are never exclusive here while

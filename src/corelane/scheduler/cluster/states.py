@@ -271,7 +271,7 @@ class States:
         machine, topology, number = self._machine(state)
         if config is None:
             config = self._settings(number, state.config)
-        masks = state.reserved.mask, state.exclusive.mask, state.lent.mask, state.bound.mask
+        masks = state.reserved.mask, state.exclusive.mask, state.shared_with_be.mask, state.bound.mask
         others = tuple(_others(state)) if detailed else None
         key = config, masks, _memory(state), _devices(state), tuple(_zoned(state)), others
         found = self._states.get(key)
