@@ -16,13 +16,13 @@ LINES = {
     "kube": 8_050,
     "limits": 12_260,
     "machine": 2_350,
-    "node": 9_450,
+    "node": 9_470,
     "placement": 5_600,
     "reasons": 1_360,
     "runtime": 4_150,
     "scheduler": 20_800,
     "view": 4_510,
-    "workload": 550,
+    "workload": 530,
 }
 """Most lines of a room. `make bench-house` prints what they have."""
 FILES = 514
