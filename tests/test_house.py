@@ -6,7 +6,7 @@ from types import ModuleType
 
 ROOT = Path(__file__).parents[1]
 LINES = {
-    "agent": 8_000,
+    "agent": 7_620,
     "app": 6_410,
     "cli": 1_960,
     "embedded": 26_000,
@@ -27,7 +27,7 @@ LINES = {
 """Most lines of a room. `make bench-house` prints what they have."""
 FILES = 514
 SMALL_MODULES = 2
-CALLABLES = 58
+CALLABLES = 28
 DEPTH = 44
 
 
