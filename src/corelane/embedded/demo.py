@@ -40,6 +40,8 @@ from corelane.view.status import plain
 
 _PACKAGE = Path(__file__).parents[1]
 _PLACES = (_PACKAGE / "examples", _PACKAGE.parents[1] / "examples")  # installed; in a checkout
+_SIMULATED = "socket:2 core:8 smt:2"
+_PATIENCE = 60.0
 
 
 def load_example(name: str) -> list[dict[str, Any]]:
@@ -49,10 +51,6 @@ def load_example(name: str) -> list[dict[str, Any]]:
         if path.is_file():
             return [document for document in yaml.safe_load_all(path.read_text()) if document]
     raise FileNotFoundError(f"no example {name!r}: looked in {', '.join(map(str, _PLACES))}")
-
-
-_SIMULATED = "socket:2 core:8 smt:2"
-_PATIENCE = 60.0
 
 
 class DemoError(Exception):
@@ -106,7 +104,7 @@ async def _run(cluster: Cluster, out: view.DemoReport) -> _Demo:
 async def _clear(state: Path, cgroups: Mode) -> list[str]:
     """Remove the runtime's records, and return the names of processes that still run: none is expected."""
     runtime = await LocalRuntime.open(state, cgroups=cgroups)
-    left = [one.name for one in await runtime.containers() if one.state == "running"]
+    left = [container.name for container in await runtime.containers() if container.state == "running"]
     await runtime.destroy(0)
     return left
 

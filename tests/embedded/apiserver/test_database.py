@@ -249,7 +249,7 @@ def test_a_directory_in_place_of_the_file_is_named(tmp_path):
     state_file.backup_path(tmp_path / "other" / FILE_NAME).rename(backup)
     with pytest.raises(StoreError, match="--restore-backup"):
         on_disk(tmp_path)
-    state_file.restore_checked(tmp_path / FILE_NAME, backup)
+    state_file.restore(tmp_path / FILE_NAME, backup)
     restored = on_disk(tmp_path)
     assert values(restored.find("things")) == {"a": 1}
 
@@ -386,7 +386,7 @@ def test_backup_restores_what_was_written_and_keeps_the_damaged_file(tmp_path):
     path.write_bytes(content)
     with pytest.raises(StoreError, match=r"--restore-backup .*apiserver\.db\.backup"):
         on_disk(tmp_path)
-    kept = state_file.restore_checked(path, state_file.backup_path(path))
+    kept = state_file.restore(path, state_file.backup_path(path))
     assert kept.read_bytes() == content
     store = on_disk(tmp_path)
     assert len(store.find("things")) == 400

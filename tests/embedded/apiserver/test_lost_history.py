@@ -110,7 +110,7 @@ def test_revisions_after_the_state_that_came_back_are_refused(tmp_path, how):
     store.close()
     replaced(path, crashed)
     if how == "backup":
-        state_file.restore_checked(path, state_file.backup_path(path))
+        state_file.restore(path, state_file.backup_path(path))
     elif how == "log lost":
         path.with_name(f"{FILE_NAME}-wal").unlink()
     else:
@@ -306,7 +306,7 @@ def test_an_informer_over_http_has_the_right_picture_after_data_loss(tmp_path, h
         if how == "deleted":
             (tmp_path / FILE_NAME).unlink()
         elif how == "restored":
-            state_file.restore_checked(tmp_path / FILE_NAME, tmp_path / "restored")
+            state_file.restore(tmp_path / FILE_NAME, tmp_path / "restored")
         async with serving(tmp_path, port) as server:
             for number in range(60):
                 server._store.put("configmaps", f"default/new-{number}", stored(f"new-{number}"))

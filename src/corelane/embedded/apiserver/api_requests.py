@@ -157,9 +157,9 @@ def methods(target: Target) -> tuple[str, ...]:
 
 def _subresource_methods(target: Target, kind: ServedKind) -> tuple[str, ...]:
     own = {"pods": _POD_PARTS, "nodes": _NODE_PARTS}.get(target.resource, set())
-    known = target.subresource in own or target.subresource in kind.subresources
+    is_served = target.subresource in own or target.subresource in kind.subresources
     placed = bool(target.namespace) or not kind.namespaced
-    if not known or not placed or not target.named:
+    if not is_served or not placed or not target.named:
         return ()
     return _SUBRESOURCE_METHODS.get(target.subresource, ("GET", "PUT", "PATCH"))
 

@@ -88,29 +88,31 @@ def parse_fields(text: str) -> tuple[SelectorTerm, ...]:
     return tuple(term for term in terms if term != SelectorTerm("", "in", frozenset({""})))
 
 
-def check_fields(terms: Collection[SelectorTerm], known: Collection[str]) -> None:
+def check_fields(terms: Collection[SelectorTerm], supported: Collection[str]) -> None:
     """Raise ValueError for a field that cannot be selected by."""
     for term in terms:
-        if term.key not in known:
-            raise ValueError(f"field selector: {term.key} is unknown; use one of {', '.join(sorted(known))}")
+        if term.key not in supported:
+            raise ValueError(
+                f"field selector: {term.key} is unknown; use one of {', '.join(sorted(supported))}"
+            )
 
 
 def _terms(text: str) -> Iterator[SelectorTerm]:
     position = 0
     while position < len(text):
-        found = _LABEL_TERM.match(text, position)
-        if not found or (found["comma"] and found.end() == len(text)):
+        match = _LABEL_TERM.match(text, position)
+        if not match or (match["comma"] and match.end() == len(text)):
             raise ValueError(f"label selector: got {text[position:]!r}, expected {_LABEL_FORMS}")
-        position = found.end()
-        yield _label_term(found)
+        position = match.end()
+        yield _label_term(match)
 
 
-def _label_term(found: re.Match[str]) -> SelectorTerm:
-    key, word = found["absent"] or found["key"], found["set"] or found["operator"]
+def _label_term(match: re.Match[str]) -> SelectorTerm:
+    key, word = match["absent"] or match["key"], match["set"] or match["operator"]
     _check_key(key)
     if not word:
-        return SelectorTerm(key, "absent" if found["absent"] else "exists")
-    values = {value.strip() for value in found["values"].split(",")} if found["set"] else {found["value"]}
+        return SelectorTerm(key, "absent" if match["absent"] else "exists")
+    values = {value.strip() for value in match["values"].split(",")} if match["set"] else {match["value"]}
     operator = _BINARY[word]
     for value in sorted(values):
         _check_value(key, value, numeric=operator in {"gt", "lt"})

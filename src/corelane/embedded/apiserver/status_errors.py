@@ -204,9 +204,9 @@ def not_served(message: str) -> StatusError:
     return StatusError(501, "NotImplemented", message, {})
 
 
-def resource_version_too_large(wanted: int, current: int) -> StatusError:
+def resource_version_too_large(requested: int, current: int) -> StatusError:
     """504: the client names a resourceVersion from the future."""
     text = "Too large resource version"
     found = details(causes=[StatusCause("ResourceVersionTooLarge", text)], retry_after=1)
-    message = f"Timeout: {text}: {wanted}, current: {current}"
+    message = f"Timeout: {text}: {requested}, current: {current}"
     return StatusError(504, "Timeout", message, found, {"Retry-After": "1"})

@@ -68,8 +68,8 @@ class LogName:
 
 def shims(proc: Path = PROC, *, among: Callable[[int], bool] = lambda _: True) -> list[Shim]:
     """Return the living shims of our user, of all data directories, of the processes `among` accepts."""
-    found = (shim_of(pid, proc) for pid in kernel_proc.pids(proc) if among(pid))
-    return [shim for shim in found if shim and shim.user == os.geteuid()]
+    candidates = (shim_of(pid, proc) for pid in kernel_proc.pids(proc) if among(pid))
+    return [shim for shim in candidates if shim and shim.user == os.geteuid()]
 
 
 def shim_of(pid: int, proc: Path = PROC) -> Shim | None:
@@ -108,8 +108,8 @@ def _locked_record(pid: int, descriptor: Collection[str], named: Path, proc: Pat
 def main_process(shim: Shim, proc: Path = PROC) -> Identity | None:
     """Return the main process of a shim's container: the session leader that it started first."""
     stats = (kernel_proc.stat(pid, proc) for pid in kernel_proc.children(shim.process.pid, proc))
-    leaders = [one for one in stats if one and one.session == one.pid and one.state not in "ZXx"]
-    first = min(leaders, key=lambda one: (one.start_ticks, one.pid), default=None)
+    leaders = [stat for stat in stats if stat and stat.session == stat.pid and stat.state not in "ZXx"]
+    first = min(leaders, key=lambda stat: (stat.start_ticks, stat.pid), default=None)
     return Identity(first.pid, first.start_ticks) if first else None
 
 
@@ -120,9 +120,9 @@ def unreadable(containers: Path) -> list[Path]:
     process that is being forked, or ends, does not show that for a moment. Raises OSError.
     """
     deadline = time.monotonic() + _SETTLING_SECONDS
-    while (found := _unreadable_now(containers)) and time.monotonic() < deadline:
+    while (hidden := _unreadable_now(containers)) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return found
+    return hidden
 
 
 def _unreadable_now(containers: Path) -> list[Path]:
@@ -162,15 +162,15 @@ def log_name(shim: Shim, proc: Path = PROC) -> LogName | None:
 
 def marked(proc: Path = PROC) -> dict[str, list[Identity]]:
     """Return the processes of our user that carry a mark, oldest first, by container id."""
-    found: dict[str, list[Identity]] = defaultdict(list)
+    by_mark: dict[str, list[Identity]] = defaultdict(list)
     for pid in kernel_proc.pids(proc):
         mark = environment(pid, proc).get(MARK)
         process = kernel_proc.identity(pid, proc) if mark and kernel_proc.is_own(pid, proc) else None
         if mark and process and kernel_proc.is_alive(process, proc):
-            found[mark].append(process)
-    for processes in found.values():
+            by_mark[mark].append(process)
+    for processes in by_mark.values():
         processes.sort(key=lambda process: (process.start_ticks, process.pid))
-    return dict(found)
+    return dict(by_mark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,20 +230,20 @@ class KnownTraces:
         """Look at all processes. `own`: ids of containers whose processes may be listed after they ended."""
         before, self._seen = self._seen if self._looks % self._EVERY else {}, {}
         self._looks += 1
-        found = Traces([], defaultdict(list))
+        traces = Traces([], defaultdict(list))
         for pid in kernel_proc.pids(self._proc):
-            self._look_at(pid, before.get(pid), own, found)
-        for processes in found.marked.values():
+            self._look_at(pid, before.get(pid), own, traces)
+        for processes in traces.marked.values():
             processes.sort(key=lambda process: (process.start_ticks, process.pid))
         if self._proc is PROC:
-            found.confined.extend(self._confined())
-        return found
+            traces.confined.extend(self._confined())
+        return traces
 
-    def _look_at(self, pid: int, seen: _Seen | None, own: Collection[str], found: Traces) -> None:
+    def _look_at(self, pid: int, seen: _Seen | None, own: Collection[str], traces: Traces) -> None:
         share = pid % self._SHARE != self._looks % self._SHARE
         if seen and seen.again and share and seen.is_one_of(own):
             self._seen[pid] = seen
-            self._note(found, Identity(pid, seen.start_ticks), seen, dead=False)
+            self._note(traces, Identity(pid, seen.start_ticks), seen, dead=False)
             return
         stat = kernel_proc.stat(pid, self._proc)
         if stat is None:
@@ -255,7 +255,7 @@ class KnownTraces:
             mark = mark if mark and kernel_proc.is_own(pid, self._proc) else ""
             seen = _Seen(stat.start_ticks, stat.name, shim_of(pid, self._proc), mark)
         self._seen[pid] = seen
-        self._note(found, Identity(pid, stat.start_ticks), seen, dead=stat.state in "ZXx")
+        self._note(traces, Identity(pid, stat.start_ticks), seen, dead=stat.state in "ZXx")
 
     def _confined(self) -> Iterator[Identity]:
         """Yield the programs beside all containers that may not use all CPUs, by their main threads."""
@@ -285,11 +285,11 @@ class KnownTraces:
                 return False
         return stat is not None and stat.name != "kthreadd"
 
-    def _note(self, found: Traces, process: Identity, seen: _Seen, *, dead: bool) -> None:
+    def _note(self, traces: Traces, process: Identity, seen: _Seen, *, dead: bool) -> None:
         if seen.shim is not None and not dead:
-            (found.shims if seen.shim.user == os.geteuid() else found.claims).append(seen.shim)
+            (traces.shims if seen.shim.user == os.geteuid() else traces.claims).append(seen.shim)
         if seen.mark and (not dead or kernel_proc.is_alive(process, self._proc)):
-            found.marked[seen.mark].append(process)
+            traces.marked[seen.mark].append(process)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,9 +308,9 @@ def described(process: Identity, proc: Path = PROC) -> Description:
     """
     pid = process.pid
     own = kernel_proc.is_own(pid, proc)
-    found = Description(command_line(pid, proc), environment(pid, proc), working_directory(pid, proc))
+    description = Description(command_line(pid, proc), environment(pid, proc), working_directory(pid, proc))
     still = kernel_proc.is_own(pid, proc) and kernel_proc.identity(pid, proc) == process
-    return found if own and still else Description()
+    return description if own and still else Description()
 
 
 def environment(pid: int, proc: Path = PROC) -> dict[str, str]:

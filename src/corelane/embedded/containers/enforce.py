@@ -77,14 +77,14 @@ def choose(mode: Mode, instance: str, root: Path = Path("/")) -> "tuple[Enforcem
     reason = "cgroups are switched off"
     if mode != "off":
         try:
-            found = ByCgroup(cgroup.find(root), instance)
+            by_cgroup = ByCgroup(cgroup.find(root), instance)
         except (cgroup.CgroupsUnavailable, cgroup.CgroupError) as error:
             if mode == "required":
                 raise
             reason = str(error)
         else:
-            lacks = found.groups.lacks
-            return found, f"{found.name}, memory limits are not enforced: {lacks}" if lacks else ""
+            lacks = by_cgroup.groups.lacks
+            return by_cgroup, f"{by_cgroup.name}, memory limits are not enforced: {lacks}" if lacks else ""
     lack = (
         "no quota, shares, memory limits or memory nodes, "
         "and tasks that leave their CPUs are brought back only later"
@@ -108,8 +108,8 @@ def _descent(outcome: ShimOutcome) -> list[int]:
 
 def _tree(stored: ContainerRecord, outcome: ShimOutcome) -> list[int]:
     """Return the processes of a container by descent; without its shim, also those that are marked."""
-    found = _descent(outcome)
-    return found if proc.is_alive(outcome.shim) else sorted({*found, *proc.bearing(mark(stored.id))})
+    pids = _descent(outcome)
+    return pids if proc.is_alive(outcome.shim) else sorted({*pids, *proc.bearing(mark(stored.id))})
 
 
 def _end_marked(stored: ContainerRecord, outcome: ShimOutcome | None) -> list[int]:

@@ -120,30 +120,30 @@ def running(
 
     `traces` is what was just found of them; None looks at all processes.
     """
-    found: dict[str, InstanceContainer] = {}
+    containers: dict[str, InstanceContainer] = {}
     traces = traces or container_search.traces()
     for shim in traces.shims:
         ours = shim.directory.parent.parent == own.state or shim.id in own.ids  # the directory may have moved
         if not ours and (main := container_search.main_process(shim)):
-            found[shim.id] = _of_shim(shim, main, groups)
+            containers[shim.id] = _of_shim(shim, main, groups)
     for shim in traces.claims:
         if main := container_search.main_process(shim):
             claim = f"process-{main.pid}"
-            found[claim] = InstanceContainer(claim, main, shim=shim.process, user=shim.user)
+            containers[claim] = InstanceContainer(claim, main, shim=shim.process, user=shim.user)
     for container_id, processes in traces.marked.items():
-        if container_id not in found and container_id not in own.ids:
-            found[container_id] = _of_group(
+        if container_id not in containers and container_id not in own.ids:
+            containers[container_id] = _of_group(
                 container_id, processes[0], container_search.group_of(processes[0].pid, groups)
             )
-    taken = {container.group for container in found.values()} | {group for group in own.groups if group}
+    taken = {container.group for container in containers.values()} | {group for group in own.groups if group}
     for group in _container_groups(groups, own.instance) if groups else ():
         pids = groups.pids(group) if groups and group not in taken else []
         if pids or (groups and group not in taken and _hides_processes(groups)):
-            found[group] = _of_group(group.replace("/", "-"), _oldest(pids), group)
-    states = {one.instance: one.state for one in found.values() if one.instance and one.state}
-    placed = (replace(one, state=one.state or states.get(one.instance)) for one in found.values())
-    others = (one for one in placed if not own.instance or one.instance != own.instance)
-    return sorted(others, key=lambda one: (one.owner, one.title))
+            containers[group] = _of_group(group.replace("/", "-"), _oldest(pids), group)
+    states = {each.instance: each.state for each in containers.values() if each.instance and each.state}
+    placed = (replace(each, state=each.state or states.get(each.instance)) for each in containers.values())
+    others = (each for each in placed if not own.instance or each.instance != own.instance)
+    return sorted(others, key=lambda each: (each.owner, each.title))
 
 
 def _of_shim(shim: Shim, main: Identity, groups: cgroup.Groups | None) -> InstanceContainer:
@@ -197,7 +197,7 @@ def _is_ours(directory: Path) -> bool:
 
 def _oldest(pids: Iterable[int]) -> Identity:
     processes = [process for pid in pids if (process := proc.identity(pid))]
-    return min(processes, key=lambda one: (one.start_ticks, one.pid), default=UNSEEN)
+    return min(processes, key=lambda each: (each.start_ticks, each.pid), default=UNSEEN)
 
 
 def processes(
@@ -210,13 +210,13 @@ def processes(
     `marked` are those that were just looked for; None looks for them, at all processes.
     """
     marked = container_search.marked() if marked is None else marked
-    found = set()
+    pids = set()
     if container.shim is not None and proc.is_alive(container.shim):
-        found.update(proc.descendants(container.shim.pid))
+        pids.update(proc.descendants(container.shim.pid))
     if groups and container.group:
-        found.update(groups.pids(container.group))
-    found.update(process.pid for process in marked.get(container.id, ()))
-    living = ((pid, proc.identity(pid)) for pid in found)
+        pids.update(groups.pids(container.group))
+    pids.update(process.pid for process in marked.get(container.id, ()))
+    living = ((pid, proc.identity(pid)) for pid in pids)
     return sorted(pid for pid, process in living if process and proc.is_alive(process))
 
 
@@ -227,7 +227,7 @@ def end(
 
     Return what is left.
     """
-    assert all(one.is_own for one in containers)
+    assert all(each.is_own for each in containers)
     for container in containers:
         with suppress(PermissionError):
             proc.send(container.main, signal.SIGTERM)
@@ -266,15 +266,22 @@ def left_shims(
     """
     deadline = time.monotonic() + seconds
     shims = [shim for shim in container_search.shims() if container_search.main_process(shim) is None]
-    left = [one for one in (_of_shim(shim, shim.process, None) for shim in shims) if is_chosen(one)]
-    while any(_lives(one) and not _is_stopped(one) for one in left) and time.monotonic() < deadline:
+    left = [
+        container
+        for container in (_of_shim(shim, shim.process, None) for shim in shims)
+        if is_chosen(container)
+    ]
+    while (
+        any(_lives(container) and not _is_stopped(container) for container in left)
+        and time.monotonic() < deadline
+    ):
         time.sleep(_POLL_SECONDS)
-    return [one for one in left if _lives(one)]
+    return [container for container in left if _lives(container)]
 
 
 def _is_stopped(container: InstanceContainer) -> bool:
-    found = proc.stat(container.main.pid)
-    return found is not None and found.state in "Tt"
+    stat = proc.stat(container.main.pid)
+    return stat is not None and stat.state in "Tt"
 
 
 def remove_groups(groups: cgroup.Groups, instances: Iterable[str]) -> list[str]:
@@ -328,24 +335,24 @@ class OtherContainers:
                 owner = user_title(user)
                 yield process.pid, OtherContainer(owner, f"process {process.pid}", cpus, "process")
 
-    def _cpus(self, one: InstanceContainer, traces: Traces) -> CPUSet:
+    def _cpus(self, container: InstanceContainer, traces: Traces) -> CPUSet:
         """Return the CPUs of a container: its cgroup's effective set, and those that its tasks may use."""
-        if self._groups and one.group:
+        if self._groups and container.group:
             try:
-                return self._groups.read(one.group).effective
+                return self._groups.read(container.group).effective
             except (cgroup.CgroupError, ValueError):
                 pass
-        tasks = proc.tasks_allowed(processes(one, self._groups, traces.marked))
+        tasks = proc.tasks_allowed(processes(container, self._groups, traces.marked))
         return CPUSet(cpu for task in tasks for cpu in task.cpus)
 
 
-def _kind(one: InstanceContainer) -> Kind:
+def _kind(container: InstanceContainer) -> Kind:
     """Another user's word takes no CPUs from root; between ordinary users, each avoids the other's.
 
     Outside a user namespace its root is an ordinary user.
     """
-    below_root = os.geteuid() == 0 != one.user and not ownership.is_outside(one.user)
-    return "claim" if below_root or one.user == proc.MIXED else "container"
+    below_root = os.geteuid() == 0 != container.user and not ownership.is_outside(container.user)
+    return "claim" if below_root or container.user == proc.MIXED else "container"
 
 
 def _unseen() -> list[OtherContainer]:

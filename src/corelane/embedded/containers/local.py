@@ -190,20 +190,20 @@ class LocalRuntime:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
     async def sweep(self, pods: Collection[str]) -> None:
-        known = {one.stored.spec.pod_uid for one in self._known.all()}
-        directories = await asyncio.to_thread(self._state.logs_but, known.union(pods))
+        uids = {container.stored.spec.pod_uid for container in self._known.all()}
+        directories = await asyncio.to_thread(self._state.logs_but, uids.union(pods))
         for directory in directories:
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
     async def others(self) -> tuple[OtherContainer, ...]:
         """Return the running containers of other instances on this machine."""
-        known = [one.stored for one in self._known.all()]
-        ids, groups = {one.id for one in known}, {one.group for one in known}
+        records = [one.stored for one in self._known.all()]
+        ids, groups = {one.id for one in records}, {one.group for one in records}
         return await asyncio.to_thread(self._others.find, ids, groups)
 
     def recorded(self) -> list[tuple[ContainerSpec, bool]]:
         """Return what was ordered for every container that has a record, and whether a process may run."""
-        return [(one.stored.spec, not one.ended.is_set()) for one in self._known.all()]
+        return [(container.stored.spec, not container.ended.is_set()) for container in self._known.all()]
 
     async def containers(self) -> list[RuntimeStatus]:
         return [container.status for container in self._known.all()]
@@ -354,9 +354,9 @@ class LocalRuntime:
         for container in adopted:
             self._known.refresh(container)
         await asyncio.gather(*map(self._finish, adopted))
-        known = {container.stored.group for container in self._known.all()}
+        groups = {container.stored.group for container in self._known.all()}
         try:
-            await asyncio.to_thread(self._enforcements.default.tidy, known)
+            await asyncio.to_thread(self._enforcements.default.tidy, groups)
         except CgroupError as error:
             _log.warning("a cgroup without a record is left: %s", error)
 
@@ -364,11 +364,11 @@ class LocalRuntime:
         """Adopt a container; one whose start was cut short before anything ran is forgotten."""
         stored = self._state.load(container_id)
         supervised = self._state.is_supervised(container_id)
-        found = self._state.outcome(container_id)
-        if stored is None or (found is None and not supervised):
+        outcome = self._state.outcome(container_id)
+        if stored is None or (outcome is None and not supervised):
             shutil.rmtree(self._state.directory(container_id), ignore_errors=True)
         else:
-            self._known.add(stored, found, supervised=supervised)
+            self._known.add(stored, outcome, supervised=supervised)
 
     async def _finish(self, container: LocalContainer) -> None:
         """See to the end what a crash came between: a start, or a change."""
@@ -411,9 +411,9 @@ class LocalRuntime:
         async with container.lock:
             if container.watch is None:
                 self._known.refresh(container)
-            stored, found = container.stored, container.outcome
-            if repair and found and not container.ended.is_set():
-                done = await asyncio.to_thread(self._enforcements.of(stored).repair, stored, found)
+            stored, outcome = container.stored, container.outcome
+            if repair and outcome and not container.ended.is_set():
+                done = await asyncio.to_thread(self._enforcements.of(stored).repair, stored, outcome)
                 if done.changed:
                     what = (
                         f"CPUs {stored.spec.cpus}" if stored.group is None else f"its cgroup {stored.group}"

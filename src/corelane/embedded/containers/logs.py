@@ -39,8 +39,8 @@ async def stream(path: Path, ended: Callable[[], bool], choice: LogSelection) ->
 
 def _files(path: Path) -> list[Path]:
     """The log and what was moved aside of it, the oldest first."""
-    aside = [found for found in path.parent.glob(f"{path.name}.*") if found.suffix[1:].isdigit()]
-    return [*sorted(aside, key=lambda found: -int(found.suffix[1:])), path]
+    aside = [file for file in path.parent.glob(f"{path.name}.*") if file.suffix[1:].isdigit()]
+    return [*sorted(aside, key=lambda file: -int(file.suffix[1:])), path]
 
 
 class _Reader:
@@ -110,22 +110,22 @@ class _Reader:
             self.file = None
 
 
-def _seek_back(file: BinaryIO, wanted: int) -> int:
-    """Put the file's position where its last `wanted` lines begin; how many there are, if fewer."""
+def _seek_back(file: BinaryIO, lines: int) -> int:
+    """Put the file's position where its last `lines` lines begin; how many there are, if fewer."""
     if not os.fstat(file.fileno()).st_size:
         return 0
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         end = position = text.rfind(b"\n") + 1
-        found = 0
+        seen = 0
         while position:
             begin = text.rfind(b"\n", 0, position - 1) + 1
             if position == end or _ends_line(text[begin : begin + _HEAD]):
-                if found == wanted:
+                if seen == lines:
                     break
-                found += 1
+                seen += 1
             position = begin
         file.seek(position)
-    return found
+    return seen
 
 
 def _ends_line(record: bytes) -> bool:
@@ -151,10 +151,10 @@ class _Text:
         return text
 
     def _show(self, record: bytes) -> bytes:
-        found = _RECORD.fullmatch(record)
-        if found is None:
+        match = _RECORD.fullmatch(record)
+        if match is None:
             return record + b"\n"
-        moment, origin, tag, line = found.groups(default=b"")
+        moment, origin, tag, line = match.groups(default=b"")
         if moment < self.since:
             return b""
         head = moment + b" " if self.timestamps and origin not in self.unfinished else b""

@@ -55,18 +55,18 @@ def live_containers(store: RecordStore, groups: cgroup.Groups | None) -> dict[st
     is in a cgroup of this instance. Shims and marks are believed of our own user alone: see
     `container_search`.
     """
-    found: dict[str, LiveContainer] = {}
+    containers: dict[str, LiveContainer] = {}
     for shim in container_search.shims():
         main = container_search.main_process(shim) if shim.directory.parent == store.containers else None
         if main is not None:
-            found[shim.id] = LiveContainer(shim.id, main, shim, container_search.log_name(shim))
+            containers[shim.id] = LiveContainer(shim.id, main, shim, container_search.log_name(shim))
     recorded = set(store.ids())
     for container_id, processes in container_search.marked().items():
         group = container_search.group_of(processes[0].pid, groups)
         ours = container_id in recorded or (group and group.split("/")[1] == store.instance)
-        if container_id not in found and ours and _is_id(container_id):
-            found[container_id] = LiveContainer(container_id, processes[0])
-    return found
+        if container_id not in containers and ours and _is_id(container_id):
+            containers[container_id] = LiveContainer(container_id, processes[0])
+    return containers
 
 
 def _is_id(text: str) -> bool:
@@ -84,8 +84,8 @@ def rebuild(store: RecordStore, groups: cgroup.Groups | None) -> list[str]:
     wrong = {container_id for container_id, one in live.items() if _contradicts(store, one)}
     for container_id in wrong:
         store.set_aside(container_id, ["status.json"])
-    found = [_rebuild_one(store, groups, one, live.get(one)) for one in sorted((damaged | missing) - wrong)]
-    return found + [_rebuild_one(store, groups, one, live[one], wrong=True) for one in sorted(wrong)]
+    rebuilt = [_rebuild_one(store, groups, one, live.get(one)) for one in sorted((damaged | missing) - wrong)]
+    return rebuilt + [_rebuild_one(store, groups, one, live[one], wrong=True) for one in sorted(wrong)]
 
 
 def _contradicts(store: RecordStore, live: LiveContainer) -> bool:

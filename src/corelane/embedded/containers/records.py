@@ -92,8 +92,8 @@ class RecordStore:
 
     def _replace(self, path: Path, unless: Callable[[Path], bool]) -> None:
         if os.path.lexists(path) and not unless(path):
-            kept = _set_aside(path)
-            self.replaced.append(f"{path}: of another file type, renamed to {kept.name} and made again")
+            aside = _set_aside(path)
+            self.replaced.append(f"{path}: of another file type, renamed to {aside.name} and made again")
 
     def _take(self) -> int | None:
         """If our predecessor was killed while it forked, its child still holds the lock for a moment."""
@@ -167,10 +167,10 @@ class RecordStore:
         """What was ordered; None if it was never written, is no use, or is that of another container."""
         try:
             data = ownership.read(self.directory(container_id) / "spec.json")
-            found = msgspec.convert(_upgraded(msgspec.json.decode(data)), ContainerRecord, dec_hook=_decode)
+            record = msgspec.convert(_upgraded(msgspec.json.decode(data)), ContainerRecord, dec_hook=_decode)
         except (OSError, ValueError, RecursionError):  # a ValidationError, or CPUs that are not a list
             return None
-        return found if found.id == container_id else None
+        return record if record.id == container_id else None
 
     def outcome(self, container_id: str) -> ShimOutcome | None:
         """What the shim has written so far; None while it has not."""
@@ -227,8 +227,8 @@ class RecordStore:
         """Whether the shim lives (or is just being started); if its lock was deleted, by its process."""
         path = self.directory(container_id) / "lock"
         if not path.is_file():
-            found = self.outcome(container_id)
-            return found is not None and found.boot_id == proc.boot_id() and proc.is_alive(found.shim)
+            outcome = self.outcome(container_id)
+            return outcome is not None and outcome.boot_id == proc.boot_id() and proc.is_alive(outcome.shim)
         lock = _lock(path, fcntl.LOCK_SH)
         if lock is not None:
             os.close(lock)
@@ -258,10 +258,10 @@ def _lock(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
 def _is_directory(path: Path) -> bool:
     """Whether a path is a directory of ours, not a symbolic link to one."""
     try:
-        found = path.stat(follow_symlinks=False)
+        status = path.stat(follow_symlinks=False)
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and ownership.is_own(found.st_uid)
+    return stat.S_ISDIR(status.st_mode) and ownership.is_own(status.st_uid)
 
 
 def is_instance_name(text: str) -> bool:

@@ -19,6 +19,8 @@ from corelane.runtime.process_watch import Broadcast, ProcessWatch, watch
 
 _SETTLE_SECONDS = 60.0
 _SETTLE_POLL_SECONDS = 0.02
+_BATCH: Final = 64
+"""Containers read in one thread at a time: about 5 ms."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,10 +64,12 @@ class ContainerRegistry:
     def get(self, container_id: str) -> LocalContainer | None:
         return self._containers.get(container_id)
 
-    def add(self, stored: ContainerRecord, found: ShimOutcome | None, *, supervised: bool) -> LocalContainer:
-        status = outcomes.status(stored, found, supervised=supervised, boot_id=self._boot)
+    def add(
+        self, stored: ContainerRecord, outcome: ShimOutcome | None, *, supervised: bool
+    ) -> LocalContainer:
+        status = outcomes.status(stored, outcome, supervised=supervised, boot_id=self._boot)
         pod = self._pods.setdefault(stored.spec.pod_uid, asyncio.Lock())
-        container = self._containers[stored.id] = LocalContainer(stored, status, pod, found)
+        container = self._containers[stored.id] = LocalContainer(stored, status, pod, outcome)
         return container
 
     def find(self, container_id: str) -> LocalContainer:
@@ -103,8 +107,8 @@ class ContainerRegistry:
         if container.ended.is_set():
             return
         supervised = self._state.is_supervised(container.stored.id)
-        found = container.outcome = self._state.outcome(container.stored.id) or container.outcome
-        status = outcomes.status(container.stored, found, supervised=supervised, boot_id=self._boot)
+        outcome = container.outcome = self._state.outcome(container.stored.id) or container.outcome
+        status = outcomes.status(container.stored, outcome, supervised=supervised, boot_id=self._boot)
         if status.state == "exited":
             container.final = status
             self._unwatch(container)
@@ -112,9 +116,9 @@ class ContainerRegistry:
             self._on_end(container)
             return
         self._publish(container, status)
-        if found and container.watch is None:
+        if outcome and container.watch is None:
             container.watch = watch(
-                found.shim if supervised else found.main, partial(self._changed, container)
+                outcome.shim if supervised else outcome.main, partial(self._changed, container)
             )
 
     def _publish(self, container: LocalContainer, status: RuntimeStatus) -> None:
@@ -172,10 +176,16 @@ class DeletedRecords:
         version = self._version()
         if version is not None and version == self._intact:
             return
-        running = [one for one in containers if one.started.is_set() and not one.ended.is_set()]
-        missing = [one for one in running if not self._store.directory(one.stored.id).is_dir()]
-        due = [one for one in missing if one.stored.id in self._missing]
-        self._missing = {one.stored.id for one in missing}
+        running = [
+            container
+            for container in containers
+            if container.started.is_set() and not container.ended.is_set()
+        ]
+        missing = [
+            container for container in running if not self._store.directory(container.stored.id).is_dir()
+        ]
+        due = [container for container in missing if container.stored.id in self._missing]
+        self._missing = {container.stored.id for container in missing}
         self._intact = None if missing else version
         if due and self._store.root.parent.is_dir():
             self._restore(due)
@@ -189,39 +199,37 @@ class DeletedRecords:
 
     def _restore(self, due: list[LocalContainer]) -> None:
         try:
-            for one in due:
-                if one.outcome is not None:
-                    self._store.restore(one.stored, one.outcome)
+            for container in due:
+                if container.outcome is not None:
+                    self._store.restore(container.stored, container.outcome)
         except OSError as error:
             _log.warning("records of running containers were deleted, and cannot be written: %s", error)
             return
-        names = ", ".join(f"{one.stored.spec.namespace}/{one.stored.spec.pod}" for one in due)
+        names = ", ".join(
+            f"{container.stored.spec.namespace}/{container.stored.spec.pod}" for container in due
+        )
         _log.warning("%s: deleted records of running containers written again: %s", self._store.root, names)
 
 
-_BATCH: Final = 64
-"""Containers read in one thread at a time: about 5 ms."""
-
-
 async def observe_all(
-    known: ContainerRegistry, enforcements: Enforcements, container_ids: Iterable[str]
+    registry: ContainerRegistry, enforcements: Enforcements, container_ids: Iterable[str]
 ) -> dict[str, Observation]:
     """As `Runtime.observe_all`; what is being started is observed once it has started."""
-    found: dict[str, Observation] = {}
+    observations: dict[str, Observation] = {}
     ids = iter(container_ids)
     while batch := list(islice(ids, _BATCH)):
         containers = []
         for container_id in batch:
             try:
-                containers.append(await known.settled(container_id))
+                containers.append(await registry.settled(container_id))
             except UnknownContainer as error:
-                found[container_id] = error
-        found |= await asyncio.to_thread(_observed, enforcements, containers)
-    return found
+                observations[container_id] = error
+        observations |= await asyncio.to_thread(_observed, enforcements, containers)
+    return observations
 
 
 def _observed(enforcements: Enforcements, containers: Sequence[LocalContainer]) -> dict[str, Observation]:
-    return {one.stored.id: _reading(enforcements, one) for one in containers}
+    return {container.stored.id: _reading(enforcements, container) for container in containers}
 
 
 def _reading(enforcements: Enforcements, container: LocalContainer) -> Observation:

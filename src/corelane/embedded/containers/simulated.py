@@ -39,6 +39,8 @@ from corelane.runtime.process_watch import Broadcast
 
 _MOST_CHANGES: Final = 200
 """Lines after which the list is written anew; more with many containers."""
+_FILE_NAME = "simulated.json"
+_NO_OUTPUT = b"corelane: this node is simulated: no process runs here, so there is no output\n"
 
 
 class SimulationStateError(ValueError):
@@ -132,10 +134,6 @@ def _read(content: bytes) -> dict[str, Row]:
     return rows
 
 
-_FILE_NAME = "simulated.json"
-_NO_OUTPUT = b"corelane: this node is simulated: no process runs here, so there is no output\n"
-
-
 @dataclass(slots=True)
 class _Container:
     status: RuntimeStatus
@@ -163,9 +161,9 @@ class SimulatedRuntime:
     async def start(self, spec: ContainerSpec) -> RuntimeStatus:
         """Take note of a container; there is no process. Raises RuntimeFailure if it runs already."""
         for other in self._containers.values():
-            known = other.status
-            if (known.pod_uid, known.name) == (spec.pod_uid, spec.name) and not other.ended.is_set():
-                raise RuntimeFailure("CreateContainerError", f'"{spec.name}" runs already, as {known.id}')
+            present = other.status
+            if (present.pod_uid, present.name) == (spec.pod_uid, spec.name) and not other.ended.is_set():
+                raise RuntimeFailure("CreateContainerError", f'"{spec.name}" runs already, as {present.id}')
         status = RuntimeStatus(
             id=secrets.token_hex(16),
             pod_uid=spec.pod_uid,
@@ -209,7 +207,9 @@ class SimulatedRuntime:
         self._records.remove(container_id)
 
     async def remove_pod(self, pod_uid: str) -> None:
-        for container_id in [id_ for id_, one in self._containers.items() if one.status.pod_uid == pod_uid]:
+        for container_id in [
+            id_ for id_, container in self._containers.items() if container.status.pod_uid == pod_uid
+        ]:
             await self.remove(container_id)
 
     async def sweep(self, pods: Collection[str]) -> None:

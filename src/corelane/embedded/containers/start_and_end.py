@@ -33,6 +33,7 @@ _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR")
 _OF_SHIM = ("PATH", "LD_LIBRARY_PATH")
 """What Python may need to start."""
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+KILL_SECONDS = 30.0
 
 
 class LaunchError(Exception):
@@ -120,7 +121,6 @@ def _give_up(process: subprocess.Popen[bytes]) -> None:
     raise LaunchError(f"the shim did not start the container within {_TIMEOUT_SECONDS:.0f} s")
 
 
-KILL_SECONDS = 30.0
 REFUSED = (AffinityError, LaunchError, OSError, ValueError)
 """Errors of an enforcement (CgroupError is an OSError), and of a shim's start."""
 

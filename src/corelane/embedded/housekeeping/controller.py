@@ -88,14 +88,14 @@ class Controller:
         self._budgets = Informer(client, PodDisruptionBudget, handler=self._budget_changed)
         self._disruptions = DisruptionController(
             client,
-            lambda: self._pods.objects,
-            lambda: self._budgets.objects,
+            self._pods,
+            self._budgets,
             failed=self._reporter.api_failed,
             clock=clock,
         )
         self._nodes = NodeController(
             client,
-            lambda: self._pods.objects,
+            self._pods,
             self._reporter,
             attempt=self._attempt,
             period=period,
@@ -141,7 +141,9 @@ class Controller:
         while True:
             await self._terminating.wait()
             self._terminating.clear()
-            for namespace in [one for one in self._namespaces.objects.values() if _is_terminating(one)]:
+            for namespace in [
+                candidate for candidate in self._namespaces.objects.values() if _is_terminating(candidate)
+            ]:
                 await self._attempt(f"ending namespace {namespace.title}", self._end_namespace(namespace))
             if any(map(_is_terminating, self._namespaces.objects.values())):
                 await asyncio.sleep(_RETRY_SECONDS)

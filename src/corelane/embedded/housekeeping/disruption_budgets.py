@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from corelane.embedded.housekeeping.work_queue import WorkQueue
 from corelane.kube.client import APIError, KubeClient
-from corelane.kube.informer import Key, ObjectChange
+from corelane.kube.informer import Informer, Key, ObjectChange
 from corelane.kube.meta import Object, condition, rfc3339
 from corelane.kube.objects import KINDS, PodDisruptionBudget
 from corelane.kube.pod import Pod
@@ -47,6 +47,17 @@ _UNSCALABLE: Final = {
         for kind in KINDS
     },
 }
+COMPONENT: Final = "controllermanager"
+"""Upstream's name of the reporter in events."""
+_GATHER_SECONDS: Final = 0.1
+_RETRY_SECONDS: Final = 1.0
+_UNMANAGED: Final = (
+    "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the "
+    "status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account "
+    'for these pods please set ".spec.minAvailable" field of the PDB to an integer value.'
+)
+_REMEMBERED: Final = 4096
+_LONGEST_MESSAGE: Final = 1024
 
 
 class ScaleError(Exception):
@@ -101,7 +112,7 @@ def _unmanaged(pods: Iterable[Pod]) -> tuple[str, ...]:
     """Return the pods without a controller. Raises ScaleError for one with a controller."""
     names = []
     for pod in pods:
-        owner = next((one for one in pod.metadata.owner_references if one.controller), None)
+        owner = next((reference for reference in pod.metadata.owner_references if reference.controller), None)
         if owner is None:
             names.append(pod.metadata.name)
             continue
@@ -209,28 +220,14 @@ def _condition(
     }
 
 
-COMPONENT: Final = "controllermanager"
-"""Upstream's name of the reporter in events."""
-_GATHER_SECONDS: Final = 0.1
-_RETRY_SECONDS: Final = 1.0
-_UNMANAGED: Final = (
-    "Pods selected by this PodDisruptionBudget (selector: {}) were found to be unmanaged. As a result, the "
-    "status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account "
-    'for these pods please set ".spec.minAvailable" field of the PDB to an integer value.'
-)
-
-_REMEMBERED: Final = 4096
-_LONGEST_MESSAGE: Final = 1024
-
-
 class DisruptionController:
     """Give it the changes of pods and budgets, and `run` it until cancelled."""
 
     def __init__(
         self,
         client: KubeClient,
-        pods: Callable[[], Mapping[Key, Pod]],
-        budgets: Callable[[], Mapping[Key, PodDisruptionBudget]],
+        pods: Informer[Pod],
+        budgets: Informer[PodDisruptionBudget],
         *,
         failed: Callable[[str, Exception], None] = lambda _what, _error: None,
         clock: Callable[[], float] = time.time,
@@ -258,7 +255,7 @@ class DisruptionController:
         since = stale_since(change.new) if change.new else None
         if change.new and since is not None:
             self._stale.add(change.new.key, max(since + STALE_SECONDS - self._clock(), 0.0))
-        budgets = self._budgets()
+        budgets = self._budgets.objects
         if not budgets or _counts_alike(change):
             return
         for pod in filter(None, (change.old, change.new)):
@@ -274,7 +271,7 @@ class DisruptionController:
 
     async def _clear_mark(self, key: Key) -> None:
         """Take back the mark of a pod that was to be deleted and was not."""
-        pod = self._pods().get(key)
+        pod = self._pods.objects.get(key)
         since = stale_since(pod) if pod else None
         if pod is None or since is None:
             return
@@ -301,7 +298,7 @@ class DisruptionController:
                 self._failed(f"pod {pod.title}", error)
 
     async def _reconcile(self, key: Key) -> None:
-        budget = self._budgets().get(key)
+        budget = self._budgets.objects.get(key)
         if budget is None:
             return
         try:
@@ -314,7 +311,7 @@ class DisruptionController:
     async def _update(self, budget: PodDisruptionBudget) -> None:
         now = self._clock()
         try:
-            pods = [pod for pod in self._pods().values() if self._selects(budget, pod)]
+            pods = [pod for pod in self._pods.objects.values() if self._selects(budget, pod)]
             counts = measure(budget, pods, now)
         except ScaleError as error:
             message = f"Failed to calculate the number of expected pods: {error}"
@@ -330,10 +327,10 @@ class DisruptionController:
         if budget.metadata.namespace != pod.metadata.namespace:
             return False
         wire = budget.spec.selector
-        known = self._selectors.get(budget.key)
-        if known is None or known[0] is not wire:
-            known = self._selectors[budget.key] = (wire, _compiled(wire))
-        return known[1] is not None and known[1].matches(pod.metadata.labels)
+        compiled = self._selectors.get(budget.key)
+        if compiled is None or compiled[0] is not wire:
+            compiled = self._selectors[budget.key] = (wire, _compiled(wire))
+        return compiled[1] is not None and compiled[1].matches(pod.metadata.labels)
 
     async def _write(self, budget: PodDisruptionBudget, status: dict[str, Any] | None) -> None:
         """Write a status, if the budget is still as it was when its pods were counted. Raises APIError."""

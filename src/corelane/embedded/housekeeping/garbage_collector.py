@@ -23,6 +23,13 @@ from corelane.kube.objects import ConfigMap, Lease, NodeResourceTopology, Priori
 FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
 """Finalizers that the API server sets for a deletion with this propagation policy."""
+_SETTLE_SECONDS: Final = 1.0
+"""An object with new owners is looked at later: they may be created right after it."""
+_RETRY_SECONDS: Final = 0.5
+_NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
+_NODES_OWN: Final = frozenset((Lease.api, NodeResourceTopology.api))
+"""What nodes own is deleted by the node controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +138,6 @@ class OwnershipGraph:
             self._dependents[owner.uid].add(item)
         if owners:
             self._owners[item] = owners
-
-
-_SETTLE_SECONDS: Final = 1.0
-"""An object with new owners is looked at later: they may be created right after it."""
-_RETRY_SECONDS: Final = 0.5
-_NOT_FOUND: Final = 404
-_CONFLICT: Final = 409
-_NODES_OWN: Final = frozenset((Lease.api, NodeResourceTopology.api))
-"""What nodes own is deleted by the node controller."""
 
 
 class _ConfigMap(Object, frozen=True):

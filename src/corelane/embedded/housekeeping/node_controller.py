@@ -48,6 +48,8 @@ _OURS: Final = {(key, effect) for key in _READY for effect in _EFFECTS} | {
     (key, "NoSchedule") for key in (UNSCHEDULABLE, *_OF_CONDITIONS.values())
 }
 _CONDITIONS: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+LEASES: Final = "kube-node-lease"
+_DEBOUNCE: Final = 0.1
 
 
 class AwakeTime:
@@ -126,9 +128,9 @@ def ready_status(node: Node) -> str:
     return ready.status if ready else "Unknown"
 
 
-def same_health(one: Node, other: Node) -> bool:
+def same_health(old: Node, new: Node) -> bool:
     """Whether taints, cordon and conditions are equal, so that what holds of one node holds of the other."""
-    return one.spec == other.spec and one.status.conditions == other.status.conditions
+    return old.spec == new.spec and old.status.conditions == new.status.conditions
 
 
 def unknown_conditions(node: Node, at: float) -> list[dict[str, Any]] | None:
@@ -197,10 +199,6 @@ def timestamp(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-LEASES: Final = "kube-node-lease"
-_DEBOUNCE: Final = 0.1
-
-
 class NodeReporter(Protocol):
     """Hooks for logs and tests; they must not raise and must not block."""
 
@@ -227,7 +225,7 @@ class NodeController:
     def __init__(
         self,
         client: KubeClient,
-        pods: Callable[[], Mapping[Key, Pod]],
+        pods: Informer[Pod],
         reporter: NodeReporter,
         *,
         attempt: Callable[[str, Awaitable[None]], Awaitable[None]],
@@ -318,7 +316,7 @@ class NodeController:
             self._renewals.update(name, leases.get((LEASES, name)), awake)
         for name in self._renewals.older(awake - GRACE_SECONDS) | self._unchecked:
             await self._check_node(name, now, awake)
-        for pod in self._missing.orphans(self._pods().values(), nodes, awake):
+        for pod in self._missing.orphans(self._pods.objects.values(), nodes, awake):
             await self._attempt(f"orphaned pod {pod.title}", self._delete_orphan(pod))
         await self._delete_outlived()
 

@@ -41,6 +41,7 @@ ConfigMaps = Mapping[str, Mapping[str, str] | None]
 
 _REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _KEYED: Final = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
+_STARTS_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +170,6 @@ def _missing(message: str) -> RuntimeFailure:
     return RuntimeFailure("CreateContainerConfigError", message)
 
 
-_STARTS_AT_ONCE: Final = 8
-
-
 class LifecycleExecution:
     """Starts and ends containers: `pods` are manifests by UID, `put` takes the answering events."""
 
@@ -285,8 +283,8 @@ class LifecycleExecution:
             attempt=order.attempt,
             manifest=pod_manifest.encode_manifest(pod) if self._records_manifests else "",
             completes=any(
-                one.name == order.container and one.kind is ContainerKind.INIT
-                for one in order.plan.containers
+                other.name == order.container and other.kind is ContainerKind.INIT
+                for other in order.plan.containers
             ),
         )
 

@@ -45,6 +45,10 @@ from corelane.node.entries import Phase
 from corelane.node.ledger import NodeState
 from corelane.runtime.base import OOM_KILLED
 
+ORPHAN_GRACE: Final = 30.0
+"""Seconds for the processes of a deleted pod whose grace period is unknown."""
+SHORTEST_GRACE: Final = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class NodeCapacity:
@@ -74,11 +78,6 @@ def _out_of(resource: str, requested: int, used: int, capacity: int) -> StatusRe
         f"Node didn't have enough resource: {resource}, "
         f"requested: {requested}, used: {used}, capacity: {capacity}",
     )
-
-
-ORPHAN_GRACE: Final = 30.0
-"""Seconds for the processes of a deleted pod whose grace period is unknown."""
-SHORTEST_GRACE: Final = 1.0
 
 
 class Lifecycle:
@@ -269,7 +268,9 @@ class Lifecycle:
 
     def _replace_lost_cpus(self, pod: PodRecord) -> None:
         """Allocate anew: no process would notice. A pod that never ran is admitted again, or rejected."""
-        if not self.allocation.place_again(pod.cpus) and not any(one.ran for one in pod.containers.values()):
+        if not self.allocation.place_again(pod.cpus) and not any(
+            container.ran for container in pod.containers.values()
+        ):
             self.allocation.release(pod.cpus)
 
     def _admit(self, pod: PodRecord, at: float, now: float) -> None:
@@ -304,9 +305,9 @@ class Lifecycle:
 
         A pod deleted without a grace period is gone from the API server, and so for the scheduler, before.
         """
-        ending = [one for one in self.pods.values() if one.cpus.admitted and pod_steps.is_ending(one)]
-        uids = {one.uid for one in ending}
-        others = (one for one in self.allocation.pods.values() if one.uid not in uids)
+        ending = [other for other in self.pods.values() if other.cpus.admitted and pod_steps.is_ending(other)]
+        uids = {other.uid for other in ending}
+        others = (other for other in self.allocation.pods.values() if other.uid not in uids)
         ledger, withheld = self.ledger, self.ledger.withheld_memory
         if not ending or pod.plan.refusal or exceeded_capacity(pod.plan, others, self._capacity, withheld):
             return []
@@ -314,7 +315,7 @@ class Lifecycle:
 
     def _wait_for(self, pod: PodRecord, ending: list[PodRecord], refusal: StatusReason) -> None:
         """Leave a pod pending; it is admitted once pods that are ending have ended."""
-        if pod_steps.note_waiting_for_pods(pod, [one.plan.key for one in ending], refusal):
+        if pod_steps.note_waiting_for_pods(pod, [blocker.plan.key for blocker in ending], refusal):
             self._outbox.touch(pod.uid)
 
     def _terminate(self, pod: PodRecord, by: float, now: float, reason: StatusReason | None = None) -> None:

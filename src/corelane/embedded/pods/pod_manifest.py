@@ -7,6 +7,7 @@ without, a permission or a preference without effect is a warning.
 
 The manifest is kept with the records of the containers, for when the API server has lost the pod.
 """
+# ruff: noqa: D101 - the API reference documents its own structs
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,6 +47,18 @@ _POD_WITHOUT_EFFECT: Final = (
     "windowsOptions",
 )
 _REMEDY: Final = "remove it, or use a node with a container runtime"
+_SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+_PROBES: Final = ("liveness_probe", "readiness_probe", "startup_probe")
+Tree = dict[str, Any]
+Manifest = dict[str, Any]
+_OPTIONAL: Final = (
+    "volumes",
+    "affinity",
+    "topologySpreadConstraints",
+    "resourceClaims",
+    "serviceAccountName",
+)
+"""Fields of a spec that may refer to objects which are lost too; the containers run without them."""
 
 
 def refusals(subject: str, own: Context | None, pods: Context | None) -> Iterator[StatusReason]:
@@ -103,7 +116,7 @@ def pod_refusals(
     if host_users is False:
         text = "spec.hostUsers false is not supported: local processes share the machine's user namespace"
         yield StatusReason("UserUnsupported", f"{text}; {_REMEDY}")
-    if sysctls := [str(one.get("name")) for one in (context or {}).get("sysctls") or ()]:
+    if sysctls := [str(sysctl.get("name")) for sysctl in (context or {}).get("sysctls") or ()]:
         text = f"spec.securityContext.sysctls {' '.join(sysctls)}: not set for local processes, which share"
         yield StatusReason("SysctlsUnsupported", f"{text} the machine's; {_REMEDY}")
 
@@ -123,15 +136,6 @@ def without_effect(own: Context | None, pods: Context | None) -> Iterator[str]:
 
 def _capabilities(context: Context, change: str) -> list[str]:
     return [str(name) for name in (context.get("capabilities") or {}).get(change) or ()]
-
-
-# ruff: noqa: D101 - the API reference documents its own structs
-
-
-_SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
-_PROBES: Final = ("liveness_probe", "readiness_probe", "startup_probe")
-
-Tree = dict[str, Any]
 
 
 class NameRef(Wire, frozen=True):
@@ -345,25 +349,13 @@ def _warnings(pod: RunPod, request: PodRequest, *, limits_memory: bool) -> Itera
         )
     contexts = [container.security_context for container in containers]
     own = pod.spec.security_context
-    if fields := {field: None for one in contexts for field in without_effect(one, own)}:
+    if fields := {field: None for context in contexts for field in without_effect(context, own)}:
         yield StatusReason(
             "SecurityContextIgnored",
             f"securityContext {', '.join(fields)} ignored: local processes have the agent's user and groups",
         )
     if pod.spec.ephemeral_containers:
         yield StatusReason("EphemeralContainersIgnored", "ephemeral containers are ignored")
-
-
-Manifest = dict[str, Any]
-
-_OPTIONAL: Final = (
-    "volumes",
-    "affinity",
-    "topologySpreadConstraints",
-    "resourceClaims",
-    "serviceAccountName",
-)
-"""Fields of a spec that may refer to objects which are lost too; the containers run without them."""
 
 
 def encode_manifest(pod: RunPod) -> str:

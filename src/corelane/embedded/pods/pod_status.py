@@ -40,6 +40,11 @@ from corelane.workload.request import ContainerKind
 
 CREATING: Final = "ContainerCreating"
 """Reason of a container that is about to start, of which nothing else is known."""
+_ONCE_A_NODE: Final = frozenset({"ImageIgnored", "MemoryLimitsIgnored"})
+"""Reasons of warnings that apply to every pod; only the first pod gets the event."""
+_PENDING_SECONDS: Final = 1.0
+"""Longest time by which the status of a pending pod is written later."""
+Put = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +204,6 @@ def _id(container_id: str, host: PodHost) -> str:
     return f"{host.id_scheme}://{container_id}"
 
 
-_ONCE_A_NODE: Final = frozenset({"ImageIgnored", "MemoryLimitsIgnored"})
-"""Reasons of warnings that apply to every pod; only the first pod gets the event."""
-
-
 class LifecycleEvents:
     """Records what happened to containers; a pod that was deleted gets no Kubernetes events."""
 
@@ -240,7 +241,7 @@ class LifecycleEvents:
     def out_of_memory(self, pod: PodRecord, container: ContainerProgress, ended: ContainerExit) -> None:
         """A container ended after the kernel had ended a process of it for lack of memory."""
         request = pod.plan.request
-        limits = (request.memory_limit_of(one) for one in request.containers if one.name == container.name)
+        limits = (request.memory_limit_of(part) for part in request.containers if part.name == container.name)
         limit = next(limits, 0)
         at = f" at its memory limit of {quantity.of_value(limit, quantity.BINARY_SI)}" if limit else ""
         text = f"Container {container.name} was out of memory{at}: the kernel killed a process"
@@ -257,12 +258,6 @@ class LifecycleEvents:
 
     def _record(self, pod: PodRecord, reason: str, message: str, *, warning: bool = False) -> None:
         self._outbox.record(pod.cpus, reason, message, warning=warning)
-
-
-_PENDING_SECONDS: Final = 1.0
-"""Longest time by which the status of a pending pod is written later."""
-
-Put = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,5 +349,5 @@ class StatusWriter:
 
 def _is_starting(status: Mapping[str, Any]) -> bool:
     """Whether nothing is known of a pod but that its containers are to start."""
-    states = [one["state"].get("waiting") for one in status.get("containerStatuses") or ()]
-    return status["phase"] == "Pending" and all(one and one["reason"] == CREATING for one in states)
+    states = [state["state"].get("waiting") for state in status.get("containerStatuses") or ()]
+    return status["phase"] == "Pending" and all(state and state["reason"] == CREATING for state in states)

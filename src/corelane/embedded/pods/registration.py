@@ -41,6 +41,8 @@ _CHECK_EVERY: Final = 3
 STATUS_SECONDS: Final = 300.0
 """Time after which an unchanged status is written again."""
 _RETRY_SECONDS: Final = 1.0
+_PARTS: Final = 20
+_STEP_SECONDS: Final = RENEW_SECONDS / _PARTS
 
 
 class Heartbeat:
@@ -312,10 +314,6 @@ def _variable_allocatable(ledger: NodeState) -> tuple[int, int]:
     return ledger.allocatable, ledger.withheld_memory
 
 
-_PARTS: Final = 20
-_STEP_SECONDS: Final = RENEW_SECONDS / _PARTS
-
-
 def due_parts(done: int, elapsed: float) -> range:
     """Return the numbers of the parts to renew `elapsed` seconds after the start, when `done` were renewed.
 
@@ -367,9 +365,9 @@ class SharedHeartbeats:
 
     async def _renew(self, part: dict[Heartbeat, float]) -> None:
         try:
-            unnamed = set(self.objects.renew_leases([one.name for one in part], self._clock()))
-            alone = [one for one in part if one.name in unnamed or not one.is_ready(self.objects)]
-            await self._repost([one for one in self._due(part) if one not in alone])
+            unnamed = set(self.objects.renew_leases([beat.name for beat in part], self._clock()))
+            alone = [beat for beat in part if beat.name in unnamed or not beat.is_ready(self.objects)]
+            await self._repost([beat for beat in self._due(part) if beat not in alone])
         except Exception as error:  # noqa: BLE001 - nothing about one write ends the agents
             next(iter(part)).report(f"renewing the leases of {len(part)} nodes", error)
             return

@@ -142,15 +142,15 @@ def _never_ran(pod: Mapping[str, Any], options: LogOptions) -> str:
         return ""
     if status.get("phase") == "Failed" and not statuses and status.get("reason"):
         return f"{subject} did not start: {status['reason']}: {status.get('message', '')}"
-    found: Mapping[str, Any] = next((one for one in statuses if one["name"] == options.container), {})
-    if failed := _failed_start(found.get("state", {})):
+    state: Mapping[str, Any] = next((one for one in statuses if one["name"] == options.container), {})
+    if failed := _failed_start(state.get("state", {})):
         return f"{subject} did not start: {failed}"
-    waiting = found.get("state", {}).get("waiting")
+    waiting = state.get("state", {}).get("waiting")
     if waiting is None:
         return ""
     if status.get("phase") in ("Failed", "Succeeded"):
         return f"{subject} did not start: {_failed_init(status) or 'the pod has ended'}"
-    last = _failed_start(found.get("lastState", {}))
+    last = _failed_start(state.get("lastState", {}))
     why = [waiting.get("reason", ""), waiting.get("message", ""), last and f"last attempt: {last}"]
     return f"{subject} is waiting to start: {': '.join(filter(None, why))}"
 
@@ -165,11 +165,11 @@ def _failed_start(state: Mapping[str, Any]) -> str:
 
 def _failed_init(status: Mapping[str, Any]) -> str:
     """Return which init container failed, after which no other starts."""
-    for one in status.get("initContainerStatuses", ()):
-        ended = one.get("state", {}).get("terminated", {})
+    for container in status.get("initContainerStatuses", ()):
+        ended = container.get("state", {}).get("terminated", {})
         if ended.get("exitCode"):
-            why = _failed_start(one["state"]) or f"{ended.get('reason')}, exit code {ended['exitCode']}"
-            return f"init container {one['name']} failed: {why}"
+            why = _failed_start(container["state"]) or f"{ended.get('reason')}, exit code {ended['exitCode']}"
+            return f"init container {container['name']} failed: {why}"
     return ""
 
 

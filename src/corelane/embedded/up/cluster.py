@@ -59,6 +59,20 @@ from corelane.settings import SettingsError
 from corelane.supervise import Parts
 
 _log = structured_log.get_logger("corelane.up")
+KUBELET_CGROUPS = "/sys/fs/cgroup"
+KUBELET_LOGS = Path("/var/log/pods")
+"""Where a kubelet has a directory `NAMESPACE_NAME_UID` for each pod."""
+_ADMIN: Final = User("admin", (MASTERS,))
+UNSERVED: Final = frozenset(
+    kind
+    for kind in object_watches.EVENTS
+    if by_path(kind.api.group, kind.api.version, kind.api.plural) is None
+)
+"""Kinds that a scheduler watches and the embedded server does not serve."""
+_AT_ONCE: Final = 100
+"""Simulated nodes started at the same time."""
+_PROGRESS_SECONDS: Final = 2.0
+"""Time between two reports of how many simulated nodes are registered."""
 
 
 class DebugEndpoint:
@@ -87,11 +101,6 @@ class DebugEndpoint:
         if self._listener:
             self._listener.stop()
         await self._runner.cleanup()
-
-
-KUBELET_CGROUPS = "/sys/fs/cgroup"
-KUBELET_LOGS = Path("/var/log/pods")
-"""Where a kubelet has a directory `NAMESPACE_NAME_UID` for each pod."""
 
 
 def kubelet_beside(
@@ -130,19 +139,6 @@ def kubelet_pods(mounted: str = KUBELET_CGROUPS) -> set[str] | None:
     A container with a cgroup namespace of its own sees no other cgroups. Raises StateFileError.
     """
     return {group.uid for group in cgroups.read(mounted)} if cgroups.has_pods(mounted) else None
-
-
-_ADMIN: Final = User("admin", (MASTERS,))
-UNSERVED: Final = frozenset(
-    kind
-    for kind in object_watches.EVENTS
-    if by_path(kind.api.group, kind.api.version, kind.api.plural) is None
-)
-"""Kinds that a scheduler watches and the embedded server does not serve."""
-_AT_ONCE: Final = 100
-"""Simulated nodes started at the same time."""
-_PROGRESS_SECONDS: Final = 2.0
-"""Time between two reports of how many simulated nodes are registered."""
 
 
 class Cluster:
@@ -262,8 +258,8 @@ class Cluster:
 
     def _restore(self, backup: Path) -> None:
         path = self.directory.root / FILE_NAME
-        kept = state_file.restore(path, backup)
-        was = f"; the file before is {kept}" if kept else ""
+        aside = state_file.restore(path, backup)
+        was = f"; the file before is {aside}" if aside else ""
         self.notes.append(f"API server's objects restored from {backup}{was}")
 
     def client(self) -> KubeClient:

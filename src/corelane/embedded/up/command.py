@@ -29,6 +29,7 @@ _CRASH: Final = "Fatal Python error: "
 _TRACE: Final = ("Thread 0x", "Current thread", "  ", "Extension modules: ")
 """How the lines of a crash's trace begin, after the first one."""
 _TRACE_BYTES: Final = 64 << 10
+_MOST_TITLES: Final = 10
 
 
 def start_in_background(arguments: Sequence[str], data_dir: Path, say: Callable[[str], None]) -> int:
@@ -39,7 +40,7 @@ def start_in_background(arguments: Sequence[str], data_dir: Path, say: Callable[
     (-P). If it ends before, print what it printed, and return its exit status.
     Raises DataDirError, OSError.
     """
-    missing = [one for one in (data_dir, *data_dir.parents) if not one.exists()]
+    missing = [directory for directory in (data_dir, *data_dir.parents) if not directory.exists()]
     datadir.make(data_dir)
     path = (data_dir / datadir.LOG_NAME).resolve()
     crash = last_crash(path)
@@ -133,9 +134,6 @@ def report_ready(welcome: str) -> None:
     if descriptor is not None:
         with os.fdopen(descriptor, "w") as ready:
             ready.write(welcome)
-
-
-_MOST_TITLES: Final = 10
 
 
 def main(

@@ -38,6 +38,23 @@ from corelane.yaml_keys import BoundedLoader
 LOG_NAME: Final = "corelane.log"
 LIMIT: Final = 10 << 20
 """Bytes after which the log is renamed to NAME.1, as a container's log is; an older NAME.1 is replaced."""
+_LOCK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
+_ADDRESS = re.compile(r"https://127\.0\.0\.1:([0-9]{1,5})")
+_ENTRY = "corelane"
+_LAST_PORT = 65535
+_SHORTEST_TOKEN = 16
+Config: TypeAlias = dict[str, Any]
+"""A kubeconfig, as read from YAML."""
+_OWN_FILES: Final = re.compile(
+    r"lock|kubeconfig(\.damaged-\d+)?|scheduler\.json|server\.pem|ca\.crt|apiserver\.(lock|db.*)|\.(kubeconfig|apiserver"
+    r"|scheduler|server|ca)\..*\.tmp|" + re.escape(LOG_NAME) + r"(\.1)?"
+)
+"""Names of the files of a data directory; only those that `_MARKS` has are names that others hardly use."""
+_MARKS: Final = ("apiserver.db*", "apiserver.lock", LOG_NAME)
+_NODE_MARKS: Final = re.compile(
+    r"(ledger|settings|simulated)\.json.*|containers|\.(ledger|settings|simulated)\.json\..*"
+)
 
 
 def old_log(path: Path) -> Path:
@@ -92,17 +109,6 @@ class BoundedLog(logging.StreamHandler):  # type: ignore[type-arg]
             os.close(new)
 
 
-_LOCK_SECONDS = 1.0
-_CHECK_SECONDS = 1.0
-_ADDRESS = re.compile(r"https://127\.0\.0\.1:([0-9]{1,5})")
-_ENTRY = "corelane"
-_LAST_PORT = 65535
-_SHORTEST_TOKEN = 16
-
-Config: TypeAlias = dict[str, Any]
-"""A kubeconfig, as read from YAML."""
-
-
 class DataDirError(Exception):
     """The data directory cannot be used; the message has file, cause and remedy."""
 
@@ -123,10 +129,10 @@ def _unusable(error: OSError) -> DataDirError:
 
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def holder(root: Path) -> Identity | None:
@@ -236,8 +242,8 @@ def _open_lock(path: Path) -> TextIO:
         if error.errno not in (errno.EISDIR, errno.ELOOP, errno.ENXIO):
             raise
         raise DataDirError(f"{path}: not a regular file; remove it") from error
-    found = os.fstat(handle)
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
         os.close(handle)
         raise DataDirError(f"{path}: not a regular file of this user; remove it")
     os.fchmod(handle, 0o600)
@@ -253,7 +259,7 @@ class DataDir:
         """What was found and changed in the directory, a sentence each."""
         try:
             self.is_new = not os.path.lexists(self.root) or (
-                self.root.is_dir() and {one.name for one in self.root.iterdir()} <= {LOG_NAME}
+                self.root.is_dir() and {path.name for path in self.root.iterdir()} <= {LOG_NAME}
             )
             ownership.make(self.root)
             self._lock = _open_lock(self.root / "lock")
@@ -383,17 +389,6 @@ class DataDir:
             files.write_atomic(self.kubeconfig, text.encode(), mode=0o600)
 
 
-_OWN_FILES: Final = re.compile(
-    r"lock|kubeconfig(\.damaged-\d+)?|scheduler\.json|server\.pem|ca\.crt|apiserver\.(lock|db.*)|\.(kubeconfig|apiserver"
-    r"|scheduler|server|ca)\..*\.tmp|" + re.escape(LOG_NAME) + r"(\.1)?"
-)
-"""Names of the files of a data directory; only those that `_MARKS` has are names that others hardly use."""
-_MARKS: Final = ("apiserver.db*", "apiserver.lock", LOG_NAME)
-_NODE_MARKS: Final = re.compile(
-    r"(ledger|settings|simulated)\.json.*|containers|\.(ledger|settings|simulated)\.json\..*"
-)
-
-
 @dataclass(slots=True)
 class Purged:
     """What became of a data directory: whether it was one, and the files that are left with the reason."""
@@ -409,17 +404,17 @@ def purge(directory: Path) -> Purged:
 
     A directory without any file that only a data directory has is left as it is.
     """
-    found = Purged(directory, _is_data_dir(directory))
-    if found.is_data_dir:
+    purged = Purged(directory, _is_data_dir(directory))
+    if purged.is_data_dir:
         for path in sorted(directory.iterdir()):
             if path.name == "nodes" and path.is_dir() and not path.is_symlink():
-                _purge_nodes(path, found)
+                _purge_nodes(path, purged)
             elif _OWN_FILES.fullmatch(path.name):
-                _remove(path, found)
+                _remove(path, purged)
             else:
-                found.foreign.append(path)
-        _remove_if_empty(directory, found)
-    return found
+                purged.foreign.append(path)
+        _remove_if_empty(directory, purged)
+    return purged
 
 
 def _is_data_dir(directory: Path) -> bool:
@@ -434,39 +429,39 @@ def _has_lock_alone(directory: Path) -> bool:
 
 
 def _is_node(path: Path) -> bool:
-    return not path.is_symlink() and any(_NODE_MARKS.fullmatch(one.name) for one in _children(path))
+    return not path.is_symlink() and any(_NODE_MARKS.fullmatch(child.name) for child in _children(path))
 
 
 def _children(path: Path) -> Iterator[Path]:
     return path.iterdir() if path.is_dir() else iter(())
 
 
-def _purge_nodes(nodes: Path, found: Purged) -> None:
+def _purge_nodes(nodes: Path, purged: Purged) -> None:
     for path in sorted(nodes.iterdir()):
         if _is_node(path):
-            _remove(path, found)
+            _remove(path, purged)
         elif path.is_symlink() or not path.is_dir() or any(path.iterdir()):
-            found.foreign.append(path)
+            purged.foreign.append(path)
         else:
-            _remove_if_empty(path, found)
-    _remove_if_empty(nodes, found)
+            _remove_if_empty(path, purged)
+    _remove_if_empty(nodes, purged)
 
 
-def _remove(path: Path, found: Purged) -> None:
+def _remove(path: Path, purged: Purged) -> None:
     try:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink()
     except OSError as error:
-        found.failed[Path(error.filename or path)] = error.strerror or str(error)
+        purged.failed[Path(error.filename or path)] = error.strerror or str(error)
 
 
-def _remove_if_empty(path: Path, found: Purged) -> None:
+def _remove_if_empty(path: Path, purged: Purged) -> None:
     """Remove an empty directory; a symbolic link to one and a mount point stay."""
     if path.is_symlink() or path.is_mount() or any(path.iterdir()):
         return
     try:
         path.rmdir()
     except OSError as error:
-        found.failed[path] = error.strerror or str(error)
+        purged.failed[path] = error.strerror or str(error)

@@ -53,7 +53,9 @@ class DownReport:
     @property
     def complete(self) -> bool:
         """Whether no process is left, and no file that was to be removed."""
-        return not self.left and all(one.is_data_dir and not one.failed for one in self.directories)
+        return not self.left and all(
+            directory.is_data_dir and not directory.failed for directory in self.directories
+        )
 
     def plain(self) -> dict[str, Any]:
         """Return the report with stable keys, for `-o json`."""
@@ -70,39 +72,40 @@ class DownReport:
 
     def lines(self) -> list[str]:
         """Return the report for people, a line each."""
-        found = [f"corelane up (process {pid}) stopped" for pid in self.stopped]
-        found += [f"ended {one.title} (process {one.main.pid})" for one in self.ended]
-        found += [f"cgroup {path} removed" for path in self.cgroups]
-        found += [line for one in self.directories for line in _purge_lines(one)]
+        lines = [f"corelane up (process {pid}) stopped" for pid in self.stopped]
+        lines += [f"ended {one.title} (process {one.main.pid})" for one in self.ended]
+        lines += [f"cgroup {path} removed" for path in self.cgroups]
+        lines += [line for one in self.directories for line in _purge_lines(one)]
         if not (self.ended or self.left or self.stopped):
-            found.append(f"nothing runs for {self.options.instance or self.options.data_dir}")
-        found += map(_left_line, self.left)
+            lines.append(f"nothing runs for {self.options.instance or self.options.data_dir}")
+        lines += map(_left_line, self.left)
         if self.options.purge and self.left:
-            found.append("nothing was purged: the records of processes that are left are still theirs")
+            lines.append("nothing was purged: the records of processes that are left are still theirs")
         for owner in sorted({one.owner for one in self.others}):
             theirs = [one for one in self.others if one.owner == owner]
             claimed = "" if theirs[0].user in (0, os.geteuid()) else " (by their own account)"
-            found.append(
+            lines.append(
                 f"not touched: {containers(len(theirs))} of {owner}{claimed}; to end: "
                 f"{how(self.others, owner)}"
             )
-        return found
+        return lines
 
 
-def _left_line(one: InstanceContainer) -> str:
-    if one.main == instances.UNSEEN:
+def _left_line(container: InstanceContainer) -> str:
+    if container.main == instances.UNSEEN:
         return (
-            f"still running: {one.title} of {one.owner}: its processes are in another PID or user namespace, "
-            "or cannot be read; call corelane down there"
+            f"still running: {container.title} of {container.owner}: its processes are in another PID or "
+            "user namespace, or cannot be read; call corelane down there"
         )
-    if one.ended:
+    pid = container.main.pid
+    if container.ended:
         return (
-            f"still there: the shim of {one.title}, process {one.main.pid}, with its record {one.state}/"
-            f"containers/{one.id}: it is stopped or hangs, and did not record that its container ended; to "
-            f"end: kill -CONT {one.main.pid}, or kill -9 {one.main.pid}, and call corelane down again"
+            f"still there: the shim of {container.title}, process {pid}, with its record {container.state}/"
+            f"containers/{container.id}: it is stopped or hangs, and did not record that its container "
+            f"ended; to end: kill -CONT {pid}, or kill -9 {pid}, and call corelane down again"
         )
     return (
-        f"still running: {one.title}, process {one.main.pid}: it belongs to another user, or SIGKILL did not "
+        f"still running: {container.title}, process {pid}: it belongs to another user, or SIGKILL did not "
         "end it"
     )
 
@@ -114,27 +117,27 @@ def containers(count: int) -> str:
 
 def how(running: Sequence[InstanceContainer], owner: str) -> str:
     """Return the command that ends the containers of an owner."""
-    one = next(one for one in running if one.owner == owner)
-    if one.user != os.geteuid():
+    container = next(container for container in running if container.owner == owner)
+    if container.user != os.geteuid():
         return "corelane down --all, as that user"
-    if one.main == instances.UNSEEN:
-        return f"corelane down --instance {one.instance}, in the PID namespace of its processes"
-    if one.data_dir:
-        return f"corelane down --data-dir {shlex.quote(str(one.data_dir))}"
-    return f"corelane down --instance {one.instance}" if one.instance else "corelane down --all"
+    if container.main == instances.UNSEEN:
+        return f"corelane down --instance {container.instance}, in the PID namespace of its processes"
+    if container.data_dir:
+        return f"corelane down --data-dir {shlex.quote(str(container.data_dir))}"
+    return f"corelane down --instance {container.instance}" if container.instance else "corelane down --all"
 
 
-def _left_files(one: Purged) -> list[Path]:
-    return [*one.foreign, *one.failed] if one.is_data_dir else [one.path]
+def _left_files(purged: Purged) -> list[Path]:
+    return [*purged.foreign, *purged.failed] if purged.is_data_dir else [purged.path]
 
 
-def _purge_lines(one: Purged) -> list[str]:
-    if not one.is_data_dir:
-        return [f"{one.path}: nothing removed: it has no file of a data directory, such as apiserver.db"]
+def _purge_lines(purged: Purged) -> list[str]:
+    if not purged.is_data_dir:
+        return [f"{purged.path}: nothing removed: it has no file of a data directory, such as apiserver.db"]
     return [
-        f"corelane's files in {one.path} removed",
-        *(f"not removed, as corelane did not write it: {path}" for path in one.foreign),
-        *(f"not removed: {path}: {cause}" for path, cause in one.failed.items()),
+        f"corelane's files in {purged.path} removed",
+        *(f"not removed, as corelane did not write it: {path}" for path in purged.foreign),
+        *(f"not removed: {path}: {cause}" for path, cause in purged.failed.items()),
     ]
 
 
@@ -144,17 +147,17 @@ def command_for(data_dir: Path) -> str:
     return "corelane down" if default else f"corelane down --data-dir {shlex.quote(str(data_dir))}"
 
 
-def _plain(one: InstanceContainer) -> dict[str, Any]:
+def _plain(container: InstanceContainer) -> dict[str, Any]:
     return {
-        "id": one.id,
-        "namespace": one.namespace,
-        "pod": one.pod,
-        "podUID": one.uid,
-        "container": one.name,
-        "pid": one.main.pid,
-        "instance": one.instance,
-        "dataDir": str(one.data_dir or ""),
-        "cgroup": one.group,
+        "id": container.id,
+        "namespace": container.namespace,
+        "pod": container.pod,
+        "podUID": container.uid,
+        "container": container.name,
+        "pid": container.main.pid,
+        "instance": container.instance,
+        "dataDir": str(container.data_dir or ""),
+        "cgroup": container.group,
     }
 
 
@@ -224,16 +227,20 @@ def select(
     """
     here = options.data_dir.resolve()
 
-    def is_chosen(one: InstanceContainer) -> bool:
-        if not one.is_own:
+    def is_chosen(container: InstanceContainer) -> bool:
+        if not container.is_own:
             return False
         if options.instance:
-            return one.instance in names
-        if one.data_dir is not None and (one.data_dir.exists() or one.data_dir == options.data_dir):
-            return one.data_dir.resolve() == here
-        return one.instance in names or one.id in ids
+            return container.instance in names
+        if container.data_dir is not None and (
+            container.data_dir.exists() or container.data_dir == options.data_dir
+        ):
+            return container.data_dir.resolve() == here
+        return container.instance in names or container.id in ids
 
-    return [one for one in running if is_chosen(one)], [one for one in running if not is_chosen(one)]
+    return [container for container in running if is_chosen(container)], [
+        container for container in running if not is_chosen(container)
+    ]
 
 
 def _unreadable(directories: Collection[Path]) -> list[InstanceContainer]:
@@ -258,13 +265,13 @@ def _check_own(data_dir: Path) -> None:
 
 def instance_names(data_dir: Path) -> set[str]:
     """Return the names of a data directory's instances, as far as they can be read."""
-    found = set()
+    names = set()
     for path in data_dir.glob("nodes/*/containers/instance"):
         try:
-            found.add(path.read_text().strip())
+            names.add(path.read_text().strip())
         except (OSError, UnicodeDecodeError):
             continue
-    return found - {""}
+    return names - {""}
 
 
 def recorded_ids(data_dir: Path) -> set[str]:

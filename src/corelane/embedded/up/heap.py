@@ -25,6 +25,8 @@ _ARENA_MAX: Final = -8
 _RECORD: Final = 16 * 1024
 PERIOD: Final = 60.0
 """Seconds between two collections of garbage of all ages."""
+_FILE: Final = "SSL_CERT_FILE"
+"""Variable of OpenSSL: the file with the authorities of a default context."""
 
 
 def share_one_arena() -> None:
@@ -61,10 +63,6 @@ def _call(name: str, *values: ctypes.c_int | ctypes.c_size_t) -> None:
     function = getattr(ctypes.CDLL(None), name, None)
     if function is not None:
         function(*values)
-
-
-_FILE: Final = "SSL_CERT_FILE"
-"""Variable of OpenSSL: the file with the authorities of a default context."""
 
 
 @contextmanager

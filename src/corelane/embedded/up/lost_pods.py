@@ -46,25 +46,25 @@ class Recovery:
 
     def lines(self) -> list[str]:
         """Return one sentence for each outcome."""
-        found = []
+        lines = []
         if self.recreated:
-            found.append(
+            lines.append(
                 f"{_pods(self.recreated)} that the API server's data lacked, recreated from the records of "
                 "their containers; to end them, delete them, or use `corelane up --forget-pods`"
             )
         if self.partly:
-            found.append(
+            lines.append(
                 f"{_pods(self.partly)} recreated in part: the records have no whole manifest (labels, "
                 "annotations and memory requests may be missing)"
             )
         if self.unlisted:
-            found.append(
+            lines.append(
                 f"{len(self.unlisted)} running pods without a pod object left as they are: UIDs "
                 f"{', '.join(sorted(self.unlisted))}; `corelane down` ends them"
             )
         if self.forgotten:
-            found.append(f"{_pods(self.forgotten)} that the API server's data lacked, ended (--forget-pods)")
-        return found
+            lines.append(f"{_pods(self.forgotten)} that the API server's data lacked, ended (--forget-pods)")
+        return lines
 
     def events(self) -> list[PublishEvent]:
         """Return the Node's events about the outcomes."""

@@ -33,6 +33,10 @@ _TIME: Final = re.compile(
 )
 _SHOWN: Final = 60
 """Characters of a refused value in a message."""
+_At: TypeAlias = "tuple[_At, str | int] | None"
+"""Where a value stands: around what, under which name or position."""
+_WRITTEN_OUT = 1e21  # Go writes smaller floats without an exponent, and those without a fraction as integers
+_ENVELOPE = ("apiVersion", "kind", "metadata")
 
 
 class DecodeError(ValueError):
@@ -54,10 +58,6 @@ class StrictNotes:
     def add(self, text: str) -> None:
         if len(self.strict) < MAX_STRICT_ERRORS and text not in self.strict:
             self.strict.append(text)
-
-
-_At: TypeAlias = "tuple[_At, str | int] | None"
-"""Where a value stands: around what, under which name or position."""
 
 
 def _path(at: _At) -> str:
@@ -204,14 +204,14 @@ def _time(shape: ScalarType, tree: Any, at: _At) -> str | None:
 
 
 def _canonical_time(text: str, *, micro: bool) -> str | None:
-    found = _TIME.fullmatch(text)
-    if found is None or (micro and len(found[2] or "") != 6):
+    match = _TIME.fullmatch(text)
+    if match is None or (micro and len(match[2] or "") != 6):
         return None
     try:
-        moment = datetime.fromisoformat(f"{found[1]}{found[3]}").astimezone(UTC)
+        moment = datetime.fromisoformat(f"{match[1]}{match[3]}").astimezone(UTC)
     except (ValueError, OverflowError):
         return None
-    return f"{moment.replace(tzinfo=None).isoformat()}{f'.{found[2]}' if micro else ''}Z"
+    return f"{moment.replace(tzinfo=None).isoformat()}{f'.{match[2]}' if micro else ''}Z"
 
 
 def _int_or_string(_shape: ScalarType, tree: Any, at: _At) -> int | str:
@@ -286,10 +286,6 @@ def json_type(tree: Any) -> str:
     return {str: "string", list: "list", type(None): "null"}.get(type(tree), "object")
 
 
-_WRITTEN_OUT = 1e21  # Go writes smaller floats without an exponent, and those without a fraction as integers
-_ENVELOPE = ("apiVersion", "kind", "metadata")
-
-
 def decode_custom(record: ObjectType, tree: Any, notes: StrictNotes) -> dict[str, Any]:
     """Read one custom object. Raises DecodeError where its metadata is not metadata."""
     inside = StrictNotes()
@@ -327,16 +323,16 @@ def _pruned_custom(shape: Shape | None, value: Any, path: str, unknown: list[str
 def _members(shape: Shape | None, value: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
     rows = shape.fields if isinstance(shape, ObjectType) else {}
     within = f"{path}." if path else ""
-    kept = {}
+    members = {}
     for name, item in value.items():
         row = rows.get(name)
         if row is None:
             unknown.append(f"{within}{name}")
         elif type(item) is str:
-            kept[name] = item
+            members[name] = item
         elif item is not None:
-            kept[name] = _pruned_custom(row.shape, item, f"{within}{name}", unknown)
-    return kept
+            members[name] = _pruned_custom(row.shape, item, f"{within}{name}", unknown)
+    return members
 
 
 def plain_values(tree: Any) -> Any:

@@ -19,6 +19,14 @@ MAX_DEPTH = 200  # of objects and lists in each other; no kind comes near, and P
 
 SHOWN = 30  # letters of a number that is refused
 SURROGATE = re.compile(r"[\ud800-\udfff]")
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{21}|-[0-9]{20}")
+MAX_NODES = 100_000  # of a document with its aliases expanded; JSON is there for more
+_TOO_MANY = f"yaml: document contains excessive aliasing or more than {MAX_NODES} nodes"
+_INTEGERS_END = 2**64
+_LARGEST_WRITTEN_OUT = 1e21  # Go writes larger floats with an exponent
+_TAG = "tag:yaml.org,2002:"
+_TRUE = {"y", "yes", "on", "true"}
+_EXPONENT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$", re.ASCII)
 
 
 class ReadError(ValueError):
@@ -57,7 +65,6 @@ def _unusual(_: str) -> float:
     raise _Unusual
 
 
-_LONG_NUMBER: Final = re.compile(rb"[0-9]{21}|-[0-9]{20}")
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(float_hook=_unusual).decode
 
@@ -153,21 +160,11 @@ def _clean(tree: Any) -> Any:
     return tree
 
 
-MAX_NODES = 100_000  # of a document with its aliases expanded; JSON is there for more
-_TOO_MANY = f"yaml: document contains excessive aliasing or more than {MAX_NODES} nodes"
-
-_INTEGERS_END = 2**64
-_LARGEST_WRITTEN_OUT = 1e21  # Go writes larger floats with an exponent
-_TAG = "tag:yaml.org,2002:"
-_TRUE = {"y", "yes", "on", "true"}
-
-
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """YAML 1.1, and what upstream's reader takes for booleans and numbers beside it."""
 
 
 _Loader.add_implicit_resolver(f"{_TAG}bool", re.compile("[yYnN]$"), list("yYnN"))
-_EXPONENT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$", re.ASCII)
 _Loader.add_implicit_resolver(f"{_TAG}float", _EXPONENT, list("-+.0123456789"))
 
 

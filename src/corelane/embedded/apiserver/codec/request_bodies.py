@@ -30,6 +30,12 @@ from corelane.embedded.apiserver.stored_objects import Object
 JSON = "application/json"
 _YAML = {"application/yaml", "text/yaml", "application/x-yaml"}
 _OLD_EVICTION = "policy/v1beta1"
+MAGIC = b"k8s\x00"
+Value = int | bytes
+Tree = Mapping[int, "FieldRow | Tree"]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_DEPTH = 40
+_NUMBERS = {"bool", "int32", "int64"}
 
 
 def decode(
@@ -134,14 +140,7 @@ def _text(tree: Object, name: str) -> str:
     raise ReadError(f"{name}: got {decoding.shown(value)}, expected a string")
 
 
-MAGIC = b"k8s\x00"
-
-Value = int | bytes
-Tree = Mapping[int, "FieldRow | Tree"]
-
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MAX_DEPTH = 40
 
 
 def read_protobuf(body: bytes) -> dict[str, Any]:
@@ -193,8 +192,8 @@ def _varint(raw: bytes, at: int) -> tuple[int, int]:
 def _records() -> dict[tuple[str, str], ObjectType]:
     """Return the types of bodies by apiVersion and kind; delete options come under any version."""
     kinds = [kind for kind in (*KINDS, *REVIEWS, BINDINGS, EVICTIONS) if not kind.custom]
-    found = {(kind.api_version(v), kind.kind): kind.schema[v] for kind in kinds for v in kind.versions}
-    return found | {("", DELETE_OPTIONS.name): DELETE_OPTIONS}
+    records = {(kind.api_version(v), kind.kind): kind.schema[v] for kind in kinds for v in kind.versions}
+    return records | {("", DELETE_OPTIONS.name): DELETE_OPTIONS}
 
 
 @cache
@@ -215,31 +214,31 @@ def _tree(record: ObjectType) -> Tree:
 def _record(record: ObjectType, raw: bytes, depth: int) -> dict[str, Any]:
     if depth > _MAX_DEPTH:
         raise ReadError("exceeded max depth")
-    found: dict[str, Any] = {}
-    _fill(_tree(record), raw, found, depth)
-    return found
+    tree: dict[str, Any] = {}
+    _fill(_tree(record), raw, tree, depth)
+    return tree
 
 
-def _fill(tree: Tree, raw: bytes, found: dict[str, Any], depth: int) -> None:
-    """Read a message's fields into `found`; numbers without a row are of a newer version, and passed over."""
+def _fill(tree: Tree, raw: bytes, members: dict[str, Any], depth: int) -> None:
+    """Read a message's fields into `members`; numbers without a row, of a newer version, are passed over."""
     for number, value in fields(raw):
         row = tree.get(number)
         if isinstance(row, FieldRow):
-            _put(row, value, found, depth)
+            _put(row, value, members, depth)
         elif row is not None:
-            _fill(row, _message(value), found, depth)
+            _fill(row, _message(value), members, depth)
 
 
-def _put(row: FieldRow, value: Value, found: dict[str, Any], depth: int) -> None:
+def _put(row: FieldRow, value: Value, members: dict[str, Any], depth: int) -> None:
     shape = row.shape
     if isinstance(shape, ListType):
-        found.setdefault(row.name, []).extend(_items(shape.item, value, depth))
+        members.setdefault(row.name, []).extend(_items(shape.item, value, depth))
     elif isinstance(shape, MapType):
         entry = dict(fields(_message(value)))
         key = _string(entry.get(1, b""))
-        found.setdefault(row.name, {})[key] = _value(shape.value, entry.get(2, b""), depth)
+        members.setdefault(row.name, {})[key] = _value(shape.value, entry.get(2, b""), depth)
     else:
-        found[row.name] = _value(shape, value, depth)
+        members[row.name] = _value(shape, value, depth)
 
 
 def _items(shape: Shape, value: Value, depth: int) -> Iterator[Any]:
@@ -330,7 +329,6 @@ def _object(_value: Value) -> Any:
     raise ReadError("proto: this volume source is read from JSON only; send the pod as application/json")
 
 
-_NUMBERS = {"bool", "int32", "int64"}
 _SCALARS: Mapping[str, Any] = {
     "string": _string,
     "text-or-null": _string,

@@ -15,6 +15,9 @@ Object = Mapping[str, Any]
 
 NONE = "<none>"
 _TERMINAL = {"Succeeded", "Failed"}
+Cells = Callable[[Object, datetime], list[Any]]
+UNKNOWN = "<unknown>"
+INCLUDE = ("None", "Metadata", "Object")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +33,12 @@ class Containers:
 def summary(pod: Object) -> tuple[str, str, int, str]:
     """Ready as `1/2`, status, restarts, and when a container last ended before a restart ("" if never)."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    found = _initialising(spec, status)
-    if found.reason is None or _condition(status, "Initialized").get("status") == "True":
-        found = _running(status, _sidecars(spec, status), found.reason or _own_reason(status))
+    containers = _initialising(spec, status)
+    if containers.reason is None or _condition(status, "Initialized").get("status") == "True":
+        containers = _running(status, _sidecars(spec, status), containers.reason or _own_reason(status))
     total = len(spec.get("containers") or ()) + len(_sidecar_names(spec))
-    reason = _deletion(pod, status) or found.reason or ""
-    return f"{found.ready}/{total}", reason, found.restarts, found.restarted
+    reason = _deletion(pod, status) or containers.reason or ""
+    return f"{containers.ready}/{total}", reason, containers.restarts, containers.restarted
 
 
 def readiness_gates(pod: Object) -> str:
@@ -185,12 +188,6 @@ def _last_end(container: Object) -> str:
     return terminated.get("finishedAt") or ""
 
 
-Cells = Callable[[Object, datetime], list[Any]]
-
-UNKNOWN = "<unknown>"
-INCLUDE = ("None", "Metadata", "Object")
-
-
 @dataclass(frozen=True, slots=True)
 class TableLayout:
     """The columns of a kind, and the function that fills them.
@@ -255,13 +252,13 @@ def partial(item: Object, version: str = "v1") -> dict[str, Any]:
 
 def row(kind: ServedKind, item: Object, include: str, version: str, now: datetime) -> dict[str, Any]:
     """The row of one object; see `to_table`."""
-    found: dict[str, Any] = {"cells": _layout(kind).cells(item, now)}
+    document: dict[str, Any] = {"cells": _layout(kind).cells(item, now)}
     conditions = row_conditions(item) if kind.kind == "Pod" else []
     if conditions:
-        found["conditions"] = conditions
+        document["conditions"] = conditions
     bodies = {"None": None, "Object": item}
-    found["object"] = bodies[include] if include in bodies else partial(item, version)
-    return found
+    document["object"] = bodies[include] if include in bodies else partial(item, version)
+    return document
 
 
 def _layout(kind: ServedKind) -> TableLayout:

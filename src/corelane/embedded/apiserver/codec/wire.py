@@ -45,22 +45,31 @@ _POD_FIELDS = (
     "status.podIP",
     "status.nominatedNodeName",
 )
+_LIVE: Final = ("Pending", "Running")
+_GATED: Final = b'"SchedulingGated"'
+"""Reason of a condition, which is shown instead of the phase."""
+JSON = "application/json"
+YAML = "application/yaml"
+Form = Literal["", "Table", "PartialObjectMetadata", "PartialObjectMetadataList"]
+FORMS: dict[str, Form] = {
+    form: form for form in ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
+}
 
 
 def convert(kind: ServedKind, obj: Object, version: str) -> Object:
     """See `strategy.convert`."""
-    wanted = kind.api_version(version)
+    api_version = kind.api_version(version)
     if kind.custom:
-        envelope = {"kind": kind.kind, "apiVersion": wanted, "metadata": obj["metadata"]}
+        envelope = {"kind": kind.kind, "apiVersion": api_version, "metadata": obj["metadata"]}
         content = _content(obj)
-        if obj.get("apiVersion") != wanted:  # else it was pruned when it was decoded
+        if obj.get("apiVersion") != api_version:  # else it was pruned when it was decoded
             content = decoding.prune_custom(kind.schema[version], content)
         return envelope | content
-    if obj.get("apiVersion", wanted) == wanted:
+    if obj.get("apiVersion", api_version) == api_version:
         return obj
     names = _EVENT_NAMES if kind.group else _CORE_NAMES
     renamed = {names.get(name, name): value for name, value in obj.items()}
-    return _in_rows(kind.schema[version], renamed | {"apiVersion": wanted})
+    return _in_rows(kind.schema[version], renamed | {"apiVersion": api_version})
 
 
 def _content(obj: Object) -> Object:
@@ -194,10 +203,6 @@ class _Ordinary(msgspec.Struct, gc=False):
 _ordinary = msgspec.json.Decoder(_Ordinary).decode
 _metadata = msgspec.json.Decoder(_OrdinaryMetadata).decode
 
-_LIVE: Final = ("Pending", "Running")
-_GATED: Final = b'"SchedulingGated"'
-"""Reason of a condition, which is shown instead of the phase."""
-
 
 def rows(records: Iterable[StoredObject], version: str, now: datetime | None = None) -> list[Object]:
     """Return the rows of pods for a Table of this version of meta.k8s.io; ages are counted up to `now`."""
@@ -247,13 +252,6 @@ def _row(cells: list[Any], metadata: msgspec.Raw, version: str) -> Object:
 
 _encode = msgspec.json.Encoder().encode
 _dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-
-JSON = "application/json"
-YAML = "application/yaml"
-Form = Literal["", "Table", "PartialObjectMetadata", "PartialObjectMetadataList"]
-FORMS: dict[str, Form] = {
-    form: form for form in ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,9 +352,9 @@ def list_bytes(view: View, records: Sequence[StoredObject], meta: Mapping[str, A
     values = (r.value if plain else _encode(to_wire(view, r.object())) for r in records)
     items = b",".join(values if view.kind.custom else _without_head(view, values))
     if view.kind.custom:
-        found = _encode({"continue": "", **meta})
+        encoded = _encode({"continue": "", **meta})
         return b'{"apiVersion":"%b","items":[%b],"kind":"%bList","metadata":%b}' % (
-            version.encode(), items, name.encode(), found
+            version.encode(), items, name.encode(), encoded
         )  # fmt: skip
     return b'{"kind":"%bList","apiVersion":"%b","metadata":%b,"items":[%b]}' % (
         name.encode(), version.encode(), _encode(meta), items
@@ -414,18 +412,18 @@ def added(view: View, record: StoredObject, *, columns: bool) -> bytes:
     return frame("ADDED", _event_object(view, record, None, columns=columns))
 
 
-def event(view: View, found: StoreEvent, kind: str, record: StoredObject, *, columns: bool) -> bytes:
+def event(view: View, change: StoreEvent, kind: str, record: StoredObject, *, columns: bool) -> bytes:
     """One event as `view` sees it, encoded once for all watchers of that view.
 
     `record` is the event's own state, or for an object that leaves the selection the one before it, which
     then carries the event's resourceVersion.
     """
     key = (view, kind, columns)
-    if key not in found.frames:
-        changed = None if record is found.record else found.revision
+    if key not in change.frames:
+        changed = None if record is change.record else change.revision
         obj = _event_object(view, record, changed, columns=columns)
-        found.frames[key] = frame(kind, obj)
-    return found.frames[key]
+        change.frames[key] = frame(kind, obj)
+    return change.frames[key]
 
 
 def _event_object(view: View, record: StoredObject, revision: int | None, *, columns: bool) -> bytes:
@@ -452,9 +450,9 @@ def bookmark(view: View, revision: int, *, initial: bool = False, columns: bool 
     wire = typed(view.kind, view.version, {"metadata": meta})
     match view.representation.form:
         case "Table":
-            found = _table(view, [], {"resourceVersion": str(revision)}, columns=columns)
+            table = _table(view, [], {"resourceVersion": str(revision)}, columns=columns)
             row = {"cells": [], "object": server_tables.partial(wire, view.representation.version)}
-            return frame("BOOKMARK", _encode({**found, "rows": [row]}))
+            return frame("BOOKMARK", _encode({**table, "rows": [row]}))
         case "PartialObjectMetadata" | "PartialObjectMetadataList":
             return frame("BOOKMARK", _encode(server_tables.partial(wire, view.representation.version)))
     return frame("BOOKMARK", _encode(wire))

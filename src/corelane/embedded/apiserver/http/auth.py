@@ -24,8 +24,8 @@ class ResourceRule:
 
     def allows(self, verb: str, group: str, resource: str) -> bool:
         return all(
-            "*" in known or asked in known
-            for known, asked in ((self.verbs, verb), (self.groups, group), (self.resources, resource))
+            "*" in allowed or asked in allowed
+            for allowed, asked in ((self.verbs, verb), (self.groups, group), (self.resources, resource))
         )
 
 
@@ -37,7 +37,9 @@ class PathRule:
     paths: tuple[str, ...]
 
     def allows(self, verb: str, path: str) -> bool:
-        return ("*" in self.verbs or verb in self.verbs) and any(_covers(one, path) for one in self.paths)
+        return ("*" in self.verbs or verb in self.verbs) and any(
+            _covers(pattern, path) for pattern in self.paths
+        )
 
 
 def _covers(pattern: str, path: str) -> bool:
@@ -100,8 +102,8 @@ def user_of(token: str, tokens: Mapping[str, User]) -> User | None:
     """The user that a token belongs to, or None."""
     given = token.encode(errors="surrogateescape")
     # every token is compared, so that the time taken does not depend on the tokens
-    found = [user for known, user in tokens.items() if hmac.compare_digest(known.encode(), given)]
-    return found[0] if found else None
+    users = [user for text, user in tokens.items() if hmac.compare_digest(text.encode(), given)]
+    return users[0] if users else None
 
 
 def groups_of(user: User) -> tuple[str, ...]:
@@ -143,11 +145,11 @@ def rules_of(user: User) -> tuple[list[ResourceRule], list[PathRule]]:
 
 def resource_allowed(user: User, verb: str, group: str, resource: str, subresource: str = "") -> bool:
     name = "/".join(filter(None, (resource, subresource)))
-    return MASTERS in user.groups or any(one.allows(verb, group, name) for one in rules_of(user)[0])
+    return MASTERS in user.groups or any(rule.allows(verb, group, name) for rule in rules_of(user)[0])
 
 
 def path_allowed(user: User, verb: str, path: str) -> bool:
-    return MASTERS in user.groups or any(one.allows(verb, path) for one in rules_of(user)[1])
+    return MASTERS in user.groups or any(rule.allows(verb, path) for rule in rules_of(user)[1])
 
 
 def authorize(user: User, target: Target) -> None:
@@ -221,10 +223,12 @@ def _rules(user: User, review: Object, _now: str) -> Object:
     resources, paths = rules_of(user)
     status = {
         "resourceRules": [
-            {"verbs": list(one.verbs), "apiGroups": list(one.groups), "resources": list(one.resources)}
-            for one in resources
+            {"verbs": list(rule.verbs), "apiGroups": list(rule.groups), "resources": list(rule.resources)}
+            for rule in resources
         ],
-        "nonResourceRules": [{"verbs": list(one.verbs), "nonResourceURLs": list(one.paths)} for one in paths],
+        "nonResourceRules": [
+            {"verbs": list(rule.verbs), "nonResourceURLs": list(rule.paths)} for rule in paths
+        ],
         "incomplete": False,
     }
     return {**review, "spec": {}, "status": status}

@@ -30,6 +30,11 @@ from corelane.embedded.apiserver.stored_objects import Object
 from corelane.embedded.apiserver.write import deletion, pipeline, pod_subresources
 
 MAX_BODY = 3 * 1024 * 1024
+_DELETES_AT_ONCE = 50
+_SHOWN_DELETED = {"Pod", "Namespace"}
+"""Kinds of which a deletion is answered with the object's last state."""
+_ENCODED_AT_ONCE = 500
+_READS = {"GET", "HEAD"}
 
 
 class Chunks(Protocol):
@@ -106,13 +111,13 @@ class Call:
         return self.request.query.getall("dryRun", [])
 
     def view(self) -> wire.View:
-        wanted = responses.representation(self.accept)
+        form = responses.representation(self.accept)
         include = self.query.get("includeObject") or "Metadata"
-        if wanted.form == "Table" and include not in server_tables.INCLUDE:
+        if form.form == "Table" and include not in server_tables.INCLUDE:
             raise status_errors.bad_request(
                 f"includeObject: got {include}, expected {', '.join(server_tables.INCLUDE)}"
             )
-        return wire.View(self.kind, self.target.version, wanted, include)
+        return wire.View(self.kind, self.target.version, form, include)
 
 
 async def read_body(call: Call) -> bytes:
@@ -120,12 +125,12 @@ async def read_body(call: Call) -> bytes:
     too_large = f"Request entity too large: limit is {MAX_BODY}"
     if (call.request.content_length or 0) > MAX_BODY:
         raise status_errors.too_large(too_large)
-    found = bytearray()
+    body = bytearray()
     async for chunk in call.request.content.iter_any():
-        found += chunk
-        if len(found) > MAX_BODY:
+        body += chunk
+        if len(body) > MAX_BODY:
             raise status_errors.too_large(too_large)
-    return bytes(found)
+    return bytes(body)
 
 
 def _readable(media: str, body: bytes, prefix: str) -> tuple[str, bytes]:
@@ -169,12 +174,6 @@ async def delete_options(call: Call) -> deletion.DeleteOptions:
     media, body = _readable(responses.body_type(call.content_type), body, "")
     return deletion.read_options(request_bodies.options(DELETE_OPTIONS, body, media))
 
-
-_DELETES_AT_ONCE = 50
-_SHOWN_DELETED = {"Pod", "Namespace"}
-"""Kinds of which a deletion is answered with the object's last state."""
-_ENCODED_AT_ONCE = 500
-_READS = {"GET", "HEAD"}
 
 Handler = Callable[[Call], Awaitable[Reply]]
 
@@ -278,11 +277,11 @@ def _check_revision(call: Call) -> None:
     """`resourceVersion` of a get: a lower bound, which the store always meets unless it is in the future."""
     text = call.query.get("resourceVersion", "")
     try:
-        wanted = api_requests.revision(text) if text else 0
+        revision = api_requests.revision(text) if text else 0
     except ValueError as error:
         raise status_errors.internal(str(error)) from None
-    if wanted > call.backend.store.revision:
-        raise status_errors.resource_version_too_large(wanted, call.backend.store.revision)
+    if revision > call.backend.store.revision:
+        raise status_errors.resource_version_too_large(revision, call.backend.store.revision)
 
 
 async def list_(call: Call) -> web.Response:
@@ -306,19 +305,19 @@ async def watch(call: Call) -> Stream:
     options = api_requests.list_options(call.query, watch=True)
     if call.target.named:
         options = replace(options, selection=options.selection.named(call.target.name))
-    found = WatchStream(call.backend, call.target, view, options)
-    return Stream(_frames(call.context, found), view.representation.media)
+    stream = WatchStream(call.backend, call.target, view, options)
+    return Stream(_frames(call.context, stream), view.representation.media)
 
 
-async def _frames(context: Context, found: WatchStream) -> AsyncIterator[bytes]:
+async def _frames(context: Context, stream: WatchStream) -> AsyncIterator[bytes]:
     """The frames of a watch that the server ends when it stops."""
-    context.watches.add(found)
+    context.watches.add(stream)
     try:
-        async with aclosing(found.frames()) as frames:
+        async with aclosing(stream.frames()) as frames:
             async for chunk in frames:
                 yield chunk
     finally:
-        context.watches.discard(found)
+        context.watches.discard(stream)
 
 
 async def create(call: Call) -> web.Response:
@@ -367,11 +366,11 @@ async def delete(call: Call) -> web.Response:
     deleted = deletion.delete(call.backend, call.target, options)
     code = 202 if not deleted.gone and options.orphan is False else 200
     if deleted.gone and call.kind.kind not in _SHOWN_DELETED:
-        found = status_errors.details(
+        details = status_errors.details(
             call.target.name, call.target.group, call.target.resource, deleted.obj["metadata"]["uid"]
         )
         return responses.data(
-            wire.body(view.representation, status_errors.success(details=found)), view.representation.media
+            wire.body(view.representation, status_errors.success(details=details)), view.representation.media
         )
     return responses.data(wire.object_bytes(view, deleted.obj), view.representation.media, code)
 
@@ -409,15 +408,15 @@ async def evict(call: Call) -> web.Response:
 async def review(call: Call) -> web.Response:
     view = call.view()
     _, obj = await decoded(call, "CreateOptions", call.kind)
-    found = auth.answer_review(call.user, obj, call.backend.timestamp(), call.context.tokens)
-    body = wire.body(view.representation, found)
+    answer = auth.answer_review(call.user, obj, call.backend.timestamp(), call.context.tokens)
+    body = wire.body(view.representation, answer)
     return responses.data(body, view.representation.media, 201, warnings=call.warnings)
 
 
 def _done(call: Call) -> web.Response:
-    wanted = replace(responses.representation(call.accept), form="")
-    body = wire.body(wanted, status_errors.success(code=201))
-    return responses.data(body, wanted.media, 201, warnings=call.warnings)
+    form = replace(responses.representation(call.accept), form="")
+    body = wire.body(form, status_errors.success(code=201))
+    return responses.data(body, form.media, 201, warnings=call.warnings)
 
 
 async def log(call: Call) -> Reply:
@@ -428,11 +427,11 @@ async def log(call: Call) -> Reply:
     if call.context.log_source is None:
         raise status_errors.not_served("no node of this server serves pod logs")
     try:
-        found = await call.context.log_source.open(pod, options)
+        chunks = await call.context.log_source.open(pod, options)
     except pod_logs.LogUnavailableError as error:
         raise StatusError(500, "InternalError", f"Internal error occurred: {error}") from error
     limit = options.limit_bytes
-    return Stream(found if limit is None else pod_logs.limited(found, limit), "text/plain")
+    return Stream(chunks if limit is None else pod_logs.limited(chunks, limit), "text/plain")
 
 
 async def not_served(call: Call) -> Reply:

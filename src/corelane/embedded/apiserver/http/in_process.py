@@ -74,8 +74,10 @@ class InProcess:
         seconds: float | None = None,
     ) -> Answer:
         """Send a request, and return the whole answer."""
-        found = _Response(await self._answer(method, path, query, body, headers))
-        answer = Answer(found.status, found.reason, await found.read(), found.headers.get("Retry-After", ""))
+        response = _Response(await self._answer(method, path, query, body, headers))
+        answer = Answer(
+            response.status, response.reason, await response.read(), response.headers.get("Retry-After", "")
+        )
         await asyncio.sleep(0)
         return answer
 

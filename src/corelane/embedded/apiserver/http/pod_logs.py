@@ -47,7 +47,7 @@ class LogSource(Protocol):
 
 def options(query: Query, pod: Object) -> LogOptions:
     """Read and validate the query of a log request. Raises StatusError 400 or 422."""
-    found = LogOptions(
+    log_options = LogOptions(
         container=_container(pod, query.get("container", "")),
         follow=api_requests.flag(query, "follow"),
         previous=api_requests.flag(query, "previous"),
@@ -57,10 +57,10 @@ def options(query: Query, pod: Object) -> LogOptions:
         since_seconds=api_requests.integer(query, "sinceSeconds"),
         since_time=_moment(query.get("sinceTime", "")),
     )
-    faults = _faults(found)
+    faults = _faults(log_options)
     if faults:
         raise status_errors.invalid("PodLogOptions", "", pod["metadata"]["name"], faults)
-    return found
+    return log_options
 
 
 async def limited(chunks: AsyncIterator[bytes], limit: int) -> AsyncIterator[bytes]:
@@ -76,17 +76,17 @@ async def limited(chunks: AsyncIterator[bytes], limit: int) -> AsyncIterator[byt
         await responses.close(chunks)
 
 
-def _faults(found: LogOptions) -> list[StatusCause]:
+def _faults(log_options: LogOptions) -> list[StatusCause]:
     faults = []
     rules = (
-        ("tailLines", found.tail_lines, 0, "must be greater than or equal to 0"),
-        ("limitBytes", found.limit_bytes, 1, "must be greater than 0"),
-        ("sinceSeconds", found.since_seconds, 1, "must be greater than 0"),
+        ("tailLines", log_options.tail_lines, 0, "must be greater than or equal to 0"),
+        ("limitBytes", log_options.limit_bytes, 1, "must be greater than 0"),
+        ("sinceSeconds", log_options.since_seconds, 1, "must be greater than 0"),
     )
     for name, value, least, rule in rules:
         if value is not None and value < least:
             faults.append(StatusCause("FieldValueInvalid", f"Invalid value: {value}: {rule}", name))
-    if found.since_seconds is not None and found.since_time is not None:
+    if log_options.since_seconds is not None and log_options.since_time is not None:
         why = "Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified"
         faults.append(StatusCause("FieldValueForbidden", why, ""))
     return faults
@@ -96,14 +96,14 @@ def _moment(text: str) -> datetime | None:
     if not text:
         return None
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
+        moment = None
+    if moment is None or moment.tzinfo is None:
         raise status_errors.bad_request(
             f'parsing time "{text}": sinceTime must be RFC 3339, as in 2026-01-02T15:04:05Z'
         )
-    return found
+    return moment
 
 
 def _container(pod: Object, name: str) -> str:

@@ -42,6 +42,15 @@ _CUSTOM_PATCHES = (
 
 _AGGREGATED = {"as": "APIGroupDiscoveryList", "g": "apidiscovery.k8s.io", "v": "v2"}
 _TRANSFORMS = frozenset(_AGGREGATED)
+TEXT = "text/plain; charset=utf-8"
+_WRITE_TIMEOUT = 30.0  # seconds without progress after which the connection is closed
+PIECE: Final = 32 * 1024
+"""Bytes sent at once: OpenSSL keeps a buffer for the largest write, as long as the connection lasts."""
+_THRESHOLD: Final = 128 * 1024
+_GZIP: Final = 16 + zlib.MAX_WBITS
+_UNSENDABLE = re.compile(r"[\x00-\x1f\x7f]")
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 def representation(accept: str | None) -> Representation:
@@ -76,14 +85,14 @@ def _best(
     """The first form of a served media type among the clauses. Raises StatusError 406."""
     for media, parameters in _clauses(accept or "*/*"):
         for served in (JSON, YAML):
-            if _covers(media, served) and (found := form(served, parameters)):
-                return found
+            if _covers(media, served) and (representation := form(served, parameters)):
+                return representation
     raise status_errors.not_acceptable(MEDIA_TYPES)
 
 
-def aggregated_type(wanted: Representation) -> str:
+def aggregated_type(form: Representation) -> str:
     """The Content-Type of aggregated discovery."""
-    return ";".join((wanted.media, *(f"{name}={_AGGREGATED[name]}" for name in ("g", "v", "as"))))
+    return ";".join((form.media, *(f"{name}={_AGGREGATED[name]}" for name in ("g", "v", "as"))))
 
 
 def for_error(accept: str | None) -> str:
@@ -153,14 +162,6 @@ def _form(media: str, parameters: Mapping[str, str]) -> Representation | None:
 
 _log = structured_log.get_logger("corelane.embedded.apiserver")
 
-TEXT = "text/plain; charset=utf-8"
-_WRITE_TIMEOUT = 30.0  # seconds without progress after which the connection is closed
-PIECE: Final = 32 * 1024
-"""Bytes sent at once: OpenSSL keeps a buffer for the largest write, as long as the connection lasts."""
-_THRESHOLD: Final = 128 * 1024
-_GZIP: Final = 16 + zlib.MAX_WBITS
-_UNSENDABLE = re.compile(r"[\x00-\x1f\x7f]")
-
 
 class BodyResponse(web.Response):
     """An answer that forgets its body once sent: aiohttp keeps answers until the next request."""
@@ -183,11 +184,11 @@ def data(
     headers: Mapping[str, str] | None = None,
     warnings: Iterable[str] = (),
 ) -> web.Response:
-    found: CIMultiDict[str] = CIMultiDict({"Content-Type": media, "Cache-Control": "no-cache, private"})
-    found.update(headers or {})
+    merged: CIMultiDict[str] = CIMultiDict({"Content-Type": media, "Cache-Control": "no-cache, private"})
+    merged.update(headers or {})
     for text in warnings:
-        found.add("Warning", warning(text))
-    return BodyResponse(body=body, status=code, headers=found)
+        merged.add("Warning", warning(text))
+    return BodyResponse(body=body, status=code, headers=merged)
 
 
 def warning(text: str) -> str:
@@ -202,15 +203,15 @@ def text(body: str, code: int = 200) -> web.Response:
 
 def nothing() -> web.Response:
     """No content."""
-    found = web.Response(body=b"", status=204, headers={"Cache-Control": "no-cache, private"})
-    found.headers.popall("Content-Type", None)
-    return found
+    response = web.Response(body=b"", status=204, headers={"Cache-Control": "no-cache, private"})
+    response.headers.popall("Content-Type", None)
+    return response
 
 
 def error_response(fault: StatusError, accept: str | None) -> web.Response:
     media = for_error(accept)
-    found = wire.body(wire.Representation(media), fault.body())
-    return data(found, media, fault.code, fault.headers, fault.warnings)
+    body = wire.body(wire.Representation(media), fault.body())
+    return data(body, media, fault.code, fault.headers, fault.warnings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,14 +299,10 @@ def _gzipped(body: bytes) -> bytes:
 KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES = 15, 15, 3
 """Seconds of silence before the first probe, seconds between probes, and how many go unanswered."""
 
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 _silent = logging.getLogger("corelane.embedded.apiserver.http")
 _silent.addHandler(logging.NullHandler())
 _silent.propagate = False
-
-
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 def ask_for_body(request: web.BaseRequest) -> None:

@@ -233,12 +233,12 @@ class _Count:
 
 def plain(request: Request, target: Target) -> web.Response:
     """Answer a request that is not for a resource: discovery, OpenAPI, health. Raises StatusError."""
-    found = _document(request, request.headers.get("Accept", ""))
-    if found is None:
+    document = _document(request, request.headers.get("Accept", ""))
+    if document is None:
         raise status_errors.no_such_resource()
     if request.method not in {"GET", "HEAD"}:
         raise status_errors.method_not_allowed()
-    return found
+    return document
 
 
 def _document(request: Request, accept: str) -> web.Response | None:
@@ -249,19 +249,19 @@ def _document(request: Request, accept: str) -> web.Response | None:
         return _openapi(request)
     if checked := _health(path, request.query):
         return responses.text(checked)
-    found = discovery.document(path, request.host)
-    if found is None:
+    document = discovery.document(path, request.host)
+    if document is None:
         return None
-    if path.rstrip("/") in {"/api", "/apis"} and (wanted := responses.aggregated_discovery(accept)):
-        return _aggregated(request, wanted)
-    wanted = responses.plain(accept)
-    return responses.data(wire.body(wanted, found), wanted.media)
+    if path.rstrip("/") in {"/api", "/apis"} and (form := responses.aggregated_discovery(accept)):
+        return _aggregated(request, form)
+    form = responses.plain(accept)
+    return responses.data(wire.body(form, document), form.media)
 
 
-def _aggregated(request: Request, wanted: wire.Representation) -> web.Response:
+def _aggregated(request: Request, form: wire.Representation) -> web.Response:
     """Aggregated discovery, or 304 for a client that has it already."""
-    body = wire.body(wanted, discovery.aggregated(request.path))
-    return _unless_known(request, body, responses.aggregated_type(wanted), {"Cache-Control": "public"})
+    body = wire.body(form, discovery.aggregated(request.path))
+    return _unless_known(request, body, responses.aggregated_type(form), {"Cache-Control": "public"})
 
 
 def _health(path: str, query: Query) -> str:
@@ -279,10 +279,10 @@ def _health(path: str, query: Query) -> str:
 
 def _openapi(request: Request) -> web.Response | None:
     """An OpenAPI document, or 304 for a client that has it already."""
-    found = _openapi_document(request.path, request.headers.get("Accept", ""))
-    if found is None:
+    document = _openapi_document(request.path, request.headers.get("Accept", ""))
+    if document is None:
         return None
-    media, body = found
+    media, body = document
     return _unless_known(request, body, media, {})
 
 
@@ -302,8 +302,8 @@ def _openapi_document(path: str, accept: str) -> tuple[str, bytes] | None:
         return wire.JSON, msgspec.json.encode(openapi.v2_json())
     if part == "v3":
         return wire.JSON, msgspec.json.encode(openapi.v3_root())
-    found = openapi.v3_group(part.removeprefix("v3/")) if part.startswith("v3/") else None
-    return (wire.JSON, msgspec.json.encode(found)) if found else None
+    group = openapi.v3_group(part.removeprefix("v3/")) if part.startswith("v3/") else None
+    return (wire.JSON, msgspec.json.encode(group)) if group else None
 
 
 def _trace(error: Exception) -> dict[str, str]:

@@ -105,8 +105,8 @@ def aggregated(path: str) -> Document:
 
 def groups() -> list[str]:
     """Names of the groups served beside core, in upstream's order."""
-    found = {kind.group for kind in (*KINDS, *REVIEWS) if kind.group}
-    return sorted(found, key=lambda name: (_place(name), name))
+    names = {kind.group for kind in (*KINDS, *REVIEWS) if kind.group}
+    return sorted(names, key=lambda name: (_place(name), name))
 
 
 def _place(group: str) -> int:
@@ -120,8 +120,8 @@ def group_versions() -> list[tuple[str, str]]:
 
 def kinds_of(group: str, version: str) -> list[ServedKind]:
     """The kinds of a version, in alphabetical order."""
-    found = [kind for kind in (*KINDS, *REVIEWS) if kind.group == group and version in kind.versions]
-    return sorted(found, key=lambda kind: kind.plural)
+    kinds = [kind for kind in (*KINDS, *REVIEWS) if kind.group == group and version in kind.versions]
+    return sorted(kinds, key=lambda kind: kind.plural)
 
 
 def verbs(kind: ServedKind) -> list[str]:

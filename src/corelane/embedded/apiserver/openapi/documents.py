@@ -33,6 +33,9 @@ PATCH_TYPES = (
     "application/strategic-merge-patch+json",
 )
 _STRATEGIC = PATCH_TYPES[2]
+Document = dict[str, Any]
+V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+_INFO = {"title": "Kubernetes", "version": f"v{discovery.KUBERNETES_VERSION}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +150,6 @@ def _subresource(
         yield from _writes(kind, version, path, scope)
 
 
-Document = dict[str, Any]
-
-V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-_INFO = {"title": "Kubernetes", "version": f"v{discovery.KUBERNETES_VERSION}"}
-
-
 @cache
 def v3_root() -> Document:
     """`/openapi/v3`: where the document of each group version is; the hash lets clients keep it."""
@@ -169,9 +166,9 @@ def v3_group(path: str) -> Document | None:
     kinds = _kinds_at(path)
     if not kinds:
         return document | {"paths": {f"/{path}/": {"get": _discovery_operation(path)}}}
-    found = (operation for kind, version in kinds for operation in operations(kind, version))
+    served = (operation for kind, version in kinds for operation in operations(kind, version))
     return document | {
-        "paths": _paths(found, _v3_operation),
+        "paths": _paths(served, _v3_operation),
         "components": {"schemas": definitions(kinds, V3_REFS)},
     }
 
@@ -180,11 +177,11 @@ def v3_group(path: str) -> Document | None:
 def v2_json() -> Document:
     """`/openapi/v2`: all kinds in one document."""
     kinds = [(kind, version) for kind in KINDS for version in kind.versions]
-    found = (operation for kind, version in kinds for operation in operations(kind, version))
+    served = (operation for kind, version in kinds for operation in operations(kind, version))
     return {
         "swagger": "2.0",
         "info": _INFO,
-        "paths": _paths(found, _v2_operation),
+        "paths": _paths(served, _v2_operation),
         "definitions": definitions(kinds, V2_REFS),
     }
 
@@ -214,8 +211,8 @@ def _url(path: str) -> str:
     return f"/openapi/v3/{path}?hash={hashlib.sha256(content).hexdigest().upper()}"
 
 
-def _paths(found: Iterable[Operation], render: Any) -> Document:
-    ordered = sorted(found, key=lambda operation: operation.path)
+def _paths(served: Iterable[Operation], render: Any) -> Document:
+    ordered = sorted(served, key=lambda operation: operation.path)
     return {
         path: {operation.method: render(operation) for operation in group}
         for path, group in groupby(ordered, key=lambda operation: operation.path)

@@ -181,16 +181,16 @@ def gvk(kind: ServedKind, version: str, suffix: str = "") -> GVK:
 
 def definitions(kinds: list[tuple[ServedKind, str]], refs: str) -> dict[str, Schema]:
     """Every schema that the (kind, version) pairs need, by name; `refs` is the references' prefix."""
-    found: dict[str, Schema] = {PATCH: {"type": "object", "description": "A patch, in one of its forms."}}
+    schemas: dict[str, Schema] = {PATCH: {"type": "object", "description": "A patch, in one of its forms."}}
     for record in (STATUS, DELETE_OPTIONS, LIST_META):
-        _add(record, found, refs)
+        _add(record, schemas, refs)
     for kind, version in kinds:
         for member in (kind, *(body_kind(kind, name) for name in kind.subresources)):
             shown = version if member is kind else member.version
-            _add(member.schema[shown], found, refs)
-            found[model(member, shown)]["x-kubernetes-group-version-kind"] = [gvk(member, shown)]
-        found[list_model(kind, version)] = _list_schema(kind, version, refs)
-    return dict(sorted(found.items()))
+            _add(member.schema[shown], schemas, refs)
+            schemas[model(member, shown)]["x-kubernetes-group-version-kind"] = [gvk(member, shown)]
+        schemas[list_model(kind, version)] = _list_schema(kind, version, refs)
+    return dict(sorted(schemas.items()))
 
 
 def _list_schema(kind: ServedKind, version: str, refs: str) -> Schema:
@@ -208,11 +208,11 @@ def _list_schema(kind: ServedKind, version: str, refs: str) -> Schema:
     }
 
 
-def _add(record: ObjectType, found: dict[str, Schema], refs: str) -> None:
-    """Put the schema of `record`, and of all that it consists of, into `found`."""
-    if record.model in found:
+def _add(record: ObjectType, schemas: dict[str, Schema], refs: str) -> None:
+    """Put the schema of `record`, and of all that it consists of, into `schemas`."""
+    if record.model in schemas:
         return
-    found[record.model] = schema = _described({"type": "object"}, TYPES.get(record.name, ""))
+    schemas[record.model] = schema = _described({"type": "object"}, TYPES.get(record.name, ""))
     if record.atomic:
         schema["x-kubernetes-map-type"] = "atomic"
     required = [row.name for row in record if row.required]
@@ -221,10 +221,10 @@ def _add(record: ObjectType, found: dict[str, Schema], refs: str) -> None:
     schema["properties"] = {row.name: _property(record, row, refs) for row in sorted(record, key=_by_name)}
     for inner in (leaf for row in record for leaf in _leaves(row.shape)):
         if isinstance(inner, ObjectType):
-            _add(inner, found, refs)
+            _add(inner, schemas, refs)
         elif inner.name in _NAMED:
             name, named = _NAMED[inner.name]
-            found[name] = named
+            schemas[name] = named
 
 
 def _by_name(row: FieldRow) -> str:

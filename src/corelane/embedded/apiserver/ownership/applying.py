@@ -67,22 +67,23 @@ class ApplyConflictError(Exception):
 
     def status(self) -> StatusError:
         """Return the answer 409, which names each manager and field."""
-        found = [(manager, field_sets.shown(path)) for manager, path in self.paths()]
+        conflicts = [(manager, field_sets.shown(path)) for manager, path in self.paths()]
         causes = [
-            StatusCause("FieldManagerConflict", f"conflict with {manager}", path) for manager, path in found
+            StatusCause("FieldManagerConflict", f"conflict with {manager}", path)
+            for manager, path in conflicts
         ]
-        return StatusError(409, "Conflict", _message(found), details(causes=causes))
+        return StatusError(409, "Conflict", _message(conflicts), details(causes=causes))
 
 
-def _message(found: list[tuple[Manager, str]]) -> str:
-    if len(found) == 1:
-        manager, path = found[0]
+def _message(conflicts: list[tuple[Manager, str]]) -> str:
+    if len(conflicts) == 1:
+        manager, path = conflicts[0]
         return f"Apply failed with 1 conflict: conflict with {manager}: {path}"
     lines: list[str] = []
-    for manager in dict.fromkeys(manager for manager, _ in found):
+    for manager in dict.fromkeys(manager for manager, _ in conflicts):
         lines.append(f"conflicts with {manager}:")
-        lines += [f"- {path}" for other, path in found if other == manager]
-    return f"Apply failed with {len(found)} conflicts: " + "\n".join(lines)
+        lines += [f"- {path}" for other, path in conflicts if other == manager]
+    return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
 
 
 def apply(resource: Resource, live: Object, config: Object, applier: Applier) -> Applied:
@@ -105,14 +106,14 @@ def apply(resource: Resource, live: Object, config: Object, applier: Applier) ->
 
 def _applied(resource: Resource, live: Object, config: Object, applier: Applier) -> Applied:
     _check(resource, config)
-    found = managed_fields.stored_managers(live.get("metadata", {}).get("managedFields"))
+    managers = managed_fields.stored_managers(live.get("metadata", {}).get("managedFields"))
     live = managed_fields.without_managers(live)
-    if not found:
+    if not managers:
         empty = resource.empty()
-        found = managed_fields.update(resource, empty, live, {}, _BEFORE, applier.now)
+        managers = managed_fields.update(resource, empty, live, {}, _BEFORE, applier.now)
     try:
-        found = managed_fields.reconcile(resource, found, live)
-        return _apply(resource, live, config, found, applier)
+        managers = managed_fields.reconcile(resource, managers, live)
+        return _apply(resource, live, config, managers, applier)
     except ConversionError as error:
         raise status_errors.internal(str(error)) from None
 
@@ -129,8 +130,8 @@ def _check(resource: Resource, config: Object) -> None:
 def described(obj: Object) -> str:
     """Name an object as upstream's messages do: `namespace/name; group/version, Kind=kind`."""
     meta = obj.get("metadata")
-    found = [meta.get(name) if isinstance(meta, dict) else "" for name in ("namespace", "name")]
-    namespace, name = (text if isinstance(text, str) else "" for text in found)
+    names = [meta.get(name) if isinstance(meta, dict) else "" for name in ("namespace", "name")]
+    namespace, name = (text if isinstance(text, str) else "" for text in names)
     return f"{namespace}/{name}; {gvk(obj)}"
 
 
@@ -145,32 +146,32 @@ def gvk(obj: Object) -> str:
     return f"{group}/{number}, Kind={kind}"
 
 
-def _apply(resource: Resource, live: Object, config: Object, found: Managers, applier: Applier) -> Applied:
+def _apply(resource: Resource, live: Object, config: Object, managers: Managers, applier: Applier) -> Applied:
     kind, who = resource.type, managed_fields.manager(applier.name, APPLY, "", resource.subresource)
     try:
         merged = merging.merge(kind, live, config)
     except ListItemError as error:
         raise status_errors.internal(f"failed to merge config: {error}") from None
-    before = found.get(who)
+    before = managers.get(who)
     fields = field_sets.without(typed_values.fields_of(kind, config), resource.reset)
-    found = {**found, who: Owned(fields, resource.api_version, before.time if before else None)}
+    managers = {**managers, who: Owned(fields, resource.api_version, before.time if before else None)}
     if before and before.fields:
-        merged = _prune(resource, merged, found, before)
+        merged = _prune(resource, merged, managers, before)
     changes = Changes(resource, live, merged)
-    clashes = changes.conflicts(found, who)
+    clashes = changes.conflicts(managers, who)
     if clashes and not applier.force:
         raise ApplyConflictError(clashes)
-    found = changes.taken_from(found, clashes, who)
-    return _settled(found, who, None if same(live, merged) else merged, applier.now)
+    managers = changes.taken_from(managers, clashes, who)
+    return _settled(managers, who, None if same(live, merged) else merged, applier.now)
 
 
-def _settled(found: Managers, who: Manager, obj: Object | None, now: str) -> Applied:
+def _settled(managers: Managers, who: Manager, obj: Object | None, now: str) -> Applied:
     """Take from the applier what nobody owns, and note the time if anything changed."""
-    own = found.get(who)
+    own = managers.get(who)
     if own is None:
-        return Applied(obj, found)
+        return Applied(obj, managers)
     fields = field_sets.difference(own.fields, STRIPPED)
-    rest = {manager: owned for manager, owned in found.items() if manager != who}
+    rest = {manager: owned for manager, owned in managers.items() if manager != who}
     if fields:
         rest[who] = Owned(fields, own.version, own.time if obj is None else now)
     return Applied(obj, rest)
@@ -179,7 +180,7 @@ def _settled(found: Managers, who: Manager, obj: Object | None, now: str) -> App
 # --- removal of what is applied no longer
 
 
-def _prune(resource: Resource, merged: Object, found: Managers, last: Owned) -> Object:
+def _prune(resource: Resource, merged: Object, managers: Managers, last: Owned) -> Object:
     """Return the merged object without the fields that were applied last time and that nobody owns now."""
     at = resource.at(last.version)
     if at is None:
@@ -187,7 +188,7 @@ def _prune(resource: Resource, merged: Object, found: Managers, last: Owned) -> 
     try:
         whole = _converted(at, merged, "failed to convert merged object to last applied version")
         pruned = merging.remove(at.type, whole, merging.with_named_fields(at.type, last.fields))
-        pruned = _with_owned(at, whole, pruned, found)
+        pruned = _with_owned(at, whole, pruned, managers)
         return resource.converted(_with_dangling(at, whole, pruned, last))
     except ConversionError as error:
         raise ConversionError(f"failed to prune fields: {error}") from None
@@ -200,10 +201,10 @@ def _converted(at: Resource, obj: Object, fault: str) -> Object:
         raise ConversionError(f"{fault}: {error}") from None
 
 
-def _with_owned(at: Resource, whole: Object, pruned: Object, found: Managers) -> Object:
+def _with_owned(at: Resource, whole: Object, pruned: Object, managers: Managers) -> Object:
     """Put back what any manager owns, first in the version of the removal."""
     owned: dict[str, FieldSet] = {}
-    for entry in found.values():
+    for entry in managers.values():
         owned[entry.version] = field_sets.union(owned.get(entry.version, {}), entry.fields)
     fault = "failed add back owned items: failed to convert"
     for version in sorted(owned, key=lambda version: version != at.api_version):
@@ -213,22 +214,22 @@ def _with_owned(at: Resource, whole: Object, pruned: Object, found: Managers) ->
         kind = other.type
         whole = _converted(other, whole, f"{fault} merged object at version {version}")
         pruned = _converted(other, pruned, f"{fault} pruned object at version {version}")
-        kept = field_sets.union(
+        fields = field_sets.union(
             merging.with_named_fields(kind, typed_values.fields_of(kind, pruned)),
             merging.with_named_fields(kind, owned[version]),
         )
         all_fields = merging.with_named_fields(kind, typed_values.fields_of(kind, whole))
-        pruned = merging.remove(kind, whole, field_sets.difference(all_fields, kept))
+        pruned = merging.remove(kind, whole, field_sets.difference(all_fields, fields))
     return _converted(at, pruned, "failed to convert pruned object to last applied version")
 
 
 def _with_dangling(at: Resource, whole: Object, pruned: Object, last: Owned) -> Object:
     """Put back what was removed only because it lay below a removed item, and was never applied."""
     kind = at.type
-    kept = merging.with_named_fields(kind, typed_values.fields_of(kind, pruned))
+    fields = merging.with_named_fields(kind, typed_values.fields_of(kind, pruned))
     all_fields = merging.with_named_fields(kind, typed_values.fields_of(kind, whole))
     applied = merging.with_named_fields(kind, last.fields)
-    gone = field_sets.intersection(field_sets.difference(all_fields, kept), applied)
+    gone = field_sets.intersection(field_sets.difference(all_fields, fields), applied)
     return merging.remove(kind, whole, gone)
 
 

@@ -22,6 +22,10 @@ _HTML = str.maketrans(
 )
 
 Order = tuple[Any, ...]
+FieldSet: TypeAlias = dict[str, Any]
+Path: TypeAlias = tuple[str, ...]
+SELF = "."
+LEAF: FieldSet = {}
 
 
 class PathElementError(ValueError):
@@ -31,10 +35,6 @@ class PathElementError(ValueError):
 def html_escaped(text: str) -> str:
     """JSON with HTML's own characters as escapes, as Go writes it."""
     return text.translate(_HTML)
-
-
-def field_element(name: str) -> str:
-    return f"f:{name}"
 
 
 def item_element(keys: Iterable[tuple[str, Any]]) -> str:
@@ -135,13 +135,6 @@ def _shown(value: Any) -> str:
     return _json(value)
 
 
-FieldSet: TypeAlias = dict[str, Any]
-Path: TypeAlias = tuple[str, ...]
-
-SELF = "."
-LEAF: FieldSet = {}
-
-
 def holds(node: FieldSet | None) -> bool:
     """Whether the element that `node` stands below is itself in the set."""
     return node is not None and (not node or SELF in node)
@@ -169,62 +162,62 @@ def _node(inside: FieldSet, itself: bool) -> FieldSet | None:
     return LEAF if itself else None
 
 
-def union(one: FieldSet, other: FieldSet) -> FieldSet:
-    if not one or not other:
-        return one or other
-    made = dict(one)
-    for element, node in other.items():
-        known = made.get(element)
-        if known is None or known is node:
+def union(left: FieldSet, right: FieldSet) -> FieldSet:
+    if not left or not right:
+        return left or right
+    made = dict(left)
+    for element, node in right.items():
+        present = made.get(element)
+        if present is None or present is node:
             made[element] = node
         elif element != SELF:
-            both = union(below(known), below(node))
-            made[element] = _node(both, holds(known) or holds(node)) or LEAF
+            both = union(below(present), below(node))
+            made[element] = _node(both, holds(present) or holds(node)) or LEAF
     return made
 
 
-def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
+def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
     made: FieldSet = {}
-    for element, node in one.items():
-        match = other.get(element)
+    for element, node in left.items():
+        match = right.get(element)
         if match is None or element == SELF:
             continue
-        found = _node(intersection(below(node), below(match)), holds(node) and holds(match))
-        if found is not None:
-            made[element] = found
+        common = _node(intersection(below(node), below(match)), holds(node) and holds(match))
+        if common is not None:
+            made[element] = common
     return made
 
 
-def difference(one: FieldSet, other: FieldSet) -> FieldSet:
-    """Return what is in `one` only; what lies below a removed element stays."""
-    if not other:
-        return one
+def difference(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Return what is in `left` only; what lies below a removed element stays."""
+    if not right:
+        return left
     made: FieldSet = {}
-    for element, node in one.items():
-        match = other.get(element)
+    for element, node in left.items():
+        match = right.get(element)
         if match is None:
             made[element] = node
         elif element != SELF:
-            found = _node(difference(below(node), below(match)), holds(node) and not holds(match))
-            if found is not None:
-                made[element] = found
-    return one if made == one else made
+            rest = _node(difference(below(node), below(match)), holds(node) and not holds(match))
+            if rest is not None:
+                made[element] = rest
+    return left if made == left else made
 
 
-def without(one: FieldSet, other: FieldSet) -> FieldSet:
-    """Return what is in `one` only, less all that lies below an element of `other`."""
-    if not other:
-        return one
+def without(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Return what is in `left` only, less all that lies below an element of `right`."""
+    if not right:
+        return left
     made: FieldSet = {}
-    for element, node in one.items():
-        match = other.get(element)
+    for element, node in left.items():
+        match = right.get(element)
         if match is None:
             made[element] = node
         elif element != SELF and not holds(match):
-            found = _node(without(below(node), below(match)), holds(node))
-            if found is not None:
-                made[element] = found
-    return one if made == one else made
+            rest = _node(without(below(node), below(match)), holds(node))
+            if rest is not None:
+                made[element] = rest
+    return left if made == left else made
 
 
 def add(fields: FieldSet, path: Path) -> None:

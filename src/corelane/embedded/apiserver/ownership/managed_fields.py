@@ -23,6 +23,23 @@ APPLY = "Apply"
 UPDATE = "Update"
 _MOST_UPDATES = 10
 _ANCIENT = "ancient-changes"
+Entries = list[dict[str, Any]]
+_SERVER_FIELDS = (
+    "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
+    "resourceVersion",
+)  # fmt: skip
+STRIPPED: FieldSet = {
+    "f:apiVersion": LEAF,
+    "f:kind": LEAF,
+    "f:metadata": {field_sets.SELF: LEAF} | {f"f:{name}": LEAF for name in _SERVER_FIELDS},
+}
+"""Fields that nobody owns."""
+_STATUS: FieldSet = {"f:status": LEAF}
+_SPEC: FieldSet = {"f:spec": LEAF}
+_POD_STATUS: FieldSet = {
+    "f:spec": LEAF,
+    "f:metadata": {"f:deletionTimestamp": LEAF, "f:ownerReferences": LEAF},
+}
 
 
 class ManagedFieldsError(ValueError):
@@ -80,7 +97,7 @@ def manager(name: str, operation: str, version: str, subresource: str = "") -> M
 
 def stored_managers(entries: Iterable[dict[str, Any]] | None) -> Managers:
     """Return the managers of a stored object, whose entries this server wrote."""
-    found: Managers = {}
+    managers: Managers = {}
     for entry in entries or ():
         version = entry["apiVersion"]
         who = Manager(
@@ -89,13 +106,13 @@ def stored_managers(entries: Iterable[dict[str, Any]] | None) -> Managers:
             version if entry["operation"] == UPDATE else "",
             entry.get("subresource", ""),
         )
-        found[who] = Owned(entry.get("fieldsV1") or {}, version, entry.get("time"), entry)
-    return found
+        managers[who] = Owned(entry.get("fieldsV1") or {}, version, entry.get("time"), entry)
+    return managers
 
 
 def read_managers(entries: Iterable[dict[str, Any]]) -> Managers:
     """Return the managers of entries that a client wrote. Raises ManagedFieldsError."""
-    found: Managers = {}
+    managers: Managers = {}
     for index, entry in enumerate(entries):
         operation, version = entry.get("operation", ""), entry.get("apiVersion", "")
         if operation not in {APPLY, UPDATE}:
@@ -117,13 +134,13 @@ def read_managers(entries: Iterable[dict[str, Any]]) -> Managers:
             version if operation == UPDATE else "",
             entry.get("subresource", ""),
         )
-        found[who] = Owned(fields, version, entry.get("time"))
-    return found
+        managers[who] = Owned(fields, version, entry.get("time"))
+    return managers
 
 
-def written_entries(found: Managers) -> list[dict[str, Any]]:
+def written_entries(managers: Managers) -> list[dict[str, Any]]:
     """Return the entries of managers, in upstream's order."""
-    return [_entry(who, owned) for who, owned in sorted(found.items(), key=_place)]
+    return [_entry(who, owned) for who, owned in sorted(managers.items(), key=_place)]
 
 
 def _place(pair: tuple[Manager, Owned]) -> tuple[str, ...]:
@@ -144,14 +161,14 @@ def _entry(who: Manager, owned: Owned) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if value != ""}
 
 
-def capped_managers(found: Managers) -> Managers:
+def capped_managers(managers: Managers) -> Managers:
     """Merge the oldest updates, by version, until no more than ten are left."""
-    updates = [who for who in found if who.operation == UPDATE]
+    updates = [who for who in managers if who.operation == UPDATE]
     length = len(updates)
     if length <= _MOST_UPDATES:
-        return found
-    updates.sort(key=lambda who: (found[who].time or "", who.order))
-    made, first = dict(found), dict[str, Manager]()
+        return managers
+    updates.sort(key=lambda who: (managers[who].time or "", who.order))
+    made, first = dict(managers), dict[str, Manager]()
     for who in updates:
         if length <= _MOST_UPDATES:
             break
@@ -163,30 +180,10 @@ def capped_managers(found: Managers) -> Managers:
         if bucket not in made:
             made[bucket] = made.pop(first[version])
         merged = field_sets.union(made[who].fields, made[bucket].fields)
-        made[bucket] = Owned(merged, version, found[who].time)
+        made[bucket] = Owned(merged, version, managers[who].time)
         del made[who]  # upstream too: a bucket that is not the oldest entry of its version goes
         length -= 1
     return made
-
-
-Entries = list[dict[str, Any]]
-
-_SERVER_FIELDS = (
-    "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
-    "resourceVersion",
-)  # fmt: skip
-STRIPPED: FieldSet = {
-    "f:apiVersion": LEAF,
-    "f:kind": LEAF,
-    "f:metadata": {field_sets.SELF: LEAF} | {f"f:{name}": LEAF for name in _SERVER_FIELDS},
-}
-"""Fields that nobody owns."""
-_STATUS: FieldSet = {"f:status": LEAF}
-_SPEC: FieldSet = {"f:spec": LEAF}
-_POD_STATUS: FieldSet = {
-    "f:spec": LEAF,
-    "f:metadata": {"f:deletionTimestamp": LEAF, "f:ownerReferences": LEAF},
-}
 
 
 class ConversionError(ValueError):
@@ -267,17 +264,17 @@ def updated(resource: Resource, live: Object, obj: Object, writer: str, now: str
 
     `live` is the object before it; both are in the resource's version, with defaults.
     """
-    known = live["metadata"].get("managedFields")
+    present = live["metadata"].get("managedFields")
     given = None if resource.subresource else obj["metadata"].get("managedFields")
     if given is not None and (not given or given == [{}]):
         return []
-    found = _given(given) if given and given != known else {}
-    foreign, found = bool(found), found or stored_managers(known)
-    if not found:
+    managers = _given(given) if given and given != present else {}
+    foreign, managers = bool(managers), managers or stored_managers(present)
+    if not managers:
         return []
     try:
-        found = reconcile(resource, found) if foreign else found
-        return written_entries(update(resource, live, obj, found, writer, now))
+        managers = reconcile(resource, managers) if foreign else managers
+        return written_entries(update(resource, live, obj, managers, writer, now))
     except (ListItemError, ConversionError):
         return []
 
@@ -296,7 +293,7 @@ def keep_times(obj: Object, old: Object) -> None:
 def _equal(some: Entries, others: Entries, but: str) -> bool:
     """Whether objects are equal but for one member."""
     pairs = zip(some, others, strict=True)
-    return all({**one, but: None} == {**other, but: None} for one, other in pairs)
+    return all({**left, but: None} == {**right, but: None} for left, right in pairs)
 
 
 def _given(entries: Iterable[dict[str, Any]]) -> Managers:
@@ -307,13 +304,13 @@ def _given(entries: Iterable[dict[str, Any]]) -> Managers:
         return {}
 
 
-def reconcile(resource: Resource, found: Managers, live: Object | None = None) -> Managers:
+def reconcile(resource: Resource, managers: Managers, live: Object | None = None) -> Managers:
     """Return the managers of versions that are served, their fields as today's types own them.
 
     Raises ConversionError where `live` cannot be written in one of the versions.
     """
     made: Managers = {}
-    for who, owned in found.items():
+    for who, owned in managers.items():
         at = resource.at(owned.version)
         if at is not None:
             if live:
@@ -323,25 +320,27 @@ def reconcile(resource: Resource, found: Managers, live: Object | None = None) -
     return made
 
 
-def update(resource: Resource, live: Object, obj: Object, found: Managers, writer: str, now: str) -> Managers:
+def update(
+    resource: Resource, live: Object, obj: Object, managers: Managers, writer: str, now: str
+) -> Managers:
     """Return the managers after an update.
 
     Raises ListItemError for values that do not fit their types, ConversionError for an object that cannot
     be written in the version of one of the managers.
     """
-    found = {who: owned for who, owned in found.items() if resource.at(owned.version)}
+    managers = {who: owned for who, owned in managers.items() if resource.at(owned.version)}
     changes = Changes(resource, live, obj)
     own = changes.own
     if own:
         written = field_sets.union(own.modified, own.added)
         written = field_sets.difference(written, STRIPPED)
-        found = changes.taken_from(found, changes.conflicts(found))
+        managers = changes.taken_from(managers, changes.conflicts(managers))
         if written:
             who = manager(writer, UPDATE, resource.api_version, resource.subresource)
-            before = found.get(who)
+            before = managers.get(who)
             fields = field_sets.union(written, before.fields) if before else written
-            found = {**found, who: Owned(fields, resource.api_version, now)}
-    return capped_managers(found)
+            managers = {**managers, who: Owned(fields, resource.api_version, now)}
+    return capped_managers(managers)
 
 
 def without_managers(obj: Object) -> Object:
@@ -378,21 +377,21 @@ class Changes:
         except ConversionError as error:
             raise ConversionError(f"failed to convert {which} object: {error}") from None
 
-    def conflicts(self, found: Managers, but: Manager | None = None) -> dict[Manager, FieldSet]:
+    def conflicts(self, managers: Managers, but: Manager | None = None) -> dict[Manager, FieldSet]:
         """Return the fields of managers, other than `but`, that change or come anew."""
         clashes = {}
-        for who, owned in found.items():
+        for who, owned in managers.items():
             change = None if who == but else self.at(owned.version)
             if change and (clash := field_sets.intersection(owned.fields, change.written)):
                 clashes[who] = clash
         return clashes
 
     def taken_from(
-        self, found: Managers, clashes: dict[Manager, FieldSet], but: Manager | None = None
+        self, managers: Managers, clashes: dict[Manager, FieldSet], but: Manager | None = None
     ) -> Managers:
         """Return the managers without what they lose: to the writer, by removal, with their version."""
         made: Managers = {}
-        for who, owned in found.items():
+        for who, owned in managers.items():
             fields = owned.fields
             if who != but:
                 change = self.at(owned.version)

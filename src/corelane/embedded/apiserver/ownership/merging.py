@@ -61,9 +61,9 @@ def compare(kind: Mapping, old: Any, new: Any) -> Comparison:
     return made
 
 
-def same(one: Any, other: Any) -> bool:
+def same(left: Any, right: Any) -> bool:
     """Whether two values are equal; true and 1 are not."""
-    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+    return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
 
 
 def _compare(made: Comparison, kind: MergeType, old: Any, new: Any, path: Path) -> None:
@@ -126,20 +126,26 @@ def _members(made: Comparison, kind: Mapping, old: dict[str, Any], new: dict[str
 def _items(made: Comparison, kind: Listing, old: list[Any], new: list[Any], path: Path) -> None:
     before, after = indexed(kind, old), indexed(kind, new)
     for element in {**before, **after}:
-        one, other = before.get(element, []), after.get(element, [])
+        old_items, new_items = before.get(element, []), after.get(element, [])
         here = (*path, element)
-        if len(one) < 2 and len(other) < 2:
-            _compare(made, kind.item, one[0] if one else ABSENT, other[0] if other else ABSENT, here)
-        elif len(one) > 1 and len(other) > 1:
-            if one != other:
+        if len(old_items) < 2 and len(new_items) < 2:
+            _compare(
+                made,
+                kind.item,
+                old_items[0] if old_items else ABSENT,
+                new_items[0] if new_items else ABSENT,
+                here,
+            )
+        elif len(old_items) > 1 and len(new_items) > 1:
+            if old_items != new_items:
                 field_sets.add(made.modified, here)
-        elif len(one) > 1:
-            if other:
-                _compare(made, kind.item, ABSENT, other[0], here)
+        elif len(old_items) > 1:
+            if new_items:
+                _compare(made, kind.item, ABSENT, new_items[0], here)
             field_sets.add(made.removed, here)
         else:
-            if one:
-                _compare(made, kind.item, one[0], ABSENT, here)
+            if old_items:
+                _compare(made, kind.item, old_items[0], ABSENT, here)
             field_sets.add(made.added, here)
 
 
@@ -163,8 +169,8 @@ def _merge(kind: MergeType, live: Any, applied: Any) -> Any:
 
 def _parts(kind: Mapping | Listing, value: Any) -> Any:
     """Return the container, an empty one for null and for what is not there."""
-    wanted: type[Any] = dict if isinstance(kind, Mapping) else list
-    return value if isinstance(value, wanted) else wanted()
+    container: type[Any] = dict if isinstance(kind, Mapping) else list
+    return value if isinstance(value, container) else container()
 
 
 def _merge_members(kind: Mapping, live: dict[str, Any], applied: dict[str, Any]) -> Any:
@@ -184,16 +190,16 @@ def _merge_items(kind: Listing, live: list[Any], applied: list[Any]) -> list[Any
 
     Items that are in `live` more than once have lost their identity and are taken over as they are.
     """
-    found, given = indexed(kind, live), indexed(kind, applied)
+    live_items, given = indexed(kind, live), indexed(kind, applied)
     before, after = [list_element(kind, item) for item in live], list(given)
 
     def merged(element: str) -> Any:
-        known = found.get(element, [])
-        own: Any = ABSENT if not known else known[0] if len(known) == 1 else None
+        present = live_items.get(element, [])
+        own: Any = ABSENT if not present else present[0] if len(present) == 1 else None
         return _merge(kind.item, own, given[element][0])
 
-    shared = deque(element for element in after if element in found)
-    wanted = shared.popleft() if shared else None
+    shared = deque(element for element in after if element in live_items)
+    next_shared = shared.popleft() if shared else None
     made: list[Any] = []
     done: set[str] = set()
     left, right = 0, 0
@@ -204,9 +210,9 @@ def _merge_items(kind: Listing, live: list[Any], applied: list[Any]) -> list[Any
                 done.add(element)
                 made.append(merged(element))
                 left, right = left + 1, right + 1
-                wanted = shared.popleft() if shared else None
+                next_shared = shared.popleft() if shared else None
                 continue
-            if element in given and wanted is not None and wanted != element:
+            if element in given and next_shared is not None and next_shared != element:
                 left += 1
                 continue
         if left < len(before):
@@ -222,8 +228,8 @@ def _merge_items(kind: Listing, live: list[Any], applied: list[Any]) -> list[Any
             done.add(element)
             made.append(merged(element))
             right += 1
-            if wanted == element:
-                wanted = shared.popleft() if shared else None
+            if next_shared == element:
+                next_shared = shared.popleft() if shared else None
     return [value for value in made if value is not ABSENT]
 
 
@@ -296,8 +302,8 @@ def with_named_fields(kind: MergeType | None, fields: FieldSet) -> FieldSet:
 
 def _inner(kind: MergeType | None, element: str) -> tuple[MergeType | None, bool]:
     if isinstance(kind, Mapping) and element[0] == "f":
-        known = kind.fields.get(element[2:])
-        return known or kind.values, known is not None
+        field = kind.fields.get(element[2:])
+        return field or kind.values, field is not None
     if isinstance(kind, Listing) and element[0] == "k":
         return kind.item, False
     return None, False

@@ -63,8 +63,6 @@ class Mapping:
 
 MergeType: TypeAlias = Scalar | Listing | Mapping
 
-UNTYPED = Scalar("untyped")
-
 
 @cache
 def merge_type(record: ObjectType, atomic: bool | None = None) -> Mapping:
@@ -189,8 +187,8 @@ def list_element(kind: Listing, value: Any) -> str:
         return _set_element(value)
     if not isinstance(value, dict):
         raise ListItemError(_mismatch("object", value))
-    found = [(key, value.get(key, default)) for key, default in kind.keys]
-    keys = [(key, part) for key, part in found if part is not None or key in value]
+    members = [(key, value.get(key, default)) for key, default in kind.keys]
+    keys = [(key, part) for key, part in members if part is not None or key in value]
     if not keys:
         names = ", ".join(key for key, _ in kind.keys)
         raise ListItemError(f"an item lacks the fields that identify it: {names}")
@@ -205,10 +203,10 @@ def _set_element(value: Any) -> str:
 
 def indexed(kind: Listing, values: list[Any] | None) -> dict[str, list[Any]]:
     """Return the items of a list by their elements; more than one where items repeat."""
-    found: dict[str, list[Any]] = {}
+    items: dict[str, list[Any]] = {}
     for value in values or ():
-        found.setdefault(list_element(kind, value), []).append(value)
-    return found
+        items.setdefault(list_element(kind, value), []).append(value)
+    return items
 
 
 def fields_of(kind: Mapping, value: dict[str, Any]) -> FieldSet:
@@ -228,15 +226,15 @@ def _inside(kind: MergeType, value: Any) -> FieldSet | None:
 def _members(kind: Mapping, value: dict[str, Any]) -> FieldSet | None:
     made: FieldSet = {}
     for name, part in value.items():
-        known = kind.fields.get(name)
-        inner = known or kind.values
+        field = kind.fields.get(name)
+        inner = field or kind.values
         if inner is None:
             continue
         node = _inside(inner, part)
         if node is None:
-            if part is None or part == {} or known is None:
+            if part is None or part == {} or field is None:
                 made[f"f:{name}"] = LEAF
-        elif node and known is None:
+        elif node and field is None:
             made[f"f:{name}"] = {SELF: LEAF, **node}
         else:
             made[f"f:{name}"] = node

@@ -14,6 +14,27 @@ from corelane.quantity import Quantity
 
 Amounts = dict[str, "Quantity"]
 _POD_LEVEL = ("cpu", "memory")
+_WORD = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_HOST_PART = "[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_HOST = rf"(?:{_HOST_PART}(?:\.{_HOST_PART})*(?::[0-9]+)?/)?"
+_TAG = r"(?::(?P<tag>\w[\w.-]{0,127}))?"
+_DIGEST = r"(?P<digest>@[A-Za-z][\w+.-]*:[0-9a-fA-F]{32,})?"
+_IMAGE = re.compile(rf"{_HOST}{_WORD}(?:/{_WORD})*{_TAG}{_DIGEST}", re.ASCII)
+_LONGEST_IMAGE = 1024
+_SOURCELESS = {"name"}
+_CONFIG_KEY = "[-._a-zA-Z0-9]{1,253}"
+_ENV_NAME = "[ -<>-~]+"
+_PORT_NAME = "(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?"
+_PERCENT = "[0-9]+%"
+_REASON = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
+PATTERNS: Mapping[str, str] = {
+    "dns-label": names.LABEL,
+    "dns-subdomain": names.SUBDOMAIN,
+    "config-key": _CONFIG_KEY,
+    "env-name": _ENV_NAME,
+    "reason": _REASON,
+}
+"""Formats that a regular expression describes well enough for a reader of OpenAPI."""
 
 
 def parsed(amounts: Mapping[str, str] | None) -> Amounts:
@@ -80,16 +101,6 @@ def _raise_to(total: Amounts, floor: Amounts) -> None:
     for name, amount in floor.items():
         if name not in total or amount.nano > total[name].nano:
             total[name] = amount
-
-
-_WORD = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_HOST_PART = "[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
-_HOST = rf"(?:{_HOST_PART}(?:\.{_HOST_PART})*(?::[0-9]+)?/)?"
-_TAG = r"(?::(?P<tag>\w[\w.-]{0,127}))?"
-_DIGEST = r"(?P<digest>@[A-Za-z][\w+.-]*:[0-9a-fA-F]{32,})?"
-_IMAGE = re.compile(rf"{_HOST}{_WORD}(?:/{_WORD})*{_TAG}{_DIGEST}", re.ASCII)
-_LONGEST_IMAGE = 1024
-_SOURCELESS = {"name"}
 
 
 def image_pull_policy(container: Object) -> str:
@@ -198,13 +209,6 @@ def grace_period(pod: Object) -> None:
         pod["spec"]["terminationGracePeriodSeconds"] = 1
 
 
-_CONFIG_KEY = "[-._a-zA-Z0-9]{1,253}"
-_ENV_NAME = "[ -<>-~]+"
-_PORT_NAME = "(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?"
-_PERCENT = "[0-9]+%"
-_REASON = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
-
-
 def config_key(text: str) -> list[str]:
     """The name of a value in a ConfigMap or Secret: it becomes the name of a file."""
     if names.matches(_CONFIG_KEY, text) and text != "." and not text.startswith(".."):
@@ -283,11 +287,3 @@ FORMATS: Mapping[str, Callable[[Any], list[str]]] = {
     "no-backsteps": no_backsteps,
     "local-path": local_path,
 }
-PATTERNS: Mapping[str, str] = {
-    "dns-label": names.LABEL,
-    "dns-subdomain": names.SUBDOMAIN,
-    "config-key": _CONFIG_KEY,
-    "env-name": _ENV_NAME,
-    "reason": _REASON,
-}
-"""Formats that a regular expression describes well enough for a reader of OpenAPI."""

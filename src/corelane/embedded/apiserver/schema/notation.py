@@ -28,6 +28,26 @@ META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 
 Default: TypeAlias = Any  # a JSON value, or a function of the object that the field is missing from
 Filler: TypeAlias = "Callable[[dict[str, Any]], None]"
+SCALARS: dict[str, Any] = {
+    "string": "",
+    "text-or-null": None,
+    "bool": False,
+    "int32": 0,
+    "int64": 0,
+    "quantity": "0",
+    "amount": "0",  # a quantity in a resource list: nothing finer than a thousandth
+    "time": None,
+    "microtime": None,
+    "int-or-string": 0,
+    "bytes": "",
+    "raw": None,
+    "object": None,  # any JSON object, stored as given
+}
+_MEMBER = re.compile(
+    r"(?P<name>\w+)(?P<mark>[?!+]?)(:(?P<shape>[^=|]+))?(=(?P<number>[0-9.]+))?(\|(?P<checks>.+))?"
+)
+_RANGE = re.compile(r"(-?[0-9]+)\.\.(-?[0-9]+)?!?")
+_PRESENCE = {"": "val", "?": "opt", "!": "req", "+": "req"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +96,12 @@ class FieldRow:
     @property
     def range(self) -> tuple[int | None, int | None]:
         """The lowest and the highest number that is valid."""
-        return next((found for text in self.check if (found := read_range(text))), (None, None))
+        return next((bounds for text in self.check if (bounds := read_range(text))), (None, None))
 
     @property
     def longest(self) -> int | None:
         """The length of the longest valid text, in bytes."""
-        return next((found for text in self.check if (found := read_length(text)) is not None), None)
+        return next((length for text in self.check if (length := read_length(text)) is not None), None)
 
     @property
     def required(self) -> bool:
@@ -124,29 +144,8 @@ class ObjectType:
 
 Shape: TypeAlias = ScalarType | ListType | MapType | ObjectType
 
-SCALARS: dict[str, Any] = {
-    "string": "",
-    "text-or-null": None,
-    "bool": False,
-    "int32": 0,
-    "int64": 0,
-    "quantity": "0",
-    "amount": "0",  # a quantity in a resource list: nothing finer than a thousandth
-    "time": None,
-    "microtime": None,
-    "int-or-string": 0,
-    "bytes": "",
-    "raw": None,
-    "object": None,  # any JSON object, stored as given
-}
 TYPES: dict[str, ObjectType] = {}
 """The types made so far, by OpenAPI's names for them."""
-
-_MEMBER = re.compile(
-    r"(?P<name>\w+)(?P<mark>[?!+]?)(:(?P<shape>[^=|]+))?(=(?P<number>[0-9.]+))?(\|(?P<checks>.+))?"
-)
-_RANGE = re.compile(r"(-?[0-9]+)\.\.(-?[0-9]+)?!?")
-_PRESENCE = {"": "val", "?": "opt", "!": "req", "+": "req"}
 
 
 class Columns(TypedDict, total=False):

@@ -107,7 +107,7 @@ record(
 
 record("PodSchedulingGroup", "podGroupName?=1")
 
-POD_SPEC = record(
+record(
     "PodSpec",
     "volumes:[]Volume=1|volumes initContainers:[]Container=20 containers!:[]Container=2|required "
     "ephemeralContainers:[]EphemeralContainer=34 restartPolicy=3|required "

@@ -326,16 +326,16 @@ class Store:
             self._stale.clear()
 
     def _load(self) -> Lives:
-        found, floors = Lives(self._file.lives()), self._file.floors()
+        lives, floors = Lives(self._file.lives()), self._file.floors()
         self._shelves.update((resource, Shelf(dropped=floor)) for resource, floor in floors.items())
         for number, resource, key, deleted, value in self._file.rows():
-            expired = number <= max(found.start, floors.get(resource, 0))
+            expired = number <= max(lives.start, floors.get(resource, 0))
             try:
                 self._restore(number, resource, key, bool(deleted), value, expired=expired)
             except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
                 why = f"revision {number}: {error or type(error).__name__}"
                 raise damaged(self._path or Path(":memory:"), why) from error
-        return found
+        return lives
 
     def _restore(
         self, number: int, resource: str, key: str, deleted: bool, value: bytes, *, expired: bool

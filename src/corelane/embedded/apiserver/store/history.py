@@ -25,6 +25,14 @@ WINDOW: Final = 5_000
 _HOT: Final = 256
 """Number of the last events that keep their encoded frames, for watchers that are nearly up to date."""
 _PAGE_BITS: Final = 12
+KEPT: Final = 1_000
+"""Number of lives kept; history before them has expired."""
+EXPIRED: Final = -1
+"""Stands in `Life.after` where all history before a life has expired."""
+_PER_SECOND: Final = 1_000_000
+"""Numbers a second of the clock: more than a server writes, and below 2^53 until the year 2255."""
+_GAP: Final = 1_000_000
+"""Gap between two lives where the clock is behind: more numbers than a power cut loses."""
 
 
 @dataclass(slots=True)
@@ -65,13 +73,13 @@ class Shelf:
 
     def after(self, revision: int) -> list[StoreEvent]:
         """Events later than `revision`, oldest first."""
-        found: list[StoreEvent] = []
+        events: list[StoreEvent] = []
         for event in reversed(self.events):
             if event.revision <= revision:
                 break
-            found.append(event)
-        found.reverse()
-        return found
+            events.append(event)
+        events.reverse()
+        return events
 
     def range(self, prefix: str, start: str = "", revision: int | None = None) -> "RecordRange":
         """The records from the key `prefix` + `start` on; as they were at `revision`."""
@@ -171,18 +179,6 @@ def weight(event: StoreEvent) -> int:
 
 def _weight_of(shelf: Shelf) -> int:
     return shelf.weight
-
-
-KEPT: Final = 1_000
-"""Number of lives kept; history before them has expired."""
-
-EXPIRED: Final = -1
-"""Stands in `Life.after` where all history before a life has expired."""
-
-_PER_SECOND: Final = 1_000_000
-"""Numbers a second of the clock: more than a server writes, and below 2^53 until the year 2255."""
-_GAP: Final = 1_000_000
-"""Gap between two lives where the clock is behind: more numbers than a power cut loses."""
 
 
 class Life(NamedTuple):

@@ -33,6 +33,9 @@ _PAGE_TOO_OLD = (
     "The provided continue parameter is too old. Start a new list without it, or use the continue token of "
     "this response for the rest of the list, which may differ from the first page by later changes."
 )
+BOOKMARK_PERIOD = 60.0
+"""Seconds between bookmarks, for those who asked for them."""
+_CHUNK = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +52,10 @@ def page(backend: Backend, target: Target, options: ListOptions) -> ListPage:
     check_selectable(kind, target.version, options.selection)
     at, start, limit = _position(backend, options)
     try:
-        found = backend.store.range(kind.stored, target.prefix, at, start)
+        records = backend.store.range(kind.stored, target.prefix, at, start)
     except Compacted:
         raise _too_old(options, start) from None
-    chosen = select(kind, target.version, options.selection, found, limit + 1 if limit else None)
+    chosen = select(kind, target.version, options.selection, records, limit + 1 if limit else None)
     meta: dict[str, Any] = {"resourceVersion": str(backend.store.revision if at is None else at)}
     if not limit or len(chosen) <= limit:
         return ListPage(chosen[:], meta)
@@ -71,12 +74,12 @@ def _position(backend: Backend, options: ListOptions) -> tuple[int | None, str, 
         if options.resource_version not in {"", "0"}:
             raise status_errors.bad_request("specifying resource version is not allowed when using continue")
         return (None if revision < 0 else revision), start, limit
-    wanted = _revision(options.resource_version)
-    if wanted > backend.store.revision:
-        raise status_errors.resource_version_too_large(wanted, backend.store.revision)
+    given = _revision(options.resource_version)
+    if given > backend.store.revision:
+        raise status_errors.resource_version_too_large(given, backend.store.revision)
     exact = options.match == "Exact" or (limit and not options.match)
-    if wanted and exact:
-        return wanted, "", limit
+    if given and exact:
+        return given, "", limit
     # what may come from a cache comes whole, as upstream's cache gives it
     return None, "", 0 if options.resource_version == "0" else limit
 
@@ -131,11 +134,11 @@ def check_selectable(kind: ServedKind, version: str, selection: Selectors) -> No
     if not selection.fields:
         return
     empty = wire.typed(kind, version, {"metadata": {}})
-    known = set(wire.selectable_fields(kind, empty))
-    if not kind.custom and known <= _PLACE:
-        known = _PLACE
+    fields = set(wire.selectable_fields(kind, empty))
+    if not kind.custom and fields <= _PLACE:
+        fields = _PLACE
     try:
-        selector_syntax.check_fields(selection.fields, known)
+        selector_syntax.check_fields(selection.fields, fields)
     except ValueError as error:
         raise status_errors.bad_request(str(error)) from None
 
@@ -144,13 +147,13 @@ def select(
     kind: ServedKind,
     version: str,
     selection: Selectors,
-    found: Sequence[StoredObject],
+    records: Sequence[StoredObject],
     most: int | None = None,
 ) -> Sequence[StoredObject]:
     """Return the selected records; with a selection not more than `most`."""
     if selection.empty:
-        return found
-    return list(islice((record for record in found if matches(kind, version, selection, record)), most))
+        return records
+    return list(islice((record for record in records if matches(kind, version, selection, record)), most))
 
 
 def matches(kind: ServedKind, version: str, selection: Selectors, record: StoredObject) -> bool:
@@ -161,11 +164,7 @@ def matches(kind: ServedKind, version: str, selection: Selectors, record: Stored
     return selection.matches(record.labels, wire.selectable_fields(kind, obj))
 
 
-BOOKMARK_PERIOD = 60.0
-"""Seconds between bookmarks, for those who asked for them."""
-
 _SHORTEST, _LONGEST = 1800, 3600  # seconds, where the client sets no timeout, as upstream's default
-_CHUNK = 32 * 1024
 
 
 class WatchTimer:
@@ -274,14 +273,14 @@ class WatchStream:
     def _revision(self) -> int:
         text = self._options.resource_version
         try:
-            found = api_requests.revision(text) if text else 0
+            revision = api_requests.revision(text) if text else 0
         except ValueError as error:
             raise status_errors.internal(str(error)) from None
         if self._options.initial_events is None:
-            return found
-        if found > self._store.revision:
-            raise status_errors.resource_version_too_large(found, self._store.revision)
-        return found or self._store.revision
+            return revision
+        if revision > self._store.revision:
+            raise status_errors.resource_version_too_large(revision, self._store.revision)
+        return revision or self._store.revision
 
     def _opening(self, revision: int) -> Iterator[bytes]:
         if not self._initial:
@@ -297,9 +296,9 @@ class WatchStream:
 
     def _selected(self, events: Iterable[StoreEvent]) -> Iterator[bytes]:
         for event in events:
-            found = self._seen(event)
-            if found:
-                yield wire.event(self._view, event, *found, columns=self._first())
+            selected = self._seen(event)
+            if selected:
+                yield wire.event(self._view, event, *selected, columns=self._first())
 
     def _seen(self, event: StoreEvent) -> tuple[str, StoredObject] | None:
         """Return an event's type and state as this watch sees it, None if it is not selected."""

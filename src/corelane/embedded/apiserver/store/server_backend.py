@@ -91,12 +91,12 @@ def new_uid() -> str:
 def check_preconditions(target: Target, stored: Object, uid: str, version: str) -> None:
     """Check UID and resourceVersion before a write. Raises StatusError 409."""
     meta = stored["metadata"]
-    for name, given, found in (
+    for name, given, actual in (
         ("uid", uid, meta["uid"]),
         ("resourceVersion", version, meta["resourceVersion"]),
     ):
-        if given and given != found:
-            raise conflict(target, f"precondition failed: {name} {given} given, the object has {found}")
+        if given and given != actual:
+            raise conflict(target, f"precondition failed: {name} {given} given, the object has {actual}")
 
 
 def parse_revision(text: str) -> int:

@@ -11,7 +11,7 @@ import os
 import shlex
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import count
@@ -23,6 +23,24 @@ from corelane.embedded.apiserver.store.history import EXPIRED, Life
 from corelane.embedded.apiserver.stored_objects import StoreError
 
 _COMPANIONS = ("", "-wal", "-shm")
+_APPLICATION = 0x636F726C  # "corl", so that a foreign SQLite file is recognised
+_LAYOUT = 2
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_CACHE_KIB = 256
+"""Memory for pages of the file: whatever is read often is in the store's own memory."""
+_LOG_PAGES = 8_000
+"""Length of the write-ahead log, in pages of 4 KiB, at which a write folds it itself, and others wait."""
+_TABLES = {
+    "revision": "(number INTEGER PRIMARY KEY, resource TEXT NOT NULL, key TEXT NOT NULL, "
+    "deleted INTEGER NOT NULL, value BLOB NOT NULL)",
+    "life": "(base INTEGER PRIMARY KEY, after INTEGER NOT NULL)",
+    "history": "(resource TEXT PRIMARY KEY, dropped INTEGER NOT NULL)",
+}
+"""Revisions as `database` keeps them, `history.Life`, and where the expired history of each resource ends."""
+_FIRST_WINDOW = 10_000
+"""Number of revisions of all resources that files of layout 1 kept."""
+Row = tuple[int, str, str, int, bytes]
+"""Number, resource, key, whether it is a deletion, and the object's JSON."""
 
 
 def backup_path(path: Path) -> Path:
@@ -74,37 +92,9 @@ def set_backup_aside(path: Path) -> Path | None:
     backup = backup_path(path)
     if not backup.exists():
         return None
-    kept = _free_name(backup, "kept")
-    backup.rename(kept)
-    return kept
-
-
-def restore_checked(path: Path, backup: Path, check: Callable[[Path], None] = lambda _: None) -> Path | None:
-    """Put a copy of `backup` in the place of `path`; return the new name of the file that was there.
-
-    The copy is checked before anything is changed; what `check` raises is passed on. No process may have the
-    file open. Raises OSError.
-    """
-    temporary = _half_written(path)[1]
-    try:
-        source = input_files.open_file(backup, regular=True)  # a device would fill the disk
-        with os.fdopen(source, "rb") as original, temporary.open("wb") as copy:
-            shutil.copyfileobj(original, copy)
-        temporary.chmod(0o600)
-        _fsync(temporary)
-        check(temporary)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    kept = _free_name(path, "damaged") if path.exists() else None
-    for companion in _COMPANIONS:
-        there = path.with_name(f"{path.name}{companion}")
-        if kept is not None and there.exists():
-            there.rename(kept.with_name(f"{kept.name}{companion}"))
-        else:
-            there.unlink(missing_ok=True)
-    temporary.replace(path)
-    return kept
+    aside = _free_name(backup, "kept")
+    backup.rename(aside)
+    return aside
 
 
 def _free_name(path: Path, word: str) -> Path:
@@ -118,27 +108,6 @@ def _fsync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-_APPLICATION = 0x636F726C  # "corl", so that a foreign SQLite file is recognised
-_LAYOUT = 2
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_CACHE_KIB = 256
-"""Memory for pages of the file: whatever is read often is in the store's own memory."""
-_LOG_PAGES = 8_000
-"""Length of the write-ahead log, in pages of 4 KiB, at which a write folds it itself, and others wait."""
-_TABLES = {
-    "revision": "(number INTEGER PRIMARY KEY, resource TEXT NOT NULL, key TEXT NOT NULL, "
-    "deleted INTEGER NOT NULL, value BLOB NOT NULL)",
-    "life": "(base INTEGER PRIMARY KEY, after INTEGER NOT NULL)",
-    "history": "(resource TEXT PRIMARY KEY, dropped INTEGER NOT NULL)",
-}
-"""Revisions as `database` keeps them, `lives.Life`, and where the expired history of each resource ends."""
-_FIRST_WINDOW = 10_000
-"""Number of revisions of all resources that files of layout 1 kept."""
-
-Row = tuple[int, str, str, int, bytes]
-"""Number, resource, key, whether it is a deletion, and the object's JSON."""
 
 
 def failure(path: Path | None, action: str, error: sqlite3.Error | OSError) -> StoreError:
@@ -181,15 +150,34 @@ def _offer(path: Path) -> str:
 
 
 def restore(path: Path, backup: Path) -> Path | None:
-    """As `backups.restore`, of a file that is one of ours and whole. Raises StoreError, OSError."""
+    """Put a copy of `backup` in the place of `path`; return the new name of the file that was there.
 
-    def check(copy: Path) -> None:
-        if why := _unusable(copy):
+    The copy must be one of our files, and whole, before anything is changed. No process may have the file
+    open. Raises StoreError, OSError.
+    """
+    temporary = _half_written(path)[1]
+    try:
+        source = input_files.open_file(backup, regular=True)  # a device would fill the disk
+        with os.fdopen(source, "rb") as original, temporary.open("wb") as copy:
+            shutil.copyfileobj(original, copy)
+        temporary.chmod(0o600)
+        _fsync(temporary)
+        if why := _unusable(temporary):
             raise StoreError(
                 f"{backup}: not a backup of an API server's objects ({why}); nothing was changed"
             )
-
-    return restore_checked(path, backup, check)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    previous = _free_name(path, "damaged") if path.exists() else None
+    for companion in _COMPANIONS:
+        there = path.with_name(f"{path.name}{companion}")
+        if previous is not None and there.exists():
+            there.rename(previous.with_name(f"{previous.name}{companion}"))
+        else:
+            there.unlink(missing_ok=True)
+    temporary.replace(path)
+    return previous
 
 
 def _unusable(path: Path) -> str:
@@ -203,8 +191,8 @@ def _unusable(path: Path) -> str:
                 return f"layout {layout}, this corelane reads layout 1 and {_LAYOUT}"
             if missing := _missing_table(db, layout):
                 return f"its table {missing} is missing"
-            found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-            return "" if found == "ok" else str(found)
+            verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+            return "" if verdict == "ok" else str(verdict)
     except sqlite3.Error as error:
         return str(error)
 
@@ -285,10 +273,10 @@ class StateFile:
         return {str(name): number for (name,), (number,) in zip(names, numbers, strict=True)}
 
     def _numbers(self, query: str) -> list[tuple[int, ...]]:
-        found = self.db.execute(query).fetchall()
-        if not all(type(number) is int for row in found for number in row):
+        rows = self.db.execute(query).fetchall()
+        if not all(type(number) is int for row in rows for number in row):
             raise damaged(self.path or Path(":memory:"), "a revision is not a number")
-        return found
+        return rows
 
     def write_lives(self, lives: Sequence[Life]) -> None:
         """Replace the lives, within a transaction. Raises sqlite3.Error."""
@@ -349,8 +337,8 @@ def _second(path: Path) -> Iterator[sqlite3.Connection]:
 def _identity(path: Path | None) -> tuple[int, int] | None:
     if path is None:
         return None
-    found = path.stat()
-    return found.st_dev, found.st_ino
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 def _locked(path: Path) -> int:

@@ -26,6 +26,36 @@ _FIXED = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
+_LARGEST_DATA = 1024 * 1024
+_HIGHEST_USER_PRIORITY = 1_000_000_000
+_SYSTEM_CLASSES = {
+    "system-node-critical": 2 * _HIGHEST_USER_PRIORITY + 1000,
+    "system-cluster-critical": 2 * _HIGHEST_USER_PRIORITY,
+}
+_SECRET_KEYS = {
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+}
+_FIXED_CONFIG = "must not change once `immutable` is set"
+_EVENT_LIMITS = {"reportingInstance": 128, "action": 128, "reason": 128}
+_LONGEST_NOTE = 1024
+_EVENT_FIXED = (
+    "involvedObject",
+    "reason",
+    "message",
+    "source",
+    "firstTimestamp",
+    "lastTimestamp",
+    "count",
+    "type",
+    "eventTime",
+    "action",
+    "related",
+    "reportingController",
+    "reportingInstance",
+)
 
 
 def create(
@@ -115,38 +145,6 @@ def _owners(owners: list[Object], path: str) -> Iterator[StatusCause]:
             yield causes.invalid(path, owner, "an Event cannot be an owner")
     if sum(bool(owner.get("controller")) for owner in owners) > 1:
         yield causes.invalid(path, owners, "only one owner can have controller set to true")
-
-
-_LARGEST_DATA = 1024 * 1024
-_HIGHEST_USER_PRIORITY = 1_000_000_000
-_SYSTEM_CLASSES = {
-    "system-node-critical": 2 * _HIGHEST_USER_PRIORITY + 1000,
-    "system-cluster-critical": 2 * _HIGHEST_USER_PRIORITY,
-}
-_SECRET_KEYS = {
-    "kubernetes.io/dockercfg": (".dockercfg",),
-    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
-    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
-    "kubernetes.io/tls": ("tls.crt", "tls.key"),
-}
-_FIXED_CONFIG = "must not change once `immutable` is set"
-_EVENT_LIMITS = {"reportingInstance": 128, "action": 128, "reason": 128}
-_LONGEST_NOTE = 1024
-_EVENT_FIXED = (
-    "involvedObject",
-    "reason",
-    "message",
-    "source",
-    "firstTimestamp",
-    "lastTimestamp",
-    "count",
-    "type",
-    "eventTime",
-    "action",
-    "related",
-    "reportingController",
-    "reportingInstance",
-)
 
 
 # --- nodes

@@ -14,6 +14,10 @@ _CLAIM_SOURCES = {"resourceClaimName", "resourceClaimTemplateName"}
 _SIDECAR_FIELDS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 _MOST_RESTART_RULES = 20
 _MOST_EXIT_CODES = 255
+SOURCES = tuple(name for name in VOLUME.fields if name != "name")
+_NO_CLAIMS = (
+    "this API server serves no PersistentVolumeClaims; use an emptyDir volume, or a cluster with storage"
+)
 
 
 def create(pod: Object) -> Iterator[StatusCause]:
@@ -165,12 +169,6 @@ def _env_from(source: Object, path: str, _scope: Scope) -> Iterator[StatusCause]
     if ("configMapRef" in source) == ("secretRef" in source):
         where = path[: path.rindex("[")]
         yield causes.invalid(where, source, "must have exactly one of configMapRef and secretRef")
-
-
-SOURCES = tuple(name for name in VOLUME.fields if name != "name")
-_NO_CLAIMS = (
-    "this API server serves no PersistentVolumeClaims; use an emptyDir volume, or a cluster with storage"
-)
 
 
 @rule("volumes")
@@ -329,7 +327,9 @@ def _repeated_label_keys(selector: Object, match: Iterable[str], path: str) -> I
 def _repeated_constraints(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     """All but the last of constraints on the same topology with the same action are at fault."""
     listed = spec.get("topologySpreadConstraints", ())
-    pairs = [(one.get("topologyKey", ""), one.get("whenUnsatisfiable", "")) for one in listed]
+    pairs = [
+        (constraint.get("topologyKey", ""), constraint.get("whenUnsatisfiable", "")) for constraint in listed
+    ]
     last = {pair: index for index, pair in enumerate(pairs)}
     for index, pair in enumerate(pairs):
         if index < last[pair]:

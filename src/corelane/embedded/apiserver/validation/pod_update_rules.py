@@ -55,7 +55,7 @@ def pod(new: Object, old: Object) -> Iterator[StatusCause]:
 
 
 def _mirror(new: Object, old: Object) -> Iterator[StatusCause]:
-    after, before = (one["metadata"].get("annotations", {}) for one in (new, old))
+    after, before = (pod["metadata"].get("annotations", {}) for pod in (new, old))
     if after.get(_MIRROR) != before.get(_MIRROR):
         yield causes.forbidden(key("metadata.annotations", _MIRROR), causes.IMMUTABLE)
 
@@ -187,7 +187,7 @@ def _transitions(name: str, containers: str, new: Object, old: Object) -> Iterat
     if containers and _all_may_restart(old["spec"]):
         return
     after = {status.get("name", ""): status for status in new["status"].get(name, ())}
-    specs = {one.get("name", ""): one for one in old["spec"].get(containers) or ()} if containers else {}
+    specs = {spec.get("name", ""): spec for spec in old["spec"].get(containers) or ()} if containers else {}
     for index, before in enumerate(old["status"].get(name, ())):
         ended, now = before.get("state", {}).get("terminated"), after.get(before.get("name", ""))
         if ended is None or now is None or "terminated" in now.get("state", {}):

@@ -120,8 +120,8 @@ def _whole_pages(name: str, text: str) -> bool:
 
 def _container_name(name: str, path: str) -> list[StatusCause]:
     faults = _name(name, path)
-    known = is_extended(name) or "kubernetes.io/" in name if "/" in name else _is_container_resource(name)
-    if not faults and not known:
+    is_valid = is_extended(name) or "kubernetes.io/" in name if "/" in name else _is_container_resource(name)
+    if not faults and not is_valid:
         faults.append(
             causes.invalid(path, name, "must be a resource of containers, or extended (DOMAIN/NAME)")
         )

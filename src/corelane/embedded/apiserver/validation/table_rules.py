@@ -33,6 +33,11 @@ from corelane.embedded.apiserver.validation import causes
 from corelane.embedded.apiserver.validation.causes import child, item, key
 
 Rule: TypeAlias = "Callable[[Any, str, Scope], Iterable[StatusCause]]"
+RULES: dict[str, Rule] = {}
+MOST_CAUSES = 1000
+_PLANS: dict[str, "tuple[_Step | Rule, ...]"] = {}
+_ENVELOPE = {"apiVersion", "kind", "metadata"}
+_NOWHERE = "<nil>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +64,6 @@ class _Step:
     required: bool
     inside: bool
     scalar: bool  # or a list: zero counts as unset
-
-
-RULES: dict[str, Rule] = {}
-MOST_CAUSES = 1000
-_PLANS: dict[str, "tuple[_Step | Rule, ...]"] = {}
 
 
 def rule(name: str) -> Callable[[Rule], Rule]:
@@ -120,11 +120,11 @@ def inside(shape: Shape, value: Any, path: str, scope: Scope) -> Iterator[Status
 def _faults_of_nothing(step: _Step, value: Any, path: str, scope: Scope) -> list[StatusCause]:
     row = step.row
     zero = row.shape.zero if value is None and isinstance(row.shape, ScalarType) else value
-    found = [causes.required(path)] if step.required else []
-    found += [cause for check in step.of_zero for cause in check(zero, path, scope)]
-    if row.enum and row.presence == "req" and not found:
-        found.append(causes.not_supported(path, zero, row.enum))
-    return found
+    faults = [causes.required(path)] if step.required else []
+    faults += [cause for check in step.of_zero for cause in check(zero, path, scope)]
+    if row.enum and row.presence == "req" and not faults:
+        faults.append(causes.not_supported(path, zero, row.enum))
+    return faults
 
 
 def _plan(record: ObjectType) -> "tuple[_Step | Rule, ...]":
@@ -167,8 +167,8 @@ def _single(text: str) -> Rule:
         return lambda value, path, _: (
             [causes.too_long(path, longest)] if len(value.encode()) > longest else []
         )
-    known = FORMATS[text.rstrip("!")]
-    return lambda value, path, _: causes.all_invalid(path, value, known(value))
+    faults_of = FORMATS[text.rstrip("!")]
+    return lambda value, path, _: causes.all_invalid(path, value, faults_of(value))
 
 
 def _range(low: int | None, high: int | None) -> Rule:
@@ -180,9 +180,6 @@ def _range(low: int | None, high: int | None) -> Rule:
 
     return check
 
-
-_ENVELOPE = {"apiVersion", "kind", "metadata"}
-_NOWHERE = "<nil>"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -212,16 +209,16 @@ def _value(shape: Shape, value: Any, path: str, row: FieldRow, old: Any) -> Iter
         return
     if old is not None and _encode(value) == _encode(old):  # unlike `==` this tells 1 from True
         return
-    wanted = "object" if isinstance(shape, ObjectType) else "array"
-    if _type_of(value) != wanted:
-        yield _wrong_type(path, wanted, _type_of(value))
+    expected = "object" if isinstance(shape, ObjectType) else "array"
+    if _type_of(value) != expected:
+        yield _wrong_type(path, expected, _type_of(value))
     elif isinstance(shape, ObjectType):
         yield from _record(shape, value, path, old)
     elif isinstance(shape, ListType):
         before = old if isinstance(old, list) else []
         for index, part in enumerate(value):
-            known = before[index] if index < len(before) else None
-            yield from _value(shape.item, part, item(path, index), row, known)
+            previous = before[index] if index < len(before) else None
+            yield from _value(shape.item, part, item(path, index), row, previous)
 
 
 def _scalar(shape: ScalarType, value: Any, path: str, row: FieldRow) -> Iterator[StatusCause]:
@@ -234,39 +231,39 @@ def _scalar(shape: ScalarType, value: Any, path: str, row: FieldRow) -> Iterator
 
 
 def _integer(value: Any, path: str) -> Iterator[StatusCause]:
-    found = _type_of(value)
+    actual = _type_of(value)
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return
-    if found in {"boolean", "object"}:
+    if actual in {"boolean", "object"}:
         yield causes.type_invalid(path, "", f'{path} in body must be of type int64: ""')
-    elif found == "number":
+    elif actual == "number":
         yield _wrong_type(path, "int64", "float64")
         yield causes.invalid(
             _NOWHERE, "", f"Checked value must be of type integer with format int64 in {path}"
         )
-    elif found != "integer":
-        yield _wrong_type(path, "integer", found)
+    elif actual != "integer":
+        yield _wrong_type(path, "integer", actual)
 
 
 def _integer_or_string(value: Any, path: str, row: FieldRow) -> Iterator[StatusCause]:
-    found = _type_of(value)
+    actual = _type_of(value)
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return
-    if found in {"integer", "string"}:
-        if found == "string" and row.pattern and not re.search(row.pattern, value):
+    if actual in {"integer", "string"}:
+        if actual == "string" and row.pattern and not re.search(row.pattern, value):
             yield causes.invalid(path, value, f"{path} in body should match '{row.pattern}'")
         return
-    yield _wrong_type(path, "integer,string", found)
+    yield _wrong_type(path, "integer,string", actual)
     yield causes.invalid(_NOWHERE, "", f'"{path}" must validate at least one schema (anyOf)')
-    yield _wrong_type(path, "integer", found)
-    if found == "number":
+    yield _wrong_type(path, "integer", actual)
+    if actual == "number":
         yield causes.invalid(
             _NOWHERE, "", f"Checked value must be of type integer (default format) in {path}"
         )
 
 
-def _wrong_type(path: str, wanted: str, found: str) -> StatusCause:
-    return causes.type_invalid(path, found, f'{path} in body must be of type {wanted}: "{found}"')
+def _wrong_type(path: str, expected: str, actual: str) -> StatusCause:
+    return causes.type_invalid(path, actual, f'{path} in body must be of type {expected}: "{actual}"')
 
 
 def _type_of(value: Any) -> str:

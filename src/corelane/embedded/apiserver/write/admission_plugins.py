@@ -103,8 +103,8 @@ def _mismatch(given: int, value: int, name: str) -> str:
 def _priority(backend: Backend, target: Target, pod: Object) -> tuple[str, int, str]:
     name = pod["spec"].get("priorityClassName", "")
     if not name:
-        found = _default_class(backend)
-        return _of_class(found) if found else ("", 0, "PreemptLowerPriority")
+        default = _default_class(backend)
+        return _of_class(default) if default else ("", 0, "PreemptLowerPriority")
     record = backend.store.get(_CLASSES, name)
     if record is None:
         why = f"no PriorityClass with name {name} was found"
@@ -112,14 +112,18 @@ def _priority(backend: Backend, target: Target, pod: Object) -> tuple[str, int, 
     return _of_class(record.object())
 
 
-def _of_class(found: Object) -> tuple[str, int, str]:
-    return found["metadata"]["name"], found["value"], found.get("preemptionPolicy", "PreemptLowerPriority")
+def _of_class(priority_class: Object) -> tuple[str, int, str]:
+    return (
+        priority_class["metadata"]["name"],
+        priority_class["value"],
+        priority_class.get("preemptionPolicy", "PreemptLowerPriority"),
+    )
 
 
 def _default_class(backend: Backend) -> Object | None:
     """The class marked as the default; of several (from a race) the lowest wins, as upstream."""
-    found = (record.object() for record in backend.store.find(_CLASSES))
-    marked: list[dict[str, Any]] = [item for item in found if item.get("globalDefault")]
+    classes = (record.object() for record in backend.store.find(_CLASSES))
+    marked: list[dict[str, Any]] = [item for item in classes if item.get("globalDefault")]
     return min(marked, key=lambda item: int(item["value"]), default=None)
 
 

@@ -55,32 +55,32 @@ def options_from_query(query: Query, dry_run: list[str]) -> DeleteOptions:
     return read_options({key: value for key, value in document.items() if value is not None})
 
 
-def read_options(found: Mapping[str, Any]) -> DeleteOptions:
+def read_options(given: Mapping[str, Any]) -> DeleteOptions:
     """Options of a decoded DeleteOptions object. Raises StatusError 422."""
-    faults = _option_faults(found)
+    faults = _option_faults(given)
     if faults:
         raise status_errors.invalid("DeleteOptions", "meta.k8s.io", "", faults)
-    conditions = found.get("preconditions") or {}
-    grace = found.get("gracePeriodSeconds")
+    conditions = given.get("preconditions") or {}
+    grace = given.get("gracePeriodSeconds")
     return DeleteOptions(
         grace=1 if grace is not None and grace < 0 else grace,
         uid=conditions.get("uid") or "",
         resource_version=conditions.get("resourceVersion") or "",
-        propagation=found.get("propagationPolicy") or "",
-        orphan=found.get("orphanDependents"),
-        dry_run=bool(found.get("dryRun")),
+        propagation=given.get("propagationPolicy") or "",
+        orphan=given.get("orphanDependents"),
+        dry_run=bool(given.get("dryRun")),
     )
 
 
-def _option_faults(found: Mapping[str, Any]) -> list[StatusCause]:
-    policy = found.get("propagationPolicy")
+def _option_faults(given: Mapping[str, Any]) -> list[StatusCause]:
+    policy = given.get("propagationPolicy")
     faults = []
-    if policy is not None and found.get("orphanDependents") is not None:
+    if policy is not None and given.get("orphanDependents") is not None:
         why = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
         faults.append(StatusCause("FieldValueInvalid", why, "propagationPolicy"))
     if policy is not None and policy not in _POLICIES:
         faults.append(api_requests.unsupported("propagationPolicy", f'"{policy}"', (*_POLICIES, "nil")))
-    return [*faults, *api_requests.dry_run_faults(found.get("dryRun") or [])]
+    return [*faults, *api_requests.dry_run_faults(given.get("dryRun") or [])]
 
 
 def delete(backend: Backend, target: Target, options: DeleteOptions) -> DeleteResult:
@@ -144,11 +144,11 @@ def check_preconditions(kind: ServedKind, obj: Object, options: DeleteOptions) -
         ("UID", options.uid, meta["uid"], "deleted and then recreated"),
         ("ResourceVersion", options.resource_version, meta["resourceVersion"], "modified"),
     )
-    for name, wanted, found, event in pairs:
-        if wanted and wanted != found:
+    for name, expected, actual, event in pairs:
+        if expected and expected != actual:
             why = (
-                f"the {name} in the precondition ({wanted}) does not match the {name} in record ({found}). "
-                f"The object might have been {event}"
+                f"the {name} in the precondition ({expected}) does not match the {name} in record "
+                f"({actual}). The object might have been {event}"
             )
             raise status_errors.conflict(kind.kind, kind.group, meta["name"], why)
 
@@ -213,16 +213,16 @@ def _parse(timestamp: str) -> datetime:
 
 def _set_finalizers(meta: Object, options: DeleteOptions) -> None:
     """Set the finalizers that tell a garbage collector how to handle dependents."""
-    wanted = {
+    requested = {
         _ORPHAN: options.propagation == "Orphan" or options.orphan is True,
         _FOREGROUND: options.propagation == "Foreground",
     }
     unsaid = not options.propagation and options.orphan is None
     current = meta.get("finalizers") or []
-    kept = [name for name in current if name not in wanted or unsaid]
-    kept += [name for name, asked in wanted.items() if asked]
-    if kept:
-        meta["finalizers"] = kept
+    finalizers = [name for name in current if name not in requested or unsaid]
+    finalizers += [name for name, asked in requested.items() if asked]
+    if finalizers:
+        meta["finalizers"] = finalizers
     else:
         meta.pop("finalizers", None)
 

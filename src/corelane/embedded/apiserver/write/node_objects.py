@@ -33,6 +33,19 @@ _MARK: Final = re.compile(rb"\0(\d+)\0")
 """JSON has no NUL."""
 
 _decode = msgspec.json.Decoder().decode
+_LEASE_NAMESPACE: Final = "kube-node-lease"
+_MANAGER: Final = "corelane"
+"""Field manager of corelane's requests that name none."""
+_LEASE: Final = Resource(LEASES, LEASES.version)
+_NODE_STATUS: Final = Resource(NODES, NODES.version, "status")
+_OWN_RENEWALS: Final = [managed_fields.manager(_MANAGER, managed_fields.UPDATE, _LEASE.api_version)]
+_RENEW_TIME: Final = ("f:spec", "f:renewTime")
+_TIME: Final = rb'"\d{4}-(?:0[1-9]|1[0-2])-(?:[0-2]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\dZ"'
+_VARIABLE: Final = re.compile(_TIME + rb'|"[a-z]+://[0-9a-f]{32}"')
+"""A whole text that is a time, or the id of a container."""
+_NO_OWNER: Final = "no UID of an owner"
+_Change: TypeAlias = Callable[[Object], None]
+_PRIORITY: Final[Mapping[str, type]] = {"priorityClassName": str, "priority": int, "preemptionPolicy": str}
 
 
 class Templates:
@@ -49,7 +62,7 @@ class Templates:
         if outcome is None:
             return None
         self.reused += 1
-        return _decode(_MARK.sub(lambda found: variables[int(found[1])], outcome))
+        return _decode(_MARK.sub(lambda match: variables[int(match[1])], outcome))
 
     def keep(self, request: bytes, outcome: bytes, variables: Sequence[bytes]) -> None:
         """Keep what a request led to; the outcome has no other variables than these."""
@@ -64,21 +77,7 @@ def _marked(text: bytes, variables: Sequence[bytes]) -> bytes:
     return text
 
 
-_LEASE_NAMESPACE: Final = "kube-node-lease"
-_MANAGER: Final = "corelane"
-"""Field manager of corelane's requests that name none."""
-_LEASE: Final = Resource(LEASES, LEASES.version)
-_NODE_STATUS: Final = Resource(NODES, NODES.version, "status")
-_OWN_RENEWALS: Final = [managed_fields.manager(_MANAGER, managed_fields.UPDATE, _LEASE.api_version)]
-_RENEW_TIME: Final = ("f:spec", "f:renewTime")
-_TIME: Final = rb'"\d{4}-(?:0[1-9]|1[0-2])-(?:[0-2]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\dZ"'
-_VARIABLE: Final = re.compile(_TIME + rb'|"[a-z]+://[0-9a-f]{32}"')
-"""A whole text that is a time, or the id of a container."""
-
-_NO_OWNER: Final = "no UID of an owner"
-
 _encode: Final = msgspec.json.Encoder().encode
-_Change: TypeAlias = Callable[[Object], None]
 
 
 class NodeObjects:
@@ -263,9 +262,9 @@ def _status_request(pod: Object, status: Object, now: str) -> bytes:
 
 def _variables(text: bytes) -> list[bytes]:
     """Return the times of a request, the earliest first (managed fields are sorted by them), then the ids."""
-    found = dict.fromkeys(_VARIABLE.findall(text))
-    times = sorted(one for one in found if one[1:2].isdigit())
-    return times + [one for one in found if not one[1:2].isdigit()]
+    texts = dict.fromkeys(_VARIABLE.findall(text))
+    times = sorted(variable for variable in texts if variable[1:2].isdigit())
+    return times + [variable for variable in texts if not variable[1:2].isdigit()]
 
 
 def _without_taint(node: Object) -> Object:
@@ -274,7 +273,7 @@ def _without_taint(node: Object) -> Object:
     The controller would remove it at once, in another write for every node.
     """
     conditions = node["status"].get("conditions") or ()
-    if not any(one["type"] == "Ready" and one["status"] == "True" for one in conditions):
+    if not any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions):
         return node
     taints = [taint for taint in node["spec"].get("taints") or () if not strategy.is_not_ready(taint)]
     spec = {name: value for name, value in node["spec"].items() if name != "taints"}
@@ -284,8 +283,8 @@ def _without_taint(node: Object) -> Object:
 def _note_writer(written: Resource, record: StoredObject, obj: Object, now: str) -> None:
     """Have the managed fields name corelane as the last writer of what changed."""
     entries = obj["metadata"].pop("managedFields", None)
-    known = managed_fields.stored_managers(entries)
-    if list(known) == _OWN_RENEWALS and field_sets.has(next(iter(known.values())).fields, _RENEW_TIME):
+    managers = managed_fields.stored_managers(entries)
+    if list(managers) == _OWN_RENEWALS and field_sets.has(next(iter(managers.values())).fields, _RENEW_TIME):
         entries = [{**entries[0], "time": now}]  # as below, in a tenth of the time
     else:
         entries = managed_fields.updated(written, written.view(record.object()), obj, _MANAGER, now)
@@ -300,7 +299,6 @@ def _kind(api: API) -> ServedKind:
 
 
 _PODS, _NAMESPACES = served_kinds.PODS, served_kinds.NAMESPACES
-_PRIORITY: Final[Mapping[str, type]] = {"priorityClassName": str, "priority": int, "preemptionPolicy": str}
 
 
 def pod_uids(backend: Backend) -> frozenset[str]:
@@ -362,8 +360,8 @@ def _create(
 
 def _priority(spec: Mapping[str, Any]) -> Object:
     """Return what admission once computed of a pod's priority; nothing where the number is missing."""
-    found = {name: spec[name] for name, kind in _PRIORITY.items() if type(spec.get(name)) is kind}
-    return found if "priority" in found else {}
+    members = {name: spec[name] for name, kind in _PRIORITY.items() if type(spec.get(name)) is kind}
+    return members if "priority" in members else {}
 
 
 def _scheduled(now: str) -> Object:

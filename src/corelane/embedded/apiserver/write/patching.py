@@ -20,6 +20,12 @@ from corelane.embedded.apiserver.write import strategic_merge
 from corelane.embedded.apiserver.write.strategic_merge import StrategicError
 
 MAX_COPIED = 3 * 1024 * 1024  # bytes that `copy` may add up to, lest a small patch makes a huge object
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+MAX_OPERATIONS = 10_000
+_OPERATION = {"op", "path", "from", "value"}
 
 
 class PatchError(ValueError):
@@ -86,8 +92,8 @@ def _copy(holder: _Document, operation: dict[str, Any]) -> int:
 
 def _test(holder: _Document, operation: dict[str, Any]) -> None:
     path = _pointer(operation, "path")
-    found = holder.root if path == "" else _get(*_place(holder, path))
-    if not same(found, operation.get("value")):
+    value = holder.root if path == "" else _get(*_place(holder, path))
+    if not same(value, operation.get("value")):
         raise PatchError(f"testing value {path} failed")
 
 
@@ -100,15 +106,15 @@ _OPERATIONS: dict[str, Callable[[_Document, dict[str, Any]], None]] = {
 }
 
 
-def same(one: Any, other: Any) -> bool:
+def same(left: Any, right: Any) -> bool:
     """Whether two JSON values are equal; unlike in Python, true is not 1, and 1.0 is not either."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, Float) or isinstance(other, Float):
-        return getattr(one, "text", None) == getattr(other, "text", None)
-    return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, Float) or isinstance(right, Float):
+        return getattr(left, "text", None) == getattr(right, "text", None)
+    return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
 
 
 def _pointer(operation: dict[str, Any], name: str) -> str:
@@ -161,16 +167,6 @@ def _index(key: str, last: int) -> int:
     return index
 
 
-JSON_PATCH = "application/json-patch+json"
-MERGE_PATCH = "application/merge-patch+json"
-STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-APPLY_PATCH = "application/apply-patch+yaml"
-MAX_OPERATIONS = 10_000
-
-
-_OPERATION = {"op", "path", "from", "value"}
-
-
 def apply(
     kind: ServedKind, content_type: str, current: Object, body: bytes, *, field_validation: str = "Warn"
 ) -> tuple[Object, list[str]]:
@@ -186,8 +182,8 @@ def apply(
     if media_type == STRATEGIC_PATCH and not kind.custom:
         return _read_back(kind, current, _strategic(kind, current, body, notes), notes, field_validation)
     if media_type not in {JSON_PATCH, MERGE_PATCH}:
-        known = (JSON_PATCH, MERGE_PATCH, *(() if kind.custom else (STRATEGIC_PATCH,)), APPLY_PATCH)
-        raise status_errors.unsupported_media_type(known)
+        media_types = (JSON_PATCH, MERGE_PATCH, *(() if kind.custom else (STRATEGIC_PATCH,)), APPLY_PATCH)
+        raise status_errors.unsupported_media_type(media_types)
     patch = _json_patch if media_type == JSON_PATCH else _merge_patch
     return _read_back(kind, current, patch(current, body, notes), notes, field_validation)
 
@@ -195,7 +191,7 @@ def apply(
 def _json_patch(current: Object, body: bytes, notes: StrictNotes) -> Any:
     operations = _parsed(body)
     operations = [] if operations is None else operations
-    if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
+    if not isinstance(operations, list) or not all(isinstance(operation, dict) for operation in operations):
         raise _bad_request("got", operations, "a list of operations")
     _check_operations(operations, notes)
     try:
@@ -318,7 +314,7 @@ def _read_back(
 def _check_type(kind: ServedKind, version: str, patched: Object) -> None:
     """Whether a patch left the object its kind and version. Raises StatusError, ReadError."""
     given = [patched.get(name) for name in ("kind", "apiVersion")]
-    if kind.custom and all(isinstance(one, str) for one in given) and given[0]:
+    if kind.custom and all(isinstance(text, str) for text in given) and given[0]:
         if given != [kind.kind, kind.api_version(version)]:
             raise request_bodies.wrong_type(kind, version, patched)
         return

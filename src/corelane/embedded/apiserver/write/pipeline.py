@@ -26,6 +26,20 @@ _CREATED_BY_PUT = frozenset({"leases", "events"})
 _VERSION_DEMANDED = frozenset({"leases", "noderesourcetopologies", "poddisruptionbudgets"})
 _SERVER_FIELDS = ("selfLink", "managedFields", "deletionTimestamp", "deletionGracePeriodSeconds")
 _ATTEMPTS = 8
+DEFAULT_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+_SYSTEM_CLASSES = {
+    "system-cluster-critical": (
+        2_000_000_000,
+        (
+            "Used for system critical pods that must run in the cluster, "
+            "but can be moved to another node if necessary."
+        ),
+    ),
+    "system-node-critical": (
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +185,14 @@ def patch_object(
     record = backend.find(target)
     old = record.object()
     view = wire.View(kind, target.version)
-    new, found = patching.apply(
+    new, warned = patching.apply(
         kind,
         content_type,
         wire.to_wire(view, record.object()),
         body,
         field_validation=options.field_validation,
     )
-    warnings += found
+    warnings += warned
     check_name(target, new["metadata"])
     check_namespace(target, kind, new["metadata"])
     return replace_old(backend, target, old, new, options)
@@ -276,21 +290,6 @@ def _raise_invalid(kind: ServedKind, name: str, causes: list[StatusCause]) -> No
 
 # --- objects that every cluster has
 
-DEFAULT_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-_SYSTEM_CLASSES = {
-    "system-cluster-critical": (
-        2_000_000_000,
-        (
-            "Used for system critical pods that must run in the cluster, "
-            "but can be moved to another node if necessary."
-        ),
-    ),
-    "system-node-critical": (
-        2_000_001_000,
-        "Used for system critical pods that must not be moved from their current node.",
-    ),
-}
-
 
 def make_default_objects(backend: Backend) -> None:
     """Create the four default namespaces and the two system priority classes where they are missing."""
@@ -352,16 +351,16 @@ def _read(body: bytes, options: WriteOptions, warnings: list[str]) -> Object:
     warnings += notes.strict if options.field_validation == "Warn" else []
     config = {} if tree is None else decoding.plain_values(tree)
     if not isinstance(config, dict):
-        found = decoding.json_type(config)
-        raise status_errors.bad_request(f"the applied configuration is {found}, expected an object")
+        actual = decoding.json_type(config)
+        raise status_errors.bad_request(f"the applied configuration is {actual}, expected an object")
     return config
 
 
 def _check(resource: Resource, config: Object) -> None:
     """Whether an applied object is of the path's kind and leaves its managers alone. Raises StatusError."""
     given = applying.gvk(config)
-    wanted = applying.gvk({"apiVersion": resource.api_version, "kind": resource.kind.kind})
-    if given != wanted:
+    expected = applying.gvk({"apiVersion": resource.api_version, "kind": resource.kind.kind})
+    if given != expected:
         raise status_errors.bad_request(f"invalid object type: {given}")
     meta = config.get("metadata")
     if isinstance(meta, dict) and isinstance(meta.get("managedFields"), list):

@@ -91,8 +91,8 @@ def _take_disruption(backend: Backend, namespace: str, pod: Object, *, dry_run: 
 
 def _budgets(backend: Backend, namespace: str, pod: Object) -> list[Object]:
     labels = pod["metadata"].get("labels") or {}
-    found = (record.object() for record in backend.store.find(BUDGETS.stored, f"{namespace}/"))
-    return [budget for budget in found if _selects(budget["spec"].get("selector"), labels)]
+    budgets = (record.object() for record in backend.store.find(BUDGETS.stored, f"{namespace}/"))
+    return [budget for budget in budgets if _selects(budget["spec"].get("selector"), labels)]
 
 
 def _selects(selector: Any, labels: dict[str, str]) -> bool:
@@ -152,7 +152,7 @@ def _reason(name: str, status: Object) -> str:
 
 def _condition(status: Object, kind: str) -> Object:
     conditions = status.get("conditions") or ()
-    return next((one for one in conditions if one.get("type") == kind), {})
+    return next((condition for condition in conditions if condition.get("type") == kind), {})
 
 
 def _count(budget: Object, pod: str, now: str) -> None:
@@ -172,16 +172,16 @@ def _count(budget: Object, pod: str, now: str) -> None:
 
 def _set_condition(status: Object, condition: Object, now: str) -> bool:
     """Set a condition in its place; the time is that of the last change of its status. False if unchanged."""
-    known = status.get("conditions") or []
+    conditions = status.get("conditions") or []
     before = _condition(status, condition["type"])
     same = before.get("status") == condition["status"]
     made = {**condition, "lastTransitionTime": before.get("lastTransitionTime") if same else now}
     if made == before:
         return False
     if before:
-        status["conditions"] = [made if one is before else one for one in known]
+        status["conditions"] = [made if item is before else item for item in conditions]
     else:
-        status["conditions"] = [*known, made]
+        status["conditions"] = [*conditions, made]
     return True
 
 
@@ -279,4 +279,4 @@ def _assign(pod: Object, node: str, meta: Object, now: str) -> None:
     if before is None:
         state["conditions"] = [*conditions, scheduled]
     else:
-        state["conditions"] = [scheduled if one is before else one for one in conditions]
+        state["conditions"] = [scheduled if condition is before else condition for condition in conditions]

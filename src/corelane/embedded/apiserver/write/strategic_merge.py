@@ -136,11 +136,11 @@ def _merge_ordered(
 
 def _check_order(changes: list[Any], order: list[Any], key: str) -> None:
     """The items of a patch stand in the order that the patch asks for."""
-    kept = [item for item in changes if not _is_directive(item)]
-    if not order or not kept:
+    items = [item for item in changes if not _is_directive(item)]
+    if not order or not items:
         return
-    wanted = (_token(other, key) for other in order)
-    if not all(_token(item, key) in wanted for item in kept):
+    tokens = (_token(other, key) for other in order)
+    if not all(_token(item, key) in tokens for item in items):
         raise StrategicError("items of the patch's list are not in the order of its $setElementOrder")
 
 
@@ -177,7 +177,7 @@ def _special_items(original: list[Any], patch: list[Any], key: str) -> tuple[lis
         if directive == "delete":
             if key not in item:
                 raise _no_merge_key(item, key)
-            original = [one for one in original if _token(one, key) != _token(item, key)]
+            original = [element for element in original if _token(element, key) != _token(item, key)]
         elif directive == "replace":
             replaces = True
         elif PATCH in item:
@@ -190,11 +190,11 @@ def _merge_items(original: list[Any], patch: list[Any], key: str, shape: Shape) 
     for item in patch:
         if key not in item:
             raise _no_merge_key(item, key)
-        found = places.setdefault(_token(item, key), len(original))
-        if found == len(original):
+        place = places.setdefault(_token(item, key), len(original))
+        if place == len(original):
             original.append(item)
         else:
-            original[found] = _merge_map(original[found], item, shape)
+            original[place] = _merge_map(original[place], item, shape)
     return original
 
 
@@ -207,19 +207,19 @@ def _ordered(merged: list[Any], order: list[Any], server: list[Any], key: str) -
     if key and any(not isinstance(item, dict) or key not in item for item in (*merged, *order)):
         bad = next(item for item in (*merged, *order) if not isinstance(item, dict) or key not in item)
         raise _no_merge_key(bad if isinstance(bad, dict) else {}, key)
-    wanted, known = _places(order, key), _places(server, key)
-    mine = [item for item in merged if _token(item, key) in wanted]
-    rest = [item for item in merged if _token(item, key) not in wanted]
-    mine.sort(key=lambda item: wanted[_token(item, key)])
-    rest.sort(key=lambda item: known.get(_token(item, key), -1))
-    return _zipped(rest, mine, lambda item: known.get(_token(item, key), -1))
+    requested_places, server_places = _places(order, key), _places(server, key)
+    mine = [item for item in merged if _token(item, key) in requested_places]
+    rest = [item for item in merged if _token(item, key) not in requested_places]
+    mine.sort(key=lambda item: requested_places[_token(item, key)])
+    rest.sort(key=lambda item: server_places.get(_token(item, key), -1))
+    return _zipped(rest, mine, lambda item: server_places.get(_token(item, key), -1))
 
 
 def _zipped(rest: list[Any], mine: list[Any], place: Callable[[Any], int]) -> list[Any]:
     left, right, result = deque(rest), deque(mine), []
     while left and right:
-        one, other = place(left[0]), place(right[0])
-        result.append((left if 0 <= one < other else right).popleft())
+        left_place, right_place = place(left[0]), place(right[0])
+        result.append((left if 0 <= left_place < right_place else right).popleft())
     return [*result, *left, *right]
 
 

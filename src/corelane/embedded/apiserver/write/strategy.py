@@ -117,7 +117,7 @@ def _keep_metadata(meta: Object, old: Object) -> None:
 
 def _counts_generation(kind: ServedKind, obj: Object, old: Object, version: str) -> bool:
     if kind.custom:
-        new, before = (wire.convert(kind, one, version) for one in (obj, old))
+        new, before = (wire.convert(kind, form, version) for form in (obj, old))
         return _content(new) != _content(before)
     return kind.plural in _COUNTED and obj["spec"] != old["spec"]
 
@@ -216,7 +216,9 @@ def _qos_class(spec: Object) -> str:
 def tolerate_bad_nodes(pod: Object) -> None:
     """Five minutes on a node that is not ready or reachable (admission plugin DefaultTolerationSeconds)."""
     tolerations = pod["spec"].get("tolerations") or []
-    missing = [key for key in _BAD_NODE_TAINTS if not any(_tolerates(one, key) for one in tolerations)]
+    missing = [
+        key for key in _BAD_NODE_TAINTS if not any(_tolerates(toleration, key) for toleration in tolerations)
+    ]
     added: list[Object] = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _GRACE_ON_BAD_NODE}
         for key in missing
@@ -248,9 +250,9 @@ def _update_pod_status(pod: Object, old: Object) -> None:
     for condition in old["status"].get("conditions", ()):
         before.setdefault(condition["type"], []).append(condition)
     for condition in pod["status"].get("conditions", ()):
-        known = before.get(condition["type"])
-        if known:
-            _keep(condition, known.pop(0), "observedGeneration")
+        present = before.get(condition["type"])
+        if present:
+            _keep(condition, present.pop(0), "observedGeneration")
 
 
 def _keep(new: Object, old: Object, name: str, *, always: bool = False) -> None:

@@ -24,19 +24,19 @@ def children(pid: int) -> list[int]:
 
     On kernels that do not list them, by a look at all processes.
     """
-    found: list[int] = []
+    pids: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/children") as file:
-                found.extend(map(int, file.read().split()))
+                pids.extend(map(int, file.read().split()))
     except OSError:
         if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
             return children_by_parent(pid)
-    return found
+    return pids
 
 
 def children_by_parent(pid: int) -> list[int]:
-    found = []
+    pids = []
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{entry}/stat", "rb") as file:
@@ -44,27 +44,27 @@ def children_by_parent(pid: int) -> list[int]:
         except OSError:
             continue
         if parent == pid:
-            found.append(int(entry))
-    return found
+            pids.append(int(entry))
+    return pids
 
 
 def descendants(pid: int) -> list[int]:
-    found = children(pid)
-    for child in found:  # which grows meanwhile
-        found.extend(children(child))
-    return found
+    pids = children(pid)
+    for child in pids:  # which grows meanwhile
+        pids.extend(children(child))
+    return pids
 
 
 def members(directory: str) -> list[int]:
     """The processes in a cgroup and the groups below it."""
-    found: list[int] = []
+    pids: list[int] = []
     for path, _, _ in os.walk(directory):
         try:
             with open(f"{path}/cgroup.procs") as file:
-                found.extend(map(int, file.read().split()))
+                pids.extend(map(int, file.read().split()))
         except OSError:
             pass
-    return found
+    return pids
 
 
 def put(path: str, text: str) -> None:

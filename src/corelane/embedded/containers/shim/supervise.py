@@ -121,12 +121,12 @@ def detach() -> tuple[int, str]:
 def protect() -> str:
     """Lower our OOM score as far as allowed, so that the end of the container is recorded."""
     with open(OOM_SCORE) as file:
-        found = file.read().strip()
+        score = file.read().strip()
     try:
         put(OOM_SCORE, "-998")
     except OSError:
         pass
-    return found
+    return score
 
 
 def pipes() -> tuple[dict[str, int], dict[str, int]]:
