@@ -9,7 +9,7 @@ LINES = {
     "agent": 7_620,
     "app": 6_410,
     "cli": 1_960,
-    "embedded": 25_400,
+    "embedded": 25_500,
     "fleet": 500,
     "ground floor": 1_350,
     "kernel": 3_850,

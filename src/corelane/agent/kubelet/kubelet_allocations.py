@@ -6,10 +6,12 @@ the file is not mounted, cannot be read, or is not the file of the kubelet that 
 missing or unreadable, its last content stays in effect, and the fault is reported once.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from corelane import input_files
 from corelane.agent.allocation.modes import Mode
@@ -23,7 +25,9 @@ from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.kubelet.statefile import CheckpointError
 from corelane.node.ledger import NodeState
 from corelane.node.recovery.takeover import pinned
-from corelane.runtime.podresources import PodAllocation
+
+if TYPE_CHECKING:  # it loads protobuf, which `corelane up` does not need
+    from corelane.runtime.podresources import PodAllocation
 
 STATE_FILE: Final = "cpu_manager_state"
 POD_RESOURCES: Final = "podresources"
@@ -49,7 +53,7 @@ class PodResources:
         """Whether the kubelet's policy is certainly static: under none no CPU is allocatable."""
         return bool(self.allocatable)
 
-    def compared(self, file: Checkpoint | None, uids: Mapping[str, str]) -> "PodResources":
+    def compared(self, file: Checkpoint | None, uids: Mapping[str, str]) -> PodResources:
         """Compare with a state file that was the same before and after this answer."""
         differences = list(_differences(file, self.pods, uids)) if file else []
         if not differences:
