@@ -382,7 +382,7 @@ class WakingCluster(ChangingCluster):
             if waiting.place is not QueuePlace.PARKED or group is None or group.trials:
                 continue
             self.seen["asked"] += 1
-            profile = self.core.profile_of(waiting.info.pod)
+            profile = self.core.state.profile_of(waiting.info.pod)
             attempt = finalists.attempt(profile, cluster, waiting.info)
             where = attempt.node.name if attempt.node else ""
             if not where and not cluster.nominations.of(waiting.uid):

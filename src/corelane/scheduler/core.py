@@ -106,8 +106,9 @@ class SchedulerCore:
         self.decisions = DecisionReporter() if decisions is None else decisions
         self.cluster = NodeCache()
         self.cluster.faults.report = self.decisions.plugin_failed
-        every = united(tuple(self.profiles.values()))
-        self.queue = SchedulingQueue(every, self.cluster, backoff, self.decisions.queued)
+        self.queue = SchedulingQueue(
+            united(tuple(self.profiles.values())), self.cluster, backoff, self.decisions.queued
+        )
         for each in self.profiles.values():
             each.helped_by(plugin.name for plugin in each.plugins)
             for fault in each.faults:
@@ -442,7 +443,8 @@ def _place(
             state.queue.retry(waiting, now)
             yield from explain(state, waiting, now, "SchedulerError", f"{rejection.plugin}: {why}")
         return
-    preemption.forget(state, waiting.uid, now, taken=node.name)
+    if state.cluster.nominations:
+        preemption.forget(state, waiting.uid, now, taken=node.name)
     state.queue.nominate(waiting, "", now)
     state.queue.placed(waiting, now, permitted=not prepared.waits)
     yield from _claim(state, waiting, profile, attempt, node, prepared, now)

@@ -100,8 +100,8 @@ class Extender:
         if info is None or info.node is None:
             return False
         cycle, skipped, rejected = self._begin(pod, (node,))
-        there = filtering.without(info, [one for uid, one in info.pods.items() if uid in victims])
-        return rejected is None and self._rejection(cycle, skipped, there) is None
+        freed = filtering.without(info, [victim for uid, victim in info.pods.items() if uid in victims])
+        return rejected is None and self._rejection(cycle, skipped, freed) is None
 
     def _begin(self, pod: Pod, names: Iterable[str]) -> tuple[Cycle, frozenset[str], Rejection | None]:
         return finalists.begin(self.profile, self._cluster, PodInfo.of(pod), frozenset(names))

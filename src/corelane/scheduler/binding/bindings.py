@@ -350,15 +350,13 @@ def expected_node(binding: Binding) -> Iterator[SetNominatedNode]:
         yield SetNominatedNode(pod, node)
 
 
-# Bindings to a node whose kubelet allocates CPUs: one after another, in the order of the decisions.
-#
-# Such a kubelet gives CPUs to pods in the order in which it sees them, and the scheduler has replayed that.
-# Two bindings in flight may be carried out in the other order; then a pod that fitted in the replay may be
-# rejected.
-
-
 class BindingOrder:
-    """By node, the bindings that wait for an earlier one."""
+    """By node, the bindings that wait for an earlier one: those to a node whose kubelet allocates CPUs.
+
+    Such a kubelet gives CPUs to pods in the order in which it sees them, and the scheduler has replayed that.
+    Two bindings in flight may be carried out in the other order; then a pod that fitted in the replay may be
+    rejected.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[Bind]] = {}

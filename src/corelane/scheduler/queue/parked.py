@@ -1,4 +1,11 @@
-"""Parked pods by group, and which groups listen to which kinds of change."""
+"""Parked pods by group, and the changes of the cluster that groups have yet to be asked about.
+
+What one attempt found out for a pod holds for its group, the pods that are equal but for name and UID, as
+long as nothing changes that can help it. So a group waits as one: a change is looked at once by each group
+that listens to its kind, and one pod at a time is tried. Few groups are asked at once; a storm, 5,000 nodes
+that change under 10,000 groups, is worked off between attempts, some thousand questions at a time. Changes of
+one node that wait together are asked as one. With too many waiting, every group is tried.
+"""
 
 import heapq
 from bisect import bisect_left, bisect_right, insort
@@ -10,79 +17,13 @@ from itertools import product
 from operator import or_
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
-from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always, members
 from corelane.scheduler.framework.plugin import Scope
 from corelane.scheduler.framework.profile import Profile
-from corelane.scheduler.queue import waiting
-from corelane.scheduler.queue.waiting import SortKey, Verdict, Waiting, WaitingHeap
-
-# Groups of pods that get the same answer: equal but for name and UID, of one priority.
-#
-# What one attempt found out for a pod holds for its group as long as nothing changes that can help it. So a
-# group waits as one: a change is looked at once per group, and one pod at a time is tried.
-
-
-_OF_REPLICAS: Final = frozenset(
-    {
-        "apps.kubernetes.io/pod-index",
-        "batch.kubernetes.io/job-completion-index",
-        "statefulset.kubernetes.io/pod-name",
-    }
-)
-"""Labels in which the replicas of one workload differ."""
-
-
-def group_key(info: PodInfo, looked_at: frozenset[str] = frozenset()) -> Hashable:
-    """Return what is equal for all pods of a group; labels of replicas only where they are looked at."""
-    meta, spec = info.pod.metadata, info.pod.spec
-    own_claims = meta.name if any(volume.ephemeral for volume in spec.volumes) else ""
-    left_out = _OF_REPLICAS - looked_at
-    if not left_out.isdisjoint(meta.labels):
-        left_out -= frozenset(_own_keys(info))
-    labels = sorted(item for item in meta.labels.items() if item[0] not in left_out)
-    rules = msgspec.json.encode((replace(spec, hostname="", node_name=""), labels))
-    return meta.namespace, own_claims, spec.priority, info.problem, info.shape, rules
-
-
-def _own_keys(info: PodInfo) -> Iterator[str]:
-    """Yield the label keys in the pod's own selectors: it may be in the set that it names."""
-    yield from info.facts.affinities.keys
-    for constraint in info.facts.spread:
-        yield from (rule.key for rule in constraint.rules or ())
-
-
-class Grouping:
-    """Tells to which group a pod belongs, by the label keys that selectors in the cluster look at."""
-
-    def __init__(self, cluster: NodeCache) -> None:
-        self._cluster = cluster
-        self._looked_at: frozenset[str] = frozenset()
-        self._version = 0
-
-    def key(self, waiting: Waiting) -> Hashable:
-        """Return the key of the pod's group; a nominated or denied one is a group alone."""
-        if waiting.group is None or waiting.grouping != self._version:
-            alone = waiting.nominated or waiting.alone
-            waiting.group = waiting.uid if alone else self.key_of(waiting.info)
-            waiting.grouping = self._version
-        return waiting.group
-
-    def key_of(self, info: PodInfo) -> Hashable:
-        return group_key(info, self._looked_at)
-
-    def new_keys(self) -> frozenset[str]:
-        """Return the labels of replicas that are looked at, and were not when keys were last renewed."""
-        return (self._cluster.label_keys() & _OF_REPLICAS) - self._looked_at
-
-    def renew(self, keys: frozenset[str]) -> None:
-        """Let these labels tell pods apart from now on."""
-        self._looked_at |= keys
-        self._version += 1
+from corelane.scheduler.queue.waiting import SortKey, Verdict, Waiting, WaitingHeap, event_of
 
 
 @dataclass(slots=True, eq=False)
@@ -124,13 +65,13 @@ class Group:
         while (head := self._resting.head()) and head[1].ready_at <= now:
             self._rested.push(head[0][1], head[1])
             self._resting.drop()
-        found = self._rested.head() or self._resting.head()
-        return found[1] if found else None
+        head = self._rested.head() or self._resting.head()
+        return head[1] if head else None
 
     def example(self) -> PodInfo | None:
         """Return one of the pods."""
-        found = self._rested.head() or self._resting.head()
-        return found[1].info if found else None
+        head = self._rested.head() or self._resting.head()
+        return head[1].info if head else None
 
 
 _EITHER: Final = (True, False)
@@ -145,7 +86,7 @@ class UnschedulablePods:
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
-        self._local = frozenset(one.name for one in profile.filters if one.scope is Scope.ROW)
+        self._local = frozenset(plugin.name for plugin in profile.filters if plugin.scope is Scope.ROW)
         self.groups: dict[Hashable, Group] = {}
         self._listening: dict[tuple[ChangeKind, bool], list[tuple[int, int, Group]]] = {}
         """Also by whether the groups are local."""
@@ -257,13 +198,6 @@ def _order(entry: tuple[int, int, Group]) -> tuple[int, int]:
     return entry[:2]
 
 
-# Changes of the cluster that parked groups have yet to be asked about, in bounded portions.
-#
-# A change is looked at once by each group that listens to its kind. Few of them are so at once; a storm,
-# 5,000 nodes that change under 10,000 groups, is worked off between attempts, some thousand questions at a
-# time. Changes of one node that wait together are asked as one. With too many waiting, every group is tried.
-
-
 MOST_WAITING: Final = 20_000
 _MERGED: Final = ChangeKind.NODE | ChangeKind.TOPOLOGY
 """Kinds for which only the node counts."""
@@ -338,16 +272,15 @@ class Questions:
         self._backlog = Backlog()
         self._asking: Iterator[Group] | None = None
         self.event = ""
-        """Of the change that groups are asked about; see `incoming`."""
-
-    @property
-    def over(self) -> bool:
+        """Of the change that groups are asked about; see `event_of`."""
+        self.over = True
         """Whether every group was asked about every change."""
-        return self._asking is None and not len(self._backlog)
 
     def add(self, change: ClusterChange, sequence: int) -> bool:
         """Add a change; False if there are too many, and all of them are dropped."""
-        return self._backlog.add(change, sequence)
+        added = self._backlog.add(change, sequence)
+        self.over = not added and self._asking is None
+        return added
 
     def hopeful(self, most: int) -> Iterator[Group]:
         """Ask at most so many groups, and yield those that the change may help."""
@@ -364,10 +297,10 @@ class Questions:
             pending = self._backlog.take()
             if pending is None:
                 return None
-            self._asking, self.event = self._asked(pending), waiting.event_of(pending.change)
+            self._asking, self.event = self._asked(pending), event_of(pending.change)
         group = next(self._asking, None)
         if group is None:
-            self._asking = None
+            self._asking, self.over = None, not len(self._backlog)
         return group
 
     def _asked(self, pending: PendingChange) -> Iterator[Group]:
@@ -380,21 +313,3 @@ class Questions:
                 example = group.example()
                 group.hopeful = example is not None and helps(group.hints, example, change)
             yield group
-
-
-class ChangeCount:
-    """Number of changes so far, and of the latest one of each kind."""
-
-    def __init__(self) -> None:
-        self.number = 0
-        self._latest: dict[ChangeKind, int] = {}
-
-    def add(self, kinds: ChangeKind) -> None:
-        """Count a change of these kinds."""
-        self.number += 1
-        for kind in members(kinds):
-            self._latest[kind] = self.number
-
-    def since(self, number: int, kinds: ChangeKind) -> bool:
-        """Return whether a change of one of these kinds came after the change of that number."""
-        return any(self._latest.get(kind, 0) > number for kind in members(kinds))

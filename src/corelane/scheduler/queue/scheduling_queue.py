@@ -16,14 +16,12 @@ from typing import Final
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
-from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
+from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, members
 from corelane.scheduler.framework.plugin import PreEnqueuePlugin, Rejection
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.queue import waiting as incoming
 from corelane.scheduler.queue.parked import (
-    ChangeCount,
     Group,
-    Grouping,
     Questions,
     UnschedulablePods,
     helps,
@@ -33,6 +31,7 @@ from corelane.scheduler.queue.waiting import (
     ActiveQueue,
     Backoff,
     BackoffQueue,
+    Grouping,
     Line,
     QueuePlace,
     Screen,
@@ -81,7 +80,11 @@ class GatedPods:
         """Return the pods that their plugins may let pass after a change."""
         if not self._pods or not change.kind & self._listens:
             return []
-        return [one for one in self._pods.values() if one.gate and self._may_help(one, one.gate, change)]
+        return [
+            waiting
+            for waiting in self._pods.values()
+            if waiting.gate and self._may_help(waiting, waiting.gate, change)
+        ]
 
     def _may_help(self, waiting: Waiting, gate: Rejection, change: ClusterChange) -> bool:
         return helps(self._profile.of(waiting.info).hints(gate.plugin).items(), waiting.info, change)
@@ -287,7 +290,8 @@ class SchedulingQueue:
 
     def listens(self, kinds: ChangeKind) -> bool:
         """Return whether a change of these kinds can matter to a pod in the queue."""
-        return self._unschedulable.listens(kinds) or len(self._gated) > 0
+        parked = self._unschedulable
+        return len(self._gated) > 0 or (bool(parked.groups) and parked.listens(kinds))
 
     def changed(self, change: ClusterChange, now: float) -> None:
         """Make ready the pods that the change may help: at once, or between attempts if they are many."""
@@ -313,6 +317,8 @@ class SchedulingQueue:
 
     def ask(self, now: float, most: int = PORTION) -> None:
         """Ask groups about changes, at most so many; call it between attempts."""
+        if self._questions.over:
+            return
         for group in self._questions.hopeful(most):
             self._event = self._questions.event
             self._try_group(group, now)
@@ -347,14 +353,16 @@ class SchedulingQueue:
 
     def next_time(self) -> float | None:
         """Return when the next pod becomes ready without a change; None if none will."""
-        times = (self._backing_off.next_time(), self._unschedulable.next_time())
+        times = [self._backing_off.next_time()]
+        if self._unschedulable.groups:
+            times.append(self._unschedulable.next_time())
         return min((time for time in times if time is not None), default=None)
 
     def _advance(self, now: float) -> None:
         while waiting := self._backing_off.over(now):
             self._event = incoming.BACKOFF_OVER
             self._make_ready(waiting, Line.HINTED)
-        while group := self._unschedulable.overdue(now):
+        while self._unschedulable.groups and (group := self._unschedulable.overdue(now)):
             self._unschedulable.confirmed(group, now)
             self._event = incoming.TOO_LONG
             self._try_group(group, now, Line.FLUSHED)
@@ -462,3 +470,21 @@ class SchedulingQueue:
         if place is not waiting.place and place is not QueuePlace.OUT and self._event:
             self._entered(incoming.ENTERED[place], self._event)
         waiting.place, waiting.number = place, self._number
+
+
+class ChangeCount:
+    """Number of changes so far, and of the latest one of each kind."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._latest: dict[ChangeKind, int] = {}
+
+    def add(self, kinds: ChangeKind) -> None:
+        """Count a change of these kinds."""
+        self.number += 1
+        for kind in members(kinds):
+            self._latest[kind] = self.number
+
+    def since(self, number: int, kinds: ChangeKind) -> bool:
+        """Return whether a change of one of these kinds came after the change of that number."""
+        return any(self._latest.get(kind, 0) > number for kind in members(kinds))

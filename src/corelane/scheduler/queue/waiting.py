@@ -1,10 +1,29 @@
-"""A pod without a node, and a heap of such pods in one place of the queue."""
+"""Pods without a node: their group and sort key, the pods that are ready, and those that back off.
+
+Ready pods stand in lines: new ones, those that a change may help, those tried again by time, doubtful ones.
+The first element of a pod's sort key is its level (for PrioritySort its priority): a pod of a better level
+always comes first. Within a level the least key comes first, whatever its line, until an attempt fails: then
+it is the next line's turn. So pods that are tried again in vain, however many and however often, delay a new
+pod by no more attempts than there are new pods before it, and the same holds for each line.
+
+New pods that fit nowhere can be many too. Once attempts have failed for a while, every second new pod that is
+tried is the newest: what comes last does not wait for all that failed before it. Doubtful are pods that
+certainly do not fit now: they are tried while no other is ready, and now and then if no better level waits.
+
+The numbers of the back-off are kube-scheduler's. A pod that no node fits backs off by the number of such
+attempts, a pod whose attempt failed otherwise (an error) by the number of errors in a row. While no other pod
+is ready, pods of the first kind are tried before their back-off ends (upstream: SchedulerPopFromBackoffQ);
+those with errors never are.
+"""
 
 import heapq
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
 from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from corelane.scheduler.cluster.labels import UNUSED
 from corelane.scheduler.cluster.nodes import NodeCache, PluginFaults
@@ -101,6 +120,67 @@ class Waiting:
         return self.reason or "queued"
 
 
+_OF_REPLICAS: Final = frozenset(
+    {
+        "apps.kubernetes.io/pod-index",
+        "batch.kubernetes.io/job-completion-index",
+        "statefulset.kubernetes.io/pod-name",
+    }
+)
+"""Labels in which the replicas of one workload differ."""
+
+
+def group_key(info: PodInfo, looked_at: frozenset[str] = frozenset()) -> Hashable:
+    """Return what is equal for all pods of a group; labels of replicas only where they are looked at."""
+    meta, spec = info.pod.metadata, info.pod.spec
+    own_claims = meta.name if any(volume.ephemeral for volume in spec.volumes) else ""
+    left_out = _OF_REPLICAS - looked_at
+    if not left_out.isdisjoint(meta.labels):
+        left_out -= frozenset(_own_keys(info))
+    labels = sorted(item for item in meta.labels.items() if item[0] not in left_out)
+    rules = msgspec.json.encode((replace(spec, hostname="", node_name=""), labels))
+    return meta.namespace, own_claims, spec.priority, info.problem, info.shape, rules
+
+
+def _own_keys(info: PodInfo) -> Iterator[str]:
+    """Yield the label keys in the pod's own selectors: it may be in the set that it names."""
+    yield from info.facts.affinities.keys
+    for constraint in info.facts.spread:
+        yield from (rule.key for rule in constraint.rules or ())
+
+
+class Grouping:
+    """Tells to which group a pod belongs, by the label keys that selectors in the cluster look at.
+
+    Pods of a group are equal but for name and UID, and get the same answer.
+    """
+
+    def __init__(self, cluster: NodeCache) -> None:
+        self._cluster = cluster
+        self._looked_at: frozenset[str] = frozenset()
+        self._version = 0
+
+    def key(self, waiting: Waiting) -> Hashable:
+        """Return the key of the pod's group; a nominated or denied one is a group alone."""
+        if waiting.group is None or waiting.grouping != self._version:
+            alone = waiting.nominated or waiting.alone
+            waiting.group = waiting.uid if alone else self.key_of(waiting.info)
+            waiting.grouping = self._version
+        return waiting.group
+
+    def key_of(self, info: PodInfo) -> Hashable:
+        return group_key(info, self._looked_at)
+
+    def new_keys(self) -> frozenset[str]:
+        """Return the labels of replicas that are looked at, and were not when keys were last renewed."""
+        return (self._cluster.label_keys() & _OF_REPLICAS) - self._looked_at
+
+    def renew(self, keys: frozenset[str]) -> None:
+        """Let these labels tell pods apart from now on."""
+        self._looked_at |= keys
+        self._version += 1
+
+
 class WaitingHeap:
     """Pods in one place by a key. Entries of pods that left are void, and dropped sooner or later."""
 
@@ -184,19 +264,12 @@ class SortKeys:
         self._example = example
 
 
-def _compare(one: Any, other: Any) -> None:
+def _compare(key: Any, other: Any) -> None:
     """Compare each element, also those that a comparison of tuples does not come to."""
-    if isinstance(one, tuple) and isinstance(other, tuple):
-        for left, right in zip(one, other, strict=False):
+    if isinstance(key, tuple) and isinstance(other, tuple):
+        for left, right in zip(key, other, strict=False):
             _compare(left, right)
-    bool(one < other), bool(other < one), bool(one == other)
-
-
-# Back-off: how long a pod that was tried is not tried again. The numbers are kube-scheduler's.
-#
-# A pod that no node fits backs off by the number of such attempts, a pod whose attempt failed otherwise (an
-# error) by the number of errors in a row. While no other pod is ready, pods of the first kind are tried
-# before their back-off ends (upstream: SchedulerPopFromBackoffQ); those with errors never are.
+    bool(key < other), bool(other < key), bool(key == other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,11 +312,6 @@ class BackoffQueue:
         """Return when the next back-off is over."""
         heads = (heap.head() for heap in self._heaps)
         return min((head[1].ready_at for head in heads if head), default=None)
-
-
-# Why a pod enters a queue, in the words of kube-scheduler's `scheduler_queue_incoming_pods_total`.
-#
-# Upstream: `pkg/scheduler/framework/events.go`, and `ClusterEvent.Label` of k8s.io/kube-scheduler (1.36).
 
 
 QUEUES: Final = {
@@ -292,25 +360,16 @@ services."""
 
 
 def event_of(change: ClusterChange) -> str:
-    """Return the event of a change; of several kinds, the first one's."""
+    """Return why pods enter a queue after a change; of several kinds, by the first one.
+
+    In the words of kube-scheduler's `scheduler_queue_incoming_pods_total`; upstream:
+    `pkg/scheduler/framework/events.go`, and `ClusterEvent.Label` of k8s.io/kube-scheduler (1.36).
+    """
     kind = next(iter(members(change.kind)), ChangeKind.POD_ITSELF)
     if label := _LABELS.get(kind):
         return label
     action = "Add" if change.old is None else "Delete" if change.new is None else "Update"
     return f"{_RESOURCES[kind]}{action}"
-
-
-# Ready pods in lines: new ones, those that a change may help, those tried again by time, doubtful ones.
-#
-# The first element of a pod's sort key is its level (for PrioritySort its priority): a pod of a better level
-# always comes first. Within a level the least key comes first, whatever its line, until an attempt fails:
-# then it is the next line's turn. So pods that are tried again in vain, however many and however often,
-# delay a new pod by no more attempts than there are new pods before it, and the same holds for each line.
-#
-# New pods that fit nowhere can be many too. Once attempts have failed for a while, every second new pod that
-# is tried is the newest: what comes last does not wait for all that failed before it. Doubtful are pods that
-# certainly do not fit now: they are tried while no other is ready, and now and then if no better level
-# waits.
 
 
 FAILING_SECONDS: Final = 0.25
@@ -368,7 +427,7 @@ class ActiveQueue:
         if level is None:
             return None
         able = [line for line in heads if heads[line][0][0] == level]
-        line = self._turn(able) if self._failed is not None else min(able, key=lambda one: heads[one][0])
+        line = self._turn(able) if self._failed is not None else min(able, key=lambda line: heads[line][0])
         if line is Line.NEW and self._long_in_vain(now) and self._attempts % 2:
             newest = self._newest.head()
             assert newest is not None
