@@ -13,7 +13,6 @@ from corelane.kube.pod import (
     Toleration,
 )
 from corelane.scheduler.cluster.node_info import taints_of
-from corelane.scheduler.plugins import taint_toleration
 from support.objects import node
 from support.pods import pod
 
@@ -103,15 +102,15 @@ def test_preferred_terms_count_by_weight() -> None:
     ],
 )
 def test_a_toleration_is_upstreams(toleration: Toleration, tolerates: bool) -> None:
-    assert taint_toleration.tolerates(toleration, Taint("k", "v", "NoSchedule")) is tolerates
+    assert node_terms.tolerated(Taint("k", "v", "NoSchedule"), [toleration]) is tolerates
 
 
 def test_only_repelling_taints_keep_a_pod_off() -> None:
     soft, hard = Taint("soft", effect="PreferNoSchedule"), Taint("hard", "x", "NoExecute")
-    assert taint_toleration.untolerated(pod("p"), taints_of(node("n", taints=(soft,)))) is None
-    assert taint_toleration.untolerated(pod("p"), taints_of(node("n", taints=(soft, hard)))) == hard
+    assert node_terms.untolerated(pod("p"), taints_of(node("n", taints=(soft,)))) is None
+    assert node_terms.untolerated(pod("p"), taints_of(node("n", taints=(soft, hard)))) == hard
     tolerant = pod("p", tolerations=(Toleration("hard", "Exists"),))
-    assert taint_toleration.untolerated(tolerant, taints_of(node("n", taints=(soft, hard)))) is None
+    assert node_terms.untolerated(tolerant, taints_of(node("n", taints=(soft, hard)))) is None
 
 
 @pytest.mark.parametrize(
@@ -123,9 +122,9 @@ def test_only_repelling_taints_keep_a_pod_off() -> None:
     ],
 )
 def test_a_node_that_is_not_ready_counts_as_tainted(ready: str, key: str | None) -> None:
-    found = taint_toleration.untolerated(pod("p"), taints_of(node("n", ready=ready)))
+    found = node_terms.untolerated(pod("p"), taints_of(node("n", ready=ready)))
     assert (found.key if found else None) == key
-    assert taint_toleration.untolerated(pod("p"), taints_of(Node(metadata=ObjectMeta(name="silent")))) is None
+    assert node_terms.untolerated(pod("p"), taints_of(Node(metadata=ObjectMeta(name="silent")))) is None
 
 
 def test_the_taint_of_a_node_controller_is_not_doubled() -> None:

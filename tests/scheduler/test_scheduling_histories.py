@@ -9,14 +9,13 @@ from msgspec.structs import replace
 
 from corelane import node as nodes
 from corelane.cpuset import CPUSet
-from corelane.kube import translate
+from corelane.kube import node_terms, translate
 from corelane.kube.objects import NodeSpec
 from corelane.kube.pod import Pod
 from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster.node_info import taints_of
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.instructions import Bind
-from corelane.scheduler.plugins import taint_toleration
 from corelane.scheduler.queue.parked import LONGEST_PARKED
 from support.pods import container, guaranteed, pod
 from support.scheduler_world import World
@@ -196,9 +195,7 @@ class History:
     def fits(self, waiting: Pod, name: str) -> bool:
         node = self.world.nodes[name]
         _, decision = nodes.admit(self.world.agents[name], translate.request(waiting))
-        open_to_it = (
-            not node.spec.unschedulable and taint_toleration.untolerated(waiting, taints_of(node)) is None
-        )
+        open_to_it = not node.spec.unschedulable and node_terms.untolerated(waiting, taints_of(node)) is None
         return decision.admitted and open_to_it
 
 

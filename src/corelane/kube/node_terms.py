@@ -1,20 +1,22 @@
-"""Whether node selectors and node affinity terms match a node, as upstream's `nodeaffinity` package."""
+"""Whether node selectors, node affinity terms and tolerations match a node, as upstream does."""
 
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
-from corelane.kube.objects import Node
+from corelane.kube.objects import Node, Taint
 from corelane.kube.pod import (
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
     Pod,
     PreferredSchedulingTerm,
+    Toleration,
 )
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
 _LABEL: Final = re.compile(r"(([A-Za-z0-9][A-Za-z0-9_.-]{0,61})?[A-Za-z0-9])?")
 _PREFIX: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 
@@ -129,3 +131,24 @@ def named_nodes(selector: NodeSelector | None) -> frozenset[str] | None:
             return None
         names |= set.intersection(*of_term)
     return frozenset(names)
+
+
+def untolerated(pod: Pod, taints: Iterable[Taint]) -> Taint | None:
+    """Return the first taint that keeps the pod off the node."""
+    tolerations = pod.spec.tolerations
+    repelling = (taint for taint in taints if taint.effect in _REPELLING)
+    return next((taint for taint in repelling if not tolerated(taint, tolerations)), None)
+
+
+def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    """Return whether a toleration matches the taint."""
+    return any(_tolerates(toleration, taint) for toleration in tolerations)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Upstream's `ToleratesTaint`: an empty effect or key (with Exists) matches all."""
+    if toleration.effect not in {"", taint.effect} or toleration.key not in {"", taint.key}:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return toleration.operator in {"", "Equal"} and toleration.value == taint.value

@@ -5,7 +5,8 @@ may get it. Arrays are longer than there are nodes: index them with row numbers,
 kept by others (per pod shape) remember a position in the log, and are computed again for the rows after it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -14,16 +15,103 @@ from numpy.typing import NDArray
 from corelane.kube.objects import Taint
 from corelane.node.ledger import NodeState
 from corelane.node.zones.zone_state import ZonesState
-from corelane.scheduler.cluster.labels import Ids, LabelColumns
+from corelane.scheduler.cluster.labels import ABSENT, Ids, Topology
 from corelane.scheduler.cluster.pods import Shape
-from corelane.scheduler.cluster.row_kinds import RowKinds
 from corelane.scheduler.cluster.states import CanonicalState, Fact
 from corelane.scheduler.cluster.zones import UNLIMITED
 
 Rows: TypeAlias = NDArray[np.intp]
 
+Integers: TypeAlias = NDArray[np.int64]
+
+Mask: TypeAlias = NDArray[np.bool_]
+Scores: TypeAlias = NDArray[np.float64]
+
+
+CPU: Final = 0
+MEMORY: Final = 1
+PODS: Final = 2
+"""Columns of amounts; of pods, 1 is requested for each pod."""
+_FIRST_ROWS: Final = 64
+_MOST: Final = (1 << 62) - 1
+_MOST_REQUESTED: Final = 1 << 52
+_MOST_SHAPES: Final = 4096
+_PODS_SHIFT: Final = 32
 _NO_ROWS: Final = np.array([], dtype=np.intp)
 _LOGGED: Final = 1 << 15
+_FIRST_ZONES = 4
+_FEWEST_KINDS: Final = 1024
+Number = TypeVar("Number", bound=np.generic)
+
+
+@dataclass(slots=True, eq=False)
+class RowKind:
+    """Rows with equal amounts and one canonical state, and what `Columns` has there, by the names there."""
+
+    state: CanonicalState
+    config: int
+    left: list[int]
+    used: list[float]
+    share: list[float]
+    weighed: float
+    admitted: int
+    room: int
+    unknown: bool
+    amplified: bool
+
+
+class RowKinds:
+    """The kind of each row, found when it is read: in a large cluster many nodes are alike.
+
+    To ask about a kind, which is plain numbers, costs less than to ask numpy about ten rows.
+    """
+
+    __slots__ = ("_kinds", "_of_row")
+
+    def __init__(self) -> None:
+        self._of_row: list[RowKind | None] = []
+        self._kinds: dict[Hashable, RowKind] = {}
+
+    def add(self) -> None:
+        """Add a row after the last one."""
+        self._of_row.append(None)
+
+    def changed(self, row: int) -> None:
+        """Note that a row changed."""
+        self._of_row[row] = None
+
+    def of(self, columns: "Columns", rows: Iterable[int]) -> list[RowKind]:
+        """Return the kinds of rows, which have a canonical state each."""
+        of_row = self._of_row
+        return [of_row[row] or self._find(columns, row) for row in rows]
+
+    def _find(self, columns: "Columns", row: int) -> RowKind:
+        state, admitted, unknown = (
+            columns.state_of(row),
+            columns.admitted.item(row),
+            columns.unknown.item(row),
+        )
+        assert state is not None
+        of_pods = columns.requested[row].tobytes(), columns.scored[row].tobytes()
+        key = state.id, admitted, unknown, columns.allocatable[row].tobytes(), of_pods
+        kind = self._kinds.get(key)
+        if kind is None:
+            if len(self._kinds) >= max(_FEWEST_KINDS, 2 * columns.capacity):
+                self._kinds.clear()
+            kind = self._kinds[key] = RowKind(
+                state,
+                columns.config.item(row),
+                columns.left[row].tolist(),
+                columns.used[row].tolist(),
+                columns.share[row].tolist(),
+                columns.weighed.item(row),
+                admitted,
+                columns.room.item(row),
+                unknown,
+                columns.amplified.item(row),
+            )
+        self._of_row[row] = kind
+        return kind
 
 
 class ChangeLog:
@@ -61,13 +149,8 @@ class ChangeLog:
         return np.array(sorted(set(self._rows[position - self._first :])), dtype=np.intp)
 
 
-Integers: TypeAlias = NDArray[np.int64]
-
-_FIRST_ZONES = 4
-
-
 class ZoneColumns:
-    """See above; `amounts` has the states' tables, other columns are made when they are first asked for."""
+    """Numbers by row and NUMA node: the states' tables, and columns made when they are first asked for."""
 
     __slots__ = ("_named", "amounts")
 
@@ -131,30 +214,8 @@ class ZoneColumns:
         values[row] = numbers
 
 
-def _padded(values: Integers, axis: int, more: int, fill: int = 0) -> Integers:
-    """Values with so many more places along an axis, at its end."""
-    if more <= 0:
-        return values
-    shape = list(values.shape)
-    shape[axis] = more
-    return np.concatenate([values, np.full(shape, fill, dtype=np.int64)], axis=axis)
-
-
-Mask: TypeAlias = NDArray[np.bool_]
-Scores: TypeAlias = NDArray[np.float64]
-
-
-CPU: Final = 0
-MEMORY: Final = 1
-PODS: Final = 2
-"""Columns of amounts; of pods, 1 is requested for each pod."""
-ABSENT: Final = -1
-"""Of a resource: no node or pod has it; of a state: nothing is known of the node."""
-_FIRST_ROWS: Final = 64
-
-
 class Columns:
-    """See above. CPU amounts are in milliCPU, others in whole units."""
+    """The columns: arrays with an entry a row. CPU is in milliCPU, other amounts in whole units."""
 
     def __init__(self) -> None:
         self.capacity = _FIRST_ROWS
@@ -162,7 +223,8 @@ class Columns:
         """Name of each row's node."""
         self._free: list[int] = []
         self._resources: dict[str, int] = {}
-        self._labels = LabelColumns(self.capacity)
+        self.topology = Topology()
+        """Labels by row, and which rows have a Node object."""
         self._taint_ids: dict[tuple[Taint, ...], int] = {}
         self.taint_sets: list[tuple[Taint, ...]] = []
         """By the ids in `taints`."""
@@ -173,8 +235,6 @@ class Columns:
         """Changes of Node objects."""
         self.pods_log = ChangeLog()
         """Changes of pods and CPUs."""
-        self.live: Mask = np.zeros(self.capacity, dtype=np.bool_)
-        """Whether the row has a Node object."""
         self.unschedulable: Mask = np.zeros(self.capacity, dtype=np.bool_)
         self.taints: Ids = np.zeros(self.capacity, dtype=np.int32)
         self.pods: Integers = np.zeros(self.capacity, dtype=np.int64)
@@ -239,19 +299,20 @@ class Columns:
         else:
             row = len(self.names)
             self.names.append(name)
-            self._labels.new_row()
             self._states.append(None)
             self.kinds.add()
             if row == self.capacity:
                 self._grow()
+        self.topology.put(row, None)
         self._sorted = False
         return row
 
     def free_row(self, row: int) -> None:
         """Give up a row: nothing is known of its node any more."""
-        self.put_node(row, None, {}, {}, ())
-        for name in _OF_PODS:
-            getattr(self, name)[row] = 0
+        self.put_node(row, None, None, {}, ())
+        of_pods = self.pods, self.requested, self.left, self.scored, self.used, self.admitted, self.order
+        for values in of_pods:
+            values[row] = 0
         self.state[row], self._states[row] = ABSENT, None
         self.names[row] = ""
         self._free.append(row)
@@ -259,7 +320,7 @@ class Columns:
     def live_rows(self) -> Rows:
         """Return the rows of all nodes that have a Node object, ascending."""
         if self._live_rows is None:
-            self._live_rows = np.flatnonzero(self.live[: len(self.names)])
+            self._live_rows = np.flatnonzero(self.topology.live[: len(self.names)])
         return self._live_rows
 
     @property
@@ -276,10 +337,12 @@ class Columns:
             self._sorted = True
 
     def _grow(self) -> None:
+        """Make room for as many rows again: all arrays are by row."""
         self.capacity *= 2
-        for name in _BY_ROW:
-            setattr(self, name, _longer(getattr(self, name), self.capacity))
-        self._labels.grow(self.capacity)
+        self._live_rows = None
+        for name, values in vars(self).items():
+            if isinstance(values, np.ndarray):
+                vars(self)[name] = _padded(values, 0, len(values))
         self._zones.grow(self.capacity)
 
     # Node objects.
@@ -288,17 +351,16 @@ class Columns:
         self,
         row: int,
         unschedulable: bool | None,
-        labels: Mapping[str, str],
+        labels: Mapping[str, str] | None,
         allocatable: Mapping[str, int],
         taints: tuple[Taint, ...],
     ) -> None:
-        """Set what a Node object says; `unschedulable` is None without a Node."""
-        if self.live[row] != (unschedulable is not None):
-            self.live[row] = unschedulable is not None
+        """Set what a Node object says; `unschedulable` and `labels` are None without a Node."""
+        if self.topology.live[row] != (labels is not None):
             self._live_rows = None
         self.unschedulable[row] = bool(unschedulable)
         self.taints[row] = self._taint_id(taints)
-        self._labels.put(row, labels)
+        self.topology.put(row, labels)
         self._put_amounts(row, allocatable)
         self.kinds.changed(row)
         self.nodes_log.add(row)
@@ -321,18 +383,6 @@ class Columns:
         self.left[row] = self.allocatable[row] - self.requested[row]
         self.weighed[row] = max(1, int(np.count_nonzero(self.share[row])))
 
-    def label(self, key: str) -> Ids:
-        """Return the ids of a label's values by row, `label_columns.ABSENT` for nodes without it."""
-        return self._labels.ids(key)
-
-    def label_value(self, key: str, value: str) -> int:
-        """Return the id of a label's value, `UNUSED` where no node had it."""
-        return self._labels.value(key, value)
-
-    def label_values(self, key: str) -> Mapping[str, int]:
-        """Return the ids of all values of a label."""
-        return self._labels.values(key)
-
     # Pods.
 
     def column(self, resource: str) -> int:
@@ -348,9 +398,9 @@ class Columns:
         index = self._resources.setdefault(resource, len(self._resources))
         if index >= self.allocatable.shape[1]:
             self._amounts.clear()
-            self.left = _wider(self.left)
-            self.allocatable = _wider(self.allocatable)
-            self.requested = _wider(self.requested)
+            self.left = _padded(self.left, 1, index)
+            self.allocatable = _padded(self.allocatable, 1, index)
+            self.requested = _padded(self.requested, 1, index)
         return index
 
     def count(self, row: int, shape: Shape, sign: int) -> None:
@@ -437,35 +487,6 @@ class Columns:
         return self._zones.amounts
 
 
-_BY_ROW: Final = (
-    "live",
-    "unschedulable",
-    "taints",
-    "pods",
-    "allocatable",
-    "requested",
-    "scored",
-    "admitted",
-    "room",
-    "share",
-    "left",
-    "used",
-    "weighed",
-    "state",
-    "config",
-    "amplified",
-    "unknown",
-    "zoned",
-    "facts",
-    "order",
-)
-_OF_PODS: Final = ("pods", "requested", "left", "scored", "used", "admitted", "order")
-_MOST: Final = (1 << 62) - 1
-_MOST_REQUESTED: Final = 1 << 52
-_MOST_SHAPES: Final = 4096
-_PODS_SHIFT: Final = 32
-
-
 def at(values: NDArray[Any], rows: Rows) -> NDArray[Any]:
     """Return the values of ascending rows: of all rows without a copy."""
     if len(rows) and rows[-1] - rows[0] == len(rows) - 1:
@@ -478,19 +499,13 @@ def _int64(amount: int) -> int:
     return max(-_MOST, min(amount, _MOST))
 
 
-def _longer(values: NDArray[Any], capacity: int, fill: int = 0) -> NDArray[Any]:
-    longer = np.full((capacity, *values.shape[1:]), fill, dtype=values.dtype)
-    longer[: len(values)] = values
-    return longer
-
-
-def _wider(values: NDArray[Any]) -> NDArray[Any]:
-    wider = np.zeros((len(values), 2 * values.shape[1]), dtype=values.dtype)
-    wider[:, : values.shape[1]] = values
-    return wider
-
-
-Number = TypeVar("Number", bound=np.generic)
+def _padded(values: NDArray[Number], axis: int, more: int, fill: int = 0) -> NDArray[Number]:
+    """Values with so many more places along an axis, at its end."""
+    if more <= 0:
+        return values
+    shape = list(values.shape)
+    shape[axis] = more
+    return np.concatenate([values, np.full(shape, fill, dtype=values.dtype)], axis=axis)
 
 
 def sorted_values(values: NDArray[Number]) -> NDArray[Number]:

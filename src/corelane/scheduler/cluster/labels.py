@@ -1,9 +1,12 @@
-"""Node labels as columns of interned values; a column is made when a selector first looks at its label."""
+"""Node labels as columns of interned values, pods counted by the domains these make, and selectors of pods.
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+A column is made when a selector or a topology key first names its label.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -19,9 +22,11 @@ ABSENT: Final = -1
 """The node does not have the label."""
 UNUSED: Final = -2
 """Id of a value that no node has."""
+_FIRST_ROWS: Final = 64
+_NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class _LabelColumn:
+class _Label:
     """One label of all nodes: the id of its value by row, and the ids of values."""
 
     __slots__ = ("ids", "values")
@@ -31,148 +36,66 @@ class _LabelColumn:
         self.values: dict[str, int] = {}
 
     def put(self, row: int, value: str | None) -> None:
-        known = self.values
-        self.ids[row] = ABSENT if value is None else known.setdefault(value, len(known))
-
-
-class LabelColumns:
-    """The labels of all nodes, by row."""
-
-    __slots__ = ("_capacity", "_columns", "_labels_of")
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._columns: dict[str, _LabelColumn] = {}
-        self._labels_of: list[Mapping[str, str]] = []
-
-    def new_row(self) -> None:
-        self._labels_of.append({})
-
-    def grow(self, capacity: int) -> None:
-        """Make room for more rows."""
-        self._capacity = capacity
-        for column in self._columns.values():
-            longer = np.full(capacity, ABSENT, dtype=np.int32)
-            longer[: len(column.ids)] = column.ids
-            column.ids = longer
-
-    def put(self, row: int, labels: Mapping[str, str]) -> None:
-        """Set the labels of a node."""
-        self._labels_of[row] = labels
-        for key, column in self._columns.items():
-            column.put(row, labels.get(key))
-
-    def ids(self, key: str) -> Ids:
-        """Return the ids of a label's values by row, `ABSENT` for nodes without it."""
-        return self._column(key).ids
-
-    def value(self, key: str, value: str) -> int:
-        """Return the id of a label's value, `UNUSED` where no node had it."""
-        return self._column(key).values.get(value, UNUSED)
-
-    def values(self, key: str) -> Mapping[str, int]:
-        """Return the ids of all values of a label."""
-        return self._column(key).values
-
-    def _column(self, key: str) -> _LabelColumn:
-        column = self._columns.get(key)
-        if column is None:
-            column = self._columns[key] = _LabelColumn(self._capacity)
-            for row, labels in enumerate(self._labels_of):
-                column.put(row, labels.get(key))
-        return column
-
-
-DomainIds: TypeAlias = NDArray[np.int32]
-_FIRST_CAPACITY = 64
-
-
-@dataclass(slots=True)
-class _Key:
-    """Of one label key: ids by value, and the id of each row."""
-
-    rows: DomainIds
-    values: dict[str, int] = field(default_factory=dict)
-
-    def put(self, row: int, labels: Mapping[str, str] | None, key: str) -> None:
-        value = labels.get(key) if labels is not None else None
-        self.rows[row] = -1 if value is None else self.values.setdefault(value, len(self.values))
+        self.ids[row] = ABSENT if value is None else self.values.setdefault(value, len(self.values))
 
 
 class Topology:
-    """Labels of nodes by row, and domain ids for the keys that were asked for; -1 is a node without it.
+    """Labels of nodes by row; the ids of a label's values number the topology domains of its key.
 
     Ids of values that no node has any longer are not used again.
     """
 
     def __init__(self) -> None:
-        self.labels: list[Mapping[str, str] | None] = []
-        self.version = 0
-        """Counts changes of nodes."""
-        self.live = np.zeros(_FIRST_CAPACITY, np.bool_)
+        self.live = np.zeros(_FIRST_ROWS, np.bool_)
         """Whether the row has a Node object."""
-        self._changed_at = np.zeros(_FIRST_CAPACITY, np.int64)
-        self._keys: dict[str, _Key] = {}
-        self._capacity = _FIRST_CAPACITY
+        self._of_row: list[Mapping[str, str]] = []
+        self._labels: dict[str, _Label] = {}
 
     @property
     def capacity(self) -> int:
         """Length of all arrays by row."""
-        return self._capacity
+        return len(self.live)
 
     def put(self, row: int, labels: Mapping[str, str] | None) -> None:
         """Set the labels of a node; None where the row has no Node object."""
-        self._reserve(row + 1)
-        if self.labels[row] == labels:
-            return
-        self.labels[row] = labels
+        self._of_row.extend([_NO_LABELS] * (row + 1 - len(self._of_row)))
+        if row >= self.capacity:
+            more = max(row + 1, 2 * self.capacity) - self.capacity
+            self.live = np.concatenate([self.live, np.zeros(more, np.bool_)])
+            for label in self._labels.values():
+                label.ids = np.concatenate([label.ids, np.full(more, ABSENT, np.int32)])
         self.live[row] = labels is not None
-        self._changed(row)
-        for name, key in self._keys.items():
-            key.put(row, labels, name)
+        self._of_row[row] = labels = labels or _NO_LABELS
+        for key, label in self._labels.items():
+            label.put(row, labels.get(key))
 
-    def touch(self, row: int) -> None:
-        """Say that something else about the node changed, such as its taints."""
-        self._reserve(row + 1)
-        self._changed(row)
-
-    def ids(self, key: str) -> DomainIds:
-        """Return the domain id of each row."""
-        return self._key(key).rows
-
-    def size(self, key: str) -> int:
-        """Return a number above all domain ids of the key."""
-        return len(self._key(key).values)
+    def ids(self, key: str) -> Ids:
+        """Return the id of a label's value by row, `ABSENT` for nodes without it."""
+        return self._label(key).ids
 
     def id(self, key: str, row: int) -> int:
-        """Return the domain id of one row."""
-        return int(self._key(key).rows[row])
+        """Return the id of the label's value on one row."""
+        return int(self._label(key).ids[row])
 
-    def changed_since(self, version: int) -> NDArray[np.intp]:
-        """Return the rows whose nodes changed after that version."""
-        return np.flatnonzero(self._changed_at > version)
+    def values(self, key: str) -> Mapping[str, int]:
+        """Return the ids of all values of a label, in ascending order."""
+        return self._label(key).values
 
-    def _key(self, name: str) -> _Key:
-        key = self._keys.get(name)
-        if key is None:
-            key = self._keys[name] = _Key(np.full(self._capacity, -1, np.int32))
-            for row, labels in enumerate(self.labels):
-                key.put(row, labels, name)
-        return key
+    def value(self, key: str, value: str) -> int:
+        """Return the id of a label's value, `UNUSED` where no node had it."""
+        return self._label(key).values.get(value, UNUSED)
 
-    def _reserve(self, rows: int) -> None:
-        self.labels.extend([None] * (rows - len(self.labels)))
-        if rows > self._capacity:
-            added = max(rows, 2 * self._capacity) - self._capacity
-            self._capacity += added
-            self.live = np.concatenate([self.live, np.zeros(added, np.bool_)])
-            self._changed_at = np.concatenate([self._changed_at, np.zeros(added, np.int64)])
-            for key in self._keys.values():
-                key.rows = np.concatenate([key.rows, np.full(added, -1, np.int32)])
+    def size(self, key: str) -> int:
+        """Return a number above all ids of the label's values."""
+        return len(self._label(key).values)
 
-    def _changed(self, row: int) -> None:
-        self.version += 1
-        self._changed_at[row] = self.version
+    def _label(self, key: str) -> _Label:
+        label = self._labels.get(key)
+        if label is None:
+            label = self._labels[key] = _Label(self.capacity)
+            for row, labels in enumerate(self._of_row):
+                label.put(row, labels.get(key))
+        return label
 
 
 Totals: TypeAlias = NDArray[np.float64]
@@ -225,30 +148,6 @@ class Counts:
             )
         totals[-1] = 0.0
         return totals
-
-
-_MOST: Final = 256
-
-
-class RowMasks:
-    """Masks by the key of their condition; rows without a Node object are False."""
-
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
-        self._masks: OrderedDict[Hashable, tuple[int, NDArray[np.bool_]]] = OrderedDict()
-
-    def get(self, key: Hashable, holds: Callable[[int], bool]) -> NDArray[np.bool_]:
-        """Return the mask of a condition, asked of each live row that changed; not to be changed."""
-        topology = self._topology
-        version, mask = self._masks.pop(key, (-1, np.zeros(0, np.bool_)))
-        if len(mask) < topology.capacity:
-            mask = np.concatenate([mask, np.zeros(topology.capacity - len(mask), np.bool_)])
-        for row in topology.changed_since(version).tolist():
-            mask[row] = bool(topology.live[row]) and holds(row)
-        self._masks[key] = (topology.version, mask)
-        if len(self._masks) > _MOST:
-            self._masks.popitem(last=False)
-        return mask
 
 
 Rules: TypeAlias = tuple[LabelRequirement, ...]

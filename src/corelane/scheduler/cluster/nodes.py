@@ -17,7 +17,6 @@ from corelane.quantity import QuantityError
 from corelane.reasons import Reason
 from corelane.scheduler.cluster.columns import Columns
 from corelane.scheduler.cluster.images import ImageIndex
-from corelane.scheduler.cluster.labels import RowMasks, Topology
 from corelane.scheduler.cluster.node_info import NodeInfo, taints_of
 from corelane.scheduler.cluster.node_kinds import NodeKind
 from corelane.scheduler.cluster.objects import Budgets, ClusterObjects
@@ -156,20 +155,19 @@ class NodeCache:
         self.points = ExtensionPoints()
         """Told when plugins are asked about these nodes."""
         self.faults = PluginFaults()
-        self.topology = Topology()
+        self.columns = Columns()
+        self.topology = self.columns.topology
         self.objects = ClusterObjects()
         self.nominations = Nominations()
         self.budgets = Budgets()
         self.priorities = Priorities()
         self.index = PodIndex(self.topology, self.objects)
-        self.columns = Columns()
         self.states = States()
         self.by_row: list[NodeInfo | None] = []
         self.labels_looked_at: set[str] = set()
         """Keys in selectors of pod CPU affinities, of pods and in ledgers."""
 
         self.images = ImageIndex()
-        self.masks = RowMasks(self.topology)
         self._nodes: dict[str, NodeInfo] = {}
         self._node_of_pod: dict[str, str] = {}
         self._stale: dict[str, NodeInfo] = {}
@@ -311,12 +309,9 @@ class NodeCache:
         info.allocatable = _amounts(node) if node else {}
         self.images.put(info.row, node.status.images if node else ())
         self.priorities.touched()
-        taints, info.taints = info.taints, tuple(taints_of(node)) if node else ()
-        self.topology.put(info.row, node.metadata.labels if node else None)
-        if info.taints != taints:
-            self.topology.touch(info.row)
-        unschedulable = node.spec.unschedulable if node else None
-        self.columns.put_node(info.row, unschedulable, info.labels, info.allocatable, info.taints)
+        info.taints = tuple(taints_of(node)) if node else ()
+        unschedulable, labels = (node.spec.unschedulable, node.metadata.labels) if node else (None, None)
+        self.columns.put_node(info.row, unschedulable, labels, info.allocatable, info.taints)
         if info.cpus.kind not in _WITHOUT_LABELS and info.settings != before:
             self._publish(info, info.topology)
         self._remove_if_empty(name)
@@ -366,7 +361,6 @@ class NodeCache:
             self.by_row += [None] * (row + 1 - len(self.by_row))
             self.by_row[row] = info
             self._stale[name] = info
-            self.topology.put(row, None)
             self.objects.uses.node_added(name, row)
         return info
 

@@ -14,6 +14,7 @@ from corelane.machine.model import MaskTable
 from corelane.node.koordinator.zone_shares import left_by_zone
 from corelane.node.ledger import Decision, NodeState
 from corelane.node.managers import held
+from corelane.node.zone_needs import CORES, FREE, L3, WHOLE
 from corelane.node.zones.alignment import is_device, requested
 from corelane.node.zones.zone_state import Zone, ZonesState, fingerprint
 from corelane.placement.memory_blocks import MEMORY
@@ -156,14 +157,6 @@ def _of_zone(zone: Zone) -> ZoneAmounts:
 
 
 UNLIMITED: Final = 1 << 60
-FREE: Final = "CPUs"
-"""CPUs that may become exclusive."""
-WHOLE: Final = "CPUs of whole cores"
-"""Of these, the ones on cores of which every CPU is free."""
-CORES: Final = "cores"
-"""Cores with a CPU that may become exclusive."""
-L3: Final = "CPUs of whole L3 domains"
-"""CPUs that may become exclusive in L3 domains where no pod has any."""
 _NOTHING: Final = (0, 0, 0, 0)
 _NOT_COUNTED: Final = UNLIMITED >> 16
 """As good as unlimited, and so is the sum over NUMA nodes."""

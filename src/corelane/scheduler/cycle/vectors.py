@@ -6,9 +6,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from corelane.scheduler.cluster.columns import Columns, Mask, Rows, Scores, sorted_values
+from corelane.scheduler.cluster.columns import Columns, Mask, RowKind, Rows, Scores, sorted_values
 from corelane.scheduler.cluster.pods import Shape
-from corelane.scheduler.cluster.row_kinds import RowKind
 from corelane.scheduler.framework.plugin import Cycle, Depends, FilterPlugin, ScorePlugin
 
 NumberedForm: TypeAlias = tuple[int, Callable[[Cycle, Columns, Rows], Mask]]
@@ -347,7 +346,7 @@ class ShapeVectors:
         if len(rows) <= most:
             return True
         columns = cycle.cluster.columns
-        rows = rows[columns.live[rows]]
+        rows = rows[columns.topology.live[rows]]
         ids, first = np.unique(columns.state[rows], return_index=True)
         numbers: list[int] = ids.tolist()
         missing = [i for i, number in enumerate(numbers) if number not in self.states]
@@ -360,7 +359,7 @@ class ShapeVectors:
     def _compute_nodes(self, cycle: Cycle, rows: Rows) -> None:
         """What follows from Node objects alone; rows without one are as if filter -1 rejected them."""
         self._blame_of_node[rows] = -1
-        rows = rows[cycle.cluster.columns.live[rows]]
+        rows = rows[cycle.cluster.columns.topology.live[rows]]
         blame = np.zeros(len(rows), dtype=np.int16)
         self._put_blame(cycle, rows, self._nodes[0], blame)
         total = self._sum(cycle, rows, self._nodes[1])
@@ -371,7 +370,7 @@ class ShapeVectors:
         columns = cycle.cluster.columns
         if columns.has_gaps:
             # No filter is asked about a row without a Node: nothing is known of it.
-            live = columns.live[rows]
+            live = columns.topology.live[rows]
             gone, rows = rows[~live], rows[live]
             self.total[gone], self.blame[gone] = NEVER, -1
         if not len(rows):

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace as changed
 
+from corelane.kube.node_terms import tolerated
 from corelane.kube.objects import Node, NodeSpec
 from corelane.kube.pod import Pod
 from corelane.node.explain.pod_decision import NearestNode
@@ -32,7 +33,6 @@ from corelane.scheduler.framework.filtering import first_rejection
 from corelane.scheduler.framework.plugin import Rejection
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.plugins.cpus import NAME as CPU_PLACEMENT
-from corelane.scheduler.plugins.taint_toleration import tolerated
 
 _OWN: Final = "node.kubernetes.io/"
 """Taints that follow from a node's condition: the node recovers; pods do not tolerate them."""

@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from corelane.kube.client import KubeClient
 from corelane.kube.pod import Pod
 from corelane.reasons import Reason, sentence
-from corelane.scheduler.cluster.columns import Columns, Mask, Rows, Scores
+from corelane.scheduler.cluster.columns import Columns, Mask, RowKind, Rows, Scores
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo, Shape
-from corelane.scheduler.cluster.row_kinds import RowKind
 from corelane.scheduler.framework.changes import ChangeKind, Hint
 from corelane.scheduler.instructions import Bind, PreBindWork
 

@@ -20,11 +20,10 @@ from corelane.node.pools.classes import pod_class
 from corelane.node.zones import scoring
 from corelane.node.zones.zone_state import ZonesState
 from corelane.reasons import Code, Reason, label
-from corelane.scheduler.cluster.columns import Columns, Integers, Mask, Rows, Scores
+from corelane.scheduler.cluster.columns import Columns, Integers, Mask, RowKind, Rows, Scores
 from corelane.scheduler.cluster.needs import by_koordinator, enough, needs
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo
-from corelane.scheduler.cluster.row_kinds import RowKind
 from corelane.scheduler.cluster.states import MOST_ANSWERS, Answer, CanonicalState, Fact, looks_at_others
 from corelane.scheduler.framework.changes import ChangeKind, Hint, always
 from corelane.scheduler.framework.plugin import BEST, Cycle, Depends, NodeReason, Rejection, Scope

@@ -18,8 +18,7 @@ from corelane.scheduler.cluster.pod_index import TermKind
 from corelane.scheduler.cluster.pods import NO_AFFINITIES, PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
 from corelane.scheduler.framework.plugin import SKIP, Cycle, Rejection, Scope, Skip
-from corelane.scheduler.plugins import form_helpers
-from corelane.scheduler.plugins.form_helpers import by_range
+from corelane.scheduler.plugins.rows import RowFilter, RowScore, by_range
 
 NAME: Final = "InterPodAffinity"
 _SCORES: Final = f"{NAME}/scores"
@@ -51,7 +50,7 @@ class Matched:
         return self.first and not any(totals.any() for totals in self.affinity.values())
 
 
-class InterPodAffinity:
+class InterPodAffinity(RowFilter, RowScore):
     """See the module. Weights are 0 to 100; upstream's arguments."""
 
     name = NAME
@@ -96,11 +95,8 @@ class InterPodAffinity:
         cycle.state[NAME] = matched
         return None
 
-    def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
-        return form_helpers.first(self._rejected, cycle, node)
-
     def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
-        """As `_rejected`, which says which rule rejects; domains are judged first, then their rows."""
+        """As `rejected`, which says which rule rejects; domains are judged first, then their rows."""
         matched: Matched = cycle.state[NAME]
         topology, alone = cycle.cluster.topology, matched.alone
         passed = np.ones(len(rows), np.bool_)
@@ -112,11 +108,7 @@ class InterPodAffinity:
             passed &= np.logical_and.reduce(domains).take(at(topology.ids(key), rows))
         return passed
 
-    def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
-        return form_helpers.grouped(self._rejected, cycle, rows)
-
-    @staticmethod
-    def _rejected(cycle: Cycle, rows: Rows) -> Iterator[tuple[Rejection, Mask]]:
+    def rejected(self, cycle: Cycle, rows: Rows) -> Iterator[tuple[Rejection, Mask]]:
         """The rows that each rule rejects, in the order of the rules."""
         matched: Matched = cycle.state[NAME]
         topology = cycle.cluster.topology
@@ -159,16 +151,10 @@ class InterPodAffinity:
     def pre_score(self, cycle: Cycle, nodes: Sequence[NodeInfo]) -> Skip | None:
         return None if self._totals(cycle) else SKIP
 
-    def score(self, cycle: Cycle, node: NodeInfo) -> float:
-        return float(self._sums(cycle, np.array([node.row], np.intp))[0])
-
-    def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
-        return self._sums(cycle, rows)
-
     def normalize(self, cycle: Cycle, scores: Scores) -> Scores:
         return by_range(scores)
 
-    def _sums(self, cycle: Cycle, rows: Rows) -> Scores:
+    def scores(self, cycle: Cycle, _columns: Columns, rows: Rows) -> Scores:
         sums = np.zeros(len(rows))
         for key, totals in self._totals(cycle).items():
             sums += totals[cycle.cluster.topology.ids(key)[rows]]

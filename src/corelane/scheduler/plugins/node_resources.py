@@ -6,11 +6,10 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cluster.columns import CPU, Columns, Integers, Mask, Rows, Scores
+from corelane.scheduler.cluster.columns import CPU, Columns, Integers, Mask, RowKind, Rows, Scores
 from corelane.scheduler.cluster.needs import needs
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo
-from corelane.scheduler.cluster.row_kinds import RowKind
 from corelane.scheduler.cluster.states import looks_at_others
 from corelane.scheduler.framework.changes import (
     ChangeKind,

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from corelane.kube.node_terms import tolerated
 from corelane.kube.objects import Taint
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.columns import Columns, Mask, Rows
@@ -12,7 +13,6 @@ from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, Hint, always
 from corelane.scheduler.framework.plugin import SKIP, BindContext, Cycle, Depends, Rejection, Scope, Skip
-from corelane.scheduler.plugins.taint_toleration import tolerated
 
 
 class NodeName:

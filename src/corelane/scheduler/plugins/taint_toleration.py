@@ -1,45 +1,21 @@
 """TaintToleration: taints that the pod does not tolerate keep it off a node, or make the node worse."""
 
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 import numpy as np
 
+from corelane.kube.node_terms import tolerated, untolerated
 from corelane.kube.objects import Node, Taint
-from corelane.kube.pod import Pod, Toleration
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.columns import Columns, Mask, Rows, Scores
 from corelane.scheduler.cluster.node_info import NodeInfo, taints_of
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
 from corelane.scheduler.framework.plugin import Cycle, Depends, Rejection, Scope
-from corelane.scheduler.plugins.form_helpers import by_maximum
-
-_REPELLING: Final = frozenset({"NoSchedule", "NoExecute"})
+from corelane.scheduler.plugins.rows import RowScore, by_maximum
 
 
-def untolerated(pod: Pod, taints: Iterable[Taint]) -> Taint | None:
-    """Return the first taint that keeps the pod off the node."""
-    tolerations = pod.spec.tolerations
-    repelling = (taint for taint in taints if taint.effect in _REPELLING)
-    return next((taint for taint in repelling if not tolerated(taint, tolerations)), None)
-
-
-def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    """Return whether a toleration matches the taint."""
-    return any(tolerates(toleration, taint) for toleration in tolerations)
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Upstream's `ToleratesTaint`: an empty effect or key (with Exists) matches all."""
-    if toleration.effect not in {"", taint.effect} or toleration.key not in {"", taint.key}:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return toleration.operator in {"", "Equal"} and toleration.value == taint.value
-
-
-class TaintToleration:
+class TaintToleration(RowScore):
     """Rejects nodes with untolerated taints; scores by how few PreferNoSchedule taints are not tolerated."""
 
     name = "TaintToleration"
@@ -52,9 +28,6 @@ class TaintToleration:
             reason = Reason(Code.UNTOLERATED_TAINT, (taint.key, taint.value))
             return Rejection.of(self.name, reason, resolvable=False)
         return None
-
-    def score(self, cycle: Cycle, node: NodeInfo) -> float:
-        return _score(cycle, node.taints)
 
     def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
         free = [untolerated(cycle.pod.pod, taints) is None for taints in columns.taint_sets]

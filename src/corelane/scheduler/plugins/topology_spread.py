@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 import numpy as np
 
-from corelane.kube.node_terms import is_valid, matches_required_affinity
+from corelane.kube.node_terms import is_valid, untolerated
 from corelane.kube.objects import Node, Service
 from corelane.kube.pod import NodeSelectorRequirement, Pod
 from corelane.kube.selectors import TopologySpreadConstraint
@@ -25,8 +25,7 @@ from corelane.scheduler.cluster.pods import PodInfo, SpreadConstraint, spread_co
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
 from corelane.scheduler.framework.configuration_file import first_fault
 from corelane.scheduler.framework.plugin import BEST, SKIP, Cycle, Rejection, Scope, Skip
-from corelane.scheduler.plugins import form_helpers
-from corelane.scheduler.plugins.taint_toleration import untolerated
+from corelane.scheduler.plugins.rows import RowFilter, required_mask
 from corelane.workload.selectors import LabelRequirement, Operator
 
 
@@ -40,34 +39,15 @@ def with_keys(cluster: NodeCache, constraints: Iterable[SpreadConstraint]) -> Ma
 
 def counted_nodes(cluster: NodeCache, pod: Pod, constraint: SpreadConstraint) -> Mask:
     """Return the nodes that count by the constraint's policies: nodeAffinityPolicy and nodeTaintsPolicy."""
-    mask = cluster.topology.live
+    columns, rows = cluster.columns, cluster.columns.live_rows()
     if constraint.honor_affinity:
-        mask = mask & _by_affinity(cluster, pod)
+        rows = rows[required_mask(pod, columns, rows)]
     if constraint.honor_taints:
-        mask = mask & _by_taints(cluster, pod)
+        tolerated = [untolerated(pod, taints) is None for taints in columns.taint_sets]
+        rows = rows[np.array(tolerated, np.bool_)[columns.taints[rows]]]
+    mask = np.zeros(cluster.topology.capacity, np.bool_)
+    mask[rows] = True
     return mask
-
-
-def _by_affinity(cluster: NodeCache, pod: Pod) -> Mask:
-    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
-    required = affinity.required if affinity else None
-    if not pod.spec.node_selector and required is None:
-        return cluster.topology.live
-
-    def matches(row: int) -> bool:
-        info = cluster.at_row(row)
-        return info is not None and info.node is not None and matches_required_affinity(pod, info.node)
-
-    key = ("affinity", tuple(sorted(pod.spec.node_selector.items())), required)
-    return cluster.masks.get(key, matches)
-
-
-def _by_taints(cluster: NodeCache, pod: Pod) -> Mask:
-    def tolerates(row: int) -> bool:
-        info = cluster.at_row(row)
-        return info is not None and untolerated(pod, info.taints) is None
-
-    return cluster.masks.get(("taints", pod.spec.tolerations), tolerates)
 
 
 _HOSTNAME: Final = "kubernetes.io/hostname"
@@ -221,7 +201,7 @@ class Spread:
         return Spread(tuple(one.copy() for one in self.domains))
 
 
-class PodTopologySpread:
+class PodTopologySpread(RowFilter):
     """Rejects nodes where a constraint's skew would exceed its limit; prefers domains with few pods.
 
     Pods without constraints get the default ones: hosts and zones, both ScheduleAnyway ("System"), or those
@@ -270,17 +250,7 @@ class PodTopologySpread:
             spread = tuple(with_defaults(self.defaults, cycle))
         return tuple(one for one in spread if one.hard is hard)
 
-    def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
-        return form_helpers.first(self._rejected, cycle, node)
-
-    def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
-        return form_helpers.feasible(self._rejected, cycle, rows)
-
-    def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
-        return form_helpers.grouped(self._rejected, cycle, rows)
-
-    @staticmethod
-    def _rejected(cycle: Cycle, rows: Rows) -> Iterator[tuple[Rejection, Mask]]:
+    def rejected(self, cycle: Cycle, rows: Rows) -> Iterator[tuple[Rejection, Mask]]:
         """For each constraint, the nodes without its label, and those with too many pods."""
         spread: Spread = cycle.state[NAME]
         for one in spread.domains:

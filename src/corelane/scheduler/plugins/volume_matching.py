@@ -35,8 +35,8 @@ from corelane.scheduler.cluster.labels import Rules, holds, rules_of
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.objects import ClusterObjects
 from corelane.scheduler.cluster.volumes import amount, pod_claims
-from corelane.scheduler.plugins.node_affinity import labels_selector_mask
-from corelane.workload.selectors import LabelRequirement, Operator
+from corelane.scheduler.plugins.rows import rules_mask, selector_mask, values_mask
+from corelane.workload.selectors import Operator
 
 # Volumes that a claim may be bound to, found for one node or for all nodes without asking each about each.
 #
@@ -86,10 +86,7 @@ class Offers:
             return reach_mask(self._reserved[0], columns, rows)
         found = np.zeros(len(rows), np.bool_)
         for key, of in self._by_label.items():
-            ids, values = columns.label(key), columns.label_values(key)
-            table = np.zeros(len(values) + 1, np.bool_)  # The last one is of nodes without the label.
-            table[[values[value] for value in of if value in values]] = True
-            found |= table[ids[rows]]
+            found |= values_mask(key, of, columns, rows)
         for selector in dict.fromkeys(_selector(self._available[place]) for place in self._others):
             if found.all():
                 break
@@ -105,7 +102,7 @@ def reach_mask(volume: PersistentVolume, columns: Columns, rows: Rows) -> Mask:
 def _selector_mask(selector: NodeSelector | None, columns: Columns, rows: Rows) -> Mask:
     if selector is None:
         return np.ones(len(rows), np.bool_)
-    return labels_selector_mask(selector, columns, rows)
+    return selector_mask(selector, columns, rows, fields=False)
 
 
 def _selector(volume: PersistentVolume) -> NodeSelector | None:
@@ -158,14 +155,11 @@ class FreeStorage:
         """Return which rows reach enough of it."""
         found = np.zeros(len(rows), np.bool_)
         for key, values in self._by_label.items():
-            found |= _has_one_of(key, values, columns)[columns.label(key)[rows]]
+            found |= values_mask(key, values, columns, rows)
         for rules in self._others:
             if found.all():
                 break
-            mask = np.ones(len(rows), np.bool_)
-            for rule in rules:
-                mask &= _table(rule, columns)[columns.label(rule.key)[rows]]
-            found |= mask
+            found |= rules_mask(rules, columns, rows)
         return found
 
 
@@ -183,25 +177,6 @@ def free_storage(claim: PersistentVolumeClaim, objects: ClusterObjects) -> FreeS
         for one in listed
         if one.rules is not None and one.largest is not None and one.largest >= size
     )
-
-
-def _table(rule: LabelRequirement, columns: Columns) -> Mask:
-    """Whether the rule holds by the id of the label's value; the last one is of nodes without the label."""
-    if rule.operator is Operator.IN:
-        return _has_one_of(rule.key, rule.values, columns)
-    values = columns.label_values(rule.key)
-    table = np.zeros(len(values) + 1, np.bool_)
-    for value, number in values.items():
-        table[number] = rule.holds({rule.key: value})
-    table[-1] = rule.holds({})
-    return table
-
-
-def _has_one_of(key: str, wanted: Iterable[str], columns: Columns) -> Mask:
-    values = columns.label_values(key)
-    table = np.zeros(len(values) + 1, np.bool_)
-    table[[values[value] for value in wanted if value in values]] = True
-    return table
 
 
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -513,15 +488,10 @@ def _possible(claim: PersistentVolumeClaim, offers: ClaimOffers, columns: Column
     terms = topologies(claim, offers.objects)
     if not terms:
         return np.full(len(rows), terms is not None)
-    mask = np.zeros(len(rows), np.bool_)
+    allowed = np.zeros(len(rows), np.bool_)
     for term in terms:
-        mask |= _volume_rows_allowed(term, columns, rows)
-    return mask
-
-
-def _volume_rows_allowed(term: TopologySelectorTerm, columns: Columns, rows: Rows) -> Mask:
-    mask = np.full(len(rows), bool(term.match_label_expressions))
-    for rule in term.match_label_expressions:
-        values = [columns.label_value(rule.key, value) for value in rule.values]
-        mask &= np.isin(columns.label(rule.key)[rows], values)
-    return mask
+        mask = np.full(len(rows), bool(term.match_label_expressions))
+        for rule in term.match_label_expressions:
+            mask &= values_mask(rule.key, rule.values, columns, rows)
+        allowed |= mask
+    return allowed

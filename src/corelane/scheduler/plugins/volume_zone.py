@@ -12,12 +12,12 @@ from corelane.kube.volumes import class_of
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.columns import Columns, Mask, Rows
 from corelane.scheduler.cluster.labels import ABSENT
-from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.objects import ClusterObjects
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cluster.volumes import PodClaim, is_owned, pod_claims
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, added, always
 from corelane.scheduler.framework.plugin import SKIP, Cycle, Rejection, Scope, Skip
+from corelane.scheduler.plugins.rows import RowFilter, values_mask
 
 
 def not_watched(objects: ClusterObjects, *more: str) -> Reason | None:
@@ -58,6 +58,7 @@ _BETA_REGION: Final = "failure-domain.beta.kubernetes.io/region"
 _CURRENT: Final = {_BETA_ZONE: _ZONE, _BETA_REGION: _REGION}
 _LABELS: Final = (_BETA_ZONE, _BETA_REGION, _ZONE, _REGION)
 _SEPARATOR: Final = "__"
+_MISMATCH: Final = Rejection.of(NAME, Reason(Code.VOLUME_ZONE_MISMATCH), resolvable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Place:
     values: frozenset[str]
 
 
-class VolumeZone:
+class VolumeZone(RowFilter):
     """Rejects nodes in other zones or regions than the pod's bound volumes; nodes without labels pass."""
 
     name = NAME
@@ -90,26 +91,14 @@ class VolumeZone:
     def idle(self, _pod: PodInfo) -> bool:
         return True
 
-    def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
-        labels, places = node.labels, cycle.state[NAME]
-        if not any(key in labels for key in _LABELS):
-            return None
-        for place in places:
-            value = labels.get(place.key, labels.get(_CURRENT.get(place.key, place.key)))
-            if value not in place.values:
-                return Rejection.of(NAME, Reason(Code.VOLUME_ZONE_MISMATCH), resolvable=False)
-        return None
-
-    def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
+    def rejected(self, cycle: Cycle, rows: Rows) -> Iterator[tuple[Rejection, Mask]]:
+        columns = cycle.cluster.columns
         placed, agrees = np.zeros(len(rows), np.bool_), np.ones(len(rows), np.bool_)
         for key in _LABELS:
-            placed |= columns.label(key)[rows] != ABSENT
+            placed |= columns.topology.ids(key)[rows] != ABSENT
         for place in cycle.state[NAME]:
             agrees &= _agrees(place, columns, rows)
-        return agrees | ~placed
-
-    def rejections(self, _cycle: Cycle, _columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
-        yield Rejection.of(NAME, Reason(Code.VOLUME_ZONE_MISMATCH), resolvable=False), rows
+        yield _MISMATCH, placed & ~agrees
 
     def hints(self) -> dict[ChangeKind, Hint]:
         return {
@@ -153,13 +142,11 @@ def _of(volume: PersistentVolume) -> list[Place]:
 
 def _agrees(place: Place, columns: Columns, rows: Rows) -> Mask:
     """Which rows have one of the values, by the label's current name where they lack the former one."""
-    found, absent = np.zeros(len(rows), np.bool_), np.ones(len(rows), np.bool_)
+    agrees, absent = np.zeros(len(rows), np.bool_), np.ones(len(rows), np.bool_)
     for key in dict.fromkeys((place.key, _CURRENT.get(place.key, place.key))):
-        ids = columns.label(key)[rows]
-        values = [columns.label_value(key, value) for value in place.values]
-        found |= absent & np.isin(ids, values)
-        absent &= ids == ABSENT
-    return found
+        agrees |= absent & values_mask(key, place.values, columns, rows)
+        absent &= columns.topology.ids(key)[rows] == ABSENT
+    return agrees
 
 
 def _waits(_pod: PodInfo, change: ClusterChange) -> bool:
