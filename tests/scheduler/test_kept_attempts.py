@@ -23,7 +23,6 @@ from corelane.scheduler.framework.attempts import Attempt
 from corelane.scheduler.framework.profile import DEFAULT_NAME
 from corelane.scheduler.instructions import Bind, Evict, Instruction
 from corelane.scheduler.plugins import preemption
-from corelane.scheduler.plugins.cpus import admissions
 from corelane.scheduler.queue import scheduling_queue
 from corelane.scheduler.queue.waiting import Waiting
 from corelane.scheduler.state import DecisionReporter
@@ -55,7 +54,7 @@ def cluster(decisions: DecisionReporter | None = None) -> SchedulerCore:
 def rejected(attempt: Attempt) -> tuple[object, ...]:
     """What of an attempt decides: why each node rejects the pod, and the nodes that only lack CPUs."""
     assert attempt.node is None
-    return attempt.rejected, dict(attempt.rejections), sorted(admissions(attempt.cycle).lacking)
+    return attempt.rejected, dict(attempt.rejections), sorted(attempt.cycle.admissions.lacking)
 
 
 def story(seed: int) -> list[tuple[str, str, str]]:

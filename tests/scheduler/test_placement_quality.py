@@ -22,7 +22,7 @@ from corelane.scheduler.framework.plugin import BEST
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.plugins import default
 from corelane.scheduler.plugins import placement_quality as quality
-from corelane.scheduler.plugins.cpus import CPUPlacement, admissions
+from corelane.scheduler.plugins.cpus import CPUPlacement
 from corelane.workload.request import ContainerRequest, PodRequest, QOSClass
 from support import objects
 from support.pods import guaranteed, pod
@@ -161,7 +161,7 @@ def test_terms_are_those_of_the_allocators_objective(allocator: str) -> None:
     cache = cluster(ledger(SPECS[0], "1-4,9", allocator))
     done = placed(cache, guaranteed("p", "5"))
     assert done.node is not None
-    answer = admissions(done.cycle).admitted["n0"]
+    answer = done.cycle.admissions.admitted["n0"]
     state, request = answer.before.state, done.cycle.shape.request
     assert isinstance(state, NodeState)
     assert request is not None
@@ -212,7 +212,7 @@ def test_few_admissions_are_spent_on_a_better_node_and_later_attempts_go_on(
         spent.append(cache.states.misses - before)
         assert done.node is not None
         mine = PLUGIN.score(done.cycle, done.node)
-        others = [PLUGIN.score(done.cycle, cache.node(name)) for name in admissions(done.cycle).admitted]
+        others = [PLUGIN.score(done.cycle, cache.node(name)) for name in done.cycle.admissions.admitted]
         assert mine == pytest.approx(max(others))
     assert max(spent) <= 1 + finalists.MOST_BETTER
     assert sum(spent) > 1 + finalists.MOST_BETTER

@@ -21,7 +21,7 @@ from corelane.scheduler.cluster.needs import needs
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.node_kinds import NodeCPUs, NodeKind
 from corelane.scheduler.cluster.pods import PodInfo, Shape
-from corelane.scheduler.cluster.states import Fact, States, looks_at_others
+from corelane.scheduler.cluster.states import Fact, States
 from corelane.workload import BindPolicy, PlacementSpec
 from corelane.workload.request import ContainerRequest, PodRequest, QOSClass
 from support import pool_asks
@@ -202,7 +202,7 @@ def test_a_ledger_that_did_as_proposed_is_the_claimed_state() -> None:
 @pytest.mark.parametrize("spec", [PlacementSpec(), PlacementSpec(numa_exclusive=True)])
 def test_only_pods_with_rules_look_at_others(spec: PlacementSpec) -> None:
     shape = Shape(1, PodRequest("", "", "", QOSClass.GUARANTEED, (), placement_spec=spec), {})
-    assert looks_at_others(shape) is (spec.numa_exclusive is not None)
+    assert shape.looks_at_others is (spec.numa_exclusive is not None)
 
 
 def test_a_pod_that_is_held_to_a_numa_node_makes_another_state() -> None:

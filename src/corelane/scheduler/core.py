@@ -73,7 +73,6 @@ from corelane.scheduler.framework.plugin import Nomination, NotNominated
 from corelane.scheduler.framework.profile import DEFAULT_NAME, Profile, united
 from corelane.scheduler.instructions import Bind, Evict, Instruction, RecordNodeEvent
 from corelane.scheduler.plugins import default
-from corelane.scheduler.plugins.cpus import admissions
 from corelane.scheduler.queue.scheduling_queue import SchedulingQueue
 from corelane.scheduler.queue.waiting import Backoff, Waiting
 from corelane.scheduler.state import DecisionReporter, SchedulerState
@@ -461,7 +460,7 @@ def _claim(
     now: float,
 ) -> Iterator[Bind]:
     """Claim the pod, and bind it; where Permit plugins hold it, when they allow it."""
-    answer = admissions(attempt.cycle).admitted.get(node.name)
+    answer = attempt.cycle.admissions.admitted.get(node.name)
     bind = claims.claim(state, waiting.info, node.name, answer, prepared.work, now)
     if prepared.waits:
         steps.hold(state, waiting, bind, profile, prepared.waits, now)

@@ -20,7 +20,6 @@ from corelane.scheduler.framework.plugin import Cycle, StateError
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Instruction, NearestNode, RecordPodEvent, SetCondition
 from corelane.scheduler.plugins.cpus import NAME as CPU_PLACEMENT
-from corelane.scheduler.plugins.cpus import admissions
 from corelane.scheduler.queue.waiting import Waiting
 from corelane.scheduler.state import SchedulerState
 
@@ -81,7 +80,7 @@ def _remedy(
 
 def _nearest(cycle: Cycle) -> NearestNode | None:
     """Of the nodes that lack CPUs for the pod and nothing else, the one with the most free exclusive CPUs."""
-    lacking, request = admissions(cycle).lacking, cycle.pod.request
+    lacking, request = cycle.admissions.lacking, cycle.pod.request
     if not lacking or request is None:
         return None
     others = tuple(plugin for plugin in cycle.filters if plugin.name != CPU_PLACEMENT)

@@ -62,7 +62,7 @@ def needs_of(canonical: CanonicalState, shape: Shape) -> Needs:
         least[Fact.COUNTED] = int(requests_exclusive_cpus(request))
         return Needs(least)
     if not isinstance(state, NodeState):
-        if not state.crane and node_kinds.kubelet_class_refusal(request):
+        if not state.crane and node_kinds.class_refusal_of_kubelet(request):
             return _never(least)
         return _with_amounts(Needs(least), zone_needs.of_zones(state, request))
     if state.config.koordinator is not None:
@@ -125,7 +125,7 @@ def _of_pools(state: NodeState, request: PodRequest, least: NDArray[np.int64]) -
 
 
 def _of_static(state: NodeState, request: PodRequest, least: NDArray[np.int64]) -> Needs:
-    if node_kinds.replays_kubelet(state) and node_kinds.kubelet_refusal(state, request):
+    if node_kinds.replays_kubelet(state) and node_kinds.refusal_of_kubelet(state, request):
         return _never(least, Fact.SHARED)
     amounts = zone_needs.of_static(state, request)
     if state.config.policy == "none":

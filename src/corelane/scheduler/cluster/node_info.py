@@ -1,7 +1,7 @@
 """One node: its objects, its pods, and the state of its CPUs with all claims."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
@@ -17,10 +17,15 @@ from corelane.node.zones.zone_state import ZonesState, forget
 from corelane.quantity import QuantityError
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster import node_kinds, zones
-from corelane.scheduler.cluster import states as claimed_states
 from corelane.scheduler.cluster.node_kinds import NOTHING, NodeKind
 from corelane.scheduler.cluster.pods import PodInfo, Shape
-from corelane.scheduler.cluster.states import Answer, CanonicalState, States, looks_at_others
+from corelane.scheduler.cluster.states import (
+    Answer,
+    CanonicalState,
+    States,
+    too_much,
+    with_pod,
+)
 from corelane.scheduler.cluster.zones import CPUState
 
 
@@ -168,7 +173,7 @@ class NodeInfo:
 
     def canonical_for(self, shape: Shape) -> CanonicalState:
         """Return the canonical state on which pods of this shape are judged."""
-        if not looks_at_others(shape):
+        if not shape.looks_at_others:
             return self.canonical
         if self._detailed is None:
             self._detailed = self._interned(self.state, detailed=True)
@@ -177,7 +182,7 @@ class NodeInfo:
     def answer(self, shape: Shape) -> Answer:
         """Return what becomes of a pod of this shape here."""
         canonical = self.canonical_for(shape)
-        if refusal := self._unknown_cpus(shape) or claimed_states.too_much(canonical, self.admitted, shape):
+        if refusal := self._unknown_cpus(shape) or too_much(canonical, self.admitted, shape):
             return Answer(Decision(False, refusal), canonical, canonical)
         return self._states.admit(canonical, shape)
 
@@ -190,7 +195,7 @@ class NodeInfo:
 
     def known(self, shape: Shape) -> bool:
         """Return whether `answer` costs no admission."""
-        return not looks_at_others(shape) and self._states.known(self.canonical, shape)
+        return not shape.looks_at_others and self._states.known(self.canonical, shape)
 
     # Changes.
 
@@ -364,7 +369,7 @@ class NodeInfo:
             if any(entry.origin is Origin.KUBELET for entry in published.entries.values()):
                 return self._of_state()  # Their pods are completed by what their objects say.
         claims = [info for uid, info in self.pods.items() if uid not in counted]
-        if any(looks_at_others(info.shape) for info in claims):
+        if any(info.shape.looks_at_others for info in claims):
             return self._of_state()
         self._canonical = self._interned(published)
         self._admitted = published.requested if isinstance(published, NodeState) else 0
@@ -385,16 +390,14 @@ class NodeInfo:
         """Admit a pod into the canonical state; one that is refused changes nothing."""
         assert self._canonical is not None
         self._detailed = None
-        if looks_at_others(info.shape):
+        if info.shape.looks_at_others:
             self._canonical, self._admitted = self._of_state()
             return
         if info.request is None or info.uid in self.counted:
             return
-        if not self._is_fact(info) and claimed_states.too_much(self._canonical, self._admitted, info.shape):
+        if not self._is_fact(info) and too_much(self._canonical, self._admitted, info.shape):
             return
-        self._canonical, admitted = claimed_states.with_pod(
-            self._states, self._canonical, info, fact=self._is_fact(info)
-        )
+        self._canonical, admitted = with_pod(self._states, self._canonical, info, fact=self._is_fact(info))
         self._admitted += info.shape.milli if admitted else 0
 
     def _count(self, info: PodInfo, sign: int) -> None:
@@ -403,6 +406,16 @@ class NodeInfo:
         cpu, memory = info.shape.scored
         self.scored_cpu += sign * cpu
         self.scored_memory += sign * memory
+
+
+@dataclass(slots=True)
+class Admissions:
+    """What nodes answered in one attempt to place a pod, by name."""
+
+    admitted: dict[str, Answer] = field(default_factory=dict)
+    """For nodes with a ledger, or zones."""
+    lacking: dict[str, NodeInfo] = field(default_factory=dict)
+    """Nodes that only lack CPUs."""
 
 
 def _same_request(old: PodInfo, new: PodInfo) -> bool:

@@ -50,12 +50,12 @@ _LEFT_TO_THE_KUBELET: Final = frozenset({Code.POD_NOT_MULTIPLE_OF_CORE, Code.BIN
 """Whether CPUs are whole cores is seen by what it chooses; without SMT each CPU is one, and spread too."""
 
 
-def replay_admission(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
+def admit_as_kubelet(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
     """Return the state that the kubelet will be in, and the decision.
 
     The pod options of the state's settings are the kubelet's policies in Koordinator's words.
     """
-    if reason := kubelet_refusal(state, request):
+    if reason := refusal_of_kubelet(state, request):
         return state, Decision(False, reason, shared=state.shared_pool)
     after, decision = nodes.admit(state, request)
     missed = _missed(after, request, decision)
@@ -67,12 +67,12 @@ def replays_kubelet(state: NodeState) -> bool:
     return state.config.exact and state.config.policy == "static" and state.config.koordinator is None
 
 
-def kubelet_refusal(state: NodeState, request: PodRequest) -> Reason | None:
+def refusal_of_kubelet(state: NodeState, request: PodRequest) -> Reason | None:
     """Return why the pod contradicts the node's settings, whatever runs there."""
-    return kubelet_class_refusal(request) or _conflict(state, request)
+    return class_refusal_of_kubelet(request) or _conflict(state, request)
 
 
-def kubelet_class_refusal(request: PodRequest) -> Reason | None:
+def class_refusal_of_kubelet(request: PodRequest) -> Reason | None:
     """Return why a kubelet cannot serve a pod whose labels name exclusive CPUs: it looks at amounts only."""
     spec = request.placement_spec
     exclusive = [what for what in (spec.qos, spec.cpu_policy) if what in _EXCLUSIVE]
@@ -241,7 +241,7 @@ def admit(state: CPUState, request: PodRequest) -> tuple[CPUState, Decision]:
     if isinstance(state, ZonesState):
         if state.crane:
             return alignment.crane_admit(state, request)
-        refusal = kubelet_class_refusal(request)
+        refusal = class_refusal_of_kubelet(request)
         return (state, Decision(False, refusal)) if refusal else alignment.admit(state, request)
     if requests_exclusive_cpus(request):
         return state, Decision(False, Reason(Code.NO_CPU_TOPOLOGY, (state.problem,)))
@@ -251,11 +251,11 @@ def admit(state: CPUState, request: PodRequest) -> tuple[CPUState, Decision]:
 def _judge(state: NodeState) -> Callable[[NodeState, PodRequest], tuple[NodeState, Decision]]:
     """Settings that answer exactly as another program does are not those of corelane's agent."""
     if state.config.koordinator is not None:
-        return _admit_as_koordinator
-    return replay_admission if replays_kubelet(state) else nodes.admit
+        return admit_as_koordinator
+    return admit_as_kubelet if replays_kubelet(state) else nodes.admit
 
 
-def _admit_as_koordinator(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
+def admit_as_koordinator(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
     """Gocrane's `cpu-policy` has no word of Koordinator's: such pods are judged as by corelane's agent."""
     if (reason := capacity_refusal(state, request)) is not None:
         return state, Decision(False, reason, shared=state.shared_pool)

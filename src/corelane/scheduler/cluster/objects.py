@@ -17,6 +17,7 @@ from corelane.kube.storage import (
     VolumeAttachment,
 )
 from corelane.kube.volumes import class_of
+from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cluster.volumes import Capacity, VolumeUses
 from corelane.workload.selectors import Selector
@@ -51,6 +52,13 @@ class ClusterObjects:
         self._claims_of_volume: dict[str, set[Key]] = {}
         self._capacities_of_class: dict[str, dict[Key, Capacity]] = {}
         self._class_of_capacity: dict[Key, str] = {}
+
+    def not_watched(self, *more: str) -> Reason | None:
+        """Return why pods with claims cannot be judged; None if everything needed, and `more`, is watched."""
+        for plural in ("persistentvolumeclaims", "persistentvolumes", "storageclasses", *more):
+            if error := self.unwatched.get(plural):
+                return Reason(Code.VOLUMES_NOT_WATCHED, (plural, error))
+        return None
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         namespace = self.namespaces.get(name)

@@ -32,8 +32,7 @@ from corelane.node.managers import held
 from corelane.node.zones.zone_state import ZonesState
 from corelane.placement.topology import Topology
 from corelane.reasons import Reason
-from corelane.scheduler.cluster import node_kinds
-from corelane.scheduler.cluster import zones as deductions
+from corelane.scheduler.cluster import node_kinds, zones
 from corelane.scheduler.cluster.pods import PodInfo, Shape
 from corelane.scheduler.cluster.zones import (
     NONE,
@@ -217,7 +216,7 @@ class States:
         state = self.following(canonical, after)
         if canonical.base is not None and state.base is not None:
             off = canonical.deductions
-            decision = deductions.decided(decision, canonical.base.amounts, state.base.amounts, off)
+            decision = zones.decided(decision, canonical.base.amounts, state.base.amounts, off)
             if not decision.admitted:
                 return Answer(decision, canonical, canonical)
         spans = latest_pod_spans(after) if isinstance(after, NodeState) else ()
@@ -236,7 +235,7 @@ class States:
         key = "deducted", base.id, off
         found = self._states.get(key)
         if found is None:
-            amounts = deductions.deducted(base.amounts, off)
+            amounts = zones.deducted(base.amounts, off)
             facts = np.array(_facts(base.state, amounts), dtype=np.int64)
             table = table_of(base.state, amounts, self._resources)
             number = next(self._ids)
@@ -297,11 +296,6 @@ class States:
 
     def _config(self, key: Hashable) -> int:
         return self._configs.setdefault(key, len(self._configs))
-
-
-def looks_at_others(shape: Shape) -> bool:
-    """Return whether pods of this shape must be judged on a state in detail."""
-    return shape.looks_at_others
 
 
 def _is_plain(state: NodeState) -> bool:

@@ -225,10 +225,10 @@ def _named(state: CPUState, amounts: Sequence[ZoneAmounts]) -> list[Mapping[str,
         left = left_by_zone(state)
         numbered = [left.pop(one.numa, {}) for one in amounts]
         return numbered + list(left.values())
-    return [dict(_table_of_ledger(one)) for one in amounts] if isinstance(state, NodeState) else []
+    return [dict(_named_of_ledger(one)) for one in amounts] if isinstance(state, NodeState) else []
 
 
-def _table_of_ledger(zone: ZoneAmounts) -> Iterator[tuple[str, int]]:
+def _named_of_ledger(zone: ZoneAmounts) -> Iterator[tuple[str, int]]:
     if zone.memory is not None:
         yield "memory", zone.memory
     yield from zone.hugepages.items()

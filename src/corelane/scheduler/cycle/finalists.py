@@ -18,7 +18,6 @@ from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.nodes import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE, NodeCache
 from corelane.scheduler.cluster.pod_index import Unfinished
 from corelane.scheduler.cluster.pods import PodInfo, with_defaults
-from corelane.scheduler.cluster.states import looks_at_others
 from corelane.scheduler.cycle.plan import Plan, Weighted, has_a_say, plan_of, pre_filters_of, vectors_of
 from corelane.scheduler.cycle.vectors import NEVER, ShapeVectors, feasible, is_estimate, normalizes, scores
 from corelane.scheduler.framework import filtering
@@ -296,7 +295,7 @@ class _Search(Searched):
         total, cluster, alone = self.vectors.total, self.plan.cluster, self.cycle.only is None
         late = [] if cluster else self._late(total)
         if not cluster and not late and alone and not self.nominated:
-            detailed = looks_at_others(self.cycle.shape)
+            detailed = self.cycle.shape.looks_at_others
             return np.copy(total) if detailed else total
         values, self.blame = total.copy(), self.vectors.blame.copy()
         if not alone:
@@ -369,7 +368,7 @@ class _Search(Searched):
         rated = np.zeros(len(values), np.bool_)
         rated[list(self.asked)] = True
         verified = [number for number, one in self.vectors.states.items() if one.verified]
-        if not looks_at_others(self.cycle.shape):
+        if not self.cycle.shape.looks_at_others:
             rated |= np.isin(self.columns.state, np.array(verified))
         values = np.where(rated, values, NEVER)
         while (row := self._first(values)) >= 0:
@@ -437,7 +436,7 @@ class _Search(Searched):
         """Replace estimates by what the scores say of the node; whether it stays the best."""
         state = int(self.columns.state[row])
         verdict = self.vectors.states[state]
-        detailed = looks_at_others(self.cycle.shape)
+        detailed = self.cycle.shape.looks_at_others
         if verdict.verified or (detailed and row in self.asked):
             return True
         points = self.cycle.cluster.points

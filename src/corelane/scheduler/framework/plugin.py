@@ -24,7 +24,7 @@ from corelane.kube.client import KubeClient
 from corelane.kube.pod import Pod
 from corelane.reasons import Reason, sentence
 from corelane.scheduler.cluster.columns import Columns, Mask, RowKind, Rows, Scores
-from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.node_info import Admissions, NodeInfo
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo, Shape
 from corelane.scheduler.framework.changes import ChangeKind, Hint
@@ -109,6 +109,8 @@ class Cycle:
     """Names of the only nodes in question, where a PreFilter knows them."""
     cluster: NodeCache = field(default_factory=NodeCache)
     """All nodes, pods on nodes and other objects, as they are now."""
+    admissions: Admissions = field(default_factory=Admissions)
+    """What the nodes that were asked answered about CPUs."""
     labelled: Shape | None = None
     filters: "tuple[FilterPlugin, ...]" = ()
     """The Filter plugins that have something to do with the pod."""
@@ -125,7 +127,7 @@ class Cycle:
     def copy(self) -> "Cycle":
         """Return a copy in which pods can be added to and removed from nodes (`PreFilterExtensions`)."""
         state = {name: _copied(name, one) for name, one in self.state.items()}
-        return Cycle(self.pod, state, self.only, self.cluster, self.labelled, self.filters)
+        return Cycle(self.pod, state, self.only, self.cluster, labelled=self.labelled, filters=self.filters)
 
     @property
     def info(self) -> PodInfo:

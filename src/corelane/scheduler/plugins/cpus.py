@@ -6,7 +6,6 @@ canonical state.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import reduce
 from operator import or_
@@ -24,7 +23,7 @@ from corelane.scheduler.cluster.columns import Columns, Integers, Mask, RowKind,
 from corelane.scheduler.cluster.needs import by_koordinator, enough, needs
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo
-from corelane.scheduler.cluster.states import MOST_ANSWERS, Answer, CanonicalState, Fact, looks_at_others
+from corelane.scheduler.cluster.states import MOST_ANSWERS, Answer, CanonicalState, Fact
 from corelane.scheduler.framework.changes import ChangeKind, Hint, always
 from corelane.scheduler.framework.plugin import BEST, Cycle, Depends, NodeReason, Rejection, Scope
 from corelane.scheduler.plugins.node_resources import cpus_may_fit, grown_node_may_fit, others_cpus_may_fit
@@ -64,26 +63,6 @@ _SHORT: Final = {
 """kube-scheduler's or Koordinator's text where there is one."""
 
 
-@dataclass(slots=True)
-class Admissions:
-    """The ledgers' answers in one cycle, by node name."""
-
-    admitted: dict[str, Answer] = field(default_factory=dict)
-    """For nodes with a ledger, or zones."""
-    lacking: dict[str, NodeInfo] = field(default_factory=dict)
-    """Nodes that only lack CPUs."""
-
-    def copy(self) -> "Admissions":
-        """Return answers for nodes with other pods: none so far."""
-        return Admissions()
-
-
-def admissions(cycle: Cycle) -> Admissions:
-    """Return the cycle's answers so far."""
-    found: Admissions = cycle.state.setdefault(NAME, Admissions())
-    return found
-
-
 class CPUPlacement:
     """Rejects a node whose ledger does not admit the pod: exclusive CPUs, NUMA nodes, shared pool."""
 
@@ -117,11 +96,11 @@ class CPUPlacement:
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
         answer = node.answer(cycle.shape)
         if answer.admitted:
-            admissions(cycle).admitted[node.name] = answer
+            cycle.admissions.admitted[node.name] = answer
             return None
         assert answer.refusal is not None
         if answer.refusal.code is Code.INSUFFICIENT_CPUS:
-            admissions(cycle).lacking[node.name] = node
+            cycle.admissions.lacking[node.name] = node
         key = _key_of_words(cycle)
         rejection: Rejection | None = answer.derived.get(key)
         if rejection is None:
@@ -151,12 +130,12 @@ class CPUPlacement:
         reason = rejection.reasons[0].reason
         if reason.code is Code.CPUS_UNKNOWN or reason in (_AGENT_ABSENT, *_OF_CAPACITY):
             return False
-        return not looks_at_others(cycle.shape)
+        return not cycle.shape.looks_at_others
 
     def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
         """One node is asked for all in the same canonical state with, or without, capacity for the pod."""
         short = ~self.room(cycle, columns, rows)
-        if alone := looks_at_others(cycle.shape) or bool(columns.unknown[rows].any()):
+        if alone := cycle.shape.looks_at_others or bool(columns.unknown[rows].any()):
             kinds: Any = np.arange(len(rows))
         else:
             kinds = 2 * columns.state[rows] + short
@@ -184,7 +163,7 @@ class CPUPlacement:
             return None
         rejection: Rejection | None = answer.derived.get(key)
         if rejection is not None and answer.refusal and answer.refusal.code is Code.INSUFFICIENT_CPUS:
-            admissions(cycle).lacking[node.name] = node
+            cycle.admissions.lacking[node.name] = node
         return rejection
 
     def _worded(self, cycle: Cycle, node: NodeInfo, *, in_portions: bool) -> Rejection | None:
@@ -278,7 +257,7 @@ class NUMALocality:
     exact = False
 
     def score(self, cycle: Cycle, node: NodeInfo) -> float:
-        answer = admissions(cycle).admitted.get(node.name)
+        answer = cycle.admissions.admitted.get(node.name)
         if answer is None:
             return 0.0
         if by_koordinator(answer.before, cycle.shape):
@@ -317,7 +296,7 @@ class SnugFit:
     exact = False
 
     def score(self, cycle: Cycle, node: NodeInfo) -> float:
-        answer = admissions(cycle).admitted.get(node.name)
+        answer = cycle.admissions.admitted.get(node.name)
         if answer is None:
             return 0.0
         if not answer.assignments and cycle.shape.binds and not isinstance(answer.before.state, NodeState):
@@ -351,7 +330,7 @@ class PoolPressure:
     scope = Scope.ROW
 
     def score(self, cycle: Cycle, node: NodeInfo) -> float:
-        answer = admissions(cycle).admitted.get(node.name)
+        answer = cycle.admissions.admitted.get(node.name)
         if answer is None or not isinstance(answer.before.state, NodeState):
             return 0.0
         if answer.assignments or by_koordinator(answer.before, cycle.shape):

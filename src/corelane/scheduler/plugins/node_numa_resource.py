@@ -30,7 +30,6 @@ from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.states import CanonicalState
 from corelane.scheduler.framework.configuration_file import shown
 from corelane.scheduler.framework.plugin import BEST, SKIP, Cycle, Depends, Scope, Skip
-from corelane.scheduler.plugins.cpus import admissions
 from corelane.workload import BindPolicy, ExclusivePolicy, NUMAPolicy, NUMAStrategy, SchedulerDefaults
 from corelane.workload.placement_spec import NO_DEFAULTS
 
@@ -152,7 +151,7 @@ class ZonesPart:
             return BEST
         if not zone_shares.by_zone(state, demand):
             return 0.0
-        answer = admissions(cycle).admitted.get(node.name)
+        answer = cycle.admissions.admitted.get(node.name)
         if answer is None or not isinstance(answer.before.state, NodeState):
             return 0.0
         shares = answer.decision.numa_amounts

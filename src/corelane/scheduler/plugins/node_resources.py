@@ -10,7 +10,6 @@ from corelane.scheduler.cluster.columns import CPU, Columns, Integers, Mask, Row
 from corelane.scheduler.cluster.needs import needs
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo
-from corelane.scheduler.cluster.states import looks_at_others
 from corelane.scheduler.framework.changes import (
     ChangeKind,
     ClusterChange,
@@ -52,7 +51,7 @@ def cpus_may_fit(pod: PodInfo, change: ClusterChange) -> bool:
     if node is None:
         return False
     before = change.before
-    if looks_at_others(pod.shape):
+    if pod.shape.looks_at_others:
         return before is None or cpus_differ(before, node)
     if before is not None:
         differ = cpus_differ if goes_by_order(pod, node) else cpus_grew
@@ -72,7 +71,7 @@ def grown_node_may_fit(pod: PodInfo, change: ClusterChange) -> bool:
 def others_cpus_may_fit(pod: PodInfo, change: ClusterChange) -> bool:
     """Return whether a pod that came may make this one fit: its CPUs are those that others avoid, or seek."""
     node = change.after
-    if node is None or not (looks_at_others(pod.shape) or goes_by_order(pod, node)):
+    if node is None or not (pod.shape.looks_at_others or goes_by_order(pod, node)):
         return False
     return cpus_may_fit(pod, change)
 

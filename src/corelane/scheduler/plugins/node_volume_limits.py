@@ -20,7 +20,7 @@ from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cluster.volumes import claim_of, claim_volume, is_owned, pod_claims, volumes_on_node
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
 from corelane.scheduler.framework.plugin import SKIP, Cycle, NodeReason, Rejection, Scope, Skip
-from corelane.scheduler.plugins.volume_zone import names_claim, not_watched
+from corelane.scheduler.plugins.volume_matching import names_claim
 
 NAME: Final = "NodeVolumeLimits"
 
@@ -47,7 +47,7 @@ class NodeVolumeLimits:
         info, objects = cycle.pod, cycle.cluster.objects
         if not info.facts.volumes or not any(map(may_be_limited, info.pod.spec.volumes)):
             return SKIP
-        if reason := not_watched(objects, "csinodes", "volumeattachments"):
+        if reason := objects.not_watched("csinodes", "volumeattachments"):
             return Rejection.of(NAME, reason, resolvable=False)
         cycle.state[NAME] = _limited_volumes(info, cycle.cluster)
         return None

@@ -28,7 +28,6 @@ from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import Shape as PodShape
 from corelane.scheduler.cluster.states import Answer, CanonicalState
 from corelane.scheduler.framework.plugin import BEST, Cycle, Depends, Scope
-from corelane.scheduler.plugins.cpus import admissions
 from corelane.workload.request import PodRequest
 
 SMALLER_FIRST: Final = ("distance", "l3-domains", "bind", "exclusive", "fallback", "affinity")
@@ -60,7 +59,7 @@ class PlacementQuality:
         self._free: WeakKeyDictionary[CanonicalState, _Free] = WeakKeyDictionary()
 
     def score(self, cycle: Cycle, node: NodeInfo) -> float:
-        answer = admissions(cycle).admitted.get(node.name)
+        answer = cycle.admissions.admitted.get(node.name)
         if answer is None:
             return 0.0
         if by_koordinator(answer.before, cycle.shape):
@@ -71,7 +70,7 @@ class PlacementQuality:
 
     def details(self, cycle: Cycle, node: NodeInfo) -> Mapping[str, int]:
         """Return the terms of the node's answer by their names; {} where it names no CPUs."""
-        answer = admissions(cycle).admitted.get(node.name)
+        answer = cycle.admissions.admitted.get(node.name)
         if answer is None or not answer.assignments or not isinstance(answer.before.state, NodeState):
             return {}
         if by_koordinator(answer.before, cycle.shape):

@@ -40,9 +40,11 @@ from corelane.scheduler.plugins.volume_matching import (
     NodeVolumes,
     claims_of,
     find,
+    fully_bound,
+    names_claim,
     reasons_of,
+    unusable,
 )
-from corelane.scheduler.plugins.volume_zone import names_claim, not_watched, unusable
 
 if TYPE_CHECKING:
     from corelane.scheduler.framework.plugin import BindContext
@@ -148,7 +150,7 @@ def _bound(objects: ClusterObjects, claim: PersistentVolumeClaim) -> bool:
     current = objects.claims.get(claim.key)
     if current is None or current.metadata.uid != claim.metadata.uid:
         raise PreBindError(f"binding volumes: persistentvolumeclaim {claim.title} was deleted")
-    return bool(current.spec.volume_name) and keys.BIND_COMPLETED in current.metadata.annotations
+    return fully_bound(current)
 
 
 NAME: Final = "VolumeBinding"
@@ -182,7 +184,7 @@ class VolumeBinding:
         found = tuple(pod_claims(pod))
         if not found:
             return SKIP
-        if reason := not_watched(objects, "csinodes"):
+        if reason := objects.not_watched("csinodes"):
             return self._reject(reason)
         for one in found:
             if reason := unusable(pod, one, objects):
@@ -190,7 +192,7 @@ class VolumeBinding:
         claims = claims_of(pod, objects)
         if claims.immediate:
             return self._reject(Reason(Code.CLAIMS_UNBOUND))
-        if claims.delayed and (reason := not_watched(objects, "csidrivers", "csistoragecapacities")):
+        if claims.delayed and (reason := objects.not_watched("csidrivers", "csistoragecapacities")):
             return self._reject(reason)
         cycle.state[NAME] = VolumeState(claims, ClaimOffers(objects))
         return None

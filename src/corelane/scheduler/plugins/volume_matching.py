@@ -12,7 +12,6 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from corelane import quantity
 from corelane.kube import keys
 from corelane.kube.meta import ResourceList
 from corelane.kube.node_terms import term_is_valid
@@ -28,13 +27,14 @@ from corelane.kube.volumes import (
     translated,
     waits_for_consumer,
 )
-from corelane.quantity import QuantityError
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.columns import Columns, Mask, Rows
 from corelane.scheduler.cluster.labels import Rules, holds, rules_of
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.objects import ClusterObjects
-from corelane.scheduler.cluster.volumes import amount, pod_claims
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.cluster.volumes import PodClaim, amount, is_owned, pod_claims
+from corelane.scheduler.framework.changes import ClusterChange
 from corelane.scheduler.plugins.rows import rules_mask, selector_mask, values_mask
 from corelane.workload.selectors import Operator
 
@@ -128,9 +128,6 @@ def one_label(selector: NodeSelector | None) -> tuple[str, tuple[str, ...]] | No
 # has `storageCapacity`; one object that the node can reach must have the whole amount.
 
 
-_STORAGE: Final = "storage"
-
-
 class FreeStorage:
     """Where a volume of a claim's size can be made: on nodes that reach one of these capacities."""
 
@@ -167,10 +164,14 @@ def free_storage(claim: PersistentVolumeClaim, objects: ClusterObjects) -> FreeS
     """Return where a volume can be made for the claim; None where that is not limited."""
     storage = objects.classes.get(class_of(claim))
     driver = objects.csi_drivers.get(storage.provisioner) if storage is not None else None
-    asked = claim.spec.resources.requests.get(_STORAGE)
-    if storage is None or driver is None or not driver.spec.storage_capacity or asked is None:
+    if (
+        storage is None
+        or driver is None
+        or not driver.spec.storage_capacity
+        or "storage" not in claim.spec.resources.requests
+    ):
         return None
-    size = amount(asked) or 0
+    size = _storage(claim.spec.resources.requests)
     listed = objects.capacities_of_class(storage.metadata.name)
     return FreeStorage(
         one.rules
@@ -204,6 +205,20 @@ class NodeVolumes:
 def fully_bound(claim: PersistentVolumeClaim) -> bool:
     """Return whether the claim is bound from both sides."""
     return bool(claim.spec.volume_name) and keys.BIND_COMPLETED in claim.metadata.annotations
+
+
+def unusable(pod: Pod, of: PodClaim, objects: ClusterObjects) -> Reason | None:
+    """Return why the pod must wait for this claim, in upstream's words; None if it can be used."""
+    claim, name = objects.claims.get(of.key), of.key[1]
+    if claim is None:
+        return Reason(Code.CLAIM_AWAITED if of.ephemeral else Code.CLAIM_NOT_FOUND, (name,))
+    if claim.status.phase == "Lost":
+        return Reason(Code.CLAIM_LOST, (name, claim.spec.volume_name))
+    if claim.metadata.deletion_timestamp:
+        return Reason(Code.CLAIM_DELETED, (name,))
+    if of.ephemeral and not is_owned(pod, claim):
+        return Reason(Code.CLAIM_OF_OTHER_POD, (claim.title, pod.title))
+    return None
 
 
 def claims_of(pod: Pod, objects: ClusterObjects) -> ClaimsOfPod:
@@ -385,15 +400,7 @@ def _available(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
 
 def _storage(amounts: ResourceList) -> int:
     """Bytes; 0 for an absent or invalid amount."""
-    return _bytes(str(amounts.get("storage", "0")))
-
-
-@lru_cache(4096)
-def _bytes(amount: str) -> int:
-    try:
-        return quantity.value(amount)
-    except QuantityError:
-        return 0
+    return amount(amounts.get("storage")) or 0
 
 
 Codes: TypeAlias = NDArray[np.int8]
@@ -495,3 +502,11 @@ def _possible(claim: PersistentVolumeClaim, offers: ClaimOffers, columns: Column
             mask &= values_mask(rule.key, rule.values, columns, rows)
         allowed |= mask
     return allowed
+
+
+def names_claim(pod: PodInfo, change: ClusterChange) -> bool:
+    """Return whether a claim that was added or changed is one of the pod's."""
+    claim = change.new
+    if not isinstance(claim, PersistentVolumeClaim):
+        return change.old is None
+    return any(one.key == claim.key for one in pod_claims(pod.pod))

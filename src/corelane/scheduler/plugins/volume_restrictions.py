@@ -13,7 +13,7 @@ from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo, is_disk
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
 from corelane.scheduler.framework.plugin import SKIP, Cycle, Rejection, Scope, Skip
-from corelane.scheduler.plugins.volume_zone import names_claim, not_watched
+from corelane.scheduler.plugins.volume_matching import names_claim
 
 NAME: Final = "VolumeRestrictions"
 _ONE_POD: Final = "ReadWriteOncePod"
@@ -40,7 +40,7 @@ class VolumeRestrictions:
 
     def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
         objects, pod, names = cycle.cluster.objects, cycle.pod.pod, set()
-        if cycle.pod.facts.claims and (reason := not_watched(objects)):
+        if cycle.pod.facts.claims and (reason := objects.not_watched()):
             return Rejection.of(NAME, reason, resolvable=False)
         for name in cycle.pod.facts.claims:
             claim = objects.claims.get((pod.metadata.namespace, name))

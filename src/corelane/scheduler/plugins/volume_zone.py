@@ -6,49 +6,16 @@ from typing import Final
 
 import numpy as np
 
-from corelane.kube.pod import Pod
-from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from corelane.kube.storage import PersistentVolume, StorageClass
 from corelane.kube.volumes import class_of
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.columns import Columns, Mask, Rows
 from corelane.scheduler.cluster.labels import ABSENT
-from corelane.scheduler.cluster.objects import ClusterObjects
 from corelane.scheduler.cluster.pods import PodInfo
-from corelane.scheduler.cluster.volumes import PodClaim, is_owned, pod_claims
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, added, always
 from corelane.scheduler.framework.plugin import SKIP, Cycle, Rejection, Scope, Skip
 from corelane.scheduler.plugins.rows import RowFilter, values_mask
-
-
-def not_watched(objects: ClusterObjects, *more: str) -> Reason | None:
-    """Return why pods with claims cannot be judged; None if everything needed, and `more`, is watched."""
-    for plural in ("persistentvolumeclaims", "persistentvolumes", "storageclasses", *more):
-        if error := objects.unwatched.get(plural):
-            return Reason(Code.VOLUMES_NOT_WATCHED, (plural, error))
-    return None
-
-
-def unusable(pod: Pod, of: PodClaim, objects: ClusterObjects) -> Reason | None:
-    """Return why the pod must wait for this claim, in upstream's words; None if it can be used."""
-    claim, name = objects.claims.get(of.key), of.key[1]
-    if claim is None:
-        return Reason(Code.CLAIM_AWAITED if of.ephemeral else Code.CLAIM_NOT_FOUND, (name,))
-    if claim.status.phase == "Lost":
-        return Reason(Code.CLAIM_LOST, (name, claim.spec.volume_name))
-    if claim.metadata.deletion_timestamp:
-        return Reason(Code.CLAIM_DELETED, (name,))
-    if of.ephemeral and not is_owned(pod, claim):
-        return Reason(Code.CLAIM_OF_OTHER_POD, (claim.title, pod.title))
-    return None
-
-
-def names_claim(pod: PodInfo, change: ClusterChange) -> bool:
-    """Return whether a claim that was added or changed is one of the pod's."""
-    claim = change.new
-    if not isinstance(claim, PersistentVolumeClaim):
-        return change.old is None
-    return any(one.key == claim.key for one in pod_claims(pod.pod))
-
+from corelane.scheduler.plugins.volume_matching import names_claim
 
 NAME: Final = "VolumeZone"
 _ZONE: Final = "topology.kubernetes.io/zone"
@@ -113,7 +80,7 @@ class VolumeZone(RowFilter):
 def _places(cycle: Cycle, name: str) -> list[Place] | Reason:
     """The places of one claim's volume, or why the pod must wait."""
     objects = cycle.cluster.objects
-    if reason := not_watched(objects):
+    if reason := objects.not_watched():
         return reason
     if not name:
         return Reason(Code.CLAIM_WITHOUT_NAME)

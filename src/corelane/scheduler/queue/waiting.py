@@ -481,7 +481,7 @@ class Screen:
             self._version = version
             self._measure()
         selector = pod.pod.spec.node_selector.items()
-        if any(columns.label_value(key, value) == UNUSED for key, value in selector):
+        if any(columns.topology.value(key, value) == UNUSED for key, value in selector):
             return True
         most = self._allocatable if self._may_preempt(pod) else self._free
         return any(
