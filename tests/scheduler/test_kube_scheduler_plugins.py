@@ -17,12 +17,10 @@ from corelane.reasons import sentence
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Skip
-from corelane.scheduler.plugins.image_locality import ImageLocality
 from corelane.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from corelane.scheduler.plugins.node_affinity import NodeAffinity
-from corelane.scheduler.plugins.node_ports import NodePorts
 from corelane.scheduler.plugins.node_resources import NodeResourcesFit
-from corelane.scheduler.plugins.simple import NodeName, NodeUnschedulable
+from corelane.scheduler.plugins.simple import ImageLocality, NodeName, NodePorts, NodeUnschedulable
 from corelane.scheduler.plugins.taint_toleration import TaintToleration
 from corelane.scheduler.plugins.topology_spread import PodTopologySpread
 from corelane.scheduler.plugins.volume_binding import VolumeBinding

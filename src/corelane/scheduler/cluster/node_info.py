@@ -51,8 +51,6 @@ class NodeInfo:
         "pods",
         "requested",
         "row",
-        "scored_cpu",
-        "scored_memory",
         "taints",
         "topology",
         "unreadable",
@@ -77,8 +75,6 @@ class NodeInfo:
         self.unreadable: dict[str, PodInfo] = {}
         """Pods that do not say which CPUs they have; see `unknown_pod`."""
         self.requested: dict[str, int] = {}
-        self.scored_cpu = self.scored_memory = 0
-        """Of the pods' `Shape.scored`."""
         self.allocatable: dict[str, int] = {}
         self.agent_fault: Reason | None = None
         """Why the node's agent counts as ended; None where it runs, or is not judged."""
@@ -403,9 +399,6 @@ class NodeInfo:
     def _count(self, info: PodInfo, sign: int) -> None:
         for name, amount in info.requests.items():
             self.requested[name] = self.requested.get(name, 0) + sign * amount
-        cpu, memory = info.shape.scored
-        self.scored_cpu += sign * cpu
-        self.scored_memory += sign * memory
 
 
 @dataclass(slots=True)

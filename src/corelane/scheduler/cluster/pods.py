@@ -1,4 +1,8 @@
-"""A pod as the scheduler knows it, and its shape: all that decides where it fits, but names."""
+"""A pod as the scheduler knows it, and its shape: all that decides where it fits, but names.
+
+What it requires beside resources (`PodFacts`: host ports, affinity to other pods, spread, claims) is decoded
+once for each distinct text; replicas share the result.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,11 +30,6 @@ from corelane.workload import NUMAPolicy, PlacementSpec, SchedulerDefaults
 from corelane.workload.placement_spec import NO_DEFAULTS
 from corelane.workload.request import Amounts, PodRequest
 from corelane.workload.selectors import LabelRequirement, Operator
-
-# What a pod requires beside resources: host ports, affinity to other pods, topology spread, claims.
-#
-# Raw parts are decoded once for each distinct text; replicas share the result.
-
 
 _CACHED: Final = 4096
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - the API's word for every address
@@ -491,7 +490,7 @@ def _key(pod: Pod) -> bytes:
 
 
 def _container_key(one: Container) -> tuple[Any, ...]:
-    return one.name, one.image, one.resources, one.restart_policy, getattr(one, "ports", ())
+    return one.name, one.image, one.resources, one.restart_policy, one.ports
 
 
 def _chosen(values: Mapping[str, str], names: Iterable[str]) -> list[str | None] | None:

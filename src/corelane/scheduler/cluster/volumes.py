@@ -3,6 +3,9 @@
 Theory of operation. A volume counts once for a node, however many pods use it. Which volume a claim means
 changes while its pod runs: first it is one that is to be made, then the one that was. So the pods of each
 claim are known, and the claims and attachments of each volume; a changed object makes these count anew.
+
+Upstream: `filterAttachableVolumes` and `getCSIDriverInfo` of nodevolumelimits (1.36). A volume that is not
+made yet is one of the class's provisioner, named after its claim.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,12 +41,6 @@ from corelane.quantity import QuantityError
 from corelane.scheduler.cluster.columns import Rows
 from corelane.scheduler.cluster.labels import Rules, rules_of
 from corelane.scheduler.cluster.pods import PodInfo
-
-# The claims of a pod, and the volumes of CSI drivers that it has on its node.
-#
-# Upstream: `filterAttachableVolumes` and `getCSIDriverInfo` of kube-scheduler's nodevolumelimits (1.36). A
-# volume that is not made yet is one of the class's provisioner, named after its claim.
-
 
 Key: TypeAlias = tuple[str, str]
 """Namespace and name."""

@@ -1,8 +1,9 @@
-"""CPUPlacement: asks each node's ledger, as its agent will.
+"""CPUPlacement asks each node's ledger, as its agent will; three scores say how well a pod's CPUs lie.
 
-Filter leaves the answers in the cycle's state, for scores (see `cpu_scores`) and for the claim. Its
-vectorised form states necessary conditions; the answer for a finalist holds for all nodes in the same
-canonical state.
+Filter leaves the answers in the cycle, for scores and for the claim. Its vectorised form states necessary
+conditions; the answer for a finalist holds for all nodes in the same canonical state. The scores are separate
+plugins, so that a profile can weigh them; over columns NUMALocality and SnugFit are upper bounds. Nodes that
+Koordinator's rules judge have the best score: NodeNUMAResource alone puts them in order, as upstream.
 """
 
 from collections.abc import Callable, Iterator
@@ -232,13 +233,6 @@ def _too_few(cause: Reason, info: PodInfo) -> NodeReason:
     else:
         nearest = Reason(Code.KOORDINATOR_NOT_ENOUGH)
     return NodeReason(nearest, cause)
-
-
-# How well a pod's CPUs lie: fewest NUMA nodes, best fit, and pressure on the shared pool.
-#
-# They are separate plugins, so that a profile can weigh them. Over columns the first two are upper bounds,
-# which the ledger's answer replaces for finalists and all nodes in the same canonical state. Nodes that
-# Koordinator's rules judge have the best score: NodeNUMAResource alone puts them in order, as upstream.
 
 
 _HALF: Final = BEST / 2

@@ -6,11 +6,9 @@ from typing import Final
 from corelane.scheduler.framework.plugin import Plugin
 from corelane.scheduler.framework.profile import DEFAULT_NAME, Factory, Profile
 from corelane.scheduler.plugins.cpus import CPUPlacement, NUMALocality, PoolPressure, SnugFit
-from corelane.scheduler.plugins.image_locality import ImageLocality
 from corelane.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from corelane.scheduler.plugins.node_affinity import NodeAffinity
 from corelane.scheduler.plugins.node_numa_resource import NodeNUMAResource
-from corelane.scheduler.plugins.node_ports import NodePorts
 from corelane.scheduler.plugins.node_resource_topology import NodeResourceTopologyMatch
 from corelane.scheduler.plugins.node_resources import NodeResourcesFit, Strategy
 from corelane.scheduler.plugins.node_volume_limits import NodeVolumeLimits
@@ -19,7 +17,9 @@ from corelane.scheduler.plugins.preemption import DefaultPreemption
 from corelane.scheduler.plugins.simple import (
     DefaultBinder,
     DynamicResources,
+    ImageLocality,
     NodeName,
+    NodePorts,
     NodeUnschedulable,
     PodValidity,
     PrioritySort,

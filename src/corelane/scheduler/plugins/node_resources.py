@@ -1,7 +1,7 @@
 """NodeResourcesFit: amounts requested against amounts allocatable, as totals of a node."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -23,68 +23,10 @@ from corelane.scheduler.framework.changes import (
 )
 from corelane.scheduler.framework.configuration_file import shown
 from corelane.scheduler.framework.plugin import BEST, Cycle, Rejection, Scope
-
-# Queueing hints about amounts: whether a node may have, after a change, what a pod lacks.
-#
-# A hint that says no must be right: the node's filters would still reject the pod. Where pods of lower
-# priority are on the node, those count as free, for the pod may preempt them.
-
-
-def amounts_may_fit(pod: PodInfo, change: ClusterChange) -> bool:
-    """Return whether the node's totals may suffice for the pod."""
-    node, before = change.after, change.before
-    if node is None:
-        return False
-    if change.kind is ChangeKind.TOPOLOGY and before is not None and before.amplified == node.amplified:
-        return False  # Of CPUs only: no total differs.
-    preempts = may_preempt(pod, node)
-    if node.pods_left < 1 and not preempts:
-        return False
-    available = node.allocatable if preempts else node.free
-    counted = (item for item in pod.requests.items() if not (node.amplified and item[0] == "cpu"))
-    return all(amount <= available.get(name, 0) for name, amount in counted if amount > 0)
-
-
-def cpus_may_fit(pod: PodInfo, change: ClusterChange) -> bool:
-    """Return whether the node's CPUs are in a better state than before, and may suffice for the pod."""
-    node = change.after
-    if node is None:
-        return False
-    before = change.before
-    if pod.shape.looks_at_others:
-        return before is None or cpus_differ(before, node)
-    if before is not None:
-        differ = cpus_differ if goes_by_order(pod, node) else cpus_grew
-        if not differ(before, node):
-            return False
-    return may_preempt(pod, node) or cpus_may_suffice(pod, node)
-
-
-def grown_node_may_fit(pod: PodInfo, change: ClusterChange) -> bool:
-    """Return whether the node has become large enough for the pod: smaller ones are not asked about."""
-    node, before, milli = change.after, change.before, pod.requests.get("cpu", 0)
-    if node is None or (before is not None and before.allocatable.get("cpu", 0) >= milli):
-        return False
-    return may_preempt(pod, node) or cpus_may_suffice(pod, node)
-
-
-def others_cpus_may_fit(pod: PodInfo, change: ClusterChange) -> bool:
-    """Return whether a pod that came may make this one fit: its CPUs are those that others avoid, or seek."""
-    node = change.after
-    if node is None or not (pod.shape.looks_at_others or goes_by_order(pod, node)):
-        return False
-    return cpus_may_fit(pod, change)
-
-
-def may_preempt(pod: PodInfo, node: NodeSummary) -> bool:
-    """Return whether the node has pods that the pod may preempt."""
-    spec = pod.pod.spec
-    if spec.preemption_policy == "Never" or node.lowest_priority is None:
-        return False
-    return node.lowest_priority < spec.priority
-
+from corelane.scheduler.plugins.rows import RowScore
 
 Strategy = Literal["LeastAllocated", "MostAllocated"]
+Share = TypeVar("Share", float, Scores)
 _SCORED: Final = tuple(
     [{"name": name} | ({"weight": 1} if number in weighted else {}) for number, name in enumerate(names)]
     for names in (("cpu", "memory"), ("memory", "cpu"))
@@ -95,7 +37,7 @@ _ANYTHING: Final = np.iinfo(np.int64).min
 """More than this is left of every resource."""
 
 
-class NodeResourcesFit:
+class NodeResourcesFit(RowScore):
     """Rejects nodes with too little of a requested resource; scores by how empty or how full they are.
 
     For scores, a container without a request counts with kube-scheduler's 100m of CPU and 200 MiB of memory.
@@ -129,14 +71,8 @@ class NodeResourcesFit:
         lacking = tuple(_lacking(cycle, node))
         if not lacking:
             return None
-        return Rejection.of(
-            self.name, *lacking, resolvable=not any(_beyond(cycle, node, one) for one in lacking)
-        )
-
-    def score(self, cycle: Cycle, node: NodeInfo) -> float:
-        shares = list(_shares(cycle, node))
-        allocated = sum(shares) / len(shares) if shares else 0.0
-        return BEST * (allocated if self.strategy == "MostAllocated" else 1 - allocated)
+        resolvable = not any(_beyond(cycle, node, reason) for reason in lacking)
+        return Rejection.of(self.name, *lacking, resolvable=resolvable)
 
     def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
         least = _needed(cycle, columns)
@@ -153,19 +89,14 @@ class NodeResourcesFit:
         used *= needs(columns, cycle.shape).scored_requests(cycle.shape)
         used += columns.used.take(rows, 0)
         np.minimum(used, 1.0, out=used)
-        allocated = (used[:, 0] + used[:, 1]) / columns.weighed[rows]
-        found: Scores = BEST * (allocated if self.strategy == "MostAllocated" else 1 - allocated)
-        return found
+        return self._score((used[:, 0] + used[:, 1]) / columns.weighed[rows])
 
     def passes_kind(self, cycle: Cycle, kind: RowKind) -> bool:
         """As `feasible`."""
-        columns = cycle.cluster.columns
-        table = needs(columns, cycle.shape)
-        least = _needed(cycle, columns)
-        if least is None:
+        if _needed(cycle, cycle.cluster.columns) is None:
             return False
         left = kind.left
-        for index, amount in table.needed:
+        for index, amount in needs(cycle.cluster.columns, cycle.shape).needed:
             if left[index] < amount and not (index == CPU and kind.amplified):
                 return False
         return True
@@ -175,7 +106,9 @@ class NodeResourcesFit:
         cpu, memory = map(float, cycle.shape.scored)
         (of_cpu, of_memory), (used_cpu, used_memory) = kind.share, kind.used
         used = min(cpu * of_cpu + used_cpu, 1.0) + min(memory * of_memory + used_memory, 1.0)
-        allocated = used / kind.weighed
+        return self._score(used / kind.weighed)
+
+    def _score(self, allocated: Share) -> Share:
         return BEST * (allocated if self.strategy == "MostAllocated" else 1 - allocated)
 
     def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
@@ -252,8 +185,61 @@ def _lacking(cycle: Cycle, node: NodeInfo) -> Iterator[Reason]:
             yield Reason(Code.INSUFFICIENT_RESOURCE, (name,))
 
 
-def _shares(cycle: Cycle, node: NodeInfo) -> Iterator[float]:
-    cpu, memory = cycle.shape.scored
-    for name, scored in (("cpu", node.scored_cpu + cpu), ("memory", node.scored_memory + memory)):
-        if allocatable := node.allocatable.get(name, 0):
-            yield min(1.0, scored / allocatable)
+# Hints: whether a node may have, after a change, what a pod lacks.
+#
+# One that says no must be right: the node's filters would still reject the pod. Pods of lower priority count
+# as free, for the pod may preempt them.
+
+
+def amounts_may_fit(pod: PodInfo, change: ClusterChange) -> bool:
+    """Return whether the node's totals may suffice for the pod."""
+    node, before = change.after, change.before
+    if node is None:
+        return False
+    if change.kind is ChangeKind.TOPOLOGY and before is not None and before.amplified == node.amplified:
+        return False  # Of CPUs only: no total differs.
+    preempts = may_preempt(pod, node)
+    if node.pods_left < 1 and not preempts:
+        return False
+    available = node.allocatable if preempts else node.free
+    counted = (item for item in pod.requests.items() if not (node.amplified and item[0] == "cpu"))
+    return all(amount <= available.get(name, 0) for name, amount in counted if amount > 0)
+
+
+def cpus_may_fit(pod: PodInfo, change: ClusterChange) -> bool:
+    """Return whether the node's CPUs are in a better state than before, and may suffice for the pod."""
+    node = change.after
+    if node is None:
+        return False
+    before = change.before
+    if pod.shape.looks_at_others:
+        return before is None or cpus_differ(before, node)
+    if before is not None:
+        differ = cpus_differ if goes_by_order(pod, node) else cpus_grew
+        if not differ(before, node):
+            return False
+    return may_preempt(pod, node) or cpus_may_suffice(pod, node)
+
+
+def grown_node_may_fit(pod: PodInfo, change: ClusterChange) -> bool:
+    """Return whether the node has become large enough for the pod: smaller ones are not asked about."""
+    node, before, milli = change.after, change.before, pod.requests.get("cpu", 0)
+    if node is None or (before is not None and before.allocatable.get("cpu", 0) >= milli):
+        return False
+    return may_preempt(pod, node) or cpus_may_suffice(pod, node)
+
+
+def others_cpus_may_fit(pod: PodInfo, change: ClusterChange) -> bool:
+    """Return whether a pod that came may make this one fit: its CPUs are those that others avoid, or seek."""
+    node = change.after
+    if node is None or not (pod.shape.looks_at_others or goes_by_order(pod, node)):
+        return False
+    return cpus_may_fit(pod, change)
+
+
+def may_preempt(pod: PodInfo, node: NodeSummary) -> bool:
+    """Return whether the node has pods that the pod may preempt."""
+    spec = pod.pod.spec
+    if spec.preemption_policy == "Never" or node.lowest_priority is None:
+        return False
+    return node.lowest_priority < spec.priority

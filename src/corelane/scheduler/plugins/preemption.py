@@ -6,6 +6,11 @@ the pod fits then. So pods are evicted that make one NUMA node fit, not others t
 
 Upstream starts at a random node and stops at a number of candidates. Here the nodes come in the order of what
 they can offer at best, and the search ends when no node left can be better than the best one found.
+
+On one node, all pods of lower priority are thought away (`SelectVictimsOnNode`); if the pod fits then, they
+are thought back one by one, those first whose eviction violates a budget, then the most important ones. Those
+beside which the pod does not fit are the victims. That is upstream's answer; it leaves out no pod that could
+stay beside the victims, but another set of victims may be smaller.
 """
 
 from collections import Counter
@@ -26,14 +31,6 @@ from corelane.scheduler.framework import filtering
 from corelane.scheduler.framework.attempts import Rejections
 from corelane.scheduler.framework.changes import exclusive_needs
 from corelane.scheduler.framework.plugin import Cycle, Nomination, NotNominated, Rejection
-
-# Which pods of one node must be evicted for a pod to fit there, and how much that costs.
-#
-# Upstream: `SelectVictimsOnNode` and `pickOneNodeForPreemption`. All pods of lower priority are thought
-# away; if the pod fits then, they are thought back one by one, those first whose eviction violates a budget,
-# then the most important ones. Those beside which the pod does not fit are the victims. That is upstream's
-# answer; it leaves out no pod that could stay beside the victims, but another set of victims may be smaller.
-
 
 _LATER: Final = float("inf")
 _OFFSET: Final = 2**31

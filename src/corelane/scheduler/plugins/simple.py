@@ -1,18 +1,30 @@
-"""NodeName: a pod that names its node runs there only."""
+"""Plugins of a few lines each, with kube-scheduler's names where it has them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
 from corelane.kube.node_terms import tolerated
 from corelane.kube.objects import Taint
+from corelane.kube.pod import Pod
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cluster.columns import Columns, Mask, Rows
+from corelane.scheduler.cluster.columns import Columns, Mask, Rows, Scores
 from corelane.scheduler.cluster.node_info import NodeInfo
-from corelane.scheduler.cluster.pods import PodInfo
-from corelane.scheduler.framework.changes import ChangeKind, Hint, always
-from corelane.scheduler.framework.plugin import SKIP, BindContext, Cycle, Depends, Rejection, Scope, Skip
+from corelane.scheduler.cluster.pods import ANY_ADDRESS, HostPort, PodInfo
+from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
+from corelane.scheduler.framework.plugin import (
+    BEST,
+    SKIP,
+    BindContext,
+    Cycle,
+    Depends,
+    Rejection,
+    Scope,
+    Skip,
+)
+from corelane.scheduler.plugins.rows import RowScore
 
 
 class NodeName:
@@ -22,7 +34,7 @@ class NodeName:
     scope = Scope.CLUSTER
 
     def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
-        return None if cycle.pod.pod.spec.node_name else Skip()
+        return None if cycle.pod.pod.spec.node_name else SKIP
 
     def idle(self, _pod: PodInfo) -> bool:
         return True
@@ -67,6 +79,54 @@ class NodeUnschedulable:
 
     def hints(self) -> dict[ChangeKind, Hint]:
         return {ChangeKind.NODE_ADDED | ChangeKind.NODE_TAINTS | ChangeKind.POD_ITSELF: always}
+
+
+class NodePorts:
+    """Rejects nodes where a pod has one of the host ports; address 0.0.0.0 includes every address."""
+
+    name = "NodePorts"
+    scope = Scope.ROW
+    exact = True
+
+    def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
+        return None if cycle.pod.facts.host_ports else SKIP
+
+    def idle(self, _pod: PodInfo) -> bool:
+        return True
+
+    def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+        if any(_conflict(cycle.pod, pod) for pod in node.pods.values() if pod.facts.host_ports):
+            return Rejection.of(self.name, Reason(Code.PORTS_TAKEN))
+        return None
+
+    def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
+        taken = {row for port in cycle.pod.facts.host_ports for row in _rows_with(cycle, port)}
+        return ~np.isin(rows, np.fromiter(taken, np.intp, len(taken)))
+
+    def rejections(self, _cycle: Cycle, _columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
+        yield Rejection.of(self.name, Reason(Code.PORTS_TAKEN)), rows
+
+    def hints(self) -> dict[ChangeKind, Hint]:
+        return {
+            ChangeKind.POD_REMOVED: _frees_port,
+            ChangeKind.NODE_ADDED | ChangeKind.POD_ITSELF: always,
+        }
+
+
+def _rows_with(cycle: Cycle, port: HostPort) -> Iterator[int]:
+    """The rows of nodes where a pod has the port, on the address or on every one."""
+    rows = cycle.cluster.index.ports.get((port.port, port.protocol), {})
+    for row, addresses in rows.items():
+        if port.address == ANY_ADDRESS or port.address in addresses or ANY_ADDRESS in addresses:
+            yield row
+
+
+def _conflict(pod: PodInfo, other: PodInfo) -> bool:
+    return any(one.conflicts(port) for port in other.facts.host_ports for one in pod.facts.host_ports)
+
+
+def _frees_port(pod: PodInfo, change: ClusterChange) -> bool:
+    return not isinstance(change.old, PodInfo) or _conflict(pod, change.old)
 
 
 class PodValidity:
@@ -119,7 +179,7 @@ class DynamicResources:
     def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
         claims = cycle.pod.pod.spec.resource_claims
         if not claims:
-            return Skip()
+            return SKIP
         names = ", ".join(claim.name for claim in claims)
         return Rejection.of(self.name, Reason(Code.RESOURCE_CLAIMS_UNSUPPORTED, (names,)), resolvable=False)
 
@@ -128,6 +188,46 @@ class DynamicResources:
 
     def hints(self) -> dict[ChangeKind, Hint]:
         return {ChangeKind.POD_ITSELF: always}
+
+
+_LEAST: Final = 23 << 20
+_MOST_OF_CONTAINER: Final = 1000 << 20
+"""Sizes in bytes: less is worth nothing, more is worth no more."""
+
+
+class ImageLocality(RowScore):
+    """Scores nodes by the images that they need not pull."""
+
+    name = "ImageLocality"
+    scope = Scope.CLUSTER
+
+    def pre_score(self, cycle: Cycle, nodes: Sequence[NodeInfo]) -> Skip | None:
+        index = cycle.cluster.images
+        return None if index and any(map(index.known, _images(cycle.pod.pod))) else SKIP
+
+    def scores(self, cycle: Cycle, _columns: Columns, rows: Rows) -> Scores:
+        cluster, pod = cycle.cluster, cycle.pod.pod
+        total = int(cluster.topology.live.sum())
+        sums = np.zeros(len(rows))
+        for name in _images(pod):
+            if cluster.images.known(name):
+                spread = cluster.images.nodes(name) / total
+                sums += np.floor(cluster.images.sizes(name, cluster.topology.capacity)[rows] * spread)
+        most = _MOST_OF_CONTAINER * (len(pod.spec.containers) + len(pod.spec.init_containers))
+        return np.floor(BEST * (np.clip(sums, _LEAST, most) - _LEAST) / (most - _LEAST))
+
+
+def _images(pod: Pod) -> list[str]:
+    spec = pod.spec
+    images = [container.image for container in (*spec.init_containers, *spec.containers)]
+    images += [volume.image.reference for volume in spec.volumes if volume.image is not None]
+    return list(map(normalized, images))
+
+
+@lru_cache(4096)
+def normalized(image: str) -> str:
+    """Return an image's name with its tag, `latest` by default."""
+    return image if image.rfind(":") > image.rfind("/") else f"{image}:latest"
 
 
 class DefaultBinder:

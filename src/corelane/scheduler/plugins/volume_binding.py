@@ -2,7 +2,8 @@
 
 A claim of a class with WaitForFirstConsumer gets an existing volume that the node can reach, or one made for
 the node (`volume.kubernetes.io/selected-node`). Both are written before the pod's binding, which waits until
-the claims are bound (`volume_binder`).
+the claims are bound, as upstream's `BindPodVolumes`: a volume gets the claim as its claimRef, a claim the
+node in an annotation. The cluster's controllers, which bind claims and make volumes, do the rest.
 """
 
 import asyncio
@@ -48,13 +49,6 @@ from corelane.scheduler.plugins.volume_matching import (
 
 if TYPE_CHECKING:
     from corelane.scheduler.framework.plugin import BindContext
-
-
-# Bind volumes before a pod is bound: write what was chosen, and wait until the claims are bound. I/O.
-#
-# Upstream's `BindPodVolumes`: a volume gets the claim as its claimRef; a claim gets the node in an
-# annotation, for its provisioner. Whoever binds claims and makes volumes (the controllers of the cluster)
-# does the rest.
 
 
 _INTERVAL: Final = 0.2

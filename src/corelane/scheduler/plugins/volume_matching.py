@@ -1,6 +1,10 @@
 """Which volumes of a pod are there for a node: bound ones, ones to be bound, and ones to be made.
 
-As upstream's volume binder (`FindPodVolumes`).
+As upstream's volume binder (`FindPodVolumes`, `hasEnoughCapacity`). Local volumes are as many as nodes: asked
+one by one, 5,000 of either take minutes. Most name their node by one label, so a node is asked only about
+volumes that name one of its labels. For a volume that is to be made, a driver's free storage
+(CSIStorageCapacity) counts where its CSIDriver has `storageCapacity`; one object that the node can reach must
+have the whole amount.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,12 +41,6 @@ from corelane.scheduler.cluster.volumes import PodClaim, amount, is_owned, pod_c
 from corelane.scheduler.framework.changes import ClusterChange
 from corelane.scheduler.plugins.rows import rules_mask, selector_mask, values_mask
 from corelane.workload.selectors import Operator
-
-# Volumes that a claim may be bound to, found for one node or for all nodes without asking each about each.
-#
-# Local volumes are as many as nodes: asked one by one, 5,000 of either take minutes. Most name their node by
-# one label, so a node is asked only about volumes that name one of its labels.
-
 
 _MOST_SELECTORS: Final = 65_536
 _NOWHERE: Final[tuple[int, ...]] = ()
@@ -120,12 +118,6 @@ def one_label(selector: NodeSelector | None) -> tuple[str, tuple[str, ...]] | No
         return None
     rule = term.match_expressions[0]
     return (rule.key, rule.values) if rule.operator == "In" else None
-
-
-# Free storage that CSI drivers publish (CSIStorageCapacity), for volumes that are to be made.
-#
-# Upstream: `hasEnoughCapacity` of kube-scheduler's volumebinding. Drivers count as long as their CSIDriver
-# has `storageCapacity`; one object that the node can reach must have the whole amount.
 
 
 class FreeStorage:
