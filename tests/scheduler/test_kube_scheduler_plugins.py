@@ -20,8 +20,13 @@ from corelane.scheduler.framework.plugin import Cycle, Rejection, Skip
 from corelane.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from corelane.scheduler.plugins.node_affinity import NodeAffinity
 from corelane.scheduler.plugins.node_resources import NodeResourcesFit
-from corelane.scheduler.plugins.simple import ImageLocality, NodeName, NodePorts, NodeUnschedulable
-from corelane.scheduler.plugins.taint_toleration import TaintToleration
+from corelane.scheduler.plugins.simple import (
+    ImageLocality,
+    NodeName,
+    NodePorts,
+    NodeUnschedulable,
+    TaintToleration,
+)
 from corelane.scheduler.plugins.topology_spread import PodTopologySpread
 from corelane.scheduler.plugins.volume_binding import VolumeBinding
 from corelane.scheduler.plugins.volume_restrictions import VolumeRestrictions

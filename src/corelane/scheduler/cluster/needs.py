@@ -78,14 +78,14 @@ def _never(least: NDArray[np.int64], pool: Fact | None = None) -> Needs:
     return Needs(least, pool=pool)
 
 
-def _with_amounts(found: Needs, amounts: ZoneNeeds) -> Needs:
+def _with_amounts(of_pod: Needs, amounts: ZoneNeeds) -> Needs:
     """CPUs that no other amount goes with are compared as facts."""
     zones, alone = zone_needs.simplified(amounts.zones)
     node = {name: n for name, n in amounts.node.items() if n > 0}
-    least = found.least
+    least = of_pod.least
     least[Fact.FREE] = max(least[Fact.FREE], node.pop(FREE, 0))
     least[Fact.FREE_ZONE] = max(least[Fact.FREE_ZONE], alone)
-    return replace(found, amounts=ZoneNeeds(node, tuple(zones)))
+    return replace(of_pod, amounts=ZoneNeeds(node, tuple(zones)))
 
 
 def _of_koordinator(canonical: CanonicalState, shape: Shape, least: NDArray[np.int64]) -> Needs:
@@ -109,17 +109,17 @@ def _of_koordinator(canonical: CanonicalState, shape: Shape, least: NDArray[np.i
 
 def _of_pools(state: NodeState, request: PodRequest, least: NDArray[np.int64]) -> Needs:
     try:
-        found = pod_class(request, state.config.pools)
-        policies = policies_of(state, request, found)
-        if not found.bound:
-            check_rules_need_cpus(request, found)
-            amounts = zone_needs.of_pools(state, request, found, policies.numa)
-            return _with_amounts(Needs(least, pool=_POOLS.get(found.sharing, Fact.SHARED)), amounts)
+        of_class = pod_class(request, state.config.pools)
+        policies = policies_of(state, request, of_class)
+        if not of_class.bound:
+            check_rules_need_cpus(request, of_class)
+            amounts = zone_needs.of_pools(state, request, of_class, policies.numa)
+            return _with_amounts(Needs(least, pool=_POOLS.get(of_class.sharing, Fact.SHARED)), amounts)
         binding = binding_of(state, request)
     except Refusal:
         return _never(least, Fact.SHARED)
     assert binding is not None
-    cpus = found.cpus(request)
+    cpus = of_class.cpus(request)
     amounts = zone_needs.of_binding(state, request, binding)
     return _with_amounts(Needs(least, cpus, spread=binding.demand.spread), amounts)
 
@@ -175,11 +175,11 @@ class NeedsTable:
             self.scored = np.array(shape.scored, dtype=np.float64)
         return self.scored
 
-    def with_koordinators(self, found: Scores, config: NDArray[np.int32], score: float) -> Scores:
+    def with_koordinators(self, scores: Scores, config: NDArray[np.int32], score: float) -> Scores:
         """Return the scores of rows (by their `config`) with this one where Koordinator's rules judge."""
         if self.any_koordinator:
-            found[self.koordinator[config]] = score
-        return found
+            scores[self.koordinator[config]] = score
+        return scores
 
     def complete(self, columns: Columns, shape: Shape) -> None:
         """Add what new configurations need."""
@@ -200,11 +200,11 @@ def _padded(amounts: Sequence[ZoneNeeds], index: ResourceIndex) -> NDArray[np.in
     for name in {name for one in amounts for part in (one.node, *one.zones) for name in part}:
         index.column(name)
     most = max(len(one.zones) for one in amounts)
-    found = np.zeros((len(amounts), 1 + most, len(index)), dtype=np.int64)
+    table = np.zeros((len(amounts), 1 + most, len(index)), dtype=np.int64)
     for config, one in enumerate(amounts):
         for place, part in enumerate((one.node, *one.zones)):
-            found[config, place] = index.vector(part)
-    return found
+            table[config, place] = index.vector(part)
+    return table
 
 
 def enough(columns: Columns, shape: Shape, rows: Rows) -> Mask:
@@ -212,18 +212,18 @@ def enough(columns: Columns, shape: Shape, rows: Rows) -> Mask:
     table = needs(columns, shape)
     config = columns.config[rows]
     least = table.table.take(config, 0)
-    found: Mask = np.logical_and.reduce(columns.facts.take(rows, 0) >= least, axis=1)
+    passed: Mask = np.logical_and.reduce(columns.facts.take(rows, 0) >= least, axis=1)
     if table.zones is None:
-        return found
+        return passed
     needed = table.zones.take(config, 0)
     left = columns.amounts().take(rows, 0)
     width = min(needed.shape[2], left.shape[2])
     needed, left = needed[:, :, :width], left[:, :, :width]
-    found &= np.logical_and.reduce(left[:, 0] >= needed[:, 0], axis=1)
+    passed &= np.logical_and.reduce(left[:, 0] >= needed[:, 0], axis=1)
     for place in range(1, needed.shape[1]):
         zones: Mask = np.logical_and.reduce(left[:, 1:] >= needed[:, place, None], axis=2)
-        found &= np.logical_or.reduce(zones, axis=1)
-    return found
+        passed &= np.logical_or.reduce(zones, axis=1)
+    return passed
 
 
 def by_koordinator(canonical: CanonicalState, shape: Shape) -> bool:

@@ -137,9 +137,9 @@ def _read(
     return NodeCPUs(NodeKind.KOORDLET, state)
 
 
-def with_settings(known: NodeCPUs, newer: NodeCPUs) -> NodeCPUs:
+def with_settings(former: NodeCPUs, newer: NodeCPUs) -> NodeCPUs:
     """Return the former zones under the settings of a newer object, whose amounts do not count yet."""
-    before, after = known.state, newer.state
+    before, after = former.state, newer.state
     assert isinstance(before, ZonesState)
     assert isinstance(after, ZonesState)
     state = replace(before, policy=after.policy, scope=after.scope, max_numa_nodes=after.max_numa_nodes)
@@ -240,7 +240,7 @@ def class_refusal_of_kubelet(request: PodRequest) -> Reason | None:
 def _conflict(state: NodeState, request: PodRequest) -> Reason | None:
     """Return where the pod contradicts the kubelet's options, by Koordinator's rules."""
     here, topology = state.config.pools, state.topology
-    found = classes.resolve(
+    resolved = classes.resolve(
         request.placement_spec,
         NodePolicies(here.node_bind, here.strategy, here.numa),
         None,
@@ -249,7 +249,7 @@ def _conflict(state: NodeState, request: PodRequest) -> Reason | None:
         most_threads=topology.threads,
         as_code=True,
     )
-    return found if isinstance(found, Reason) and found.code not in _LEFT_TO_THE_KUBELET else None
+    return resolved if isinstance(resolved, Reason) and resolved.code not in _LEFT_TO_THE_KUBELET else None
 
 
 def _missed(after: NodeState, request: PodRequest, decision: Decision) -> Reason | None:

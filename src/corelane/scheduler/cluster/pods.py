@@ -447,11 +447,11 @@ def with_labels(shape: Shape, labels: Mapping[str, str], looked_at: Collection[s
     if not seen or shape.request is None:
         return shape
     key = shape.id.to_bytes(8, "big"), tuple(seen.items())
-    found = _shapes.get(key)
-    if found is None:
+    labelled = _shapes.get(key)
+    if labelled is None:
         request = replace(shape.request, labels=MappingProxyType(seen))
-        found = _shapes[key] = Shape(next(_ids), request, shape.requests, scored=shape.scored)
-    return found
+        labelled = _shapes[key] = Shape(next(_ids), request, shape.requests, scored=shape.scored)
+    return labelled
 
 
 def with_defaults(shape: Shape, defaults: SchedulerDefaults) -> Shape:
@@ -459,12 +459,12 @@ def with_defaults(shape: Shape, defaults: SchedulerDefaults) -> Shape:
     if defaults is NO_DEFAULTS or defaults == NO_DEFAULTS or shape.request is None:
         return shape
     key = shape.id.to_bytes(8, "big"), defaults
-    found = _shapes.get(key)
-    if found is None:
+    defaulted = _shapes.get(key)
+    if defaulted is None:
         spec = replace(shape.request.placement_spec, defaults=defaults)
         request = replace(shape.request, placement_spec=spec)
-        found = _shapes[key] = Shape(next(_ids), request, shape.requests, scored=shape.scored)
-    return found
+        defaulted = _shapes[key] = Shape(next(_ids), request, shape.requests, scored=shape.scored)
+    return defaulted
 
 
 def _key(pod: Pod) -> bytes:

@@ -233,25 +233,25 @@ class States:
         if not off:
             return base
         key = "deducted", base.id, off
-        found = self._states.get(key)
-        if found is None:
+        state = self._states.get(key)
+        if state is None:
             amounts = zones.deducted(base.amounts, off)
             facts = np.array(_facts(base.state, amounts), dtype=np.int64)
             table = table_of(base.state, amounts, self._resources)
             number = next(self._ids)
-            found = replace(base, id=number, amounts=amounts, facts=facts, table=table, zones={})
-            found.deductions, found.base = off, base
-            self._states[key] = found
-        return found
+            state = replace(base, id=number, amounts=amounts, facts=facts, table=table, zones={})
+            state.deductions, state.base = off, base
+            self._states[key] = state
+        return state
 
     def _get(self, key: Hashable, config: int, state: CPUState, *, detailed: bool) -> CanonicalState:
-        found = self._states.get(key)
-        if found is None:
+        canonical = self._states.get(key)
+        if canonical is None:
             amounts = zone_amounts(state)
             facts = np.array(_facts(state, amounts), dtype=np.int64)
             capacity = int(facts[Fact.CAPACITY])
             table = table_of(state, amounts, self._resources)
-            found = CanonicalState(
+            canonical = CanonicalState(
                 next(self._ids),
                 state,
                 config,
@@ -263,8 +263,8 @@ class States:
                 capacity,
                 _amplified(state),
             )
-            self._states[key] = found
-        return found
+            self._states[key] = canonical
+        return canonical
 
     def _intern_ledger(self, state: NodeState, config: int | None, *, detailed: bool) -> CanonicalState:
         machine, topology, number = self._machine(state)
@@ -273,16 +273,16 @@ class States:
         masks = state.reserved.mask, state.exclusive.mask, state.shared_with_be.mask, state.bound.mask
         others = tuple(_others(state)) if detailed else None
         key = config, masks, _memory(state), _devices(state), tuple(_zoned(state)), others
-        found = self._states.get(key)
-        return found or self._get(key, config, _stripped(state, machine, topology), detailed=detailed)
+        canonical = self._states.get(key)
+        return canonical or self._get(key, config, _stripped(state, machine, topology), detailed=detailed)
 
     def _machine(self, state: NodeState) -> tuple[Machine, Topology, int]:
-        known = self._shared.get(id(state.machine))
-        if known is None:
+        shared = self._shared.get(id(state.machine))
+        if shared is None:
             machine = replace(state.machine, name="")
-            known = self._machines.setdefault(machine, (machine, state.topology, len(self._machines)))
-            self._shared[id(known[0])] = known
-        return known
+            shared = self._machines.setdefault(machine, (machine, state.topology, len(self._machines)))
+            self._shared[id(shared[0])] = shared
+        return shared
 
     def _settings(self, machine: int, config: NodeConfig) -> int:
         """The id of a machine with its settings; most nodes have those of the node before."""

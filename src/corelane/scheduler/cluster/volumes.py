@@ -87,8 +87,8 @@ def claim_volume(claim: PersistentVolumeClaim, objects: VolumeObjects) -> Volume
     volume = objects.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is None:
         return _to_be_made(claim, objects)
-    found = volume_id(volume)
-    return found if found is not None and all(found) else None
+    named = volume_id(volume)
+    return named if named is not None and all(named) else None
 
 
 def _to_be_made(claim: PersistentVolumeClaim, objects: VolumeObjects) -> VolumeID | None:
@@ -104,14 +104,14 @@ def volumes_on_node(pod: Pod, objects: VolumeObjects) -> set[VolumeID]:
 
     A volume that its driver cannot name counts as one of its own; kube-scheduler fails there.
     """
-    found: set[VolumeID | None] = set()
+    volumes: set[VolumeID | None] = set()
     for volume in pod.spec.volumes:
         of = claim_of(pod, volume)
         if of is None:
-            found.add(_inline(pod, volume))
+            volumes.add(_inline(pod, volume))
         elif (claim := objects.claims.get(of.key)) and (not of.ephemeral or is_owned(pod, claim)):
-            found.add(claim_volume(claim, objects))
-    return {one for one in found if one is not None}
+            volumes.add(claim_volume(claim, objects))
+    return {one for one in volumes if one is not None}
 
 
 def _inline(pod: Pod, volume: Volume) -> VolumeID | None:
@@ -328,9 +328,9 @@ class VolumeUses:
 
     # Questions.
 
-    def limited(self, wanted: Iterable[VolumeID]) -> bool:
+    def limited(self, volumes: Iterable[VolumeID]) -> bool:
         """Return whether some node limits the number of volumes of one of these drivers."""
-        return any(driver in self._limits for driver, _ in wanted)
+        return any(driver in self._limits for driver, _ in volumes)
 
     def attached(self, node: str) -> set[VolumeID]:
         """Return the volumes that are attached to a node."""

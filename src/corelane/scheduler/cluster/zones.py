@@ -178,19 +178,19 @@ class ResourceIndex:
 
     def column(self, name: str) -> int | None:
         """Return the column of a resource, which is added if it is new; None where there are too many."""
-        found = self._columns.get(name)
-        if found is None and len(self._columns) < MOST_RESOURCES:
-            found = self._columns[name] = len(self._columns)
-        return found
+        number = self._columns.get(name)
+        if number is None and len(self._columns) < MOST_RESOURCES:
+            number = self._columns[name] = len(self._columns)
+        return number
 
     def vector(self, amounts: Amounts) -> NDArray[np.int64]:
         """Return amounts by column; resources without one are left out."""
         columns = [(self.column(name), amount) for name, amount in amounts.items()]
-        found = np.zeros(len(self._columns), dtype=np.int64)
+        vector = np.zeros(len(self._columns), dtype=np.int64)
         for column, amount in columns:
             if column is not None:
-                found[column] = min(amount, UNLIMITED)
-        return found
+                vector[column] = min(amount, UNLIMITED)
+        return vector
 
 
 def table_of(state: CPUState, amounts: Sequence[ZoneAmounts], index: ResourceIndex) -> NDArray[np.int64]:

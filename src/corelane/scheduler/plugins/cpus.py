@@ -273,12 +273,12 @@ class NUMALocality:
 
     def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
         """All on one NUMA node where one has as many CPUs, else two; several containers may lie apart."""
-        shape, found = cycle.shape, np.full(len(rows), BEST)
+        shape, scores = cycle.shape, np.full(len(rows), BEST)
         if shape.request is None or len(shape.request.containers) > 1:
-            return found
+            return scores
         table, config = needs(columns, shape), columns.config[rows]
-        found[columns.facts[rows, Fact.FREE_ZONE] < table.cpus[config]] = _HALF
-        return table.with_koordinators(found, config, BEST)
+        scores[columns.facts[rows, Fact.FREE_ZONE] < table.cpus[config]] = _HALF
+        return table.with_koordinators(scores, config, BEST)
 
 
 class SnugFit:
@@ -310,8 +310,8 @@ class SnugFit:
         size = columns.zones("CPUs", _sizes).take(rows, 0)
         fits = (free >= cpus[:, None]) & (size > 0)
         left = np.where(fits, (free - cpus[:, None]) / np.maximum(size, 1), 1.0).min(axis=1)
-        found: Scores = BEST * (1 - np.where(fits.any(axis=1) & (cpus > 0), left, 0.0))
-        return table.with_koordinators(found, config, BEST)
+        scores: Scores = BEST * (1 - np.where(fits.any(axis=1) & (cpus > 0), left, 0.0))
+        return table.with_koordinators(scores, config, BEST)
 
 
 class PoolPressure:
@@ -345,8 +345,8 @@ class PoolPressure:
         facts = columns.facts.take(rows, 0)
         size = 1000 * facts[np.arange(len(rows)), table.pool[config]]
         shared = columns.admitted[rows] + cycle.shape.milli - 1000 * facts[:, _EXCLUSIVE]
-        found = BEST * np.where(table.cpus[config] > 0, 1.0, _share(size, shared))
-        return table.with_koordinators(found, config, BEST)
+        scores = BEST * np.where(table.cpus[config] > 0, 1.0, _share(size, shared))
+        return table.with_koordinators(scores, config, BEST)
 
     def score_of_kind(self, cycle: Cycle, kind: RowKind) -> float:
         """As `scores`."""

@@ -24,8 +24,8 @@ from corelane.scheduler.plugins.simple import (
     PodValidity,
     PrioritySort,
     SchedulingGates,
+    TaintToleration,
 )
-from corelane.scheduler.plugins.taint_toleration import TaintToleration
 from corelane.scheduler.plugins.topology_spread import PodTopologySpread
 from corelane.scheduler.plugins.volume_binding import VolumeBinding
 from corelane.scheduler.plugins.volume_restrictions import VolumeRestrictions

@@ -55,7 +55,7 @@ def weights(given: Mapping[str, Any] | None, name: str = _NAME) -> dict[str, int
     listed = (given or {}).get("resources") or ()
     if not isinstance(listed, list | tuple):
         raise ValueError(f"{name}.resources {shown(listed)}: use a list of name and weight")
-    found: dict[str, int] = {}
+    by_resource: dict[str, int] = {}
     for i, one in enumerate(listed):
         where = f"{name}.resources[{i}]"
         if not isinstance(one, Mapping):
@@ -64,12 +64,12 @@ def weights(given: Mapping[str, Any] | None, name: str = _NAME) -> dict[str, int
         resource, weight = one.get("name"), one.get("weight") or 1
         if not isinstance(resource, str) or not resource:
             raise ValueError(f"{where}.name {shown(resource)}: use the name of a resource")
-        if resource in found:
+        if resource in by_resource:
             raise ValueError(f"{where}.name {resource!r}: name a resource once")
         if not isinstance(weight, int) or isinstance(weight, bool) or weight < 1:
             raise ValueError(f"{where}.weight {shown(weight)}: use a whole number, 1 or more")
-        found[resource] = weight
-    return found
+        by_resource[resource] = weight
+    return by_resource
 
 
 def _refuse_others(given: Mapping[str, Any], fields: Sequence[str], where: str) -> None:
@@ -127,8 +127,8 @@ class NodeNUMAResource:
 
     def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
         by_zone, by_totals = self.parts
-        found: Scores = by_zone.scores(cycle, columns, rows) + by_totals.scores(cycle, columns, rows)
-        return found
+        scores: Scores = by_zone.scores(cycle, columns, rows) + by_totals.scores(cycle, columns, rows)
+        return scores
 
     def score(self, cycle: Cycle, node: NodeInfo) -> float:
         return sum(part.score(cycle, node) for part in self.parts)
@@ -157,22 +157,22 @@ class ZonesPart:
         shares = answer.decision.numa_amounts
         if not shares:
             return _of_totals(node, state, demand, self.strategy, self.weights)
-        found: float | None = answer.derived.get(self.name)
-        if found is None:
+        score: float | None = answer.derived.get(self.name)
+        if score is None:
             before = answer.before.state
-            found = answer.derived[self.name] = float(
+            score = answer.derived[self.name] = float(
                 zone_shares.zones_score(before, demand, shares, self.strategy, self.weights)
             )
-        return found
+        return score
 
     def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
         table = needs(columns, cycle.shape)
         if not table.any_koordinator:
             return np.full(len(rows), BEST)
-        found = np.where(table.koordinator[columns.config[rows]], 0.0, BEST)
+        scores = np.where(table.koordinator[columns.config[rows]], 0.0, BEST)
         for chosen, demand in _by_demand(cycle, columns, rows, by_zone=True):
-            found[chosen] = self._estimated(columns, rows[chosen], demand)
-        return found
+            scores[chosen] = self._estimated(columns, rows[chosen], demand)
+        return scores
 
     def _estimated(self, columns: Columns, rows: Rows, demand: PodDemand) -> Scores:
         """The best NUMA node that has the amounts and the CPUs, else all of them together.
@@ -220,9 +220,9 @@ class TotalsPart:
         return _of_totals(node, state, demand, self.strategy, self.weights)
 
     def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
-        found = np.zeros(len(rows))
+        scores = np.zeros(len(rows))
         if not needs(columns, cycle.shape).any_koordinator:
-            return found
+            return scores
         for chosen, demand in _by_demand(cycle, columns, rows, by_zone=False):
             some = rows[chosen]
             bound = columns.zones(NAME, _numbers).take(some, 0)[:, :_HEAD].T
@@ -232,8 +232,8 @@ class TotalsPart:
                 used[CPU] = bound[0]
             elif not demand.numa and demand.amounts.get("cpu"):
                 used[CPU] += bound[1]
-            found[chosen] = _allocated(total, used, demand, self.strategy, self.weights)
-        return found
+            scores[chosen] = _allocated(total, used, demand, self.strategy, self.weights)
+        return scores
 
 
 def _demand(cycle: Cycle, canonical: CanonicalState) -> PodDemand | None:
@@ -275,8 +275,8 @@ def _of_totals(
     strategy: zone_shares.Strategy,
     weights: zone_shares.Weights,
 ) -> float:
-    found = zone_shares.totals_score(state, demand, node.allocatable, node.requested, strategy, weights)
-    return float(found)
+    score = zone_shares.totals_score(state, demand, node.allocatable, node.requested, strategy, weights)
+    return float(score)
 
 
 def _numbers(canonical: CanonicalState) -> list[int]:
@@ -339,10 +339,10 @@ def _numa_strategy(given: Mapping[str, Any] | None, scoring: Mapping[str, Any] |
 def _weights(strategy: Mapping[str, Any] | None) -> dict[str, int]:
     if not strategy or strategy.get("resources") is None:
         return dict(zone_shares.WEIGHTS)
-    found = weights(strategy)
-    if not found or found.keys() - set(_SCORED):
-        listed = ", ".join(found) or "none"
+    scored = weights(strategy)
+    if not scored or scored.keys() - set(_SCORED):
+        listed = ", ".join(scored) or "none"
         raise ValueError(
             f"scoringStrategy.resources {listed}: use {' and '.join(_SCORED)}: no other is scored"
         )
-    return found
+    return scored

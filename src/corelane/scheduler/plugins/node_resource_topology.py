@@ -66,12 +66,12 @@ class NodeResourceTopologyMatch:
 
     def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
         """Nodes in the same canonical state have the same score."""
-        found = np.where(columns.facts[rows, Fact.SHARED] > 0, BEST, 0.0)
+        scores = np.where(columns.facts[rows, Fact.SHARED] > 0, BEST, 0.0)
         for i in np.flatnonzero(columns.zoned[rows]):
             state = columns.state_of(int(rows[i]))
             if state is not None and isinstance(state.state, ZonesState) and cycle.shape.request is not None:
-                found[i] = scoring.score(state.state, cycle.shape.request, self.strategy, self.weights)
-        return found
+                scores[i] = scoring.score(state.state, cycle.shape.request, self.strategy, self.weights)
+        return scores
 
     def score(self, cycle: Cycle, node: NodeInfo) -> float:
         """Return 0 to 100; 0 too where nothing is published, as upstream."""

@@ -29,7 +29,7 @@ NAME: Final = "NodeVolumeLimits"
 class LimitedVolumes:
     """State of one attempt: the pod's volumes of CSI drivers, and why they cannot be counted."""
 
-    wanted: frozenset[VolumeID]
+    volumes: frozenset[VolumeID]
     problem: Reason | None = None
     """On every node."""
     inline_problem: Reason | None = None
@@ -61,13 +61,13 @@ class NodeVolumeLimits:
         if state.problem or (state.inline_problem and csi_node):
             return _unreadable(state)
         limits = csi_node.limits if csi_node is not None else {}
-        if not any(driver in limits for driver, _ in state.wanted):
+        if not any(driver in limits for driver, _ in state.volumes):
             return None
         there: set[VolumeID] = set()
         for one in node.pods.values():
             if one.facts.volumes:
                 there |= volumes_on_node(one.pod, objects)
-        new, used = state.wanted - there, there | objects.uses.attached(node.name)
+        new, used = state.volumes - there, there | objects.uses.attached(node.name)
         for driver in sorted({driver for driver, _ in new} & limits.keys()):
             asked, had = _of_driver(new, driver), _of_driver(used, driver)
             if had + asked > limits[driver]:
@@ -81,18 +81,18 @@ class NodeVolumeLimits:
         mask = np.ones(len(rows), np.bool_)
         if state.inline_problem:
             mask &= ~_with_drivers(cycle.cluster, rows)
-        for numbers in objects.uses.counts(state.wanted, rows):
+        for numbers in objects.uses.counts(state.volumes, rows):
             mask &= ~numbers.exceeded
         return mask
 
     def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
         state, left = _state(cycle), np.ones(len(rows), np.bool_)
         if state.problem or state.inline_problem:
-            found = left if state.problem else _with_drivers(cycle.cluster, rows)
-            if found.any():
-                yield _unreadable(state), rows[found]
-            left = ~found
-        for numbers in cycle.cluster.objects.uses.counts(state.wanted, rows):
+            unreadable = left if state.problem else _with_drivers(cycle.cluster, rows)
+            if unreadable.any():
+                yield _unreadable(state), rows[unreadable]
+            left = ~unreadable
+        for numbers in cycle.cluster.objects.uses.counts(state.volumes, rows):
             exceeded = left & numbers.exceeded
             left &= ~exceeded
             alike: dict[tuple[int, int, int], list[int]] = {}
@@ -121,13 +121,13 @@ def _state(cycle: Cycle) -> LimitedVolumes:
 
 
 def _limited_volumes(info: PodInfo, cluster: NodeCache) -> LimitedVolumes:
-    wanted: set[VolumeID] = set()
+    requested: set[VolumeID] = set()
     pod, objects, inline_problem = info.pod, cluster.objects, None
     for volume in pod.spec.volumes:
         of = claim_of(pod, volume)
         if of is None:
             try:
-                found = inline_id(volume)
+                volume_of = inline_id(volume)
             except ValueError as error:
                 inline_problem = inline_problem or Reason(Code.VOLUME_NOT_COUNTED, (str(error),))
                 continue
@@ -140,10 +140,10 @@ def _limited_volumes(info: PodInfo, cluster: NodeCache) -> LimitedVolumes:
             if of.ephemeral and not is_owned(pod, claim):
                 problem = Reason(Code.CLAIM_OF_OTHER_POD, (claim.title, pod.title))
                 return LimitedVolumes(frozenset(), problem)
-            found = claim_volume(claim, objects)
-        if found is not None:
-            wanted.add(found)
-    return LimitedVolumes(frozenset(wanted), inline_problem=inline_problem)
+            volume_of = claim_volume(claim, objects)
+        if volume_of is not None:
+            requested.add(volume_of)
+    return LimitedVolumes(frozenset(requested), inline_problem=inline_problem)
 
 
 def _unreadable(state: LimitedVolumes) -> Rejection:
@@ -163,8 +163,8 @@ def _of_driver(volumes: set[VolumeID] | frozenset[VolumeID], driver: str) -> int
 
 def _with_drivers(cluster: NodeCache, rows: Rows) -> Mask:
     """Return which rows have a CSINode."""
-    names, known = cluster.columns.names, cluster.objects.csi_nodes
-    return np.fromiter((names[row] in known for row in rows.tolist()), np.bool_, len(rows))
+    names, csi_nodes = cluster.columns.names, cluster.objects.csi_nodes
+    return np.fromiter((names[row] in csi_nodes for row in rows.tolist()), np.bool_, len(rows))
 
 
 # Hints.

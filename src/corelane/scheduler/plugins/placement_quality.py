@@ -79,15 +79,15 @@ class PlacementQuality:
 
     def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
         """An upper bound: the fewest L3 domains by their free CPUs, the most capacity by free cores."""
-        shape, found = cycle.shape, np.full(len(rows), BEST)
+        shape, scores = cycle.shape, np.full(len(rows), BEST)
         if shape.request is None:
-            return found
+            return scores
         table = needs(columns, shape).by_config
         for i, row in enumerate(rows):
             canonical = columns.state_of(int(row))
             if canonical is not None:
-                found[i] = self._most(canonical, table[columns.config[row]], shape)
-        return found
+                scores[i] = self._most(canonical, table[columns.config[row]], shape)
+        return scores
 
     def _most(self, canonical: CanonicalState, need: Needs, shape: PodShape) -> float:
         if need.demand is not None:

@@ -234,15 +234,18 @@ class DefaultPreemption:
         limit = min(len(rows), max(self._absolute, len(rows) * self._percentage // 100))
         thorough = len(rows) <= limit
         best: Candidate | None = None
-        found = 0
+        candidates = 0
         for bound, node in _promising(cycle, rows, search, thorough=thorough):
             if best is not None and not best.violations and bound > best.highest:
                 break
             tried = search.select(cycle, node)
             if tried is None:
                 continue
-            best, found = tried if best is None else min(best, tried, key=Candidate.order), found + 1
-            if not best.violations and found >= (limit if thorough else min(limit, ENOUGH)):
+            best, candidates = (
+                tried if best is None else min(best, tried, key=Candidate.order),
+                candidates + 1,
+            )
+            if not best.violations and candidates >= (limit if thorough else min(limit, ENOUGH)):
                 break
             if search.spent:
                 return best
@@ -310,8 +313,8 @@ class _Search:
 
     def select(self, cycle: Cycle, node: NodeInfo) -> Candidate | None:
         """Return the victims on a node; None for a node that is refused, or not asked in this attempt."""
-        known = self._known.get(node.row)
-        if known is None:
+        outcome = self._known.get(node.row)
+        if outcome is None:
             if self.spent:
                 return None
             self.dry_runs += 1
@@ -319,14 +322,14 @@ class _Search:
             tried = select(cycle, node)
             self._pods += count_lower(cycle.pod, node) if isinstance(tried, Candidate) else _REFUSED
             if isinstance(tried, Candidate):
-                known = tried
+                outcome = tried
             else:
-                known = tuple(map(str, tried.reasons))
+                outcome = tuple(map(str, tried.reasons))
                 self.plugins |= {tried.plugin} - {_NAME}
-            self._known[node.row] = known
-        if isinstance(known, Candidate):
-            return known
-        self.helpless.update(known)
+            self._known[node.row] = outcome
+        if isinstance(outcome, Candidate):
+            return outcome
+        self.helpless.update(outcome)
         return None
 
     def confirmed(self, cycle: Cycle, best: Candidate) -> bool:
@@ -362,8 +365,8 @@ def _is_preempted(pod: Pod) -> bool:
     """Whether the pod terminates because a scheduler evicted it for another."""
     if not pod.metadata.deletion_timestamp:
         return False
-    found = next((one for one in pod.status.conditions if one.type == "DisruptionTarget"), None)
-    return found is not None and (found.status, found.reason) == ("True", "PreemptionByScheduler")
+    target = next((one for one in pod.status.conditions if one.type == "DisruptionTarget"), None)
+    return target is not None and (target.status, target.reason) == ("True", "PreemptionByScheduler")
 
 
 def _resolvable(cycle: Cycle, rejections: Mapping[str, Rejection]) -> Rows:
@@ -388,14 +391,14 @@ def _promising(
     if lowest is None or lowest >= priority:
         search.helpless[NO_VICTIMS] += len(rows)
         return
-    known = cluster.priorities.reclaimable(priority, lambda rows: _free(cycle, rows))
-    having = np.isin(known.rows, rows)
+    reclaimable = cluster.priorities.reclaimable(priority, lambda rows: _free(cycle, rows))
+    having = np.isin(reclaimable.rows, rows)
     search.helpless[NO_VICTIMS] += len(rows) - int(having.sum())
-    least = known.least_priority(cycle.pod)
+    least = reclaimable.least_priority(cycle.pod)
     cluster.columns.sort()
-    order = np.lexsort((cluster.columns.order[known.rows], -known.free[:, 0], least))
+    order = np.lexsort((cluster.columns.order[reclaimable.rows], -reclaimable.free[:, 0], least))
     order = order[having[order]]
-    for row, bound in zip(known.rows[order].tolist(), least[order].tolist(), strict=True):
+    for row, bound in zip(reclaimable.rows[order].tolist(), least[order].tolist(), strict=True):
         if not search.has_turn(row) or (node := cluster.at_row(row)) is None:
             continue
         if not thorough:
@@ -413,10 +416,10 @@ def _free(cycle: Cycle, rows: Rows) -> Integers:
 
 def _lacking(pod: PodInfo, node: NodeInfo) -> list[str]:
     """What is too little even without the pods of lower priority, as the filters say it."""
-    kept = [one for one in node.pods.values() if one.pod.spec.priority >= pod.pod.spec.priority]
+    staying = [one for one in node.pods.values() if one.pod.spec.priority >= pod.pod.spec.priority]
     texts = []
     for name in ("cpu", "memory"):
-        held = sum(one.requests.get(name, 0) for one in kept)
+        held = sum(one.requests.get(name, 0) for one in staying)
         if pod.requests.get(name, 0) > node.allocatable.get(name, 0) - held:
             texts.append(f"Insufficient {name}")
     return texts or [sentence(Reason(Code.TOO_FEW_EXCLUSIVE, (pod.exclusive_cpus,)))]

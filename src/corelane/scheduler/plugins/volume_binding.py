@@ -175,13 +175,13 @@ class VolumeBinding:
 
     def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
         objects, pod = cycle.cluster.objects, cycle.pod.pod
-        found = tuple(pod_claims(pod))
-        if not found:
+        of_pod = tuple(pod_claims(pod))
+        if not of_pod:
             return SKIP
         if reason := objects.not_watched("csinodes"):
             return self._reject(reason)
-        for one in found:
-            if reason := unusable(pod, one, objects):
+        for claim in of_pod:
+            if reason := unusable(pod, claim, objects):
                 return self._reject(reason)
         claims = claims_of(pod, objects)
         if claims.immediate:
@@ -198,10 +198,10 @@ class VolumeBinding:
         return True
 
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
-        found = self._find(cycle, node)
-        if isinstance(found, NodeVolumes):
+        volumes = self._find(cycle, node)
+        if isinstance(volumes, NodeVolumes):
             return None
-        return Rejection(NAME, tuple(map(NodeReason, found)), resolvable=False)
+        return Rejection(NAME, tuple(map(NodeReason, volumes)), resolvable=False)
 
     @staticmethod
     def _find(cycle: Cycle, node: NodeInfo) -> NodeVolumes | tuple[Reason, ...]:
@@ -236,15 +236,15 @@ class VolumeBinding:
     def reserve(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
         if NAME not in cycle.state:
             return None
-        found, objects = self._find(cycle, node), cycle.cluster.objects
-        if not isinstance(found, NodeVolumes):
-            return Rejection(NAME, tuple(map(NodeReason, found)), resolvable=False)
+        volumes, objects = self._find(cycle, node), cycle.cluster.objects
+        if not isinstance(volumes, NodeVolumes):
+            return Rejection(NAME, tuple(map(NodeReason, volumes)), resolvable=False)
         self._objects = objects
-        for volume, claim in found.static:
+        for volume, claim in volumes.static:
             objects.take(volume, claim)
-        for claim in found.provisions:
+        for claim in volumes.provisions:
             objects.provision(claim, node.name)
-        cycle.state[f"{NAME}/volumes"] = found
+        cycle.state[f"{NAME}/volumes"] = volumes
         return None
 
     def unreserve(self, pod: PodInfo, node: str) -> None:
@@ -252,10 +252,10 @@ class VolumeBinding:
             self._objects.release(one.key for one in pod_claims(pod.pod))
 
     def pre_bind_work(self, cycle: Cycle, node: NodeInfo) -> PreBindWork | None:
-        found: NodeVolumes | None = cycle.state.get(f"{NAME}/volumes")
-        if found is None or not (found.static or found.provisions):
+        volumes: NodeVolumes | None = cycle.state.get(f"{NAME}/volumes")
+        if volumes is None or not (volumes.static or volumes.provisions):
             return None
-        return VolumeWork(NAME, node.name, found.static, found.provisions)
+        return VolumeWork(NAME, node.name, volumes.static, volumes.provisions)
 
     async def pre_bind(self, context: "BindContext", work: PreBindWork) -> None:
         assert isinstance(work, VolumeWork)

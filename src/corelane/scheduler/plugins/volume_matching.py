@@ -82,14 +82,14 @@ class Offers:
         """Return which rows get a volume."""
         if self._reserved:
             return reach_mask(self._reserved[0], columns, rows)
-        found = np.zeros(len(rows), np.bool_)
+        reached = np.zeros(len(rows), np.bool_)
         for key, of in self._by_label.items():
-            found |= values_mask(key, of, columns, rows)
+            reached |= values_mask(key, of, columns, rows)
         for selector in dict.fromkeys(_selector(self._available[place]) for place in self._others):
-            if found.all():
+            if reached.all():
                 break
-            found |= _selector_mask(selector, columns, rows)
-        return found
+            reached |= _selector_mask(selector, columns, rows)
+        return reached
 
 
 def reach_mask(volume: PersistentVolume, columns: Columns, rows: Rows) -> Mask:
@@ -142,14 +142,14 @@ class FreeStorage:
 
     def reached(self, columns: Columns, rows: Rows) -> Mask:
         """Return which rows reach enough of it."""
-        found = np.zeros(len(rows), np.bool_)
+        reached = np.zeros(len(rows), np.bool_)
         for key, values in self._by_label.items():
-            found |= values_mask(key, values, columns, rows)
+            reached |= values_mask(key, values, columns, rows)
         for rules in self._others:
-            if found.all():
+            if reached.all():
                 break
-            found |= rules_mask(rules, columns, rows)
-        return found
+            reached |= rules_mask(rules, columns, rows)
+        return reached
 
 
 def free_storage(claim: PersistentVolumeClaim, objects: ClusterObjects) -> FreeStorage | None:
@@ -423,8 +423,8 @@ def _reached(volume: PersistentVolume, objects: ClusterObjects, columns: Columns
     migrated = {name for name, node in nodes.items() if plugin in migrated_plugins(node)}
     names = columns.names
     there = np.fromiter((names[row] in migrated for row in rows.tolist()), np.bool_, len(rows))
-    found: Mask = np.where(there, reach_mask(translated(volume), columns, rows), reached)
-    return found
+    by_node: Mask = np.where(there, reach_mask(translated(volume), columns, rows), reached)
+    return by_node
 
 
 def delayed_codes(claims: ClaimsOfPod, offers: ClaimOffers, cluster: NodeCache, rows: Rows) -> Codes:
@@ -469,8 +469,8 @@ def _note_competing(
         node = cluster.by_row[rows[place]]
         if node is None or node.node is None:
             codes[place] = DELAYED.index(Code.VOLUME_NOT_AVAILABLE)
-        elif isinstance(found := find(delayed, node.node, offers), tuple):
-            codes[place] = DELAYED.index(found[0].code)
+        elif isinstance(faults := find(delayed, node.node, offers), tuple):
+            codes[place] = DELAYED.index(faults[0].code)
 
 
 def _made(

@@ -71,14 +71,14 @@ class VolumeRestrictions:
 
     def _conflicts(self, cycle: Cycle, rows: Rows) -> Mask:
         """On which rows a pod has the same disk; only nodes of pods with disks are asked."""
-        found, disks = np.zeros(len(rows), np.bool_), cycle.cluster.index.disks
+        conflicts, disks = np.zeros(len(rows), np.bool_), cycle.cluster.index.disks
         mine = [volume for volume in cycle.pod.pod.spec.volumes if is_disk(volume)]
         if mine and disks:
             for place in np.isin(rows, np.fromiter(disks, np.intp, len(disks))).nonzero()[0].tolist():
                 node = cycle.cluster.by_row[rows[place]]
                 pods = node.pods.values() if node else ()
-                found[place] = any(_disk_conflict(mine, other.pod) for other in pods)
-        return found
+                conflicts[place] = any(_disk_conflict(mine, other.pod) for other in pods)
+        return conflicts
 
     def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
         conflict = self._conflicts(cycle, rows)

@@ -46,10 +46,10 @@ class VolumeZone(RowFilter):
     def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
         places: list[Place] = []
         for name in cycle.pod.facts.claims:
-            found = _places(cycle, name)
-            if isinstance(found, Reason):
-                return Rejection.of(NAME, found, resolvable=False)
-            places += found
+            of_claim = _places(cycle, name)
+            if isinstance(of_claim, Reason):
+                return Rejection.of(NAME, of_claim, resolvable=False)
+            places += of_claim
         if not places:
             return SKIP
         cycle.state[NAME] = tuple(places)
