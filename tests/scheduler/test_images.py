@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.kube.objects import ContainerImage
-from corelane.scheduler.cluster.images import ImageIndex
+from corelane.scheduler.cluster.objects import ImageIndex
 
 _IMAGES = st.lists(
     st.builds(

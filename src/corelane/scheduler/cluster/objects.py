@@ -1,11 +1,13 @@
-"""Objects beside nodes and pods that decide where a pod can run, and what bindings under way take of them."""
+"""Objects beside nodes and pods that decide where a pod can run, what bindings take of them, and images."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from corelane.kube.objects import Namespace, PodDisruptionBudget, Service
+import numpy as np
+from numpy.typing import NDArray
+
+from corelane.kube.objects import ContainerImage, Namespace, Service
 from corelane.kube.pod import Pod
 from corelane.kube.storage import (
     CSIDriver,
@@ -18,10 +20,9 @@ from corelane.kube.storage import (
 )
 from corelane.kube.volumes import class_of
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cluster.volumes import Capacity, VolumeUses
-from corelane.workload.selectors import Selector
 
+_DENSE_FROM: Final = 64
 _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 Key = tuple[str, str]
 """Namespace and name."""
@@ -194,62 +195,105 @@ class ClusterObjects:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Budget:
-    namespace: str
-    selector: Selector
-    allowed: int
-    disrupted: frozenset[str]
-    """Names of pods whose eviction the API server has counted already."""
+class _Holders:
+    """The nodes that list an image under the same names: sizes in bytes by row."""
 
-
-class Budgets:
-    """All budgets with a selector that can be read and is not empty: others match no pod, as upstream."""
+    __slots__ = ("count", "few", "many")
 
     def __init__(self) -> None:
-        self._budgets: dict[tuple[str, str], _Budget] = {}
+        self.count = 0
+        self.few: dict[int, int] = {}
+        self.many: NDArray[np.float64] | None = None
+
+    def put(self, row: int, size: int) -> None:
+        """Set the size on a node that did not list the image before."""
+        self.count += 1
+        if self.many is None and len(self.few) < _DENSE_FROM:
+            self.few[row] = size
+            return
+        self.many = self.dense(row + 1)
+        self.many[row] = size
+        self.few = {}
+
+    def drop(self, row: int) -> None:
+        self.count -= 1
+        if self.many is None:
+            self.few.pop(row, None)
+        else:
+            self.many[row] = 0
+
+    def dense(self, rows: int) -> NDArray[np.float64]:
+        """Return sizes for at least that many rows, 0 where the image is absent."""
+        if self.many is not None and len(self.many) >= rows:
+            return self.many
+        dense = np.zeros(max(rows, max(self.few, default=0) + 1))
+        if self.many is not None:
+            dense = np.zeros(2 * rows)
+            dense[: len(self.many)] = self.many
+        for row, size in self.few.items():
+            dense[row] = size
+        return dense
+
+
+class ImageIndex:
+    """Sizes of images by name and row."""
+
+    def __init__(self) -> None:
+        self._of_row: dict[int, tuple[ContainerImage, ...]] = {}
+        self._images: dict[tuple[str, ...], _Holders] = {}
+        self._by_name: dict[str, list[_Holders]] = {}
 
     def __len__(self) -> int:
-        return len(self._budgets)
+        return len(self._by_name)
 
-    def put(self, key: tuple[str, str], budget: PodDisruptionBudget | None) -> None:
-        """Add or replace a budget; None removes it."""
-        self._budgets.pop(key, None)
-        selector = budget.spec.selector if budget else None
-        if budget is None or selector is None or not (selector.match_labels or selector.match_expressions):
+    def put(self, row: int, images: tuple[ContainerImage, ...]) -> None:
+        """Set the images of a node."""
+        old = self._of_row.get(row, ())
+        if old == images:
             return
-        try:
-            compiled = selector.compiled()
-        except ValueError:
+        for image in old:
+            self._drop(row, image)
+        for image in images:
+            self._put(row, image)
+        if images:
+            self._of_row[row] = images
+        else:
+            self._of_row.pop(row, None)
+
+    def _put(self, row: int, image: ContainerImage) -> None:
+        holders = self._images.get(image.names)
+        if holders is None:
+            holders = self._images[image.names] = _Holders()
+            for name in image.names:
+                self._by_name.setdefault(name, []).append(holders)
+        holders.put(row, image.size_bytes)
+
+    def _drop(self, row: int, image: ContainerImage) -> None:
+        holders = self._images[image.names]
+        holders.drop(row)
+        if holders.count:
             return
-        status = budget.status
-        self._budgets[key] = _Budget(
-            budget.metadata.namespace,
-            compiled,
-            status.disruptions_allowed,
-            frozenset(status.disrupted_pods),
-        )
+        del self._images[image.names]
+        for name in image.names:
+            self._by_name[name] = [one for one in self._by_name[name] if one is not holders]
+            if not self._by_name[name]:
+                del self._by_name[name]
 
-    def split(self, pods: Iterable[PodInfo]) -> tuple[list[PodInfo], list[PodInfo]]:
-        """Return the pods whose eviction violates a budget when they are evicted in this order, and the rest.
+    def known(self, name: str) -> bool:
+        """Return whether some node has the image."""
+        return name in self._by_name
 
-        Upstream: `filterPodsWithPDBViolation` of `defaultpreemption`.
-        """
-        left = {key: budget.allowed for key, budget in self._budgets.items()}
-        violating: list[PodInfo] = []
-        others: list[PodInfo] = []
-        for pod in pods:
-            (violating if self._violates(pod, left) else others).append(pod)
-        return violating, others
+    def nodes(self, name: str) -> int:
+        """Return how many nodes have the image."""
+        return sum(holders.count for holders in self._held(name))
 
-    def _violates(self, info: PodInfo, left: dict[tuple[str, str], int]) -> bool:
-        meta, violated = info.pod.metadata, False
-        if not meta.labels:
-            return False
-        for key, budget in self._budgets.items():
-            if budget.namespace != meta.namespace or meta.name in budget.disrupted:
-                continue
-            if budget.selector.matches(meta.labels):
-                left[key] -= 1
-                violated |= left[key] < 0
-        return violated
+    def sizes(self, name: str, capacity: int) -> NDArray[np.float64]:
+        """Return the image's size on each row, 0 where it is absent."""
+        total = np.zeros(capacity)
+        for holders in self._held(name):
+            dense = holders.dense(capacity)[:capacity]
+            total[: len(dense)] += dense
+        return total
+
+    def _held(self, name: str) -> Iterator[_Holders]:
+        return iter(self._by_name.get(name, ()))

@@ -24,9 +24,9 @@ import numpy as np
 from corelane.kube.pod import Pod
 from corelane.reasons import Code, Reason, Refusal, sentence
 from corelane.scheduler.cluster.columns import CPU, MEMORY, Integers, Rows
+from corelane.scheduler.cluster.evictions import NONE
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo
-from corelane.scheduler.cluster.priorities import NONE
 from corelane.scheduler.framework import filtering
 from corelane.scheduler.framework.attempts import Rejections
 from corelane.scheduler.framework.changes import exclusive_needs
