@@ -6,11 +6,13 @@
 from dataclasses import dataclass
 from typing import Final
 
-from corelane.node import config
+from corelane.node import config, zone_needs
 from corelane.node.config import KoordinatorOptions
 from corelane.node.entries import Origin
 from corelane.node.ledger import NodeState
 from corelane.node.pools.classes import exclusive_policy, numa_policy
+from corelane.node.pools.zones import STRICT
+from corelane.node.zone_needs import ZoneNeeds
 from corelane.reasons import Code, Reason, Refusal
 from corelane.workload import (
     Band,
@@ -167,3 +169,17 @@ def bound_cpus(state: NodeState) -> int:
         if entry.origin is not Origin.KUBELET:
             mask |= entry.cpus.mask
     return mask
+
+
+def zone_needs_of(state: NodeState, request: PodRequest, demand: PodDemand) -> ZoneNeeds:
+    """Return the needs by Koordinator's rules: amounts by NUMA node count under strict policies only."""
+    assert state.config.koordinator is not None
+    offered = state.config.koordinator.zones.values()
+    named = {name for amounts in offered for name in amounts}
+    amounts = {name: n for name, n in demand.amounts.items() if name in named}
+    required = demand.bind if demand.bind_required else None
+    cpus = zone_needs.cpus_by_layout(demand.cpus, required, request) if demand.cpus else {}
+    strict = demand.numa in STRICT
+    one_node = demand.numa is NUMAPolicy.SINGLE_NUMA_NODE and bool(amounts)
+    node = {**cpus, **amounts} if strict else cpus
+    return ZoneNeeds(node, ({**cpus, **amounts},) if one_node else ())

@@ -6,16 +6,18 @@ masks: `available` are CPUs that may become exclusive, `reusable` those of earli
 
 from collections.abc import Iterator, Mapping
 
-from corelane.node import memory_manager
-from corelane.node.config import pick
+from corelane.node import managers, memory_manager, zone_needs
+from corelane.node.config import Inventory, pick
 from corelane.node.ledger import NodeState
 from corelane.node.managers import distances
+from corelane.node.zone_needs import FREE, ZoneNeeds
 from corelane.placement import hints, topologymanager
 from corelane.placement.families import Family
 from corelane.placement.memory_blocks import MemoryBlock, taken
 from corelane.placement.topologymanager import Hints, NUMAAffinity
 from corelane.reasons import Code, Refusal
 from corelane.workload.request import (
+    Amounts,
     ContainerKind,
     ContainerRequest,
     PodRequest,
@@ -238,3 +240,90 @@ def _own(container: ContainerRequest) -> dict[str, int]:
 def _amounts(level: PodResources | None) -> dict[str, int]:
     found = memory_manager.wanted(level) if level else {}
     return {name: size for name, size in found.items() if size > 0}
+
+
+# What a pod needs at least.
+
+
+def zone_needs_of(state: NodeState, request: PodRequest) -> ZoneNeeds:
+    """Return the needs under policies static and none, as CPU, memory and device manager judge the pod."""
+    more = managers.needed(state, request)
+    if request.level is not None and applies(state, request):
+        parts = [_as_one(state, request, more)]
+        node = parts[0]
+    else:
+        sizes = [n for _, n in exclusive_sizes(state, request)]
+        parts = [
+            {FREE: n, **zone_needs.memory_and_devices(one, more)}
+            for one, n in zip(request.containers, sizes, strict=True)
+        ]
+        node = zone_needs.peaks(
+            [(one.kind, part) for one, part in zip(request.containers, parts, strict=True)]
+        )
+        if state.config.numa.scope == "pod":
+            parts = [_of_pod(state, request, more)]
+    return ZoneNeeds(
+        {name: n for name, n in node.items() if name != FREE}, tuple(_aligned(state, part) for part in parts)
+    )
+
+
+def exclusive_sizes(state: NodeState, request: PodRequest) -> list[tuple[ContainerKind, int]]:
+    """Return the CPUs that the kubelet's CPU manager allocates, by container, or to the pod as one piece."""
+    if state.config.policy == "none":
+        return [(one.kind, 0) for one in request.containers]
+    if request.level is not None and applies(state, request):
+        return [(ContainerKind.APP, whole_cpus(state, request))]
+    gate = state.config.pod_level
+    return [(one.kind, request.exclusive_cpus(one, gate=gate)) for one in request.containers]
+
+
+def _of_pod(state: NodeState, request: PodRequest, more: managers.Managers | None) -> dict[str, int]:
+    """What is aligned as a whole under scope `pod`."""
+    amounts = {FREE: 0 if state.config.policy == "none" else pod_cpus(request)}
+    if more and more.memory:
+        amounts |= memory_manager.of_pod(request)
+    if more and more.devices:
+        amounts |= more.devices.of_pod(request)
+    return amounts
+
+
+def _as_one(state: NodeState, request: PodRequest, more: managers.Managers | None) -> Amounts:
+    """What a pod gets as one piece."""
+    assert request.level is not None
+    amounts = {FREE: whole_cpus(state, request)}
+    if more and more.memory:
+        amounts |= memory_manager.wanted(request.level)
+    if more and more.devices:
+        amounts |= more.devices.of_pod(request)
+    return amounts
+
+
+def _aligned(state: NodeState, part: Amounts) -> Amounts:
+    """What of a part must come from one NUMA node."""
+    if state.config.numa.policy == "single-numa-node":
+        return part
+    if state.config.numa.policy != "restricted":
+        return {}
+    return dict(_narrow(state, part))
+
+
+def _narrow(state: NodeState, part: Amounts) -> Iterator[tuple[str, int]]:
+    """Amounts that one NUMA node would hold if nothing ran: `restricted` admits no more nodes than that."""
+    devices = state.config.devices
+    memory = {name: n for name, n in part.items() if name != FREE and name not in devices}
+    offered = [node.allocatable for node in state.memory.values()]
+    together = any(all(here.get(name, 0) >= n for name, n in memory.items()) for here in offered)
+    for name, n in part.items():
+        if name == FREE:
+            if n <= state.topology.numa_sizes[0] and not state.config.options.align_by_socket:
+                yield name, n
+        elif name in devices:
+            if _near_one(devices, name, n, state):
+                yield name, n
+        elif together:
+            yield name, n
+
+
+def _near_one(devices: Inventory, name: str, n: int, state: NodeState) -> bool:
+    near = devices[name].values()
+    return any(sum(one >> node.id & 1 for one in near) >= n for node in state.machine.nodes)

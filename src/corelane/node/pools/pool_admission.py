@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from corelane.cpuset import CPUSet, bits
-from corelane.node import config, memory_manager
+from corelane.node import config, memory_manager, zone_needs
 from corelane.node.entries import Entry, Key, Origin, Sharing
 from corelane.node.ledger import Decision, NodeState, frozen
 from corelane.node.managers import Managers, needed
@@ -19,7 +19,8 @@ from corelane.node.pools.classes import (
     pod_class,
     resolve,
 )
-from corelane.node.pools.zones import STRICT, ZoneAssignment, assign_zone
+from corelane.node.pools.zones import STRICT, ZoneAssignment, assign_zone, fewest_idle
+from corelane.node.zone_needs import ZoneNeeds
 from corelane.placement.optimal.demand import Resource
 from corelane.placement.topologymanager import NUMAAffinity
 from corelane.reasons import Code, Reason, Refusal
@@ -283,3 +284,39 @@ def check_amplified(state: NodeState, request: PodRequest) -> None:
     if not config.fits(state.allocatable, used, request.cpu_request, ratio, binds=binds):
         counts = float(ratio) if binds else 0.0
         raise Refusal(Code.OUT_OF_AMPLIFIED_CPU, request.cpu_request, used, state.allocatable, counts)
+
+
+# What a pod needs at least.
+
+
+def zone_needs_of(state: NodeState, request: PodRequest, found: PodClass, numa: NUMAPolicy) -> ZoneNeeds:
+    """Return the needs of a pod that is bound to no CPU, under a NUMA policy."""
+    more = needed(state, request)
+    if more is None:
+        return ZoneNeeds()
+    milli = request.cpu_request
+    one_node = found.confined or numa is NUMAPolicy.SINGLE_NUMA_NODE
+    one_node |= numa is NUMAPolicy.RESTRICTED and fewest_idle(state, milli) == 1
+    strict = found.confined or numa in STRICT
+    aligned = one_node and strict and found.sharing is Sharing.POOL
+    return ZoneNeeds(
+        zone_needs.totals(request, more), (zone_needs.aligned_resources(request, more),) if aligned else ()
+    )
+
+
+def zone_needs_of_bound(state: NodeState, request: PodRequest, binding: Binding) -> ZoneNeeds:
+    """Return the needs of a pod that is bound to CPUs."""
+    demand, more = binding.demand, needed(state, request)
+    cpus = zone_needs.cpus_by_layout(demand.cpus, demand.bind if demand.bind_required else None, request)
+    resources = {one.name: one.wanted for one in demand.resources}
+    one_node = demand.numa is NUMAPolicy.SINGLE_NUMA_NODE
+    if demand.numa is NUMAPolicy.RESTRICTED:
+        one_node = demand.cpus <= state.topology.numa_sizes[0]
+        if state.config.pools.allocator == "optimal":
+            one_node &= all(one.wanted <= max(_capacity(one), default=0) for one in demand.resources)
+    totals = zone_needs.totals(request, more) if more else {}
+    return ZoneNeeds({**cpus, **totals}, ({**cpus, **resources},) if one_node else ())
+
+
+def _capacity(resource: Resource) -> Iterable[int]:
+    return (resource.free if resource.capacity is None else resource.capacity).values()

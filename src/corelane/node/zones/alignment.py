@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from corelane.node.ledger import Decision
+from corelane.node.zone_needs import FREE, ZoneNeeds
 from corelane.node.zones.zone_state import Zone, ZonesState, assume
 from corelane.placement.memory_blocks import hugepages
 from corelane.reasons import Code, Reason
@@ -196,3 +197,31 @@ def score(state: ZonesState, request: PodRequest) -> int:
     """Return upstream's score, 100 over the number of NUMA nodes; 0 for pods that gocrane does not pin."""
     zones = len(crane_admit(state, request)[1].zone_cpus)
     return _BEST // zones if zones else 0
+
+
+def zone_needs_of(state: ZonesState, request: PodRequest) -> ZoneNeeds:
+    """Return the needs of nodes that publish amounts by NUMA node only."""
+    if state.crane is not None:
+        return _of_crane(state, request)
+    free = request.qos is QOSClass.BEST_EFFORT and not has_devices(request)
+    if free or state.policy != "single-numa-node":
+        return ZoneNeeds()
+    if state.scope == "pod":
+        parts: Iterable[Amounts] = (effective(request),)
+    else:
+        parts = map(requested, request.containers)
+    return ZoneNeeds(zones=tuple(_counted(part, request.qos) for part in parts))
+
+
+def _counted(part: Amounts, qos: QOSClass) -> Amounts:
+    if qos is QOSClass.GUARANTEED:
+        return part
+    return {name: n for name, n in part.items() if not is_aligned(name)}
+
+
+def _of_crane(state: ZonesState, request: PodRequest) -> ZoneNeeds:
+    assert state.crane is not None
+    cpus = target_cpus(request) if state.crane.pins else 0
+    own = request.placement_spec.topology_aware
+    aware = state.crane.aware if own is None else own
+    return ZoneNeeds({FREE: cpus}, ({FREE: cpus},) if aware else ())

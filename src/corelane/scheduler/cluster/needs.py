@@ -13,12 +13,16 @@ from numpy.typing import NDArray
 
 from corelane.node import zone_needs
 from corelane.node.entries import Sharing
-from corelane.node.koordinator.pod_demand import PodDemand, pod_amounts, pod_demand
+from corelane.node.koordinator import pod_demand
+from corelane.node.koordinator.pod_demand import PodDemand, pod_amounts
+from corelane.node.kubelet import cpu_manager
 from corelane.node.ledger import NodeState
+from corelane.node.pools import pool_admission
 from corelane.node.pools.classes import pod_class
 from corelane.node.pools.pool_admission import binding_of, policies_of
 from corelane.node.pools.zones import check_rules_need_cpus
 from corelane.node.zone_needs import FREE, ZoneNeeds
+from corelane.node.zones import alignment
 from corelane.reasons import Refusal
 from corelane.scheduler.cluster import node_kinds
 from corelane.scheduler.cluster.columns import Columns, Mask, Rows, Scores
@@ -64,7 +68,7 @@ def needs_of(canonical: CanonicalState, shape: Shape) -> Needs:
     if not isinstance(state, NodeState):
         if not state.crane and node_kinds.class_refusal_of_kubelet(request):
             return _never(least)
-        return _with_amounts(Needs(least), zone_needs.of_zones(state, request))
+        return _with_amounts(Needs(least), alignment.zone_needs_of(state, request))
     if state.config.koordinator is not None:
         return _of_koordinator(canonical, shape, least)
     if state.config.policy == "pools":
@@ -96,11 +100,11 @@ def _of_koordinator(canonical: CanonicalState, shape: Shape, least: NDArray[np.i
     if not by_koordinator(canonical, shape):
         return Needs(least, pool=Fact.SHARED)
     try:
-        demand = pod_demand(state, request)
+        demand = pod_demand.pod_demand(state, request)
     except Refusal:
         some = any(pod_amounts(request).values())
         return _never(least, Fact.SHARED) if some else Needs(least, pool=Fact.SHARED)
-    amounts = zone_needs.of_koordinator(state, request, demand)
+    amounts = pod_demand.zone_needs_of(state, request, demand)
     spread = demand.bind is BindPolicy.SPREAD_BY_PCPUS
     if demand.cpus:
         return _with_amounts(Needs(least, demand.cpus, spread=spread, demand=demand), amounts)
@@ -113,24 +117,24 @@ def _of_pools(state: NodeState, request: PodRequest, least: NDArray[np.int64]) -
         policies = policies_of(state, request, of_class)
         if not of_class.bound:
             check_rules_need_cpus(request, of_class)
-            amounts = zone_needs.of_pools(state, request, of_class, policies.numa)
+            amounts = pool_admission.zone_needs_of(state, request, of_class, policies.numa)
             return _with_amounts(Needs(least, pool=_POOLS.get(of_class.sharing, Fact.SHARED)), amounts)
         binding = binding_of(state, request)
     except Refusal:
         return _never(least, Fact.SHARED)
     assert binding is not None
     cpus = of_class.cpus(request)
-    amounts = zone_needs.of_binding(state, request, binding)
+    amounts = pool_admission.zone_needs_of_bound(state, request, binding)
     return _with_amounts(Needs(least, cpus, spread=binding.demand.spread), amounts)
 
 
 def _of_static(state: NodeState, request: PodRequest, least: NDArray[np.int64]) -> Needs:
     if node_kinds.replays_kubelet(state) and node_kinds.refusal_of_kubelet(state, request):
         return _never(least, Fact.SHARED)
-    amounts = zone_needs.of_static(state, request)
+    amounts = cpu_manager.zone_needs_of(state, request)
     if state.config.policy == "none":
         return _with_amounts(Needs(least, pool=Fact.SHARED), amounts)
-    sizes = zone_needs.exclusive_sizes(state, request)
+    sizes = cpu_manager.exclusive_sizes(state, request)
     largest, cpus = max((size for _, size in sizes), default=0), peak(sizes)
     if not largest:
         return _with_amounts(Needs(least, pool=Fact.SHARED), amounts)

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -45,6 +45,7 @@ class TermKind(Enum):
     PREFERRED_ANTI = auto()
 
 
+K = TypeVar("K")
 Owned: TypeAlias = tuple[TermKind, Term, int]
 """A term that pods on nodes have, and its weight."""
 
@@ -133,10 +134,8 @@ class PodIndex:
 
     def _add(self, counted: _Counted, number: int) -> None:
         row, info, of = counted.row, counted.info, counted.of
-        of.rows[row] = of.rows.get(row, 0) + number
-        if not of.rows[row]:
-            del of.rows[row]
-            self._remove_if_empty(of)
+        _count(of.rows, row, number)
+        self._remove_if_empty(of)
         for counts in of.counts:
             counts.add(row, number)
         if info.facts is NO_FACTS:
@@ -148,16 +147,11 @@ class PodIndex:
         if info.facts.volumes:
             self._add_volumes(info, row, number)
         for name in info.facts.claims:
-            key = info.pod.metadata.namespace, name
-            self.claims[key] = self.claims.get(key, 0) + number
-            if not self.claims[key]:
-                del self.claims[key]
+            _count(self.claims, (info.pod.metadata.namespace, name), number)
 
     def _add_volumes(self, info: PodInfo, row: int, number: int) -> None:
         if any(map(is_disk, info.pod.spec.volumes)):
-            self.disks[row] = self.disks.get(row, 0) + number
-            if not self.disks[row]:
-                del self.disks[row]
+            _count(self.disks, row, number)
         if number > 0:
             self._objects.uses.put(info, row)
         else:
@@ -166,11 +160,9 @@ class PodIndex:
     def _add_port(self, port: HostPort, row: int, number: int) -> None:
         rows = self.ports.setdefault((port.port, port.protocol), {})
         addresses = rows.setdefault(row, {})
-        addresses[port.address] = addresses.get(port.address, 0) + number
-        if not addresses[port.address]:
-            del addresses[port.address]
-            if not addresses:
-                del rows[row]
+        _count(addresses, port.address, number)
+        if not addresses:
+            del rows[row]
 
     def _remove_if_empty(self, of: PodClass) -> None:
         if not of.rows:
@@ -274,11 +266,9 @@ class PodIndex:
         row, old, of = counted.row, counted.of, self._class_of(counted.info)
         if of is old:
             return
-        of.rows[row] = of.rows.get(row, 0) + 1
-        old.rows[row] -= 1
-        if not old.rows[row]:
-            del old.rows[row]
-            self._remove_if_empty(old)
+        _count(of.rows, row, 1)
+        _count(old.rows, row, -1)
+        self._remove_if_empty(old)
         counted.of = of
 
     def namespace_changed(self, name: str) -> None:
@@ -359,6 +349,15 @@ class PodIndex:
         for of in self._classes.values():
             if any(one is counts for one in of.counts):
                 of.counts = [one for one in of.counts if one is not counts]
+
+
+def _count(numbers: dict[K, int], key: K, more: int) -> None:
+    """Add to a number, which ends at 0."""
+    number = numbers.get(key, 0) + more
+    if number:
+        numbers[key] = number
+    else:
+        del numbers[key]
 
 
 def _owned(affinities: Affinities) -> Iterator[Owned]:

@@ -328,22 +328,18 @@ class VolumeUses:
 
     # Questions.
 
-    def limited(self, volumes: Iterable[VolumeID]) -> bool:
-        """Return whether some node limits the number of volumes of one of these drivers."""
-        return any(driver in self._limits for driver, _ in volumes)
-
     def attached(self, node: str) -> set[VolumeID]:
         """Return the volumes that are attached to a node."""
         return {one.counted for one in self._attached_to(node) if one.counted is not None}
 
-    def counts(self, wanted: Iterable[VolumeID], rows: Rows) -> Iterator[DriverCounts]:
+    def counts(self, added: Iterable[VolumeID], rows: Rows) -> Iterator[DriverCounts]:
         """Yield what limited drivers of these volumes have on the rows, in the order of their names.
 
         A volume is not new to a node where a pod uses it; one that is only attached there is, as upstream.
         """
         volumes: dict[str, list[VolumeID]] = {}
-        for one in wanted:
-            volumes.setdefault(one[0], []).append(one)
+        for volume in added:
+            volumes.setdefault(volume[0], []).append(volume)
         for driver in sorted(volumes.keys() & self._limits.keys()):
             used, limit = self._used.get(driver, _NO_NUMBERS), self._limits[driver]
             most = int(rows.max(initial=0))

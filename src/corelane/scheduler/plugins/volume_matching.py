@@ -57,7 +57,7 @@ class Offers:
         """Label and value to the places of volumes that only nodes with it reach."""
         self._others: list[int] = []
         for place, volume in enumerate(self._available):
-            label = one_label(_selector(volume))
+            label = _one_label(_selector(volume))
             if label is None:
                 self._others.append(place)
                 continue
@@ -109,7 +109,7 @@ def _selector(volume: PersistentVolume) -> NodeSelector | None:
 
 
 @lru_cache(_MOST_SELECTORS)
-def one_label(selector: NodeSelector | None) -> tuple[str, tuple[str, ...]] | None:
+def _one_label(selector: NodeSelector | None) -> tuple[str, tuple[str, ...]] | None:
     """Return the label, and its values, by which alone a selector chooses nodes; None for other selectors."""
     if selector is None or len(selector.node_selector_terms) != 1:
         return None

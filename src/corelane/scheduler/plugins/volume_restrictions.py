@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from corelane.kube.pod import Pod, Volume
+from corelane.kube.pod import Volume
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.columns import Columns, Mask, Rows
 from corelane.scheduler.cluster.node_info import NodeInfo
@@ -59,8 +59,7 @@ class VolumeRestrictions:
         return True
 
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
-        mine = [volume for volume in cycle.pod.pod.spec.volumes if is_disk(volume)]
-        if mine and any(_disk_conflict(mine, other.pod) for other in node.pods.values()):
+        if _has_disk_of(cycle.pod, node):
             return Rejection.of(NAME, Reason(Code.DISK_CONFLICT))
         use: ClaimUse = cycle.state[NAME]
         return Rejection.of(NAME, Reason(Code.CLAIM_IN_USE)) if use.uses > 0 else None
@@ -72,12 +71,10 @@ class VolumeRestrictions:
     def _conflicts(self, cycle: Cycle, rows: Rows) -> Mask:
         """On which rows a pod has the same disk; only nodes of pods with disks are asked."""
         conflicts, disks = np.zeros(len(rows), np.bool_), cycle.cluster.index.disks
-        mine = [volume for volume in cycle.pod.pod.spec.volumes if is_disk(volume)]
-        if mine and disks:
+        if any(map(is_disk, cycle.pod.pod.spec.volumes)):
             for place in np.isin(rows, np.fromiter(disks, np.intp, len(disks))).nonzero()[0].tolist():
                 node = cycle.cluster.by_row[rows[place]]
-                pods = node.pods.values() if node else ()
-                conflicts[place] = any(_disk_conflict(mine, other.pod) for other in pods)
+                conflicts[place] = node is not None and _has_disk_of(cycle.pod, node)
         return conflicts
 
     def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
@@ -112,11 +109,16 @@ def _frees(pod: PodInfo, change: ClusterChange) -> bool:
         return True
     if old.pod.metadata.namespace == pod.pod.metadata.namespace and {*old.facts.claims} & {*pod.facts.claims}:
         return True
-    return _disk_conflict([one for one in pod.pod.spec.volumes if is_disk(one)], old.pod)
+    return _share_disk(pod, old)
 
 
-def _disk_conflict(volumes: list[Volume], other: Pod) -> bool:
-    return any(_same_disk(one, theirs) for one in volumes for theirs in other.spec.volumes)
+def _has_disk_of(pod: PodInfo, node: NodeInfo) -> bool:
+    return any(_share_disk(pod, other) for other in node.pods.values())
+
+
+def _share_disk(pod: PodInfo, other: PodInfo) -> bool:
+    mine = [volume for volume in pod.pod.spec.volumes if is_disk(volume)]
+    return any(_same_disk(volume, theirs) for volume in mine for theirs in other.pod.spec.volumes)
 
 
 def _same_disk(one: Volume, other: Volume) -> bool:
