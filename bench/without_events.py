@@ -4,8 +4,9 @@ import sys
 from collections.abc import AsyncGenerator
 
 from corelane.cli import main
+from corelane.runtime.base import RuntimeVersion
 from corelane.runtime.cri.client import CRIClient
-from corelane.runtime.cri.values import Change, CRIError, RuntimeVersion
+from corelane.runtime.cri.values import Change, CRIError
 
 
 async def no_changes(client: CRIClient, runtime: RuntimeVersion) -> AsyncGenerator[Change, None]:

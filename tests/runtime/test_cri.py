@@ -9,10 +9,11 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from corelane.runtime.base import RuntimeVersion
 from corelane.runtime.cri import client as cri
 from corelane.runtime.cri import values
 from corelane.runtime.cri.client import CRIClient
-from corelane.runtime.cri.values import CRIError, CRIResources, RuntimeVersion
+from corelane.runtime.cri.values import CRIError, CRIResources
 from support import fake_cri
 from support.protobuf import decode, encode, strings
 

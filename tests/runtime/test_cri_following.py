@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from corelane.runtime.base import RuntimeVersion
 from corelane.runtime.cri.following import Follower
-from corelane.runtime.cri.values import RuntimeVersion
 from corelane.runtime.process_watch import Tasks
 
 

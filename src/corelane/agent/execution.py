@@ -26,9 +26,9 @@ from corelane.runtime.base import (
     Runtime,
     RuntimeFailure,
     RuntimeStatus,
+    RuntimeVersion,
     UnknownContainer,
 )
-from corelane.runtime.cri.values import RuntimeVersion
 
 ENDED: Final = "exited"
 TASKS: Final = 32

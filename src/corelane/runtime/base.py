@@ -217,6 +217,14 @@ async def each_observed(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class RuntimeVersion:
+    """Which runtime answers: containerd 1.7.24, say."""
+
+    name: str
+    version: str
+
+
 class Runtime(Protocol):
     """Containers of one machine. Nothing blocks the event loop; every method may be called concurrently.
 

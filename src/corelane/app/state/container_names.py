@@ -23,6 +23,7 @@ from corelane.kube.decode import Malformed
 from corelane.kube.pod import Pod
 from corelane.kube.translate import TranslationError, pod_requests, running_uid
 from corelane.node.recovery.cpu_owners import ContainerName, CPUNeed, ListedPod, RunningContainer
+from corelane.runtime.base import RuntimeVersion
 from corelane.runtime.cri import client, values
 from corelane.workload.request import ContainerKind, PodRequest
 
@@ -126,7 +127,7 @@ def names_from_runtime(endpoint: str, containers: Sequence[RunningContainer]) ->
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    runtime: values.RuntimeVersion
+    runtime: RuntimeVersion
     pods: Mapping[str, values.Sandbox]
     containers: Sequence[values.CRIContainer]
     resources: Mapping[str, values.CRIResources | None]

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from corelane.runtime.base import RuntimeVersion
 from corelane.runtime.cri import values
 from corelane.runtime.cri.values import (
     Change,
@@ -19,7 +20,6 @@ from corelane.runtime.cri.values import (
     CRIContainer,
     CRIError,
     CRIResources,
-    RuntimeVersion,
     Sandbox,
 )
 

@@ -11,7 +11,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from corelane.runtime.base import ContainerState, ResourceUpdate, RuntimeStatus
+from corelane.runtime.base import ContainerState, ResourceUpdate, RuntimeStatus, RuntimeVersion
 from corelane.runtime.cri.client import CRIClient
 from corelane.runtime.cri.values import (
     POD_NAME,
@@ -21,7 +21,6 @@ from corelane.runtime.cri.values import (
     ContainerDetails,
     CRIContainer,
     CRIError,
-    RuntimeVersion,
     Sandbox,
 )
 from corelane.runtime.process_watch import Tasks

@@ -27,6 +27,7 @@ from corelane.runtime.base import (
     ResourceUpdate,
     RuntimeFailure,
     RuntimeStatus,
+    RuntimeVersion,
     UnknownContainer,
     each_observed,
 )
@@ -39,7 +40,6 @@ from corelane.runtime.cri.values import (
     ContainerDetails,
     CRIContainer,
     CRIError,
-    RuntimeVersion,
     Sandbox,
 )
 from corelane.runtime.process_watch import Broadcast, Tasks

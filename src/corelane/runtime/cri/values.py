@@ -48,14 +48,6 @@ class CRIError(RuntimeFailure):
 
 
 @dataclass(frozen=True, slots=True)
-class RuntimeVersion:
-    """Which runtime answers: containerd 1.7.24, say."""
-
-    name: str
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
 class Sandbox:
     """A pod as the runtime lists it. `uid` is the kubelet's, for static pods too."""
 
