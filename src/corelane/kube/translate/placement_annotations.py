@@ -14,6 +14,7 @@ in the shared pool.
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -273,9 +274,15 @@ def _has_cpu(amounts: Mapping[str, str]) -> bool:
 
 def resource_status(annotations: Mapping[str, str]) -> ResourceStatus:
     """Return the `resource-status`; all its members are optional. Raises TranslationError."""
+    return _resource_status(annotations.get(RESOURCE_STATUS, ""))
+
+
+@lru_cache(1024)
+def _resource_status(text: str) -> ResourceStatus:
+    """Read three times of every bound pod, and alike on alike nodes."""
     where = annotation(RESOURCE_STATUS)
     names = ("cpuset", "numaNodeResources", "cpuSharedPools")
-    status = json_object(where, annotations.get(RESOURCE_STATUS, ""), names)
+    status = json_object(where, text, names)
     amounts = items(f"{where}.numaNodeResources", status.get("numaNodeResources"))
     pools = items(f"{where}.cpuSharedPools", status.get("cpuSharedPools"))
     return ResourceStatus(

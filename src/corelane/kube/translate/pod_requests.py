@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -252,10 +253,10 @@ def _container(path: str, kind: ContainerKind, container: Container) -> Containe
     return ContainerRequest(
         container.name,
         kind,
-        _read(f"{path}.requests", requested, "cpu", quantity.milli),
-        _read(f"{path}.limits", limits, "cpu", quantity.milli),
-        _read(f"{path}.requests", requested, "memory", quantity.value),
-        _read(f"{path}.limits", limits, "memory", quantity.value),
+        _read(f"{path}.requests", requested, "cpu", _milli),
+        _read(f"{path}.limits", limits, "cpu", _milli),
+        _read(f"{path}.requests", requested, "memory", _value),
+        _read(f"{path}.limits", limits, "memory", _value),
         _hugepages(f"{path}.requests", requested),
         _devices(f"{path}.limits", limits),
         _amounts(f"{path}.requests", requested),
@@ -271,16 +272,16 @@ def _level(resources: ResourceRequirements | None) -> PodResources | None:
         return None
     path = "spec.resources.requests"
     return PodResources(
-        _read(path, listed, "cpu", quantity.milli),
-        _read(path, listed, "memory", quantity.value),
+        _read(path, listed, "cpu", _milli),
+        _read(path, listed, "memory", _value),
         _hugepages(path, listed),
-        _read("spec.resources.limits", resources.limits, "memory", quantity.value),
+        _read("spec.resources.limits", resources.limits, "memory", _value),
     )
 
 
 def _devices(path: str, listed: ResourceList) -> dict[str, int]:
     """Extended resources, whose limit is their request: names with a domain that is not Kubernetes' own."""
-    return {name: _read(path, listed, name, quantity.value) for name in listed if _is_extended(name)}
+    return {name: _read(path, listed, name, _value) for name in listed if _is_extended(name)}
 
 
 def _is_extended(name: str) -> bool:
@@ -292,8 +293,8 @@ def _hugepages(path: str, listed: ResourceList) -> dict[int, int]:
     """Page size in KiB to bytes."""
     sizes = [name.removeprefix(_HUGEPAGES) for name in listed if name.startswith(_HUGEPAGES)]
     return {
-        _read(path, {_HUGEPAGES + size: size}, _HUGEPAGES + size, quantity.value) // 1024: _read(
-            path, listed, _HUGEPAGES + size, quantity.value
+        _read(path, {_HUGEPAGES + size: size}, _HUGEPAGES + size, _value) // 1024: _read(
+            path, listed, _HUGEPAGES + size, _value
         )
         for size in sizes
     }
@@ -305,10 +306,18 @@ def _defaulted(container: Container) -> ResourceList:
 
 
 def _amounts(path: str, listed: ResourceList) -> dict[str, int]:
-    return {
-        name: _read(path, listed, name, quantity.milli if name == "cpu" else quantity.value)
-        for name in listed
-    }
+    return {name: _read(path, listed, name, _milli if name == "cpu" else _value) for name in listed}
+
+
+@lru_cache(4096)
+def _milli(text: str) -> int:
+    """Few amounts are distinct, in a cluster of many pods."""
+    return quantity.milli(text)
+
+
+@lru_cache(4096)
+def _value(text: str) -> int:
+    return quantity.value(text)
 
 
 def _read(path: str, amounts: ResourceList, name: str, convert: Callable[[str], int]) -> int:
