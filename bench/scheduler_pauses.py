@@ -20,7 +20,7 @@ from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.node.ledger import NodeState
 from corelane.scheduler.core import SchedulerCore
-from corelane.scheduler.daemon import scheduler
+from corelane.scheduler.daemon import garbage
 from corelane.scheduler.events import (
     BindRequested,
     CycleDue,
@@ -50,7 +50,7 @@ class Steps:
         self.kind, self.ring = kind, DecisionRing()
         self.core = SchedulerCore(decisions=self.ring)
         self.longest: dict[str, float] = defaultdict(float)
-        self.now, self.young = 1.0, scheduler.YoungObjects()
+        self.now, self.young = 1.0, garbage.YoungObjects()
 
     def handle(self, what: str, event: SchedulerEvent) -> list[Instruction]:
         begun = thread_time()
@@ -94,12 +94,12 @@ def _about(instruction: Instruction) -> Pod | None:
 
 def rows(seed: int, size: int = NODES) -> Iterator[Row]:
     """Yield the longest step of each kind, on nodes of three kinds."""
-    scheduler.collect_young()
+    garbage.collect_young()
     for kind in ("pools", "static", "zones"):
         steps = _measured(kind, seed, size)
         yield from steps.rows(size)
         del steps
-        scheduler.release()  # As a daemon whose scheduler ended.
+        garbage.release()  # As a daemon whose scheduler ended.
 
 
 def _measured(kind: str, seed: int, size: int) -> Steps:
@@ -111,8 +111,8 @@ def _measured(kind: str, seed: int, size: int) -> Steps:
     for number in range(size * EACH):
         steps.handle("a running pod is added", PodChanged(0.0, None, _running(number, size)))
         if number % 10_000 == 0:
-            scheduler.settle()  # As after a page of a list.
-    scheduler.settle()
+            garbage.settle()  # As after a page of a list.
+    garbage.settle()
     steps.idle("the columns settle")
     steps.decide("a first pod", _pod("first", 2))
     steps.decide("a new shape", _pod("new", 3, "3Gi"))

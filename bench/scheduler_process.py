@@ -17,7 +17,7 @@ from pathlib import Path
 import scheduler_cluster
 
 from corelane.kube.client import KubeClient
-from corelane.scheduler.daemon import scheduler
+from corelane.scheduler.daemon import garbage
 from corelane.scheduler.daemon.scheduler import Scheduler, SchedulerReporter
 
 PROBE_S = 0.005
@@ -38,12 +38,12 @@ class Report(SchedulerReporter):
 
     def started(self, name: str) -> None:
         self._note("started")
-        scheduler.settle()  # As the daemon does.
+        garbage.settle()  # As the daemon does.
         self.listing, self.pauses = self.pauses, []
         self.work.clear()
 
     def listed(self, kind, objects) -> None:  # noqa: ANN001
-        scheduler.settle()
+        garbage.settle()
 
     def binding(self, pod, node, assignments) -> None:  # noqa: ANN001
         self._note("first_sent")
@@ -97,7 +97,7 @@ class Report(SchedulerReporter):
 
 
 async def main(kubeconfig: Path, name: str, path: Path, began: float) -> None:
-    scheduler.collect_young()
+    garbage.collect_young()
     report = Report(began, path)
     client = KubeClient.connect(kubeconfig)
     probes = [asyncio.create_task(report.probe()), asyncio.create_task(report.rewrite())]

@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from corelane import node as nodes
 from corelane.kube import translate
 from corelane.kube.client import APIError, KubeClient
 from corelane.scheduler.binding.binder import Binder, BinderReporter
-from corelane.scheduler.daemon.pod_status_writer import PodStatusWriter
+from corelane.scheduler.daemon.pod_status_writer import PodStatusWriter, WriteReporter
 from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
@@ -102,14 +101,17 @@ class Lab:
     def __init__(self, fake: Fake, client: KubeClient, profile: Profile, why: str, workers: int) -> None:
         self.fake, self.client, self.log = fake, client, Log()
         self.events: asyncio.Queue[SchedulerEvent] = asyncio.Queue()
-        self.binder = Binder(
-            client,
-            self.events.put_nowait,
-            lambda _: why,
-            lambda _: profile,
-            reporter=self.log,
-            workers=workers,
-        )
+        self._profile, self._why = profile, why
+        self.binder = Binder(client, self, reporter=self.log, workers=workers)
+
+    def handle(self, event: SchedulerEvent) -> None:
+        self.events.put_nowait(event)
+
+    def unsendable(self, bind: Bind) -> str:
+        return self._why
+
+    def profile(self, scheduler_name: str) -> Profile:
+        return self._profile
 
     async def answered(self, instruction: Bind | LookUpPod) -> SchedulerEvent:
         self.binder.put(instruction)
@@ -449,9 +451,7 @@ def test_bindings_go_before_events_and_conditions() -> None:
 
         lab.fake.script[BINDING] = [slow]
         lab.fake.script["/api/v1/namespaces/ns/events"] = [answer({})]
-        writer = PodStatusWriter(
-            lab.client, "s", dropped=print, failed=print, bindings_sent=lab.binder.wait_sent
-        )
+        writer = PodStatusWriter(lab.client, "s", WriteReporter(), lab.binder)
         writing = asyncio.create_task(writer.run())
         writer.put(RecordPodEvent(guaranteed("a", "2"), "Normal", "Scheduled", "yes"))
         for _ in range(8):
@@ -483,7 +483,7 @@ def test_an_event_says_what_would_help_on_the_nearest_node() -> None:
             return await answer({})(request)
 
         lab.fake.script["/api/v1/namespaces/ns/events"] = [created]
-        writer = PodStatusWriter(lab.client, "s", dropped=print, failed=print)
+        writer = PodStatusWriter(lab.client, "s", WriteReporter())
         writing = asyncio.create_task(writer.run())
         writer.put(RecordPodEvent(pod, "Warning", "FailedScheduling", "why", nearest))
         assert await written == "why Nearest is n1: move ns/x off CPUs 1-3."
@@ -495,13 +495,15 @@ def test_an_event_says_what_would_help_on_the_nearest_node() -> None:
 async def written(lab: Lab, *notes: SetCondition, bound: str = "") -> list[str]:
     """What the server got, once all notes are written or dropped."""
     failed: list[str] = []
-    writer = PodStatusWriter(
-        lab.client,
-        "s",
-        dropped=failed.append,
-        failed=lambda what, error: failed.append(f"{what}: {error}"),
-        clock=lambda: datetime(2026, 1, 1, tzinfo=UTC),
-    )
+
+    class Reporter(WriteReporter):
+        def dropped(self, what: str) -> None:
+            failed.append(what)
+
+        def write_failed(self, what: str, error: APIError) -> None:
+            failed.append(f"{what}: {error}")
+
+    writer = PodStatusWriter(lab.client, "s", Reporter())
     for note in notes:
         writer.put(note)
     if bound:

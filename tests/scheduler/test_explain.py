@@ -17,7 +17,7 @@ from corelane.node.explain.json_values import from_json, json_value
 from corelane.node.explain.pod_decision import NodeGroup, PodDecision, Source, Verdict
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.core import SchedulerCore
-from corelane.scheduler.cycle import finalists
+from corelane.scheduler.cycle import attempts, finalists
 from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
@@ -167,13 +167,13 @@ def test_a_placed_pods_groups_are_those_of_each_nodes_own_filters() -> None:
 
 def test_however_many_nodes_have_another_name_their_reason_is_recorded() -> None:
     it = Recorded().node("n1")
-    for number in range(finalists.ASKED_ALONE + 10):
+    for number in range(attempts.ASKED_ALONE + 10):
         it.node(f"other{number}")
     asked = guaranteed("web", "2")
     one = PodInfo.of(replace(asked, spec=replace(asked.spec, node_name="n1")))
     tried = finalists.attempt(default.profile(), it.core.cluster, one)
     ((rejection, size, _),) = tried.groups(1)
-    assert (rejection.plugin, size) == ("NodeName", finalists.ASKED_ALONE + 10)
+    assert (rejection.plugin, size) == ("NodeName", attempts.ASKED_ALONE + 10)
     assert rejection.reasons
 
 

@@ -100,6 +100,11 @@ class Gate:
         return self.answer
 
 
+@dataclass
+class Leader:
+    scheduler: Scheduler | None
+
+
 def run(story: Callable[[Asked], Awaitable[None]], *plugins: Gate) -> None:
     async def main() -> None:
         server = APIServer(tokens={TOKEN: User("admin", ("system:masters",))})
@@ -109,7 +114,7 @@ def run(story: Callable[[Asked], Awaitable[None]], *plugins: Gate) -> None:
         usual = default.profile()
         profile = replace(usual, plugins=(*usual.plugins, *plugins))
         scheduler = Scheduler(client, profile=profile, decisions=outcomes, identity="me")
-        extender = ExtenderServer(lambda: scheduler, client, outcomes)
+        extender = ExtenderServer(Leader(scheduler), client, outcomes)
         port = await extender.start("127.0.0.1", 0)
         running = asyncio.create_task(scheduler.run())
         cluster = ScheduledCluster(client)
@@ -296,7 +301,7 @@ def test_a_body_that_is_too_large_names_the_remedy(monkeypatch: pytest.MonkeyPat
 def test_a_replica_that_does_not_lead_answers_so() -> None:
     async def main() -> None:
         client = KubeClient.connect_to("http://127.0.0.1:1", TOKEN)
-        extender = ExtenderServer(lambda: None, client, BindingOutcomes())
+        extender = ExtenderServer(Leader(None), client, BindingOutcomes())
         port = await extender.start("127.0.0.1", 0)
         url = f"http://127.0.0.1:{port}/filter"
         async with aiohttp.ClientSession() as session, session.post(url, json={}) as got:
@@ -405,7 +410,7 @@ def test_over_tls_only_clients_of_the_authority_are_answered(tmp_path: Path) -> 
 
     async def main() -> None:
         extender = ExtenderServer(
-            lambda: None, KubeClient.connect_to("http://127.0.0.1:1"), BindingOutcomes()
+            Leader(None), KubeClient.connect_to("http://127.0.0.1:1"), BindingOutcomes()
         )
         port = await extender.start("127.0.0.1", 0, extender_tls(options))
         url = f"https://127.0.0.1:{port}/bind"

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -68,6 +69,16 @@ class Slow:
         return Wait(60) if self.waits else None
 
 
+class Histogram:
+    """What was observed: seconds, then the labels."""
+
+    def __init__(self, seen: list[tuple[float, str, str, str]]) -> None:
+        self.seen = seen
+
+    def labels(self, *labels: str) -> SimpleNamespace:
+        return SimpleNamespace(observe=lambda seconds: self.seen.append((seconds, *labels)))
+
+
 class Lab:
     """Three nodes of 4 CPUs, and what was observed."""
 
@@ -77,7 +88,7 @@ class Lab:
         usual = default.profile(OURS)
         self.core = SchedulerCore(OURS, dataclasses.replace(usual, plugins=(*usual.plugins, self.slow)))
         self.seen: list[tuple[float, str, str, str]] = []
-        self.core.cluster.points = TimedPoints(lambda *what: self.seen.append(what), self.clock)
+        self.core.cluster.points = TimedPoints(Histogram(self.seen), self.clock)
         for name in ("a", "b", "c"):
             self.core.handle(NodeChanged(0, None, objects.node(name, 4)))
             state = objects.state("core:4", name)

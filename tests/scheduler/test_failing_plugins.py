@@ -522,9 +522,18 @@ class Sent:
     def __init__(self, **methods: Any) -> None:
         self.plugin = type("Made", (Plugin,), methods)(raising)
         self.told: list[Any] = []
-        profile = Profile("s", (self.plugin,))
+        self.of_plugin = Profile("s", (self.plugin,))
         client = KubeClient.connect_to("http://127.0.0.1:1")
-        self.binder = binder.Binder(client, self.told.append, lambda _: "", lambda _: profile, workers=1)
+        self.binder = binder.Binder(client, self, workers=1)
+
+    def handle(self, event: Any) -> None:
+        self.told.append(event)
+
+    def unsendable(self, bind: Bind) -> str:
+        return ""
+
+    def profile(self, scheduler_name: str) -> Profile:
+        return self.of_plugin
 
     async def binds(self, number: int, work: tuple[Any, ...] = ()) -> list[type]:
         running = asyncio.create_task(self.binder.run())

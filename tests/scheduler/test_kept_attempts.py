@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from corelane.kube.pod import Pod
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.core import SchedulerCore
-from corelane.scheduler.cycle import finalists, search
-from corelane.scheduler.cycle.search import MOST_KEPT, KeptAttempts
+from corelane.scheduler.cycle import finalists
+from corelane.scheduler.cycle.attempts import Attempt
+from corelane.scheduler.cycle.finalists import MOST_KEPT, KeptAttempts
 from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
@@ -19,7 +20,6 @@ from corelane.scheduler.events import (
     PodChanged,
     TopologyChanged,
 )
-from corelane.scheduler.framework.attempts import Attempt
 from corelane.scheduler.framework.profile import DEFAULT_NAME
 from corelane.scheduler.instructions import Bind, Evict, Instruction
 from corelane.scheduler.plugins import preemption
@@ -85,12 +85,12 @@ def story(seed: int) -> list[tuple[str, str, str]]:
     ]
 
 
-@pytest.mark.parametrize("many", [0, search.MANY_REASONS])
+@pytest.mark.parametrize("many", [0, finalists.MANY_REASONS])
 @pytest.mark.parametrize("seed", range(12))
 def test_a_kept_attempt_is_what_a_new_one_finds_and_decisions_are_the_same(
     seed: int, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "MANY_REASONS", many)
+    monkeypatch.setattr(finalists, "MANY_REASONS", many)
     monkeypatch.setattr(preemption, "DRY_RUNS_AT_ONCE", 1)
     monkeypatch.setattr(scheduling_queue, "MOST_PORTIONS", 2)  # Then pods take turns.
     used: Counter[bool] = Counter()
@@ -133,7 +133,7 @@ def test_reasons_that_are_many_are_concluded_in_a_portion_of_their_own(
         return count, done
 
     count, done = portions()
-    monkeypatch.setattr(search, "MANY_REASONS", 0)
+    monkeypatch.setattr(finalists, "MANY_REASONS", 0)
     assert portions() == (count + 1, done)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from corelane.scheduler.daemon import scheduler
+from corelane.scheduler.daemon import garbage
 
 
 class Held:
@@ -27,25 +27,25 @@ def collector() -> Iterator[None]:
 def test_collections_do_not_reach_what_was_listed_and_release_gives_it_up() -> None:
     held = Held()
     alive = weakref.ref(held)
-    scheduler.settle()
+    garbage.settle()
     assert gc.get_freeze_count() > 0
     del held
     gc.collect()
     assert alive() is not None
-    scheduler.release()
+    garbage.release()
     assert alive() is None
     assert gc.get_freeze_count() == 0
 
 
 def test_young_objects_are_collected_in_small_portions() -> None:
-    scheduler.collect_young()
+    garbage.collect_young()
     youngest, older, _ = gc.get_threshold()
     assert youngest * older <= 50_000
 
 
 def test_objects_that_replace_others_do_not_become_many_before_they_are_collected() -> None:
-    scheduler.collect_young()
-    objects, young = [[None] for _ in range(30_000)], scheduler.YoungObjects()
+    garbage.collect_young()
+    objects, young = [[None] for _ in range(30_000)], garbage.YoungObjects()
     gc.collect()
     most = 0
     for begin in range(0, len(objects), 10):

@@ -17,6 +17,7 @@ from corelane.kube.pod import Pod
 from corelane.scheduler.daemon.daemon import SchedulerDaemon
 from corelane.scheduler.daemon.families import Families
 from corelane.scheduler.daemon.metrics import SchedulerMetrics
+from corelane.scheduler.daemon.pod_status_writer import Leadership
 from corelane.scheduler.daemon.scheduler import Scheduler
 from support.scheduled_cluster import ScheduledCluster
 
@@ -114,13 +115,12 @@ def run(story: Callable[[ScheduledCluster, SchedulerDaemon, int], Awaitable[None
         metrics = SchedulerMetrics("corelane-scheduler")
         elector = LeaderElector(election, LeaseSettings("corelane-scheduler"), "replica", reporter=metrics)
 
-        def make(may_bind: Callable[[], bool]) -> Scheduler:
-            return Scheduler(client, reporter=metrics, decisions=metrics, may_bind=may_bind)
+        class Schedulers:
+            def new(self, lease: Leadership | None) -> Scheduler:
+                return Scheduler(client, reporter=metrics, decisions=metrics, lease=lease)
 
-        daemon = SchedulerDaemon(make, metrics, elector)
-        pages = daemon.server(
-            {"/pages/{name}": lambda query: query["name"] if query["name"] != "x" else None}
-        )
+        daemon = SchedulerDaemon(Schedulers(), metrics, elector)
+        pages = daemon.server()
         port = await pages.start("127.0.0.1", 0)
         stop = asyncio.Event()
         running = asyncio.create_task(daemon.run(stop))
@@ -172,8 +172,6 @@ def test_a_daemon_shows_health_and_what_it_did() -> None:
         assert values["leader_election_master_status"] == {'name="corelane-scheduler"': 1}
         assert values["scheduler_cache_size"]['type="nodes"'] == 1
         assert values["process_open_fds"][""] > 3
-        assert await page(port, "/pages/y") == (200, '"y"')
-        assert (await page(port, "/pages/x"))[0] == 404
         assert (await page(port, "/other"))[0] == 404
         await cluster.client.delete(Pod, "large", namespace="default", grace_seconds=0)
 

@@ -17,7 +17,7 @@ from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cycle import finalists
-from corelane.scheduler.framework.attempts import Attempt
+from corelane.scheduler.cycle.attempts import Attempt
 from corelane.scheduler.framework.plugin import BEST
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.plugins import default

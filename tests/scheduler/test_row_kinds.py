@@ -12,7 +12,6 @@ from corelane.kube.pod import Pod
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.cycle import finalists
-from corelane.scheduler.cycle.plan import plan_of, vectors_of
 from corelane.scheduler.cycle.vectors import KindForms, ShapeVectors
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.framework.plugin import Cycle
@@ -86,12 +85,12 @@ class Cluster:
             )
             cycle, skipped, rejected = finalists.begin(profile, self.core.cluster, info)
             assert rejected is None
-            plan = plan_of(profile, skipped)
-            patched = vectors_of(profile, plan, skipped, cycle)
+            plan = finalists.plan_of(profile, skipped)
+            patched = finalists.vectors_of(plan, cycle)
             assert patched.update(cycle)
             key = next(reversed(cache))
             del cache[key]
-            anew = vectors_of(profile, plan, skipped, cycle)
+            anew = finalists.vectors_of(plan, cycle)
             anew.states = patched.states
             assert anew.update(cycle)
             cache[key] = patched

@@ -7,7 +7,7 @@ from corelane.kube.pod import Pod
 from corelane.scheduler import core as scheduling
 from corelane.scheduler.cluster.states import States
 from corelane.scheduler.core import SchedulerCore
-from corelane.scheduler.cycle import search
+from corelane.scheduler.cycle import finalists
 from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.instructions import Bind, Evict
 from corelane.scheduler.plugins import preemption
@@ -82,7 +82,7 @@ def unequal(pods: int) -> SchedulerCore:
 def test_states_are_judged_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     before, expected = run(unequal(pods=25))
     assert before == 0 and len(expected) == 25
-    monkeypatch.setattr(search, "JUDGED_AT_ONCE", 3)
+    monkeypatch.setattr(finalists, "JUDGED_AT_ONCE", 3)
     before, bound = run(unequal(pods=25))
     assert before == NODES // 3
     assert bound == expected
@@ -90,7 +90,7 @@ def test_states_are_judged_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_changes_while_states_are_judged_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     _, [(_, best)] = run(unequal(pods=1))
-    monkeypatch.setattr(search, "JUDGED_AT_ONCE", 3)
+    monkeypatch.setattr(finalists, "JUDGED_AT_ONCE", 3)
     made = unequal(pods=1)
     assert made.handle(CycleDue(0)) == []
     old = made.cluster.node(best).node

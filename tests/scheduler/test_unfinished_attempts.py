@@ -15,7 +15,8 @@ from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.core import SchedulerCore
-from corelane.scheduler.cycle import finalists, search, vectors
+from corelane.scheduler.cycle import finalists, vectors
+from corelane.scheduler.cycle.attempts import Attempt
 from corelane.scheduler.events import (
     BindRequested,
     BindSucceeded,
@@ -24,7 +25,6 @@ from corelane.scheduler.events import (
     PodChanged,
     TopologyChanged,
 )
-from corelane.scheduler.framework.attempts import Attempt
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Scope
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind, Evict, Instruction, SetCondition
@@ -182,7 +182,7 @@ def outcome(core: SchedulerCore, between: Callable[[int], None] = lambda _: None
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finalists, "MOST_ADMISSIONS", 1)
     monkeypatch.setattr(finalists, "COUNTED_AT_ONCE", 2)
-    monkeypatch.setattr(search, "JUDGED_AT_ONCE", 1)
+    monkeypatch.setattr(finalists, "JUDGED_AT_ONCE", 1)
     monkeypatch.setattr(vectors, "ROWS_AT_ONCE", 2)
     monkeypatch.setattr(scheduling, "SETTLED_AT_ONCE", 4)
     monkeypatch.setattr(preemption, "DRY_RUNS_AT_ONCE", 1)

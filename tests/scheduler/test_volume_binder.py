@@ -177,6 +177,13 @@ def script_all(fake: Fake) -> None:
         fake.script[f"{path}?watch"] = [watching()]
 
 
+class Sink:
+    """A core that only takes events."""
+
+    def __init__(self, events: list[SchedulerEvent]) -> None:
+        self.handle = events.append
+
+
 @in_a_loop
 async def test_a_forbidden_kind_is_reported_and_listed_later() -> None:
     async with serving() as (fake, client):
@@ -186,7 +193,7 @@ async def test_a_forbidden_kind_is_reported_and_listed_later() -> None:
         fake.script["/api/v1/namespaces?watch"] = [watching(event("ADDED", namespace))]
         forbidden = failure(403, "Forbidden", "claims are forbidden")
         fake.script["/api/v1/persistentvolumeclaims"] = [forbidden, listing(CLAIM)]
-        watches = ObjectWatches(client, told.append, SchedulerReporter())
+        watches = ObjectWatches(client, Sink(told), SchedulerReporter())
         task = asyncio.ensure_future(watches.run())
         try:
             await asyncio.wait_for(watches.settled(), 120)
@@ -207,7 +214,7 @@ async def test_storage_kinds_that_are_not_served_are_empty_and_no_failure_is_rep
         script_all(fake)
         for kind in STORAGE:
             del fake.script[kind.api.path()]
-        watches = ObjectWatches(client, told.append, retries)
+        watches = ObjectWatches(client, Sink(told), retries)
         task = asyncio.ensure_future(watches.run())
         try:
             await asyncio.wait_for(watches.settled(), 120)
@@ -225,7 +232,7 @@ async def test_storage_kinds_that_are_not_served_are_empty_and_no_failure_is_rep
 async def test_kinds_known_not_to_be_served_are_not_asked_for() -> None:
     async with serving() as (fake, client):
         script_all(fake)
-        watches = ObjectWatches(client, lambda _: None, SchedulerReporter(), unserved=STORAGE)
+        watches = ObjectWatches(client, Sink([]), SchedulerReporter(), unserved=STORAGE)
         task = asyncio.ensure_future(watches.run())
         try:
             await asyncio.wait_for(watches.settled(), 120)

@@ -14,8 +14,8 @@ from corelane.kube.pod import Pod
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.cycle import finalists
+from corelane.scheduler.cycle.attempts import Attempt
 from corelane.scheduler.events import BindFailed, BindSucceeded, CycleDue, PodChanged, SchedulerEvent
-from corelane.scheduler.framework.attempts import Attempt
 from corelane.scheduler.instructions import Bind
 from support.kube_scheduler import objects, pods, replay, volumes
 

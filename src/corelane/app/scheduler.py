@@ -7,7 +7,6 @@ import os
 import signal
 import ssl
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -18,12 +17,13 @@ from corelane.kube.client import KubeClient
 from corelane.kube.leader_election import ElectionSettingsError, LeaderElector, LeaseSettings
 from corelane.kube.meta import Object
 from corelane.scheduler import profiles
-from corelane.scheduler.daemon import http, scheduler
+from corelane.scheduler.daemon import garbage, http
 from corelane.scheduler.daemon.daemon import SchedulerDaemon
 from corelane.scheduler.daemon.extender_server import BindingOutcomes, ExtenderServer
 from corelane.scheduler.daemon.http import DaemonServer
 from corelane.scheduler.daemon.log import LoggingReporter
 from corelane.scheduler.daemon.metrics import DecisionReporters
+from corelane.scheduler.daemon.pod_status_writer import Leadership
 from corelane.scheduler.daemon.scheduler import Scheduler
 from corelane.scheduler.explain.record import DecisionRing
 from corelane.scheduler.framework.configuration import Configuration
@@ -226,11 +226,11 @@ async def _run(options: SchedulerOptions, file: ConfigurationFile | None, lease:
     ring = DecisionRing()
     outcomes = BindingOutcomes()
     decisions = DecisionReporters(reporter, ring, outcomes)
-    daemon = SchedulerDaemon(_maker(client, file, name, reporter, decisions), reporter, elector)
-    extender = ExtenderServer(lambda: daemon.scheduler, client, outcomes)
+    daemon = SchedulerDaemon(_Schedulers(client, file, name, reporter, decisions), reporter, elector)
+    extender = ExtenderServer(daemon, client, outcomes)
     server = daemon.server()
     server.router.add_routes(http.routes(ring))
-    scheduler.collect_young()
+    garbage.collect_young()
     with until_signal(signal.SIGHUP) as stop:
         try:
             await _serve(server, options)
@@ -245,27 +245,27 @@ async def _run(options: SchedulerOptions, file: ConfigurationFile | None, lease:
     return 0
 
 
-def _maker(
-    client: KubeClient,
-    file: ConfigurationFile | None,
-    name: str,
-    reporter: LoggingReporter,
-    decisions: DecisionReporter,
-) -> Callable[[Callable[[], bool]], Scheduler]:
-    def make(may_bind: Callable[[], bool]) -> Scheduler:
-        # Anew each time: plugins have a state.
-        configuration = file.configuration() if file else Configuration((default.profile(),))
+@dataclass(frozen=True, slots=True)
+class _Schedulers:
+    """Makes a scheduler each time this replica leads, with plugins made anew: these have a state."""
+
+    client: KubeClient
+    file: ConfigurationFile | None
+    name: str
+    reporter: LoggingReporter
+    decisions: DecisionReporter
+
+    def new(self, lease: Leadership | None) -> Scheduler:
+        configuration = self.file.configuration() if self.file else Configuration((default.profile(),))
         return Scheduler(
-            client,
+            self.client,
             profiles=configuration.profiles,
             backoff=Backoff(configuration.initial_backoff, configuration.max_backoff),
-            reporter=reporter,
-            decisions=decisions,
-            identity=name,
-            may_bind=may_bind,
+            reporter=self.reporter,
+            decisions=self.decisions,
+            identity=self.name,
+            lease=lease,
         )
-
-    return make
 
 
 class _Reporter(LoggingReporter):
@@ -273,11 +273,11 @@ class _Reporter(LoggingReporter):
 
     def started(self, name: str) -> None:
         super().started(name)
-        scheduler.settle()
+        garbage.settle()
 
     def listed(self, kind: type[Object], objects: int) -> None:
         super().listed(kind, objects)
-        scheduler.settle()
+        garbage.settle()
 
 
 async def _serve_extender(extender: ExtenderServer, options: SchedulerOptions) -> None:

@@ -39,7 +39,8 @@ from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.objects import ClusterObjects
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cycle import finalists
-from corelane.scheduler.cycle.search import Attempts
+from corelane.scheduler.cycle.attempts import Attempt, message
+from corelane.scheduler.cycle.finalists import Attempts
 from corelane.scheduler.events import (
     AgentLeaseChanged,
     AgentLeasesWatched,
@@ -67,7 +68,6 @@ from corelane.scheduler.failures import (
     retry_after_error,
     unknown_cpus,
 )
-from corelane.scheduler.framework.attempts import Attempt, message
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
 from corelane.scheduler.framework.plugin import Nomination, NotNominated
 from corelane.scheduler.framework.profile import DEFAULT_NAME, Profile, united

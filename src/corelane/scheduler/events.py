@@ -4,7 +4,7 @@ Structs, as several are made for every pod: a frozen dataclass takes four times 
 """
 
 from collections.abc import Collection
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -255,6 +255,13 @@ SchedulerEvent: TypeAlias = (
     | BindRequested
     | CycleDue
 )
+
+
+class EventSink(Protocol):
+    """Takes events."""
+
+    def handle(self, event: SchedulerEvent) -> None:
+        """Handle an event at once."""
 
 
 _STORAGE: Final = (

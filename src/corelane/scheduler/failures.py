@@ -12,8 +12,8 @@ from corelane.kube.pod import Pod
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cluster.states import Fact
+from corelane.scheduler.cycle.attempts import Attempt
 from corelane.scheduler.explain import nearest as live
-from corelane.scheduler.framework.attempts import Attempt
 from corelane.scheduler.framework.checked import WrongAnswer
 from corelane.scheduler.framework.filtering import first_rejection
 from corelane.scheduler.framework.plugin import Cycle, StateError

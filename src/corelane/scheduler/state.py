@@ -14,8 +14,8 @@ from corelane.kube.agent_leases import Agents
 from corelane.kube.pod import Pod
 from corelane.scheduler.binding.bindings import Bindings
 from corelane.scheduler.cluster.nodes import NodeCache
-from corelane.scheduler.cycle.search import Attempts
-from corelane.scheduler.framework.attempts import Attempt
+from corelane.scheduler.cycle.attempts import Attempt
+from corelane.scheduler.cycle.finalists import Attempts
 from corelane.scheduler.framework.plugin import Nomination
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 from corelane.embedded.up import heap, tls
-from corelane.scheduler.daemon import scheduler
+from corelane.scheduler.daemon import garbage
 
 CONNECTIONS = 20
 
@@ -70,7 +70,7 @@ def test_garbage_that_has_grown_old_is_collected():
     """Connections that lasted are cycles; the thresholds of `up` do not reach them."""
 
     async def run():
-        scheduler.collect_young()
+        garbage.collect_young()
         cycle = Cycle()
         alive = weakref.ref(cycle)
         gc.collect()

@@ -199,9 +199,7 @@ class Cluster:
         await self._debug.start()
         assert self._server is not None
         self._nodes = InProcessNodes(self._server.node_objects())
-        scheduler = Scheduler(
-            self.client(), decisions=ring, create_event=self._nodes.record_event, unserved=UNSERVED
-        )
+        scheduler = Scheduler(self.client(), decisions=ring, recorder=self._nodes, unserved=UNSERVED)
         self.parts.start("the scheduler", scheduler.run())
 
     async def _ready(self, *names: str) -> None:

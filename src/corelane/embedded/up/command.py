@@ -17,7 +17,7 @@ from corelane.app import daemon_log
 from corelane.embedded.up import datadir, down, heap
 from corelane.embedded.up.cluster import Cluster
 from corelane.embedded.up.options import UpOptions
-from corelane.scheduler.daemon import scheduler
+from corelane.scheduler.daemon import garbage
 from corelane.supervise import completes, until_signal
 
 _READY_FD: Final = "CORELANE_READY_FD"
@@ -157,7 +157,7 @@ async def _run(options: UpOptions, *, stop_pods: bool, say: Callable[[str], None
             say(text)
 
     with until_signal() as stop:
-        scheduler.collect_young()
+        garbage.collect_young()
         cluster = Cluster(options, say=say)
         if not await completes(cluster.start(), unless=stop):
             note("stopped before it was ready")
@@ -166,7 +166,7 @@ async def _run(options: UpOptions, *, stop_pods: bool, say: Callable[[str], None
         try:
             welcome = _welcome(cluster, stop_pods=stop_pods)
             say(welcome)
-            scheduler.settle()
+            garbage.settle()
             heap.return_freed()
             report_ready(welcome)
             lost = await _until_stopped(cluster, stop)

@@ -6,8 +6,8 @@ provisioned) takes minutes; it takes a worker only once that is done. Answers go
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Final, Literal, NoReturn, TypeAlias, TypeVar
+from collections.abc import Awaitable
+from typing import Final, Literal, NoReturn, Protocol, TypeAlias, TypeVar
 
 from corelane.kube.apierrors import APIError
 from corelane.kube.client import KubeClient
@@ -17,10 +17,10 @@ from corelane.scheduler.cluster.nodes import ERROR, SKIP, SUCCESS
 from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
+    EventSink,
     LookUpFailed,
     PodLookedUp,
     PreBindFailed,
-    SchedulerEvent,
 )
 from corelane.scheduler.framework.checked import is_ours
 from corelane.scheduler.framework.plugin import BindContext, BindPlugin, PostBindPlugin, PreBindError
@@ -72,24 +72,29 @@ class BinderReporter:
         """A plugin raised an error that it must not raise; it is treated as a failure of this pod."""
 
 
+class BindingCore(EventSink, Protocol):
+    """What decides about bindings, and takes their answers as events."""
+
+    def unsendable(self, bind: Bind) -> str:
+        """Return why a binding must not be sent any more; "" if it may."""
+
+    def profile(self, scheduler_name: str) -> Profile:
+        """Return the profile whose plugins bind the pods of this schedulerName."""
+
+
 class Binder:
     """Bindings and look-ups that wait, and the workers that send them."""
 
     def __init__(
         self,
         client: KubeClient,
-        handle: Callable[[SchedulerEvent], None],
-        unsendable: Callable[[Bind], str],
-        profile: Callable[[str], Profile],
+        core: BindingCore,
         *,
         reporter: BinderReporter | None = None,
         workers: int = WORKERS,
     ) -> None:
-        """`unsendable` says why a binding must not be sent any more; `profile` goes by schedulerName."""
         self._client = client
-        self._handle = handle
-        self._unsendable = unsendable
-        self._profile = profile
+        self._core = core
         self._reporter = reporter or BinderReporter()
         self._workers = workers
         self._waiting: deque[Bind | LookUpPod] = deque()
@@ -179,7 +184,10 @@ class Binder:
             if not self._waiting:
                 self._all_sent.set()
             try:
-                await (self._bind if isinstance(instruction, Bind) else self._look_up)(instruction)  # type: ignore[arg-type]
+                if isinstance(instruction, Bind):
+                    await self._bind(instruction)
+                else:
+                    await self._look_up(instruction)
             finally:
                 self._sending -= 1
 
@@ -222,7 +230,7 @@ class Binder:
     def _pre_bind_failed(self, bind: Bind, plugin: str, message: str) -> None:
         uid = bind.pod.metadata.uid
         self._stoppable.pop(uid, None)
-        self._handle(PreBindFailed(_now(), uid, plugin, message))
+        self._core.handle(PreBindFailed(_now(), uid, plugin, message))
 
     def _prepared(self, task: asyncio.Task[None]) -> None:
         self._preparing.discard(task)
@@ -243,30 +251,30 @@ class Binder:
     async def _sent(self, bind: Bind) -> bool:
         """Send a binding, and say what became of it; return whether the pod is bound."""
         pod, begun = bind.pod.metadata, _now()
-        if why := self._unsendable(bind):
+        if why := self._core.unsendable(bind):
             self._reporter.bind_dropped(bind.pod, bind.node, why)
-            self._handle(BindFailed(_now(), pod.uid, "rejected", why))
+            self._core.handle(BindFailed(_now(), pod.uid, "rejected", why))
             return False
         try:
             await self._send(bind)
         except UnboundError as error:
             self._reporter.ran(bind.pod, "Bind", _now() - begun, SKIP)
             self._reporter.bind_dropped(bind.pod, bind.node, str(error))
-            self._handle(BindFailed(_now(), pod.uid, "rejected", str(error)))
+            self._core.handle(BindFailed(_now(), pod.uid, "rejected", str(error)))
             return False
         except APIError as error:
             self._reporter.ran(bind.pod, "Bind", _now() - begun, ERROR)
             self._reporter.bind_failed(bind.pod, bind.node, error)
-            self._handle(BindFailed(_now(), pod.uid, outcome(error), str(error), error.retry_after))
+            self._core.handle(BindFailed(_now(), pod.uid, outcome(error), str(error), error.retry_after))
             return False
         bound = _now()
         self._reporter.ran(bind.pod, "Bind", bound - begun, SUCCESS)
         self._reporter.bound(bind.pod, bind.node, bound - begun)
-        self._handle(BindSucceeded(bound, pod.uid))
+        self._core.handle(BindSucceeded(bound, pod.uid))
         return True
 
     def _profile_of(self, bind: Bind) -> Profile:
-        return self._profile(bind.pod.spec.scheduler_name)
+        return self._core.profile(bind.pod.spec.scheduler_name)
 
     async def _send(self, bind: Bind) -> None:
         """Let the first Bind plugin that takes the pod bind it. Raises APIError, UnboundError."""
@@ -321,10 +329,10 @@ class Binder:
             found = await self._read(pod)
         except APIError as error:
             self._reporter.look_up_failed(pod, error)
-            self._handle(LookUpFailed(_now(), metadata.uid, str(error), error.retry_after))
+            self._core.handle(LookUpFailed(_now(), metadata.uid, str(error), error.retry_after))
             return
         self._reporter.looked_up(pod, found.spec.node_name if found else "")
-        self._handle(PodLookedUp(_now(), metadata.uid, found))
+        self._core.handle(PodLookedUp(_now(), metadata.uid, found))
 
     async def _read(self, pod: Pod) -> Pod | None:
         """The pod with the same UID as the server has it; None if its own answer is that there is none."""

@@ -1,1 +1,1 @@
-"""One attempt to place a pod: plan, vectors, finalists, and the result. Modules are imported by name."""
+"""One attempt to place a pod: begin, vectors, finalists, and the result. Modules are imported by name."""

@@ -1,15 +1,18 @@
 """One attempt to place a pod: pre-filters, columns, then finalists in the order of their scores.
 
-Theory of operation. Filters and scores of scope ROW are vectors per pod shape (`vectors`); those of scope
-CLUSTER are computed for this pod, over the rows that are left. The best row by these is a finalist: filters
-and scores that only gave estimates are asked about its node. A rejection, or a lower score, holds for all
-rows that the plugin says are alike, and the next best is taken. So "no node fits" is only said when every
-node that the columns leave has been asked. Pure; the claim is the caller's.
+Theory of operation. `begin` asks the pre-filters; the plugins that they do not skip are the plan. Filters
+and scores of scope ROW are vectors per pod shape (`vectors`); those of scope CLUSTER are computed for this
+pod, over the rows that are left. The best row by these is a finalist: filters and scores that only gave
+estimates are asked about its node. A rejection, or a lower score, holds for all rows that the plugin says are
+alike, and the next best is taken. So "no node fits" is only said when every node that the columns leave has
+been asked. Pure; the claim is the caller's.
+
+`Attempts` makes the attempts of waiting pods: on the nominated node first, then on all, then PostFilter, and
+each of these in portions where it takes long.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -18,174 +21,47 @@ from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.nodes import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE, NodeCache
 from corelane.scheduler.cluster.pod_index import Unfinished
 from corelane.scheduler.cluster.pods import PodInfo, with_defaults
-from corelane.scheduler.cycle.plan import Plan, Weighted, has_a_say, plan_of, pre_filters_of, vectors_of
-from corelane.scheduler.cycle.vectors import NEVER, ShapeVectors, feasible, is_estimate, normalizes, scores
+from corelane.scheduler.cycle.attempts import (
+    Attempt,
+    Comparison,
+    grouped_rejections,
+    rows_in_question,
+    rows_of,
+)
+from corelane.scheduler.cycle.vectors import NEVER, ScoredNodes, ShapeVectors, contributes
 from corelane.scheduler.framework import filtering
-from corelane.scheduler.framework.attempts import RANKED, Attempt, Rejections, rejections
-from corelane.scheduler.framework.plugin import Cycle, FilterPlugin, Rejection, Scope, ScorePlugin, Skip
+from corelane.scheduler.framework.forms import FilterForms, Plan, ScoreForms
+from corelane.scheduler.framework.plugin import (
+    Cycle,
+    IdlePlugin,
+    Nomination,
+    NotNominated,
+    PreFilterPlugin,
+    Rejection,
+    Rejections,
+    Scope,
+    Skip,
+)
 from corelane.scheduler.framework.profile import Profile
-
-ASKED_EACH: Final = 16
-"""Groups of alike nodes asked for the record of a pod that was placed, of each plugin that has groups."""
-ASKED_ALONE: Final = 256
-"""Nodes asked for it of each plugin that has none."""
-
-
-class Searched:
-    """A search in one attempt: its plugins, vectors, and the rows in question."""
-
-    def __init__(self, cycle: Cycle, plan: Plan, vectors: ShapeVectors) -> None:
-        self.cycle, self.columns = cycle, cycle.cluster.columns
-        self.plan, self.vectors = plan, vectors
-        self.filters, self.inexact = plan.filters, plan.inexact
-        self.blame: Any = None
-        """As in the vectors, with filters of scope CLUSTER; None where these have nothing to do."""
-
-    def _nodes(self, values: Scores) -> "_Nodes":
-        """The nodes with a score."""
-        return _Nodes(self.cycle.cluster, values)
-
-    def rows_of(self, names: Iterable[str]) -> Rows:
-        """Return the rows of these nodes, those that exist, in ascending order."""
-        found = sorted(info.row for name in names if (info := self.cycle.cluster.get(name)))
-        return np.array(found, dtype=np.intp)
-
-    def _only(self, rows: Rows) -> Rows:
-        only = self.cycle.only
-        if only is None:
-            return rows
-        chosen = self.rows_of(only)
-        outside = np.ones(len(self.blame), dtype=np.bool_)
-        outside[chosen] = False
-        self.blame[outside] = 0
-        return np.intersect1d(rows, chosen, assume_unique=True)
-
-    def _asked(self) -> Rows:
-        """The rows in question."""
-        rows = self.columns.live_rows()
-        return rows if self.cycle.only is None else self._only(rows)
-
-    def blamed(self) -> Any:
-        """The number of the filter that rejects each row."""
-        return self.vectors.blame if self.blame is None else self.blame
-
-    def considered(self) -> int:
-        """Number of nodes in question."""
-        return len(self._asked())
-
-    def samples(self, names: int) -> Iterator[tuple[Rejection, int, tuple[str, ...]]]:
-        """Yield for each plugin that rejects nodes: a rejection, how many, and the first `names`.
-
-        A plugin's own groups are exact; where there are too many, the last rejection has no reasons and
-        stands for the nodes that were not asked.
-        """
-        rows, blame = self._asked(), self.blamed()
-        counts = np.bincount(blame[rows], minlength=1)
-        rejecting = [one for one in self.filters if one[0] < len(counts) and counts[one[0]]]
-        for number, plugin in sorted(rejecting, key=lambda one: -int(counts[one[0]])):
-            blamed = rows[blame[rows] == number]
-            groups = self._alike(plugin, blamed)
-            for rejection, alike in sorted(groups.items(), key=lambda item: -len(item[1])):
-                yield rejection, len(alike), tuple(self.columns.names[row] for row in alike[:names])
-
-    def _alike(self, plugin: FilterPlugin, blamed: Rows) -> dict[Rejection, Rows]:
-        """The rows by their rejection; those that were not asked by one without reasons."""
-        parts: dict[Rejection, list[Rows]] = {}
-        for rejection, rows in self._asked_again(plugin, blamed):
-            parts.setdefault(rejection, []).append(rows)
-        groups = {rejection: np.sort(np.concatenate(rows)) for rejection, rows in parts.items()}
-        rest = np.setdiff1d(blamed, np.concatenate([*groups.values(), blamed[:0]]), assume_unique=True)
-        if len(rest):
-            bare = Rejection(plugin.name, ())
-            groups[bare] = np.sort(np.concatenate((rest, groups[bare]))) if bare in groups else rest
-        return groups
-
-    def _asked_again(self, plugin: FilterPlugin, blamed: Rows) -> Iterator[tuple[Rejection, Rows]]:
-        grouping = getattr(plugin, "rejections", None)
-        if grouping is not None and len(blamed) > ASKED_EACH:
-            yield from islice(grouping(self.cycle, self.columns, blamed), ASKED_EACH)
-            return
-        for row in blamed[:ASKED_ALONE]:
-            node = self.cycle.cluster.by_row[row]
-            if rejection := plugin.filter(self.cycle, node) if node else None:
-                yield rejection, np.array([row], np.intp)
-
-    def terms(self, rows: Rows, values: Scores) -> Iterator[tuple[str, float, tuple[float, ...]]]:
-        """Yield each Score's name, its weight, and its last word for some of the rows that fit."""
-        left = np.flatnonzero(values > NEVER)
-        cluster = [one for one in self.plan.cluster_scores if has_a_say(one, self.cycle, self._nodes(values))]
-        for plugin, weight in (*self.vectors.weighted, *cluster):
-            yield plugin.name, weight, tuple(map(float, self._term(plugin, rows, left)))
-            yield from self._details(plugin, rows)
-
-    def _details(self, plugin: ScorePlugin, rows: Rows) -> Iterator[tuple[str, float, tuple[float, ...]]]:
-        """What a Score is made of, for people: it weighs nothing; -1 where a node has no such value."""
-        details = getattr(plugin, "details", None)
-        if details is None:
-            return
-        found = [details(self.cycle, node) for row in rows if (node := self.cycle.cluster.by_row[row])]
-        for name in next(filter(None, found), {}):
-            yield f"{plugin.name}.{name}", 0.0, tuple(float(one.get(name, -1)) for one in found)
-
-    def _term(self, plugin: ScorePlugin, rows: Rows, left: Rows) -> Iterable[float]:
-        if is_estimate(plugin):
-            found = (self.cycle.cluster.by_row[row] for row in rows)
-            return [plugin.score(self.cycle, node) for node in found if node]
-        raw = self.vectors.raw.get(plugin.name)
-        if not normalizes(plugin):
-            return scores(plugin, self.cycle, rows) if raw is None else raw[rows]
-        every = scores(plugin, self.cycle, left) if raw is None else raw[left]
-        normal: Scores = plugin.normalize(self.cycle, every)  # type: ignore[attr-defined]
-        return normal[np.searchsorted(left, rows)]
-
-    def ranked(self, row: int, values: Scores) -> Iterator[NodeInfo]:
-        """The chosen node, and those that come next by what the columns say and fit."""
-        left = np.flatnonzero(values > NEVER)
-        if len(left) > RANKED:
-            left = left[values[left] >= np.partition(values[left], -RANKED)[-RANKED]]
-        left = left[np.lexsort((self.columns.order[left], -values[left]))][:RANKED]
-        for one in (row, *(int(other) for other in left if other != row)):
-            node = self.cycle.cluster.by_row[one]
-            if node is None:
-                continue
-            if one == row or all(plugin.filter(self.cycle, node) is None for _, plugin in self.inexact):
-                yield node
-
-
-class _Nodes(Sequence[NodeInfo]):
-    """The nodes with a score, as a sequence that costs nothing before it is read."""
-
-    def __init__(self, cluster: NodeCache, values: Scores) -> None:
-        self._cluster, self._values = cluster, values
-        self._known: Rows | None = None
-
-    @property
-    def _rows(self) -> Rows:
-        if self._known is None:
-            self._known = np.flatnonzero(self._values > NEVER)
-        return self._known
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self._cluster.by_row[row] for row in self._rows[index]]
-        return self._cluster.by_row[self._rows[index]]
-
+from corelane.scheduler.queue.waiting import Waiting
 
 MOST_ADMISSIONS: Final = 64
 """Admissions that one attempt computes, 10 to 25 ms; then the pod is tried again at once."""
 COUNTED_AT_ONCE: Final = 2048
 """Pods that one attempt sorts by a label that is looked at for the first time, 5 to 15 ms."""
+JUDGED_AT_ONCE: Final = 512
+"""Canonical states that one attempt judges for a shape, about 8 ms where nodes publish zones only."""
 FEW_NODES: Final = 8
 """Of an attempt on these nodes only, no others are judged."""
 MOST_BETTER: Final = 8
-"""Admissions computed to find a better node than the first that fits; then the best known one is taken."""
+"""Admissions computed to find a better node than the first that fits; then the best rated one is taken."""
+MOST_SHAPES: Final = 256
+"""Shapes whose vectors are kept: about 20 bytes for each node."""
 _ROUNDING: Final = 1e-9
 _MANY_EQUAL: Final = 512
 _LAST: Final = np.iinfo(np.int64).max
 """After every row in the order of rows."""
+_NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
 def attempt(
@@ -215,162 +91,191 @@ def _attempt(
 ) -> Attempt:
     nodes.points.begin("PreFilter")
     cycle, skipped, rejected = begin(profile, nodes, pod, only)
-    nodes.points.end(_status(rejected))
     if rejected:
+        nodes.points.end(UNSCHEDULABLE if rejected.resolvable else UNRESOLVABLE)
         return Attempt(cycle, rejected=rejected)
-    search = _Search(profile, cycle, skipped)
+    nodes.points.end()
+    plan = plan_of(profile, skipped)
+    cycle.filters = plan.plugins
+    vectors = vectors_of(plan, cycle)
     if cycle.only is not None and len(cycle.only) <= FEW_NODES:
-        search.vectors.update_only(cycle, search.rows_of(cycle.only))
-    elif not search.vectors.update(cycle, most_judged):
+        vectors.update_only(cycle, rows_of(nodes, cycle.only))
+    elif not vectors.update(cycle, most_judged):
         return Attempt(cycle, unfinished=True)
-    return search.run()
+    return _Finalists(cycle, plan, vectors).attempt()
 
 
-def _status(rejection: Rejection | None) -> str:
-    if rejection is None:
-        return SUCCESS
-    return UNSCHEDULABLE if rejection.resolvable else UNRESOLVABLE
+# Pre-filters, plan and vectors.
 
 
 def begin(
     profile: Profile, nodes: NodeCache, pod: PodInfo, only: frozenset[str] | None = None
 ) -> tuple[Cycle, frozenset[str], Rejection | None]:
-    """Return a new cycle after its pre-filters, the plugins these skip, and their rejection."""
+    """Return a new cycle after its pre-filters, the names of the plugins that skip, and the rejection."""
     nodes.settle()
-    cycle = Cycle(
-        pod, only=only, cluster=nodes, labelled=with_defaults(nodes.shape_of(pod), profile.defaults)
-    )
-    return cycle, *_pre_filter(profile, cycle)
-
-
-def _pre_filter(profile: Profile, cycle: Cycle) -> tuple[frozenset[str], Rejection | None]:
-    asked, skipped = pre_filters_of(profile, cycle)
-    more = []
+    labelled = with_defaults(nodes.shape_of(pod), profile.defaults)
+    cycle = Cycle(pod, only=only, cluster=nodes, labelled=labelled)
+    asked, skipped = _pre_filters(profile, pod)
+    skipping = []
     for plugin in asked:
         answer = plugin.pre_filter(cycle)
         if isinstance(answer, Rejection):
-            return frozenset(), answer
+            return cycle, _NO_NAMES, answer
         if isinstance(answer, Skip):
-            more.append(plugin.name)
-    return skipped.union(more), None
+            skipping.append(plugin.name)
+    return cycle, skipped.union(skipping), None
 
 
-class _Search(Searched):
-    """The search for a node in one attempt."""
+def _pre_filters(profile: Profile, pod: PodInfo) -> tuple[tuple[PreFilterPlugin, ...], frozenset[str]]:
+    """The pre-filters to be asked about the pod, and the names of those that are known to skip it."""
+    if not pod.plain:
+        return profile.pre_filters, _NO_NAMES
+    split = profile.of_plain.get(pod.shape)
+    if split is None:
+        every = profile.pre_filters
+        idle = frozenset(one.name for one in every if isinstance(one, IdlePlugin) and one.idle(pod))
+        split = profile.of_plain[pod.shape] = tuple(one for one in every if one.name not in idle), idle
+    return split
 
-    def __init__(self, profile: Profile, cycle: Cycle, skipped: frozenset[str]) -> None:
-        plan = plan_of(profile, skipped)
-        super().__init__(cycle, plan, vectors_of(profile, plan, skipped, cycle))
-        cycle.filters, cycle.plan, cycle.scored = self.plan.plugins, plan, self.vectors.names
-        self.nominated = cycle.cluster.nominations.matter_to(cycle.pod)
-        self.beside: dict[int, Rejection] = {}
+
+def plan_of(profile: Profile, skipped: frozenset[str]) -> Plan:
+    """Return the plan for pods that skip these plugins."""
+    plan = profile.plans.get(skipped)
+    if plan is None:
+        names = (one.name for one in profile.pre_filters)
+        plan = profile.plans[skipped] = profile.forms.plan(profile.name, names, skipped)
+    return plan
+
+
+def vectors_of(plan: Plan, cycle: Cycle) -> ShapeVectors:
+    """Return the vectors of the pod's shape, not updated yet."""
+    columns = cycle.cluster.columns
+    key = plan.profile, cycle.shape.id, plan.skipped, columns.any_koordinator
+    vectors: ShapeVectors | None = columns.vectors.pop(key, None)
+    if vectors is None:
+        scores = [one for one in plan.row_scores if contributes(one, cycle, ())]
+        vectors = ShapeVectors(columns, plan.row_filters, scores, cycle.shape)
+        if len(columns.vectors) >= MOST_SHAPES:
+            del columns.vectors[next(iter(columns.vectors))]
+    columns.vectors[key] = vectors
+    return vectors
+
+
+# Finalists.
+
+
+class _Finalists:
+    """The rows of one attempt in the order of their scores, corrected by what their nodes answer."""
+
+    def __init__(self, cycle: Cycle, plan: Plan, vectors: ShapeVectors) -> None:
+        self._cycle, self._columns, self._points = cycle, cycle.cluster.columns, cycle.cluster.points
+        self._plan, self._vectors = plan, vectors
+        self._nominated = cycle.cluster.nominations.matter_to(cycle.pod)
+        self._detailed = cycle.shape.looks_at_others
+        self._scored = vectors.names
+        self._blame = vectors.blame
+        """A copy where filters of scope CLUSTER put blame, or only some nodes are in question."""
+        self._values = self._of_columns()
+        """The scores of all rows, `NEVER` where the pod does not fit; a copy, too, or `vectors.total`."""
+        self._beside: dict[int, Rejection] = {}
         """Rows where the pod does not fit beside the pods for which the node is nominated."""
-        self.estimated = self.vectors.estimated
-        self.asked: set[int] = set()
+        self._asked: set[int] = set()
         """Rows whose own scores are in the values of this attempt only."""
-        self.misses = 0
+        self._misses = 0
 
-    def run(self) -> Attempt:
-        values = self._values()
-        result = Attempt(self.cycle)
-        row = self._best(values)
-        if row < 0:
-            states = self.cycle.cluster.states
-            result.unfinished = bool(self.inexact) and states.misses - self.misses >= MOST_ADMISSIONS
-            if not result.unfinished:
-                rows = self._asked()
-                own = np.setdiff1d(rows, np.fromiter(self.beside, np.intp), assume_unique=True)
-                groups = list(rejections(self.cycle, self.filters, self.blamed(), own))
-                groups += [(one, np.array([row], np.intp)) for row, one in self.beside.items()]
-                result.rejections = Rejections(groups, self.columns.names)
-            return result
-        result.node = self.cycle.cluster.by_row[row]
-        result.search = self, row, values
-        return result
+    def attempt(self) -> Attempt:
+        """Return the best node that fits by every plugin's last word, or why there is none."""
+        row = self._best()
+        cycle, plan, states = self._cycle, self._plan, self._cycle.cluster.states
+        if row >= 0:
+            comparison = Comparison(cycle, plan, self._vectors, row, self._values, self._blame)
+            node = cycle.cluster.by_row[row]
+            return Attempt(cycle, node, plan=plan, scored=self._scored, comparison=comparison)
+        if plan.inexact and states.misses - self._misses >= MOST_ADMISSIONS:
+            return Attempt(cycle, unfinished=True, plan=plan)
+        return Attempt(cycle, rejections=self._rejections(), plan=plan)
 
-    # Vectors.
+    def _rejections(self) -> Rejections:
+        beside = np.fromiter(self._beside, np.intp)
+        own = np.setdiff1d(rows_in_question(self._cycle), beside, assume_unique=True)
+        groups = list(grouped_rejections(self._cycle, self._plan.filters, self._blame, own))
+        groups += [(rejection, np.array([row], np.intp)) for row, rejection in self._beside.items()]
+        return Rejections(groups, self._columns.names)
 
-    def _values(self) -> Scores:
-        """The scores of all rows, `NEVER` where the pod does not fit."""
-        total, cluster, alone = self.vectors.total, self.plan.cluster, self.cycle.only is None
-        late = [] if cluster else self._late(total)
-        if not cluster and not late and alone and not self.nominated:
-            detailed = self.cycle.shape.looks_at_others
-            return np.copy(total) if detailed else total
-        values, self.blame = total.copy(), self.vectors.blame.copy()
-        if not alone:
-            rows = self._only(np.flatnonzero(total > NEVER))
+    # What the columns say.
+
+    def _of_columns(self) -> Scores:
+        cycle, total, filters = self._cycle, self._vectors.total, self._plan.cluster_filters
+        late = [] if filters else self._late(total)
+        if not filters and not late and cycle.only is None and not self._nominated:
+            return total.copy() if self._detailed else total
+        values, self._blame = total.copy(), self._blame.copy()
+        if cycle.only is not None:
+            rows = np.intersect1d(np.flatnonzero(total > NEVER), rows_of(cycle.cluster, cycle.only))
             values[:] = NEVER
             values[rows] = total[rows]
-        points = self.cycle.cluster.points
-        points.begin("Filter")
-        for number, plugin in cluster:
+        self._points.begin("Filter")
+        for one in filters:
             rows = np.flatnonzero(values > NEVER)
-            passed = feasible(plugin, self.cycle, rows)
-            rejected = rows[~passed]
-            self.blame[rejected], values[rejected] = number, NEVER
-        points.end()
-        if late := self._late(values) if cluster else late:
+            rejected = rows[~one.feasible(cycle, self._columns, rows)]
+            self._blame[rejected], values[rejected] = one.number, NEVER
+        self._points.end()
+        if late := self._late(values) if filters else late:
             rows = np.flatnonzero(values > NEVER)
             values[rows] += self._late_scores(late, rows)
         return values
 
-    def _late(self, values: Scores) -> list[Weighted]:
+    def _late(self, values: Scores) -> list[ScoreForms]:
         """The scores of scope CLUSTER, and those to normalise, that make a difference."""
-        nodes = self._nodes(values)
-        differing = [
-            one for one in self.vectors.normalized if self.vectors.differs(one[0].name, self.columns)
-        ]
-        points = self.cycle.cluster.points
-        points.begin("PreScore")
-        saying = [one for one in self.plan.cluster_scores if has_a_say(one, self.cycle, nodes)]
-        late = differing + saying
-        if saying:
-            self.cycle.scored = (*self.vectors.names, *(plugin.name for plugin, _ in saying))
-        points.end()
-        return late
+        vectors, nodes = self._vectors, ScoredNodes(self._cycle.cluster, values)
+        differing = [one for one in vectors.normalized if vectors.differs(one.name, self._columns)]
+        self._points.begin("PreScore")
+        of_cluster = [one for one in self._plan.cluster_scores if contributes(one, self._cycle, nodes)]
+        if of_cluster:
+            self._scored = (*vectors.names, *(one.name for one in of_cluster))
+        self._points.end()
+        return differing + of_cluster
 
-    def _late_scores(self, late: Iterable[Weighted], rows: Rows) -> Scores:
+    def _late_scores(self, late: Iterable[ScoreForms], rows: Rows) -> Scores:
         total = np.zeros(len(rows))
-        points = self.cycle.cluster.points
-        points.begin("Score")
-        for plugin, weight in late:
-            raw = self.vectors.raw.get(plugin.name)
-            found = scores(plugin, self.cycle, rows) if raw is None else raw[rows]
-            if normalizes(plugin) and len(rows):
-                found = plugin.normalize(self.cycle, found)  # type: ignore[attr-defined]
-            total += weight * found
-        points.end()
+        self._points.begin("Score")
+        for one in late:
+            raw = self._vectors.raw.get(one.name)
+            scores = one.scores(self._cycle, self._columns, rows) if raw is None else raw[rows]
+            if one.normalize is not None and len(rows):
+                scores = one.normalize(self._cycle, scores)
+            total += one.weight * scores
+        self._points.end()
         return total
 
-    # Finalists.
+    # What the nodes answer.
 
-    def _best(self, values: Scores) -> int:
+    def _best(self) -> int:
         """The best row that fits by every plugin's last word; -1 without any."""
-        self.columns.sort()
-        states, rated_at = self.cycle.cluster.states, None
-        self.misses = states.misses
+        self._columns.sort()
+        states, values = self._cycle.cluster.states, self._values
+        self._misses, rated_at = states.misses, None
         while True:
             if rated_at is not None and states.misses - rated_at >= MOST_BETTER:
                 rated_at = None
-                if (row := self._best_rated(values)) >= 0:
+                if (row := self._best_rated()) >= 0:
                     return row
             row = self._first(values)
-            if row < 0 or states.misses - self.misses >= MOST_ADMISSIONS:
+            if row < 0 or states.misses - self._misses >= MOST_ADMISSIONS:
                 return -1
             if self._confirmed(row, values):
                 return row
             if rated_at is None and values[row] > NEVER:
                 rated_at = states.misses  # It fits, but others may be better.
 
-    def _best_rated(self, values: Scores) -> int:
+    def _best_rated(self) -> int:
         """The best row of those whose scores are no estimates; -1 without any."""
-        rated = np.zeros(len(values), np.bool_)
-        rated[list(self.asked)] = True
-        verified = [number for number, one in self.vectors.states.items() if one.verified]
-        if not self.cycle.shape.looks_at_others:
-            rated |= np.isin(self.columns.state, np.array(verified))
-        values = np.where(rated, values, NEVER)
+        rated = np.zeros(len(self._values), np.bool_)
+        rated[list(self._asked)] = True
+        if not self._detailed:
+            verified = [number for number, verdict in self._vectors.states.items() if verdict.verified]
+            rated |= np.isin(self._columns.state, np.array(verified))
+        values = np.where(rated, self._values, NEVER)
         while (row := self._first(values)) >= 0:
             if self._confirmed(row, values):
                 break
@@ -378,7 +283,7 @@ class _Search(Searched):
 
     def _first(self, values: Scores) -> int:
         """The row with the highest score, with the fewest pods, first by name; -1 without any."""
-        count, order = len(self.columns.names), self.columns.order
+        count, order = len(self._columns.names), self._columns.order
         values = values[:count]
         best = int(values.argmax()) if count else 0
         if not count or (highest := values[best]) == NEVER:
@@ -394,66 +299,177 @@ class _Search(Searched):
 
     def _confirmed(self, row: int, values: Scores) -> bool:
         """Whether the node is the best by what it answers itself; else the values are corrected."""
-        node = self.cycle.cluster.by_row[row]
+        node = self._cycle.cluster.by_row[row]
         assert node is not None
-        points = self.cycle.cluster.points
-        for number, plugin in self.inexact:
-            points.begin("Filter")
-            rejection = plugin.filter(self.cycle, node)
-            points.end()
+        for one in self._plan.inexact:
+            self._points.begin("Filter")
+            rejection = one.plugin.filter(self._cycle, node)
+            self._points.end()
             if rejection is not None:
-                self._reject(row, number, plugin, rejection, values)
+                self._reject(row, one, rejection, values)
                 return False
-        if self.nominated and not self._fits_beside(row, node, values):
+        if self._nominated and not self._fits_beside(row, node, values):
             return False
-        return not self.estimated or self._rescored(row, node, values)
+        return not self._vectors.estimated or self._rescored(row, node, values)
 
     def _fits_beside(self, row: int, node: NodeInfo, values: Scores) -> bool:
         """Whether the pod fits beside the pods for which this node is nominated; `values` are a copy."""
-        rejection = filtering.beside_nominated(self.cycle.filters, self.cycle, node)
+        rejection = filtering.beside_nominated(self._cycle.filters, self._cycle, node)
         if rejection is None:
             return True
-        self.beside[row], values[row] = rejection, NEVER
-        self.blame[row] = next(number for number, one in self.filters if one.name == rejection.plugin)
+        self._beside[row], values[row] = rejection, NEVER
+        self._blame[row] = next(one.number for one in self._plan.filters if one.name == rejection.plugin)
         return False
 
-    def _reject(
-        self, row: int, number: int, plugin: FilterPlugin, rejection: Rejection, values: Scores
-    ) -> None:
-        rows = np.array([row])
-        for_state = getattr(plugin, "for_state", None)
-        if for_state is not None and for_state(self.cycle, rejection):
-            state = int(self.columns.state[row])
-            self.vectors.states[state].blame = number
-            rows = np.flatnonzero((self.columns.state == state) & (values > NEVER))
-        if plugin.scope is Scope.ROW:
-            self.vectors.reject(rows[self.vectors.total[rows] > NEVER], number)
-        values[rows] = NEVER
-        if self.blame is not None:
-            self.blame[rows] = number
+    def _reject(self, row: int, one: FilterForms, rejection: Rejection, values: Scores) -> None:
+        rows, vectors = np.array([row]), self._vectors
+        if one.for_state is not None and one.for_state(self._cycle, rejection):
+            state = int(self._columns.state[row])
+            vectors.states[state].blame = one.number
+            rows = np.flatnonzero((self._columns.state == state) & (values > NEVER))
+        if one.scope is Scope.ROW:
+            vectors.reject(rows[vectors.total[rows] > NEVER], one.number)
+        values[rows], self._blame[rows] = NEVER, one.number
 
     def _rescored(self, row: int, node: NodeInfo, values: Scores) -> bool:
         """Replace estimates by what the scores say of the node; whether it stays the best."""
-        state = int(self.columns.state[row])
-        verdict = self.vectors.states[state]
-        detailed = self.cycle.shape.looks_at_others
-        if verdict.verified or (detailed and row in self.asked):
+        state, vectors = int(self._columns.state[row]), self._vectors
+        verdict = vectors.states[state]
+        if verdict.verified or (self._detailed and row in self._asked):
             return True
-        points = self.cycle.cluster.points
-        points.begin("Score")
-        exact = sum(weight * plugin.score(self.cycle, node) for plugin, weight in self.estimated)
-        points.end()
+        self._points.begin("Score")
+        exact = sum(one.weight * one.plugin.score(self._cycle, node) for one in vectors.estimated)
+        self._points.end()
         change = exact - verdict.estimate
-        if detailed:
+        if self._detailed:
             rows = np.array([row])
-            self.asked.add(row)
+            self._asked.add(row)
         else:
-            rows = np.flatnonzero(self.columns.state == state)
+            rows = np.flatnonzero(self._columns.state == state)
             verdict.verified, verdict.score, verdict.estimate = True, verdict.score + change, exact
         if abs(change) <= _ROUNDING:
             return True
-        if not detailed:
-            self.vectors.total[rows] += change
-        if detailed or values is not self.vectors.total:
+        if not self._detailed:
+            vectors.total[rows] += change
+        if self._detailed or values is not vectors.total:
             values[rows] += change
         return False
+
+
+# The attempts of waiting pods, in portions.
+
+
+MOST_KEPT: Final = 8
+"""Attempts kept; one takes up to 1 MB where 5,000 nodes reject a pod for different reasons."""
+MANY_REASONS: Final = 1024
+"""Of more different reasons, what follows is for the next portion: finding these took 15 ms already."""
+_Positions: TypeAlias = tuple[int, int]
+
+
+class Attempts:
+    """Makes an attempt for a waiting pod, or its next portion; nothing is claimed."""
+
+    def __init__(self, cluster: NodeCache) -> None:
+        self._cluster, self.kept = cluster, KeptAttempts(cluster)
+
+    def attempt(self, waiting: Waiting, profile: Profile) -> tuple[Attempt, Nomination | NotNominated | None]:
+        """Return the attempt, and of one that found no node what the PostFilter plugins say.
+
+        Raises what a plugin raises.
+        """
+        tried, result = self._tried(waiting, profile), None
+        if tried.node is None and not tried.unfinished and self._cluster.count():
+            result = self._post_filtered(waiting, profile, tried)
+            if isinstance(result, NotNominated) and result.unfinished:
+                self.kept.keep(waiting.info, tried)
+                tried = Attempt(tried.cycle, unfinished=True)
+        return tried, result
+
+    def _tried(self, waiting: Waiting, profile: Profile) -> Attempt:
+        """An attempt on the nominated node, and where that fails, on all nodes."""
+        info = waiting.info
+        if kept := self.kept.pop(info):
+            return kept
+        if nominated := self._cluster.nominations.of(waiting.uid):
+            tried = attempt(profile, self._cluster, info, frozenset({nominated}), JUDGED_AT_ONCE)
+            if tried.node is not None or tried.unfinished:
+                return tried
+        return attempt(profile, self._cluster, info, most_judged=JUDGED_AT_ONCE)
+
+    def _post_filtered(self, waiting: Waiting, profile: Profile, tried: Attempt) -> Nomination | NotNominated:
+        """What the PostFilter plugins say; in a portion of its own after a search for many reasons."""
+        waiting.rejected = not waiting.rejected and self.kept.is_worth_a_portion(tried)
+        if waiting.rejected:
+            return NotNominated("", keep=True, unfinished=True)
+        points = self._cluster.points
+        points.begin("PostFilter")
+        result = _post_filter(profile, tried)
+        points.end(SUCCESS if isinstance(result, Nomination) else UNSCHEDULABLE)
+        return result
+
+
+def _post_filter(profile: Profile, tried: Attempt) -> Nomination | NotNominated:
+    """Ask the PostFilter plugins until one nominates a node; messages of the others are joined."""
+    messages, keep, plugins = [], False, frozenset[str]()
+    for plugin in profile.post_filters:
+        result = plugin.post_filter(tried.cycle, tried.rejections)
+        if isinstance(result, Nomination) or result.unfinished:
+            return result
+        messages.append(result.message)
+        keep |= result.keep
+        plugins |= result.plugins
+    return NotNominated(" ".join(messages), keep=keep, plugins=plugins)
+
+
+class KeptAttempts:
+    """Attempts that found no node, by pod, while preemption goes on: the next one would find the same.
+
+    To find out again why each of 5,000 nodes rejects a pod takes 10 to 20 ms, as much as a portion itself. An
+    attempt holds until a row changes, a node is nominated, or `clear`, due at every event.
+    """
+
+    def __init__(self, cluster: NodeCache) -> None:
+        self._cluster = cluster
+        self._kept: dict[str, tuple[PodInfo, _Positions, Attempt]] = {}
+        self._popped: Attempt | None = None
+        """The attempt that was used again last; None where it was a new one."""
+
+    def clear(self) -> None:
+        """Forget all: an event may have changed anything."""
+        if self._kept:
+            self._kept.clear()
+
+    def is_worth_a_portion(self, tried: Attempt) -> bool:
+        """Return whether it took long to find out why the nodes reject the pod, and that can be kept."""
+        return (
+            len(tried.rejections.groups) > MANY_REASONS
+            and tried is not self._popped
+            and self._can_keep(tried)
+        )
+
+    def _can_keep(self, tried: Attempt) -> bool:
+        """Whether it is an attempt on all nodes, while none is nominated for a pod."""
+        return not self._cluster.nominations and tried.cycle.only is None
+
+    def keep(self, info: PodInfo, tried: Attempt) -> None:
+        """Keep an attempt, if it may be kept at all."""
+        if not self._can_keep(tried):
+            return
+        while len(self._kept) >= MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        self._kept[info.uid] = info, _positions(self._cluster), tried
+
+    def pop(self, info: PodInfo) -> Attempt | None:
+        """Return the attempt of a pod, if the next one would find the same; it is kept no longer."""
+        self._popped = None
+        if info.uid not in self._kept:
+            return None
+        of, positions, tried = self._kept.pop(info.uid)
+        holds = of is info and positions == _positions(self._cluster) and not self._cluster.nominations
+        self._popped = tried if holds else None
+        return self._popped
+
+
+def _positions(cluster: NodeCache) -> _Positions:
+    """Where the logs of changes are."""
+    return cluster.columns.nodes_log.position, cluster.columns.pods_log.position

@@ -1,91 +1,33 @@
 """Feasibility and scores of one pod shape over all nodes, computed again only for rows that changed."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from functools import cached_property
+from typing import Any, Final
 
 import numpy as np
 
 from corelane.scheduler.cluster.columns import Columns, Mask, RowKind, Rows, Scores, sorted_values
+from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import Shape
-from corelane.scheduler.framework.plugin import Cycle, Depends, FilterPlugin, ScorePlugin
+from corelane.scheduler.framework.forms import FilterForms, KindFilter, KindScore, ScoreForms
+from corelane.scheduler.framework.plugin import Cycle, Depends, Skip
 
-NumberedForm: TypeAlias = tuple[int, Callable[[Cycle, Columns, Rows], Mask]]
-"""A filter's number in the profile, and its form over rows."""
-WeightedForm: TypeAlias = tuple[str, float, Callable[[Cycle, Columns, Rows], Scores]]
-"""A score's name and weight, and its form over rows."""
-
-
-def feasible(plugin: FilterPlugin, cycle: Cycle, rows: Rows) -> Mask:
-    """Return which of the rows a Filter may pass, by its vectorised form or row by row."""
-    return filter_of(plugin)(cycle, cycle.cluster.columns, rows)
-
-
-def scores(plugin: ScorePlugin, cycle: Cycle, rows: Rows) -> Scores:
-    """Return the scores of a Score for rows, not normalised, by its vectorised form or row by row."""
-    return score_of(plugin)(cycle, cycle.cluster.columns, rows)
-
-
-def filter_of(plugin: FilterPlugin) -> Callable[[Cycle, Columns, Rows], Mask]:
-    """The vectorised form of a Filter, or one that asks it row by row."""
-
-    def by_row(cycle: Cycle, _columns: Columns, rows: Rows) -> Mask:
-        nodes = cycle.cluster.by_row
-        passed = (plugin.filter(cycle, node) is None for row in rows if (node := nodes[row]))
-        return np.fromiter(passed, dtype=np.bool_, count=len(rows))
-
-    found: Callable[[Cycle, Columns, Rows], Mask] = getattr(plugin, "feasible", by_row)
-    return found
-
-
-def score_of(plugin: ScorePlugin) -> Callable[[Cycle, Columns, Rows], Scores]:
-    """The vectorised form of a Score, or one that asks it row by row."""
-
-    def by_row(cycle: Cycle, _columns: Columns, rows: Rows) -> Scores:
-        nodes = cycle.cluster.by_row
-        values = (plugin.score(cycle, node) for row in rows if (node := nodes[row]))
-        return np.fromiter(values, dtype=np.float64, count=len(rows))
-
-    found: Callable[[Cycle, Columns, Rows], Scores] = getattr(plugin, "scores", by_row)
-    return found
-
-
-def is_exact(plugin: FilterPlugin) -> bool:
-    """Return whether what a Filter says over columns needs no second question."""
-    return not hasattr(plugin, "feasible") or bool(getattr(plugin, "exact", False))
-
-
-def is_estimate(plugin: ScorePlugin) -> bool:
-    """Return whether a Score over columns is an upper bound only."""
-    return hasattr(plugin, "scores") and not getattr(plugin, "exact", True)
-
-
-def normalizes(plugin: ScorePlugin) -> bool:
-    """Return whether scores must be normalised over all nodes that fit."""
-    return hasattr(plugin, "normalize")
-
-
-def parts_of(plugin: ScorePlugin) -> Sequence[ScorePlugin]:
-    """The summands of a score that depend on different things; most have one, the score itself."""
-    summands: Sequence[ScorePlugin] = getattr(plugin, "parts", (plugin,))
-    return summands
-
-
-def depends_on(plugin: Any) -> Depends:
-    """What counts most for a plugin: pods, unless it depends on Node objects or canonical states alone."""
-    found: Depends = getattr(plugin, "depends", Depends.PODS)
-    return found if found in (Depends.NODE, Depends.CPUS) else Depends.PODS
+NEVER: Final = -np.inf
+"""Score of a row that a filter rejects."""
+_MANY: Final = 256
+ROWS_AT_ONCE: Final = 1024
+"""Rows computed in one attempt where a plugin is asked row by row."""
+_NO_ROWS: Final = np.zeros(0, dtype=np.intp)
+_MOST_STATES: Final = 16_384
+_MOST_KINDS: Final = 1024
 
 
 # What plugins that look at amounts and CPUs only say of kinds of rows, asked once for each kind.
 #
-# They are asked in plain numbers (`passes_kind`, `score_of_kind`): numpy takes a microsecond for each of
-# some fifty calls, however few rows there are.
-
-
-Passes: TypeAlias = Callable[[Cycle, RowKind], bool]
-Scored: TypeAlias = Callable[[Cycle, RowKind], float]
-_MOST: Final = 1024
+# They are asked in plain numbers (`FilterForms.of_kind`, `ScoreForms.of_kind`): numpy takes a microsecond for
+# each of some fifty calls, however few rows there are.
 
 
 @dataclass(slots=True, eq=False)
@@ -115,26 +57,18 @@ class KindVerdict:
 class KindForms:
     """The plugins of one shape that depend on pods, as they are asked about kinds."""
 
-    filters: tuple[tuple[int, Passes], ...]
-    scores: tuple[tuple[float, Scored], ...]
+    filters: tuple[tuple[int, KindFilter], ...]
+    scores: tuple[tuple[float, KindScore], ...]
 
     @classmethod
-    def of(
-        cls, filters: Sequence[tuple[int, FilterPlugin]], scores: Iterable[tuple[ScorePlugin, float]]
-    ) -> "KindForms | None":
+    def of(cls, filters: Iterable[FilterForms], scores: Iterable[ScoreForms]) -> "KindForms | None":
         """Return the forms of these plugins; None where one of them has none."""
-        of_pods: list[tuple[int, Any]] = [one for one in filters if depends_on(one[1]) is Depends.PODS]
-        passes = [(number, getattr(one, "passes_kind", None)) for number, one in of_pods]
-        with_room: list[tuple[int, Any]] = [one for one in filters if depends_on(one[1]) is Depends.CPUS]
-        passes += [(i, getattr(one, "room_of_kind", None)) for i, one in with_room if hasattr(one, "room")]
-        scored = [
-            (weight, None if normalizes(one) else getattr(one, "score_of_kind", None))
-            for one, weight in scores
-            if depends_on(one) is Depends.PODS
-        ]
-        if any(one is None for _, one in (*passes, *scored)):
-            return None
-        return cls(tuple(passes), tuple(scored))  # type: ignore[arg-type]
+        of_pods = [one for one in filters if one.depends_on_pods]
+        scored = [one for one in scores if one.depends is Depends.PODS]
+        passes = tuple((one.number, one.of_kind) for one in of_pods if one.of_kind)
+        values = tuple((one.weight, one.of_kind) for one in scored if one.of_kind)
+        complete = len(passes) == len(of_pods) and len(values) == len(scored)
+        return cls(passes, values) if complete else None
 
     def blame(self, cycle: Cycle, kind: RowKind) -> int:
         """Return the number of the first filter that rejects, 0 for none."""
@@ -152,24 +86,14 @@ class KindForms:
 
 
 class KindVerdicts(dict[RowKind, KindVerdict]):
-    """What was said, by kind; a bounded number."""
+    """Verdicts by kind; a bounded number."""
 
     __slots__ = ()
 
     def keep(self, verdicts: Mapping[RowKind, KindVerdict]) -> None:
-        if len(self) + len(verdicts) > _MOST:
+        if len(self) + len(verdicts) > _MOST_KINDS:
             self.clear()
         self.update(verdicts)
-
-
-NEVER: Final = -np.inf
-"""Score of a row that a filter rejects."""
-_PARTS: Final = (Depends.NODE, Depends.CPUS, Depends.PODS)
-_MANY: Final = 256
-ROWS_AT_ONCE: Final = 1024
-"""Rows computed in one attempt where a plugin is asked row by row."""
-_NO_ROWS: Final = np.zeros(0, dtype=np.intp)
-_MOST_STATES: Final = 16_384
 
 
 class ShapeVectors:
@@ -183,15 +107,13 @@ class ShapeVectors:
         "_blame_of_node",
         "_by_kind",
         "_by_row",
-        "_cpus",
         "_differs",
-        "_estimates",
-        "_exact",
         "_kinds",
-        "_nodes",
         "_nodes_at",
+        "_of_nodes",
+        "_of_pods",
+        "_of_states",
         "_plain",
-        "_pods",
         "_pods_at",
         "_rest_of_nodes",
         "_rest_of_pods",
@@ -203,47 +125,36 @@ class ShapeVectors:
         "names",
         "normalized",
         "raw",
+        "scores",
         "states",
         "total",
-        "weighted",
     )
 
     def __init__(
-        self,
-        columns: Columns,
-        filters: Sequence[tuple[int, FilterPlugin]],
-        weighted: Sequence[tuple[ScorePlugin, float]],
-        shape: Shape,
+        self, columns: Columns, filters: Iterable[FilterForms], scores: Iterable[ScoreForms], shape: Shape
     ) -> None:
+        """`scores` are those that concern pods of the shape."""
         self._shape = shape
         """Lives as long as its vectors: else what is known of it depended on when garbage is collected."""
-        parts = [(part, weight) for plugin, weight in weighted for part in parts_of(plugin)]
-        self._nodes, self._cpus, self._pods = (
+        filters, self.scores = tuple(filters), tuple(scores)
+        summands = [part for one in self.scores for part in one.summands()]
+        self.names = tuple(one.name for one in self.scores)
+        self.estimated = [one for one in summands if one.estimate]
+        """Scores that are upper bounds."""
+        self.normalized = [one for one in self.scores if one.normalize]
+        self._of_nodes, self._of_states, self._of_pods = (
             (
-                [(number, filter_of(one)) for number, one in filters if depends_on(one) is part],
-                [(one.name, weight, score_of(one)) for one, weight in parts if depends_on(one) is part],
+                [one for one in filters if one.depends is depends],
+                [one for one in summands if one.depends is depends],
             )
-            for part in _PARTS
+            for depends in (Depends.NODE, Depends.CPUS, Depends.PODS)
         )
-        self.weighted = weighted
-        self.names = tuple(plugin.name for plugin, _ in weighted)
-        self.estimated = [one for one in parts if is_estimate(one[0])]
-        """Scores that are upper bounds, and their weights."""
-        self.normalized = [one for one in weighted if normalizes(one[0])]
-        self._by_row = not all(hasattr(one, "feasible") for _, one in filters) or not all(
-            hasattr(one, "scores") for one, _ in weighted
-        )
+        self._rooms = [(one.number, one.room) for one in filters if one.room]
+        self._by_row = any(one.by_row for one in filters) or any(one.by_row for one in self.scores)
         """Whether a plugin is asked row by row: then only so many rows are computed in one attempt."""
-        of_cpus = [one for one in filters if depends_on(one[1]) is Depends.CPUS]
-        self._rooms = [(number, one.room) for number, one in of_cpus if hasattr(one, "room")]
-        by_cpus = [one for one in parts if depends_on(one[0]) is Depends.CPUS]
-        self._estimates, self._exact = (
-            [(one.name, weight, score_of(one)) for one, weight in by_cpus if is_estimate(one) is estimate]
-            for estimate in (True, False)
-        )
         self.states: dict[int, StateVerdict] = {}
         """By the id of the state."""
-        self._by_kind, self._kinds = KindForms.of(filters, parts), KindVerdicts()
+        self._by_kind, self._kinds = KindForms.of(filters, summands), KindVerdicts()
         self._differs: dict[str, bool] = {}
         self._nodes_at = self._pods_at = -1
         self._allocate(columns.capacity)
@@ -254,7 +165,7 @@ class ShapeVectors:
         """Whether no plugin that depends on Node objects alone rejects a row, or adds to its score."""
         self.total = np.full(capacity, NEVER)
         self.blame = np.zeros(capacity, dtype=np.int16)
-        self.raw = {plugin.name: np.zeros(capacity) for plugin, _ in self.normalized}
+        self.raw = {one.name: np.zeros(capacity) for one in self.normalized}
         """Scores that are to be normalised, by plugin."""
         self._total_of_node = np.zeros(capacity)
         self._blame_of_node = np.zeros(capacity, dtype=np.int16)
@@ -306,7 +217,7 @@ class ShapeVectors:
 
         They are asked about by their kinds, and no Node object makes a difference.
         """
-        columns, known = cycle.cluster.columns, self._kinds
+        columns, by_kind = cycle.cluster.columns, self._kinds
         rows = columns.pods_log.few_since(self._pods_at, _MANY)
         if rows is None or self._nodes_at != columns.nodes_log.position or len(self.states) > _MOST_STATES:
             return False
@@ -314,11 +225,11 @@ class ShapeVectors:
             return False
         self._pods_at = columns.pods_log.position
         kinds = columns.kinds.of(columns, rows)
-        verdicts: list[Any] = [known.get(kind) for kind in kinds]
+        verdicts: list[Any] = [by_kind.get(kind) for kind in kinds]
         if None in verdicts:
             new = self._judge_kinds(cycle, plugins, rows, kinds)
-            verdicts = [new.get(kind) or known[kind] for kind in kinds]
-            known.keep(new)
+            verdicts = [new.get(kind) or by_kind[kind] for kind in kinds]
+            by_kind.keep(new)
         blames = [one.of_state.blame or one.blame for one in verdicts]
         values = [
             NEVER if blame else one.of_state.score + one.score
@@ -361,8 +272,9 @@ class ShapeVectors:
         self._blame_of_node[rows] = -1
         rows = rows[cycle.cluster.columns.topology.live[rows]]
         blame = np.zeros(len(rows), dtype=np.int16)
-        self._put_blame(cycle, rows, self._nodes[0], blame)
-        total = self._sum(cycle, rows, self._nodes[1])
+        filters, scores = self._of_nodes
+        self._put_blame(cycle, rows, filters, blame)
+        total = self._sum(cycle, rows, scores)
         self._blame_of_node[rows], self._total_of_node[rows] = blame, total
         self._plain &= not (np.count_nonzero(blame) or np.count_nonzero(total))
 
@@ -377,8 +289,11 @@ class ShapeVectors:
             return
         blame, total = self._blame_of_node[rows], self._total_of_node[rows]
         total += self._by_state(cycle, rows, blame)
-        self._blame_pods(cycle, rows, blame)
-        total += self._sum(cycle, rows, self._pods[1])
+        filters, scores = self._of_pods
+        self._put_blame(cycle, rows, filters, blame)
+        for number, room in self._rooms:
+            _put(blame, room(cycle, columns, rows), number)
+        total += self._sum(cycle, rows, scores)
         if np.count_nonzero(blame):
             total[blame != 0] = NEVER
         self.total[rows], self.blame[rows] = total, blame
@@ -387,8 +302,8 @@ class ShapeVectors:
         self, cycle: Cycle, plugins: KindForms, rows: list[int], kinds: list[RowKind]
     ) -> dict[RowKind, KindVerdict]:
         """Ask about the kinds of rows that are new here."""
-        points, known = cycle.cluster.points, self._kinds
-        new = {kind: row for kind, row in zip(kinds, rows, strict=True) if kind not in known}
+        points = cycle.cluster.points
+        new = {kind: row for kind, row in zip(kinds, rows, strict=True) if kind not in self._kinds}
         of_states = self._verdicts(cycle, np.array(list(new.values()), dtype=np.intp))
         points.begin("Filter")
         blames = [plugins.blame(cycle, kind) for kind in new]
@@ -410,68 +325,60 @@ class ShapeVectors:
             score = score[place.reshape(-1)]
         if any(blames):
             blamed = np.array(blames, dtype=np.int16)
-            _blame_also(blame, blamed if place is None else blamed[place.reshape(-1)])
+            others = blamed if place is None else blamed[place.reshape(-1)]
+            blame[:] = np.where(blame == 0, others, blame)
         return score
 
     def _verdicts(self, cycle: Cycle, rows: Rows) -> list[StateVerdict]:
         """What is said of the canonical states of rows."""
         numbers: list[int] = cycle.cluster.columns.state[rows].tolist()
-        known = self.states
-        if missing := {number: i for i, number in enumerate(numbers) if number not in known}:
+        states = self.states
+        if missing := {number: i for i, number in enumerate(numbers) if number not in states}:
             self._judge(cycle, rows[list(missing.values())], list(missing))
-        return [known[number] for number in numbers]
+        return [states[number] for number in numbers]
 
     def _judge(self, cycle: Cycle, rows: Rows, numbers: list[int]) -> None:
         blame = np.zeros(len(rows), dtype=np.int16)
-        self._put_blame(cycle, rows, self._cpus[0], blame)
-        estimate = self._sum(cycle, rows, self._estimates)
-        score = self._sum(cycle, rows, self._exact) + estimate
+        filters, scores = self._of_states
+        self._put_blame(cycle, rows, filters, blame)
+        estimate = self._sum(cycle, rows, [one for one in scores if one.estimate])
+        score = self._sum(cycle, rows, [one for one in scores if not one.estimate]) + estimate
         for i, number in enumerate(numbers):
             self.states[number] = StateVerdict(int(blame[i]), float(score[i]), float(estimate[i]))
 
-    def _blame_pods(self, cycle: Cycle, rows: Rows, blame: Any) -> None:
-        """Put the blame on filters that depend on pods."""
-        self._put_blame(cycle, rows, self._pods[0], blame)
-        for number, room in self._rooms:
-            _put(blame, room(cycle, cycle.cluster.columns, rows), number)
-
     @staticmethod
-    def _put_blame(cycle: Cycle, rows: Rows, filters: Sequence[NumberedForm], blame: Any) -> None:
+    def _put_blame(cycle: Cycle, rows: Rows, filters: Iterable[FilterForms], blame: Any) -> None:
         points, columns = cycle.cluster.points, cycle.cluster.columns
         points.begin("Filter")
-        for number, passes in filters:
-            _put(blame, passes(cycle, columns, rows), number)
+        for one in filters:
+            _put(blame, one.feasible(cycle, columns, rows), one.number)
         points.end()
 
-    def _sum(self, cycle: Cycle, rows: Rows, weighted: Sequence[WeightedForm]) -> Scores:
+    def _sum(self, cycle: Cycle, rows: Rows, scores: Iterable[ScoreForms]) -> Scores:
+        """The weighted sum; scores that are to be normalised go to `raw`."""
         points, columns = cycle.cluster.points, cycle.cluster.columns
         points.begin("Score")
         total = np.zeros(len(rows))
-        for name, weight, scored in weighted:
-            if name in self.raw:
-                self.raw[name][rows] = scored(cycle, columns, rows)
-                self._differs.pop(name, None)
+        for one in scores:
+            if one.name in self.raw:
+                self.raw[one.name][rows] = one.scores(cycle, columns, rows)
+                self._differs.pop(one.name, None)
             else:
-                total += weight * scored(cycle, columns, rows)
+                total += one.weight * one.scores(cycle, columns, rows)
         points.end()
         return total
 
     def differs(self, name: str, columns: Columns) -> bool:
         """Return whether the scores of a plugin that normalises differ at all."""
-        found = self._differs.get(name)
-        if found is None:
+        differs = self._differs.get(name)
+        if differs is None:
             live = self.raw[name][columns.live_rows()]
-            found = self._differs[name] = bool(len(live)) and bool(live.min() != live.max())
-        return found
+            differs = self._differs[name] = bool(len(live)) and bool(live.min() != live.max())
+        return differs
 
     def reject(self, rows: Rows, number: int) -> None:
         """Take note that a filter rejects rows after all."""
         self.total[rows], self.blame[rows] = NEVER, number
-
-
-def _blame_also(blame: Any, others: Any) -> None:
-    """Put the blame by the numbers of filters where no earlier one has it."""
-    blame[:] = np.where(blame == 0, others, blame)
 
 
 def _put(blame: Any, passed: Mask, number: int) -> None:
@@ -485,3 +392,27 @@ def _united(some: Rows, others: Rows) -> Rows:
     if not len(some):
         return others
     return sorted_values(np.concatenate((some, others))) if len(others) else some
+
+
+def contributes(score: ScoreForms, cycle: Cycle, nodes: Sequence[NodeInfo]) -> bool:
+    """Return whether a Score concerns the pod."""
+    return score.pre_score is None or not isinstance(score.pre_score(cycle, nodes), Skip)
+
+
+class ScoredNodes(Sequence[NodeInfo]):
+    """The nodes with a score, as a sequence that costs nothing before it is read."""
+
+    def __init__(self, cluster: NodeCache, values: Scores) -> None:
+        self._cluster, self._values = cluster, values
+
+    @cached_property
+    def _rows(self) -> Rows:
+        return np.flatnonzero(self._values > NEVER)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self._cluster.by_row[row] for row in self._rows[index]]
+        return self._cluster.by_row[self._rows[index]]

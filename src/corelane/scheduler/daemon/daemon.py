@@ -5,17 +5,25 @@ leader before it. It lists after it acquired the lease, so every pod bound until
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol
 
 from corelane.kube.leader_election import LeaderElector
-from corelane.scheduler.daemon import scheduler as memory
-from corelane.scheduler.daemon.http import Check, DaemonServer, Page
+from corelane.scheduler.daemon import garbage
+from corelane.scheduler.daemon.http import Check, DaemonServer
 from corelane.scheduler.daemon.metrics import SchedulerMetrics
+from corelane.scheduler.daemon.pod_status_writer import Leadership
 from corelane.scheduler.daemon.scheduler import Scheduler
 
 DRAIN_SECONDS: Final = 8.0
 """Time for bindings under way on a graceful end; less than a pod's usual grace period (30 s)."""
+
+
+class SchedulerFactory(Protocol):
+    """Makes schedulers."""
+
+    def new(self, lease: Leadership | None) -> Scheduler:
+        """Return a new scheduler that binds and evicts while it has the lease."""
 
 
 class SchedulerDaemon:
@@ -23,25 +31,23 @@ class SchedulerDaemon:
 
     def __init__(
         self,
-        make: Callable[[Callable[[], bool]], Scheduler],
+        schedulers: SchedulerFactory,
         metrics: SchedulerMetrics,
         elector: LeaderElector | None = None,
         *,
         drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
-        """`make` returns a new scheduler that asks the function it is given before each binding."""
-        self._make = make
+        self._schedulers = schedulers
         self._metrics = metrics
         self._elector = elector
         self._drain_seconds = drain_seconds
         self.scheduler: Scheduler | None = None
 
-    def server(self, pages: Mapping[str, Page] | None = None) -> DaemonServer:
+    def server(self) -> DaemonServer:
         """Return the server of health and metrics, to be started by the caller."""
         live: dict[str, Check] = {"leaderElection": self._election_problem}
-        return DaemonServer(
-            live=live, ready={"informer-sync": self._sync_problem}, metrics=self._metrics.text, pages=pages
-        )
+        ready: dict[str, Check] = {"informer-sync": self._sync_problem}
+        return DaemonServer(live=live, ready=ready, metrics=self._metrics.registry)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Schedule until `stop` is set; then finish what is under way, and release the lease."""
@@ -50,13 +56,13 @@ class SchedulerDaemon:
                 break
             await self._lead(stop)
             if not stop.is_set():
-                memory.release()  # What the ended scheduler held; the next one lists again.
+                garbage.release()  # What the ended scheduler held; the next one lists again.
         if self._elector is not None:
             await self._elector.release()
 
     async def _lead(self, stop: asyncio.Event) -> None:
         """Schedule until the lease is lost or `stop` is set. Raises what ended the scheduler."""
-        self.scheduler = scheduler = self._make(self._may_bind)
+        self.scheduler = scheduler = self._schedulers.new(self._elector)
         self._metrics.attach(scheduler)
         running = asyncio.create_task(scheduler.run())
         holding = asyncio.create_task(self._hold())
@@ -83,9 +89,6 @@ class SchedulerDaemon:
             await asyncio.Event().wait()
         else:
             await self._elector.hold()
-
-    def _may_bind(self) -> bool:
-        return self._elector is None or self._elector.leading
 
     def _election_problem(self) -> str:
         late = self._elector is not None and self._elector.renewals_late

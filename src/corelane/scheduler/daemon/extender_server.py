@@ -1,7 +1,8 @@
 """The HTTP server of the extender: filter, prioritize, bind and preempt, for a kube-scheduler.
 
-A refusal is in the answer's Error, with status 200: of other answers, kube-scheduler shows the status alone.
-A body that is not the protocol's is answered with 400.
+The protocol is k8s.io/kube-scheduler/extender/v1: member names are read in any case, as Go reads them, and
+written as its fields are called; a body that is not the protocol's is answered with 400. A refusal is in the
+answer's Error, with status 200: of other answers, kube-scheduler shows the status alone.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from ssl import SSLContext
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -28,11 +29,6 @@ from corelane.scheduler.daemon.scheduler import Scheduler
 from corelane.scheduler.extender import Extender
 from corelane.scheduler.failures import described, raised_by
 from corelane.scheduler.state import DecisionReporter, Outcome
-
-# kube-scheduler's extender protocol (k8s.io/kube-scheduler/extender/v1) as plain values.
-#
-# Go reads member names in any case, and writes them as the fields are called; so does this.
-
 
 T = TypeVar("T")
 _NOTHING: Final = (b"", b"null")
@@ -110,8 +106,8 @@ def preempt_args(body: bytes) -> PreemptArgs:
     members = _members(body)
     meta = _given(members, "nodenametometavictims")
     key = "NodeNameToMetaVictims" if meta else "NodeNameToVictims"
-    found: dict[str, Any] = _member(members, key, dict[str, Any]) if _given(members, key.lower()) else {}
-    return PreemptArgs(_pod(members), {node: _victims(key, node, value) for node, value in found.items()})
+    victims: dict[str, Any] = _member(members, key, dict[str, Any]) if _given(members, key.lower()) else {}
+    return PreemptArgs(_pod(members), {node: _victims(key, node, value) for node, value in victims.items()})
 
 
 def _victims(key: str, node: str, value: Any) -> tuple[tuple[str, ...], int]:
@@ -242,13 +238,18 @@ def _is_loopback(host: str) -> bool:
     return host.lower() == "localhost"
 
 
-class ExtenderServer:
-    """Serves the protocol's verbs below `/`; `scheduler` returns the one that leads, None while none does."""
+class Leading(Protocol):
+    """What has the scheduler that leads; None while none does."""
 
-    def __init__(
-        self, scheduler: Callable[[], Scheduler | None], client: KubeClient, outcomes: BindingOutcomes
-    ) -> None:
-        self._scheduler, self._client, self._outcomes = scheduler, client, outcomes
+    @property
+    def scheduler(self) -> Scheduler | None: ...
+
+
+class ExtenderServer:
+    """Serves the protocol's verbs below `/`."""
+
+    def __init__(self, daemon: Leading, client: KubeClient, outcomes: BindingOutcomes) -> None:
+        self._daemon, self._client, self._outcomes = daemon, client, outcomes
         self._extenders: tuple[Scheduler, Extender] | None = None
         self._pods: OrderedDict[str, Pod] = OrderedDict()
         app = web.Application(client_max_size=LARGEST_BODY)
@@ -284,7 +285,7 @@ class ExtenderServer:
                 return _json({"Error": f"{request.path}: {why}"}, status)
             if self._gate.token and self._listener:
                 self._listener.prove(request.protocol)
-            scheduler = self._scheduler()
+            scheduler = self._daemon.scheduler
             if scheduler is None or not scheduler.synced:
                 return _json({"Error": "this replica does not lead, or has not listed the cluster"}, 503)
             try:
@@ -313,13 +314,13 @@ class ExtenderServer:
     async def _filter(self, body: bytes, scheduler: Scheduler) -> Any:
         args = nodes_args(body)
         self._remember(args.pod)
-        found = self._extender(scheduler).verdicts(args.pod, args.names)
-        nodes = None if args.raw is None else {"items": [args.raw[name] for name in found.fitting]}
+        verdicts = self._extender(scheduler).verdicts(args.pod, args.names)
+        nodes = None if args.raw is None else {"items": [args.raw[name] for name in verdicts.fitting]}
         return {
             "Nodes": nodes,
-            "NodeNames": None if args.raw is not None else list(found.fitting),
-            "FailedNodes": found.failed,
-            "FailedAndUnresolvableNodes": found.unresolvable,
+            "NodeNames": None if args.raw is not None else list(verdicts.fitting),
+            "FailedNodes": verdicts.failed,
+            "FailedAndUnresolvableNodes": verdicts.unresolvable,
             "Error": "",
         }
 
@@ -331,12 +332,12 @@ class ExtenderServer:
     async def _preempt(self, body: bytes, scheduler: Scheduler) -> Any:
         """Keep the nodes where the victims' CPUs are what the pod needs."""
         args, extender = preempt_args(body), self._extender(scheduler)
-        kept = {
+        candidates = {
             node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": violations}
             for node, (uids, violations) in args.victims.items()
             if extender.still_fits(args.pod, node, frozenset(uids))
         }
-        return {"NodeNameToMetaVictims": kept}
+        return {"NodeNameToMetaVictims": candidates}
 
     async def _bind(self, body: bytes, scheduler: Scheduler) -> Any:
         args = bind_args(body)
@@ -371,8 +372,8 @@ class ExtenderServer:
         profile = self._extender(scheduler).profile
         scheduler.request_bind(pod, args.node, profile)
         if scheduler.core.cluster.node_of(args.uid) is None and not outcome.done():
-            found = self._extender(scheduler).verdicts(pod, [args.node])
-            why = {**found.failed, **found.unresolvable}.get(args.node, "rejected")
+            verdicts = self._extender(scheduler).verdicts(pod, [args.node])
+            why = {**verdicts.failed, **verdicts.unresolvable}.get(args.node, "rejected")
             raise NotBound(f"no longer fits on node {args.node}: {why}")
 
     @staticmethod
@@ -383,9 +384,8 @@ class ExtenderServer:
 
     async def _pod(self, args: BindArgs) -> Pod:
         """Return the pod of the last Filter, or read it."""
-        known = self._pods.pop(args.uid, None)
-        if known is not None:
-            return known
+        if (filtered := self._pods.pop(args.uid, None)) is not None:
+            return filtered
         try:
             pod = await self._client.get(Pod, args.name, args.namespace)
         except APIError as error:

@@ -1,13 +1,13 @@
-"""Health, metrics and JSON pages of a daemon, over plain HTTP."""
+"""Health, metrics and recorded decisions of a daemon, over plain HTTP."""
 
-import asyncio
 import ipaddress
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 from aiohttp import web
+from prometheus_client import CollectorRegistry
 
 from corelane import prometheus, structured_log
 from corelane.kube.http_listener import HTTPListener
@@ -16,22 +16,15 @@ from corelane.scheduler.explain.record import DecisionRing
 
 Check: TypeAlias = Callable[[], str]
 """Returns what is wrong, "" if nothing is."""
-Page: TypeAlias = Callable[[Mapping[str, str]], Any]
-"""Returns a page's content for a query, None if there is none."""
 _log = structured_log.get_logger("corelane.scheduler")
 _HEALTH: Final = ("/healthz", "/livez", "/readyz")
 
 
 class DaemonServer:
-    """Serves /healthz, /livez, /readyz, /metrics, and `pages` as JSON."""
+    """Serves /healthz, /livez, /readyz and /metrics."""
 
     def __init__(
-        self,
-        *,
-        live: Mapping[str, Check],
-        ready: Mapping[str, Check],
-        metrics: Callable[[], str],
-        pages: Mapping[str, Page] | None = None,
+        self, *, live: Mapping[str, Check], ready: Mapping[str, Check], metrics: CollectorRegistry
     ) -> None:
         """Readiness includes the checks of liveness."""
         self._live, self._ready, self._metrics = live, {**live, **ready}, metrics
@@ -39,8 +32,6 @@ class DaemonServer:
         for path in _HEALTH:
             app.router.add_get(path, self._health)
         app.router.add_get("/metrics", self._scrape)
-        for path, page in (pages or {}).items():
-            app.router.add_get(path, _json(page))
         self.router = app.router
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         self._listener: HTTPListener | None = None
@@ -69,32 +60,17 @@ class DaemonServer:
         return web.Response(text="\n".join(["[+]ping ok", *lines, end, ""]), status=500 if failed else 200)
 
     async def _scrape(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._metrics().encode(), headers={"Content-Type": prometheus.MEDIA_TYPE})
-
-
-def _json(page: Page) -> Callable[[web.Request], Any]:
-    async def respond(request: web.Request) -> web.Response:
-        # In the loop's thread: pages read the core's state, which nothing may change meanwhile.
-        content = page({**request.match_info, **request.query})
-        await asyncio.sleep(0)
-        if content is None:
-            return web.Response(status=404, text="not found\n")
-        return web.Response(body=msgspec.json.encode(content), content_type="application/json")
-
-    return respond
-
-
-# The debug endpoint of the recorded decisions: GET, to loopback peers, or with a token.
-#
-# GET /debug/decisions the pods decided on most recently GET /debug/decisions/{namespace}/{name} what is kept
-# of the pods of that name, the latest first
+        return web.Response(
+            body=prometheus.text(self._metrics), headers={"Content-Type": prometheus.MEDIA_TYPE}
+        )
 
 
 PATH: Final = "/debug/decisions"
+"""The pods decided on most recently; below it, `/{namespace}/{name}`: their decisions, the latest first."""
 
 
 def routes(ring: DecisionRing, token: str = "") -> list[web.RouteDef]:
-    """Return the routes; with a `token`, loopback peers need it too."""
+    """Return the routes of the recorded decisions, for loopback peers; with a `token`, for who has it."""
 
     async def titles(request: web.Request) -> web.Response:
         return _json_answer({"decisions": report.titles(ring)}) if _allowed(request, token) else _refused()
@@ -103,8 +79,8 @@ def routes(ring: DecisionRing, token: str = "") -> list[web.RouteDef]:
         if not _allowed(request, token):
             return _refused()
         namespace, name = request.match_info["namespace"], request.match_info["name"]
-        found = report.decisions(ring, namespace, name)
-        return _json_answer({"decisions": found}, status=200 if found else 404)
+        recorded = report.decisions(ring, namespace, name)
+        return _json_answer({"decisions": recorded}, status=200 if recorded else 404)
 
     return [web.get(PATH, titles), web.get(f"{PATH}/{{namespace}}/{{name}}", decisions)]
 

@@ -2,7 +2,6 @@
 
 import time
 from collections import Counter
-from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,25 +14,18 @@ from corelane.kube.decode import Malformed
 from corelane.kube.leader_election import ElectionReporter
 from corelane.kube.meta import Object
 from corelane.kube.pod import Pod
-from corelane.prometheus import LabelValues
-from corelane.scheduler.binding.binder import outcome as proven
+from corelane.prometheus import FrequentHistogram, LabelValues
+from corelane.scheduler.binding import binder
 from corelane.scheduler.cluster.nodes import ERROR, SUCCESS, UNSCHEDULABLE, ExtensionPoints
-from corelane.scheduler.cycle.plan import Plan
+from corelane.scheduler.cycle.attempts import Attempt
 from corelane.scheduler.daemon import families
 from corelane.scheduler.daemon.scheduler import Scheduler, SchedulerReporter
-from corelane.scheduler.framework.attempts import Attempt
+from corelane.scheduler.framework.forms import Plan
 from corelane.scheduler.framework.plugin import Nomination
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind
 from corelane.scheduler.queue.waiting import Waiting
 from corelane.scheduler.state import DecisionReporter, Outcome
-
-# How often plugins were asked about pods: `scheduler_plugin_evaluation_total`.
-#
-# Upstream counts each node at Filter and Score. Here plugins are asked about all nodes at once, so an
-# attempt counts once. Attempts are counted by what they asked, which is the same for most; names are made by
-# a scrape.
-
 
 _HELP: Final = (
     "Number of attempts to schedule pods by each plugin and the extension point (available only in "
@@ -44,37 +36,39 @@ Labels = tuple[str, str, str]
 
 
 class PluginEvaluations:
-    """Counts attempts."""
+    """How often plugins were asked about pods: `scheduler_plugin_evaluation_total`.
+
+    Upstream counts each node at Filter and Score. Here plugins are asked about all nodes at once, so an
+    attempt counts once, by what it asked, which is the same for most; names are made by a scrape.
+    """
 
     def __init__(self) -> None:
         self._plans: dict[int, Plan] = {}
         self._attempts: Counter[tuple[int, tuple[str, ...]]] = Counter()
         """By the plan's identity, and the scores that had something to say; none where no node fits."""
-        self._known: set[Labels] = set()
+        self._shown: set[Labels] = set()
         self._rejected: Counter[tuple[str, str]] = Counter()
         """By the plugin whose PreFilter rejected the pod, and the profile."""
 
-    def know(self, profiles: Iterable[Profile]) -> None:
+    def show(self, profiles: Iterable[Profile]) -> None:
         """Show the plugins of these profiles from now on, before they are asked."""
         for profile in profiles:
             plugins = (
                 ("PreFilter", profile.pre_filters),
                 ("Filter", profile.filters),
-                ("PreScore", (one for one, _ in profile.scores if hasattr(one, "pre_score"))),
-                ("Score", (one for one, _ in profile.scores)),
+                ("PreScore", (one for one in profile.forms.scores if one.pre_score)),
+                ("Score", profile.forms.scores),
             )
             for point, there in plugins:
-                self._known.update((plugin.name, point, profile.name) for plugin in there)
+                self._shown.update((plugin.name, point, profile.name) for plugin in there)
 
     def attempted(self, attempt: Attempt, profile: str) -> None:
         """Count an attempt that has ended."""
-        cycle = attempt.cycle
         if attempt.rejected is not None:
             self._rejected[attempt.rejected.plugin, profile] += 1
-        elif cycle.plan is not None:
-            plan: Any = cycle.plan
+        elif (plan := attempt.plan) is not None:
             self._plans[id(plan)] = plan
-            self._attempts[id(plan), cycle.scored if attempt.node is not None else ()] += 1
+            self._attempts[id(plan), attempt.scored] += 1
 
     def collect(self) -> Iterator[CounterMetricFamily]:
         family = CounterMetricFamily(
@@ -85,36 +79,32 @@ class PluginEvaluations:
         yield family
 
     def _named(self) -> Counter[Labels]:
-        found: Counter[Labels] = Counter(dict.fromkeys(self._known, 0))
+        counts: Counter[Labels] = Counter(dict.fromkeys(self._shown, 0))
         for (plugin, profile), number in self._rejected.items():
-            found[plugin, "PreFilter", profile] += number
+            counts[plugin, "PreFilter", profile] += number
         for (key, scored), number in self._attempts.items():
             for labels in _asked(self._plans[key], scored):
-                found[labels] += number
-        return found
+                counts[labels] += number
+        return counts
 
 
 def _asked(plan: Plan, scored: tuple[str, ...]) -> Iterator[Labels]:
     for name in plan.pre_filters:
         yield name, "PreFilter", plan.profile
-    for _, plugin in plan.filters:
-        yield plugin.name, "Filter", plan.profile
-    for score, _ in (*plan.row_scores, *plan.cluster_scores):
+    for one in plan.filters:
+        yield one.name, "Filter", plan.profile
+    for score in (*plan.row_scores, *plan.cluster_scores):
         if score.name in scored:
-            if hasattr(score, "pre_score"):
+            if score.pre_score:
                 yield score.name, "PreScore", plan.profile
             yield score.name, "Score", plan.profile
 
 
 class TimedPoints(ExtensionPoints):
-    """Adds up what each point of an attempt takes; `observe` gets seconds, point, status, profile."""
+    """Adds up what each point of an attempt takes, for a histogram by point, status and profile."""
 
-    def __init__(
-        self,
-        observe: Callable[[float, str, str, str], None],
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._observe, self._clock = observe, clock
+    def __init__(self, histogram: FrequentHistogram, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._histogram, self._clock = histogram, clock
         self._point, self._begun = "", 0.0
         self._taken: dict[str, float] = {}
         self._status: dict[str, str] = {}
@@ -137,14 +127,14 @@ class TimedPoints(ExtensionPoints):
 
     def finish(self, profile: str) -> None:
         for point, seconds in self._taken.items():
-            self._observe(seconds, point, self._status[point], profile)
+            self._histogram.labels(point, self._status[point], profile).observe(seconds)
         self._taken.clear()
 
     def now(self) -> float:
         return self._clock()
 
     def alone(self, point: str, profile: str, begun: float) -> None:
-        self._observe(self._clock() - begun, point, SUCCESS, profile)
+        self._histogram.labels(point, SUCCESS, profile).observe(self._clock() - begun)
 
 
 _QUEUES: Final = ("active", "backoff", "unschedulable", "gated")
@@ -193,8 +183,8 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
         self._scheduler = scheduler
         self._pods.clear()
         if scheduler is not None:
-            scheduler.core.cluster.points = TimedPoints(self._extension_point)
-            self._evaluations.know(scheduler.core.profiles.values())
+            scheduler.core.cluster.points = TimedPoints(self.families.extension_points)
+            self._evaluations.show(scheduler.core.profiles.values())
 
     # Decisions.
 
@@ -279,9 +269,6 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
         self.families.schedule_attempts.labels(result, pod.profile).inc()
         self.families.attempt_duration.labels(result, pod.profile).observe(seconds)
 
-    def _extension_point(self, seconds: float, point: str, status: str, profile: str) -> None:
-        self.families.extension_points.labels(point, status, profile).observe(seconds)
-
     # Events, answers and requests.
 
     def event_handled(self, event: str, seconds: float) -> None:
@@ -291,13 +278,13 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
         self.families.bindings.labels("bound").inc()
 
     def bind_failed(self, pod: Pod, node: str, error: APIError) -> None:
-        self.families.bindings.labels(proven(error)).inc()
+        self.families.bindings.labels(binder.outcome(error)).inc()
 
     def extension_point(self, name: str, plugin: str, seconds: float, *, ok: bool) -> None:
         self.families.plugins.labels(plugin, name, "Success" if ok else "Error").observe(seconds)
 
     def ran(self, pod: Pod, point: str, seconds: float, status: str) -> None:
-        self._extension_point(seconds, point, status, pod.spec.scheduler_name)
+        self.families.extension_points.labels(point, status, pod.spec.scheduler_name).observe(seconds)
 
     def reallocated(self, pod: Pod, proposed: str, allocated: str) -> None:
         self.families.reallocated.inc()
@@ -375,7 +362,7 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
         return {(queue,): counts.get(queue, 0) for queue in _QUEUES}
 
     def _unschedulable(self) -> Mapping[LabelValues, float]:
-        tally: Tally[LabelValues] = Tally()
+        tally: Counter[LabelValues] = Counter()
         for pod in self._pods.values():
             tally.update((plugin, pod.profile) for plugin in pod.plugins)
         return tally

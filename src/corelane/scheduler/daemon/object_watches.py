@@ -44,22 +44,18 @@ _ABSENT: Final = {403, 404, 405}
 
 
 class ObjectWatches:
-    """Informers of `EVENTS`; their changes go to `handle` as events."""
+    """Informers of `EVENTS`; their changes go to the core as events."""
 
     def __init__(
         self,
         client: KubeClient,
-        handle: Callable[[events.SchedulerEvent], None],
+        core: events.EventSink,
         reporter: InformerReporter,
         rng: random.Random | None = None,
         unserved: Collection[type[Object]] = (),
     ) -> None:
         """`unserved` are kinds that the server is known not to serve: it is not asked for them."""
-        self._watches = [
-            _Watch(client, kind, event, handle, reporter, rng)
-            for kind, event in EVENTS.items()
-            if kind not in unserved
-        ]
+        self._watches = [_Watch(client, kind, core, reporter, rng) for kind in EVENTS if kind not in unserved]
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -80,16 +76,17 @@ class _Watch(InformerReporter):
         self,
         client: KubeClient,
         kind: type[Object],
-        event: Callable[[float, Any, Any], events.ObjectChanged],
-        handle: Callable[[events.SchedulerEvent], None],
+        core: events.EventSink,
         reporter: InformerReporter,
         rng: random.Random | None,
     ) -> None:
+        event = EVENTS[kind]
+
         def changed(change: ObjectChange[Any]) -> None:
-            handle(event(_now(), change.old, change.new))
+            core.handle(event(_now(), change.old, change.new))
 
         self.settled = asyncio.Event()
-        self._handle, self._reporter = handle, reporter
+        self._core, self._reporter = core, reporter
         self._unwatched = False
         self.informer: Informer[Any] = Informer(
             client,
@@ -108,7 +105,7 @@ class _Watch(InformerReporter):
         self._seen(kind, works=True)
         if self._unwatched:
             self._unwatched = False
-            self._handle(events.Unwatched(_now(), kind.api.plural, ""))
+            self._core.handle(events.Unwatched(_now(), kind.api.plural, ""))
         self.settled.set()
 
     def not_served(self, kind: type[Object]) -> None:
@@ -131,7 +128,7 @@ class _Watch(InformerReporter):
         if error.code in _ABSENT:
             if not self._unwatched:
                 self._unwatched = True
-                self._handle(events.Unwatched(_now(), kind.api.plural, str(error)))
+                self._core.handle(events.Unwatched(_now(), kind.api.plural, str(error)))
             self.settled.set()
 
     def recovered(self, kind: type[Object]) -> None:
@@ -140,7 +137,7 @@ class _Watch(InformerReporter):
 
     def _seen(self, kind: type[Object], *, works: bool) -> None:
         if kind is Lease:
-            self._handle(events.AgentLeasesWatched(_now(), works))
+            self._core.handle(events.AgentLeasesWatched(_now(), works))
 
 
 def _now() -> float:

@@ -1,4 +1,4 @@
-"""Writes conditions into pods' status, and Kubernetes events about pods.
+"""Writes conditions into pods' status and Kubernetes events about pods, and evicts victims of preemption.
 
 A few tasks write what waits: of conditions the newest of each pod, of events the oldest; with a slow API
 server events beyond a number are dropped, and scheduling never waits. Bindings come first: while some wait to
@@ -12,10 +12,9 @@ pod since refuses it (409). It is then written again only if the pod is read wit
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from hashlib import blake2s
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
@@ -25,6 +24,9 @@ from corelane.kube.meta import condition
 from corelane.kube.objects import Event
 from corelane.kube.pod import Pod
 from corelane.node.explain.pod_explanation import remedies
+from corelane.scheduler.binding.binder import Binder
+from corelane.scheduler.binding.preemption import preempted
+from corelane.scheduler.events import EventSink, EvictFailed
 from corelane.scheduler.instructions import (
     Evict,
     NearestNode,
@@ -47,8 +49,34 @@ _MOST_WITH_REMEDIES: Final = 20
 """With this many waiting writes, events do not name what would help."""
 
 
-def now() -> datetime:
-    return datetime.now(UTC)
+class WriteReporter:
+    """Hooks for logs and metrics, empty by default."""
+
+    def dropped(self, what: str) -> None:
+        """A condition or event is not written, because too many are waiting."""
+
+    def write_failed(self, what: str, error: APIError) -> None:
+        """A condition or event could not be written; scheduling goes on."""
+
+    def preempted(self, victim: Pod, preemptor: Pod, node: str) -> None:
+        """A pod was deleted to make way for another one on the node."""
+
+    def evict_failed(self, victim: Pod, error: APIError) -> None:
+        """A pod could not be evicted; what it was to make way for is tried again."""
+
+
+class Leadership(Protocol):
+    """Whether this replica may act as the leader now."""
+
+    @property
+    def leading(self) -> bool: ...
+
+
+class EventRecorder(Protocol):
+    """Creates events in place of requests."""
+
+    async def record_event(self, body: dict[str, Any]) -> None:
+        """Create an event. Raises APIError."""
 
 
 class PodStatusWriter:
@@ -58,25 +86,16 @@ class PodStatusWriter:
         self,
         client: KubeClient,
         component: str,
-        *,
-        dropped: Callable[[str], None],
-        failed: Callable[[str, APIError], None],
-        clock: Callable[[], datetime] = now,
-        bindings_sent: Callable[[], Awaitable[None]] | None = None,
-        create_event: Callable[[dict[str, Any]], Awaitable[object]] | None = None,
+        reporter: WriteReporter,
+        binder: Binder | None = None,
+        recorder: EventRecorder | None = None,
     ) -> None:
-        """`dropped` and `failed` get the title of a write that was not made.
-
-        `bindings_sent` waits until no binding waits to be sent. `create_event` creates events in place of
-        requests.
-        """
-        self._create_event = create_event or client.create
+        """The bindings of `binder` go first. Without a `recorder`, the client creates events."""
         self._client = client
         self._component = component
-        self._dropped = dropped
-        self._failed = failed
-        self._clock = clock
-        self._bindings_sent = bindings_sent
+        self._reporter = reporter
+        self._binder = binder
+        self._recorder = recorder
         self._events: deque[RecordPodEvent | RecordNodeEvent] = deque()
         self._conditions: dict[str, StatusChange] = {}
         """By UID, the oldest first."""
@@ -90,7 +109,7 @@ class PodStatusWriter:
             if replaced is not None:
                 return
         elif len(self._events) >= _MOST_WAITING:
-            self._dropped(_title(note))
+            self._reporter.dropped(_title(note))
             return
         else:
             self._events.append(note)
@@ -117,7 +136,7 @@ class PodStatusWriter:
             try:
                 await self._write_patiently(note)
             except APIError as error:
-                self._failed(_title(note), error)
+                self._reporter.write_failed(_title(note), error)
 
     async def _write_patiently(self, note: Note) -> None:
         """Write it, a second time if the server asks to wait."""
@@ -135,10 +154,10 @@ class PodStatusWriter:
         return self._events.popleft() if self._events else None
 
     async def _let_bindings_go_first(self) -> None:
-        if self._bindings_sent is not None:
+        if self._binder is not None:
             try:
                 async with asyncio.timeout(_LONGEST_YIELD):
-                    await self._bindings_sent()
+                    await self._binder.wait_sent()
             except TimeoutError:
                 pass
 
@@ -182,7 +201,7 @@ class PodStatusWriter:
             "reason": note.reason,
             "message": note.message,
             "lastProbeTime": None,
-            "lastTransitionTime": _timestamp(self._clock()),
+            "lastTransitionTime": _timestamp(),
         }
         return {"conditions": [condition], "nominatedNodeName": note.nominated or None}
 
@@ -204,7 +223,8 @@ class PodStatusWriter:
     async def _create(self, note: RecordPodEvent | RecordNodeEvent, name: str) -> int:
         """The event's count: above 1 if it was recorded before a restart."""
         try:
-            await self._create_event(self._event(note, name))
+            body = self._event(note, name)
+            await (self._recorder.record_event(body) if self._recorder else self._client.create(body))
         except APIError as error:
             if error.code != 409:
                 raise
@@ -213,7 +233,7 @@ class PodStatusWriter:
         return 1
 
     async def _count_up(self, note: RecordPodEvent | RecordNodeEvent, name: str, count: int) -> int:
-        body = {"count": count + 1, "lastTimestamp": _timestamp(self._clock())}
+        body = {"count": count + 1, "lastTimestamp": _timestamp()}
         try:
             await self._client.patch(Event, name, body, namespace=_involved(note)["namespace"])
         except APIError as error:
@@ -224,7 +244,7 @@ class PodStatusWriter:
         return count + 1
 
     def _event(self, note: RecordPodEvent | RecordNodeEvent, name: str) -> dict[str, Any]:
-        time, involved = _timestamp(self._clock()), _involved(note)
+        time, involved = _timestamp(), _involved(note)
         return _about(note) | {
             "apiVersion": "v1",
             "kind": "Event",
@@ -300,41 +320,33 @@ def _title(note: Note) -> str:
     return f"{what} {note.reason} of pod {note.pod.title}"
 
 
-def _timestamp(time: datetime) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-# Evicts the victims of preemption: condition DisruptionTarget, then deletion, by the pod's UID.
-#
-# As kube-scheduler (`pkg/scheduler/framework/preemption/executor.go`): the condition tells controllers that
-# the pod did not fail by itself; a pod that is gone meanwhile is evicted.
-
-
-_WORKERS: Final = 4
-_NOT_FOUND: Final = 404
-_CONFLICT: Final = 409
+def _timestamp() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Evictor:
-    """Carries out Evict instructions with a few workers, in their order."""
+    """Evicts the victims of preemption, in order: condition DisruptionTarget, then deletion by the pod's UID.
+
+    As kube-scheduler (`pkg/scheduler/framework/preemption/executor.go`): the condition tells controllers that
+    the pod did not fail by itself; a pod that is gone meanwhile is evicted.
+    """
 
     def __init__(
         self,
         client: KubeClient,
         name: str,
-        *,
-        evicted: Callable[[Evict], None],
-        failed: Callable[[Evict, APIError], None],
-        may_evict: Callable[[], bool],
-        clock: Callable[[], datetime],
+        core: EventSink,
+        writer: PodStatusWriter,
+        reporter: WriteReporter,
+        lease: Leadership | None,
     ) -> None:
-        """`name` is the scheduler's; `may_evict` is asked right before each eviction."""
+        """`name` is the scheduler's; without the `lease`, where there is one, nothing is evicted."""
         self._client = client
         self._name = name
-        self._evicted = evicted
-        self._failed = failed
-        self._may_evict = may_evict
-        self._clock = clock
+        self._core = core
+        self._writer = writer
+        self._reporter = reporter
+        self._lease = lease
         self._queue: asyncio.Queue[Evict] = asyncio.Queue()
 
     def put(self, evict: Evict) -> None:
@@ -343,21 +355,28 @@ class Evictor:
     async def run(self) -> NoReturn:
         """Evict until cancelled."""
         async with asyncio.TaskGroup() as workers:
-            for _ in range(_WORKERS):
+            for _ in range(_WRITERS):
                 workers.create_task(self._work())
         raise AssertionError("workers do not end")
 
     async def _work(self) -> NoReturn:
         while True:
             evict = await self._queue.get()
-            if not self._may_evict():
+            if self._lease is not None and not self._lease.leading:
                 continue
             try:
                 await self._evict(evict)
             except APIError as error:
                 self._failed(evict, error)
             else:
-                self._evicted(evict)
+                self._reporter.preempted(evict.victim, evict.preemptor, evict.node)
+                self._writer.put(preempted(evict.victim, evict.preemptor, evict.node))
+
+    def _failed(self, evict: Evict, error: APIError) -> None:
+        self._reporter.evict_failed(evict.victim, error)
+        now = asyncio.get_running_loop().time()
+        preemptor, victim = evict.preemptor.metadata.uid, evict.victim.metadata.uid
+        self._core.handle(EvictFailed(now, preemptor, victim, str(error)))
 
     async def _evict(self, evict: Evict) -> None:
         """Raises APIError, but not for a pod that is gone, or another one of that name."""
@@ -367,7 +386,7 @@ class Evictor:
                 await self._set_condition(evict)
             await self._client.delete(Pod, meta.name, namespace=meta.namespace, uid=meta.uid)
         except APIError as error:
-            if error.code not in {_NOT_FOUND, _CONFLICT} or not error.is_status:
+            if error.code not in {404, 409} or not error.is_status:
                 raise
 
     async def _set_condition(self, evict: Evict) -> None:
@@ -378,7 +397,7 @@ class Evictor:
             "reason": "PreemptionByScheduler",
             "message": f"{self._name}: preempting to accommodate a higher priority pod",
             "lastProbeTime": None,
-            "lastTransitionTime": self._clock().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastTransitionTime": _timestamp(),
         }
         body = {"metadata": {"uid": meta.uid}, "status": {"conditions": [target]}}
         await self._client.patch(
@@ -388,5 +407,5 @@ class Evictor:
 
 def _is_target(pod: Pod) -> bool:
     """Whether the pod has the condition already."""
-    found = condition(pod.status.conditions, "DisruptionTarget")
-    return found is not None and (found.status, found.reason) == ("True", "PreemptionByScheduler")
+    target = condition(pod.status.conditions, "DisruptionTarget")
+    return target is not None and (target.status, target.reason) == ("True", "PreemptionByScheduler")

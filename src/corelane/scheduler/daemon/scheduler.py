@@ -1,12 +1,10 @@
 """The scheduler: informers feed the core, whose instructions become requests to the API server."""
 
 import asyncio
-import gc
 import random
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -23,13 +21,18 @@ from corelane.scheduler import events
 from corelane.scheduler.binding.binder import WORKERS, Binder, BinderReporter
 from corelane.scheduler.binding.preemption import preempted
 from corelane.scheduler.core import SchedulerCore
-from corelane.scheduler.daemon import pod_status_writer
+from corelane.scheduler.daemon.garbage import YoungObjects
 from corelane.scheduler.daemon.object_watches import ObjectWatches
-from corelane.scheduler.daemon.pod_status_writer import Evictor, PodStatusWriter
+from corelane.scheduler.daemon.pod_status_writer import (
+    EventRecorder,
+    Evictor,
+    Leadership,
+    PodStatusWriter,
+    WriteReporter,
+)
 from corelane.scheduler.events import (
     BindRequested,
     CycleDue,
-    EvictFailed,
     PermitDecided,
     PodChanged,
     TopologyChanged,
@@ -39,62 +42,6 @@ from corelane.scheduler.framework.profile import DEFAULT_NAME, Profile
 from corelane.scheduler.instructions import Bind, Evict, Instruction, LookUpPod, SetCondition, StopPreBind
 from corelane.scheduler.queue.waiting import Backoff
 from corelane.scheduler.state import DecisionReporter
-
-# The garbage collector of the scheduler's process: it walks young objects only, never what was listed.
-#
-# A full collection walks every object: 270 ms while 50,000 pods are listed. What is listed lives until it is
-# replaced, and goes by its reference counts. So it is frozen once a list is complete, and until then only
-# young objects are collected: about 40,000 at once, 10 ms.
-#
-# The collector counts objects made less objects freed. Where each new object replaces one, as on updates, it
-# is never due, and then walks all of them at once: 150 ms after 5,000 topologies. So events count as well.
-
-
-_THRESHOLDS: Final = (10_000, 3, 5000)
-"""Net allocations until the youngest objects are collected; how often until those with the next older ones;
-how often these until all."""
-
-_EVENTS: Final = 256
-"""Events after which the youngest objects are collected, of about 10 objects each, and 50 of a topology."""
-
-
-class YoungObjects:
-    """The objects that events leave behind: collected before they are many, in some 100 µs."""
-
-    def __init__(self) -> None:
-        self._left = _EVENTS
-
-    def event_handled(self) -> None:
-        """Take note of an event, after which some objects are older."""
-        self._left -= 1
-        if not self._left:
-            self._left = _EVENTS
-            gc.collect(0)
-
-
-def collect_young() -> None:
-    """Collect young objects often, and all of them seldom; called before anything is listed."""
-    gc.set_threshold(*_THRESHOLDS)
-
-
-def settle() -> None:
-    """Keep the collector from everything that exists now; called whenever a list is complete."""
-    gc.collect(1)
-    gc.freeze()
-
-
-def release() -> None:
-    """Collect what was kept from the collector; called when a scheduler has ended."""
-    gc.unfreeze()
-    gc.collect()
-
-
-# What became of bound pods: whether a node refused one, or allocated other CPUs than were proposed.
-#
-# Both are counted. A refused pod has phase Failed and a reason of its node's (OutOfcpu,
-# TopologyAffinityError, UnexpectedAdmissionError, …). The scheduler's watch leaves ended pods out, so it
-# sees a refused pod vanish in phase Pending, and reads it once.
-
 
 _MOST_WAITING: Final = 10_000
 _RECORDS: Final = (keys.RESOURCE_STATUS, keys.CONTAINER_CPUSETS)
@@ -113,7 +60,11 @@ class BoundPodsReporter:
 
 
 class BoundPods:
-    """Compares what was bound with what nodes made of it."""
+    """Reports whether a node refused a bound pod, or allocated other CPUs than were proposed.
+
+    A refused pod has phase Failed and a reason of its node's (OutOfcpu, TopologyAffinityError, …). The
+    scheduler's watch leaves ended pods out, so a refused pod vanishes in phase Pending, and is read once.
+    """
 
     def __init__(self, client: KubeClient, reporter: BoundPodsReporter) -> None:
         self._client = client
@@ -176,8 +127,8 @@ _SLICE_SECONDS: Final = 0.003
 """Attempts are made for this long before other tasks run."""
 
 
-class SchedulerReporter(InformerReporter, BinderReporter, BoundPodsReporter):
-    """Hooks for logs, metrics and tests, empty by default; those of informers and binder included."""
+class SchedulerReporter(InformerReporter, BinderReporter, BoundPodsReporter, WriteReporter):
+    """Hooks for logs, metrics and tests, empty by default; those of the parts included."""
 
     def started(self, name: str) -> None:
         """All objects are listed, and scheduling starts."""
@@ -200,24 +151,58 @@ class SchedulerReporter(InformerReporter, BinderReporter, BoundPodsReporter):
     def unusable_topology(self, node: str, problem: str) -> None:
         """The NodeResourceTopology of a node is invalid."""
 
-    def preempted(self, victim: Pod, preemptor: Pod, node: str) -> None:
-        """A pod was deleted to make way for another one on the node."""
 
-    def evict_failed(self, victim: Pod, error: APIError) -> None:
-        """A pod could not be evicted; what it was to make way for is tried again."""
+class EventIntake:
+    """Gives events to the core, and keeps its instructions until they are carried out."""
 
-    def write_failed(self, what: str, error: APIError) -> None:
-        """A condition or event could not be written; scheduling goes on."""
+    def __init__(
+        self, core: SchedulerCore, reporter: SchedulerReporter, lease: Leadership | None = None
+    ) -> None:
+        self._core, self._reporter, self._lease = core, reporter, lease
+        self._young = YoungObjects()
+        self.instructions: deque[Instruction] = deque()
+        self.changed = asyncio.Event()
+        """Set by every event."""
 
-    def dropped(self, what: str) -> None:
-        """A condition or event is not written, because too many are waiting."""
+    def handle(self, event: events.SchedulerEvent) -> None:
+        self.instructions += self._timed(event) if self._reporter.times_events else self._decide(event)
+        self.changed.set()
+        self._young.event_handled()
+
+    def _timed(self, event: events.SchedulerEvent) -> list[Instruction]:
+        """As `_decide`; what it took is reported by the event's names."""
+        begun = time.perf_counter()
+        instructions = self._decide(event)
+        taken = time.perf_counter() - begun
+        for name in events.names_of(event, self._core.profiles):
+            self._reporter.event_handled(name, taken)
+        return instructions
+
+    def _decide(self, event: events.SchedulerEvent) -> list[Instruction]:
+        """What the core says. Where a topology is too much for it, that node goes on without one.
+
+        After any other error the state may be wrong: it ends the scheduler, and the next start rebuilds it.
+        """
+        try:
+            return self._core.handle(event)
+        except Exception as error:
+            if not isinstance(event, TopologyChanged) or event.new is None:
+                raise
+            self._reporter.core_failed(f"NodeResourceTopology {event.new.metadata.name}", error)
+            return self._core.handle(TopologyChanged(event.now, event.old or event.new, None))
+
+    def unsendable(self, bind: Bind) -> str:
+        """Return why a binding must not be sent now; "" if it may."""
+        if self._lease is not None and not self._lease.leading:
+            return "this replica no longer holds the lease"
+        return self._core.bindings.unsendable(bind)
+
+    def profile(self, scheduler_name: str) -> Profile:
+        return self._core.profiles.get(scheduler_name, self._core.profile)
 
 
 class Scheduler:
-    """Schedules the pods whose `schedulerName` is `name`; `clock` gives the time for what it writes.
-
-    `identity` names this replica in what it binds.
-    """
+    """Schedules the pods whose `schedulerName` is `name`; `identity` names this replica in what it binds."""
 
     def __init__(
         self,
@@ -225,58 +210,33 @@ class Scheduler:
         *,
         name: str = DEFAULT_NAME,
         profile: Profile | None = None,
-        clock: Callable[[], datetime] = pod_status_writer.now,
         rng: random.Random | None = None,
         reporter: SchedulerReporter | None = None,
         decisions: DecisionReporter | None = None,
         identity: str = "",
         workers: int = WORKERS,
-        may_bind: Callable[[], bool] = lambda: True,
+        lease: Leadership | None = None,
         profiles: Sequence[Profile] = (),
         backoff: Backoff | None = None,
-        create_event: Callable[[dict[str, Any]], Awaitable[object]] | None = None,
+        recorder: EventRecorder | None = None,
         unserved: Collection[type[Object]] = (),
     ) -> None:
-        """`may_bind` is asked right before each binding is sent: False once the lease is lost.
+        """Once the `lease` is lost, nothing is bound or evicted.
 
-        `create_event` creates events in place of requests. `unserved` are kinds that the server is known
-        not to serve: it is not asked for them.
+        `recorder` creates events in place of requests. `unserved` are kinds that the server is known not to
+        serve: it is not asked for them.
         """
         self.core = SchedulerCore(
             name, profile, decisions, identity or name, profiles=profiles, backoff=backoff
         )
         name = self.core.name
-        self._young = YoungObjects()
         self._client = client
-        self._may_bind = may_bind
         self._reporter = reporter or SchedulerReporter()
-        self._binder = Binder(
-            client,
-            self._handle,
-            self._unsendable,
-            lambda name: self.core.profiles.get(name, self.core.profile),
-            reporter=self._reporter,
-            workers=workers,
-        )
-        self._writer = PodStatusWriter(
-            client,
-            name,
-            dropped=self._reporter.dropped,
-            failed=self._reporter.write_failed,
-            clock=clock,
-            bindings_sent=self._binder.wait_sent,
-            create_event=create_event,
-        )
-        self._evictor = Evictor(
-            client,
-            name,
-            evicted=self._evicted,
-            failed=self._evict_failed,
-            may_evict=may_bind,
-            clock=clock,
-        )
+        self._intake = intake = EventIntake(self.core, self._reporter, lease)
+        self._binder = Binder(client, intake, reporter=self._reporter, workers=workers)
+        self._writer = PodStatusWriter(client, name, self._reporter, self._binder, recorder)
+        self._evictor = Evictor(client, name, intake, self._writer, self._reporter, lease)
         self._bound_pods = BoundPods(client, self._reporter)
-        self._changed = asyncio.Event()
         self._draining = False
         self._started = False
         self._informers: tuple[Informer[Any], ...] = (
@@ -286,8 +246,7 @@ class Scheduler:
             ),
             self._informer(Pod, events.PodChanged, rng, field_selector=_ALIVE),
         )
-
-        self._objects = ObjectWatches(client, self._handle, self._reporter, rng, unserved)
+        self._objects = ObjectWatches(client, intake, self._reporter, rng, unserved)
 
     def _informer(
         self,
@@ -298,7 +257,10 @@ class Scheduler:
         older: type[T] | None = None,
     ) -> Informer[T]:
         def handle(change: ObjectChange[T]) -> None:
-            self._handle(event(_now(), change.old, change.new))
+            changed = event(_now(), change.old, change.new)
+            if isinstance(changed, PodChanged):
+                self._bound_pods.changed(changed.old, changed.new)
+            self._intake.handle(changed)
             self._report_problem(kind, change.new)
 
         return Informer(
@@ -329,16 +291,18 @@ class Scheduler:
                 tasks.create_task(part.run())
             for informer in self._informers:
                 tasks.create_task(informer.run())
+            tasks.create_task(self._schedule())
             for informer in self._informers:
                 await informer.synced()
             await self._objects.settled()
             self._started = True
             self._reporter.started(self.core.name)
-            await self._schedule()
+            self._intake.changed.set()
 
     async def drain(self, seconds: float) -> int:
         """Make no more attempts, wait for the bindings under way, and return how many are left."""
         self._draining = True
+        self._carry_out_all()
         self._binder.abandon_preparations()
         try:
             async with asyncio.timeout(seconds):
@@ -349,11 +313,11 @@ class Scheduler:
 
     def request_bind(self, pod: Pod, node: str, profile: Profile) -> None:
         """Claim the pod's CPUs on a node that another scheduler chose, and bind it, if it fits there."""
-        self._handle(BindRequested(_now(), pod, node, profile))
+        self._intake.handle(BindRequested(_now(), pod, node, profile))
 
     def decide_permit(self, uid: str, plugin: str, *, allowed: bool, message: str = "") -> None:
         """Allow or deny, for a Permit plugin, the binding of a pod that it holds; else do nothing."""
-        self._handle(PermitDecided(_now(), uid, allowed, plugin, message))
+        self._intake.handle(PermitDecided(_now(), uid, allowed, plugin, message))
 
     def _give_permits(self) -> None:
         """What a plugin decides takes effect after the event that the core is handling."""
@@ -397,63 +361,38 @@ class Scheduler:
         nodes = list(self.core.cluster.placeable())
         return len(nodes), sum(len(node.pods) for node in nodes)
 
-    async def _schedule(self) -> None:
+    async def _schedule(self) -> NoReturn:
         while True:
-            self._changed.clear()
-            await self._attempts()
-            await self._wait(self.core.next_time())
+            self._intake.changed.clear()
+            self._carry_out_all()
+            attempts = self._started and not self._draining
+            if attempts:
+                await self._attempts()
+            await self._wait(self.core.next_time() if attempts else None)
 
     async def _attempts(self) -> None:
         """Make attempts while there is something to do, and let other tasks run in between."""
         begun = now = _now()
         while not self._draining and self.core.ready(now):
-            self._handle(CycleDue(now))
+            self._intake.handle(CycleDue(now))
+            self._carry_out_all()
             now = _now()
             if now - begun >= _SLICE_SECONDS:
                 await asyncio.sleep(0)
+                self._carry_out_all()
                 begun = now = _now()
 
     async def _wait(self, time: float | None) -> None:
         try:
             async with asyncio.timeout_at(time):
-                await self._changed.wait()
+                await self._intake.changed.wait()
         except TimeoutError:
             pass
 
-    def _handle(self, event: events.SchedulerEvent) -> None:
-        if isinstance(event, PodChanged):
-            self._bound_pods.changed(event.old, event.new)
-        instructions = self._timed(event) if self._reporter.times_events else self._decide(event)
-        for instruction in instructions:
-            self._carry_out(instruction)
-        self._changed.set()
-        self._young.event_handled()
-
-    def _timed(self, event: events.SchedulerEvent) -> list[Instruction]:
-        """As `_decide`; what it took is reported by the event's names."""
-        begun = time.perf_counter()
-        instructions = self._decide(event)
-        taken = time.perf_counter() - begun
-        for name in events.names_of(event, self.core.profiles):
-            self._reporter.event_handled(name, taken)
-        return instructions
-
-    def _decide(self, event: events.SchedulerEvent) -> list[Instruction]:
-        """What the core says. Where a topology is too much for it, that node goes on without one.
-
-        After any other error the state may be wrong: it ends the scheduler, and the next start rebuilds it.
-        """
-        try:
-            return self.core.handle(event)
-        except Exception as error:
-            if not isinstance(event, TopologyChanged) or event.new is None:
-                raise
-            self._reporter.core_failed(f"NodeResourceTopology {event.new.metadata.name}", error)
-            return self.core.handle(TopologyChanged(event.now, event.old or event.new, None))
-
-    def _evicted(self, evict: Evict) -> None:
-        self._reporter.preempted(evict.victim, evict.preemptor, evict.node)
-        self._writer.put(preempted(evict.victim, evict.preemptor, evict.node))
+    def _carry_out_all(self) -> None:
+        """Carry out what the core has said, in its order."""
+        while self._intake.instructions:
+            self._carry_out(self._intake.instructions.popleft())
 
     def _evict(self, evict: Evict) -> None:
         """A victim whose binding is only prepared is not deleted: its claim is released."""
@@ -462,17 +401,6 @@ class Scheduler:
             self._writer.put(preempted(evict.victim, evict.preemptor, evict.node, claim_only=True))
         else:
             self._evictor.put(evict)
-
-    def _evict_failed(self, evict: Evict, error: APIError) -> None:
-        self._reporter.evict_failed(evict.victim, error)
-        uid, victim = evict.preemptor.metadata.uid, evict.victim.metadata.uid
-        self._handle(EvictFailed(_now(), uid, victim, str(error)))
-
-    def _unsendable(self, bind: Bind) -> str:
-        """Why a binding must not be sent now; "" if it may."""
-        if not self._may_bind():
-            return "this replica no longer holds the lease"
-        return self.core.bindings.unsendable(bind)
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:

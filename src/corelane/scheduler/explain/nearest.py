@@ -13,10 +13,11 @@ from itertools import islice
 from math import inf
 from typing import Final, Protocol
 
-from msgspec.structs import replace as changed
+from msgspec import structs
 
+from corelane.kube import translate
 from corelane.kube.node_terms import tolerated
-from corelane.kube.objects import Node, NodeSpec
+from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
 from corelane.node.explain.pod_decision import NearestNode
 from corelane.node.explain.pod_explanation import Remedy
@@ -26,13 +27,13 @@ from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cluster.states import Fact
 from corelane.scheduler.cycle import finalists
+from corelane.scheduler.cycle.attempts import Attempt
 from corelane.scheduler.explain import pod_changes
 from corelane.scheduler.framework import filtering
-from corelane.scheduler.framework.attempts import Attempt
 from corelane.scheduler.framework.filtering import first_rejection
 from corelane.scheduler.framework.plugin import Rejection
 from corelane.scheduler.framework.profile import Profile
-from corelane.scheduler.plugins.cpus import NAME as CPU_PLACEMENT
+from corelane.scheduler.plugins import cpus
 
 _OWN: Final = "node.kubernetes.io/"
 """Taints that follow from a node's condition: the node recovers; pods do not tolerate them."""
@@ -111,23 +112,23 @@ class Effort:
 THOROUGH: Final = Effort()
 
 
-def nearest(trial: Trying, pod: Pod, tried: Attempt, effort: Effort = THOROUGH) -> NearestNode | None:
+def nearest_node(trial: Trying, pod: Pod, tried: Attempt, effort: Effort = THOROUGH) -> NearestNode | None:
     """Return the node that lacks least and the changes found to help there; None without nodes."""
     best: tuple[float, NodeInfo, list[tuple[Reason, ...]]] | None = None
     for node in islice(_candidates(trial, tried, effort), effort.nodes):
-        found = sorted(_changes(trial, pod, node, effort), key=_cost)
-        cost = _cost(found[0]) if found else inf
+        changes = sorted(_changes(trial, pod, node, effort), key=_cost)
+        cost = _cost(changes[0]) if changes else inf
         if best is None or cost < best[0]:
-            best = cost, node, found
+            best = cost, node, changes
     if best is None:
         return None
-    _, node, found = best
+    _, node, changes = best
     rejection = tried.rejections[node.name]
     return NearestNode(
         node.name,
         tuple(map(str, rejection.reasons)),
         tuple(map(sentence, _amounts(tried.cycle.pod, node, rejection))),
-        tuple(map(_remedy, found)),
+        tuple(map(_remedy, changes)),
     )
 
 
@@ -138,7 +139,7 @@ def _amounts(pod: PodInfo, node: NodeInfo, rejection: Rejection) -> Iterator[Rea
             name = one.reason.values[0].removeprefix("amplified ")
             if not (name == "cpu" and node.amplified):
                 yield _amount_left(name, pod, node)
-        elif rejection.plugin == CPU_PLACEMENT and (held := _exclusive(node)):
+        elif rejection.plugin == cpus.NAME and (held := _exclusive(node)):
             yield Reason(Code.EXCLUSIVE_CPUS_HELD, (tuple(held.items()),))
 
 
@@ -181,8 +182,8 @@ def _candidates(trial: Trying, tried: Attempt, effort: Effort) -> Iterator[NodeI
     order = {plugin.name: i for i, plugin in enumerate(trial.profile.filters)}
     groups: dict[str, list[NodeInfo]] = {}
     for rejection, _, names in islice(tried.groups(effort.names), effort.groups):
-        known = (trial.cluster.get(name) for name in names)
-        groups.setdefault(rejection.plugin, []).extend(info for info in known if info and info.node)
+        nodes = (trial.cluster.get(name) for name in names)
+        groups.setdefault(rejection.plugin, []).extend(info for info in nodes if info and info.node)
     for plugin in sorted(groups, key=lambda one: -order.get(one, -1)):
         yield from sorted(groups[plugin], key=_left)[: effort.each]
 
@@ -202,7 +203,8 @@ def _changes(trial: Trying, pod: Pod, info: NodeInfo, effort: Effort) -> Iterato
             if case.done:
                 yield case.done
             return
-        fixed = _fixed(case, info, rejection)
+        fix = _FIXES.get(rejection.plugin)
+        fixed = fix(case, info) if fix else None
         if fixed is None:
             yield from _alternatives(trial, case, info, rejection, effort)
             return
@@ -220,43 +222,35 @@ def _rejection(trial: Trying, case: _Case, moved: Iterable[Pod] = ()) -> Rejecti
 # Changes that a reason leaves no choice about.
 
 
-def _fixed(case: _Case, info: NodeInfo, rejection: Rejection) -> _Case | None:
-    fix = _FIXES.get(rejection.plugin)
-    return fix(case, info) if fix else None
-
-
 def _uncordoned(case: _Case, _info: NodeInfo) -> _Case:
-    node = changed(case.node, spec=changed(case.node.spec, unschedulable=False))
-    return case.with_node(_without_taints(node, lambda key: key == f"{_OWN}unschedulable"), _uncordon(node))
-
-
-def _uncordon(node: Node) -> Reason:
-    return Reason(Code.UNCORDON_NODE, (node.metadata.name,))
+    node = structs.replace(case.node, spec=structs.replace(case.node.spec, unschedulable=False))
+    uncordoned = _without_taints(node, lambda key: key == f"{_OWN}unschedulable")
+    return case.with_node(uncordoned, Reason(Code.UNCORDON_NODE, (node.metadata.name,)))
 
 
 def _without_taints(node: Node, drop: Callable[[str], bool]) -> Node:
-    spec: NodeSpec = node.spec
-    return changed(node, spec=changed(spec, taints=tuple(one for one in spec.taints if not drop(one.key))))
+    taints = tuple(taint for taint in node.spec.taints if not drop(taint.key))
+    return structs.replace(node, spec=structs.replace(node.spec, taints=taints))
 
 
 def _tolerating(case: _Case, info: NodeInfo) -> _Case | None:
     """Taints of the node's condition go away with it; the pod tolerates the others."""
     hard = [taint for taint in info.taints if taint.effect in ("NoSchedule", "NoExecute")]
-    kept = [taint for taint in hard if not tolerated(taint, case.pod.spec.tolerations)]
-    own = [taint for taint in kept if taint.key.startswith(_OWN)]
+    left = [taint for taint in hard if not tolerated(taint, case.pod.spec.tolerations)]
+    own = [taint for taint in left if taint.key.startswith(_OWN)]
     if own:
         return _recovered(case, tuple(taint.key for taint in own))
-    if not kept:
+    if not left:
         return None
-    names = tuple(f"{one.key}{f'={one.value}' if one.value else ''}:{one.effect}" for one in kept)
-    return case.with_pod(pod_changes.tolerating(case.pod, kept), Reason(Code.TOLERATE_TAINTS, names))
+    names = tuple(f"{one.key}{f'={one.value}' if one.value else ''}:{one.effect}" for one in left)
+    return case.with_pod(pod_changes.tolerating(case.pod, left), Reason(Code.TOLERATE_TAINTS, names))
 
 
 def _recovered(case: _Case, keys: tuple[str, ...]) -> _Case | None:
     if any(one.code is Code.NODE_RECOVERS for one in case.done):
         return None
     node = _without_taints(case.node, lambda key: key.startswith(_OWN))
-    healthy = changed(node, status=changed(node.status, conditions=()))
+    healthy = structs.replace(node, status=structs.replace(node.status, conditions=()))
     return case.with_node(healthy, Reason(Code.NODE_RECOVERS, (node.metadata.name, *keys)))
 
 
@@ -266,10 +260,10 @@ def _labelled(case: _Case, _info: NodeInfo) -> _Case | None:
     if labels is None or any(one.code is Code.LABEL_NODE for one in case.done):
         free, rule = pod_changes.without_node_affinity(case.pod)
         return case.with_pod(free, Reason(Code.DROP_POD_RULE, (rule,))) if rule else None
-    meta = changed(case.node.metadata, labels=case.node.metadata.labels | labels)
+    meta = structs.replace(case.node.metadata, labels=case.node.metadata.labels | labels)
     names = tuple(f"{key}={value}" for key, value in sorted(labels.items()))
     reason = Reason(Code.LABEL_NODE, (case.node.metadata.name, *names))
-    return case.with_node(changed(case.node, metadata=meta), reason)
+    return case.with_node(structs.replace(case.node, metadata=meta), reason)
 
 
 _FIXES: Final[dict[str, Callable[[_Case, NodeInfo], _Case | None]]] = {
@@ -285,7 +279,7 @@ _FIXES: Final[dict[str, Callable[[_Case, NodeInfo], _Case | None]]] = {
 def _alternatives(
     trial: Trying, case: _Case, info: NodeInfo, rejection: Rejection, effort: Effort
 ) -> Iterator[tuple[Reason, ...]]:
-    softer = [one for one in (*_softer(case), *_dropped(case)) if _rejection(trial, one) is None]
+    softer = [one for one in _softer(case) if _rejection(trial, one) is None]
     yield from (one.done for one in softer)
     if less := _less(trial, case, info, effort.fewer):
         yield less.done
@@ -313,11 +307,9 @@ def _evicting(case: _Case, info: NodeInfo, pods: Iterable[Pod]) -> tuple[Reason,
 
 
 def _softer(case: _Case) -> Iterator[_Case]:
-    for key, requirement, pod in pod_changes.softened(case.pod):
+    """Yield the pod with a requirement as a preference, or without one of its rules about other pods."""
+    for key, requirement, pod in translate.softened(case.pod):
         yield case.with_pod(pod, Reason(Code.PREFER_INSTEAD, (key, requirement)))
-
-
-def _dropped(case: _Case) -> Iterator[_Case]:
     for rule, pod in pod_changes.without_pod_rules(case.pod):
         yield case.with_pod(pod, Reason(Code.DROP_POD_RULE, (rule,)))
 
@@ -337,7 +329,9 @@ def _less(trial: Trying, case: _Case, info: NodeInfo, most: int) -> _Case | None
 
 def _moved(trial: Trying, case: _Case, info: NodeInfo) -> list[Pod]:
     """Return the fewest pods found whose move makes room: one, or several of which each is needed."""
-    pods = [one.pod for one in sorted(info.pods.values(), key=_weight) if not _stays(one.pod)]
+    pods = [
+        one.pod for one in sorted(info.pods.values(), key=_weight) if not pod_changes.is_of_the_node(one.pod)
+    ]
     for pod in pods[:_SINGLES]:
         if _rejection(trial, case, [pod]) is None:
             return [pod]
@@ -360,10 +354,6 @@ def _weight(info: PodInfo) -> tuple[int, int, str]:
     return info.pod.spec.priority, info.requests.get("cpu", 0), info.pod.title
 
 
-def _stays(pod: Pod) -> bool:
-    return pod_changes.is_of_the_node(pod)
-
-
 _QUICK: Final = Effort(nodes=3, each=1, names=512, groups=256, fewer=8, moves=False)
 _VICTIMS: Final = 4
 """Pods that an event names."""
@@ -379,17 +369,17 @@ def help_for(profile: Profile, cluster: NodeCache, tried: Attempt) -> str:
         return _nominated(cluster, uid, node)
     if tried.rejected is not None:
         return ""
-    found = nearest(_LiveTrial(profile, cluster), tried.cycle.pod.pod, tried, _QUICK)
-    return _nearest(found) if found else ""
+    lacking = nearest_node(_LiveTrial(profile, cluster), tried.cycle.pod.pod, tried, _QUICK)
+    return _nearest(lacking) if lacking else ""
 
 
-def _nearest(found: NearestNode) -> str:
+def _nearest(node: NearestNode) -> str:
     """Return the amounts that the message has not named, and what would help."""
-    lacks = "; ".join(found.amounts)
-    helps = "; or ".join(one.text for one in found.changes)
+    lacks = "; ".join(node.amounts)
+    helps = "; or ".join(one.text for one in node.changes)
     if not (lacks or helps):
         return ""
-    return f"Nearest is {found.name}{f' ({lacks})' if lacks else ''}{f': {helps}' if helps else ''}."
+    return f"Nearest is {node.name}{f' ({lacks})' if lacks else ''}{f': {helps}' if helps else ''}."
 
 
 def _nominated(cluster: NodeCache, uid: str, node: str) -> str:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from corelane import quantity
-from corelane.kube import keys, translate
+from corelane.kube import keys
 from corelane.kube.node_terms import matches_required_affinity
 from corelane.kube.objects import Node, Taint
 from corelane.kube.pod import Affinity, Container, NodeSelectorTerm, Pod, Toleration
@@ -16,18 +16,7 @@ from corelane.quantity import QuantityError
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.pods import PodInfo
 
-__all__ = [
-    "PodInfo",
-    "Requests",
-    "is_of_the_node",
-    "missing_labels",
-    "softened",
-    "tolerating",
-    "without_node_affinity",
-    "without_pod_rules",
-]
 T = TypeVar("T")
-softened = translate.softened
 _UNITS: Final = ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
 
 
@@ -47,8 +36,8 @@ def missing_labels(pod: Pod, node: Node) -> dict[str, str] | None:
     affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
     terms = affinity.required.node_selector_terms if affinity and affinity.required else ()
     for term in terms or (NodeSelectorTerm(),):
-        wanted = pod.spec.node_selector | _labels(term)
-        missing = {key: value for key, value in wanted.items() if node.metadata.labels.get(key) != value}
+        required = pod.spec.node_selector | _labels(term)
+        missing = {key: value for key, value in required.items() if node.metadata.labels.get(key) != value}
         labels = node.metadata.labels | missing
         there = replace(node, metadata=replace(node.metadata, labels=labels))
         if missing and not _identity(missing) and matches_required_affinity(pod, there):

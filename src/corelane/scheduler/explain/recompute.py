@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace as changed
+from msgspec import structs
 
 from corelane import node as nodes
 from corelane.kube import keys, translate
@@ -24,21 +24,15 @@ from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.cycle import finalists
+from corelane.scheduler.cycle.attempts import Attempt
 from corelane.scheduler.daemon.object_watches import EVENTS
 from corelane.scheduler.events import NodeChanged, PodChanged, SchedulerEvent, TopologyChanged, Unwatched
-from corelane.scheduler.explain import nearest as changes
-from corelane.scheduler.explain import record, report
+from corelane.scheduler.explain import nearest, record, report
 from corelane.scheduler.explain.record import Record
-from corelane.scheduler.framework.attempts import Attempt
 from corelane.scheduler.framework.plugin import Rejection
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.queue import scheduling_queue
 from corelane.workload.request import PodRequest
-
-# A cluster of a caller's own, on which changes can be tried: made of API objects, by the same core.
-#
-# Everything is tried through the core's events, and undone the same way.
-
 
 _NO_POD: Final = "-"
 """schedulerName of no pod: the trial's core queues and binds nothing."""
@@ -62,7 +56,7 @@ class Snapshot:
 
 @dataclass(slots=True)
 class Trial:
-    """A core that knows a snapshot, and takes changes back."""
+    """A core that knows a snapshot; what is tried on it goes through events, and is undone the same way."""
 
     profile: Profile
     snapshot: Snapshot
@@ -71,11 +65,11 @@ class Trial:
     def __post_init__(self) -> None:
         self.core = SchedulerCore(_NO_POD, self.profile)
         self.core.state.agents = self.snapshot.agents
-        self._tell(NodeChanged(0, None, node) for node in self.snapshot.nodes.values())
-        self._tell(TopologyChanged(0, None, topology) for topology in self.snapshot.topologies.values())
-        self._tell(EVENTS[type(one)](0, None, one) for one in self.snapshot.others)
-        self._tell(Unwatched(0, plural, error) for plural, error in self.snapshot.unread.items())
-        self._tell(PodChanged(0, None, pod) for pod in self.snapshot.pods.values())
+        self._handle(NodeChanged(0, None, node) for node in self.snapshot.nodes.values())
+        self._handle(TopologyChanged(0, None, topology) for topology in self.snapshot.topologies.values())
+        self._handle(EVENTS[type(one)](0, None, one) for one in self.snapshot.others)
+        self._handle(Unwatched(0, plural, error) for plural, error in self.snapshot.unread.items())
+        self._handle(PodChanged(0, None, pod) for pod in self.snapshot.pods.values())
 
     @property
     def cluster(self) -> NodeCache:
@@ -107,15 +101,15 @@ class Trial:
         """Remove pods from their node, and from what its agent published, within the context."""
         gone = list(pods)
         names = {pod.spec.node_name for pod in gone} - {""}
-        self._tell(PodChanged(0, pod, None) for pod in gone)
+        self._handle(PodChanged(0, pod, None) for pod in gone)
         released = [self._released(name, [pod.metadata.uid for pod in gone]) for name in names]
         changes = [change for change in released if change]
-        self._tell(changes)
+        self._handle(changes)
         try:
             yield
         finally:
-            self._tell(TopologyChanged(0, change.new, change.old) for change in changes)
-            self._tell(PodChanged(0, None, pod) for pod in gone)
+            self._handle(TopologyChanged(0, change.new, change.old) for change in changes)
+            self._handle(PodChanged(0, None, pod) for pod in gone)
 
     def _released(self, name: str, uids: Iterable[str]) -> TopologyChanged | None:
         """Return the topology that an agent would publish once these pods had ended."""
@@ -130,7 +124,7 @@ class Trial:
         made = msgspec.json.encode(translate.topology(state.machine, name, state, leased=info.cpus.leased))
         return TopologyChanged(0, published, msgspec.json.decode(made, type=NodeResourceTopology))
 
-    def _tell(self, events: Iterable[SchedulerEvent]) -> None:
+    def _handle(self, events: Iterable[SchedulerEvent]) -> None:
         for event in events:
             self.core.handle(event)
 
@@ -174,8 +168,8 @@ def _with_nomination(decision: PodDecision, snapshot: Snapshot, pod: Pod) -> Pod
     pods = snapshot.pods.values()
     there = (one for one in pods if one.spec.node_name == node and one.metadata.deletion_timestamp)
     titles = sorted(one.title for one in there if one.spec.priority < pod.spec.priority)
-    nearest = None if titles else decision.nearest
-    return replace(decision, nominated=node, terminating=tuple(titles), nearest=nearest)
+    lacking = None if titles else decision.nearest
+    return replace(decision, nominated=node, terminating=tuple(titles), nearest=lacking)
 
 
 def decided_by(decision: PodDecision, pod: Pod, scheduler: str) -> Iterator[str]:
@@ -208,7 +202,7 @@ def decide(trial: Trial, pod: Pod, now: datetime) -> PodDecision:
         made = record.record(now.timestamp(), 0, 0, tried, names=_NAMES)
         if tried.node is not None:
             _add_cpus(made, tried.node, tried.cycle.pod.request)
-        nearest = None if tried.node or tried.rejected else changes.nearest(trial, unbound, tried)
+        lacking = None if tried.node or tried.rejected else nearest.nearest_node(trial, unbound, tried)
         return PodDecision(
             pod.metadata.namespace,
             pod.metadata.name,
@@ -218,7 +212,7 @@ def decide(trial: Trial, pod: Pod, now: datetime) -> PodDecision:
             Verdict.BOUND if pod.spec.node_name else Verdict.UNSCHEDULABLE,
             report.message(made),
             scheduler=pod.spec.scheduler_name,
-            nearest=nearest,
+            nearest=lacking,
             notes=tuple(_notes(trial, made)),
             **report.parts(made),
         )
@@ -241,9 +235,9 @@ def unplaced(pod: Pod) -> Pod:
     """Return a bound pod as it was before its binding; another as it is."""
     if not pod.spec.node_name:
         return pod
-    kept = {key: text for key, text in pod.metadata.annotations.items() if key not in _RECORDS}
-    meta, spec = changed(pod.metadata, annotations=kept), changed(pod.spec, node_name="")
-    return changed(pod, metadata=meta, spec=spec)
+    annotations = {key: text for key, text in pod.metadata.annotations.items() if key not in _RECORDS}
+    meta, spec = structs.replace(pod.metadata, annotations=annotations), pod.spec
+    return structs.replace(pod, metadata=meta, spec=structs.replace(spec, node_name=""))
 
 
 def _add_cpus(made: Record, node: NodeInfo, request: PodRequest | None) -> None:

@@ -4,7 +4,7 @@ Recording is on the path of every pod, so that nothing is computed here which th
 sentences, and the allocator's terms, are made when a record is read.
 """
 
-import time as clocks
+import time
 from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,7 @@ from typing import Final
 from corelane.cpuset import CPUSet
 from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster.node_info import NodeInfo
-from corelane.scheduler.framework.attempts import Attempt
+from corelane.scheduler.cycle.attempts import Attempt
 from corelane.scheduler.framework.plugin import NodeReason, Nomination
 from corelane.scheduler.instructions import Bind
 from corelane.scheduler.queue.waiting import Waiting
@@ -144,13 +144,13 @@ def grouped(attempt: Attempt, names: int = NAMES) -> Iterator[Group]:
             yield Group(rejected.plugin, why, rejected.resolvable, 0, ())
         return
     rest = 0
-    for number, (rejection, count, found) in enumerate(attempt.groups(names, GROUPS)):
+    for number, (rejection, count, first) in enumerate(attempt.groups(names, GROUPS)):
         if number >= GROUPS:
             rest += count
             continue
         reasons: tuple[NodeReason | None, ...] = rejection.reasons or (None,)
         for reason in reasons:
-            yield Group(rejection.plugin, reason, rejection.resolvable, count, found)
+            yield Group(rejection.plugin, reason, rejection.resolvable, count, first)
     if rest:
         yield Group("", None, True, rest, ())
 
@@ -189,8 +189,8 @@ class DecisionRing(DecisionReporter):
         self,
         *,
         budget: int = BUDGET,
-        clock: Callable[[], float] = clocks.time,
-        timer: Callable[[], float] = clocks.thread_time,
+        clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.thread_time,
     ) -> None:
         self._budget = budget
         self._clock = clock
@@ -212,8 +212,9 @@ class DecisionRing(DecisionReporter):
 
     def of(self, namespace: str, name: str) -> list[History]:
         """Return what is kept of the pods of this name, the latest decision first."""
-        found = [one for one in self._histories.values() if (one.namespace, one.name) == (namespace, name)]
-        return sorted(found, key=lambda one: -one.last.number)
+        histories = self._histories.values()
+        of_name = (one for one in histories if (one.namespace, one.name) == (namespace, name))
+        return sorted(of_name, key=lambda one: -one.last.number)
 
     def latest(self, count: int) -> list[History]:
         """Return the pods decided on most recently, the latest first."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
-from corelane.node.explain import pod_explanation as objectives
+from corelane.node.explain import pod_explanation
 from corelane.node.explain.json_values import json_value
 from corelane.node.explain.pod_decision import (
     ContainerCPUs,
@@ -181,7 +181,7 @@ def _objective(made: Record) -> Objective | None:
     cpus = CPUSet()
     for some in made.assignments.values():
         cpus |= some
-    return objectives.objective(made.before, made.request, cpus) if cpus else None
+    return pod_explanation.objective(made.before, made.request, cpus) if cpus else None
 
 
 def _course(history: History) -> Iterator[CourseStep]:

@@ -1,4 +1,8 @@
-"""What changed in the cluster, in the words of queueing hints (upstream: `fwk.ClusterEvent`)."""
+"""What changed in the cluster, in the words of queueing hints (upstream: `fwk.ClusterEvent`).
+
+Hints compare what a node offers before and after. A rewrite of an object that leaves a node in an equal state
+is no change; nor is one by which the state only became worse for pods, where that is cheap to say.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,11 +22,6 @@ from corelane.scheduler.cluster.states import CanonicalState
 from corelane.scheduler.cluster.zones import ZoneAmounts
 from corelane.workload import NUMAPolicy
 from corelane.workload.request import PodRequest, peak
-
-# What one node offers, as queueing hints compare it before and after a change; and what differs.
-#
-# A rewrite of an object that leaves a node in an equal state is no change. Where it is cheap to say that a
-# state only became worse for pods, that is no change either.
 
 
 @dataclass(frozen=True, slots=True)

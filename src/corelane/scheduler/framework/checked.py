@@ -4,7 +4,7 @@ What a plugin answers is kept, compared and formatted in many places; without th
 type would be an error of the core, which ends the scheduler.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from math import isfinite
 from numbers import Real
 from typing import Any, Final, TypeAlias
@@ -132,26 +132,26 @@ def _scores(answer: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 def _array(answer: Any, rows: Any, kind: type, what: str) -> Any:
-    found = np.asarray(answer) if len(rows) or not hasattr(answer, "__len__") else np.zeros(0, kind)
-    fits = found.shape == (len(rows),) and found.dtype.kind in ("b" if kind is np.bool_ else "biuf")
-    if not fits or (kind is not np.bool_ and not np.isfinite(found).all()):
+    array = np.asarray(answer) if len(rows) or not isinstance(answer, Sized) else np.zeros(0, kind)
+    fits = array.shape == (len(rows),) and array.dtype.kind in ("b" if kind is np.bool_ else "biuf")
+    if not fits or (kind is not np.bool_ and not np.isfinite(array).all()):
         raise TypeError(f"{_text(answer)}; use {len(rows)} {what}")
-    return found.astype(kind, copy=False)
+    return array.astype(kind, copy=False)
 
 
 def _groups(answer: Any, arguments: tuple[Any, ...]) -> Any:
     if not isinstance(answer, Iterable):
         raise TypeError(f"{_text(answer)}; use pairs of a Rejection and rows")
-    found = []
-    for one in answer:
-        if not (isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], Rejection)):
-            raise TypeError(f"{_text(one)}; use a Rejection and rows")
-        _readable(one[0])
-        found.append((one[0], np.asarray(one[1], dtype=np.intp)))
-    rows = np.sort(np.concatenate([some for _, some in found])) if found else np.zeros(0, np.intp)
+    groups = []
+    for pair in answer:
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Rejection)):
+            raise TypeError(f"{_text(pair)}; use a Rejection and rows")
+        _readable(pair[0])
+        groups.append((pair[0], np.asarray(pair[1], dtype=np.intp)))
+    rows = np.sort(np.concatenate([some for _, some in groups])) if groups else np.zeros(0, np.intp)
     if not np.isin(rows, arguments[-1]).all():
         raise ValueError(f"rows {_text(rows)}; use those that were asked about")
-    return found
+    return groups
 
 
 def _key(answer: Any, _: tuple[Any, ...]) -> Any:

@@ -5,7 +5,7 @@ Accepted as they stand are settings that change nothing here: all nodes are cons
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from corelane.scheduler.framework.configuration_file import (
 )
 from corelane.scheduler.framework.plugin import (
     BindPlugin,
+    DefaultsPlugin,
     FilterPlugin,
     PermitPlugin,
     Plugin,
@@ -143,18 +144,20 @@ def _profile(one: ProfileEntry, where: str, source: str, offer: Offer) -> Profil
 
 def _defaults(plugins: Sequence[Plugin], where: str, source: str) -> SchedulerDefaults:
     """What the plugins' arguments say together of pods that name no policy."""
-    said: dict[str, tuple[str, Any]] = {}
+    defaults: dict[str, Any] = {}
+    plugin_of: dict[str, str] = {}
     for plugin in plugins:
-        found = getattr(plugin, "defaults", None)
-        for part in fields(SchedulerDefaults) if isinstance(found, SchedulerDefaults) else ():
-            value = getattr(found, part.name)
-            other, known = said.get(part.name, ("", value))
-            if value is not None and known != value:
-                remedy = f"{other} has {known} for the same: use one value, or remove one of them"
+        if not (isinstance(plugin, DefaultsPlugin) and isinstance(plugin.defaults, SchedulerDefaults)):
+            continue
+        for name, value in asdict(plugin.defaults).items():
+            if value is None:
+                continue
+            if defaults.setdefault(name, value) != value:
+                other = f"{plugin_of[name]} has {defaults[name]} for the same"
+                remedy = f"{other}: use one value, or remove one of them"
                 raise invalid(source, f"{where}.pluginConfig", f"{plugin.name}: {value}", remedy)
-            if value is not None:
-                said[part.name] = plugin.name, value
-    return SchedulerDefaults(**{name: value for name, (_, value) in said.items()})
+            plugin_of.setdefault(name, plugin.name)
+    return SchedulerDefaults(**defaults)
 
 
 def _names(one: ProfileEntry, where: str, source: str, offer: Offer) -> dict[str, list[str]]:
@@ -169,11 +172,11 @@ def _names(one: ProfileEntry, where: str, source: str, offer: Offer) -> dict[str
         for part, chosen in (("multiPoint", everywhere), (point, here)):
             for kind, listed in (("enabled", chosen.enabled), ("disabled", chosen.disabled)):
                 _check_known(listed, f"{where}.plugins.{part}.{kind}", source, offer, kind)
-        found = _without(list(offer.defaults), everywhere.disabled)
-        found += [named.name for named in everywhere.enabled if named.name not in found]
-        found, chosen_here = _without(found, here.disabled), [named.name for named in here.enabled]
-        first = [name for name in chosen_here if name in found]
-        names[point] = list(dict.fromkeys((*first, *found, *chosen_here)))
+        general = _without(list(offer.defaults), everywhere.disabled)
+        general += [named.name for named in everywhere.enabled if named.name not in general]
+        general, chosen_here = _without(general, here.disabled), [named.name for named in here.enabled]
+        first = [name for name in chosen_here if name in general]
+        names[point] = list(dict.fromkeys((*first, *general, *chosen_here)))
     return names
 
 
@@ -200,9 +203,9 @@ def _check_known(listed: Sequence[PluginEntry], where: str, source: str, offer: 
 
 
 def _unknown(source: str, place: str, name: str, offer: Offer) -> ConfigurationError:
-    known = {one.lower(): one for one in sorted(offer.factories)}
-    close = get_close_matches(name.lower(), known, 1, cutoff=0.8)
-    remedy = known[close[0]] if close else f"one of {', '.join(known.values())}"
+    offered = {plugin.lower(): plugin for plugin in sorted(offer.factories)}
+    close = get_close_matches(name.lower(), offered, 1, cutoff=0.8)
+    remedy = offered[close[0]] if close else f"one of {', '.join(offered.values())}"
     return invalid(source, place, name, f"there is no such plugin; use {remedy}")
 
 
@@ -249,10 +252,10 @@ def _made(name: str, args: Mapping[str, Any], place: str, source: str, offer: Of
 
 def _plugin_fault(plugin: Any, name: str) -> str:
     """What an entry point's plugin lacks; "" if it can be used."""
-    if (found := getattr(plugin, "name", None)) != name:
-        return f'its attribute "name" is {found!r}: use {name!r}, the name of its entry point'
-    methods = [one for one in ("filter", "score") if hasattr(plugin, one)]
-    if methods and not isinstance(getattr(plugin, "scope", None), Scope):
+    if (own := plugin.name if isinstance(plugin, Plugin) else None) != name:
+        return f'its attribute "name" is {own!r}: use {name!r}, the name of its entry point'
+    methods = [method for method in ("filter", "score") if method in dir(plugin)]
+    if methods and not ("scope" in dir(plugin) and isinstance(plugin.scope, Scope)):
         remedy = "add Scope.CLUSTER, or Scope.ROW if its answers follow from that node and the pod alone"
         return f'it has {" and ".join(methods)}, but no attribute "scope": {remedy}'
     return ""
@@ -276,8 +279,10 @@ def _check_points(
     if not points["bind"]:
         raise invalid(source, f"{where}.plugins.bind", [], "enable at least one, such as DefaultBinder")
     if len(points["queueSort"]) != 1:
-        found = [plugin.name for plugin in points["queueSort"]]
-        raise invalid(source, f"{where}.plugins.queueSort", found, "enable exactly one, such as PrioritySort")
+        sorting = [plugin.name for plugin in points["queueSort"]]
+        raise invalid(
+            source, f"{where}.plugins.queueSort", sorting, "enable exactly one, such as PrioritySort"
+        )
 
 
 def _weights(one: ProfileEntry, offer: Offer) -> dict[str, float]:

@@ -120,6 +120,7 @@ def shown(value: object) -> str:
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 KIND: Final = "KubeSchedulerConfiguration"
 _BEGINNING: Final = f'begin it with "apiVersion: {API_VERSION}" and "kind: {KIND}"'
+_SHARE: Final = "use 0 to 100, or remove the field"
 _DURATIONS: Final = ("leaseDuration", "renewDeadline", "retryPeriod")
 
 
@@ -278,47 +279,45 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _check(file: File, source: str) -> None:
-    if file.api_version != API_VERSION:
-        raise invalid(source, "apiVersion", file.api_version, f"use {API_VERSION}")
-    if file.kind != KIND:
-        raise invalid(source, "kind", file.kind, f"use {KIND}")
+    burst, lock, threads = file.client_connection.burst, file.leader_election.resource_lock, file.parallelism
+    first, most = file.pod_initial_backoff_seconds, file.pod_max_backoff_seconds
+    shares = {"": file.percentage_of_nodes_to_score}
+    shares |= {f"profiles[{i}].": one.percentage_of_nodes_to_score for i, one in enumerate(file.profiles)}
+    rules = [
+        (file.api_version == API_VERSION, "apiVersion", file.api_version, f"use {API_VERSION}"),
+        (file.kind == KIND, "kind", file.kind, f"use {KIND}"),
+        (burst is None or burst >= 0, "clientConnection.burst", burst, "use 0 or more, or remove the field"),
+        (lock in {None, "", "leases"}, "leaderElection.resourceLock", lock, "use leases"),
+        (threads is None or threads > 0, "parallelism", threads, "use more than 0, or remove the field"),
+        *(
+            (share is None or 0 <= share <= 100, f"{where}percentageOfNodesToScore", share, _SHARE)
+            for where, share in shares.items()
+        ),
+        (first > 0, "podInitialBackoffSeconds", first, "use more than 0"),
+        (most >= first, "podMaxBackoffSeconds", most, "use at least podInitialBackoffSeconds"),
+    ]
+    for valid, name, value, remedy in rules:
+        if not valid:
+            raise invalid(source, name, value, remedy)
     if file.extenders:
-        found = shown(list(file.extenders))
-        raise ConfigurationError(f"{source}: extenders: {found}: no extender is called: remove the field")
-    burst = file.client_connection.burst
-    if burst is not None and burst < 0:
-        raise invalid(source, "clientConnection.burst", burst, "use 0 or more, or remove the field")
-    if file.leader_election.resource_lock not in {None, "", "leases"}:
-        raise invalid(source, "leaderElection.resourceLock", file.leader_election.resource_lock, "use leases")
-    if file.parallelism is not None and file.parallelism <= 0:
-        raise invalid(source, "parallelism", file.parallelism, "use more than 0, or remove the field")
-    shares = {f"profiles[{i}].": one.percentage_of_nodes_to_score for i, one in enumerate(file.profiles)}
-    for where, share in {"": file.percentage_of_nodes_to_score, **shares}.items():
-        if share is not None and not 0 <= share <= 100:
-            raise invalid(
-                source, f"{where}percentageOfNodesToScore", share, "use 0 to 100, or remove the field"
-            )
-    if file.pod_initial_backoff_seconds <= 0:
-        value = file.pod_initial_backoff_seconds
-        raise invalid(source, "podInitialBackoffSeconds", value, "use more than 0")
-    if file.pod_max_backoff_seconds < file.pod_initial_backoff_seconds:
-        value = file.pod_max_backoff_seconds
-        raise invalid(source, "podMaxBackoffSeconds", value, "use at least podInitialBackoffSeconds")
+        why = f"{shown(list(file.extenders))}: no extender is called: remove the field"
+        raise ConfigurationError(f"{source}: extenders: {why}")
 
 
 def invalid(source: str, name: str, value: object, remedy: str) -> ConfigurationError:
     return ConfigurationError(f"{source}: {name}: {value!r} is invalid: {remedy}")
 
 
+_MAPPINGS: Final = (Mapping, dict)
 _LISTS: Final = (list, tuple, Sequence)
 
 
 def arguments_fault(factory: Callable[..., Any], args: Mapping[str, Any]) -> FieldFault | None:
     """Return the first argument that there is not, or that has another type; None without any."""
-    return next(_plugin_args_faults(factory, args), None)
+    return next(_argument_faults(factory, args), None)
 
 
-def _plugin_args_faults(factory: Callable[..., Any], args: Mapping[str, Any]) -> Iterator[FieldFault]:
+def _argument_faults(factory: Callable[..., Any], args: Mapping[str, Any]) -> Iterator[FieldFault]:
     try:
         parameters = inspect.signature(factory).parameters.values()
     except ValueError:
@@ -355,22 +354,16 @@ def _fault(value: Any, hint: Any, path: str) -> FieldFault | None:
     origin = get_origin(hint) or hint
     if origin is Literal:
         allowed = ", ".join(map(str, get_args(hint)))
-        return None if value in get_args(hint) else _plugin_args_invalid(value, path, f"use one of {allowed}")
-    if origin in {Mapping, dict}:
-        return (
-            None
-            if isinstance(value, dict)
-            else _plugin_args_invalid(value, path, "use a mapping, or remove it")
-        )
-    if origin in _LISTS:
-        return (
-            None if isinstance(value, list) else _plugin_args_invalid(value, path, "use a list, or remove it")
-        )
+        return None if value in get_args(hint) else _invalid_argument(value, path, f"use one of {allowed}")
+    for types, kind, what in ((_MAPPINGS, dict, "a mapping"), (_LISTS, list, "a list")):
+        if origin in types:
+            valid = isinstance(value, kind)
+            return None if valid else _invalid_argument(value, path, f"use {what}, or remove it")
     if hint not in {str, bool, int, float}:
         return None
     fault = first_fault(value, hint)
-    return _plugin_args_invalid(value, path, fault.remedy) if fault else None
+    return _invalid_argument(value, path, fault.remedy) if fault else None
 
 
-def _plugin_args_invalid(value: Any, path: str, remedy: str) -> FieldFault:
+def _invalid_argument(value: Any, path: str, remedy: str) -> FieldFault:
     return FieldFault(path, f"{shown(value)} is invalid", remedy)

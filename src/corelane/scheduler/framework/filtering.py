@@ -2,6 +2,10 @@
 
 Upstream: `RunFilterPluginsWithNominatedPods`. A pod must fit beside the nominated pods of equal and higher
 priority, whose place it must not take, and without them too, since they may get another node.
+
+A node as it would be with other pods has the exact state, by the functions that the agent uses. Pods that
+leave release the very CPUs that they have; where an exporter counts by NUMA node and does not say which pod
+is where, they release none of them.
 """
 
 from collections.abc import Iterable
@@ -15,11 +19,6 @@ from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cluster.zones import CPUState
 from corelane.scheduler.framework.plugin import Cycle, FilterPlugin, PreFilterExtensions, Rejection
-
-# A node as it would be with other pods: the exact state, by the functions that the agent uses.
-#
-# What is given is never changed. Pods that leave release the very CPUs that they have; where an exporter
-# counts by NUMA node and does not say which pod is where, they release none of them.
 
 
 def without(node: NodeInfo, pods: Iterable[PodInfo]) -> NodeInfo:

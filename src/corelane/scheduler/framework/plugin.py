@@ -15,10 +15,10 @@ asked again by `filter` and `score`. What a finalist answers holds for its row, 
 what they depend on.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, Flag, auto
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from corelane.kube.client import KubeClient
 from corelane.kube.pod import Pod
@@ -29,10 +29,7 @@ from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo, Shape
 from corelane.scheduler.framework.changes import ChangeKind, Hint
 from corelane.scheduler.instructions import Bind, PreBindWork
-
-if TYPE_CHECKING:
-    from corelane.scheduler.cluster.node_info import NodeInfo
-
+from corelane.workload import SchedulerDefaults
 
 # ruff: noqa: D101 - the methods say what a protocol is for
 
@@ -92,6 +89,33 @@ class Rejection:
         return cls(plugin, tuple(map(NodeReason, reasons)), resolvable)
 
 
+class Rejections(Mapping[str, Rejection]):
+    """Node name to its rejection; nodes with equal ones are groups of rows."""
+
+    __slots__ = ("_by_name", "groups", "names")
+    __hash__ = object.__hash__
+
+    def __init__(self, groups: Sequence[tuple[Rejection, Rows]] = (), names: Sequence[str] = ()) -> None:
+        self.groups = groups
+        self.names = names
+        """Node name by row."""
+        self._by_name: dict[str, Rejection] | None = None
+
+    def by_name(self) -> dict[str, Rejection]:
+        if self._by_name is None:
+            self._by_name = {self.names[row]: rejection for rejection, rows in self.groups for row in rows}
+        return self._by_name
+
+    def __getitem__(self, name: str) -> Rejection:
+        return self.by_name()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_name())
+
+    def __len__(self) -> int:
+        return sum(len(rows) for _, rows in self.groups)
+
+
 class Skip:
     """Returned by `pre_filter` or `pre_score`: the plugin has nothing to do with this pod."""
 
@@ -114,10 +138,6 @@ class Cycle:
     labelled: Shape | None = None
     filters: "tuple[FilterPlugin, ...]" = ()
     """The Filter plugins that have something to do with the pod."""
-    plan: Any = None
-    """Which plugins are asked after the pre-filters, for metrics."""
-    scored: tuple[str, ...] = ()
-    """Names of the Score plugins that have something to say of the pod."""
     shape: Shape = field(init=False)
     """The pod's shape, with the labels that other pods' CPU affinities look at."""
 
@@ -129,10 +149,6 @@ class Cycle:
         state = {name: _copied(name, one) for name, one in self.state.items()}
         return Cycle(self.pod, state, self.only, self.cluster, labelled=self.labelled, filters=self.filters)
 
-    @property
-    def info(self) -> PodInfo:
-        return self.pod
-
 
 class StateError(RuntimeError):
     """What a plugin keeps in `Cycle.state` cannot be copied."""
@@ -142,9 +158,14 @@ class StateError(RuntimeError):
         self.plugin = plugin
 
 
+@runtime_checkable
+class _Copyable(Protocol):
+    def copy(self) -> Any: ...
+
+
 def _copied(plugin: str, state: Any) -> Any:
     try:
-        return state.copy() if hasattr(state, "copy") else state
+        return state.copy() if isinstance(state, _Copyable) else state
     except Exception as error:
         raise StateError(plugin, error) from error
 
@@ -179,6 +200,7 @@ class Wait:
     seconds: float
 
 
+@runtime_checkable
 class Plugin(Protocol):
     """What every plugin has; kube-scheduler's name where it has the plugin too."""
 
@@ -246,11 +268,16 @@ class GroupingFilterPlugin(Plugin, Protocol):
 
 
 @runtime_checkable
-class StateFilterPlugin(Plugin, Protocol):
-    """A Filter whose `feasible` depends on CPUS only; both methods are optional."""
+class RoomFilterPlugin(Plugin, Protocol):
+    """A Filter whose `feasible` depends on CPUS only, while a part of its answer depends on pods."""
 
     def room(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
         """Return, for each of the rows, whether what also depends on pods passes."""
+
+
+@runtime_checkable
+class StateFilterPlugin(Plugin, Protocol):
+    """A Filter whose `feasible` depends on CPUS only."""
 
     def for_state(self, cycle: Cycle, rejection: Rejection) -> bool:
         """Return whether `filter` says the same for every node in the same canonical state."""
@@ -258,10 +285,32 @@ class StateFilterPlugin(Plugin, Protocol):
 
 @runtime_checkable
 class KindFilterPlugin(Plugin, Protocol):
-    """A Filter of scope ROW that follows from what a `RowKind` has; with `room`, `room_of_kind` says that."""
+    """A Filter of scope ROW that follows from what a `RowKind` has."""
 
     def passes_kind(self, cycle: Cycle, kind: RowKind) -> bool:
         """Return what `feasible` says of rows of the kind; asked instead of it about a few changed rows."""
+
+
+@runtime_checkable
+class KindRoomPlugin(Plugin, Protocol):
+    """A Filter with `room` that follows from what a `RowKind` has."""
+
+    def room_of_kind(self, cycle: Cycle, kind: RowKind) -> bool:
+        """Return what `room` says of rows of the kind; asked instead of it about a few changed rows."""
+
+
+@runtime_checkable
+class ExactPlugin(Plugin, Protocol):
+    """A plugin that says whether its form over rows is exact, or an estimate."""
+
+    exact: bool
+
+
+@runtime_checkable
+class DependentPlugin(Plugin, Protocol):
+    """A plugin of scope ROW that says what of a node it looks at; without it, PODS."""
+
+    depends: Depends
 
 
 @runtime_checkable
@@ -299,9 +348,30 @@ class VectorScorePlugin(Plugin, Protocol):
 
 
 @runtime_checkable
+class SummedScorePlugin(Plugin, Protocol):
+    """A Score of scope ROW that is a sum."""
+
+    parts: "Sequence[ScorePlugin]"
+    """Scores that differ in what they depend on."""
+
+
+@runtime_checkable
+class DetailedScorePlugin(Plugin, Protocol):
+    def details(self, cycle: Cycle, node: NodeInfo) -> Mapping[str, float]:
+        """Return what a score is made of, by name, for people; nothing is weighed by it."""
+
+
+@runtime_checkable
 class NormalizePlugin(Plugin, Protocol):
-    def normalize(self, cycle: Cycle, scores: "Scores") -> "Scores":
+    def normalize(self, cycle: Cycle, scores: Scores) -> Scores:
         """Return scores of 0 to `BEST`."""
+
+
+@runtime_checkable
+class DefaultsPlugin(Plugin, Protocol):
+    """A plugin whose arguments say what holds for pods that name no policy."""
+
+    defaults: SchedulerDefaults
 
 
 @runtime_checkable
@@ -344,9 +414,6 @@ class EnqueueExtensions(Plugin, Protocol):
 # lets a plugin with `bind` do so), and awaits `post_bind`.
 
 
-# ruff: noqa: D101 - the methods say what a protocol is for
-
-
 class PreBindError(Exception):
     """A plugin could not prepare a binding; the text becomes the pod's condition. The claim is released."""
 
@@ -369,7 +436,7 @@ class BindContext:
 
 @runtime_checkable
 class PreBindPlugin(Plugin, Protocol):
-    def pre_bind_work(self, cycle: Cycle, node: "NodeInfo") -> PreBindWork | None:
+    def pre_bind_work(self, cycle: Cycle, node: NodeInfo) -> PreBindWork | None:
         """Return what `pre_bind` has to do (pure, called by the core); None for nothing."""
 
     async def pre_bind(self, context: BindContext, work: PreBindWork) -> None:

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from corelane.scheduler.cluster.pods import PodInfo, Shape
 from corelane.scheduler.framework.changes import ChangeKind, Hint, always
 from corelane.scheduler.framework.checked import checked
+from corelane.scheduler.framework.forms import Plan, PluginForms, resolve
 from corelane.scheduler.framework.plugin import (
     BindPlugin,
     EnqueueExtensions,
@@ -54,8 +55,13 @@ class Profile:
         return self.parts.get(info.pod.spec.scheduler_name, self)
 
     @cached_property
-    def plans(self) -> dict[frozenset[str], Any]:
-        """What is worked out of the plugins, by those that are skipped."""
+    def forms(self) -> PluginForms:
+        """The forms in which filters and scores are asked."""
+        return resolve(self.filters, self.scores)
+
+    @cached_property
+    def plans(self) -> dict[frozenset[str], Plan]:
+        """Plans by the names of the plugins that are skipped."""
         return {}
 
     @cached_property
@@ -65,9 +71,9 @@ class Profile:
     @cached_property
     def queue_sort(self) -> QueueSortPlugin:
         """The first of the plugins that order the queue. Raises ValueError without any."""
-        found: tuple[QueueSortPlugin, ...] = self._having("queueSort", QueueSortPlugin)
-        if found:
-            return found[0]
+        plugins: tuple[QueueSortPlugin, ...] = self._having("queueSort", QueueSortPlugin)
+        if plugins:
+            return plugins[0]
         raise ValueError(f"profile {self.name}: no plugin orders the queue; enable PrioritySort")
 
     @cached_property
@@ -75,8 +81,8 @@ class Profile:
         return self._having("preFilter", PreFilterPlugin)
 
     @cached_property
-    def of_plain(self) -> WeakKeyDictionary[Shape, Any]:
-        """Pre-filters that are asked about plain pods, by their shape; see `plans`."""
+    def of_plain(self) -> WeakKeyDictionary[Shape, tuple[tuple[PreFilterPlugin, ...], frozenset[str]]]:
+        """By the shape of plain pods: the pre-filters that are asked, and the names of those that skip."""
         return WeakKeyDictionary()
 
     @cached_property
@@ -118,22 +124,22 @@ class Profile:
 
     def hints(self, name: str) -> Mapping[ChangeKind, Hint]:
         """Return which changes can help pods that the plugin of this name rejected."""
-        known = self._hints.get(name)
-        if known is None:
+        hints = self._hints.get(name)
+        if hints is None:
             plugin = next((one for one in self.plugins if one.name == name), None)
-            known = self._hints[name] = self._hints_of(plugin)
-        return known
+            hints = self._hints[name] = self._hints_of(plugin)
+        return hints
 
     def _hints_of(self, plugin: Plugin | None) -> Mapping[ChangeKind, Hint]:
         """Return a plugin's hints; every change may help where it has none, or fails to say."""
         if plugin is None or not isinstance(plugin, EnqueueExtensions):
             return _ANY_CHANGE
         try:
-            found: Mapping[ChangeKind, Hint] = self._checked(plugin).hints()
+            hints: Mapping[ChangeKind, Hint] = self._checked(plugin).hints()
         except Exception as error:  # noqa: BLE001 - a third party's plugin may raise anything
             self.faults.append((plugin.name, "hints", error))
             return _ANY_CHANGE
-        return found
+        return hints
 
     @cached_property
     def _hints(self) -> dict[str, Mapping[ChangeKind, Hint]]:
@@ -145,15 +151,15 @@ class Profile:
         return []
 
     @cached_property
-    def _known(self) -> dict[int, Any]:
+    def _with_checks(self) -> dict[int, Any]:
         """Plugins with checked answers, by the plugin's identity."""
         return {}
 
     def _checked(self, plugin: Any) -> Any:
-        found = self._known.get(id(plugin))
-        if found is None:
-            found = self._known[id(plugin)] = checked(plugin)
-        return found
+        with_checks = self._with_checks.get(id(plugin))
+        if with_checks is None:
+            with_checks = self._with_checks[id(plugin)] = checked(plugin)
+        return with_checks
 
     def helped_by(self, names: Iterable[str]) -> ChangeKind:
         """Return the kinds of change that can help a pod which these plugins rejected."""

@@ -28,9 +28,8 @@ from corelane.scheduler.cluster.evictions import NONE
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.framework import filtering
-from corelane.scheduler.framework.attempts import Rejections
 from corelane.scheduler.framework.changes import exclusive_needs
-from corelane.scheduler.framework.plugin import Cycle, Nomination, NotNominated, Rejection
+from corelane.scheduler.framework.plugin import Cycle, Nomination, NotNominated, Rejection, Rejections
 
 _LATER: Final = float("inf")
 _OFFSET: Final = 2**31
