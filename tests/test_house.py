@@ -20,7 +20,7 @@ LINES = {
     "placement": 5_600,
     "reasons": 1_360,
     "runtime": 4_150,
-    "scheduler": 20_150,
+    "scheduler": 20_200,
     "view": 4_510,
     "workload": 530,
 }

@@ -383,6 +383,10 @@ class Columns:
         self.left[row] = self.allocatable[row] - self.requested[row]
         self.weighed[row] = max(1, int(np.count_nonzero(self.share[row])))
 
+    def label(self, key: str) -> Ids:
+        """Return the ids of a label's values by row, ABSENT for nodes without it."""
+        return self.topology.ids(key)
+
     # Pods.
 
     def column(self, resource: str) -> int:

@@ -79,6 +79,16 @@ class NodeAffinity(RowFilter, RowScore):
     def idle(self, pod: PodInfo) -> bool:
         return not pod.pod.spec.node_selector and _required(pod) is None and not self.added.required
 
+    def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+        """As `rejected`, of a Node object that may differ from the one in the columns."""
+        assert node.node is not None
+        if self.added.required is not None and not selects(self.added.required, node.node):
+            return _MISMATCH[0]
+        if matches_required_affinity(cycle.pod.pod, node.node):
+            return None
+        names = named_nodes(_required(cycle.pod))
+        return _MISMATCH[1] if names is not None and node.name not in names else _MISMATCH[2]
+
     def rejected(self, cycle: Cycle, rows: Rows) -> Iterator[tuple[Rejection, Mask]]:
         """For all nodes alike: the profile's affinity, names that the pod requires, its other rules."""
         columns = cycle.cluster.columns

@@ -19,7 +19,10 @@ from corelane.scheduler.framework.plugin import BEST, Cycle, Rejection
 
 
 class RowFilter(ABC):
-    """A Filter that is exact over rows: one node is one row."""
+    """A Filter that is exact over rows: one node is one row.
+
+    A filter by what a Node object says has a `filter` of its own: `explain` asks about changed objects.
+    """
 
     @abstractmethod
     def rejected(self, cycle: Cycle, rows: Rows) -> Iterable[tuple[Rejection, Mask]]:

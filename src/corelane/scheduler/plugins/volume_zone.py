@@ -1,6 +1,6 @@
 """VolumeZone: zone and region labels of bound volumes, as cloud providers set them before node affinity."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +11,7 @@ from corelane.kube.volumes import class_of
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.columns import Columns, Mask, Rows
 from corelane.scheduler.cluster.labels import ABSENT
+from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, added, always
 from corelane.scheduler.framework.plugin import SKIP, Cycle, Rejection, Scope, Skip
@@ -57,6 +58,18 @@ class VolumeZone(RowFilter):
 
     def idle(self, _pod: PodInfo) -> bool:
         return True
+
+    def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+        """As `rejected`, of a Node object that may differ from the one in the columns."""
+        labels: Mapping[str, str] = node.labels
+        if not any(key in labels for key in _LABELS):
+            return None
+        places: tuple[Place, ...] = cycle.state[NAME]
+        agree = (
+            labels.get(place.key, labels.get(_CURRENT.get(place.key, place.key))) in place.values
+            for place in places
+        )
+        return None if all(agree) else _MISMATCH
 
     def rejected(self, cycle: Cycle, rows: Rows) -> Iterator[tuple[Rejection, Mask]]:
         columns = cycle.cluster.columns
