@@ -76,13 +76,13 @@ def test_the_kubelet_is_asked_soon_and_a_few_times_after_a_container_with_exclus
         async with lab.working(reconcile_seconds=1000.0) as agent:
             await lab.until(lambda: len(lab.cpus(server)) == 6)
             lab.end(server)
-            await lab.until(lambda: not agent.machine.pods["uid-server"].live)
+            await lab.until(lambda: not agent.kubelet_pods.pods["uid-server"].live)
             lab.kubelet.pods = [one for one in lab.kubelet.pods if one["metadata"]["name"] != "server"]
             await lab.until(lambda: "uid-server" not in agent.ledger.pods)
             prompts = agent.sources.kubelet._prompts
             assert len(prompts) < len(PROMPTS)
             lab.end(shared)
-            await lab.until(lambda: not agent.machine.pods["uid-web"].live)
+            await lab.until(lambda: not agent.kubelet_pods.pods["uid-web"].live)
             assert agent.sources.kubelet._prompts is prompts, (
                 "the end of a pod in the shared pool asks nothing"
             )

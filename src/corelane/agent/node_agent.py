@@ -131,7 +131,7 @@ class NodeAgent:
             validate=validate,
             follows_kubelet=connections.kubelet is not None,
         )
-        self.machine = KubeletPods(allocation)
+        self.kubelet_pods = KubeletPods(allocation)
         client, node = connections.client, settings.node_name
         self.publication = NodePublication(
             client, node, self.files, allocation, reporter=self.reporter, clocks=clocks
@@ -142,7 +142,7 @@ class NodeAgent:
         watch = NodeWatch(client, node, self.pods, self.queue, self.reporter, clocks)
         kubelet = KubeletSources(
             connections.kubelet,
-            self.machine,
+            self.kubelet_pods,
             self.pods,
             AbsentPods(client, node, clocks),
             watch,
@@ -153,7 +153,7 @@ class NodeAgent:
         )
         self.sources = NodeSources(
             connections.runtime,
-            self.machine,
+            self.kubelet_pods,
             kubelet,
             watch,
             self.queue,
@@ -186,12 +186,12 @@ class NodeAgent:
     @property
     def ledger(self) -> NodeState:
         """Current CPU allocation, with the phase of every entry."""
-        return self.machine.ledger
+        return self.kubelet_pods.ledger
 
     @property
     def drifts(self) -> Drifts:
         """Containers found on other CPUs than those applied."""
-        return self.machine.allocation.recorder.drifts
+        return self.kubelet_pods.allocation.recorder.drifts
 
     async def run(self) -> None:
         """Run until cancelled. Containers keep their CPUs.
@@ -204,7 +204,7 @@ class NodeAgent:
         if await self.lease.wait_for_other(self._waits) or not self._acts:
             self.files.read()  # the other agent has written them since
             self._saved_ledger = self.files.ledger
-            self.machine.allocation.start_from(self.files.ledger)
+            self.kubelet_pods.allocation.start_from(self.files.ledger)
         self.files.remove_temporary()
         self.decide_mode()
         self.publication.report_start()
@@ -272,7 +272,7 @@ class NodeAgent:
             self._publish_topology()
             self._publish_kubelet_cpusets()
         changes += (event for event in batch if not isinstance(event, _TAKEN_FIRST))
-        return orders + self.machine.handle(*changes)
+        return orders + self.kubelet_pods.handle(*changes)
 
     def _follow_node(self, node: Node) -> list[AgentEvent]:
         """Apply the Node's labels and annotations, which are settings and may change at any time."""
@@ -286,7 +286,7 @@ class NodeAgent:
 
     def runs(self) -> list[RunCPUs]:
         """Return the runs of which a process may exist."""
-        return self.machine.runs()
+        return self.kubelet_pods.runs()
 
     def _publish_kubelet_cpusets(self) -> None:
         """Write the CPUs that the kubelet gave containers to its pods, where they differ."""
@@ -368,7 +368,7 @@ class NodeAgent:
 
     async def batch_done(self) -> None:
         """Save changed settings, and decide the mode again: it depends on what the ledger holds."""
-        if len(self.ordered) > len(runs := {run.id for run in self.machine.allocation.runs()}):
+        if len(self.ordered) > len(runs := {run.id for run in self.kubelet_pods.allocation.runs()}):
             self.ordered = {run: cpus for run, cpus in self.ordered.items() if run in runs}
         await self.files.save_settings()
         self.decide_mode()
@@ -436,7 +436,7 @@ class NodeAgent:
                 "since": self.ledger_fault_since,
                 "held": self.loop.held,
             },
-            **agent_status.of_allocation(self.machine.allocation, self.runs()),
+            **agent_status.of_allocation(self.kubelet_pods.allocation, self.runs()),
             reconcile={
                 "period": sources.reconcile_seconds,
                 "at": sources.reconciled_at,
@@ -459,9 +459,9 @@ class NodeAgent:
 
         A quota in the shared pool is not among it: the kubelet may have changed the limit.
         """
-        run = self.machine.allocation.run(container_id)
+        run = self.kubelet_pods.allocation.run(container_id)
         cpus = self.ordered.get(container_id) or run.applied if run else None
-        return self.machine.allocation.update_on(run, cpus) if run and cpus else None
+        return self.kubelet_pods.allocation.update_on(run, cpus) if run and cpus else None
 
     def pool(self) -> CPUSet:
         """Return the CPUs of the shared pool by the ledger on disk."""
@@ -475,7 +475,7 @@ class NodeAgent:
 
     async def find_pod(self, uid: str, seconds: float) -> bool:
         """Whether a pod or its CPUs are known, after asking the kubelet if need be."""
-        return self.machine.has_cpus(uid) or await self.sources.kubelet.find_pod(uid, seconds)
+        return self.kubelet_pods.has_cpus(uid) or await self.sources.kubelet.find_pod(uid, seconds)
 
     async def refresh_kubelet(self, seconds: float) -> None:
         """Take note of a kubelet that was started with another policy."""

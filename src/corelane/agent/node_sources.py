@@ -156,7 +156,7 @@ class NodeSources:
     def __init__(
         self,
         runtime: NodeRuntime,
-        machine: KubeletPods,
+        kubelet_pods: KubeletPods,
         kubelet: KubeletSources,
         node_watch: NodeWatch,
         queue: EventQueue,
@@ -171,7 +171,7 @@ class NodeSources:
         self.reconcile_seconds, self.reconciled_at, self.reconcile_took = seconds, 0.0, 0.0
         self.kubelet = kubelet
         self._runtime = runtime
-        self._machine = machine
+        self._kubelet_pods = kubelet_pods
         self._node_watch = node_watch
         self._queue = queue
         self._clocks = clocks
@@ -185,7 +185,7 @@ class NodeSources:
         self.runtime_events = source("runtime events", seconds=0.0)
         self.cgroups = source("cgroups", seconds=seconds)
         self.ends = source("ended containers", seconds=END_SECONDS)
-        self.machine = source("CPUs of the machine", seconds=seconds)
+        self.machine_source = source("CPUs of the machine", seconds=seconds)
 
     def parts(self) -> Iterator[Coroutine[Any, Any, None]]:
         """Yield the sources' tasks."""
@@ -194,14 +194,14 @@ class NodeSources:
         yield self.cgroups.run(self._reconcile)
         yield self.ends.run(self._check_ends)
         if self._machine_watch:
-            yield self.machine.run(self._read_machine)
+            yield self.machine_source.run(self._read_machine)
         yield from self.kubelet.parts()
         yield from self._node_watch.parts()
 
     def states(self) -> list[dict[str, Any]]:
         """Return the state of every source, for status."""
         own = [self.containers, self.runtime_events, self.cgroups, self.ends]
-        machine = [self.machine] if self._machine_watch else []
+        machine = [self.machine_source] if self._machine_watch else []
         every = (*own, *self.kubelet.all, *machine, *self._node_watch.sources)
         return [source.state.plain() for source in every]
 
@@ -222,7 +222,7 @@ class NodeSources:
     async def _list_containers(self) -> None:
         """Take a whole list, unless the runtime reports changes by itself and none is due."""
         now = began = self._clocks.monotonic()
-        awaited = self._machine.creating  # only a list shows that it was never made
+        awaited = self._kubelet_pods.creating  # only a list shows that it was never made
         if self._runtime.follows_events and not awaited and now - self._listed_at < RELIST_SECONDS:
             await self._ask_version(again=True)  # a runtime that hangs sends no events, either
             return
@@ -306,8 +306,8 @@ class NodeSources:
         """
         began = self._clocks.monotonic()
         faults: list[Exception] = []
-        runs = self._machine.runs()
-        sampled = self.samples.due(runs) if self._machine.writes_cpus else ()
+        runs = self._kubelet_pods.runs()
+        sampled = self.samples.due(runs) if self._kubelet_pods.writes_cpus else ()
         observed: list[events.Observed] = []
         drifted = False
         for run in runs:

@@ -142,7 +142,7 @@ class NodeState:
         return CPUSet.from_mask(aside) if self.config.policy == "pools" and aside else self.shared_pool
 
     def pool_of(self, sharing: Sharing) -> CPUSet:
-        """Where a container without CPUs of its own runs."""
+        """Return the pool in which a container without exclusive CPUs runs."""
         if sharing is Sharing.BEST_EFFORT:
             return self.best_effort_pool
         return self.system_pool if sharing is Sharing.SYSTEM else self.shared_pool
@@ -298,8 +298,8 @@ def admits_alike(before: NodeState, after: NodeState) -> bool:
 def release(state: NodeState, uid: str, container: str | None = None) -> NodeState:
     """Forget a pod, or one container of it; its CPUs return to the pool, less those that a sibling has too.
 
-    Reserved CPUs that could not be had before are topped up. What is not there is no error: a release may
-    come twice.
+    Reserved CPUs that were unavailable before are topped up. An unknown pod is ignored: a release may be
+    repeated.
     """
     gone = {key for key in state.entries if key[0] == uid and container in (None, key[1])}
     if not gone and not (container is None and uid in state.pods):
@@ -351,7 +351,7 @@ def _given_back(state: NodeState, gone: Collection[Key]) -> Nodes:
 
 
 def mark(state: NodeState, uid: str, container: str, phase: Phase) -> NodeState:
-    """Move an entry to another phase. Raises LedgerError for an unknown one, or one on its way out."""
+    """Move an entry to another phase. Raises LedgerError for an unknown or a terminating entry."""
     entry = state.entries.get((uid, container))
     if entry is None:
         raise LedgerError(f"container {container!r} of pod {uid!r} is not in the ledger: admit it first")

@@ -1,4 +1,4 @@
-"""The node agent: feeds events to the state machine, and carries out the instructions that it returns.
+"""The agent of `corelane up`: feeds events to the state machine, carries out the instructions it returns.
 
 One task takes events from a queue. Instructions for the runtime run as tasks of their own, after the ledger
 is on disk. The other tasks watch the API server, the runtime, the clock and /proc.

@@ -23,12 +23,12 @@ _GATHER_SECONDS: Final = 0.02
 
 
 class InProcessNodes:
-    """`agent.publication.node_objects.NodeObjects` of the embedded server."""
+    """`agent.publication.stored_objects.NodeObjects` of the embedded server."""
 
     def __init__(self, objects: NodeObjects) -> None:
         self._objects = objects
         self._events: list[tuple[dict[str, Any], asyncio.Future[None]]] = []
-        """Events that wait for the next commit, and who waits for each."""
+        """Events that wait for the next commit, and the future of each caller."""
 
     def get(self, api: API, name: str) -> StoredObject | None:
         return self._objects.get(api, name)

@@ -47,7 +47,7 @@ def names_of(state: NodeState, cpus: int) -> list[str]:
 
 
 def occupancy(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> Occupancy:
-    """Who holds which CPUs, and where those who are there bar this pod."""
+    """Return the CPUs of placed pods by exclusive policy, and the anti-affinities that exclude this pod."""
     same = {ExclusivePolicy.PCPU_LEVEL: 0, ExclusivePolicy.NUMA_NODE_LEVEL: 0}
     anti_affinity: list[AntiAffinity] = []
     for uid, placed_pod in state.placed_pods.items():

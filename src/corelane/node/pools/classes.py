@@ -1,4 +1,4 @@
-"""What a pod is under policy `pools`: its class, which containers have CPUs of their own, who shares these.
+"""What a pod is under policy `pools`: its class, its containers with exclusive CPUs, and their sharing.
 
 A label of Koordinator's decides, then gocrane's cpu-policy, which may loosen it, then the Kubernetes class.
 """

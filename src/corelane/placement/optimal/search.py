@@ -266,7 +266,11 @@ def explain(
     if placement is None:
         return replace(infeasible.why_not(problem), changes=infeasible.changes(problem))
     second = _runner_up(problem, placement, budget)
-    reasons = (*_terms(placement, second), *_verdict(placement, second), *_notes(problem, placement))
+    reasons = (
+        *_terms(placement, second),
+        *_verdict(placement, second),
+        *_unmet_preferences(problem, placement),
+    )
     return placement._replace(runner_up=second, reasons=reasons)
 
 
@@ -322,8 +326,8 @@ def _decided(placement: Placement, second: Alternative | None) -> Reason:
     return Reason(Code.LOWER_IDS_WIN, both)
 
 
-def _notes(problem: PlacementProblem, placement: Placement) -> Iterator[Reason]:
-    """What wishes came to."""
+def _unmet_preferences(problem: PlacementProblem, placement: Placement) -> Iterator[Reason]:
+    """Yield reasons for preferences that are not met."""
     demand, values = problem.demand, placement.values
     if demand.spread and problem.shape.threads == 1:
         yield Reason(Code.SPREAD_WITHOUT_SMT, (BindPolicy.SPREAD_BY_PCPUS,))
