@@ -173,3 +173,24 @@ def test_cpus_of_a_container_that_was_never_created_are_free_once_its_pod_is_gon
             await lab.until(lambda: not agent.ledger.entries)
 
     with_lab(tmp_path, scene)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_creation_is_left_to_the_kubelet_once_the_mode_forbids_writes(tmp_path, monkeypatch, listed):
+    async def scene(lab):
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.may_write())
+            if listed:
+                lab.kubelet.pods = [*lab.kubelet.pods, pod("server", "2")]
+            find = agent.find_pod
+
+            async def kubelet_becomes_static(uid, seconds):
+                try:
+                    return await find(uid, 0.2)
+                finally:
+                    monkeypatch.setattr(agent, "may_write", lambda: False)
+
+            monkeypatch.setattr(agent, "find_pod", kubelet_becomes_static)
+            assert await agent.handlers.on_creating(question("server")) == nri_handlers.NOTHING
+
+    with_lab(tmp_path, scene)

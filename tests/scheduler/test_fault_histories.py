@@ -78,6 +78,16 @@ EVICTING: list[tuple[str, object]] = [
     *[one for _ in range(3) for one in (("come", len(SHAPES) - 2), *_PLACE, ("evict", "ok"), *_PLACE)],
 ]
 """Nodes full of pods of no priority, then others that need their places: chance seldom makes it."""
+DISPLACED: list[tuple[str, object]] = [
+    ("vanish", 1),
+    *[("come", 0)] * 12,
+    ("hear", "all"),
+    ("time", 0),
+    ("time", 0),
+    ("answer", "throttle"),
+    ("answer", "ok"),
+]
+"""A binding is sent again after a later one: the kubelet gives the later pod the other's foreseen CPUs."""
 SEEN: Counter[str] = Counter()
 
 
@@ -287,6 +297,7 @@ class History:
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(STEP, min_size=60, max_size=150))
 @example(steps=EVICTING)
+@example(steps=DISPLACED)
 def test_faults_book_no_cpu_twice_and_starve_no_pod(
     kinds: tuple[str, ...], steps: list[tuple[str, object]]
 ) -> None:

@@ -95,7 +95,7 @@ class EventQueue:
                 async with asyncio.timeout(seconds):
                     await self._filled.wait()
             except TimeoutError:
-                return False
+                return bool(self._waiting)  # an event may come in the turn in which the time is over
         return True
 
     def take(self) -> list[AgentEvent]:

@@ -243,6 +243,7 @@ class NodeAgent:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK)
+            self.decide_mode()  # the loop may wait for a disk that stalls
             self.queue.put(events.TimePassed(**self.clocks.times()))
 
     # -- what is observed, and what follows
@@ -346,6 +347,7 @@ class NodeAgent:
     async def save(self, ledger: NodeState) -> str:
         """Write the ledger; return why that failed, or ""."""
         fault = await self.files.save_ledger(ledger)
+        self.decide_mode()  # it may forbid by now what waits for the ledger
         if not fault:
             self._saved_ledger = ledger
         return fault
@@ -376,6 +378,10 @@ class NodeAgent:
     def carry_out(self, order: Instruction) -> None:
         """Begin to carry out an instruction."""
         if isinstance(order, instructions.Pin):
+            if not self._may_pin(order.id):
+                text = f"mode {self.mode.name if self.mode else 'unknown'} does not allow writing the cpuset"
+                self.queue.put(events.PinFailed(id=order.id, message=text, **self.clocks.times()))
+                return
             self.ordered[order.id] = order.cpus
         if self._execution.carry_out(order):
             return
@@ -391,6 +397,13 @@ class NodeAgent:
                 pod = self.pods.pods.get(order.uid)
                 if pod is not None:
                     self.publication.publisher.publish(pod, order, self.ledger.machine)
+
+    def _may_pin(self, container_id: str) -> bool:
+        """Whether the mode as it is now allows an order that was decided before."""
+        allocation = self.kubelet_pods.allocation
+        run = allocation.run(container_id)
+        pod = allocation.pods.get(run.uid) if run else None
+        return pod is None or allocation.may_write(pod, self.mode)
 
     def _publish_topology(self) -> None:
         self.publication.kubelet = self._kubelet_report()

@@ -107,6 +107,8 @@ class NRIHandlers:
         except Exception as error:  # noqa: BLE001 - the container starts all the same
             why = str(error) or f"no answer within {ANSWER_SECONDS} s"
             self._agent.unanswered(f"container {event.container.name} of pod {_pod(event)}", why)
+            if not self._agent.may_write():
+                return NOTHING
             return Answer(ResourceUpdate(cpus=self._agent.pool() or None))
 
     async def _placed(self, event: ContainerCreating) -> Answer:
@@ -139,6 +141,8 @@ class NRIHandlers:
         finally:
             alarm.cancel()
             del self._waiting[token]
+        if not self._agent.may_write():
+            return NOTHING
         for container_id, update in order.updates:
             self._records.note_recorded(container_id, update)
         self._answered[event.container.id] = order.updates

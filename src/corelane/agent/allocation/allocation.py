@@ -486,9 +486,9 @@ class Allocation:
         """Which resources beside CPUs corelane writes."""
         return self._rules.policy
 
-    def may_write(self, pod: PodCPUs) -> bool:
-        """Whether corelane may write the cpusets of a pod's containers."""
-        return self._rules.may_write(pod)
+    def may_write(self, pod: PodCPUs, mode: Mode | None = None) -> bool:
+        """Whether a mode, by default the one of the last event, lets corelane write a pod's cpusets."""
+        return self._rules.may_write(pod, mode)
 
     def _follow(self, event: NodeChange) -> None:
         """Follow a change of the node; a container with exclusive CPUs again is still in the shared pool."""

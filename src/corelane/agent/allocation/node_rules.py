@@ -71,14 +71,15 @@ class NodeRules:
         same = seen.containers == self.others
         return same and hold_others(ledger, [(other.owner, other.cpus) for other in self.holders]) is ledger
 
-    def may_write(self, pod: PodCPUs) -> bool:
+    def may_write(self, pod: PodCPUs, mode: Mode | None = None) -> bool:
         """Whether the mode lets corelane write the cpusets of a pod's containers.
 
         The kubelet lists no pods for a moment after it starts, and none of the API server's while it cannot
         reach that: a pod is not the kubelet's only if it was found without a pod object for a while.
         """
         managed = pod.present or pod.unplaced is not NO_POD_OBJECT
-        return self.mode is None or self.mode.may_write_cpus(kubelet_manages=managed)
+        mode = mode or self.mode
+        return mode is None or mode.may_write_cpus(kubelet_manages=managed)
 
     def follow(self, event: NodeChange, ledger: NodeState, requests: Sequence[PodRequest]) -> NodeState:
         """Follow what changed on the node."""

@@ -326,7 +326,19 @@ class NodeInfo:
         """
         if self.cpus.kind is NodeKind.LEDGER or info.request is None:
             return False
+        if self.cpus.kind is NodeKind.KUBELET_REPLAY and self._is_displaced(info):
+            return False
         return bool(info.proposal) or self.cpus.kind is NodeKind.KOORDLET
+
+    def _is_displaced(self, info: PodInfo) -> bool:
+        """Whether the kubelet gave CPUs foreseen for the pod to another, as pods came in another order.
+
+        The kubelet chooses again for this pod, after those that it has.
+        """
+        ledger = self.ledger
+        if ledger is None or info.uid in ledger.pods:
+            return False
+        return not all(ledger.exclusive.isdisjoint(cpus) for cpus in info.proposal.values())
 
     def without(self, uids: Collection[str]) -> "NodeInfo":
         """Return the node as it would be without these pods; this one is not changed."""
