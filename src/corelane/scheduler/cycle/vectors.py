@@ -63,7 +63,10 @@ class KindForms:
     @classmethod
     def of(cls, filters: Iterable[FilterForms], scores: Iterable[ScoreForms]) -> "KindForms | None":
         """Return the forms of these plugins; None where one of them has none."""
-        of_pods = [one for one in filters if one.depends_on_pods]
+        # Rooms last, as in `ShapeVectors._blame_pods`: the first filter that rejects has the blame.
+        of_pods = sorted(
+            (one for one in filters if one.depends_on_pods), key=lambda one: one.room is not None
+        )
         scored = [one for one in scores if one.depends is Depends.PODS]
         passes = tuple((one.number, one.of_kind) for one in of_pods if one.of_kind)
         values = tuple((one.weight, one.of_kind) for one in scored if one.of_kind)

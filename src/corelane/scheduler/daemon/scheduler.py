@@ -306,7 +306,9 @@ class Scheduler:
         self._binder.abandon_preparations()
         try:
             async with asyncio.timeout(seconds):
-                await self._binder.wait_idle()
+                while self._binder.unfinished:
+                    await self._binder.wait_idle()
+                    self._carry_out_all()  # what follows from the last answers, such as a look-up
         except TimeoutError:
             pass
         return self._binder.unfinished

@@ -254,8 +254,8 @@ def _plugin_fault(plugin: Any, name: str) -> str:
     """What an entry point's plugin lacks; "" if it can be used."""
     if (own := plugin.name if isinstance(plugin, Plugin) else None) != name:
         return f'its attribute "name" is {own!r}: use {name!r}, the name of its entry point'
-    methods = [method for method in ("filter", "score") if method in dir(plugin)]
-    if methods and not ("scope" in dir(plugin) and isinstance(plugin.scope, Scope)):
+    methods = [method for method in ("filter", "score") if hasattr(plugin, method)]
+    if methods and not isinstance(getattr(plugin, "scope", None), Scope):
         remedy = "add Scope.CLUSTER, or Scope.ROW if its answers follow from that node and the pod alone"
         return f'it has {" and ".join(methods)}, but no attribute "scope": {remedy}'
     return ""

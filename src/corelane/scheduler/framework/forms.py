@@ -178,15 +178,15 @@ def filter_forms(plugin: FilterPlugin, number: int = 1) -> FilterForms:
     )
 
 
-def score_forms(plugin: ScorePlugin, weight: float = 1.0) -> ScoreForms:
-    """Return the forms of one Score, and of its parts."""
+def score_forms(plugin: ScorePlugin, weight: float = 1.0, scope: Scope | None = None) -> ScoreForms:
+    """Return the forms of one Score, and of its parts, which have its `scope`."""
     over_rows, normalizes = isinstance(plugin, VectorScorePlugin), isinstance(plugin, NormalizePlugin)
     parts = plugin.parts if isinstance(plugin, SummedScorePlugin) else ()
     return ScoreForms(
         plugin,
         plugin.name,
         weight,
-        plugin.scope,
+        scope or plugin.scope,
         _depends(plugin),
         over_rows and isinstance(plugin, ExactPlugin) and not plugin.exact,
         not over_rows,
@@ -195,7 +195,7 @@ def score_forms(plugin: ScorePlugin, weight: float = 1.0) -> ScoreForms:
         plugin.normalize if isinstance(plugin, NormalizePlugin) else None,
         plugin.pre_score if isinstance(plugin, PreScorePlugin) else None,
         plugin.details if isinstance(plugin, DetailedScorePlugin) else None,
-        tuple(score_forms(part, weight) for part in parts),
+        tuple(score_forms(part, weight, plugin.scope) for part in parts),
     )
 
 

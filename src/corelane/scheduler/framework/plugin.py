@@ -158,14 +158,9 @@ class StateError(RuntimeError):
         self.plugin = plugin
 
 
-@runtime_checkable
-class _Copyable(Protocol):
-    def copy(self) -> Any: ...
-
-
 def _copied(plugin: str, state: Any) -> Any:
     try:
-        return state.copy() if isinstance(state, _Copyable) else state
+        return state.copy() if hasattr(state, "copy") else state
     except Exception as error:
         raise StateError(plugin, error) from error
 
