@@ -302,7 +302,7 @@ def test_queued_starts_are_dropped_when_the_pod_is_deleted(tmp_path):
             await client.create(pod("p", container("c", f"echo > {mark}; sleep 60")))
 
             async def waits():
-                return bool(execution._tasks)
+                return bool(execution._tasks._tasks)
 
             async def is_doomed():
                 return any(one.metadata.deletion_timestamp for one in execution._pods.values())
