@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from corelane.kube import node_terms
@@ -13,6 +14,11 @@ from corelane.kube.pod import (
     Toleration,
 )
 from corelane.scheduler.cluster.node_info import taints_of
+from corelane.scheduler.cluster.pods import PodInfo
+from corelane.scheduler.core import SchedulerCore
+from corelane.scheduler.events import NodeChanged
+from corelane.scheduler.framework.plugin import Cycle
+from corelane.scheduler.plugins.node_affinity import NodeAffinity as AffinityPlugin
 from support.objects import node
 from support.pods import pod
 
@@ -79,12 +85,17 @@ def test_one_of_the_terms_and_the_whole_selector_must_hold() -> None:
 
 
 def test_preferred_terms_count_by_weight() -> None:
+    core = SchedulerCore()
+    for zone in ("a", "b", "c"):
+        core.handle(NodeChanged(0, None, node(f"in-{zone}", labels={"zone": zone})))
     preferred = tuple(
         PreferredSchedulingTerm(weight, term(("zone", "In", (zone,))))
-        for weight, zone in ((30, "a"), (10, "b"))
+        for weight, zone in ((30, "b"), (10, "a"))
     )
-    assert node_terms.preferred_weight(preferred, LABELLED) == 30
-    assert node_terms.preferred_weight((), LABELLED) == 0
+    cluster = core.cluster
+    cycle = Cycle(PodInfo.of(pod("p", affinity=Affinity(NodeAffinity(preferred=preferred)))), cluster=cluster)
+    rows = np.array([cluster.get(f"in-{zone}").row for zone in ("a", "b", "c")])
+    assert AffinityPlugin().scores(cycle, cluster.columns, rows).tolist() == [10, 30, 0]
 
 
 @pytest.mark.parametrize(

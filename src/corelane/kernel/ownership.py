@@ -21,7 +21,6 @@ _UNMAPPED: Final = (
     "this process's user has no id in its user namespace, where files of all users outside look like its "
     "own; map it: unshare --map-root-user, or --map-current-user"
 )
-_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class UntrustedPath(PermissionError):  # noqa: N818 - a state of the path

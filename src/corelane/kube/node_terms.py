@@ -11,7 +11,6 @@ from corelane.kube.pod import (
     NodeSelectorRequirement,
     NodeSelectorTerm,
     Pod,
-    PreferredSchedulingTerm,
     Toleration,
 )
 
@@ -109,11 +108,6 @@ def _number(text: str) -> int | None:
         return None
     number = int(text)
     return number if -(2**63) <= number < 2**63 else None
-
-
-def preferred_weight(terms: Iterable[PreferredSchedulingTerm], node: Node) -> int:
-    """Return the sum of the weights of the preferred terms that match the node."""
-    return sum(term.weight for term in terms if term_matches(term.preference, node))
 
 
 def named_nodes(selector: NodeSelector | None) -> frozenset[str] | None:
