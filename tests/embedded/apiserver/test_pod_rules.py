@@ -58,24 +58,6 @@ PODS = [
     (spec(os={"name": "bsd"}), 'spec.os.name: Unsupported value: "bsd"…'),
     (spec(os={"name": ""}), "spec.os.name: Required value"),
     (
-        spec(
-            resourceClaims=[
-                {"name": ""},
-                {"name": "A", "resourceClaimName": "x"},
-                {"name": "b"},
-                {"name": "b", "resourceClaimName": "A"},
-                {"name": "c", "resourceClaimName": "x", "resourceClaimTemplateName": "y"},
-            ]
-        ),
-        "spec.resourceClaims[0].name: Required value",
-        "spec.resourceClaims[0]: Invalid…",
-        'spec.resourceClaims[1].name: Invalid value: "A"…',
-        "spec.resourceClaims[2]: Invalid…",
-        'spec.resourceClaims[3].name: Duplicate value: "b"',
-        'spec.resourceClaims[3].resourceClaimName: Invalid value: "A"…',
-        "spec.resourceClaims[4]: Invalid…",
-    ),
-    (
         spec(securityContext={"fsGroup": -1, "runAsUser": -1, "supplementalGroups": [-1]}),
         "spec.securityContext.fsGroup: Invalid value: -1…",
         "spec.securityContext.runAsUser: Invalid value: -1…",
@@ -164,10 +146,6 @@ CONTAINERS = [
         'restartPolicy: Unsupported value: "Sometimes"…',
     ),
     (
-        container(restartPolicyRules=[{"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}}]),
-        "restartPolicy: Required value…",
-    ),
-    (
         container(restartPolicy="Never", restartPolicyRules=[{"action": "Nap"}]),
         'restartPolicyRules[0].action: Unsupported value: "Nap"…',
         "restartPolicyRules[0].exitCodes: Required value…",
@@ -214,35 +192,6 @@ CONTAINERS = [
         ),
         "/spec.initContainers[0].startupProbe.exec.command: Required value",
         '/spec.initContainers[1].restartPolicy: Unsupported value: "Maybe"…',
-    ),
-    (
-        spec(
-            initContainers=[
-                {
-                    "name": "i",
-                    "image": "i",
-                    "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}],
-                }
-            ]
-        ),
-        '/spec.initContainers[0].resizePolicy[0].restartPolicy: Invalid value: "RestartContainer"…',
-    ),
-    (
-        container(
-            restartPolicy="Never",
-            restartPolicyRules=[{"action": "Restart", "exitCodes": {"operator": "In", "values": [1]}}] * 21,
-        ),
-        "restartPolicyRules: Too many: 21…",
-    ),
-    (
-        container(
-            restartPolicy="Never",
-            restartPolicyRules=[
-                {"action": "Restart", "exitCodes": {"operator": "Near", "values": list(range(256))}}
-            ],
-        ),
-        'restartPolicyRules[0].exitCodes.operator: Unsupported value: "Near"…',
-        "restartPolicyRules[0].exitCodes.values: Too many: 256…",
     ),
     (
         container(ports=[{"containerPort": 1, "name": "-a"}]),
@@ -368,13 +317,3 @@ def test_a_value_is_refused_by_field_and_kind(change, expected):
 @pytest.mark.parametrize(("change", "expected"), [(change, expected) for change, *expected in OF_A_CONTAINER])
 def test_a_container_is_refused_by_field_and_kind(change, expected):
     assert agree(faults(change), expected, "spec.containers[0].")
-
-
-def test_restart_rules_require_a_restart_policy():
-    ruled = {"name": "d", "image": "i", "restartPolicyRules": [{"action": "Restart"}]}
-    causes = ["restartPolicy: Required", "restartPolicyRules[0].exitCodes: Required"]
-    assert agree(faults(spec(containers=[ruled])), causes, "spec.containers[0].")
-    assert agree(faults(spec(initContainers=[ruled])), causes, "spec.initContainers[0].")
-    assert agree(
-        faults(spec(containers=[ruled | {"restartPolicy": "Never"}])), causes[1:], "spec.containers[0]."
-    )

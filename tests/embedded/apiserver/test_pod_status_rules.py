@@ -7,7 +7,7 @@ import pytest
 from corelane.embedded.apiserver import validation
 from corelane.embedded.apiserver.served_kinds import PODS
 from corelane.embedded.apiserver.write import strategy
-from support.pod_faults import agree, container, merged, prepared, spec
+from support.pod_faults import agree, prepared, spec
 
 
 @pytest.mark.parametrize(
@@ -23,17 +23,6 @@ def test_a_container_that_ended_runs_again_only_if_it_may(policy, exit_code, all
     found = status_faults(pod, {"containerStatuses": [running]})
     refusal = "status.containerStatuses[0].state: Forbidden…"
     assert agree(found, [] if allowed else [refusal])
-
-
-def test_the_rules_of_a_container_go_before_the_pods():
-    rules = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]
-    pod = prepared(container(restartPolicy="Never", restartPolicyRules=rules), spec(restartPolicy="Never"))
-    pod["metadata"]["resourceVersion"] = "1"
-    running = {"name": "c", "state": {"running": {"startedAt": None}}}
-    for exit_code, faulty in ((42, 0), (1, 1)):
-        ended = {"name": "c", "state": {"terminated": {"exitCode": exit_code}}}
-        pod["status"]["containerStatuses"] = [ended]
-        assert len(status_faults(pod, {"containerStatuses": [running]})) == faulty
 
 
 def status_faults(old, status):
@@ -70,16 +59,6 @@ def status_faults(old, status):
 def test_a_status_is_refused_by_field_and_kind(pod, status, expected):
     pod["metadata"]["resourceVersion"] = "1"
     assert agree(status_faults(pod, status), expected)
-
-
-def test_rules_that_restart_all_containers_let_any_of_them_run_again():
-    rules = [{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}]
-    ruled = container(restartPolicy="Never", restartPolicyRules=rules)
-    pod = prepared(merged(ruled, spec(restartPolicy="Never")))
-    pod["metadata"]["resourceVersion"] = "1"
-    pod["status"]["containerStatuses"] = [{"name": "c", "state": {"terminated": {"exitCode": 0}}}]
-    running = {"name": "c", "state": {"running": {"startedAt": None}}}
-    assert status_faults(pod, {"containerStatuses": [running]}) == []
 
 
 def test_a_condition_keeps_the_generation_it_was_observed_at():

@@ -54,52 +54,12 @@ RESOURCES = [
         'resources.requests: Invalid value: "2Mi"…',
     ),
     (
-        container(resources={"claims": [{"name": ""}, {"name": "x"}]}),
-        "resources.claims[0]: Required value",
-        'resources.claims[1]: Not found: "x"…',
-    ),
-    (
-        merged(
-            spec(resourceClaims=[{"name": "x", "resourceClaimName": "a"}]),
-            container(resources={"claims": [{"name": "x"}, {"name": "x"}, {"name": "x", "request": "A"}]}),
-        ),
-        'resources.claims[1]: Duplicate value: "x"',
-        'resources.claims[2].request: Invalid value: "A"…',
-        'resources.claims[2]: Duplicate value: "x"',
-    ),
-    (
         merged(
             spec(resources={"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}),
             container(resources={"limits": {"cpu": "2"}, "requests": {"cpu": "2"}}),
         ),
         '/spec.resources.requests[cpu]: Invalid value: "1"…',
         '/spec.resources.containers[0][cpu].limits: Invalid value: "2"…',
-    ),
-    (
-        spec(resources={"limits": {"gpu": "1"}}),
-        '/spec.resources.limits[gpu]: Invalid value: "gpu"…',
-    ),
-    (
-        spec(resources={"limits": {"cpu": "1"}, "claims": [{"name": "x"}]}),
-        "/spec.resources.claims: Forbidden…",
-        '/spec.resources.claims[0]: Not found: "x"…',
-    ),
-    (
-        container(
-            resizePolicy=[
-                {"resourceName": "cpu", "restartPolicy": "NotRequired"},
-                {"resourceName": "cpu", "restartPolicy": "X"},
-            ]
-        ),
-        'resizePolicy[1]: Duplicate value: "cpu"',
-        'resizePolicy[1].restartPolicy: Unsupported value: "X"…',
-    ),
-    (
-        merged(
-            spec(restartPolicy="Never"),
-            container(resizePolicy=[{"resourceName": "memory", "restartPolicy": "RestartContainer"}]),
-        ),
-        'resizePolicy: Invalid value: "RestartContainer"…',
     ),
     (
         container(resizePolicy=[{"resourceName": "", "restartPolicy": ""}]),
@@ -114,13 +74,6 @@ RESOURCES = [
     (
         spec(resources={"limits": {"storage": "1"}}),
         '/spec.resources.limits[storage]: Unsupported value: "storage"…',
-    ),
-    (
-        merged(
-            spec(resourceClaims=[{"name": "x", "resourceClaimName": "a"}]),
-            container(resources={"claims": [{"name": "x", "request": "a"}, {"name": "x"}]}),
-        ),
-        'resources.claims[1]: Duplicate value: "x"',
     ),
     (
         merged(

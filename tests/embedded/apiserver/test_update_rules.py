@@ -9,7 +9,7 @@ from corelane.embedded.apiserver import validation
 from corelane.embedded.apiserver.codec import request_bodies
 from corelane.embedded.apiserver.served_kinds import CONFIG_MAPS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
 from corelane.embedded.apiserver.write import strategy
-from support.pod_faults import REQUIRED, agree, container, merged, on_nodes, prepared, spec
+from support.pod_faults import agree, container, merged, on_nodes, prepared, spec
 
 M = {"metadata": {"name": "n"}}
 D = {"metadata": {"name": "n", "namespace": "d"}}
@@ -69,13 +69,6 @@ REFUSED = [
     ),
     (
         PODS,
-        prepared(spec(schedulingGates=[{"name": "a"}], nodeSelector={"a": "b"})),
-        spec(nodeSelector={"a": "c"}),
-        "",
-        'spec.nodeSelector: Invalid value: {"a":"c"}…',
-    ),
-    (
-        PODS,
         prepared(),
         spec(terminationGracePeriodSeconds=5),
         "",
@@ -123,13 +116,6 @@ REFUSED = [
         "",
         "spec.podCIDRs: Forbidden…",
         "spec.providerID: Forbidden…",
-    ),
-    (
-        NODES,
-        M,
-        {"status": {"addresses": [{"type": "a", "address": "b"}] * 2}},
-        "status",
-        'status.addresses[1]: Duplicate value: {"Type":"a","Address":"b"}',
     ),
     (
         NAMESPACES,
@@ -204,18 +190,13 @@ def test_the_refusal_of_a_change_names_the_fields_that_differ():
     assert text.startswith("spec: Forbidden: changed: hostname, nodeSelector; only images")
 
 
-def test_the_node_affinity_of_a_gated_pod_can_only_be_narrowed():
+def test_only_a_gated_pod_may_change_its_node_selection():
     gated = spec(schedulingGates=[{"name": "g"}])
-    one = {"key": "a", "operator": "Exists"}
-    old = prepared(gated, on_nodes(matchExpressions=[one]))
-    assert faults(PODS, old, on_nodes(matchExpressions=[one, {"key": "b", "operator": "Exists"}])) == []
-    [fault] = faults(PODS, old, on_nodes(matchExpressions=[{"key": "b", "operator": "Exists"}]))
-    assert fault.endswith("expressions can only be added")
-    required = {"nodeSelectorTerms": [{"matchExpressions": [one]}] * 2}
-    more = spec(affinity={"nodeAffinity": {REQUIRED: required}})
-    assert "terms cannot be added or removed" in faults(PODS, old, more)[0]
-    assert faults(PODS, prepared(gated), on_nodes(matchExpressions=[one])) == []
-    assert faults(PODS, prepared(), on_nodes(matchExpressions=[one])) != []
+    rule = {"key": "a", "operator": "Exists"}
+    assert faults(PODS, prepared(gated), on_nodes(matchExpressions=[rule])) == []
+    assert faults(PODS, prepared(gated, on_nodes(matchExpressions=[rule])), spec(affinity=None)) == []
+    assert faults(PODS, prepared(gated), spec(affinity={"podAffinity": {}})) != []
+    assert faults(PODS, prepared(), on_nodes(matchExpressions=[rule])) != []
 
 
 def test_finalizers_are_not_added_to_what_is_ending():

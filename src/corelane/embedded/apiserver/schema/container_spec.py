@@ -149,7 +149,7 @@ record(
     rules="value-from",
 )
 
-record("ResourceClaim", "name!=1 request=2|dns-label")
+record("ResourceClaim", "name!=1|required request=2|dns-label")
 
 record(
     "ResourceRequirements",
@@ -178,7 +178,7 @@ record(
     action=Columns(enum="Restart RestartAllContainers"),
 )
 
-VOLUME_MOUNT = record(
+record(
     "VolumeMount",
     "name!=1|required readOnly:bool=2 recursiveReadOnly?=7 mountPath!=3|required subPath=4 "
     "mountPropagation?=5 subPathExpr=6",
@@ -186,7 +186,7 @@ VOLUME_MOUNT = record(
     mountPropagation=Columns(enum="Bidirectional HostToContainer None"),
 )
 
-VOLUME_DEVICE = record("VolumeDevice", "name!=1|required devicePath!=2|required")
+record("VolumeDevice", "name!=1|required devicePath!=2|required")
 
 record("ExecAction", "command:[]string=1|required")
 
@@ -256,18 +256,19 @@ record(
 CONTAINER = record(
     "Container",
     "name!=1|required|dns-label image=2|required|trimmed command:[]string=3 args:[]string=4 workingDir=5 "
-    "ports:[]ContainerPort=6 envFrom:[]EnvFromSource=19 env:[]EnvVar=7 resources+:ResourceRequirements=8 "
+    "ports:[]ContainerPort=6|unique-names envFrom:[]EnvFromSource=19 env:[]EnvVar=7 "
+    "resources+:ResourceRequirements=8 "
     "resizePolicy:[]ContainerResizePolicy=23 restartPolicy?=24 restartPolicyRules:[]ContainerRestartRule=25 "
     "volumeMounts:[]VolumeMount=9 volumeDevices:[]VolumeDevice=21 livenessProbe?:Probe=10 "
     "readinessProbe?:Probe=11 startupProbe?:Probe=22 lifecycle?:Lifecycle=12 terminationMessagePath=13 "
     "terminationMessagePolicy=20|required imagePullPolicy=14|required securityContext?:SecurityContext=15 "
     "stdin:bool=16 stdinOnce:bool=17 tty:bool=18",
-    rules="ports volume-mounts volume-devices restarts",
+    rules="volume-mounts",
     ports=Columns(merge="containerPort", keys="containerPort protocol"),
     env=Columns(merge="name"),
     restartPolicy=Columns(enum="Always Never OnFailure"),
-    volumeMounts=Columns(merge="mountPath", walked=False),
-    volumeDevices=Columns(merge="devicePath", walked=False),
+    volumeMounts=Columns(merge="mountPath"),
+    volumeDevices=Columns(merge="devicePath"),
     terminationMessagePath=Columns(default="/dev/termination-log"),
     terminationMessagePolicy=Columns(default="File", enum="File FallbackToLogsOnError"),
     imagePullPolicy=Columns(default=image_pull_policy, enum="Always IfNotPresent Never"),

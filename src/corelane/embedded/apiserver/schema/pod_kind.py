@@ -51,9 +51,10 @@ record(
 
 record(
     "PodAffinityTerm",
-    "labelSelector?:LabelSelector=1 namespaces:[]string=2 topologyKey!=3|required|qualified-name "
-    "namespaceSelector?:LabelSelector=4 matchLabelKeys:[]string=5 mismatchLabelKeys:[]string=6",
-    rules="term-namespaces label-keys",
+    "labelSelector?:LabelSelector=1 namespaces:[]string=2|dns-label topologyKey!=3|required|qualified-name "
+    "namespaceSelector?:LabelSelector=4 matchLabelKeys:[]string=5|qualified-name "
+    "mismatchLabelKeys:[]string=6|qualified-name",
+    rules="label-keys",
 )
 
 record("WeightedPodAffinityTerm", "weight!:int32=1|1..100! podAffinityTerm!:PodAffinityTerm=2")
@@ -72,8 +73,9 @@ record(
 
 record(
     "Toleration",
-    "key=1|qualified-name operator=2 value=3 effect=4 tolerationSeconds?:int64=5",
+    "key=1|qualified-name operator=2 value=3|label-value effect=4 tolerationSeconds?:int64=5",
     rules="toleration",
+    operator=Columns(enum="Equal Exists"),
     effect=Columns(enum="NoSchedule PreferNoSchedule NoExecute"),
 )
 
@@ -88,8 +90,9 @@ record("PodReadinessGate", "conditionType!=1|qualified-name!")
 record(
     "TopologySpreadConstraint",
     "maxSkew!:int32=1|1..! topologyKey!=2|required whenUnsatisfiable!=3 labelSelector?:LabelSelector=4 "
-    "minDomains?:int32=5|1.. nodeAffinityPolicy?=6 nodeTaintsPolicy?=7 matchLabelKeys:[]string=8",
-    rules="min-domains label-keys",
+    "minDomains?:int32=5|1.. nodeAffinityPolicy?=6 nodeTaintsPolicy?=7 "
+    "matchLabelKeys:[]string=8|qualified-name",
+    rules="label-keys",
     whenUnsatisfiable=Columns(enum="DoNotSchedule ScheduleAnyway"),
     nodeAffinityPolicy=Columns(enum="Honor Ignore"),
     nodeTaintsPolicy=Columns(enum="Honor Ignore"),
@@ -109,7 +112,7 @@ record("PodSchedulingGroup", "podGroupName?=1")
 
 record(
     "PodSpec",
-    "volumes:[]Volume=1|volumes initContainers:[]Container=20 containers!:[]Container=2|required "
+    "volumes:[]Volume=1|unique-names initContainers:[]Container=20 containers!:[]Container=2|required "
     "ephemeralContainers:[]EphemeralContainer=34 restartPolicy=3|required "
     "terminationGracePeriodSeconds?:int64=4 activeDeadlineSeconds?:int64=5|1..2147483647 "
     "dnsPolicy=6|required nodeSelector:{}string=7|labels serviceAccountName=8|dns-subdomain "
@@ -120,13 +123,13 @@ record(
     "dnsConfig?:PodDNSConfig=26 readinessGates:[]PodReadinessGate=28 runtimeClassName?=29|dns-subdomain "
     "overhead:{}amount=32 enableServiceLinks?:bool=30 "
     "topologySpreadConstraints:[]TopologySpreadConstraint=33 os?:PodOS=36 "
-    "schedulingGates:[]PodSchedulingGate=38 resourceClaims:[]PodResourceClaim=39 "
+    "schedulingGates:[]PodSchedulingGate=38|unique-names|gate-names resourceClaims:[]PodResourceClaim=39 "
     "resources?:ResourceRequirements=40 hostnameOverride?=41|dns-subdomain|len<=64 "
     "schedulingGroup?:PodSchedulingGroup=43 serviceAccount=9 hostNetwork:bool=11 hostPID:bool=12 "
     "hostIPC:bool=13 shareProcessNamespace?:bool=27 hostUsers?:bool=37",
-    rules="pod-containers init-containers host-ports resource-claims pod-resources overhead gates spread",
+    rules="pod-containers pod-resources overhead",
     defaults=(service_account,),
-    volumes=Columns(merge="name", strategy="merge,retainKeys", walked=False),
+    volumes=Columns(merge="name", strategy="merge,retainKeys"),
     initContainers=Columns(merge="name"),
     containers=Columns(merge="name"),
     ephemeralContainers=Columns(merge="name"),

@@ -58,10 +58,6 @@ def too_long(path: str, limit: int) -> StatusCause:
     return _cause("FieldValueTooLong", "Too long", path, f"must be at most {limit} bytes")
 
 
-def too_many(path: str, count: int, limit: int) -> StatusCause:
-    return _cause("FieldValueTooMany", f"Too many: {count}", path, f"must have at most {limit} items")
-
-
 def unless_equal(path: str, new: Any, old: Any) -> list[StatusCause]:
     """The fault of a field that must not change and has."""
     return [] if new == old else [invalid(path, new, IMMUTABLE)]

@@ -171,14 +171,9 @@ def _node_resources(node: Object, _path: str, _scope: Scope) -> Iterator[StatusC
 
 
 def changed_node(new: Object, old: Object) -> Iterator[StatusCause]:
-    """Addresses are listed once, and what identifies a node stays."""
+    """Check that what identifies a node stays."""
     yield from _node_resources(new, "", Scope(new))
     yield from _taints(new, "", Scope(new))
-    seen: list[Object] = []
-    for index, address in enumerate(new.get("status", {}).get("addresses", ())):
-        if address in seen:
-            yield causes.duplicate(item("status.addresses", index), address)
-        seen.append(address)
     after, before = new["spec"], old["spec"]
     for name, empty in (("podCIDRs", []), ("providerID", "")):
         if before.get(name, empty) not in (empty, after.get(name, empty)):

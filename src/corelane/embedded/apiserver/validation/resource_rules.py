@@ -1,7 +1,6 @@
 """Rules on resource requests and limits, of containers and of whole pods (`validateResourceRequirements`)."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from corelane import names, quantity
 from corelane.embedded.apiserver.schema import defaults_and_formats
@@ -12,24 +11,6 @@ from corelane.embedded.apiserver.validation.causes import child, item, key
 from corelane.embedded.apiserver.validation.table_rules import Scope, rule
 
 _CONTAINER = {"cpu", "memory", "ephemeral-storage"}
-_INTEGER = {
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "configmaps",
-    "persistentvolumeclaims",
-    "services.nodeports",
-    "services.loadbalancers",
-}
-_STANDARD = {
-    *_CONTAINER,
-    *_INTEGER,
-    *(f"{column}.{name}" for column in ("requests", "limits") for name in _CONTAINER),
-    "storage",
-    "requests.storage",
-}
 _POD_LEVEL = ("cpu", "hugepages-", "memory")
 
 
@@ -49,7 +30,7 @@ def amount(name: str, text: str, path: str) -> Iterator[StatusCause]:
     value = quantity.parse(text)
     if value.nano < 0:
         yield causes.invalid(path, text, "must be at least 0")
-    if (name in _INTEGER or is_extended(name)) and value.milli % 1000:
+    if (name == "pods" or is_extended(name)) and value.milli % 1000:
         yield causes.invalid(path, text, "must be an integer")
 
 
@@ -70,8 +51,6 @@ def _pod_resources(spec: Object, path: str, scope: Scope) -> Iterator[StatusCaus
     resources, path = spec.get("resources"), child(path, "resources")
     if resources is None:
         return
-    if "claims" in resources:
-        yield causes.forbidden(child(path, "claims"), "cannot be set for a whole pod")
     yield from requirements(resources, path, scope, _pod_name)
     yield from _consistency(spec, resources, path)
 
@@ -95,7 +74,11 @@ def requirements(
         "memory",
     }:
         yield causes.forbidden(path, "huge pages require cpu or memory")
-    yield from _claims(resources.get("claims", ()), child(path, "claims"), scope)
+    claims = {claim.get("name", "") for claim in scope.spec.get("resourceClaims", ())}
+    for index, claim in enumerate(resources.get("claims", ())):
+        if claim.get("name", "") not in claims:
+            where = item(child(path, "claims"), index)
+            yield causes.not_found(where, claim.get("name", ""), "must be a name in spec.resourceClaims")
 
 
 def _against_limit(name: str, request: str, limit: str | None, path: str) -> Iterator[StatusCause]:
@@ -119,49 +102,18 @@ def _whole_pages(name: str, text: str) -> bool:
 
 
 def _container_name(name: str, path: str) -> list[StatusCause]:
-    faults = _name(name, path)
-    is_valid = is_extended(name) or "kubernetes.io/" in name if "/" in name else _is_container_resource(name)
-    if not faults and not is_valid:
-        faults.append(
-            causes.invalid(path, name, "must be a resource of containers, or extended (DOMAIN/NAME)")
-        )
-    return faults
-
-
-def _is_container_resource(name: str) -> bool:
-    return name in _CONTAINER or defaults_and_formats.is_huge_page(name)
+    faults = causes.all_invalid(path, name, names.qualified_name(name))
+    known = name in _CONTAINER or defaults_and_formats.is_huge_page(name)
+    if faults or is_extended(name) or "kubernetes.io/" in name or known:
+        return faults
+    return [causes.invalid(path, name, "must be a resource of containers, or extended (DOMAIN/NAME)")]
 
 
 def _pod_name(name: str, path: str) -> list[StatusCause]:
-    faults = _name(name, path)
-    if not faults and not defaults_and_formats.is_pod_level(name):
-        faults.append(causes.not_supported(path, name, _POD_LEVEL))
-    return faults
-
-
-def _name(name: str, path: str) -> list[StatusCause]:
     faults = causes.all_invalid(path, name, names.qualified_name(name))
-    standard = name in _STANDARD or name.startswith(("hugepages-", "requests.hugepages-"))
-    if not faults and "/" not in name and not standard:
-        return [causes.invalid(path, name, "must be a standard resource, or have a domain")]
-    return faults
-
-
-def _claims(claims: Any, path: str, scope: Scope) -> Iterator[StatusCause]:
-    """Claims of devices: a claim is named once whole, or with different requests."""
-    pod_claims = {claim.get("name", "") for claim in scope.spec.get("resourceClaims", ())}
-    seen: set[tuple[str, str]] = set()
-    for index, claim in enumerate(claims):
-        where, name, request = item(path, index), claim.get("name", ""), claim.get("request", "")
-        if not name:
-            yield causes.required(where)
-            continue
-        whole = not request and any(other == name for other, _ in seen)
-        if whole or {(name, ""), (name, request)} & seen:
-            yield causes.duplicate(where, f"{name}/{request}" if request else name)
-        seen.add((name, request))
-        if name not in pod_claims:
-            yield causes.not_found(where, name, "must be a name in spec.resourceClaims")
+    if faults or defaults_and_formats.is_pod_level(name):
+        return faults
+    return [causes.not_supported(path, name, _POD_LEVEL)]
 
 
 def _consistency(spec: Object, resources: Object, path: str) -> Iterator[StatusCause]:

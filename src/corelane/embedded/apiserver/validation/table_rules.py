@@ -10,7 +10,7 @@ integer is faulted twice, and some faults have `<nil>` for a field.
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -42,11 +42,10 @@ _NOWHERE = "<nil>"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Context of a rule: the whole object, the one it replaces, and the volumes that containers may use."""
+    """Context of a rule: the whole object, and the one it replaces."""
 
     root: Object
     old: Object | None = None
-    volumes: dict[str, Object] = field(default_factory=dict)
 
     @property
     def spec(self) -> Object:
@@ -234,9 +233,7 @@ def _integer(value: Any, path: str) -> Iterator[StatusCause]:
     actual = _type_of(value)
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
         return
-    if actual in {"boolean", "object"}:
-        yield causes.type_invalid(path, "", f'{path} in body must be of type int64: ""')
-    elif actual == "number":
+    if actual == "number":
         yield _wrong_type(path, "int64", "float64")
         yield causes.invalid(
             _NOWHERE, "", f"Checked value must be of type integer with format int64 in {path}"
