@@ -118,19 +118,15 @@ def _details(status: Mapping[str, Any], at: float) -> Iterator[tuple[str, str]]:
     if nri := status["nri"]:
         yield "NRI", "connected" if nri["connected"] else f"not connected: {nri['why']}"
     if status["running"]:
-        yield from _repairs(status, at)
-
-
-def _repairs(status: Mapping[str, Any], at: float) -> Iterator[tuple[str, str]]:
-    reconcile, drift, overlap = status["reconcile"], status["drift"], status["overlap"]
-    last = f", last {age(at - drift['lastAt'])} ago: {drift['last']}" if drift["count"] else ""
-    yield "drift", f"{drift['count']} found{last}"
-    if reconcile["at"]:
-        took = f"{reconcile['seconds'] * 1e3:.1f} ms, {age(at - reconcile['at'])} ago"
-        yield "reconcile", f"every {reconcile['period']:g} s; last took {took}"
-    if overlap["count"]:
-        numbers = f"{overlap['count']} starts, 99 % under {overlap['p99'] * 1e3:.0f} ms"
-        yield "start to pinned", f"{numbers}, longest {overlap['longest'] * 1e3:.0f} ms"
+        reconcile, drift, overlap = status["reconcile"], status["drift"], status["overlap"]
+        last = f", last {age(at - drift['lastAt'])} ago: {drift['last']}" if drift["count"] else ""
+        yield "drift", f"{drift['count']} found{last}"
+        if reconcile["at"]:
+            took = f"{reconcile['seconds'] * 1e3:.1f} ms, {age(at - reconcile['at'])} ago"
+            yield "reconcile", f"every {reconcile['period']:g} s; last took {took}"
+        if overlap["count"]:
+            numbers = f"{overlap['count']} starts, 99 % under {overlap['p99'] * 1e3:.0f} ms"
+            yield "start to pinned", f"{numbers}, longest {overlap['longest'] * 1e3:.0f} ms"
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -286,7 +286,14 @@ def _captions(pod: PodExplanation) -> Iterator[str]:
         for resource, what, where in _resources(container):
             yield f"{container.name}: {resource} {what} {where}".rstrip()
     if pod.objective:
-        yield from _objective_captions(pod.objective)
+        objective = pod.objective
+        if objective.terms:
+            yield f"{objective.allocator}: {_against(objective)}"
+        for number, text, value, other, decides in _term_rows(objective):
+            against = "" if other == "-" else f" (runner-up {other})"
+            yield f"{number}. {text}: {value}{against}{' decides' if decides else ''}"
+        yield from objective.notes
+        yield from (f"would fit: {one.text}" for one in objective.remedies)
 
 
 def _merge_captions(name: str, merge: HintMerge) -> Iterator[str]:
@@ -295,16 +302,6 @@ def _merge_captions(name: str, merge: HintMerge) -> Iterator[str]:
         nodes = f"{preferred}; not preferred: {others}" if others else preferred
         yield f"{name}: {one.resource} {_amount(one.resource, one.amount)}: {nodes}"
     yield f"{name}: {_verdict(merge)}"
-
-
-def _objective_captions(objective: Objective) -> Iterator[str]:
-    if objective.terms:
-        yield f"{objective.allocator}: {_against(objective)}"
-    for number, text, value, other, decides in _term_rows(objective):
-        against = "" if other == "-" else f" (runner-up {other})"
-        yield f"{number}. {text}: {value}{against}{' decides' if decides else ''}"
-    yield from objective.notes
-    yield from (f"would fit: {one.text}" for one in objective.remedies)
 
 
 def _owners(pod: PodExplanation) -> dict[int, Owner]:

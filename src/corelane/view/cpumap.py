@@ -116,7 +116,7 @@ def nest(machine: Machine) -> tuple[Unit, list[Unit]]:
     """
     root = Unit("Machine", [machine.name], machine.cpus_mask)
     units = [
-        Unit(kind, [f"{kind} {number}"], mask, _nodes(machine, kind, number))
+        Unit(kind, [f"{kind} {number}"], mask, [machine.node(number)] if kind == "NUMA node" else [])
         for kind, number, mask in _groups(machine)
     ]
     crossing = [unit for unit in units if not _insert(root, unit)]
@@ -131,10 +131,6 @@ def _groups(machine: Machine) -> list[tuple[str, int, int]]:
         (kind, number, mask) for kind, table in zip(_KINDS, tables, strict=True) for number, mask in table
     ]
     return sorted(groups, key=lambda group: (-group[2].bit_count(), _KINDS.index(group[0]), group[1]))
-
-
-def _nodes(machine: Machine, kind: str, number: int) -> list[NUMANode]:
-    return [machine.node(number)] if kind == "NUMA node" else []
 
 
 def _insert(parent: Unit, unit: Unit) -> bool:
@@ -219,14 +215,13 @@ def cpumap(
     lines: list[str] = []
     for node, mask in machine.numa_masks:
         cells = [_cell(machine, core, by_cpu, markup) for core in cores(machine, mask)]
-        label = f"node {node}".ljust(_label_width(machine))
-        lines += _rows(label, _by_l3(cells), format_list(mask), width)
+        label = f"node {node}".ljust(max(len(f"node {node}") for node, _ in machine.numa_masks))
+        domains: dict[int, list[_Cell]] = {}
+        for cell in cells:
+            domains.setdefault(cell.l3, []).append(cell)
+        lines += _rows(label, list(domains.values()), format_list(mask), width)
     lines += _legend(machine, entries, by_cpu, width, markup)
     return "\n".join(lines) + "\n"
-
-
-def _label_width(machine: Machine) -> int:
-    return max(len(f"node {node}") for node, _ in machine.numa_masks)
 
 
 def _cell(machine: Machine, core: Core, by_cpu: Mapping[int, LegendEntry], markup: bool) -> _Cell:
@@ -247,13 +242,6 @@ def _painted(text: str, entry: LegendEntry | None, markup: bool) -> str:
     if not markup:
         return text
     return f"[{entry.text_colour} on {entry.colour}]{text}[/]" if entry else f"[dim]{text}[/]"
-
-
-def _by_l3(cells: list[_Cell]) -> list[list[_Cell]]:
-    domains: dict[int, list[_Cell]] = {}
-    for cell in cells:
-        domains.setdefault(cell.l3, []).append(cell)
-    return list(domains.values())
 
 
 def _rows(label: str, domains: list[list[_Cell]], cpus: str, width: int) -> Iterator[str]:

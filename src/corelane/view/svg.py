@@ -273,7 +273,16 @@ def _ugliness(grid: _Grid, aspect: float) -> float:
 
 def _draw(box: _Box, x: int, y: int, style: _Style) -> Iterator[str]:
     if box.core:
-        yield from _draw_core(box, box.core, x, y, style)
+        core = box.core
+        yield (
+            f'<rect class="core" x="{x + 0.5}" y="{y + 0.5}" width="{box.width - 1}" '
+            f'height="{box.height - 1}" rx="5"/>'
+        )
+        columns, _ = _thread_grid(len(core.cpus))
+        for index, cpu in enumerate(core.cpus):
+            left = x + _CORE_PAD + index % columns * style.scale.width
+            top = y + _CORE_PAD + index // columns * style.scale.height
+            yield _draw_thread(cpu, left, top, style)
         return
     if box.kind not in _PLAIN:
         radius, weight = (8, 600) if box.kind == "Socket" else (6, 500)
@@ -291,25 +300,16 @@ def _draw(box: _Box, x: int, y: int, style: _Style) -> Iterator[str]:
         yield from _draw(part, x + dx, y + dy, style)
 
 
-def _draw_core(box: _Box, core: cpumap.Core, x: int, y: int, style: _Style) -> Iterator[str]:
-    yield (
-        f'<rect class="core" x="{x + 0.5}" y="{y + 0.5}" width="{box.width - 1}" '
-        f'height="{box.height - 1}" rx="5"/>'
-    )
-    columns, _ = _thread_grid(len(core.cpus))
-    for index, cpu in enumerate(core.cpus):
-        left = x + _CORE_PAD + index % columns * style.scale.width
-        top = y + _CORE_PAD + index // columns * style.scale.height
-        yield _draw_thread(cpu, left, top, style)
-
-
 def _draw_thread(cpu: CPU, x: int, y: int, style: _Style) -> str:
     entry, scale = style.by_cpu.get(cpu.id), style.scale
     fill, text = _fill(cpu, entry, style)
     state = " isolated" if cpu.id in style.machine.isolated else ""
     barred = "" if cpu.id in style.machine.allowed else ' class="barred"'
+    place = f"CPU {cpu.id}, core {cpu.core}, L3 {cpu.l3}, NUMA node {cpu.numa}, socket {cpu.socket}"
+    kind = f", {cpu.kind}-core" if cpu.kind else ""
+    owner = f": {entry.owner.name} {entry.owner.qos}".rstrip() if entry else ""
     return (
-        f"<g{barred}><title>{escaped(_tooltip(cpu, entry))}</title>"
+        f"<g{barred}><title>{escaped(place + kind + owner)}</title>"
         f'<rect class="{fill}{state}" x="{x + 1}" y="{y + 1}" '
         f'width="{scale.width - 2}" height="{scale.height - 2}" rx="3"/>'
         f'<text class="id {text}" x="{x + scale.width / 2:g}" '
@@ -322,13 +322,6 @@ def _fill(cpu: CPU, entry: LegendEntry | None, style: _Style) -> tuple[str, str]
         name = style.classes[entry.owner]
         return name, f"{name}-text"
     return (cpu.kind.lower() if cpu.kind and not style.owned else "free"), "free-text"
-
-
-def _tooltip(cpu: CPU, entry: LegendEntry | None) -> str:
-    place = f"CPU {cpu.id}, core {cpu.core}, L3 {cpu.l3}, NUMA node {cpu.numa}, socket {cpu.socket}"
-    kind = f", {cpu.kind}-core" if cpu.kind else ""
-    owner = f": {entry.owner.name} {entry.owner.qos}".rstrip() if entry else ""
-    return place + kind + owner
 
 
 @dataclass(frozen=True, slots=True)

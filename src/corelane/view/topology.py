@@ -123,7 +123,15 @@ def _footer(machine: Machine) -> Iterator[str]:
     loose = _devices([device for device in machine.devices if device.numa is None])
     if loose:
         yield from ("near no node:", *_branches(loose, ""))
-    yield from _distances(machine)
+    ids = [node.id for node in machine.nodes]
+    if len(ids) > 1:
+        width = (
+            max(len(str(cell)) for node in machine.nodes for cell in (node.id, *node.distances.values())) + 1
+        )
+        yield "distances  " + "".join(str(other).rjust(width) for other in ids)
+        for node in machine.nodes:
+            row = (str(node.distances.get(other, "?")).rjust(width) for other in ids)
+            yield f"  node {node.id}".ljust(11) + "".join(row)
     sets = {
         "offline": machine.offline,
         "not allowed to this process": machine.online - machine.allowed,
@@ -140,18 +148,6 @@ def _footer(machine: Machine) -> Iterator[str]:
 
 def _which(cpus: CPUSet) -> str:
     return f"CPU{'s' if len(cpus) > 1 else ''} {cpus}" if cpus else "no CPU"
-
-
-def _distances(machine: Machine) -> Iterator[str]:
-    ids = [node.id for node in machine.nodes]
-    if len(ids) > 1:
-        width = (
-            max(len(str(cell)) for node in machine.nodes for cell in (node.id, *node.distances.values())) + 1
-        )
-        yield "distances  " + "".join(str(other).rjust(width) for other in ids)
-        for node in machine.nodes:
-            row = (str(node.distances.get(other, "?")).rjust(width) for other in ids)
-            yield f"  node {node.id}".ljust(11) + "".join(row)
 
 
 def table(machine: Machine) -> list[tuple[str, ...]]:

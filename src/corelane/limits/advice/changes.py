@@ -342,7 +342,24 @@ def threads_patch(subject: Subject, count: int) -> tuple[str, Patch | None]:
     environment variable, or only guessed.
     """
     if subject.settings:
-        return _changed_settings(subject, count)
+        each = 1 if any(setting.processes for setting in subject.settings) else count
+        numbers = [
+            (setting, count if setting.processes else each)
+            for setting in subject.settings
+            if not setting.partial or (setting.count or 0) > count
+        ]
+        # A value replaces whatever set the variable: a merge by name keeps what is not named.
+        env = [
+            {"name": setting.name, "value": str(number), "valueFrom": None}
+            for setting, number in numbers
+            if setting.env
+        ]
+        words = [f"{setting.name}={number}" for setting, number in numbers if setting.env]
+        words += [
+            f"{setting.name} {number} in its arguments" for setting, number in numbers if not setting.env
+        ]
+        complete = len(env) == len(numbers)
+        return ", ".join(words), container_patch(subject, {"env": env}) if complete else None
     if not subject.runtime:
         return _GUESS.format(count), None
     if not subject.runtime.isupper():
@@ -350,23 +367,3 @@ def threads_patch(subject: Subject, count: int) -> tuple[str, Patch | None]:
     value = f"-XX:ActiveProcessorCount={count}" if subject.runtime == _JAVA else str(count)
     patch = container_patch(subject, {"env": [{"name": subject.runtime, "value": value}]})
     return f"{subject.runtime}={value}", patch
-
-
-def _changed_settings(subject: Subject, count: int) -> tuple[str, Patch | None]:
-    """Processes share the count; then each has one thread. A pool beside others stays where it is small."""
-    each = 1 if any(setting.processes for setting in subject.settings) else count
-    numbers = [
-        (setting, count if setting.processes else each)
-        for setting in subject.settings
-        if not setting.partial or (setting.count or 0) > count
-    ]
-    # A value replaces whatever set the variable: a merge by name keeps what is not named.
-    env = [
-        {"name": setting.name, "value": str(number), "valueFrom": None}
-        for setting, number in numbers
-        if setting.env
-    ]
-    words = [f"{setting.name}={number}" for setting, number in numbers if setting.env]
-    words += [f"{setting.name} {number} in its arguments" for setting, number in numbers if not setting.env]
-    complete = len(env) == len(numbers)
-    return ", ".join(words), container_patch(subject, {"env": env}) if complete else None

@@ -305,9 +305,23 @@ class Forecast:
 def forecast(fit: Fit, change: LimitChange) -> Forecast:
     """Forecast a change by every explanation that holds."""
     if fit.shape is LoadShape.BUSY:
-        return _of_busy(fit, change)
+        most = min(max(fit.cpus, fit.wants), change.threads or math.inf)
+        least = min(fit.cpus, most)
+        if change.weight != 1.0:  # what their neighbours leave them was not fitted
+            return Forecast(None if change.limit else Range(0.0, 0.0), Range(fit.used, most * 1000))
+        limit = most if change.limit is None else min(change.limit, most)
+        low, high = (
+            0.0 if change.limit is None else max(0.0, width - change.limit) * 1000 for width in (least, most)
+        )
+        if fit.held_back:
+            low = _beside_others(fit, change, most)
+        off = THROTTLED.beside if fit.held_back else _BUSY
+        throttled = Range(0.0, 0.0) if not high else _throttled(Range(low, high), off)
+        return Forecast(throttled, Range(min(fit.used, limit * 1000), limit * 1000))
     if fit.shape is LoadShape.UNFITTED:
-        return _of_anything(fit, change)
+        used = Range(fit.used, fit.used + fit.throttled)
+        wide = change.limit is None or change.limit >= min(fit.cpus, change.threads or fit.cpus)
+        return Forecast(Range(0.0, 0.0) if wide else None, used)
     runs = reruns(fit, change)
     unlimited = change.limit is None
     tails = _spread([run.latency.get(_PERCENTILE, 0.0) for run in runs])
@@ -364,23 +378,6 @@ def _agreed(spread: Range, off: float, apart: float, least: float = 0.01) -> Ran
     return Range(spread.low / off, spread.high * off)
 
 
-def _of_busy(fit: Fit, change: LimitChange) -> Forecast:
-    """Threads that never stop use up the quota in every period: a burst never saves anything for them."""
-    most = min(max(fit.cpus, fit.wants), change.threads or math.inf)
-    least = min(fit.cpus, most)
-    if change.weight != 1.0:  # what their neighbours leave them was not fitted
-        return Forecast(None if change.limit else Range(0.0, 0.0), Range(fit.used, most * 1000))
-    limit = most if change.limit is None else min(change.limit, most)
-    low, high = (
-        0.0 if change.limit is None else max(0.0, width - change.limit) * 1000 for width in (least, most)
-    )
-    if fit.held_back:
-        low = _beside_others(fit, change, most)
-    off = THROTTLED.beside if fit.held_back else _BUSY
-    throttled = Range(0.0, 0.0) if not high else _throttled(Range(low, high), off)
-    return Forecast(throttled, Range(min(fit.used, limit * 1000), limit * 1000))
-
-
 def _beside_others(fit: Fit, change: LimitChange, busy: float) -> float:
     """Throttled ms a second of threads that never stop, if others take as much of their CPUs as before.
 
@@ -389,13 +386,6 @@ def _beside_others(fit: Fit, change: LimitChange, busy: float) -> float:
     if change.limit is None or change.threads or fit.now.limit is None:
         return 0.0
     return max(0.0, busy * 1000 - change.limit / fit.now.limit * (busy * 1000 - fit.throttled))
-
-
-def _of_anything(fit: Fit, change: LimitChange) -> Forecast:
-    """Without a fit it is certain that no limit, or one of all CPUs, does not throttle."""
-    used = Range(fit.used, fit.used + fit.throttled)
-    wide = change.limit is None or change.limit >= min(fit.cpus, change.threads or fit.cpus)
-    return Forecast(Range(0.0, 0.0) if wide else None, used)
 
 
 COLLECT_LATENCY: Final = (

@@ -206,7 +206,7 @@ def candidates(observed: Observed, hints: Hints, effort: Effort = FULL) -> list[
     found = [_scored(shape, observed) for _, _, shape in drawn[: effort.close]]
     for _ in range(effort.rounds):
         found.sort(key=lambda each: -each.score)
-        parents = _resampled(found, effort.varied, chance)
+        parents = chance.choices(found, _weights(found, _TEMPERATURE), k=effort.varied)
         found += [_scored(prior.varied(parent.shape), observed) for parent in parents]
     return sorted(found, key=lambda each: -each.score)
 
@@ -217,10 +217,6 @@ def _scored(shape: Shape, observed: Observed) -> Candidate:
 
 _TEMPERATURE: Final = 4.0
 """Flattens the likelihood where parents are chosen, so that more than one kind of load goes on."""
-
-
-def _resampled(found: Sequence[Candidate], count: int, chance: Random) -> list[Candidate]:
-    return chance.choices(found, _weights(found, _TEMPERATURE), k=count)
 
 
 def _weights(found: Sequence[Candidate], temperature: float) -> list[float]:

@@ -99,7 +99,22 @@ class AdviceCase:
 def options(case: AdviceCase) -> tuple[Option, ...]:
     """Return every sensible option, the recommended one first."""
     if case.subject.exclusive:
-        made = [_lift(case)]
+        count = case.subject.exclusive
+        effect = _effect(case, LimitChange(None, threads=count))
+        made = [
+            Option(
+                OptionKind.LIFT_QUOTA,
+                f"keep limit = request; lift the quota of its {_many(count, 'exclusive CPU')} on the node",
+                effect,
+                changes.no_risk("its CPUs are exclusive"),
+                (
+                    "without the limit the pod is no longer Guaranteed and loses its exclusive CPUs",
+                    *lifted_by(),
+                    _BEFORE_1_33,
+                    changes.qos_text(case.subject, case.subject.qos),
+                ),
+            )
+        ]
     elif case.subject.exclusive_siblings:
         made = [option for option in (_raise(case), _burst(case), _threads(case)) if option]
     else:
@@ -238,18 +253,13 @@ def _enough(case: AdviceCase) -> float | None:
     low, high = case.limit, fit.widest
     while high - low > 0.1:
         middle = (low + high) / 2
-        if _is_enough(fit, middle):
+        runs = effects.reruns(fit, LimitChange(middle, fit.burst))
+        losses = sorted(run.throttled for run in runs)
+        if _at(losses, _MOST) <= _GOOD * fit.used and _at(losses, _NEARLY_ALL) <= _FAIR * fit.used:
             high = middle
         else:
             low = middle
     return math.ceil(high * 10) / 10
-
-
-def _is_enough(fit: Fit, limit: float) -> bool:
-    """Not noticeable by most of the shapes that explain the measurement, and little by nearly all."""
-    runs = effects.reruns(fit, LimitChange(limit, fit.burst))
-    losses = sorted(run.throttled for run in runs)
-    return _at(losses, _MOST) <= _GOOD * fit.used and _at(losses, _NEARLY_ALL) <= _FAIR * fit.used
 
 
 def _at(ordered: Sequence[float], part: float) -> float:
@@ -358,24 +368,6 @@ def lifted_by() -> Iterator[str]:
     yield (
         "for exclusive CPUs the kubelet lifts the quota (gate DisableCPUQuotaWithExclusiveCPUs: on by "
         "default since 1.33, always in 1.37), and so do corelane's nodes"
-    )
-
-
-def _lift(case: AdviceCase) -> Option:
-    """Keep the limit, which the exclusive CPUs depend on; the node stops enforcing it."""
-    count = case.subject.exclusive
-    effect = _effect(case, LimitChange(None, threads=count))
-    return Option(
-        OptionKind.LIFT_QUOTA,
-        f"keep limit = request; lift the quota of its {_many(count, 'exclusive CPU')} on the node",
-        effect,
-        changes.no_risk("its CPUs are exclusive"),
-        (
-            "without the limit the pod is no longer Guaranteed and loses its exclusive CPUs",
-            *lifted_by(),
-            _BEFORE_1_33,
-            changes.qos_text(case.subject, case.subject.qos),
-        ),
     )
 
 

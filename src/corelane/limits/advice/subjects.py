@@ -238,7 +238,11 @@ def _owner(pod: ManifestObject, others: Mapping[Owner, ManifestObject]) -> Owner
         kind, name = above
         owner = others.get((kind, pod.namespace, name))
         if owner is None:
-            return _deployment(below, kind, pod.namespace, name)
+            namespace = pod.namespace
+            stamp = text(below.node, "metadata", "labels", "pod-template-hash")
+            if kind == "ReplicaSet" and stamp and name.endswith(f"-{stamp}"):
+                return "Deployment", namespace, name.removesuffix(f"-{stamp}")
+            return kind, namespace, name
         below = owner
     return kind, pod.namespace, name
 
@@ -247,13 +251,6 @@ def _controller(owned: ManifestObject) -> tuple[str, str] | None:
     owners = items(owned.node, "metadata", "ownerReferences")
     found = next((owner for owner in owners if text(owner, "controller") == "true"), None)
     return (text(found, "kind"), text(found, "name")) if found else None
-
-
-def _deployment(below: ManifestObject, kind: str, namespace: str, name: str) -> Owner:
-    stamp = text(below.node, "metadata", "labels", "pod-template-hash")
-    if kind == "ReplicaSet" and stamp and name.endswith(f"-{stamp}"):
-        return "Deployment", namespace, name.removesuffix(f"-{stamp}")
-    return kind, namespace, name
 
 
 def _node_name(pod: ManifestObject) -> str:

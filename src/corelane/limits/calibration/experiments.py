@@ -344,7 +344,17 @@ def claims(experiment: Experiment, measured: MeasuredRun, predicted: Prediction)
     """Return the errors, and what they may be: by how far the load determines what the kernel counts."""
     seen, said = measured.figures, predicted.figures
     if experiment.pod_quota_ms:
-        return _nested(experiment, measured, predicted)
+        found = [ModelCheck("CPU time", _percent(predicted.figures.use_ms, measured.figures.use_ms), "%", 2)]
+        if measured.pod is None or predicted.by_phase:
+            return found
+        whole = experiment.cpus * experiment.seconds * 1000
+        for name, seen, spread in (
+            ("throttled time of the CPUs'", measured.figures, predicted.spread_ms),
+            ("pod's throttled time of the CPUs'", measured.pod, predicted.pod_spread_ms),
+        ):
+            assert spread is not None
+            found.append(ModelCheck(name, 100 * _outside(seen.throttled_ms, spread) / whole, "%", 5))
+        return found
     if experiment.saturated:
         return [
             ModelCheck("CPU time", _percent(said.use_ms, seen.use_ms), "%", 2),
@@ -363,21 +373,6 @@ def claims(experiment: Experiment, measured: MeasuredRun, predicted: Prediction)
         least = BURST_MS * experiment.seconds * 1000 / experiment.every_ms
         most = max(5.0, 100 * least / whole) if experiment.kind == "bursts" else 5.0
         found.append(ModelCheck("throttled time", 100 * off / whole, "%", most))
-    return found
-
-
-def _nested(experiment: Experiment, measured: MeasuredRun, predicted: Prediction) -> list[ModelCheck]:
-    """Both levels; where the phases are not known only what does not depend on them."""
-    found = [ModelCheck("CPU time", _percent(predicted.figures.use_ms, measured.figures.use_ms), "%", 2)]
-    if measured.pod is None or predicted.by_phase:
-        return found
-    whole = experiment.cpus * experiment.seconds * 1000
-    for name, seen, spread in (
-        ("throttled time of the CPUs'", measured.figures, predicted.spread_ms),
-        ("pod's throttled time of the CPUs'", measured.pod, predicted.pod_spread_ms),
-    ):
-        assert spread is not None
-        found.append(ModelCheck(name, 100 * _outside(seen.throttled_ms, spread) / whole, "%", 5))
     return found
 
 

@@ -76,14 +76,11 @@ def placed(one: ManifestObject, known: Kustomized) -> ManifestObject:
     pod = one.pod
     bare = pod is not None and not pod.embedded and any(not each.image for each in pod.containers)
     unused = _folder(path) in known.folders and path not in known.resources
-    fragment = _unselected(one) and (unused or "patch" in posixpath.basename(path).lower())
+    fragment = (
+        one.group == "apps" and one.pod is not None and at(one.node, "spec", "selector") is None
+    ) and (unused or "patch" in posixpath.basename(path).lower())
     partial = one.partial or bare or fragment or path in known.patches
     return replace(one, partial=partial, kustomization=known.resources.get(path, ""))
-
-
-def _unselected(one: ManifestObject) -> bool:
-    """Whether it lacks the selector that its kind must have."""
-    return one.group == "apps" and one.pod is not None and at(one.node, "spec", "selector") is None
 
 
 def deployed_with(one: ManifestObject, others: Sequence[ManifestObject]) -> list[ManifestObject]:

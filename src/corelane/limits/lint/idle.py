@@ -73,13 +73,21 @@ def only_waits(node: Located) -> bool:
         return True
     if not command:
         return _PAUSE.search(text(node, "image")) is not None
-    return _sleeps(_script(command) or " ".join(command))
+    script = _script(command) or " ".join(command)
+    steps, once = _steps(script), _LOOP.search(script) is None
+    sleeps = [_SLEEP.fullmatch(step) is not None for step in steps]
+    return any(sleeps) and all(
+        sleep or _NO_WORK.fullmatch(step) or (once and _SETUP.fullmatch(step))
+        for step, sleep in zip(steps, sleeps, strict=True)
+    )
 
 
 def ends_soon(node: Located) -> bool:
     """Whether coreutils' or busybox' `timeout` ends a container's command within ten minutes."""
     command = _unwrapped([text(word) for part in ("command", "args") for word in items(node, part)])
-    return _timeout_s(_TIMEOUT.match(" ".join(command))) <= SOON_S
+    found = _TIMEOUT.match(" ".join(command))
+    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    return (seconds or math.inf) <= SOON_S
 
 
 def ends_at_once(node: Located) -> bool:
@@ -126,12 +134,6 @@ def _steps(script: str) -> list[str]:
     return [
         _KEYWORDS.sub("", step.strip()) for step in _ENDS.split(_SILENCED.sub("", _COMMENTS.sub("", script)))
     ]
-
-
-def _timeout_s(found: re.Match[str] | None) -> float:
-    """The seconds of a `timeout`; 0 is none there, as it is for the program."""
-    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
-    return seconds or math.inf
 
 
 def _in_time(command: Sequence[str]) -> Sequence[str]:
@@ -185,13 +187,3 @@ def _script(command: Sequence[str]) -> str:
 
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-def _sleeps(script: str) -> bool:
-    """Whether a script has sleeps, and else no command that works, but for files it prepares once."""
-    steps, once = _steps(script), _LOOP.search(script) is None
-    sleeps = [_SLEEP.fullmatch(step) is not None for step in steps]
-    return any(sleeps) and all(
-        sleep or _NO_WORK.fullmatch(step) or (once and _SETUP.fullmatch(step))
-        for step, sleep in zip(steps, sleeps, strict=True)
-    )

@@ -10,7 +10,7 @@ from typing import Final
 
 from corelane.limits.lint import bundles, injectors, manifests, yaml_documents
 from corelane.limits.lint.custom_resources import by_kind
-from corelane.limits.lint.findings import Finding, LintRule, Remark
+from corelane.limits.lint.findings import Finding
 from corelane.limits.lint.located import Located, Position
 from corelane.limits.lint.manifests import ManifestObject
 from corelane.limits.lint.pod_context import PodContext, range_default
@@ -215,30 +215,26 @@ def _all_findings(context: PodContext) -> Iterator[Finding]:
             continue
         if context.policy.severities.get(rule.id, rule.severity) is not None:
             for remark in rule.check(context):
-                yield _finding(context, rule, remark)
-
-
-def _finding(context: PodContext, rule: LintRule, remark: Remark) -> Finding:
-    one = context.object
-    severity = context.policy.severities.get(rule.id) or remark.severity or rule.severity
-    message, fix = remark.message, remark.fix
-    for name, own in one.fields.items():
-        message, fix = message.replace(name, own), fix.replace(name, own)
-    return Finding(
-        rule.id,
-        severity,
-        one.file,
-        remark.place,
-        one.kind,
-        one.namespace,
-        one.name,
-        remark.container,
-        message,
-        fix,
-        remark.cost,
-        remark.patch,
-        one.source,
-    )
+                one = context.object
+                severity = context.policy.severities.get(rule.id) or remark.severity or rule.severity
+                message, fix = remark.message, remark.fix
+                for name, own in one.fields.items():
+                    message, fix = message.replace(name, own), fix.replace(name, own)
+                yield Finding(
+                    rule.id,
+                    severity,
+                    one.file,
+                    remark.place,
+                    one.kind,
+                    one.namespace,
+                    one.name,
+                    remark.container,
+                    message,
+                    fix,
+                    remark.cost,
+                    remark.patch,
+                    one.source,
+                )
 
 
 def _excused(found: Finding, comments: dict[str, Ignores], policy: Policy) -> Finding:

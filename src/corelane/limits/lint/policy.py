@@ -96,7 +96,9 @@ def from_mapping(tree: Any, rules: Iterable[str], base: Policy | None = None) ->
     policy, known = base or Policy(), frozenset(rules)
     for key, value in tree.items():
         if key in CHOICES:
-            change: dict[str, Any] = {_snake(key): _choice(key, value)}
+            if value not in CHOICES[key]:
+                raise PolicyError(f"{key}: {value!r} is none of {', '.join(CHOICES[key])}")
+            change: dict[str, Any] = {_snake(key): str(value)}
             policy = replace(policy, **change)
         elif key in _READERS:
             policy = replace(policy, **_READERS[key](key, value, known))
@@ -107,12 +109,6 @@ def from_mapping(tree: Any, rules: Iterable[str], base: Policy | None = None) ->
 
 def _snake(key: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
-
-
-def _choice(key: str, value: Any) -> str:
-    if value not in CHOICES[key]:
-        raise PolicyError(f"{key}: {value!r} is none of {', '.join(CHOICES[key])}")
-    return str(value)
 
 
 def _exclusive(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:

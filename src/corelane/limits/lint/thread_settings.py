@@ -104,7 +104,18 @@ def _environment(node: Located, resources: ManifestResources) -> Iterator[Thread
             for found in _PROXY_CONFIG.finditer(text(entry, "value")):
                 yield _counted("concurrency in PROXY_CONFIG", found[1], here)
         elif name in _THREADS or name in _PROCESSES:
-            yield from _entry(entry, name, text(node, "name"), resources)
+            container = text(node, "name")
+            reference = at(entry, "valueFrom", "resourceFieldRef")
+            if written := text(entry, "value"):
+                yield _counted(name, written, place(entry, "value"), processes=name in _PROCESSES, env=True)
+            elif text(reference, "containerName") in ("", container):
+                source = text(reference, "resource")
+                if source in ("limits.cpu", "requests.cpu"):
+                    amount = resources.limit("cpu") if source == "limits.cpu" else resources.request("cpu")
+                    count = -(-amount // _divisor(text(reference, "divisor"))) or None
+                    yield ThreadSetting(
+                        name, count, name in _PROCESSES, place(entry, "valueFrom"), source, source, env=True
+                    )
 
 
 def _counted(
@@ -114,30 +125,6 @@ def _counted(
     first = written.partition(",")[0].strip()
     count = int(first) if first.isdecimal() and len(first) <= _DIGITS else 0
     return ThreadSetting(name, count or None, processes, here, written, valid=count > 0, env=env)
-
-
-def _entry(
-    entry: Located, name: str, container: str, resources: ManifestResources
-) -> Iterator[ThreadSetting]:
-    """A count, as a value or taken from the container's resources; other sources are unknown here."""
-    reference = at(entry, "valueFrom", "resourceFieldRef")
-    if written := text(entry, "value"):
-        yield _counted(name, written, place(entry, "value"), processes=name in _PROCESSES, env=True)
-    elif text(reference, "containerName") in ("", container):
-        yield from _from_field(entry, reference, name, resources)
-
-
-def _from_field(
-    entry: Located, reference: Located | None, name: str, resources: ManifestResources
-) -> Iterator[ThreadSetting]:
-    """`limits.cpu` or `requests.cpu`, in whole CPUs rounded up, unless a divisor says otherwise."""
-    source = text(reference, "resource")
-    if source in ("limits.cpu", "requests.cpu"):
-        amount = resources.limit("cpu") if source == "limits.cpu" else resources.request("cpu")
-        count = -(-amount // _divisor(text(reference, "divisor"))) or None
-        yield ThreadSetting(
-            name, count, name in _PROCESSES, place(entry, "valueFrom"), source, source, env=True
-        )
 
 
 def _divisor(written: str) -> int:

@@ -144,15 +144,10 @@ def read(content: str) -> list[YAMLDocument | YAMLFault]:
     for first_line, chunk in _chunks(content.removeprefix("\ufeff")):
         named = _SOURCE.search(chunk)
         if not _is_empty(chunk.removeprefix("---")):
-            if _defines(chunk):
+            if all(line.search(chunk) for line in _DEFINES) and not _END.search(chunk):
                 chunk = _DEFINITION
             found.extend(_document(chunk, first_line, named[1].rstrip() if named else "", content))
     return found
-
-
-def _defines(chunk: str) -> bool:
-    """Whether it is one document, a CustomResourceDefinition in block style."""
-    return all(line.search(chunk) for line in _DEFINES) and not _END.search(chunk)
 
 
 def _chunks(content: str) -> Iterator[tuple[int, str]]:
@@ -329,21 +324,17 @@ def _members(reader: _Reader) -> dict[str, LocatedMember]:
         value = _node(next(reader.events), reader)
         reader.trail = around
         if key == "<<" and not event.style:
-            merged = {**_merged(value), **merged}
+            sources = value.items if isinstance(value, LocatedList) else (value,)
+            found: dict[str, LocatedMember] = {}
+            for source in sources:
+                if isinstance(source, LocatedMapping):
+                    found = {**source.members, **found}
+            merged = {**found, **merged}
         elif key in own:
             raise _Broken(event.start_mark, f"the key {key!r} is twice in this mapping")
         else:
             own[key] = LocatedMember(place, value)
     return {**merged, **own}
-
-
-def _merged(value: Located) -> dict[str, LocatedMember]:
-    sources = value.items if isinstance(value, LocatedList) else (value,)
-    found: dict[str, LocatedMember] = {}
-    for source in sources:
-        if isinstance(source, LocatedMapping):
-            found = {**source.members, **found}
-    return found
 
 
 _BLOCK: Final = re.compile(r"\|[0-9+-]*[ \t]*(#.*)?$")

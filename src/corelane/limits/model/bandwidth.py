@@ -258,7 +258,9 @@ class BandwidthPool:
     def request(self, account: Account, target_ns: int) -> bool:
         """Bring an account to `target_ns`, or as near as the pool can; whether it may run."""
         if not self._active:
-            self._start()
+            self._next_refill = self.next_refill()
+            self._active = True
+            self._clock.at(self._next_refill, self._refill)
         if self.runtime > 0:
             given = min(self.runtime, target_ns - account.remaining)
             self.runtime -= given
@@ -290,7 +292,11 @@ class BandwidthPool:
             return
         self.runtime += spare
         if self.throttled and self.runtime > self._switches.slice_ns:
-            self._start_slack()
+            switches, now = self._switches, self._clock.now
+            soon = self._next_refill - now < switches.slack_ns + switches.near_refill_ns
+            if not self._slack_started and not soon:
+                self._slack_started = True
+                self._clock.at(now + switches.slack_ns, self._slack)
 
     def throttle(self, account: Account, *, holds_tasks: bool) -> None:
         """Throttle a CPU until its debt is paid."""
@@ -314,12 +320,6 @@ class BandwidthPool:
 
     # Called by timers.
 
-    def _start(self) -> None:
-        """Refills are on a grid as old as the group; only those count that runtime was requested for."""
-        self._next_refill = self.next_refill()
-        self._active = True
-        self._clock.at(self._next_refill, self._refill)
-
     def _refill(self, _argument: object = None, _stamp: int = 0) -> None:
         limit, before = self.limit, self._before
         self.runtime += limit.quota_ns
@@ -327,7 +327,14 @@ class BandwidthPool:
         self.runtime = self._before = min(self.runtime, limit.quota_ns + limit.burst_ns)
         self.filling += 1
         throttled = bool(self.throttled)
-        self._count(throttled, over)
+        stat = self._stat
+        self._stat = CPUStat(
+            stat.nr_periods + 1,
+            stat.nr_throttled + throttled,
+            0,
+            stat.nr_bursts + (over > 0),
+            stat.burst_ns + over,
+        )
         if self._idle and not throttled:
             self._active = False
             self._observer.refilled(self)
@@ -337,16 +344,6 @@ class BandwidthPool:
         self._clock.at(self._next_refill, self._refill)
         self._hand_out()
         self._observer.refilled(self)
-
-    def _count(self, throttled: bool, over_ns: int) -> None:
-        stat = self._stat
-        self._stat = CPUStat(
-            stat.nr_periods + 1,
-            stat.nr_throttled + throttled,
-            0,
-            stat.nr_bursts + (over_ns > 0),
-            stat.burst_ns + over_ns,
-        )
 
     def _hand_out(self) -> None:
         """Pay debts in the order of the list; an account with 1 ns left may run."""
@@ -360,22 +357,11 @@ class BandwidthPool:
             account.filling = self.filling
             if account.remaining > 0:
                 waiting.popleft()
-                self._release(account)
-
-    def _release(self, account: Account) -> None:
-        account.throttled = False
-        if account.since is not None:
-            self._throttled_ns += self._clock.now - account.since
-        self._observer.released(account)
-        account.since = None
-
-    def _start_slack(self) -> None:
-        """Runtime is not distributed twice at once, nor so late that the refill comes first."""
-        switches, now = self._switches, self._clock.now
-        soon = self._next_refill - now < switches.slack_ns + switches.near_refill_ns
-        if not self._slack_started and not soon:
-            self._slack_started = True
-            self._clock.at(now + switches.slack_ns, self._slack)
+                account.throttled = False
+                if account.since is not None:
+                    self._throttled_ns += self._clock.now - account.since
+                self._observer.released(account)
+                account.since = None
 
     def _slack(self, _argument: object = None, _stamp: int = 0) -> None:
         self._slack_started = False

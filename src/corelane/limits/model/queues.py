@@ -364,23 +364,19 @@ def move(thread: Thread, new: RunQueue, turns: Turns) -> None:
     """Take a thread that is on no queue to another CPU's; its load goes with it (remove_entity_load_avg)."""
     old = thread.queue
     if turns.weighted:
-        _move_load(thread, old, new)
+        load = thread.load
+        moved = load.update(old.load_clock())
+        for source, target in zip(old.levels, new.levels, strict=True):
+            here = source.load.update(source.load_clock())
+            moved = min(moved, here)
+            source.load.average -= moved
+            target.load.update(target.load_clock())
+            target.load.average += moved
+            moved = source.weight * moved / here if here else 0.0
+        load.carry(new.load_clock())
     thread.vruntime += new.floor - old.floor
     thread.parted += new.floor - old.floor
     thread.queue = new
-
-
-def _move_load(thread: Thread, old: RunQueue, new: RunQueue) -> None:
-    load = thread.load
-    moved = load.update(old.load_clock())
-    for source, target in zip(old.levels, new.levels, strict=True):
-        here = source.load.update(source.load_clock())
-        moved = min(moved, here)
-        source.load.average -= moved
-        target.load.update(target.load_clock())
-        target.load.average += moved
-        moved = source.weight * moved / here if here else 0.0
-    load.carry(new.load_clock())
 
 
 def pick(queue: RunQueue, turns: Turns, current: Thread | None) -> Thread | None:

@@ -384,7 +384,14 @@ class Simulator:
         cpu.stamp += 1
         thread = cpu.curr
         if cpu.sibling is not None:
-            self._adjust_speeds(cpu, cpu.sibling)
+            sibling = cpu.sibling
+            speed = FULL_SPEED if cpu.curr is None or sibling.curr is None else self.smt_speed
+            cpu.speed = speed
+            if sibling.speed != speed:
+                self._settle(sibling)
+                sibling.speed = speed
+                if sibling.curr is not None:
+                    self._kick(sibling)
         if thread is None:
             self.idle |= cpu.bit
             self.crowded &= ~cpu.bit
@@ -412,16 +419,6 @@ class Simulator:
         if cpu.over:
             return self.clock.now
         return cpu.settled + queues.turn_left_ns(thread, self.turns)
-
-    def _adjust_speeds(self, cpu: SimulatedCPU, sibling: SimulatedCPU) -> None:
-        """Two siblings that both run are slower than one."""
-        speed = FULL_SPEED if cpu.curr is None or sibling.curr is None else self.smt_speed
-        cpu.speed = speed
-        if sibling.speed != speed:
-            self._settle(sibling)
-            sibling.speed = speed
-            if sibling.curr is not None:
-                self._kick(sibling)
 
     def _rebalance(self, _argument: object, _stamp: int) -> None:
         self._balancing = False

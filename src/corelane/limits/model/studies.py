@@ -215,7 +215,8 @@ def _limit(scenario: Scenario, value: str) -> Scenario:
 
 
 def _no_limit(scenario: Scenario, value: str) -> Scenario:
-    _nothing(value)
+    if value:
+        raise ValueError("takes no value")
     return _limit(scenario, "none")
 
 
@@ -309,11 +310,6 @@ def _limited(one: ScenarioContainer) -> CFSLimit:
     if one.limit is None:
         raise ValueError(f"{one.name} has no limit to change")
     return one.limit
-
-
-def _nothing(value: str) -> None:
-    if value:
-        raise ValueError("takes no value")
 
 
 # The spread of counters over the phases of nested limits.

@@ -323,13 +323,9 @@ def _effect(one: Effect) -> dict[str, Any]:
         "noThrottled": one.no_throttled or None,
         "usedMsPerSecond": _two(one.used),
         "stopMs": _two(one.stop),
-        "p99": _p99(one.tail) if one.tail else None,
+        "p99": {"nowMs": _rounded(one.tail.now), "afterMs": _two(one.tail.after)} if one.tail else None,
         "noP99": one.no_tail or None,
     }
-
-
-def _p99(one: Tail) -> dict[str, Any]:
-    return {"nowMs": _rounded(one.now), "afterMs": _two(one.after)}
 
 
 def _two(one: Range) -> dict[str, float | None]:

@@ -65,10 +65,11 @@ def rows(found: Sequence[CalibrationRow]) -> Iterator[tuple[str, ...]]:
             yield (row.experiment.name, *["-"] * (len(HEADINGS) - 2), row.note)
             continue
         measured, predicted = row.run.measured, row.predicted
+        shown = [f"{one.most:.3g} {one.unit}" for one in row.claims if one.unit]
         yield (
             row.experiment.name,
             *_cells(measured.figures, predicted.figures, predicted.spread_ms),
-            _tolerance(row.claims),
+            ", ".join(shown if len(shown) > 1 else [*shown, "by phase"]),
             verdict(row),
         )
         if measured.pod is not None and predicted.pod is not None:
@@ -85,12 +86,6 @@ def _cells(seen: Figures, said: Figures, spread: tuple[float, float] | None) -> 
         _error(said.use_ms, seen.use_ms),
         _error(said.throttled_ms, seen.throttled_ms),
     )
-
-
-def _tolerance(claims: Sequence[ModelCheck]) -> str:
-    """What the errors may be; "by phase" where throttled time depends on phases that were not measured."""
-    shown = [f"{one.most:.3g} {one.unit}" for one in claims if one.unit]
-    return ", ".join(shown if len(shown) > 1 else [*shown, "by phase"])
 
 
 def verdict(row: CalibrationRow) -> str:

@@ -57,7 +57,8 @@ def rows(columns: Sequence[StudyColumn]) -> Iterator[tuple[str, ...]]:
                 *_counter_cells(values, _spread(column, results[0].path)),
             )
         if column.published:
-            yield _published_row(column)
+            cells = (_shown(column.published.get(name)) for name in HEADINGS[2:8])
+            yield (column.label, "(published)", *cells, "", "", "")
 
 
 def as_json(columns: Sequence[StudyColumn]) -> list[dict[str, Any]]:
@@ -172,11 +173,6 @@ def _counter_cells(values: Mapping[str, Any], spread: Mapping[str, Any] | None) 
 def _by_container(column: StudyColumn) -> Iterator[list[ContainerResult]]:
     for i in range(len(column.outcomes[0].results)):
         yield [outcome.results[i] for outcome in column.outcomes]
-
-
-def _published_row(column: StudyColumn) -> tuple[str, ...]:
-    cells = (_shown(column.published.get(name)) for name in HEADINGS[2:8])
-    return (column.label, "(published)", *cells, "", "", "")
 
 
 def _shown(value: float | None) -> str:
@@ -303,17 +299,6 @@ def _stroke(colour: str) -> str:
 def _panel(panel: Panel, frame: _Frame, colours: dict[str, str], lines: dict[str, str]) -> Iterator[str]:
     line = panel.timeline
     yield text_element(24, frame.top - 26, panel.title, "fg", size=13, weight=600)
-    yield from _lanes(panel, frame)
-    for span in line.throttled:
-        yield _box(frame, span, "url(#held)", f"{span.group} is throttled on CPU {span.cpu}")
-    for span in line.ran:
-        yield _box(frame, span, colours[span.group], f"{span.group} runs on CPU {span.cpu}")
-    yield from _periods(line, frame, lines)
-    yield from _stops(line, frame)
-    yield from _axis(line, frame)
-
-
-def _lanes(panel: Panel, frame: _Frame) -> Iterator[str]:
     gap = 3 if frame.lane >= 12 else 1
     every = 1 if frame.lane >= 12 else 8
     for cpu in range(panel.cpus):
@@ -326,6 +311,18 @@ def _lanes(panel: Panel, frame: _Frame) -> Iterator[str]:
             yield text_element(
                 _LEFT - 8, frame.y(cpu) + frame.lane / 2 + 3, f"CPU {cpu}", "muted", size=size, anchor="end"
             )
+    for span in line.throttled:
+        yield _box(frame, span, "url(#held)", f"{span.group} is throttled on CPU {span.cpu}")
+    for span in line.ran:
+        yield _box(frame, span, colours[span.group], f"{span.group} runs on CPU {span.cpu}")
+    for moment, group in sorted({refill.moment: refill.group for refill in line.refills}.items()):
+        x, stroke = frame.x(moment), _stroke(lines[group]) if lines else ""
+        yield (
+            f'<line class="refill" x1="{x:.2f}" x2="{x:.2f}" y1="{frame.top - 6:g}" '
+            f'y2="{frame.bottom:g}"{stroke}/>'
+        )
+    yield from _stops(line, frame)
+    yield from _axis(line, frame)
 
 
 def _box(frame: _Frame, span: TimelineSpan, fill: str, what: str) -> str:
@@ -336,16 +333,6 @@ def _box(frame: _Frame, span: TimelineSpan, fill: str, what: str) -> str:
         f'<rect x="{frame.x(span.start):.2f}" y="{frame.y(span.cpu):g}" width="{width:.2f}" '
         f'height="{frame.lane - gap:g}" fill="{fill}"><title>{escaped(text)}</title></rect>'
     )
-
-
-def _periods(line: Timeline, frame: _Frame, lines: dict[str, str]) -> Iterator[str]:
-    """Limits of a common beginning share a line, that of the innermost."""
-    for moment, group in sorted({refill.moment: refill.group for refill in line.refills}.items()):
-        x, stroke = frame.x(moment), _stroke(lines[group]) if lines else ""
-        yield (
-            f'<line class="refill" x1="{x:.2f}" x2="{x:.2f}" y1="{frame.top - 6:g}" '
-            f'y2="{frame.bottom:g}"{stroke}/>'
-        )
 
 
 def _stops(line: Timeline, frame: _Frame) -> Iterator[str]:

@@ -102,17 +102,14 @@ def _values(tree: dict[str, Any], name: str, here: Position) -> Iterator[Remark]
             )
     percent = tree.get("cpuBurstPercent", _DEFAULT_PERCENT)
     if policy in _BURSTING and isinstance(percent, int) and percent > 100:
-        yield _too_much(name, percent, "cpuBurstPercent" not in tree, here)
-
-
-def _too_much(name: str, percent: int, by_default: bool, here: Position) -> Remark:
-    how = "without cpuBurstPercent, which then is 1000 %," if by_default else f"cpuBurstPercent {percent}"
-    return Remark(
-        here,
-        f"{name}: {how} requests a burst above the quota, which the Linux kernel rejects (EINVAL): no "
-        "burst at all",
-        "set cpuBurstPercent to at most 100 (patched kernels, such as Alibaba Cloud Linux, accept more)",
-    )
+        by_default = "cpuBurstPercent" not in tree
+        how = "without cpuBurstPercent, which then is 1000 %," if by_default else f"cpuBurstPercent {percent}"
+        yield Remark(
+            here,
+            f"{name}: {how} requests a burst above the quota, which the Linux kernel rejects (EINVAL): no "
+            "burst at all",
+            "set cpuBurstPercent to at most 100 (patched kernels, such as Alibaba Cloud Linux, accept more)",
+        )
 
 
 @rule("cfs-period", Severity.ERROR, "Keep 100ms; against throttling drop limits rather than shorten periods.")

@@ -153,7 +153,7 @@ def _fix(context: PodContext, container: ManifestContainer, found: EffectiveAmou
         parts.append(f"the pod is then {after}, no longer Guaranteed")
     if is_jvm(container.node, container.image) and at_once(container.settings) is None:
         parts.append("the JVM then counts the node's CPUs: set -XX:ActiveProcessorCount")
-    if _reads_limit(container):
+    if any(one.from_field == "limits.cpu" for one in container.settings):
         parts.append("thread counts set from limits.cpu then are the node's CPUs: set them from requests.cpu")
     return "; ".join([*parts, *_beside(context, container)])
 
@@ -187,10 +187,6 @@ def _scaled_by(context: PodContext, container: ManifestContainer, scaler: Manife
                 f"utilisation may then exceed {percent:.0f} %, so HorizontalPodAutoscaler {scaler.name} "
                 "scales sooner"
             )
-
-
-def _reads_limit(container: ManifestContainer) -> bool:
-    return any(one.from_field == "limits.cpu" for one in container.settings)
 
 
 def _equal(container: ManifestContainer, found: EffectiveAmounts) -> int:

@@ -56,31 +56,22 @@ def _adds_limit(context: PodContext) -> Iterator[Remark]:
             continue
         written, hit = text(item, key, "cpu"), list(_receiving(context))
         limit = max((limit for _, _, limit in hit), default=0)
+        most, ratio = text(item, "max", "cpu"), text(item, "maxLimitRequestRatio", "cpu")
+        parts = [f"{key}.cpu: {text(item, key, 'cpu')}"]
+        if key == "max":
+            parts[0] += " (a maximum is a default limit, too)"
+        elif most:
+            parts.append(f"max.cpu: {most} (which would be the default limit then)")
+        if ratio:
+            parts.append(f"maxLimitRequestRatio.cpu: {ratio} (which rejects containers without a limit)")
+        share = text(item, "defaultRequest", "cpu")
+        keep = f"keep defaultRequest.cpu: {share}" if share else "set defaultRequest.cpu"
         yield Remark(
             place(item, key, "cpu"),
             f"{key}.cpu: {written} becomes the CPU limit of every container without one{_named(hit)}",
-            _without_limit(item, key),
+            f"drop {' and '.join(parts)}; {keep}, which gives a share without a quota",
             cost=cost_of(context, limit, 1) if limit else None,
         )
-
-
-def _without_limit(item: Located, key: str) -> str:
-    """What to drop for containers to have no limit, and what gives them a share.
-
-    A maximum is the default limit where there is no other (`SetDefaults_LimitRangeItem`), and with a maximal
-    ratio of limit to request a container without a limit is rejected (LimitRanger).
-    """
-    most, ratio = text(item, "max", "cpu"), text(item, "maxLimitRequestRatio", "cpu")
-    parts = [f"{key}.cpu: {text(item, key, 'cpu')}"]
-    if key == "max":
-        parts[0] += " (a maximum is a default limit, too)"
-    elif most:
-        parts.append(f"max.cpu: {most} (which would be the default limit then)")
-    if ratio:
-        parts.append(f"maxLimitRequestRatio.cpu: {ratio} (which rejects containers without a limit)")
-    share = text(item, "defaultRequest", "cpu")
-    keep = f"keep defaultRequest.cpu: {share}" if share else "set defaultRequest.cpu"
-    return f"drop {' and '.join(parts)}; {keep}, which gives a share without a quota"
 
 
 def _receiving(context: PodContext) -> Iterator[tuple[ManifestObject, ManifestContainer, int]]:
@@ -159,7 +150,7 @@ def _refuses(context: PodContext) -> Iterator[Remark]:
                     container.resources.place,
                     f"ResourceQuota {quota.name} counts {' and '.join(lacks)}, so the pod is rejected: this "
                     f"container has {'none' if len(lacks) == 1 else 'neither'}",
-                    _supply(lacks),
+                    ", and ".join(_NEEDS[one] for one in lacks),
                     container=container.name,
                 )
 
@@ -182,10 +173,6 @@ _NEEDS: Final = {
     "requests.cpu": "set requests.cpu to what the container uses under load",
     "requests.memory": "set requests.memory to what it needs at its peak",
 }
-
-
-def _supply(lacks: list[str]) -> str:
-    return ", and ".join(_NEEDS[one] for one in lacks)
 
 
 @rule(

@@ -19,7 +19,6 @@ from corelane.limits.lint.pod_context import (
 )
 from corelane.limits.lint.policy import Severity
 from corelane.limits.lint.thread_settings import (
-    CountsCPUs,
     ThreadSetting,
     at_once,
     counts_node_cpus,
@@ -110,26 +109,21 @@ def _from_node(context: PodContext) -> Iterator[Remark]:
         cost = cost_of(context, limit, node_cpus)
         if not cost.stall_ms:
             continue
+        fix = f"{known.remedy}, and drop the limit"
+        variable = readable_variable(known, container.image)
+        if variable and own_entrypoint(container.node):
+            fix += f"; if the limit has to stay, set {variable}, which reads it (official image)"
         yield Remark(
             container.resources.limits["cpu"].place
             if "cpu" in container.resources.limits
             else container.place,
             f"{known.what}, whatever the limit of {cpus(limit)}: on a node of {node_cpus} CPUs "
             f"{stall(cost)}; the larger the node, the worse",
-            _remedy(known, container),
+            fix,
             Severity.INFO if context.object.batch or _on_accelerator(container) else None,
             container.name,
             cost,
         )
-
-
-def _remedy(known: CountsCPUs, container: ManifestContainer) -> str:
-    """Without the limit a fixed number of threads; with it, what reads it."""
-    fix = f"{known.remedy}, and drop the limit"
-    variable = readable_variable(known, container.image)
-    if variable and own_entrypoint(container.node):
-        fix += f"; if the limit has to stay, set {variable}, which reads it (official image)"
-    return fix
 
 
 @rule(
