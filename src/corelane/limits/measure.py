@@ -85,13 +85,6 @@ class RequestLog:
         return [moment / 1e6 + took for moment, took in zip(self.moments, self.took, strict=True)]
 
 
-class LatencySource(StrEnum):
-    """Where a latency comes from."""
-
-    FILE = "file"
-    PROMETHEUS = "prometheus"
-
-
 @dataclass(frozen=True, slots=True)
 class Latency:
     """A service's measured latency: percentile (50, 99) to milliseconds.
@@ -100,7 +93,6 @@ class Latency:
     """
 
     quantiles: Mapping[float, float]
-    source: LatencySource = LatencySource.FILE
     per_second: float | None = None
     log: RequestLog | None = None
 
@@ -230,36 +222,28 @@ def judge(
     if losses is None:
         delays += _undivided(rates)
     else:
-        delays += _waits(losses, _Surroundings(rates.used or 0.0, load, competition))
+        delays += _waits(losses, load, _others(rates.used or 0.0, load, competition))
     delays.sort(key=lambda delay: -delay[1])
     causes = tuple(cause for cause, _, _ in delays) or (DelayCause.NOTHING,)
     waited = losses.neighbours + losses.hypervisor if losses else 0.0
     why = "; ".join(why for _, _, why in delays) or "no significant wait"
     of_limit = _level(rates)
     waits = sum(amount for cause, amount, _ in delays if cause in _FOREIGN)
-    level = max(of_limit, _level_of_waits(rates, waits), key=list(CostLevel).index)
-    return ThrottlingVerdict(causes, level, why, waited, of_limit)
-
-
-def _level_of_waits(rates: Rates, waits: float) -> CostLevel:
-    """By the part of CPU demand that was lost to others, in ms a second."""
     lost = waits / ((rates.used or 0.0) + (rates.throttled or 0.0) + waits) if waits else 0.0
-    if lost >= _HIGH:
-        return CostLevel.HIGH
-    return CostLevel.MEDIUM if lost >= _MEDIUM else CostLevel.LOW if lost else CostLevel.NONE
+    level = max(of_limit, _level_of(lost), key=list(CostLevel).index)
+    return ThrottlingVerdict(causes, level, why, waited, of_limit)
 
 
 def _level(rates: Rates) -> CostLevel:
     """By the part of CPU demand that was lost, and by how long a stop lasts."""
-    lost = rates.lost
-    if lost is None:
-        lost = (rates.throttled or 0.0) / 1000
-    stall = rates.stall_ms or 0.0
+    lost = (rates.throttled or 0.0) / 1000 if rates.lost is None else rates.lost
+    return _level_of(lost, _LOW if (rates.stall_ms or 0.0) >= _STALL_MS else _MEDIUM)
+
+
+def _level_of(lost: float, medium: float = _MEDIUM) -> CostLevel:
     if lost >= _HIGH:
         return CostLevel.HIGH
-    if lost >= _MEDIUM or (lost >= _LOW and stall >= _STALL_MS):
-        return CostLevel.MEDIUM
-    return CostLevel.LOW if lost > 0 else CostLevel.NONE
+    return CostLevel.MEDIUM if lost >= medium else CostLevel.LOW if lost > 0 else CostLevel.NONE
 
 
 Delay = tuple[DelayCause, float, str]
@@ -292,41 +276,32 @@ def _undivided(rates: Rates) -> Iterator[Delay]:
         yield DelayCause.OTHERS, waited, f"waits {waited:.0f} ms/s for a CPU beyond throttling"
 
 
-@dataclass(frozen=True, slots=True)
-class _Surroundings:
-    used: float
-    load: CPULoad | None
-    competition: Competition | None
-
-    @property
-    def others(self) -> str:
-        """Other processes, and which of them used most."""
-        if self.load is None:
-            return "other processes run"
-        used = max(0.0, self.load.busy - self.used)
-        text = f"other processes use {used:.0f} ms/s of its {_cpus(self.load.cpus)}"
-        rivals = self.competition.competitors if self.competition else ()
-        if not rivals:
-            return text
-        most = rivals[0]
-        return f"{text}, most {most.title}: {most.used:.0f} ms/s at {most.relative:.3g} times its weight"
+def _others(used: float, load: CPULoad | None, competition: Competition | None) -> str:
+    """Other processes, and which of them used most."""
+    if load is None:
+        return "other processes run"
+    text = f"other processes use {max(0.0, load.busy - used):.0f} ms/s of its {_cpus(load.cpus)}"
+    if competition is None or not competition.competitors:
+        return text
+    most = competition.competitors[0]
+    return f"{text}, most {most.title}: {most.used:.0f} ms/s at {most.relative:.3g} times its weight"
 
 
 def _cpus(count: int) -> str:
     return "1 CPU" if count == 1 else f"{count} CPUs"
 
 
-def _waits(losses: Losses, around: _Surroundings) -> Iterator[Delay]:
+def _waits(losses: Losses, load: CPULoad | None, others: str) -> Iterator[Delay]:
     least = max(_WAIT_MS, _CERTAIN * losses.error)
     if losses.neighbours >= least:
-        why = f"waits {losses.neighbours:.0f} ms/s for a CPU while {around.others}"
+        why = f"waits {losses.neighbours:.0f} ms/s for a CPU while {others}"
         yield DelayCause.NEIGHBOURS, losses.neighbours, why
     if losses.own >= least:
-        cpus = f" on {_cpus(around.load.cpus)}" if around.load else ""
+        cpus = f" on {_cpus(load.cpus)}" if load else ""
         why = f"its own threads wait {losses.own:.0f} ms/s for each other{cpus}"
         yield DelayCause.OWN_THREADS, losses.own, why
     if losses.hypervisor >= least:
-        amount = f"{around.load.steal:.0f} ms/s" if around.load else "some"
+        amount = f"{load.steal:.0f} ms/s" if load else "some"
         why = f"waits {losses.hypervisor:.0f} ms/s for a CPU while the hypervisor takes {amount} of its CPUs"
         yield DelayCause.HYPERVISOR, losses.hypervisor, why
     if losses.scheduling >= least:
@@ -418,14 +393,11 @@ def rates_of_series(series: Mapping[str, Sequence[Sample]], quota: Quota | None 
     )
 
 
-def _notes(grown: Mapping[str, Growth | Unusable], usable: Mapping[str, Growth]) -> tuple[str, ...]:
-    notes: list[str] = []
+def _notes(grown: Mapping[str, Growth | Unusable], usable: Mapping[str, Growth]) -> Iterator[str]:
     if resets := max(one.resets for one in usable.values()):
-        notes.append(f"restarted {resets} time{'s' * (resets != 1)}: the last counts before each are lost")
-    missing = sorted(name for name, one in grown.items() if isinstance(one, Unusable))
-    if missing:
-        notes.append(f"too few samples of {', '.join(missing)}")
-    return tuple(notes)
+        yield f"restarted {resets} time{'s' * (resets != 1)}: the last counts before each are lost"
+    if missing := sorted(name for name, one in grown.items() if isinstance(one, Unusable)):
+        yield f"too few samples of {', '.join(missing)}"
 
 
 def histogram_quantiles(buckets: Mapping[float, float], percents: Iterable[float]) -> dict[float, float]:

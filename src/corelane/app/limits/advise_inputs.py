@@ -20,7 +20,7 @@ from corelane.limits.lint import manifests, yaml_documents
 from corelane.limits.lint.located import Located, located
 from corelane.limits.lint.manifests import ManifestObject
 from corelane.limits.lint.yaml_documents import YAMLDocument
-from corelane.limits.measure import Latency, LatencySource, RequestLog
+from corelane.limits.measure import Latency, RequestLog
 from corelane.yaml_keys import DuplicateKeyError, UniqueKeyLoader
 
 _SERVED: Final = (
@@ -241,4 +241,4 @@ def latency_of_buckets(vector: Iterable[tuple[Mapping[str, str], float]], query:
         raise AdviseError(f"--latency {query!r}: {error}: is the window long enough?") from None
     milliseconds = {percent: 1000 * seconds for percent, seconds in quantiles.items()}
     rate = buckets[math.inf] if "rate(" in query else None
-    return Latency(milliseconds, LatencySource.PROMETHEUS, rate)
+    return Latency(milliseconds, rate)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from corelane.kernel import cfs
 from corelane.limits.advice.effects import Range
-from corelane.limits.advice.subjects import NodeOccupancy, NodePod, Scaler, Subject
+from corelane.limits.advice.subjects import NodeOccupancy, NodePod, Subject
 from corelane.limits.lint.findings import PATCHED, nested
 from corelane.workload.request import QOSClass, qos_class
 
@@ -108,7 +108,12 @@ def unlimited_risk(
     if not sized:
         return Risk(RiskLevel.UNKNOWN, _unknown(nodes))
     risks = tuple(_node_risk(node, weight) for node in sized)
-    if limit is not None and all(_fits(node, limit, request) for node in sized):
+    # Whether every node has CPUs for the limit and the requests of all other pods together.
+    if limit is not None and all(
+        requested_milli(node, 1000 * limit, request) <= node.milli
+        and all(pod.request or pod.own for pod in node.pods)
+        for node in sized
+    ):
         return Risk(RiskLevel.NONE, f"even at {limit:g} CPUs every other pod gets what it requests", risks)
     worst = max(risks, key=lambda risk: list(RiskLevel).index(risk.level))
     return Risk(worst.level, _sentence(worst), risks)
@@ -118,12 +123,6 @@ def _unknown(nodes: Sequence[NodeOccupancy]) -> str:
     if nodes:
         return "CPU count of its node unknown: add the nodes to --pods, or give --node-cpus"
     return "other pods on its node unknown: give --pods"
-
-
-def _fits(node: NodeOccupancy, limit: float, request: int) -> bool:
-    """Whether the node has CPUs for its limit and the requests of all other pods together."""
-    enough = requested_milli(node, 1000 * limit, request) <= node.milli
-    return enough and all(pod.request or pod.own for pod in node.pods)
 
 
 def requested_milli(node: NodeOccupancy, new: float, request: int) -> float:
@@ -165,21 +164,14 @@ def _sentence(worst: NodeRisk) -> str:
         return f"{requests}, more than there are: no pod is guaranteed its request"
     parts = [f"{requests}, so every pod with a request keeps its share"]
     if worst.short:
-        parts = [f"{requests}, but weights are integers: {_shortest(worst)}"]
-    if worst.without_request:
-        parts.append(f"pods without a request may starve: {_names(worst.without_request)}")
+        least = min(worst.short, key=lambda share: share.milli / share.pod.request)
+        share = f"{least.pod.title} is guaranteed {least.milli:.0f}m of its {least.pod.request}m only"
+        more = f", and {len(worst.short) - 1} more less than requested" if len(worst.short) > 1 else ""
+        parts = [f"{requests}, but weights are integers: {share}{more}"]
+    if names := worst.without_request:
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        parts.append(f"pods without a request may starve: {', '.join(names[:_NAMED])}{more}")
     return "; ".join(parts)
-
-
-def _shortest(node: NodeRisk) -> str:
-    worst = min(node.short, key=lambda share: share.milli / share.pod.request)
-    more = f", and {len(node.short) - 1} more less than requested" if len(node.short) > 1 else ""
-    return f"{worst.pod.title} is guaranteed {worst.milli:.0f}m of its {worst.pod.request}m only{more}"
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def exclusive_risk(nodes: Sequence[NodeOccupancy], cpus: int, request: int = 0) -> Risk:
@@ -243,34 +235,29 @@ def qos_text(subject: Subject, after: QOSClass) -> str:
 def utilisation(subject: Subject, request: int, used: float, after: Range) -> Iterator[str]:
     """What autoscalers read: use over request. `used` and `after` are the container's, in ms a second."""
     for scaler in subject.scalers:
-        yield _scaled(scaler, subject, request, used, after)
-    if not subject.scalers and subject.listed:
-        yield _any_scaler(subject, request, after)
-
-
-def _scaled(scaler: Scaler, subject: Subject, request: int, used: float, after: Range) -> str:
-    whole = scaler.request_milli if not scaler.container else subject.request
-    if not whole:
-        return f"{scaler.name} fails: utilisation is use over requests, and there is no CPU request"
-    new = whole - subject.request + request
-    part = "this container's part of " if not scaler.container and whole != subject.request else ""
-    grows = "" if 100 * after.high / new <= scaler.percent else "; it adds replicas while this load lasts"
-    return (
-        f"{scaler.name} (target {scaler.percent} %): {part}utilisation {100 * used / whole:.0f} % now, then "
-        f"{_percent(after, new)}{grows}"
-    )
+        whole = scaler.request_milli if not scaler.container else subject.request
+        if not whole:
+            yield f"{scaler.name} fails: utilisation is use over requests, and there is no CPU request"
+            continue
+        new = whole - subject.request + request
+        part = "this container's part of " if not scaler.container and whole != subject.request else ""
+        grows = "" if 100 * after.high / new <= scaler.percent else "; it adds replicas while this load lasts"
+        yield (
+            f"{scaler.name} (target {scaler.percent} %): {part}utilisation {100 * used / whole:.0f} % now, "
+            f"then {_percent(after, new)}{grows}"
+        )
+    if subject.scalers or not subject.listed:
+        return
+    if not request:
+        yield "an autoscaler on CPU utilisation would fail: there is no CPU request"
+        return
+    changed = "" if request == subject.request else f" ({request}m instead of {subject.request}m)"
+    yield f"an autoscaler on CPU utilisation would read {_percent(after, request)} of the request{changed}"
 
 
 def _percent(after: Range, request: int) -> str:
     low, high = 100 * after.low / request, 100 * after.high / request
     return f"{low:.0f} %" if round(low) == round(high) else f"{low:.0f} to {high:.0f} %"
-
-
-def _any_scaler(subject: Subject, request: int, after: Range) -> str:
-    if not request:
-        return "an autoscaler on CPU utilisation would fail: there is no CPU request"
-    changed = "" if request == subject.request else f" ({request}m instead of {subject.request}m)"
-    return f"an autoscaler on CPU utilisation would read {_percent(after, request)} of the request{changed}"
 
 
 _JAVA: Final = "JAVA_TOOL_OPTIONS"

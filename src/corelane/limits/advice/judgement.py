@@ -13,7 +13,7 @@ from corelane.kernel.cpu_time.counters import Rates, Unusable
 from corelane.limits.advice import inference, starvation
 from corelane.limits.advice.changes import Weight
 from corelane.limits.advice.effects import NOTICED_MS, PERCENTILES, Fit, LoadShape
-from corelane.limits.advice.inference import FULL, QUICK, Hints, Match, Observed
+from corelane.limits.advice.inference import FULL, QUICK, Hints, Observed
 from corelane.limits.advice.options import AdviceCase, Option, options
 from corelane.limits.advice.starvation import Starvation
 from corelane.limits.advice.subjects import ClusterSnapshot, NodeOccupancy, Owner, Subject
@@ -73,7 +73,13 @@ def fit_model(measured: Measurement, rates: Rates, threads: int | None = None) -
         return _unfitted(plain, threads, cpus)
     hints = Hints(cpus, threads, rates.waiters, _is_contended(measured, rates), _weight(measured, rates))
     found = inference.candidates(_observed(plain, rates, measured), hints, FULL if plain.requests else QUICK)
-    found = [each for each in found if _shows(each.match, throttled)]
+    # The throttled time must be near, too, on average: a large deviation alone explains anything.
+    most = math.log(_APART)
+    found = [
+        each
+        for each in found
+        if abs(math.log((each.match.throttled + NOTICED_MS) / (throttled + NOTICED_MS))) <= most
+    ]
     if not found or found[0].match.misfit > _MISFIT:
         return _unfitted(plain, threads, cpus)
     best = found[0]
@@ -84,12 +90,6 @@ def fit_model(measured: Measurement, rates: Rates, threads: int | None = None) -
         modelled=best.match.throttled,
         sample=inference.sample(found, _SAMPLE),
     )
-
-
-def _shows(match: Match, throttled: float) -> bool:
-    """Whether the throttled time is near, on average: a large deviation alone explains anything."""
-    low, high = sorted((match.throttled + NOTICED_MS, throttled + NOTICED_MS))
-    return high <= _APART * low
 
 
 def _percentiles(latency: Latency | None) -> Mapping[int, float]:
@@ -379,16 +379,13 @@ def _remarks(subject: Subject, rates: Rates, policy: Policy) -> Iterator[str]:
         yield "policy: no CPU request, so no CPU time is guaranteed"
     if policy.memory_limit == "equal-to-request" and subject.memory_limit != subject.memory_request:
         yield "policy: memory limit and memory request differ (see corelane limits lint)"
-    if rates.quota.quota_us is not None and subject.limit and _differs(subject, rates):
+    enforced = (rates.quota.cpus or 0.0) * 1000
+    changed = abs(enforced - max(subject.limit, 10)) > max(0.02 * enforced, 10)
+    if rates.quota.quota_us is not None and subject.limit and changed:
         yield (
-            f"the manifest's limit is {subject.limit}m, {(rates.quota.cpus or 0) * 1000:.0f}m is enforced: "
+            f"the manifest's limit is {subject.limit}m, {enforced:.0f}m is enforced: "
             "it was changed on the node, or the list of pods is outdated"
         )
-
-
-def _differs(subject: Subject, rates: Rates) -> bool:
-    enforced = (rates.quota.cpus or 0.0) * 1000
-    return abs(enforced - max(subject.limit, 10)) > max(0.02 * enforced, 10)
 
 
 # Whether a measurement can carry advice.
@@ -396,15 +393,11 @@ def _differs(subject: Subject, rates: Rates) -> bool:
 
 def refusal(measured: Measurement) -> str:
     """Why no advice is possible, and what to collect instead; empty where it is possible."""
-    rates = measured.rates
+    rates, cpus = measured.rates, measured.cpus
     if isinstance(rates, Unusable):
         return f"{rates.why}: measure again"
     if measured.notes or rates.notes:
         return f"{'; '.join([*measured.notes, *rates.notes])}: measure again over a time without that"
-    return _missing(rates) or _short(rates) or _impossible(rates, measured.cpus)
-
-
-def _missing(rates: Rates) -> str:
     if rates.used is None:
         return "CPU time is not counted: enable cpuacct, or scrape container_cpu_usage_seconds_total"
     if rates.throttled is None and rates.quota.quota_us is not None:
@@ -413,33 +406,23 @@ def _missing(rates: Rates) -> str:
         return "throttled, but its quota is unknown: scrape container_spec_cpu_quota and …_period"
     if rates.throttled and (rates.periods is None or rates.throttled_periods is None):
         return "periods are not counted: scrape container_cpu_cfs_periods_total, …_throttled_periods_total"
-    return ""
-
-
-def _short(rates: Rates) -> str:
-    period = rates.quota.period_us / 1e6
+    period, periods = rates.quota.period_us / 1e6, rates.periods or 0
     if rates.seconds < MIN_PERIODS * period:
         return (
             f"measured for {rates.seconds:.3g} s ({rates.seconds / period:.0f} periods), at least "
             f"{MIN_PERIODS} periods ({MIN_PERIODS * period:.3g} s) are required: measure longer"
         )
-    if rates.throttled and (rates.periods or 0) < _MIN_ACTIVE:
-        return (
-            f"active in {rates.periods or 0:.0f} periods, at least {_MIN_ACTIVE} are required: measure longer"
-        )
-    return ""
-
-
-def _impossible(rates: Rates, cpus: int) -> str:
-    """Counters of one container cannot exceed the CPUs that it may run on."""
-    demand = ((rates.used or 0.0) + (rates.throttled or 0.0)) / 1000
+    if rates.throttled and periods < _MIN_ACTIVE:
+        return f"active in {periods:.0f} periods, at least {_MIN_ACTIVE} are required: measure longer"
+    # Counters of one container cannot exceed the CPUs that it may run on.
+    demand = (rates.used + (rates.throttled or 0.0)) / 1000
     if cpus and demand > cpus * _POSSIBLE + 0.2:
         own = "1 CPU" if cpus == 1 else f"{cpus} CPUs"
         return (
             f"used plus throttled time is {demand:.3g} s a second, more than its {own}: the counters "
             "are not of one container, or the number of CPUs is wrong"
         )
-    throttled, periods = rates.throttled_periods or 0, rates.periods or 0
+    throttled = rates.throttled_periods or 0
     if throttled > periods * _POSSIBLE + 1:
         return f"{throttled:.0f} of {periods:.0f} periods throttled: the counters do not belong together"
     return ""

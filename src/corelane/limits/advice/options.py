@@ -32,6 +32,11 @@ _BEFORE_1_33: Final = (
     "older kubelets: cpuCFSQuota: false for the whole node, or CRI-O's annotation cpu-quota.crio.io: disable"
 )
 
+_LIFTED: Final = (
+    "for exclusive CPUs the kubelet lifts the quota (gate DisableCPUQuotaWithExclusiveCPUs: on by "
+    "default since 1.33, always in 1.37), and so do corelane's nodes"
+)
+
 
 class OptionKind(StrEnum):
     """What can be changed."""
@@ -109,7 +114,7 @@ def options(case: AdviceCase) -> tuple[Option, ...]:
                 changes.no_risk("its CPUs are exclusive"),
                 (
                     "without the limit the pod is no longer Guaranteed and loses its exclusive CPUs",
-                    *lifted_by(),
+                    _LIFTED,
                     _BEFORE_1_33,
                     changes.qos_text(case.subject, case.subject.qos),
                 ),
@@ -161,7 +166,7 @@ def _drop(case: AdviceCase) -> Option | None:
         "drop the CPU limit" if subject.request else f"drop the CPU limit, request {findings.cpus(request)}",
         effect,
         _risk(case, None, request),
-        (*_does(case, new, effect), *_unseen_limit(case)),
+        (*_does(subject, new, case.fit.used, effect), *_unseen_limit(case)),
         changes.container_patch(subject, {"resources": change}),
         "the policy requires a CPU limit equal to the request"
         if case.policy.cpu_limit == "equal-to-request"
@@ -198,14 +203,16 @@ def _raise(case: AdviceCase) -> Option | None:
     effect = _effect(case, LimitChange(limit))
     new = NewResources(request, milli, subject.memory_request, subject.memory_limit)
     same = subject.listed and changes.qos_after(subject, new) is subject.qos
+    exclusive_too = []
+    if subject.exclusive_siblings and milli % 1000 == 0:
+        cpus = _many(milli // 1000, "exclusive CPU")
+        exclusive_too = [f"with an integer request it gets {cpus}, too, where the CPU manager is static"]
     return Option(
         OptionKind.RAISE_LIMIT,
-        f"raise request and limit to {findings.cpus(milli)}"
-        if both
-        else f"raise the limit to {findings.cpus(milli)}",
+        f"raise {'request and' if both else 'the'} limit to {findings.cpus(milli)}",
         effect,
         _risk(case, limit, request),
-        (*_does(case, new, effect), *_exclusive_too(subject, milli)),
+        (*_does(subject, new, case.fit.used, effect), *exclusive_too),
         changes.container_patch(subject, {"resources": amounts}, resize=same),
         _against_limit(case),
         limit=limit,
@@ -217,13 +224,6 @@ def _risk(case: AdviceCase, limit: float | None, request: int) -> Risk:
     now = case.subject.request
     full = changes.crowded_risk(case.nodes, request, now)
     return full or changes.unlimited_risk(case.nodes, limit, case.weight, now)
-
-
-def _exclusive_too(subject: Subject, milli: int) -> Iterator[str]:
-    """In a pod with exclusive CPUs an integer request gets them, too."""
-    if subject.exclusive_siblings and milli % 1000 == 0:
-        cpus = _many(milli // 1000, "exclusive CPU")
-        yield f"with an integer request it gets {cpus}, too, where the CPU manager is static"
 
 
 def _many(count: int, noun: str) -> str:
@@ -290,41 +290,37 @@ def _burst(case: AdviceCase) -> Option | None:
 
 def _threads(case: AdviceCase) -> Option | None:
     """Run as many threads as whole CPUs in the limit: these do not use it up before the period ends."""
-    count, fit = max(int(case.limit), 1), case.fit
-    running = case.subject.threads or (max(fit.cpus, fit.wants) if math.isfinite(fit.cpus) else None)
+    subject, count, fit = case.subject, max(int(case.limit), 1), case.fit
+    running = subject.threads or (max(fit.cpus, fit.wants) if math.isfinite(fit.cpus) else None)
     if running is not None and case.measured.threads:
         running = min(running, case.measured.threads)
     if running is None or count >= running - _MARGIN:
         return None
     effect = _effect(case, LimitChange(case.limit, fit.burst, count))
-    what, how = changes.threads_patch(case.subject, count)
+    what, how = changes.threads_patch(subject, count)
+    same = NewResources(subject.request, subject.limit, subject.memory_request, subject.memory_limit)
+    slower = []
+    if case.limit < count:
+        quota = findings.cpus(round(case.limit * 1000))
+        after = f"{fit.quota:g} ms of every {fit.period:g} ms"
+        slower = [f"a single thread still uses up the quota of {quota} after {after}"]
     return Option(
         OptionKind.SET_THREADS,
         f"run {_many(count, 'thread')}: {what}",
         effect,
         changes.no_risk("it uses no more CPU time than now"),
-        (*_does(case, _unchanged(case.subject), effect), *_slower(case, count)),
+        (
+            *_does(subject, same, fit.used, effect),
+            *slower,
+            "work shared by its threads takes longer, but the threads are no longer stopped together",
+        ),
         how,
         _against_limit(case),
     )
 
 
-def _slower(case: AdviceCase, count: int) -> Iterator[str]:
-    if case.limit < count:
-        quota = findings.cpus(round(case.limit * 1000))
-        yield (
-            f"a single thread still uses up the quota of {quota} after "
-            f"{case.fit.quota:g} ms of every {case.fit.period:g} ms"
-        )
-    yield "work shared by its threads takes longer, but the threads are no longer stopped together"
-
-
-def _unchanged(subject: Subject) -> NewResources:
-    return NewResources(subject.request, subject.limit, subject.memory_request, subject.memory_limit)
-
-
 def _whole(case: AdviceCase) -> Option | None:
-    """Exclusive CPUs: limit = request, an integer, the pod Guaranteed; then the node lifts the quota."""
+    """Exclusive CPUs; then the node lifts the quota."""
     subject, fit = case.subject, case.fit
     if not case.policy.exclusive_cpus or subject.init or subject.pod_level or math.isinf(fit.cpus):
         return None
@@ -332,50 +328,49 @@ def _whole(case: AdviceCase) -> Option | None:
         fit.widest if fit.shape in (LoadShape.BUSY, LoadShape.UNFITTED) else max(fit.used / 1000, case.limit)
     )
     count = max(math.ceil(wide - _MARGIN), 1)
-    cpus = str(count)
+    effect = _effect(case, LimitChange(None, threads=count))
+    whole = exclusive(subject, count, effect, case.nodes, fit.used)
+    threads = f"run {_many(count, 'thread')}: more would only wait for each other"
+    return replace(whole, consequences=(*whole.consequences, threads))
+
+
+def exclusive(
+    subject: Subject, count: int, effect: Effect, nodes: Sequence[NodeOccupancy], used: float | None = None
+) -> Option:
+    """Request exclusive CPUs: limit = request, an integer, the pod Guaranteed.
+
+    `used` is the container's use in ms a second, where its autoscalers are to be told of.
+    """
     memory = subject.memory_limit or subject.memory_request
-    amounts: dict[str, Any] = {"requests": {"cpu": cpus}, "limits": {"cpu": cpus}}
-    if memory:
-        amounts["requests"]["memory"] = amounts["limits"]["memory"] = str(memory)
+    amounts = {"cpu": str(count)} | ({"memory": str(memory)} if memory else {})
     new = NewResources(1000 * count, 1000 * count, memory, memory, others_complete=True)
+    consequences = list(_does(subject, new, used, effect))
+    if not memory:
+        consequences.append("also requires a memory request and an equal limit")
+    if subject.incomplete_siblings:
+        names = ", ".join(subject.incomplete_siblings)
+        consequences.append(
+            f"{names} must have limit = request for CPU and memory as well, or no CPU is exclusive"
+        )
     return Option(
         OptionKind.WHOLE_CPUS,
         f"request {_many(count, 'exclusive CPU')}: limit = request = {count}",
-        _effect(case, LimitChange(None, threads=count)),
-        changes.exclusive_risk(case.nodes, count, subject.request),
+        effect,
+        changes.exclusive_risk(nodes, count, subject.request),
         (
-            *_does(case, new, _effect(case, LimitChange(None, threads=count))),
-            *needs(subject, memory),
-            *lifted_by(),
-            f"run {_many(count, 'thread')}: more would only wait for each other",
+            *consequences,
+            "the node's CPU manager must be static (or corelane's), or no CPU is exclusive",
+            _LIFTED,
         ),
-        changes.container_patch(subject, {"resources": amounts}),
+        changes.container_patch(subject, {"resources": {"requests": amounts, "limits": amounts}}),
     )
 
 
-def needs(subject: Subject, memory: int) -> Iterator[str]:
-    """Return what else must hold for exclusive CPUs."""
-    if not memory:
-        yield "also requires a memory request and an equal limit"
-    if subject.incomplete_siblings:
-        names = ", ".join(subject.incomplete_siblings)
-        yield f"{names} must have limit = request for CPU and memory as well, or no CPU is exclusive"
-    yield "the node's CPU manager must be static (or corelane's), or no CPU is exclusive"
-
-
-def lifted_by() -> Iterator[str]:
-    """Return who lifts the quota of exclusive CPUs."""
-    yield (
-        "for exclusive CPUs the kubelet lifts the quota (gate DisableCPUQuotaWithExclusiveCPUs: on by "
-        "default since 1.33, always in 1.37), and so do corelane's nodes"
-    )
-
-
-def _does(case: AdviceCase, new: NewResources, effect: Effect) -> Iterator[str]:
-    if not case.subject.listed:
-        return
-    yield changes.qos_text(case.subject, changes.qos_after(case.subject, new))
-    yield from changes.utilisation(case.subject, new.request, case.fit.used, effect.used)
+def _does(subject: Subject, new: NewResources, used: float | None, effect: Effect) -> Iterator[str]:
+    if subject.listed:
+        yield changes.qos_text(subject, changes.qos_after(subject, new))
+        if used is not None:
+            yield from changes.utilisation(subject, new.request, used, effect.used)
 
 
 def _observed(case: AdviceCase) -> int:

@@ -101,7 +101,10 @@ def find(measured: Measurement, request: int | None, *, unified: bool) -> Starva
     if not isinstance(rates, Rates) or rivals is None or not rivals.claims:
         return None
     used = rates.used or 0.0
-    waited, error = (losses.neighbours, losses.error) if losses else (_stalled_by_others(rates), 0.0)
+    # Pressure: `full` is time in which threads wait on a CPU and none of the group runs there, so its own are
+    # not the cause. Throttling is part of it, summed over CPUs, so more than that part is taken off.
+    stalled = max(0.0, (rates.stalled or 0.0) - (rates.throttled or 0.0) - (rates.above or 0.0))
+    waited, error = (losses.neighbours, losses.error) if losses else (stalled, 0.0)
     if waited < max(_LEAST_MS, _CERTAIN * error, _PART * (used + waited)):
         return None
     if request is None:
@@ -161,15 +164,6 @@ _ALL: Final = (
 def _against(entitled: float, cpus: int) -> float:
     """The weight that entitles to this, where that of all others together is 1."""
     return entitled / (1000 * max(cpus, 1) - entitled)
-
-
-def _stalled_by_others(rates: Rates) -> float:
-    """What threads waited for others at least, by pressure: ms a second; 0 where that is not counted.
-
-    `full` is time in which threads wait on a CPU and none of the group runs there: its own threads are not
-    the cause. Throttling is part of it, and `throttled` sums over CPUs, so more than that part is taken off.
-    """
-    return max(0.0, (rates.stalled or 0.0) - (rates.throttled or 0.0) - (rates.above or 0.0))
 
 
 def _need(measured: Measurement, used: float, waited: float) -> tuple[Range, float]:
@@ -314,25 +308,10 @@ def exclusive(subject: Subject, starved: Starvation, nodes: Sequence[NodeOccupan
         return None
     need = starved.need.low if math.isinf(starved.need.high) else starved.need.high
     count = max(math.ceil(need / 1000 - 0.05), 1)
-    memory = subject.memory_limit or subject.memory_request
-    amounts: dict[str, Any] = {"requests": {"cpu": str(count)}, "limits": {"cpu": str(count)}}
-    if memory:
-        amounts["requests"]["memory"] = amounts["limits"]["memory"] = str(memory)
     none = Range(0.0, 0.0)
     low, high = (min(each, 1000.0 * count) for each in (starved.need.low, starved.need.high))
-    after = NewResources(1000 * count, 1000 * count, memory, memory, others_complete=True)
-    return Option(
-        OptionKind.WHOLE_CPUS,
-        f"request {count} exclusive CPU{'s' * (count != 1)}: limit = request = {count}",
-        Effect(none, Range(low, high), none, no_tail=COLLECT_LATENCY),
-        changes.exclusive_risk(nodes, count, subject.request),
-        (
-            changes.qos_text(subject, changes.qos_after(subject, after)),
-            *options.needs(subject, memory),
-            *options.lifted_by(),
-        ),
-        changes.container_patch(subject, {"resources": amounts}),
-    )
+    effect = Effect(none, Range(low, high), none, no_tail=COLLECT_LATENCY)
+    return options.exclusive(subject, count, effect, nodes)
 
 
 def _effect(fit: Fit | None, starved: Starvation, raised: int, latency: Latency | None) -> Effect:

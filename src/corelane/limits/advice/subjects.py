@@ -162,7 +162,8 @@ class ClusterSnapshot:
     def subject(self, namespace: str, pod: str, container: str) -> Subject:
         """One container of a pod's workload."""
         listed = self.pods.get((namespace, pod))
-        own = next((each for each in _containers(listed) if each.name == container), None)
+        containers = listed.pod.containers if listed and listed.pod else ()
+        own = next((each for each in containers if each.name == container), None)
         kind, _, name = self.owner(namespace, pod)
         if listed is None or own is None:
             return Subject(kind, namespace, name, container, listed=False)
@@ -185,40 +186,37 @@ class ClusterSnapshot:
         node = self.others.get(("Node", "", name))
         for part in parts:
             if node and (written := text(node.node, "status", part, "cpu")):
-                return _nano(written, name) // _MILLI
+                try:
+                    return max(quantity.parse(written).nano, 0) // _MILLI
+                except ValueError as error:
+                    raise ObjectError(f"node {name}: cpu {written!r}: {error}") from None
         return 1000 * self.policy.node_cpus or self.local_milli
 
     def _on(self, name: str, owners: set[Owner]) -> Iterator[NodePod]:
         for pod in self.pods.values():
             if _node_name(pod) == name and text(pod.node, "status", "phase") not in _ENDED:
-                yield _node_pod(PodContext(pod, self.policy), own=_owner(pod, self.others) in owners)
+                context = PodContext(pod, self.policy)
+                level = pod.pod.resources if pod.pod else None
+                requests = [(each.kind, _request(context, each)) for each in pod_context.containers(context)]
+                yield NodePod(
+                    f"{pod.namespace or 'default'}/{pod.name}",
+                    pod_context.qos(context),
+                    -(-level.request("cpu") // _MILLI) if level else peak(requests),
+                    pod_context.pod_exclusive_cpus(context),
+                    own=_owner(pod, self.others) in owners,
+                )
 
     def _scalers(self, pod: ManifestObject) -> tuple[Scaler, ...]:
         kind, namespace, name = _owner(pod, self.others)
+        context = PodContext(pod, self.policy)
+        whole = sum(_request(context, own) for own in pod_context.main_containers(context))
         return tuple(
-            scaler
+            Scaler(f"HorizontalPodAutoscaler {each.name}", target.percent, target.container, whole)
             for each in self.others.values()
             if each.kind == "HorizontalPodAutoscaler" and each.namespace == namespace
             if scaled_workload(each) == (kind, name)
-            for scaler in _scaler(each, PodContext(pod, self.policy))
+            for target in utilisation_targets(each)
         )
-
-
-def _nano(written: str, node: str) -> int:
-    try:
-        return max(quantity.parse(written).nano, 0)
-    except ValueError as error:
-        raise ObjectError(f"node {node}: cpu {written!r}: {error}") from None
-
-
-# Autoscalers.
-
-
-def _scaler(scaler: ManifestObject, pod: PodContext) -> Iterator[Scaler]:
-    name = f"HorizontalPodAutoscaler {scaler.name}"
-    whole = sum(_request(pod, own) for own in pod_context.main_containers(pod))
-    for target in utilisation_targets(scaler):
-        yield Scaler(name, target.percent, target.container, whole)
 
 
 def _request(pod: PodContext, own: ManifestContainer) -> int:
@@ -230,52 +228,37 @@ def _request(pod: PodContext, own: ManifestContainer) -> int:
 
 def _owner(pod: ManifestObject, others: Mapping[Owner, ManifestObject]) -> Owner:
     """Up the owner references as far as objects are there; a Deployment shows in its pods' names."""
-    below, kind, name = pod, pod.kind, pod.name
+    below, kind, namespace, name = pod, pod.kind, pod.namespace, pod.name
     for _ in range(5):
-        above = _controller(below)
-        if above is None or above[0] == "Node":
+        references = items(below.node, "metadata", "ownerReferences")
+        above = next((each for each in references if text(each, "controller") == "true"), None)
+        if above is None or text(above, "kind") == "Node":
             break
-        kind, name = above
-        owner = others.get((kind, pod.namespace, name))
+        kind, name = text(above, "kind"), text(above, "name")
+        owner = others.get((kind, namespace, name))
         if owner is None:
-            namespace = pod.namespace
             stamp = text(below.node, "metadata", "labels", "pod-template-hash")
             if kind == "ReplicaSet" and stamp and name.endswith(f"-{stamp}"):
                 return "Deployment", namespace, name.removesuffix(f"-{stamp}")
-            return kind, namespace, name
+            break
         below = owner
-    return kind, pod.namespace, name
-
-
-def _controller(owned: ManifestObject) -> tuple[str, str] | None:
-    owners = items(owned.node, "metadata", "ownerReferences")
-    found = next((owner for owner in owners if text(owner, "controller") == "true"), None)
-    return (text(found, "kind"), text(found, "name")) if found else None
+    return kind, namespace, name
 
 
 def _node_name(pod: ManifestObject) -> str:
     return text(pod.node, "spec", "nodeName")
 
 
-def _node_pod(pod: PodContext, *, own: bool) -> NodePod:
-    level = pod.object.pod.resources if pod.object.pod else None
-    requests = [(each.kind, _request(pod, each)) for each in pod_context.containers(pod)]
-    request = -(-level.request("cpu") // _MILLI) if level else peak(requests)
-    exclusive = pod_context.pod_exclusive_cpus(pod)
-    title = f"{pod.object.namespace or 'default'}/{pod.object.name}"
-    return NodePod(title, pod_context.qos(pod), request, exclusive, own)
-
-
 # Containers.
-
-
-def _containers(pod: ManifestObject | None) -> tuple[ManifestContainer, ...]:
-    return pod.pod.containers if pod and pod.pod else ()
 
 
 def _subject(pod: PodContext, own: ManifestContainer, owner: Owner, scalers: tuple[Scaler, ...]) -> Subject:
     cpu, memory = (pod_context.effective(pod, own.resources, name) for name in ("cpu", "memory"))
     exclusive = pod_context.exclusive_cpus(pod, own)
+    usable = tuple(setting for setting in own.settings if setting.valid)
+    if usable and all(setting.partial for setting in usable):
+        # A JVM's settings of single pools leave the others to its CPUs.
+        usable = (ThreadSetting("-XX:ActiveProcessorCount", None), *usable)
     return Subject(
         *owner,
         own.name,
@@ -294,20 +277,12 @@ def _subject(pod: PodContext, own: ManifestContainer, owner: Owner, scalers: tup
             if each is not own
         },
         pod_level=bool(pod.object.pod and pod.object.pod.resources),
-        settings=_counting(own),
+        settings=usable,
         threads=thread_settings.at_once(own.settings),
         runtime=_runtime(own),
         follows_limit=tuple(each.name for each in own.settings if each.from_field == "limits.cpu"),
         scalers=tuple(scaler for scaler in scalers if scaler.container in ("", own.name)),
     )
-
-
-def _counting(own: ManifestContainer) -> tuple[ThreadSetting, ...]:
-    """The settings with which fewer threads run; a JVM's of single pools leave the others to its CPUs."""
-    usable = tuple(setting for setting in own.settings if setting.valid)
-    if usable and all(setting.partial for setting in usable):
-        return (ThreadSetting("-XX:ActiveProcessorCount", None), *usable)
-    return usable
 
 
 def _runtime(own: ManifestContainer) -> str:

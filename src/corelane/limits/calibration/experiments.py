@@ -7,7 +7,7 @@ from statistics import median
 from corelane.limits.model.bandwidth import CFSLimit, CPUStat, Switches
 from corelane.limits.model.clock import MS, SECOND, US
 from corelane.limits.model.scenario import Scenario, ScenarioContainer, ScenarioPod, SimulatedMachine, run
-from corelane.limits.model.workloads import Bursts, Duration, Spin
+from corelane.limits.model.workloads import Bursts, Duration, Spin, Workload
 
 WARMUP_SECONDS = 0.3
 START_SECONDS = 0.3
@@ -260,8 +260,10 @@ def _middle(found: list[Figures]) -> tuple[Figures, tuple[float, float]]:
 def _model(experiment: Experiment, measured: MeasuredRun, kernel: Kernel) -> tuple[Figures, Figures]:
     """Return the counters of the limited group, and of the one above."""
     period_ns, tick_ns = experiment.period_ms * MS, 0 if experiment.reads_cpu_time else kernel.tick_ns
-    spins = not experiment.run_ms
-    workload = Spin(experiment.threads) if spins else _bursts(experiment, measured.work_ns)
+    workload: Workload = Spin(experiment.threads)
+    if experiment.run_ms:
+        work = int(experiment.run_ms * MS) if measured.work_ns is None else measured.work_ns
+        workload = Bursts(Duration(max(work, US)), experiment.every_ms * MS, threads=experiment.threads)
     warmup = _warmup_seconds(experiment)
     before = int(warmup * SECOND)
 
@@ -277,12 +279,16 @@ def _model(experiment: Experiment, measured: MeasuredRun, kernel: Kernel) -> tup
         phase_ns=at(measured.phase_ns, period_ns),
     )
     above = CFSLimit(experiment.pod_quota_ms * MS, period_ns) if experiment.pod_quota_ms else None
-    pod = ScenarioPod("pod", (app,), above, at(measured.pod_phase_ns, period_ns))
+    pods = [ScenarioPod("pod", (app,), above, at(measured.pod_phase_ns, period_ns))]
+    if experiment.beside_threads:
+        spinning = (Spin(experiment.beside_threads),)
+        beside = ScenarioContainer("spin", spinning, 1000 * experiment.beside_weight, pinned=True)
+        pods.append(ScenarioPod("beside", (beside,)))
     scenario = Scenario(
         experiment.name,
         "",
         SimulatedMachine(experiment.cpus, tick_ns, tick_phase_ns=at(measured.tick_ns, tick_ns)),
-        (pod, *_beside(experiment)),
+        tuple(pods),
         kernel.switches,
         experiment.seconds,
         warmup,
@@ -297,14 +303,6 @@ def _figures(stat: CPUStat) -> Figures:
     )
 
 
-def _beside(experiment: Experiment) -> tuple[ScenarioPod, ...]:
-    if not experiment.beside_threads:
-        return ()
-    spinning = (Spin(experiment.beside_threads),)
-    container = ScenarioContainer("spin", spinning, 1000 * experiment.beside_weight, pinned=True)
-    return (ScenarioPod("beside", (container,)),)
-
-
 def _warmup_seconds(experiment: Experiment) -> float:
     """How long before what counts: a burst, by which what may be saved for bursts has been saved.
 
@@ -315,11 +313,6 @@ def _warmup_seconds(experiment: Experiment) -> float:
     if experiment.run_ms:
         return experiment.every_ms / 1000 if experiment.kind == "bursts" else 0.0
     return WARMUP_SECONDS
-
-
-def _bursts(experiment: Experiment, work_ns: int | None) -> Bursts:
-    work = int(experiment.run_ms * MS) if work_ns is None else work_ns
-    return Bursts(Duration(max(work, 1 * US)), experiment.every_ms * MS, threads=experiment.threads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ from corelane.limits.model.clock import MS, SECOND
 _INSTANCE = re.compile(r"calibrate-(\d+)-(\d+)")
 _COARSE = getattr(time, "CLOCK_MONOTONIC_COARSE", 6)
 """A clock that moves by ticks, so that its resolution is 1/HZ (time(7))."""
+_SPINNING = (0, 0, 1 * MS, 0, 0, 0)
+"""Arguments of workers that never stop: see `workers`."""
 
 
 class CalibrationError(Exception):
@@ -77,10 +79,6 @@ class _RunGroups:
     pod: str
     beside: str
 
-    @classmethod
-    def at(cls, run: str) -> "_RunGroups":
-        return cls(run, f"{run}/pod/app", f"{run}/pod", f"{run}/beside")
-
 
 class Laboratory:
     """Cgroups below one of our own. Every experiment has a fresh one, gone when it is over."""
@@ -100,8 +98,7 @@ class Laboratory:
             started = stack.enter_context(_started(experiment.threads, cpus, _arguments(experiment)))
             for worker in started:
                 self._groups.add(paths.app, worker.pid)
-            spinning = (0, 0, 1 * MS, 0, 0, 0)
-            for worker in stack.enter_context(_started(experiment.beside_threads, cpus, spinning)):
+            for worker in stack.enter_context(_started(experiment.beside_threads, cpus, _SPINNING)):
                 self._groups.add(paths.beside, worker.pid)
                 worker.begin(0)
             if experiment.pod_quota_ms:
@@ -114,8 +111,7 @@ class Laboratory:
         Raises as `run`.
         """
         cpus = cpus[: experiment.cpus]
-        spinning = (0, 0, 1 * MS, 0, 0, 0)
-        with self._group(experiment) as paths, _started(experiment.threads, cpus, spinning) as started:
+        with self._group(experiment) as paths, _started(experiment.threads, cpus, _SPINNING) as started:
             self._limit_pod(paths, experiment)
             for worker in started:
                 self._groups.add(paths.app, worker.pid)
@@ -132,8 +128,8 @@ class Laboratory:
 
         Raises as `run`.
         """
-        experiment, spinning = RUN_DELAY_EXPERIMENT, (0, 0, 1 * MS, 0, 0, 0)
-        with self._group(experiment) as paths, _started(1, cpus[-1:], spinning) as (worker,):
+        experiment = RUN_DELAY_EXPERIMENT
+        with self._group(experiment) as paths, _started(1, cpus[-1:], _SPINNING) as (worker,):
             self._groups.add(paths.app, worker.pid)
             worker.begin(0)
             _sleep_until(time.perf_counter_ns() + int(WARMUP_SECONDS * SECOND))
@@ -156,7 +152,8 @@ class Laboratory:
     @contextmanager
     def _group(self, experiment: Experiment) -> Iterator[_RunGroups]:
         name = f"run-{next(self._numbers)}"
-        paths = _RunGroups.at(join(self._instance, name))
+        run = join(self._instance, name)
+        paths = _RunGroups(run, f"{run}/pod/app", f"{run}/pod", f"{run}/beside")
         try:
             self._groups.create(paths.app)
             self._limit_app(paths, experiment)
@@ -285,17 +282,15 @@ class Laboratory:
         base = self._groups.bases.get("cpuacct")
         if base is None:
             return None
-        root = next((one for one in (base, *base.parents) if _is_root(one)), None)
+        # The hierarchy's root has a release_agent; containers may see only a part of it.
+        files = ("release_agent", "cpuacct.usage_percpu")
+        roots = (path for path in (base, *base.parents) if all((path / name).exists() for name in files))
+        root = next(roots, None)
         try:
-            text = self._groups.files.read(root / "cpuacct.usage_percpu") if root else ""
+            text = self._groups.files.read(root / files[1]) if root else ""
         except CgroupError:
             return None
         return dict(enumerate(map(int, text.split()))) or None
-
-
-def _is_root(directory: Path) -> bool:
-    """The hierarchy's root has a release_agent; containers may see only a part of it."""
-    return (directory / "release_agent").exists() and (directory / "cpuacct.usage_percpu").exists()
 
 
 def _gain(before: CPUCounters, after: CPUCounters) -> Figures:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -13,6 +13,7 @@ from corelane.limits.lint.manifests import ManifestObject
 _FILES: Final = frozenset({"kustomization.yaml", "kustomization.yml", "Kustomization"})
 _KINDS: Final = frozenset({"Kustomization", "Component"})
 _GROUP: Final = "kustomize.config.k8s.io"
+_PATCHES: Final = ("patches", "patchesJson6902")
 _INSTANCE: Final = "app.kubernetes.io/instance"
 
 
@@ -34,7 +35,13 @@ def kustomized(roots: Iterable[tuple[str, Located]]) -> Kustomized:
     for file, root in roots:
         if is_kustomization(file, root):
             folders.add(_folder(file))
-            patches |= {_path(file, one) for one in _patch_files(root)}
+            named = [text(one, "path") for key in _PATCHES for one in items(root, key)]
+            # An item with lines is a patch itself (`inline_patches`).
+            merged = (
+                one.text for one in items(root, "patchesStrategicMerge") if isinstance(one, LocatedScalar)
+            )
+            named += [one for one in merged if "\n" not in one]
+            patches |= {_path(file, one) for one in named if one}
             for key in ("resources", "bases"):
                 names = (one.text for one in items(root, key) if isinstance(one, LocatedScalar))
                 resources |= {_path(file, name): file for name in names}
@@ -47,14 +54,6 @@ def is_kustomization(file: str, root: Located) -> bool:
     if kind or group:
         return kind in _KINDS and group == _GROUP
     return posixpath.basename(file.replace("\\", "/")) in _FILES
-
-
-def _patch_files(root: Located) -> Iterator[str]:
-    for key in ("patches", "patchesJson6902"):
-        yield from filter(None, (text(one, "path") for one in items(root, key)))
-    # An item with lines is a patch itself (`inline_patches`).
-    merges = (one.text for one in items(root, "patchesStrategicMerge") if isinstance(one, LocatedScalar))
-    yield from (one for one in merges if "\n" not in one)
 
 
 def _path(file: str, name: str) -> str:
@@ -127,12 +126,9 @@ def governs(rule: ManifestObject, one: ManifestObject) -> bool:
     if _apart(rule, one):
         return False
     together = bool(rule.kustomization) and rule.kustomization == one.kustomization
-    return rule.file == one.file or together or _same_release(rule, one) or _below(rule.file, one.file)
-
-
-def _below(file: str, other: str) -> bool:
-    folder, inside = (posixpath.dirname(each.replace("\\", "/")) for each in (file, other))
-    return not folder or inside == folder or inside.startswith(f"{folder}/")
+    folder, inside = (posixpath.dirname(each.file.replace("\\", "/")) for each in (rule, one))
+    below = not folder or inside == folder or inside.startswith(f"{folder}/")
+    return rule.file == one.file or together or below or _same_release(rule, one)
 
 
 def _apart(one: ManifestObject, other: ManifestObject) -> bool:

@@ -250,25 +250,13 @@ _STEPS: Final = (
     ("sidecar", ("sidecars", _EACH)),
     ("init", ("initContainers", _EACH)),
 )
-_BATCH_KINDS: Final = frozenset(
-    {
-        "Job",
-        "JobSet",
-        "MPIJob",
-        "PyTorchJob",
-        "RayJob",
-        "ScaledJob",
-        "TFJob",
-        "XGBoostJob",
-        "PaddleJob",
-        "JAXJob",
-        "AdvancedCronJob",
-    }
-)
+_BATCH_KINDS: Final = """
+    Job JobSet MPIJob PyTorchJob RayJob ScaledJob TFJob XGBoostJob PaddleJob JAXJob AdvancedCronJob
+"""
 
 
 def _templates(kind: str, group: str, each: tuple[Path, ...], pod: Path) -> CustomResource:
-    return CustomResource(kind, group, pod=pod, each=each, batch=kind in _BATCH_KINDS)
+    return CustomResource(kind, group, pod=pod, each=each, batch=kind in _BATCH_KINDS.split())
 
 
 TABLE: Final = (

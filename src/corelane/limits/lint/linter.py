@@ -14,7 +14,7 @@ from corelane.limits.lint.findings import Finding
 from corelane.limits.lint.located import Located, Position
 from corelane.limits.lint.manifests import ManifestObject
 from corelane.limits.lint.pod_context import PodContext, range_default
-from corelane.limits.lint.policy import Exemption, Policy, Severity
+from corelane.limits.lint.policy import Policy, Severity
 from corelane.limits.lint.rules import BY_ID, RULES, amounts
 from corelane.limits.lint.yaml_documents import YAMLDocument, YAMLFault, inline_patches
 
@@ -238,14 +238,10 @@ def _all_findings(context: PodContext) -> Iterator[Finding]:
 
 
 def _excused(found: Finding, comments: dict[str, Ignores], policy: Policy) -> Finding:
-    reason = comments[found.file].reason_for(found.rule, found.place)
-    reason = reason or _exempted(found, policy.exemptions)
-    return replace(found, ignored=reason) if reason else found
-
-
-def _exempted(found: Finding, exemptions: Iterable[Exemption]) -> str:
     what = (found.rule, found.kind, found.namespace, found.name, found.container)
-    return next((one.reason for one in exemptions if one.covers(*what)), "")
+    reason = comments[found.file].reason_for(found.rule, found.place)
+    reason = reason or next((one.reason for one in policy.exemptions if one.covers(*what)), "")
+    return replace(found, ignored=reason) if reason else found
 
 
 def _bad_ignores(file: str, comments: list[Ignore], policy: Policy) -> Iterator[Finding]:

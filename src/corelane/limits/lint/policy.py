@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from corelane.limits.lint import custom_resources, injectors
 from corelane.limits.lint.custom_resources import CustomResource
 from corelane.limits.lint.injectors import SidecarInjector
+
+T = TypeVar("T")
 
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "cpuRequest": ("required", "optional"),
@@ -95,51 +97,54 @@ def from_mapping(tree: Any, rules: Iterable[str], base: Policy | None = None) ->
         raise PolicyError("is not a mapping of settings, such as cpuLimit: never")
     policy, known = base or Policy(), frozenset(rules)
     for key, value in tree.items():
-        if key in CHOICES:
-            if value not in CHOICES[key]:
-                raise PolicyError(f"{key}: {value!r} is none of {', '.join(CHOICES[key])}")
-            change: dict[str, Any] = {_snake(key): str(value)}
-            policy = replace(policy, **change)
-        elif key in _READERS:
-            policy = replace(policy, **_READERS[key](key, value, known))
-        else:
-            raise PolicyError(f"{key}: no such setting; there are {', '.join([*CHOICES, *_READERS])}")
+        policy = replace(policy, **_setting(key, value, known))
     return policy
 
 
-def _snake(key: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
+def _setting(key: str, value: Any, rules: frozenset[str]) -> dict[str, Any]:
+    """The policy's field that a file's setting stands for."""
+    match key:
+        case "cpuRequest" | "cpuLimit" | "batchCpuLimit" | "memoryLimit":
+            if value not in CHOICES[key]:
+                raise PolicyError(f"{key}: {value!r} is none of {', '.join(CHOICES[key])}")
+            return {"".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key): value}
+        case "exclusiveCPUs":
+            if not isinstance(value, bool):
+                raise PolicyError(f"{key}: {value!r} is neither true nor false")
+            return {"exclusive_cpus": value}
+        case "nodeCPUs":
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise PolicyError(f"{key}: {value!r} is not a number of CPUs, such as 96 (0: unknown)")
+            return {"node_cpus": value}
+        case "cfsPeriod":
+            milliseconds = str(value).removesuffix("ms")
+            if isinstance(value, bool) or not milliseconds.isdecimal() or not 1 <= int(milliseconds) <= 1000:
+                raise PolicyError(f"{key}: {value!r} is not a period from 1ms to 1000ms, such as 100ms")
+            return {"cfs_period_us": int(milliseconds) * 1000}
+        case "failOn":
+            return {"fail_on": severity(str(value))}
+        case "severity":
+            if not isinstance(value, dict):
+                raise PolicyError(
+                    f"{key}: {value!r} is not a mapping of rules to severities (cpu-limit: error)"
+                )
+            return {"severities": {_rule(key, rule, rules): _level(key, rule, value[rule]) for rule in value}}
+        case "ignore":
+            names = "exemptions, each with a rule and a reason"
+            return {"exemptions": _each(key, value, names, lambda item: _exemption(item, rules))}
+        case "customResources":
+            names = "kinds, each with pod or containers"
+            return {"custom_resources": _each(key, value, names, custom_resources.from_setting)}
+        case "sidecarInjectors":
+            names = "injectors, each with pod or namespace"
+            return {"sidecar_injectors": _each(key, value, names, injectors.from_setting)}
+    raise PolicyError(f"{key}: no such setting; there are {', '.join([*CHOICES, *_FURTHER])}")
 
 
-def _exclusive(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
-    if not isinstance(value, bool):
-        raise PolicyError(f"{key}: {value!r} is neither true nor false")
-    return {"exclusive_cpus": value}
-
-
-def _node_cpus(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise PolicyError(f"{key}: {value!r} is not a number of CPUs, such as 96 (0: unknown)")
-    return {"node_cpus": value}
-
-
-def _period(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
-    milliseconds = str(value).removesuffix("ms")
-    if isinstance(value, bool) or not milliseconds.isdecimal() or not 1 <= int(milliseconds) <= 1000:
-        raise PolicyError(f"{key}: {value!r} is not a period from 1ms to 1000ms, such as 100ms")
-    return {"cfs_period_us": int(milliseconds) * 1000}
-
-
-def _fail_on(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
-    return {"fail_on": severity(str(value))}
-
-
-def _severities(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise PolicyError(f"{key}: {value!r} is not a mapping of rules to severities (cpu-limit: error)")
-    return {
-        "severities": {_rule(key, rule, known): _level(key, rule, level) for rule, level in value.items()}
-    }
+_FURTHER: Final = (
+    *("exclusiveCPUs", "nodeCPUs", "cfsPeriod", "failOn", "severity", "ignore"),
+    *("customResources", "sidecarInjectors"),
+)
 
 
 def _level(key: str, rule: str, level: Any) -> Severity | None:
@@ -157,55 +162,23 @@ def _rule(key: str, rule: Any, known: frozenset[str]) -> str:
     return rule
 
 
-def _custom(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
+def _each(key: str, value: Any, names: str, read: Callable[[Any], T]) -> tuple[T, ...]:
     if not isinstance(value, list):
-        raise PolicyError(f"{key}: {value!r} is not a list of kinds, each with pod or containers")
-    return {"custom_resources": tuple(_kind(f"{key}[{i}]", one) for i, one in enumerate(value))}
+        raise PolicyError(f"{key}: {value!r} is not a list of {names}")
+    items = []
+    for index, item in enumerate(value):
+        try:
+            items.append(read(item))
+        except ValueError as error:
+            raise PolicyError(f"{key}[{index}]: {error}") from None
+    return tuple(items)
 
 
-def _kind(key: str, value: Any) -> CustomResource:
-    try:
-        return custom_resources.from_setting(value)
-    except ValueError as error:
-        raise PolicyError(f"{key}: {error}") from None
-
-
-def _injectors(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
-    if not isinstance(value, list):
-        raise PolicyError(f"{key}: {value!r} is not a list of injectors, each with pod or namespace")
-    return {"sidecar_injectors": tuple(_injector(f"{key}[{i}]", one) for i, one in enumerate(value))}
-
-
-def _injector(key: str, value: Any) -> SidecarInjector:
-    try:
-        return injectors.from_setting(value)
-    except ValueError as error:
-        raise PolicyError(f"{key}: {error}") from None
-
-
-def _exemptions(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
-    if not isinstance(value, list):
-        raise PolicyError(f"{key}: {value!r} is not a list of exemptions, each with a rule and a reason")
-    return {"exemptions": tuple(_exemption(f"{key}[{i}]", one, known) for i, one in enumerate(value))}
-
-
-def _exemption(key: str, value: Any, known: frozenset[str]) -> Exemption:
+def _exemption(value: Any, rules: frozenset[str]) -> Exemption:
     names = [one.name for one in fields(Exemption)]
     if not isinstance(value, dict) or not set(value) <= set(names):
-        raise PolicyError(f"{key}: {value!r} is not a mapping of {', '.join(names)}")
+        raise ValueError(f"{value!r} is not a mapping of {', '.join(names)}")
     texts = {name: str(text) for name, text in value.items() if name != "rule"}
     if not texts.get("reason", "").strip():
-        raise PolicyError(f"{key}: has no reason: state why these findings are acceptable")
-    return Exemption(_rule(f"{key}.rule", value.get("rule"), known), **texts)
-
-
-_READERS: Final = {
-    "exclusiveCPUs": _exclusive,
-    "nodeCPUs": _node_cpus,
-    "cfsPeriod": _period,
-    "failOn": _fail_on,
-    "severity": _severities,
-    "ignore": _exemptions,
-    "customResources": _custom,
-    "sidecarInjectors": _injectors,
-}
+        raise ValueError("has no reason: state why these findings are acceptable")
+    return Exemption(_rule("rule", value.get("rule"), rules), **texts)

@@ -161,18 +161,15 @@ def _line(node: Located) -> tuple[str, Position]:
 def _command_line(node: Located) -> Iterator[ThreadSetting]:
     line, here = _line(node)
     image = text(node, "image").partition("@")[0].rpartition("/")[2].partition(":")[0]
-    for name, processes, pattern in _patterns(line, image):
+    patterns = [("worker_processes", True, _NGINX)]
+    if image in _PROXIES or "envoy" in line:
+        patterns.insert(0, ("--concurrency", False, _CONCURRENCY))
+    if server := _SERVERS.search(line):
+        patterns.append((f"{server[1]} --workers", True, _WORKERS))
+        patterns.append((f"{server[1]} --threads", False, _WORKER_THREADS))
+    for name, processes, pattern in patterns:
         if found := pattern.search(line):
             yield _counted(name, found[1], here, processes=processes)
-
-
-def _patterns(line: str, image: str) -> Iterator[tuple[str, bool, re.Pattern[str]]]:
-    if image in _PROXIES or "envoy" in line:
-        yield "--concurrency", False, _CONCURRENCY
-    yield "worker_processes", True, _NGINX
-    if server := _SERVERS.search(line):
-        yield f"{server[1]} --workers", True, _WORKERS
-        yield f"{server[1]} --threads", False, _WORKER_THREADS
 
 
 # Software known by its image: what starts a thread for every CPU of the node, and what reads its limit.
@@ -302,7 +299,7 @@ def counts_node_cpus(image: str, node: Located | None = None) -> CountsCPUs | No
     if _BESIDE.search(bare.rpartition("/")[2]) or (node is not None and _reads_limit(bare, tag, node)):
         return None
     found = next((one for one in _COUNTERS if one.image.search(bare)), None)
-    if found and found.unless and node is not None and found.unless.search(_image_command_line(node)):
+    if found and found.unless and node is not None and found.unless.search(_line(node)[0]):
         return None
     return found
 
@@ -311,10 +308,6 @@ def readable_variable(known: CountsCPUs, image: str) -> str:
     """The setting with which this image reads the limit; empty where it has none."""
     official = known.official is not None and known.official.search(_parts(image)[0])
     return known.variable if official else ""
-
-
-def _image_command_line(node: Located) -> str:
-    return " ".join(text(word) for part in ("command", "args") for word in items(node, part))
 
 
 def _parts(image: str) -> tuple[str, str]:
@@ -343,14 +336,11 @@ def reads_limit(one: ReadsLimit, tag: str, variables: Mapping[str, Located], *, 
     name, value = one.off
     if name in variables and re.fullmatch(value, text(variables[name], "value"), re.DOTALL | re.IGNORECASE):
         return False
-    if one.variable in variables and _set(variables[one.variable]):
+    entry = variables.get(one.variable)
+    # Whether the variable has a value, or takes one from somewhere.
+    if entry and (text(entry, "value") or place(entry, "valueFrom") != place(entry)):
         return (own or not one.entrypoint) and _version(tag) >= one.variable_since
     return one.since is not None and _version(tag) >= one.since
-
-
-def _set(entry: Located) -> bool:
-    """Whether a variable has a value, or takes one from somewhere."""
-    return bool(text(entry, "value")) or place(entry, "valueFrom") != place(entry)
 
 
 def _version(tag: str) -> tuple[int, int]:

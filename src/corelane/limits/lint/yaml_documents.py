@@ -223,9 +223,10 @@ def _private(escape: re.Match[str]) -> str:
 
 
 def _roots(chunk: str, first_line: int) -> list[Located]:
+    marks = (*_BEGINS, yaml.DocumentEndEvent, yaml.StreamEndEvent)
     try:
         reader = _Reader(yaml.parse(chunk, Loader=_LOADER), first_line)
-        return list(_stream(reader))
+        return [_node(event, reader, unit=True) for event in reader.events if not isinstance(event, marks)]
     except yaml.YAMLError as error:
         raise _broken(error, chunk) from None
 
@@ -233,34 +234,19 @@ def _roots(chunk: str, first_line: int) -> list[Located]:
 def _broken(error: yaml.YAMLError, chunk: str) -> _Broken:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = str(getattr(error, "problem", None) or getattr(error, "reason", None) or error)
-    if mark and chunk[_offset(chunk, mark) :].startswith("\t"):
-        return _Broken(mark, "not YAML: a tab where YAML requires spaces")
-    mark = mark or _mark_at(chunk, getattr(error, "position", 0))
+    if mark:
+        # libyaml's own index counts bytes.
+        offset = sum(map(len, chunk.splitlines(keepends=True)[: mark.line])) + mark.column
+        if chunk[offset:].startswith("\t"):
+            return _Broken(mark, "not YAML: a tab where YAML requires spaces")
+    else:
+        position = getattr(error, "position", 0)
+        before = chunk[:position]
+        column = position - (before.rfind("\n") + 1)
+        mark = yaml.Mark("", position, before.count("\n"), column, None, 0)
     if _TOO_DEEP in problem:
         return _Broken(mark, f"nested deeper than {MAX_DEPTH} levels")
-    return _Broken(mark, f"not YAML: {_one_line(problem)}")
-
-
-def _offset(chunk: str, mark: yaml.Mark) -> int:
-    """Where in the text a mark stands: libyaml's own index counts bytes."""
-    lines = chunk.splitlines(keepends=True)
-    return sum(map(len, lines[: mark.line])) + mark.column
-
-
-def _mark_at(chunk: str, position: int) -> yaml.Mark:
-    before = chunk[:position]
-    return yaml.Mark("", position, before.count("\n"), position - (before.rfind("\n") + 1), None, 0)
-
-
-def _one_line(message: str) -> str:
-    return " ".join(message.split())
-
-
-def _stream(reader: _Reader) -> Iterator[Located]:
-    for event in reader.events:
-        if isinstance(event, (*_BEGINS, yaml.DocumentEndEvent, yaml.StreamEndEvent)):
-            continue
-        yield _node(event, reader, unit=True)
+    return _Broken(mark, f"not YAML: {' '.join(problem.split())}")
 
 
 def _node(event: Any, reader: _Reader, *, unit: bool = False) -> Located:
@@ -277,17 +263,15 @@ def _node(event: Any, reader: _Reader, *, unit: bool = False) -> Located:
         return reader.anchors[event.anchor]
     before = reader.values
     reader.values += 1
-    scalar = isinstance(event, yaml.ScalarEvent)
-    made = _scalar(event, reader) if scalar else _collection(event, reader, unit=unit)
+    if isinstance(event, yaml.ScalarEvent):
+        plain = not event.style and event.tag in (None, "!", "tag:yaml.org,2002:null")
+        made: Located = LocatedScalar(str(event.value), plain, reader.place(event))
+    else:
+        made = _collection(event, reader, unit=unit)
     if event.anchor:
         reader.anchors[event.anchor] = made
         reader.sizes[event.anchor] = reader.values - before
     return made
-
-
-def _scalar(event: Any, reader: _Reader) -> LocatedScalar:
-    plain = not event.style and event.tag in (None, "!", "tag:yaml.org,2002:null")
-    return LocatedScalar(str(event.value), plain, reader.place(event))
 
 
 def _collection(event: Any, reader: _Reader, *, unit: bool) -> Located:
@@ -346,16 +330,11 @@ def inline_patches(root: Located, content: str) -> Iterator[YAMLDocument | YAMLF
     `content` is the text of its file. A list of operations (RFC 6902) is a document, too, though no object.
     """
     lines = content.removeprefix("\ufeff").split("\n")
-    for scalar in _patches(root):
-        for text in _in_place(scalar, [line.removesuffix("\r") for line in lines]):
-            yield from read(text)
-
-
-def _patches(root: Located) -> Iterator[LocatedScalar]:
     given = [at(one, "patch") for one in items(root, "patches")]
-    yield from (
-        one for one in (*given, *items(root, "patchesStrategicMerge")) if isinstance(one, LocatedScalar)
-    )
+    for scalar in (*given, *items(root, "patchesStrategicMerge")):
+        if isinstance(scalar, LocatedScalar):
+            for text in _in_place(scalar, [line.removesuffix("\r") for line in lines]):
+                yield from read(text)
 
 
 def _in_place(scalar: LocatedScalar, lines: list[str]) -> Iterator[str]:

@@ -199,8 +199,6 @@ class CPUStat:
 class Account:
     """One CPU's part of a pool: runtime left in ns (negative: debt), and since when it is throttled."""
 
-    __slots__ = ("filling", "pool", "remaining", "since", "throttled")
-
     def __init__(self, pool: "BandwidthPool | None") -> None:
         self.pool = pool
         self.remaining = 0

@@ -37,8 +37,6 @@ Behaviour = Generator[Step, None, None]
 class Channel:
     """A queue of items with sleeping threads; each item wakes the one that has slept the longest."""
 
-    __slots__ = ("items", "sleepers")
-
     def __init__(self) -> None:
         self.items: deque[Any] = deque()
         self.sleepers: deque[Any] = deque()
@@ -46,8 +44,6 @@ class Channel:
 
 class Gate:
     """A barrier: all waiting threads pass when it is opened; it is closed again for later ones."""
-
-    __slots__ = ("patience_ns", "sleepers", "spinners")
 
     def __init__(self, patience_ns: int = 0) -> None:
         self.patience_ns = patience_ns
@@ -70,19 +66,6 @@ class Gate:
 
 class CPUGroup:
     """A control group: shares, perhaps a pool, and what it has used in ns."""
-
-    __slots__ = (
-        "clock",
-        "load",
-        "name",
-        "parent",
-        "pool",
-        "queues",
-        "runnable",
-        "shares",
-        "summed_at",
-        "usage_ns",
-    )
 
     def __init__(
         self, name: str, parent: "CPUGroup | None", shares: int, pool: BandwidthPool | None, clock: Clock
@@ -109,25 +92,6 @@ class CPUGroup:
 class Thread:
     """A thread: its behaviour's steps, and the CPU time in ns that the current step still takes."""
 
-    __slots__ = (
-        "allowed",
-        "deadline",
-        "group",
-        "kernel",
-        "lag",
-        "left",
-        "load",
-        "number",
-        "parted",
-        "protected",
-        "queue",
-        "ready",
-        "spinning",
-        "steps",
-        "vruntime",
-        "weight",
-    )
-
     def __init__(
         self, number: int, group: CPUGroup, queue: "RunQueue", allowed: int, steps: Behaviour
     ) -> None:
@@ -148,25 +112,6 @@ class RunQueue(Account):
 
     As an entity of the queue above it has a weight: the group's shares, spread over CPUs as its load is.
     """
-
-    __slots__ = (
-        "cpu",
-        "deadline",
-        "floor",
-        "frozen",
-        "group",
-        "lag",
-        "levels",
-        "listed",
-        "load",
-        "parent",
-        "parted",
-        "protected",
-        "ready",
-        "stopped",
-        "vruntime",
-        "weight",
-    )
 
     def __init__(self, group: CPUGroup, cpu: int, parent: "RunQueue | None") -> None:
         super().__init__(group.pool)
@@ -229,22 +174,6 @@ FULL_SPEED = 1000
 
 class SimulatedCPU:
     """A logical CPU. Moments in ns; the stamp makes events of earlier plans stale."""
-
-    __slots__ = (
-        "began",
-        "bit",
-        "curr",
-        "id",
-        "kicked",
-        "over",
-        "phase",
-        "picked",
-        "root",
-        "settled",
-        "sibling",
-        "speed",
-        "stamp",
-    )
 
     def __init__(self, number: int, root: RunQueue, phase: int) -> None:
         self.id, self.bit, self.root, self.phase = number, 1 << number, root, phase

@@ -178,7 +178,9 @@ class Histogram:
         for bucket in sorted(self._counts):
             rank -= self._counts[bucket]
             if rank <= 0:
-                return min(_middle(bucket), self.largest)
+                shift = bucket >> _BITS + 1
+                middle = ((bucket & ((1 << _BITS + 1) - 1)) << shift) + (1 << shift >> 1)
+                return min(middle if shift else bucket, self.largest)
         return self.largest
 
     def mean(self) -> float | None:
@@ -192,14 +194,6 @@ class Histogram:
     def __len__(self) -> int:
         """How many buckets are in use: what the memory depends on."""
         return len(self._counts)
-
-
-def _middle(bucket: int) -> int:
-    shift = bucket >> _BITS + 1
-    if not shift:
-        return bucket
-    low = (bucket & ((1 << _BITS + 1) - 1)) << shift
-    return low + (1 << shift >> 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any, Final, TypeVar
@@ -50,18 +50,28 @@ class Fields:
 
     values: dict[str, Any]
     path: str
+    known: list[str] = field(default_factory=list)
+    """Names of the fields that there are: those asked for so far."""
 
     @staticmethod
-    def of(value: object, path: str) -> "Fields":
+    def read(value: object, path: str, read: "Callable[[Fields], T]") -> T:
+        """Read a mapping as a whole. Raises ScenarioError, for fields not taken as well."""
         if not isinstance(value, Mapping):
             raise ScenarioError(f"{path or 'the file'}: expected fields with values, found {shown(value)}")
-        return Fields({str(key): one for key, one in value.items()}, path)
+        fields = Fields({str(key): item for key, item in value.items()}, path)
+        whole = read(fields)
+        for name in fields.values:
+            near = get_close_matches(name, fields.known, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(fields.known)}"
+            raise ScenarioError(f"{fields.at(name)}: there is no such field; {hint}")
+        return whole
 
     def at(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
 
     def take(self, name: str, read: Read[T], default: T = _REQUIRED) -> T:
         """The field, read; a default if it is missing or empty. Raises ScenarioError."""
+        self.known.append(name)
         value = self.values.pop(name, None)
         if value is None:
             if default is _REQUIRED:
@@ -74,19 +84,16 @@ class Fields:
         except ValueError as error:
             raise ScenarioError(f"{self.at(name)}: {error}") from None
 
-    def list(self, name: str, read: Callable[[Any, str], T]) -> tuple[T, ...]:
-        """A list of at least one. Raises ScenarioError."""
+    def within(self, name: str, read: "Callable[[Fields], T]", default: T = _REQUIRED) -> T:
+        """A field that is a mapping itself. Raises ScenarioError."""
+        return self.take(name, lambda value: Fields.read(value, self.at(name), read), default)
+
+    def list(self, name: str, read: "Callable[[Fields], T]") -> tuple[T, ...]:
+        """A list of at least one mapping. Raises ScenarioError."""
         values = self.take(name, lambda value: value)
         if not isinstance(values, list) or not values:
             raise ScenarioError(f"{self.at(name)}: expected a list, found {shown(values)}")
-        return tuple(read(value, f"{self.at(name)}[{i}]") for i, value in enumerate(values))
-
-    def done(self, known: str) -> None:
-        """Raise ScenarioError for fields not taken; `known` are the valid names."""
-        for name in self.values:
-            near = get_close_matches(name, known.split(), 1)
-            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known.split())}"
-            raise ScenarioError(f"{self.at(name)}: there is no such field{hint}")
+        return tuple(Fields.read(value, f"{self.at(name)}[{i}]", read) for i, value in enumerate(values))
 
 
 def positive_time(value: Any) -> int:
@@ -97,19 +104,13 @@ def positive_time(value: Any) -> int:
     return found
 
 
-def read_number(value: Any) -> float:
-    """A number from 0 up."""
+def read_number(value: Any, most: float = 1e9) -> float:
+    """A number from 0 to `most`."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
         raise ValueError(f"{shown(value)} is not a number from 0 up")
+    if value > most:
+        raise ValueError(f"{shown(value)} is not between 0 and {most:g}")
     return float(value)
-
-
-def read_part(value: Any) -> float:
-    """A number from 0 to 1."""
-    found = read_number(value)
-    if found > 1:
-        raise ValueError(f"{shown(value)} is not between 0 and 1")
-    return found
 
 
 def read_flag(value: Any) -> bool:
@@ -192,21 +193,23 @@ MAX_SECONDS, MAX_CPUS = 3600.0, 1024
 
 def read(value: object) -> Scenario:
     """A scenario from a YAML file's values. Raises ScenarioError."""
-    top = Fields.of(value, "")
+    return Fields.read(value, "", _scenario)
+
+
+def _scenario(top: Fields) -> Scenario:
     name = top.take("name", read_text, "scenario")
     scenario = Scenario(
         name=name,
         title=top.take("title", read_text, name),
-        machine=top.take("machine", lambda one: _machine(Fields.of(one, "machine"))),
+        machine=top.within("machine", _machine),
         kernel=top.take("kernel", _kernel, LATEST),
         seconds=top.take("seconds", _seconds, 60.0),
-        warmup_seconds=top.take("warmup", _seconds_or_none, 1.0),
-        window_ms=top.take("window", lambda one: _window(Fields.of(one, "window")), (0.0, 200.0)),
-        pods=top.list("pods", lambda one, path: _pod(Fields.of(one, path))),
+        warmup_seconds=top.take("warmup", lambda value: _seconds(value, zero=True), 1.0),
+        window_ms=top.within("window", _window, (0.0, 200.0)),
+        pods=top.list("pods", _pod),
         subject=top.take("subject", read_text, ""),
         notes=top.take("notes", _notes, ()),
     )
-    top.done("name title machine kernel seconds warmup window pods subject notes")
     return _checked(scenario)
 
 
@@ -248,28 +251,28 @@ def _check_limit(limit: CFSLimit | None, path: str, kernel: Switches) -> None:
         raise ScenarioError(f"{path}: {error}") from None
 
 
-def _machine(one: Fields) -> SimulatedMachine:
-    hz = one.take("hz", lambda value: read_count(value, 0, 1000), 250)
-    machine = SimulatedMachine(
-        cpus=one.take("cpus", lambda value: read_count(value, 1, MAX_CPUS)),
+def _machine(machine: Fields) -> SimulatedMachine:
+    hz = machine.take("hz", lambda value: read_count(value, 0, 1000), 250)
+    return SimulatedMachine(
+        cpus=machine.take("cpus", lambda value: read_count(value, 1, MAX_CPUS)),
         tick_ns=SECOND // hz if hz else 0,
-        ticks=one.take("ticks", choice("aligned", "random"), "aligned"),
-        smt_speed=one.take("smtSpeed", _speed, None),
+        ticks=machine.take("ticks", choice("aligned", "random"), "aligned"),
+        smt_speed=machine.take("smtSpeed", _speed, None),
     )
-    one.done("cpus hz ticks smtSpeed")
-    return machine
 
 
 def _kernel(value: Any) -> Switches:
-    if not isinstance(value, Mapping):
-        return _version(value)
-    one = Fields.of(value, "kernel")
-    base = one.take("version", _version, LATEST)
+    return Fields.read(value, "kernel", _switches) if isinstance(value, Mapping) else _version(value)
+
+
+def _switches(kernel: Fields) -> Switches:
+    base = kernel.take("version", _version, LATEST)
     flags = ("expiry", "burst", "clock_needs_tasks", "task_throttling", "eevdf")
-    changes: dict[str, Any] = {name: one.take(_camel(name), read_flag, getattr(base, name)) for name in flags}
-    changes["order"] = one.take("order", choice("head", "mixed", "tail"), base.order)
-    changes["slice_ns"] = one.take("slice", positive_time, base.slice_ns)
-    one.done(" ".join(["version", "order", "slice", *map(_camel, flags)]))
+    changes: dict[str, Any] = {
+        name: kernel.take(_camel(name), read_flag, getattr(base, name)) for name in flags
+    }
+    changes["order"] = kernel.take("order", choice("head", "mixed", "tail"), base.order)
+    changes["slice_ns"] = kernel.take("slice", positive_time, base.slice_ns)
     return replace(base, **changes)
 
 
@@ -280,36 +283,33 @@ def _version(value: Any) -> Switches:
     return for_kernel(str(value))
 
 
-def _window(one: Fields) -> tuple[float, float]:
-    start = one.take("start", read_duration, 0)
-    length = one.take("length", positive_time, 200 * MS)
-    one.done("start length")
-    return start / MS, length / MS
+def _window(window: Fields) -> tuple[float, float]:
+    start = window.take("start", read_duration, 0)
+    return start / MS, window.take("length", positive_time, 200 * MS) / MS
 
 
-def _pod(one: Fields) -> ScenarioPod:
-    name = one.take("name", read_name)
-    containers = one.list("containers", lambda value, path: _container(Fields.of(value, path)))
-    limit = _limit(one, pod_limit(containers))
-    phase = _phase(one, limit)
-    one.done("name containers limit period burst phase")
-    return ScenarioPod(name, containers, limit, phase)
+def _pod(pod: Fields) -> ScenarioPod:
+    name, containers = pod.take("name", read_name), pod.list("containers", _container)
+    limit = _limit(pod, pod_limit(containers))
+    return ScenarioPod(name, containers, limit, _phase(pod, limit))
 
 
-def _container(one: Fields) -> ScenarioContainer:
-    limit = _limit(one, None)
+def _container(container: Fields) -> ScenarioContainer:
+    limit = _limit(container, None)
     requested = limit.quota_ns * 1000 // limit.period_ns if limit else 0
-    container = ScenarioContainer(
-        name=one.take("name", read_name),
-        workloads=_workloads(one),
-        request_milli=one.take("request", read_milli, requested),
+    if "workloads" in container.values:
+        workloads = container.list("workloads", _workload)
+    else:
+        workloads = (container.within("workload", _workload),)
+    return ScenarioContainer(
+        name=container.take("name", read_name),
+        workloads=workloads,
+        request_milli=container.take("request", read_milli, requested),
         limit=limit,
-        cpus=one.take("cpus", _cpus, None),
-        pinned=one.take("pinned", read_flag, False),
-        phase_ns=_phase(one, limit),
+        cpus=container.take("cpus", _cpus, None),
+        pinned=container.take("pinned", read_flag, False),
+        phase_ns=_phase(container, limit),
     )
-    one.done("name request limit period burst cpus pinned phase workload workloads")
-    return container
 
 
 def _limit(one: Fields, default: CFSLimit | None) -> CFSLimit | None:
@@ -336,88 +336,53 @@ def _phase(one: Fields, limit: CFSLimit | None) -> int | None:
     return phase
 
 
-def _workloads(one: Fields) -> tuple[Workload, ...]:
-    if "workload" in one.values and "workloads" not in one.values:
-        return (_workload(Fields.of(one.values.pop("workload"), one.at("workload"))),)
-    return one.list("workloads", lambda value, path: _workload(Fields.of(value, path)))
+def _workload(workload: Fields) -> Workload:
+    return _KINDS[workload.take("kind", choice(*_KINDS))](workload)
 
 
-def _workload(one: Fields) -> Workload:
-    kind = one.take("kind", choice(*_KINDS))
-    read_kind, known = _KINDS[kind]
-    workload = read_kind(one)
-    one.done(f"kind {known}")
-    return workload
-
-
-def _spin(one: Fields) -> Workload:
-    return Spin(_threads(one))
-
-
-def _bursts(one: Fields) -> Workload:
-    every, pause = one.take("every", read_duration, 0), one.take("pause", read_duration, 0)
+def _bursts(bursts: Fields) -> Workload:
+    every, pause = bursts.take("every", read_duration, 0), bursts.take("pause", read_duration, 0)
     if bool(every) == bool(pause):
         raise ScenarioError(
-            f"{one.path}: give either every (from start to start) or pause (from end to start)"
+            f"{bursts.path}: give either every (from start to start) or pause (from end to start)"
         )
-    return Bursts(
-        one.take("run", _duration),
-        every,
-        pause,
-        _threads(one, 1),
-        one.take("start", read_duration, 0),
-    )
+    run, threads = bursts.take("run", _duration), _threads(bursts, 1)
+    return Bursts(run, every, pause, threads, bursts.take("start", read_duration, 0))
 
 
-def _server(one: Fields) -> Workload:
-    return ThreadPoolServer(
-        one.take("service", _duration),
-        _arrivals(one),
-        _threads(one),
-        one.take("network", read_duration, 0),
-    )
-
-
-def _event_server(one: Fields) -> Workload:
-    return EventServer(
-        wake=one.take("wake", _duration, Duration(10 * US)),
-        accept=one.take("accept", _duration, Duration(5 * US)),
-        handle=one.take("handle", _duration),
-        arrivals=_arrivals(one),
-        threads=_threads(one),
-        network_ns=one.take("network", read_duration, 100 * US),
-        send_ns=one.take("send", read_duration, 100 * US),
-        warm=one.take("warm", read_part, 1.0),
-    )
-
-
-def _parallel(one: Fields) -> Workload:
-    return Parallel(
-        serial=one.take("serial", _duration, Duration(0)),
-        work=one.take("work", _duration),
-        regions=one.take("regions", read_count, 1),
-        arrivals=_arrivals(one),
-        threads=_threads(one),
-        spin_ns=one.take("spin", read_duration, 1 * MS),
-        imbalance=one.take("imbalance", read_part, 0.1),
-    )
-
-
-_ARRIVALS = "rate batch clients think variation threads"
-_KINDS: Final[dict[str, tuple[Callable[[Fields], Workload], str]]] = {
-    "spin": (_spin, "threads"),
-    "bursts": (_bursts, "run every pause start threads"),
-    "server": (_server, f"service network {_ARRIVALS}"),
-    "event-server": (_event_server, f"wake warm accept handle network send {_ARRIVALS}"),
-    "parallel": (_parallel, f"serial work regions spin imbalance {_ARRIVALS}"),
+_KINDS: Final[dict[str, Callable[[Fields], Workload]]] = {
+    "spin": lambda spin: Spin(_threads(spin)),
+    "bursts": _bursts,
+    "server": lambda server: ThreadPoolServer(
+        service=server.take("service", _duration),
+        arrivals=_arrivals(server),
+        threads=_threads(server),
+        network_ns=server.take("network", read_duration, 0),
+    ),
+    "event-server": lambda server: EventServer(
+        wake=server.take("wake", _duration, Duration(10 * US)),
+        accept=server.take("accept", _duration, Duration(5 * US)),
+        handle=server.take("handle", _duration),
+        arrivals=_arrivals(server),
+        threads=_threads(server),
+        network_ns=server.take("network", read_duration, 100 * US),
+        send_ns=server.take("send", read_duration, 100 * US),
+        warm=server.take("warm", lambda value: read_number(value, 1), 1.0),
+    ),
+    "parallel": lambda team: Parallel(
+        serial=team.take("serial", _duration, Duration(0)),
+        work=team.take("work", _duration),
+        regions=team.take("regions", read_count, 1),
+        arrivals=_arrivals(team),
+        threads=_threads(team),
+        spin_ns=team.take("spin", read_duration, 1 * MS),
+        imbalance=team.take("imbalance", lambda value: read_number(value, 1), 0.1),
+    ),
 }
 
 
-def _threads(one: Fields, default: int | None = None) -> int | None:
-    if one.values.get("threads") == "auto":
-        del one.values["threads"]
-        return None
-    return one.take("threads", read_count, default)
+def _threads(workload: Fields, default: int | None = None) -> int | None:
+    return workload.take("threads", lambda value: None if value == "auto" else read_count(value), default)
 
 
 def _arrivals(one: Fields) -> Open | Closed:
@@ -429,7 +394,8 @@ def _arrivals(one: Fields) -> Open | Closed:
             f"{one.path}: give either rate (requests per second) or clients (each waits for its answer)"
         )
     batch = one.take("batch", read_count, 1)
-    variation = one.take("variation", _variation, 0.0 if rate is None else 1.0)
+    # Beyond 10 hardly any interval is near the mean.
+    variation = one.take("variation", lambda value: read_number(value, 10), 0.0 if rate is None else 1.0)
     if clients is not None:
         if batch != 1:
             raise ScenarioError(f"{one.path}: batch is for rate; clients send one request each")
@@ -438,32 +404,20 @@ def _arrivals(one: Fields) -> Open | Closed:
 
 
 def _duration(value: Any) -> Duration:
-    """`5ms`, or `{mean: 5ms, sigma: 0.5}`."""
+    """`5ms`, or `{mean: 5ms, sigma: 0.5}`; beyond a sigma of 4 a mean is of what hardly ever happens."""
     if not isinstance(value, Mapping):
         return Duration(positive_time(value))
-    one = Fields.of(value, "")
     try:
-        duration = Duration(one.take("mean", positive_time), one.take("sigma", _sigma, 0.0))
-        one.done("mean sigma")
+        return Fields.read(
+            value,
+            "",
+            lambda parts: Duration(
+                parts.take("mean", positive_time),
+                parts.take("sigma", lambda sigma: read_number(sigma, 4), 0.0),
+            ),
+        )
     except ScenarioError as error:
         raise ValueError(str(error)) from None
-    return duration
-
-
-def _sigma(value: Any) -> float:
-    """Beyond 4 a mean would be made of what hardly ever happens."""
-    found = read_number(value)
-    if found > 4:
-        raise ValueError(f"{shown(value)} is not between 0 and 4")
-    return found
-
-
-def _variation(value: Any) -> float:
-    """Beyond 10 hardly any interval is near the mean."""
-    found = read_number(value)
-    if found > 10:
-        raise ValueError(f"{shown(value)} is not between 0 and 10")
-    return found
 
 
 def _speed(value: Any) -> int:
@@ -472,15 +426,11 @@ def _speed(value: Any) -> int:
     return round(float(value) * 1000)
 
 
-def _seconds(value: Any) -> float:
-    found = value if isinstance(value, int | float) else read_duration(value) / SECOND
-    if isinstance(value, bool) or not 0 < found <= MAX_SECONDS:
+def _seconds(value: Any, *, zero: bool = False) -> float:
+    seconds = value if isinstance(value, int | float) else read_duration(value) / SECOND
+    if isinstance(value, bool) or not (0 < seconds <= MAX_SECONDS or (zero and value == 0)):
         raise ValueError(f"{shown(value)} is not a time from 0 to {MAX_SECONDS:g} seconds")
-    return float(found)
-
-
-def _seconds_or_none(value: Any) -> float:
-    return 0.0 if value == 0 and not isinstance(value, bool) else _seconds(value)
+    return float(seconds)
 
 
 def _cpus(value: Any) -> int:

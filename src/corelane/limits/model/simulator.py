@@ -218,16 +218,13 @@ class Simulator:
                     what.sleepers.append(thread)
                     return False
             elif kind == SLEEP:
-                self.clock.at(self.clock.now + what, self._awake, thread)
+                self.clock.at(self.clock.now + what, lambda sleeper, _stamp: self._wake(sleeper), thread)
                 return False
             else:
                 if what.wait(thread):
                     thread.spinning, thread.left, thread.kernel = what, what.patience_ns, False
                 return thread.spinning is what
         return False
-
-    def _awake(self, thread: Thread, _stamp: int) -> None:
-        self._wake(thread)
 
     def _wake(self, thread: Thread) -> None:
         cpu = self.cpus[cpu_for_waking(thread, self.idle, self.waker)]

@@ -188,19 +188,15 @@ def vary(scenario: Scenario, text: str) -> Scenario:
             scenario = KINDS[key](scenario, value)
         except ValueError as error:
             raise ValueError(f"variant {part!r}: {error}") from None
-    _check(scenario, text)
-    return scenario
-
-
-def _check(scenario: Scenario, text: str) -> None:
-    """Only at the end: `burst=10ms,kernel=6.6` may go by way of a kernel without burst."""
+    # Only at the end: `burst=10ms,kernel=6.6` may go by way of a kernel without burst.
     for pod in scenario.pods:
-        for limit in (pod.limit, *(one.limit for one in pod.containers)):
+        for limit in (pod.limit, *(container.limit for container in pod.containers)):
             try:
                 if limit is not None:
                     limit.granted.check(scenario.kernel)
             except ValueError as error:
                 raise ValueError(f"variant {text!r}: {error}") from None
+    return scenario
 
 
 def _limit(scenario: Scenario, value: str) -> Scenario:

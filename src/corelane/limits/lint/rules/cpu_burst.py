@@ -39,7 +39,7 @@ def _burst(context: PodContext) -> Iterator[Remark]:
     member = pod.annotations.get(_ANNOTATION) if pod else None
     if member is None:
         return
-    yield from _setting(text(member.value), _ANNOTATION, member.place)
+    yield from _values(_tree(text(member.value)), _ANNOTATION, member.place)
     if not any(effective(context, one.resources, "cpu").limit for one in containers(context)):
         yield Remark(
             member.place,
@@ -59,8 +59,8 @@ def _cluster_burst(context: PodContext) -> Iterator[Remark]:
         return
     here = place(context.object.node, "data", _CONFIG)
     tree = _tree(written)
-    if not isinstance(tree, dict):
-        yield _no_json(_CONFIG, here)
+    if tree is None:
+        yield from _values(None, _CONFIG, here)
         return
     parts = [("clusterStrategy", tree.get("clusterStrategy"))]
     nodes = tree.get("nodeStrategies")
@@ -70,27 +70,20 @@ def _cluster_burst(context: PodContext) -> Iterator[Remark]:
             yield from _values(part, f"{_CONFIG}: {name}", here)
 
 
-def _setting(written: str, name: str, here: Position) -> Iterator[Remark]:
-    tree = _tree(written)
-    if isinstance(tree, dict):
-        yield from _values(tree, name, here)
-    else:
-        yield _no_json(name, here)
-
-
-def _tree(written: str) -> Any:
+def _tree(written: str) -> dict[str, Any] | None:
+    """A JSON object; None where it is none."""
     try:
-        return json.loads(written)
+        tree = json.loads(written)
     except (ValueError, RecursionError):
         return None
+    return tree if isinstance(tree, dict) else None
 
 
-def _no_json(name: str, here: Position) -> Remark:
-    message = f"{name} is not a JSON object, so it is ignored"
-    return Remark(here, message, 'write it as {"policy":"cpuBurstOnly","cpuBurstPercent":100}')
-
-
-def _values(tree: dict[str, Any], name: str, here: Position) -> Iterator[Remark]:
+def _values(tree: dict[str, Any] | None, name: str, here: Position) -> Iterator[Remark]:
+    if tree is None:
+        message = f"{name} is not a JSON object, so it is ignored"
+        yield Remark(here, message, 'write it as {"policy":"cpuBurstOnly","cpuBurstPercent":100}')
+        return
     policy = tree.get("policy", "none")
     if policy not in _POLICIES:
         yield Remark(here, f"{name}: policy {policy!r} does not exist", f"use one of {', '.join(_POLICIES)}")
@@ -123,7 +116,11 @@ def _period(context: PodContext) -> Iterator[Remark]:
     written = text(node, key)
     if context.object.kind != "KubeletConfiguration" or not written:
         return
-    here, period = place(node, key), _microseconds(written)
+    here = place(node, key)
+    try:
+        period: float | None = durations.parse(written) / 1000
+    except durations.DurationError:
+        period = None
     if period is None or not 1_000 <= period <= 1_000_000:
         yield Remark(
             here,
@@ -145,14 +142,6 @@ def _period(context: PodContext) -> Iterator[Remark]:
             "use 10ms or more",
             Severity.WARNING,
         )
-
-
-def _microseconds(written: str) -> float | None:
-    """A Go duration in microseconds; None for any other text."""
-    try:
-        return durations.parse(written) / 1000
-    except durations.DurationError:
-        return None
 
 
 @rule("cfs-quota-off", Severity.INFO, "Nothing, if intended.")

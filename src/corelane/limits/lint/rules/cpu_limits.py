@@ -10,7 +10,6 @@ from corelane.limits.lint.findings import Remark, container_patch, cpus, many, m
 from corelane.limits.lint.located import text
 from corelane.limits.lint.manifests import (
     ManifestContainer,
-    ManifestObject,
     scaled_workload,
     utilisation_targets,
 )
@@ -173,20 +172,13 @@ def _beside(context: PodContext, container: ManifestContainer) -> Iterator[str]:
             yield f"ResourceQuota {quota.name} rejects pods without a limit: change that first"
     for scaler in deployed_with(context.object, context.of_kind("HorizontalPodAutoscaler")):
         if scaled_workload(scaler) == (context.object.kind, context.object.name):
-            yield from _scaled_by(context, container, scaler)
-
-
-def _scaled_by(context: PodContext, container: ManifestContainer, scaler: ManifestObject) -> Iterator[str]:
-    """What becomes of an autoscaler by CPU utilisation that the limit caps."""
-    together = list(main_containers(context))
-    for target in utilisation_targets(scaler):
-        counted = [one for one in together if target.container in ("", one.name)]
-        percent = highest_utilisation(context, counted, target.container)
-        if container in counted and percent is not None:
-            yield (
-                f"utilisation may then exceed {percent:.0f} %, so HorizontalPodAutoscaler {scaler.name} "
-                "scales sooner"
-            )
+            together = list(main_containers(context))
+            for target in utilisation_targets(scaler):
+                counted = [one for one in together if target.container in ("", one.name)]
+                percent = highest_utilisation(context, counted, target.container)
+                if container in counted and percent is not None:
+                    sooner = f"HorizontalPodAutoscaler {scaler.name} scales sooner"
+                    yield f"utilisation may then exceed {percent:.0f} %, so {sooner}"
 
 
 def _equal(container: ManifestContainer, found: EffectiveAmounts) -> int:

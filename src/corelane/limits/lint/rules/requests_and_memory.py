@@ -92,13 +92,6 @@ def _zero_request(context: PodContext) -> Iterator[Remark]:
             yield Remark(asked.place, message, "set it to what it uses under load", container=container.name)
 
 
-def _guaranteed_by(context: PodContext, container: ManifestContainer) -> bool:
-    """Whether the pod is Guaranteed for certain, and only with the CPU limit of a container."""
-    pod = context.object.pod
-    whole = pod is not None and pod.whole and qos(context) is QOSClass.GUARANTEED
-    return whole and qos(context, without_cpu_limit=container) is not QOSClass.GUARANTEED
-
-
 @rule("request-from-limit", Severity.INFO, "Set the request.")
 def _request_from_limit(context: PodContext) -> Iterator[Remark]:
     """A CPU request that follows from the limit only.
@@ -106,12 +99,16 @@ def _request_from_limit(context: PodContext) -> Iterator[Remark]:
     The API server uses the limit as the missing request. Removing the limit then removes the request and the
     guarantee, too.
     """
+    pod = context.object.pod
+    whole = pod is not None and pod.whole and qos(context) is QOSClass.GUARANTEED
     for container in containers(context):
         limit = container.resources.limits.get("cpu")
         if limit is None or not limit.milli or "cpu" in container.resources.requests:
             continue
         patch = {"requests": {"cpu": limit.text}}
-        changed = "share and QoS class" if _guaranteed_by(context, container) else "the share"
+        # Whether the pod is Guaranteed for certain, and only with this limit.
+        by_limit = whole and qos(context, without_cpu_limit=container) is not QOSClass.GUARANTEED
+        changed = "share and QoS class" if by_limit else "the share"
         yield Remark(
             limit.place,
             f"no CPU request: the API server uses the limit, {limit.text}, so removing the limit removes the "
@@ -179,12 +176,6 @@ def _lack(context: PodContext, container: ManifestContainer) -> str:
 RULES: Final = (_no_cpu_request, _zero_request, _request_from_limit, _exclusive_cpus_lost)
 
 
-def _pod_says(context: PodContext) -> bool:
-    """Whether the pod as a whole has a memory limit, which then applies to all its containers."""
-    pod = context.object.pod
-    return bool(pod and pod.resources and "memory" in pod.resources.limits)
-
-
 @rule(
     "memory-limit-missing",
     Severity.WARNING,
@@ -198,7 +189,8 @@ def _missing(context: PodContext) -> Iterator[Remark]:
     is the peak: without a limit containers often use more. Information on init containers, and on what a
     deadline (activeDeadlineSeconds, or the program timeout) ends within ten minutes.
     """
-    if context.policy.memory_limit == "optional" or _pod_says(context):
+    level = context.object.pod.resources if context.object.pod else None
+    if context.policy.memory_limit == "optional" or (level and "memory" in level.limits):
         return
     for container in containers(context):
         own = container.resources

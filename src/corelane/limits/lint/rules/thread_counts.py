@@ -67,11 +67,12 @@ def _over_limit(context: PodContext) -> Iterator[Remark]:
         if threads <= fed:
             continue
         cost = cost_of(context, limit, threads)
+        listed = ", ".join(f"{one.name}={one.count}" for one in _counted(container))
         largest = max(_counted(container), key=lambda one: one.count or 0)
         level = Severity.ERROR if cost.stall_ms >= _HALF_LOST_MS else Severity.WARNING
         yield Remark(
             largest.place,
-            f"{_listed(container)}: {many(threads, 'thread')} on a limit of {cpus(limit)}: {stall(cost)}",
+            f"{listed}: {many(threads, 'thread')} on a limit of {cpus(limit)}: {stall(cost)}",
             f"run no more than {many(fed, 'thread')} at once, or drop the limit",
             Severity.INFO if context.object.batch else level,
             container.name,
@@ -81,10 +82,6 @@ def _over_limit(context: PodContext) -> Iterator[Remark]:
 
 def _counted(container: ManifestContainer) -> list[ThreadSetting]:
     return [one for one in container.settings if one.valid and one.count]
-
-
-def _listed(container: ManifestContainer) -> str:
-    return ", ".join(f"{one.name}={one.count}" for one in _counted(container))
 
 
 @rule(
