@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from corelane.view import tables
@@ -27,22 +26,21 @@ def show(status: Mapping[str, Any], to: Console, now: float | None = None) -> No
     _parts("Writes to the API server", status["writes"], to, at)
     if narrowed := status.get("narrowed"):
         columns = ("CONTAINER", "CPUS", "USED", "NARROWED TASKS")
-        tables.show("Programs that use part of their container's CPUs", columns, _narrowed(narrowed), to)
+        rows = [
+            (one["container"], one["cpus"], one["used"], f"{one['tasks']} of {one['sampled']}")
+            for one in narrowed[:_MOST_PODS]
+        ]
+        tables.show("Programs that use part of their container's CPUs", columns, rows, to)
     if pods := status["podsWithoutRoom"]:
         more = f" ({len(pods) - _MOST_PODS} more)" if len(pods) > _MOST_PODS else ""
-        rows = [(pod["pod"], pod["message"]) for pod in pods[:_MOST_PODS]]
-        tables.pairs(f"Pods without room for exclusive CPUs{more}", rows, to)
-
-
-def _narrowed(containers: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str]]:
-    for one in islice(containers, _MOST_PODS):
-        yield one["container"], one["cpus"], one["used"], f"{one['tasks']} of {one['sampled']}"
+        messages = [(pod["pod"], pod["message"]) for pod in pods[:_MOST_PODS]]
+        tables.pairs(f"Pods without room for exclusive CPUs{more}", messages, to)
 
 
 def _summary(status: Mapping[str, Any], at: float, problems: int) -> Iterator[tuple[str, str]]:
     running, mode = status["running"], status["mode"]
     how = f"running for {age(at - status['startedAt'])}" if running else "not running; saved state"
-    yield "agent", f"{how}{_fault(status.get('fault', ''))}"
+    yield "agent", ": ".join(filter(None, (how, status.get("fault"))))
     if running:
         yield "problems", f"{problems}, see below" if problems else "none"
     if mode:
@@ -51,16 +49,13 @@ def _summary(status: Mapping[str, Any], at: float, problems: int) -> Iterator[tu
             yield "", reason
     elif running:
         yield "mode", "not decided yet"
-    yield "containers", _counts(status["containers"]) or "none"
+    counts = [f"{count} {state}" for state, count in status["containers"].items() if count]
+    yield "containers", ", ".join(counts) or "none"
     if pods := status["podsWithoutRoom"]:
         yield (
             "without room",
             f"{len(pods)} {'pod' if len(pods) == 1 else 'pods'} in the shared pool, see below",
         )
-
-
-def _fault(text: str) -> str:
-    return f": {text}" if text else ""
 
 
 def _problems(status: Mapping[str, Any], at: float) -> Iterator[tuple[str, str]]:
@@ -82,19 +77,13 @@ def _problems(status: Mapping[str, Any], at: float) -> Iterator[tuple[str, str]]
         yield pod["pod"], f"{text} (for {age(at - pod['since'])})"
     for part in _ordered(status["sources"]):
         if part["state"] == "failing":
-            yield (
-                part["name"],
-                f"fails for {age(at - part['since'])}, {_times(part['retries'])}: {part['error']}",
-            )
+            times = "1 failure" if part["retries"] == 1 else f"{part['retries']} failures in a row"
+            yield part["name"], f"fails for {age(at - part['since'])}, {times}: {part['error']}"
     for part in status["writes"]:
         if part["state"] == "failing":
             waiting = f"{part['retries']} {'write waits' if part['retries'] == 1 else 'writes wait'}"
             text = f"fail for {age(at - part['since'])}, {waiting}: {part['error']}"
             yield f"writes: {part['name']}", text
-
-
-def _times(count: int) -> str:
-    return "1 failure" if count == 1 else f"{count} failures in a row"
 
 
 def _details(status: Mapping[str, Any], at: float) -> Iterator[tuple[str, str]]:
@@ -127,10 +116,6 @@ def _details(status: Mapping[str, Any], at: float) -> Iterator[tuple[str, str]]:
         if overlap["count"]:
             numbers = f"{overlap['count']} starts, 99 % under {overlap['p99'] * 1e3:.0f} ms"
             yield "start to pinned", f"{numbers}, longest {overlap['longest'] * 1e3:.0f} ms"
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {state}" for state, count in counts.items() if count)
 
 
 def _ordered(parts: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

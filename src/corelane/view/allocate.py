@@ -83,17 +83,22 @@ _KEYS: Final = {"amount": "wanted", "bound": "unprovenBound", "remedies": "chang
 
 def plain_comparison(pods: Iterable[Comparison]) -> list[dict[str, Any]]:
     """Return the answers of all allocators for JSON, a member for each pod."""
-    return [{"pod": one.pod, "allocators": list(map(_plain_answer, one.answers))} for one in pods]
-
-
-def _plain_answer(answer: AllocatorAnswer) -> dict[str, Any]:
-    return {
-        "name": answer.allocator,
-        "admitted": answer.decision.admitted,
-        "message": answer.decision.message,
-        "containers": {name: str(cpus) for name, cpus in answer.decision.assignments.items()},
-        "terms": {term.name: term.value for term in answer.terms},
-    }
+    return [
+        {
+            "pod": pod.pod,
+            "allocators": [
+                {
+                    "name": answer.allocator,
+                    "admitted": answer.decision.admitted,
+                    "message": answer.decision.message,
+                    "containers": {name: str(cpus) for name, cpus in answer.decision.assignments.items()},
+                    "terms": {term.name: term.value for term in answer.terms},
+                }
+                for answer in pod.answers
+            ],
+        }
+        for pod in pods
+    ]
 
 
 # Tables.
@@ -248,7 +253,8 @@ def show_comparison(pods: Sequence[Comparison], to: Console) -> None:
     for pod in pods:
         names = {term.name: term.text for answer in pod.answers for term in answer.terms}
         rows = [("CPUs", *map(_cpus, pod.answers))]
-        rows += [(text, *_values(pod.answers, name)) for name, text in names.items()]
+        values = [{term.name: str(term.value) for term in answer.terms} for answer in pod.answers]
+        rows += [(text, *(terms.get(name, "-") for terms in values)) for name, text in names.items()]
         tables.show(f"pod {pod.pod}", ("", *(answer.allocator for answer in pod.answers)), rows, to)
         for answer in pod.answers:
             if not answer.decision.admitted:
@@ -262,11 +268,6 @@ def _cpus(answer: AllocatorAnswer) -> str:
     if len(containers) == 1:
         return str(next(iter(containers.values())))
     return "; ".join(f"{name} {cpus}" for name, cpus in containers.items()) or "shared pool"
-
-
-def _values(answers: Sequence[AllocatorAnswer], name: str) -> Iterator[str]:
-    for answer in answers:
-        yield next((str(term.value) for term in answer.terms if term.name == name), "-")
 
 
 # Drawing.

@@ -61,15 +61,12 @@ def legend(machine: Machine, owners: Mapping[int, Owner] | None) -> dict[Owner, 
             masks[owner] = masks.get(owner, 0) | 1 << cpu
     coloured = [owner for owner in masks if owner.qos not in _NEUTRAL]
     grey = [owner for owner in masks if owner.qos in _NEUTRAL]
-    entries = {owner: _entry(owner, index, masks[owner]) for index, owner in enumerate(coloured)}
+    entries = {}
+    for index, owner in enumerate(coloured):
+        letter = _LETTERS[index] if index < len(_LETTERS) else "#"
+        colour = _PALETTE[index] if index < len(_PALETTE) else _further_colour(index)
+        entries[owner] = LegendEntry(owner, letter, colour, masks[owner])
     return entries | {owner: LegendEntry(owner, *_NEUTRAL[owner.qos], masks[owner]) for owner in grey}
-
-
-def _entry(owner: Owner, index: int, mask: int) -> LegendEntry:
-    letter = _LETTERS[index] if index < len(_LETTERS) else "#"
-    return LegendEntry(
-        owner, letter, _PALETTE[index] if index < len(_PALETTE) else _further_colour(index), mask
-    )
 
 
 def _further_colour(index: int) -> str:
@@ -115,22 +112,17 @@ def nest(machine: Machine) -> tuple[Unit, list[Unit]]:
     An L3 shared by two sockets crosses, or a hypervisor's NUMA nodes.
     """
     root = Unit("Machine", [machine.name], machine.cpus_mask)
+    tables = zip(_KINDS, (machine.socket_masks, machine.numa_masks, machine.l3_masks), strict=True)
+    groups = [(kind, number, mask) for kind, table in tables for number, mask in table]
+    # The largest first, and sockets before nodes before caches.
+    groups.sort(key=lambda group: (-group[2].bit_count(), _KINDS.index(group[0]), group[1]))
     units = [
         Unit(kind, [f"{kind} {number}"], mask, [machine.node(number)] if kind == "NUMA node" else [])
-        for kind, number, mask in _groups(machine)
+        for kind, number, mask in groups
     ]
     crossing = [unit for unit in units if not _insert(root, unit)]
     _sort(root)
     return root, crossing
-
-
-def _groups(machine: Machine) -> list[tuple[str, int, int]]:
-    """Return (kind, id, mask), the largest first and sockets before nodes before caches."""
-    tables = (machine.socket_masks, machine.numa_masks, machine.l3_masks)
-    groups = [
-        (kind, number, mask) for kind, table in zip(_KINDS, tables, strict=True) for number, mask in table
-    ]
-    return sorted(groups, key=lambda group: (-group[2].bit_count(), _KINDS.index(group[0]), group[1]))
 
 
 def _insert(parent: Unit, unit: Unit) -> bool:
@@ -225,17 +217,14 @@ def cpumap(
 
 
 def _cell(machine: Machine, core: Core, by_cpu: Mapping[int, LegendEntry], markup: bool) -> _Cell:
-    letters = [_letter(machine, cpu.id, by_cpu.get(cpu.id)) for cpu in core.cpus]
+    letters = [
+        entry.letter if (entry := by_cpu.get(cpu.id)) else _FREE if cpu.id in machine.usable else _FORBIDDEN
+        for cpu in core.cpus
+    ]
     painted = "".join(
         _painted(letter, by_cpu.get(cpu.id), markup) for letter, cpu in zip(letters, core.cpus, strict=True)
     )
     return _Cell(len(letters), painted, core.cpus[0].l3)
-
-
-def _letter(machine: Machine, cpu: int, entry: LegendEntry | None) -> str:
-    if entry:
-        return entry.letter
-    return _FREE if cpu in machine.usable else _FORBIDDEN
 
 
 def _painted(text: str, entry: LegendEntry | None, markup: bool) -> str:
@@ -284,10 +273,12 @@ def _lines(
     letter: str, entry: LegendEntry | None, title: str, mask: int, width: int, markup: bool
 ) -> Iterator[str]:
     """Yield one line of the legend, or several with breaks behind spaces and commas."""
+    from rich.markup import escape
+
     count = plural(mask.bit_count(), "CPU")
     for i, line in enumerate(_wrapped(f"{title}  {format_list(mask)} ({count})", max(width - 7, 20))):
         mark = "       " if i else f"  {_painted(letter, entry, markup)}  "
-        yield mark + (_escaped(line) if markup else line)
+        yield mark + (escape(line) if markup else line)
 
 
 def _wrapped(text: str, width: int) -> Iterator[str]:
@@ -302,9 +293,3 @@ def _wrapped(text: str, width: int) -> Iterator[str]:
             yield line[:width]
             line = line[width:]
     yield line
-
-
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

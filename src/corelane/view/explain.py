@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sized
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from corelane.node.explain.pod_decision import (
-    ContainerCPUs,
     NodeGroup,
     PodDecision,
     ScoreTerm,
@@ -84,11 +82,8 @@ def _awaited(pod: PodDecision) -> str:
     named, more = pod.terminating[:_TERMINATING], len(pod.terminating[_TERMINATING:])
     if not named:
         return "that node has released the resources of evicted pods"
-    return f"{', '.join(named)}{f' and {more} more pods' if more else ''} {_verb(named)} terminated"
-
-
-def _verb(names: Sized) -> str:
-    return "have" if len(names) > 1 else "has"
+    verb = "have" if len(named) > 1 else "has"
+    return f"{', '.join(named)}{f' and {more} more pods' if more else ''} {verb} terminated"
 
 
 def _whence(pod: PodDecision) -> str:
@@ -105,7 +100,10 @@ def _show_containers(pod: PodDecision, to: Console) -> None:
     if not pod.containers:
         return
     headings = ("CONTAINER", "PROPOSED", "ON THE NODE", "RUNS ON")
-    rows = [_container(one) for one in pod.containers]
+    rows = [
+        (one.name, str(one.proposed), "" if one.actual is None else str(one.actual), one.where)
+        for one in pod.containers
+    ]
     used = [i for i in range(len(headings)) if any(row[i] for row in rows)]
     shown = [[row[i] or "-" for i in used] for row in rows]
     tables.show("CPUs", [headings[i] for i in used], shown, to)
@@ -121,29 +119,19 @@ def _show_containers(pod: PodDecision, to: Console) -> None:
             )
 
 
-def _container(one: ContainerCPUs) -> tuple[str, ...]:
-    return one.name, str(one.proposed), "" if one.actual is None else str(one.actual), one.where
-
-
 def _show_groups(pod: PodDecision, to: Console) -> None:
     if not pod.groups or not pod.groups[0].count:
         return
-    rows = [(str(one.count), one.message, _names(one)) for one in _merged(pod.groups)]
+    merged: dict[str, NodeGroup] = {}
+    for one in pod.groups:
+        if before := merged.get(one.message):
+            nodes = (*before.nodes, *one.nodes)[:_NAMES]
+            one = replace(before, count=before.count + one.count, nodes=nodes)
+        merged[one.message] = one
+    groups = sorted(merged.values(), key=lambda group: -group.count)
+    rows = [(str(one.count), one.message, _names(one)) for one in groups]
     title = f"Nodes: {pod.nodes} considered, {pod.feasible} fit"
     tables.show(title, ("NODES", "REJECTED BECAUSE", "NAMES"), rows, to)
-
-
-def _merged(groups: Iterable[NodeGroup]) -> list[NodeGroup]:
-    """Groups of equal text as one, that of most nodes first."""
-    merged: dict[str, NodeGroup] = {}
-    for one in groups:
-        before = merged.get(one.message)
-        merged[one.message] = (
-            replace(before, count=before.count + one.count, nodes=(*before.nodes, *one.nodes)[:_NAMES])
-            if before
-            else one
-        )
-    return sorted(merged.values(), key=lambda one: -one.count)
 
 
 def _names(group: NodeGroup) -> str:
@@ -206,15 +194,11 @@ def _number(value: float) -> str:
 def _show_nearest(pod: PodDecision, to: Console) -> None:
     if pod.nearest is None:
         return
-    changes = pod.nearest.changes
-    rows = [("" if number else "would fit after", one.text) for number, one in enumerate(changes)]
+    changes = [f"{one.text}, or" for one in pod.nearest.changes[:-1]]
+    changes += [one.text for one in pod.nearest.changes[-1:]]
+    rows = [("" if number else "would fit after", text) for number, text in enumerate(changes)]
     lacks = [
         ("rejected because", "; ".join(pod.nearest.missing)),
         *(("", one) for one in pod.nearest.amounts),
     ]
-    tables.pairs(f"Nearest node: {pod.nearest.name}", [*lacks, *_or(rows)], to)
-
-
-def _or(rows: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    for number, (name, text) in enumerate(rows, 1):
-        yield name, f"{text}, or" if number < len(rows) else text
+    tables.pairs(f"Nearest node: {pod.nearest.name}", [*lacks, *rows], to)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from corelane.cpuset import CPUSet
 from corelane.node.explain.json_values import json_value
 from corelane.node.kubelet.checkpoint import Checkpoint
-from corelane.node.kubelet.memory_checkpoint import Block, MemoryCheckpoint, NodeMemory
+from corelane.node.kubelet.memory_checkpoint import Block, MemoryCheckpoint
 from corelane.node.kubelet.validation import StartRule, broken
 from corelane.node.recovery.rebuilding import EntryChange, StateDifference, StateFile
 from corelane.reasons import sentence
@@ -114,16 +114,11 @@ def plain_difference(difference: StateDifference, *, written: bool, backup: str 
         "backup": backup,
         "before": _plain_checkpoint(difference.before) if difference.before else None,
         "after": {**_plain_checkpoint(difference.after), "version": difference.version},
-        "changes": [_plain_change(change) for change in difference.changes],
+        "changes": [
+            {"kind": change.kind, **json_value(change, {"uid": "podUID", "reasons": ""}), "why": _why(change)}
+            for change in difference.changes
+        ],
         "notes": list(difference.notes),
-    }
-
-
-def _plain_change(change: EntryChange) -> dict[str, Any]:
-    return {
-        "kind": change.kind,
-        **json_value(change, {"uid": "podUID", "reasons": ""}),
-        "why": _why(change),
     }
 
 
@@ -205,26 +200,18 @@ def show_memory_contents(file: StateFile[MemoryCheckpoint], to: Console) -> None
     for node, state in content.machine.items():
         blocks = "1 block" if state.assignments == 1 else f"{state.assignments} blocks"
         title = f"NUMA node {node}: {blocks}, group {_nodes(state.group)}"
-        tables.show(title, ("amount", *state.memory), _sizes(state), to)
-    if rows := list(_block_rows(content)):
+        rows = [
+            (name.replace("_", " "), *(size(getattr(table, name)) for table in state.memory.values()))
+            for name in ("total", "system_reserved", "allocatable", "reserved", "free")
+        ]
+        tables.show(title, ("amount", *state.memory), rows, to)
+    entries = [*_blocks(content)]
+    entries += [(uid, "(whole pod)", block) for uid, held in sorted(content.pods.items()) for block in held]
+    if entries:
+        rows = [(*own, block.resource, size(block.size), _nodes(block.nodes)) for *own, block in entries]
         tables.show("Memory of containers", ("pod UID", "container", "resource", "size", "nodes"), rows, to)
     else:
         to.print("No container has memory assigned.")
-
-
-def _sizes(state: NodeMemory) -> Iterator[tuple[str, ...]]:
-    """A row for each amount, a column for each resource."""
-    for name in ("total", "system_reserved", "allocatable", "reserved", "free"):
-        amounts = (size(getattr(table, name)) for table in state.memory.values())
-        yield name.replace("_", " "), *amounts
-
-
-def _block_rows(content: MemoryCheckpoint) -> Iterator[tuple[str, ...]]:
-    for uid, name, block in _blocks(content):
-        yield uid, name, block.resource, size(block.size), _nodes(block.nodes)
-    for uid, blocks in sorted(content.pods.items()):
-        for block in blocks:
-            yield uid, "(whole pod)", block.resource, size(block.size), _nodes(block.nodes)
 
 
 def _nodes(nodes: tuple[int, ...]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from corelane.cpuset import CPUSet, named
-from corelane.node.entries import WHOLE_POD, Entry
+from corelane.node.entries import WHOLE_POD
 from corelane.node.explain.cluster_status import (
     ClusterStatus,
     ContainerLine,
@@ -93,19 +93,15 @@ def _takeover(node: NodeLine) -> Takeover:
 
 def _owners(state: NodeState) -> dict[int, Owner]:
     """Return CPU id to the container (`pod/container`) that is bound to it, with its class."""
-    return {cpu: _owner(state, entry) for cpu, entry in state.owners().items()}
-
-
-def _owner(state: NodeState, entry: Entry) -> Owner:
-    shared = ", shared with BE" if is_shared_with_be(state, entry) else ""
-    part = "" if entry.container == WHOLE_POD else f"/{entry.container}"
-    return Owner(f"{_short(entry.pod)}{part}", f"{entry.cls}{shared}")
-
-
-def _short(pod: str) -> str:
-    if pod.startswith(OTHER_INSTANCES):
-        return f"other instances ({', '.join(pod.removeprefix(OTHER_INSTANCES).split(':'))})"
-    return pod.removeprefix("default/").removeprefix("/")
+    owners = {}
+    for cpu, entry in state.owners().items():
+        pod = entry.pod.removeprefix("default/").removeprefix("/")
+        if entry.pod.startswith(OTHER_INSTANCES):
+            pod = f"other instances ({', '.join(entry.pod.removeprefix(OTHER_INSTANCES).split(':'))})"
+        shared = ", shared with BE" if is_shared_with_be(state, entry) else ""
+        part = "" if entry.container == WHOLE_POD else f"/{entry.container}"
+        owners[cpu] = Owner(f"{pod}{part}", f"{entry.cls}{shared}")
+    return owners
 
 
 def show(status: ClusterStatus, to: Console) -> None:
@@ -145,23 +141,16 @@ def show_nodes(status: ClusterStatus, to: Console) -> None:
     tables.show("Nodes", headings, (row for node in status.nodes for row in _node_rows(node)), to)
     for node in status.nodes:
         if (moved := _takeover(node)).stage is Stage.BOTH:
-            to.print(tables.printable(_waits(node.name, moved)), markup=False, highlight=False)
-        if node.agent_fault:
+            pods = [_nameless(pod) for pod in moved.pods]
+            titles = ", ".join(pods[:MAPS]) + (f" and {len(pods) - MAPS} more" if len(pods) > MAPS else "")
             text = (
-                f"node {node.name}: no agent runs, CPUs are neither applied nor checked: {node.agent_fault}"
+                f"node {node.name}: takeover from the kubelet in progress; {named(moved.cpus.mask)} held for "
+                f"the pods that the kubelet pinned until these end: {titles}"
             )
             to.print(tables.printable(text), markup=False, highlight=False)
-
-
-def _waits(node: str, moved: Takeover) -> str:
-    """Return the line about CPUs that pods pinned by a kubelet still have, and these pods."""
-    cpus = named(moved.cpus.mask)
-    pods = [_nameless(pod) for pod in moved.pods]
-    titles = ", ".join(pods[:MAPS]) + (f" and {len(pods) - MAPS} more" if len(pods) > MAPS else "")
-    return (
-        f"node {node}: takeover from the kubelet in progress; {cpus} held for the "
-        f"pods that the kubelet pinned until these end: {titles}"
-    )
+        if node.agent_fault:
+            text = f"no agent runs, CPUs are neither applied nor checked: {node.agent_fault}"
+            to.print(tables.printable(f"node {node.name}: {text}"), markup=False, highlight=False)
 
 
 def _nameless(pod: str) -> str:

@@ -109,7 +109,9 @@ def svg(machine: Machine, owners: Mapping[int, Owner] | None = None, *, captions
     """
     entries = legend(machine, owners)
     by_cpu = {cpu: entry for entry in entries.values() for cpu in bits(entry.mask)}
-    style = _Style(_scale(machine), machine, by_cpu, _classes(entries), owners is not None)
+    grey = ("shared", "reserved")
+    classes = {owner: owner.qos if owner.qos in grey else f"o{i}" for i, owner in enumerate(entries)}
+    style = _Style(_scale(machine), machine, by_cpu, classes, owners is not None)
     root = _measured(_box(machine, cpumap.nest(machine)[0]), style.scale)
     longest = max(map(len, captions), default=0) * _LETTER_W
     width, top = max(root.width + 2 * _MARGIN, _MIN_WIDTH, longest + 2 * _MARGIN), _MARGIN + 52
@@ -118,7 +120,13 @@ def svg(machine: Machine, owners: Mapping[int, Owner] | None = None, *, captions
     below = top + root.height + 20 + key_height + _MARGIN // 2
     height = below + len(captions) * _CAPTION_H
     texts = (text_element(_MARGIN, below + i * _CAPTION_H, text, "fg") for i, text in enumerate(captions))
-    body = [*_heading(machine), *_draw(root, _MARGIN, top, style), *key_lines, *texts]
+    body = [
+        text_element(_MARGIN, _MARGIN + 14, machine.name, "fg", size=18, weight=600),
+        text_element(_MARGIN, _MARGIN + 36, cpumap.counts(machine), "muted", size=13),
+        *_draw(root, _MARGIN, top, style),
+        *key_lines,
+        *texts,
+    ]
     return "\n".join([*_opening(machine, width, height, entries, style), *body, "</svg>"]) + "\n"
 
 
@@ -127,11 +135,6 @@ def _scale(machine: Machine) -> _Scale:
     if len(machine.cpus) <= 8:
         return _Scale(56, 34, 15)
     return _Scale(42, 26, 13) if len(machine.cpus) <= 32 else _Scale(30 + 7 * max(wide, 0), 20, 11)
-
-
-def _classes(entries: Mapping[Owner, LegendEntry]) -> dict[Owner, str]:
-    grey = ("shared", "reserved")
-    return {owner: owner.qos if owner.qos in grey else f"o{index}" for index, owner in enumerate(entries)}
 
 
 def _opening(
@@ -162,11 +165,6 @@ def escaped(text: str) -> str:
     return escape(_NOT_XML.sub("\ufffd", text))
 
 
-def _heading(machine: Machine) -> Iterator[str]:
-    yield text_element(_MARGIN, _MARGIN + 14, machine.name, "fg", size=18, weight=600)
-    yield text_element(_MARGIN, _MARGIN + 36, cpumap.counts(machine), "muted", size=13)
-
-
 def text_element(
     x: float, y: float, text: str, css: str, *, size: int = 12, weight: int = 400, anchor: str = "start"
 ) -> str:
@@ -183,7 +181,11 @@ def _box(machine: Machine, unit: cpumap.Unit) -> _Box:
     loose = unit.mask & ~sum(child.mask for child in unit.children)
     parts += _core_boxes(list(cpumap.cores(machine, loose)), bool(parts))
     if unit.kind == "Machine":
-        parts += [_memory_box(node.id, node.memory) for node in machine.nodes if not node.cpus]
+        parts += [
+            _Box("NUMA node", f"NUMA node {node.id}", f"{cpumap.size(node.memory)}, no CPUs")
+            for node in machine.nodes
+            if not node.cpus
+        ]
     return _Box(unit.kind, unit.title, cpumap.size(memory) if memory else "", parts)
 
 
@@ -195,10 +197,6 @@ def _core_boxes(cores: list[cpumap.Core], beside_units: bool) -> list[_Box]:
     if len(kinds) > 1 or beside_units:
         return [_Box("cores", "", parts=boxes) for boxes in kinds.values()]
     return [box for boxes in kinds.values() for box in boxes]
-
-
-def _memory_box(node: int, memory: int) -> _Box:
-    return _Box("NUMA node", f"NUMA node {node}", f"{cpumap.size(memory)}, no CPUs")
 
 
 def _measured(box: _Box, scale: _Scale) -> _Box:
@@ -364,28 +362,20 @@ def _kind_keys(machine: Machine) -> Iterator[_Key]:
             yield _Key(kind.lower(), f"{kind}-core", cores + (f" · up to {mhz} MHz" if mhz else ""))
 
 
-def _legend(keys: Sequence[_Key], room: int, y: int) -> tuple[list[str], int]:
-    """Return the legend's lines in columns, from `y` down, and their height."""
+def _legend(keys: Sequence[_Key], room: int, top: int) -> tuple[list[str], int]:
+    """Return the legend's lines in columns, from `top` down, and their height."""
     columns = max(room // min(max((key.width for key in keys), default=room), _LEGEND_W), 1)
-    width = room // columns
-    lines = [
-        _key_line(key, _MARGIN + i % columns * width, y + i // columns * _LEGEND_H, width)
-        for i, key in enumerate(keys)
-    ]
+    width, lines = room // columns, []
+    for i, key in enumerate(keys):
+        x, y = _MARGIN + i % columns * width, top + i // columns * _LEGEND_H
+        # A name is cut where the line would run into the next column.
+        excess = -((width - key.width) // _LETTER_W)
+        name = key.name if excess <= 0 else f"{key.name[: max(len(key.name) - excess - 1, 8)]}…"
+        lines.append(
+            f"<g><title>{escaped(key.name)} {escaped(key.detail)}</title>"
+            f'<rect class="{key.css}" x="{x + 0.5}" y="{y + 0.5}" width="{_SWATCH}" '
+            f'height="{_SWATCH}" rx="3"/>'
+            f'<text class="fg" x="{x + _SWATCH + 8}" y="{y + 12}" font-size="12">{escaped(name)}'
+            f'<tspan class="muted" dx="8">{escaped(key.detail)}</tspan></text></g>'
+        )
     return lines, ceil(len(keys) / columns) * _LEGEND_H
-
-
-def _key_line(key: _Key, x: int, y: int, width: int) -> str:
-    return (
-        f"<g><title>{escaped(key.name)} {escaped(key.detail)}</title>"
-        f'<rect class="{key.css}" x="{x + 0.5}" y="{y + 0.5}" width="{_SWATCH}" height="{_SWATCH}" rx="3"/>'
-        f'<text class="fg" x="{x + _SWATCH + 8}" y="{y + 12}" font-size="12">'
-        f"{escaped(_shortened(key, width))}"
-        f'<tspan class="muted" dx="8">{escaped(key.detail)}</tspan></text></g>'
-    )
-
-
-def _shortened(key: _Key, width: int) -> str:
-    """Return the name, cut where the line would run into the next column."""
-    excess = -((width - key.width) // _LETTER_W)
-    return key.name if excess <= 0 else f"{key.name[: max(len(key.name) - excess - 1, 8)]}…"

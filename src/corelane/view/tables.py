@@ -36,12 +36,9 @@ def console(stream: TextIO | None = None) -> Console:
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
     out = stream or sys.stdout or io.StringIO()  # there is no stdout where the caller closed it
-    return Piped(file=out, highlight=False, soft_wrap=False, width=None if out.isatty() else _pipe_width())
-
-
-def _pipe_width() -> int:
     columns = os.environ.get("COLUMNS", "")
-    return int(columns) if columns.isdecimal() and int(columns) >= 40 else PIPE_WIDTH
+    width = int(columns) if columns.isdecimal() and int(columns) >= 40 else PIPE_WIDTH
+    return Piped(file=out, highlight=False, soft_wrap=False, width=None if out.isatty() else width)
 
 
 def show(
@@ -185,11 +182,10 @@ def printable(text: str) -> str:
     """Escape what moves or colours a terminal in untrusted text, such as a pod's annotation."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() or one == "\n" else _escaped(one) for one in text)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode("ascii")
+        for letter in text
+    )
 
 
 _STYLES = {

@@ -2,12 +2,12 @@
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from corelane.cpuset import CPUSet, format_list
+from corelane.cpuset import format_list
 from corelane.machine import jsonform
-from corelane.machine.model import CPU, Device, Machine, NUMANode
+from corelane.machine.model import CPU, Machine, NUMANode
 from corelane.view import cpumap, svg, tables
 
 HEADINGS = ("CPU", "CORE", "SOCKET", "DIE", "L3", "NUMA", "KIND", "MAX MHZ", "STATE")
@@ -19,7 +19,19 @@ def tree(machine: Machine) -> str:
     """Return the machine as indented text, sockets outermost, with devices, special CPUs and notes below."""
     lines = [f"{machine.name}: {cpumap.counts(machine)}"]
     root, crossing = cpumap.nest(machine)
-    outside = [*_crossing(machine, crossing), *_memory_only(machine)]
+    # Units that share CPUs with units of the tree, but lie in none of them; then memory without CPUs.
+    outside = [
+        (
+            f"{_title(unit)}: CPUs {format_list(unit.mask)}",
+            _device_items(machine, {node.id for node in unit.nodes}),
+        )
+        for unit in crossing
+    ]
+    outside += [
+        ("  ".join([f"NUMA node {node.id}", *_memory(node), "no CPUs"]), _device_items(machine, {node.id}))
+        for node in machine.nodes
+        if not node.cpus
+    ]
     lines += _branches([*_unit_items(machine, root), *outside], "")
     return "\n".join([*lines, *_footer(machine)]) + "\n"
 
@@ -41,7 +53,8 @@ def _unit_items(machine: Machine, unit: cpumap.Unit) -> list[_Item]:
 
 def _unit_item(machine: Machine, unit: cpumap.Unit) -> _Item:
     """Return a unit and its parts; on a large machine a unit with one run of cores is a single line."""
-    inside, devices = _unit_items(machine, unit), _device_items(machine, unit)
+    inside = _unit_items(machine, unit)
+    devices = _device_items(machine, {node.id for node in unit.nodes})
     if len(inside) == 1 and not unit.children and len(machine.core_masks) > _CORES_IN_FULL:
         return f"{_title(unit)}  {inside[0][0]}", devices
     return _title(unit), [*inside, *devices]
@@ -85,43 +98,18 @@ def _cores_title(kind: str, threads: int, cores: list[cpumap.Core]) -> str:
     return f"{cpumap.plural(len(cores), word)} x {cpumap.plural(threads, 'thread')}: CPUs {format_list(mask)}"
 
 
-def _device_items(machine: Machine, unit: cpumap.Unit) -> list[_Item]:
-    nodes = {node.id for node in unit.nodes}
-    return _devices([device for device in machine.devices if device.numa in nodes])
-
-
-def _devices(devices: Sequence[Device]) -> list[_Item]:
-    """Yield a line for each kind."""
+def _device_items(machine: Machine, nodes: Collection[int | None]) -> list[_Item]:
+    """Return a line for each kind of the devices on these NUMA nodes."""
     kinds: dict[str, list[str]] = {}
-    for device in devices:
-        kinds.setdefault(device.kind, []).append(
-            device.address + (f" {device.driver}" if device.driver else "")
-        )
+    for device in machine.devices:
+        if device.numa in nodes:
+            driver = f" {device.driver}" if device.driver else ""
+            kinds.setdefault(device.kind, []).append(device.address + driver)
     return [(f"{kind}: {', '.join(names)}", []) for kind, names in sorted(kinds.items())]
 
 
-def _crossing(machine: Machine, crossing: Sequence[cpumap.Unit]) -> list[_Item]:
-    """Return units that share CPUs with units of the tree, but lie in none of them."""
-    return [
-        (f"{_title(unit)}: CPUs {format_list(unit.mask)}", _device_items(machine, unit)) for unit in crossing
-    ]
-
-
-def _memory_only(machine: Machine) -> list[_Item]:
-    return [
-        ("  ".join([f"NUMA node {node.id}", *_memory(node), "no CPUs"]), _node_devices(machine, node))
-        for node in machine.nodes
-        if not node.cpus
-    ]
-
-
-def _node_devices(machine: Machine, node: NUMANode) -> list[_Item]:
-    return _devices([device for device in machine.devices if device.numa == node.id])
-
-
 def _footer(machine: Machine) -> Iterator[str]:
-    loose = _devices([device for device in machine.devices if device.numa is None])
-    if loose:
+    if loose := _device_items(machine, {None}):
         yield from ("near no node:", *_branches(loose, ""))
     ids = [node.id for node in machine.nodes]
     if len(ids) > 1:
@@ -139,15 +127,12 @@ def _footer(machine: Machine) -> Iterator[str]:
         "nohz_full": machine.nohz_full,
         "no managed interrupts": machine.managed_irq,
     }
-    yield from (f"{name}: {cpus}" for name, cpus in sets.items() if cpus)
+    yield from (f"{name}: {special}" for name, special in sets.items() if special)
     for irq in machine.irqs:
         name = f" ({irq.name})" if irq.name else ""
-        yield f"managed interrupt {irq.number}{name}: {_which(irq.cpus)}"
+        cpus = f"CPU{'s' if len(irq.cpus) > 1 else ''} {irq.cpus}" if irq.cpus else "no CPU"
+        yield f"managed interrupt {irq.number}{name}: {cpus}"
     yield from (f"note: {note}" for note in machine.notes)
-
-
-def _which(cpus: CPUSet) -> str:
-    return f"CPU{'s' if len(cpus) > 1 else ''} {cpus}" if cpus else "no CPU"
 
 
 def table(machine: Machine) -> list[tuple[str, ...]]:
@@ -160,13 +145,10 @@ def table(machine: Machine) -> list[tuple[str, ...]]:
 def _row(machine: Machine, cpu: CPU) -> tuple[str, ...]:
     numbers = (cpu.id, cpu.core, cpu.socket, cpu.die, cpu.l3, cpu.numa)
     mhz = str(cpu.max_khz // 1000) if cpu.max_khz else "-"
-    return (*(str(number) for number in numbers), cpu.kind or "-", mhz, _state(machine, cpu.id))
-
-
-def _state(machine: Machine, cpu: int) -> str:
-    states = {"isolated": machine.isolated, "nohz_full": machine.nohz_full}
-    found = [name for name, cpus in states.items() if cpu in cpus]
-    return ", ".join((["online"] if cpu in machine.allowed else ["not allowed"]) + found)
+    states = ["online" if cpu.id in machine.allowed else "not allowed"]
+    special = {"isolated": machine.isolated, "nohz_full": machine.nohz_full}
+    states += [name for name, cpus in special.items() if cpu.id in cpus]
+    return (*(str(number) for number in numbers), cpu.kind or "-", mhz, ", ".join(states))
 
 
 def lscpu(machine: Machine) -> str:
@@ -175,16 +157,13 @@ def lscpu(machine: Machine) -> str:
     As in lscpu, cores, sockets and caches count from 0 in order of their lowest CPU; nodes keep their id.
     """
     core, socket, l3 = (
-        _index([getattr(cpu, place) for cpu in machine.cpus]) for place in ("core", "socket", "l3")
+        {place: i for i, place in enumerate(dict.fromkeys(getattr(cpu, kind) for cpu in machine.cpus))}
+        for kind in ("core", "socket", "l3")
     )
     lines = (
         f"{cpu.id},{core[cpu.core]},{socket[cpu.socket]},{cpu.numa},{l3[cpu.l3]}" for cpu in machine.cpus
     )
     return "\n".join(["# CPU,Core,Socket,Node,L3", *lines]) + "\n"
-
-
-def _index(places: Sequence[int]) -> dict[int, int]:
-    return {place: index for index, place in enumerate(dict.fromkeys(places))}
 
 
 def _aligned(machine: Machine) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from math import isinf
 from typing import TYPE_CHECKING, Any, Final
 
 from corelane.kernel.cpu_time.counters import Rates
 from corelane.limits.advice.changes import Risk
-from corelane.limits.advice.effects import Fit, LoadShape, Range, Shape, Tail
+from corelane.limits.advice.effects import Fit, LoadShape, Range, Shape
 from corelane.limits.advice.judgement import Advice, Answer
 from corelane.limits.advice.options import Effect, Option
 from corelane.limits.advice.starvation import Starvation
@@ -16,6 +15,7 @@ from corelane.limits.advice.subjects import Subject
 from corelane.limits.measure import CostLevel
 from corelane.view import tables
 from corelane.view.limits import watch as limits_watch
+from corelane.view.limits.watch import rounded
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -119,10 +119,25 @@ def _known(one: Range | None) -> str:
 def _details(one: Advice, to: Console, *, everything: bool) -> None:
     _say(to, f"\n{_title(one.subject)}: {one.why}")
     _held_back(one, to)
+    replicas, throttled = one.measured.replicas, one.measured.throttled_replicas
+    least = f"least: {throttled[-1] if throttled else 0:.0f} ms/s"
+    worst = f"; {one.measured.pod} is the worst of {replicas} replicas ({least})" if replicas > 1 else ""
     if one.fit:
-        _say(to, f"  {_fitted(one.fit)}{_replicas(one)}")
+        _say(to, f"  {_fitted(one.fit)}{worst}")
     if one.options:
-        tables.show("", _OPTIONS, [_option(option) for option in one.options], to, ("STOP ms", "USED CPUs"))
+        rows = [
+            (
+                "->" if option.recommended else "",
+                option.title,
+                _known(option.effect.throttled),
+                _range(option.effect.used, 2, 1000),
+                f"at most {option.effect.stop.high:.0f}" if option.effect.stop.high else "none",
+                f"{tail.now:.0f} to {_range(tail.after)}" if (tail := option.effect.tail) else "unknown",
+                str(option.risk.level),
+            )
+            for option in one.options
+        ]
+        tables.show("", _OPTIONS, rows, to, ("STOP ms", "USED CPUs"))
     for option in one.options:
         if option.recommended or everything:
             for line in _lines(option):
@@ -130,7 +145,8 @@ def _details(one: Advice, to: Console, *, everything: bool) -> None:
     others = [option for option in one.options if not option.recommended]
     if others and not everything:
         for option in others:
-            _say(to, f"  {option.title}: {_short(option)}")
+            deviation = f"deviation: {option.deviation}; " if option.deviation else ""
+            _say(to, f"  {option.title}: {deviation}risk: {option.risk.why}")
         _say(to, "  patches and consequences of all options: --all, or -o json")
 
 
@@ -152,7 +168,10 @@ def _fitted(fit: Fit) -> str:
         what += f" (up to {fit.wants:.3g}: threads waited for each other or for other processes)"
     shown, measured = f"{fit.modelled:.0f}", f"{fit.throttled:.0f}"
     fits = f"load: {what}; throttled {shown} ms/s in the model, {measured} measured"
-    return f"{fits}; {_rivals(fit.rivals)}" if fit.rivals else fits
+    if not fit.rivals:
+        return fits
+    others = "another load explains" if fit.rivals == 1 else f"{fit.rivals} other loads explain"
+    return f"{fits}; {others} the measurement as well, so effects are ranges"
 
 
 def _shape(shape: Shape) -> str:
@@ -167,41 +186,6 @@ def _shape(shape: Shape) -> str:
     if shape.background:
         what += f"; {shape.background:.3g} ms of other work every {shape.background_every:.0f} ms"
     return f"{what}; busy neighbours" if shape.weight else what
-
-
-def _rivals(count: int) -> str:
-    what = "another load explains" if count == 1 else f"{count} other loads explain"
-    return f"{what} the measurement as well, so effects are ranges"
-
-
-def _replicas(one: Advice) -> str:
-    if one.measured.replicas < 2:
-        return ""
-    others = one.measured.throttled_replicas
-    least = f"{others[-1] if others else 0:.0f}"
-    return f"; {one.measured.pod} is the worst of {one.measured.replicas} replicas (least: {least} ms/s)"
-
-
-def _option(one: Option) -> tuple[str, ...]:
-    return (
-        "->" if one.recommended else "",
-        one.title,
-        _known(one.effect.throttled),
-        _range(one.effect.used, 2, 1000),
-        f"at most {one.effect.stop.high:.0f}" if one.effect.stop.high else "none",
-        _tail(one.effect.tail),
-        str(one.risk.level),
-    )
-
-
-def _tail(one: Tail | None) -> str:
-    if one is None:
-        return "unknown"
-    return f"{one.now:.0f} to {_range(one.after)}"
-
-
-def _short(one: Option) -> str:
-    return "; ".join(filter(None, [one.deviation and f"deviation: {one.deviation}", f"risk: {one.risk.why}"]))
 
 
 def _lines(one: Option) -> Iterator[str]:
@@ -245,14 +229,14 @@ def _plain(one: Advice) -> dict[str, Any]:
         "cpuRequestMillis": subject.request if subject.listed else None,
         "qosClass": str(subject.qos) if subject.listed else None,
         "seconds": round(measured.seconds, 3),
-        "usedMsPerSecond": _rounded(measured.used),
-        "throttledMsPerSecond": _rounded(measured.throttled),
-        "lostShare": _rounded(measured.lost, 5),
+        "usedMsPerSecond": rounded(measured.used),
+        "throttledMsPerSecond": rounded(measured.throttled),
+        "lostShare": rounded(measured.lost, 5),
         "lostTo": limits_watch.plain_losses(replica.losses),
         "competition": limits_watch.plain_competition(replica.competition),
         "starvation": _starvation(one.starved) if one.starved else None,
-        "periods": _rounded(measured.periods, 1),
-        "throttledPeriods": _rounded(measured.throttled_periods, 1),
+        "periods": rounded(measured.periods, 1),
+        "throttledPeriods": rounded(measured.throttled_periods, 1),
         "fit": _fit(one.fit) if one.fit else None,
         "recommended": str(one.best.kind) if one.best else None,
         "options": [_plain_option(option) for option in one.options],
@@ -263,17 +247,17 @@ def _plain(one: Advice) -> dict[str, Any]:
 def _starvation(one: Starvation) -> dict[str, Any]:
     """CPU time in milliCPU, the same as milliseconds a second."""
     return {
-        "waitedMsPerSecond": _rounded(one.waited),
+        "waitedMsPerSecond": rounded(one.waited),
         "waitedIsLeast": one.at_least,
-        "usedMillis": _rounded(one.used),
-        "entitledMillis": _rounded(one.entitled),
+        "usedMillis": rounded(one.used),
+        "entitledMillis": rounded(one.entitled),
         "neededMillis": _two(one.need),
         "requestMillis": one.request,
-        "getsMillis": _rounded(one.gets),
+        "getsMillis": rounded(one.gets),
         "fromUseMillis": one.use,
-        "fromUseGetsMillis": _rounded(one.use_gets),
+        "fromUseGetsMillis": rounded(one.use_gets),
         "giveWay": [
-            {"group": each.name, "usedMillis": _rounded(each.used), "afterMillis": _rounded(each.after)}
+            {"group": each.name, "usedMillis": rounded(each.used), "afterMillis": rounded(each.after)}
             for each in one.losers
         ],
         "why": one.why or None,
@@ -287,15 +271,15 @@ def _fit(fit: Fit) -> dict[str, Any]:
     shape = fit.likeliest
     return {
         "shape": str(fit.shape),
-        "cpus": _rounded(fit.cpus) if fit.cpus != float("inf") else None,
-        "wantsCpus": _rounded(fit.wants) if fit.wants else None,
-        "requestWorkMs": _rounded(shape.work) if shape else None,
+        "cpus": rounded(fit.cpus) if fit.cpus != float("inf") else None,
+        "wantsCpus": rounded(fit.wants) if fit.wants else None,
+        "requestWorkMs": rounded(shape.work) if shape else None,
         "threads": shape.threads if shape else None,
         "clients": shape.clients or None if shape else None,
-        "backgroundMs": _rounded(shape.background) if shape and shape.background else None,
+        "backgroundMs": rounded(shape.background) if shape and shape.background else None,
         "neighbours": bool(shape.weight) if shape else fit.held_back or None,
         "rivals": fit.rivals,
-        "modelledThrottledMsPerSecond": _rounded(fit.modelled)
+        "modelledThrottledMsPerSecond": rounded(fit.modelled)
         if fit.shape is not LoadShape.UNFITTED and not fit.held_back
         else None,
         "why": fit.why or None,
@@ -323,13 +307,13 @@ def _effect(one: Effect) -> dict[str, Any]:
         "noThrottled": one.no_throttled or None,
         "usedMsPerSecond": _two(one.used),
         "stopMs": _two(one.stop),
-        "p99": {"nowMs": _rounded(one.tail.now), "afterMs": _two(one.tail.after)} if one.tail else None,
+        "p99": {"nowMs": rounded(one.tail.now), "afterMs": _two(one.tail.after)} if one.tail else None,
         "noP99": one.no_tail or None,
     }
 
 
 def _two(one: Range) -> dict[str, float | None]:
-    return {"low": _rounded(one.low), "high": _rounded(one.high)}
+    return {"low": rounded(one.low), "high": rounded(one.high)}
 
 
 def _risk(one: Risk) -> dict[str, Any]:
@@ -355,7 +339,3 @@ def _risk(one: Risk) -> dict[str, Any]:
             for node in one.nodes
         ],
     }
-
-
-def _rounded(value: float | None, digits: int = 3) -> float | None:
-    return None if value is None or isinf(value) else round(value, digits)

@@ -3,7 +3,7 @@
 Colours are classes of `html_page`, so charts follow light and dark.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, floor, log10
@@ -12,9 +12,6 @@ from typing import Final
 from corelane.view.html_page import text
 
 # Parts that charts on a page have in common: the drawing, labels, grid lines, round values for an axis.
-#
-# Colours are classes of `html_page`, so charts follow light and dark.
-
 
 COLOURS = ("#2f6fb7", "#c2571b", "#2e8b57", "#8e5bc4", "#a8791b", "#c23b6f", "#1e8a8a", "#77818c")
 """Readable on light and dark."""
@@ -62,17 +59,6 @@ def bar(x: float, y: float, width: float, height: float, fill: str, hint: str) -
         f'<rect {paint} x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" height="{height:g}" rx="2">'
         f"<title>{text(hint)}</title></rect>"
     )
-
-
-def swatches(entries: Iterable[tuple[str, str]], x: float, y: float, step: float) -> list[str]:
-    """A legend in one line: colours (as for `bar`) and words, `step` apart."""
-    parts = list[str]()
-    for i, (fill, words) in enumerate(entries):
-        parts += [
-            bar(x + i * step, y, 12, 12, fill, words),
-            label(x + i * step + 18, y + 10, words, "c-soft"),
-        ]
-    return parts
 
 
 def shortened(words: str) -> str:
@@ -282,8 +268,9 @@ def losses(bars: Sequence[LossBar]) -> str:
                 x += amount * scale
         body.append(label(x + 6, y + 18, f"{each.total:,.0f}", "c-text"))
     present = [cause for cause in CAUSES if any(each.parts.get(cause, 0.0) >= 1 for each in bars)]
-    legend = [(_FILLS[cause], CAUSES[cause]) for cause in present]
-    body += swatches(legend, 0, _TOP + height + 34, 150)
+    for i, cause in enumerate(present):
+        body.append(bar(150 * i, _TOP + height + 34, 12, 12, _FILLS[cause], CAUSES[cause]))
+        body.append(label(150 * i + 18, _TOP + height + 44, CAUSES[cause], "c-soft"))
     return drawing("Waits of all threads by cause", _TOP + height + 52, body)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from corelane.limits.lint.findings import Finding, LintRule
-from corelane.limits.lint.linter import FileFault, LintReport
+from corelane.limits.lint.linter import LintReport
 from corelane.limits.lint.pod_context import QuotaCost
 from corelane.limits.lint.policy import Severity
 from corelane.node.explain.json_values import json_value
@@ -124,9 +124,17 @@ def sarif(report: LintReport, rules: Iterable[LintRule], version: str) -> dict[s
         "semanticVersion": version,
         "rules": [_descriptor(rule) for rule in table],
     }
+    notifications = [
+        {
+            "level": "error",
+            "message": {"text": fault.message},
+            "locations": [_physical(fault.file, fault.line, fault.column)],
+        }
+        for fault in report.faults
+    ]
     invocation = {
         "executionSuccessful": not report.faults,
-        "toolExecutionNotifications": [_notification(one) for one in report.faults],
+        "toolExecutionNotifications": notifications,
     }
     run = {
         "tool": {"driver": driver},
@@ -149,12 +157,13 @@ def _descriptor(rule: LintRule) -> dict[str, Any]:
 
 
 def _result(one: Finding, index: dict[str, int]) -> dict[str, Any]:
+    named = {"fullyQualifiedName": one.qualified, "kind": "resource"}
     result: dict[str, Any] = {
         "ruleId": one.rule,
         **({"ruleIndex": index[one.rule]} if one.rule in index else {}),
         "level": _LEVELS[one.severity],
         "message": {"text": f"{_title(one)}{one.message}. Fix: {one.fix}."},
-        "locations": [_location(one)],
+        "locations": [{**_physical(one.file, one.place.line, one.place.column), "logicalLocations": [named]}],
         "partialFingerprints": {"object/v1": f"{one.rule}:{one.file}:{one.qualified}"},
         "properties": {"fix": one.fix, "cost": _cost(one.cost), "patch": one.patch},
     }
@@ -166,29 +175,11 @@ def _result(one: Finding, index: dict[str, int]) -> dict[str, Any]:
     return result
 
 
-def _location(one: Finding) -> dict[str, Any]:
-    return {
-        **_physical(one.file, one.place.line, one.place.column),
-        "logicalLocations": [{"fullyQualifiedName": one.qualified, "kind": "resource"}],
-    }
-
-
 def _physical(file: str, line: int, column: int) -> dict[str, Any]:
     region = {"region": {"startLine": line, "startColumn": column}} if line else {}
-    return {"physicalLocation": {"artifactLocation": {"uri": _uri(file)}, **region}}
-
-
-def _uri(file: str) -> str:
     path = "stdin" if file == _STDIN else file.replace("\\", "/").removeprefix("./")
-    return ("file://" if path.startswith("/") else "") + quote(path)
-
-
-def _notification(one: FileFault) -> dict[str, Any]:
-    return {
-        "level": "error",
-        "message": {"text": one.message},
-        "locations": [_physical(one.file, one.line, one.column)],
-    }
+    uri = ("file://" if path.startswith("/") else "") + quote(path)
+    return {"physicalLocation": {"artifactLocation": {"uri": uri}, **region}}
 
 
 def listing(rules: Iterable[LintRule]) -> Iterator[str]:

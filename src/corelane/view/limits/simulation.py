@@ -46,7 +46,8 @@ def rows(columns: Sequence[StudyColumn]) -> Iterator[tuple[str, ...]]:
             if not values["cpusUsed"]:
                 continue
             if pod := limited.pop(results[0].path.partition("/")[0], None):
-                yield _pod_row(column, pod)
+                counts = _counter_cells(pod, pod["phaseSpread"])
+                yield (column.label, f"{pod['path']} (pod)", *[_NONE] * (len(PERCENTILES) + 2), *counts)
             latency = values["latencyMs"]
             yield (
                 column.label,
@@ -84,35 +85,31 @@ def as_json(columns: Sequence[StudyColumn]) -> list[dict[str, Any]]:
 
 def numbers(results: Sequence[ContainerResult]) -> dict[str, Any]:
     """The medians of runs of one container."""
-
-    def middle(values: Sequence[float]) -> float:
-        return round(median(values), 3)
-
     latency = {
-        "max" if key == 100 else f"p{key}": middle([one.latency[key] / _MS for one in results])
+        "max" if key == 100 else f"p{key}": _median([one.latency[key] / _MS for one in results])
         for key in results[0].latency
         if key in (*PERCENTILES, 100) and all(key in one.latency for one in results)
     }
     return {
-        "requestsPerSecond": middle([one.per_second for one in results]),
+        "requestsPerSecond": _median([one.per_second for one in results]),
         "latencyMs": latency,
         **counters([one.stat for one in results], results[0].seconds),
     }
 
 
+def _median(values: Sequence[float]) -> float:
+    return round(median(values), 3)
+
+
 def counters(stats: Sequence[CPUStat], seconds: float) -> dict[str, float]:
     """The medians of a group's counters over runs of so many seconds."""
-
-    def middle(values: Sequence[float]) -> float:
-        return round(median(values), 3)
-
     return {
-        "cpusUsed": middle([one.usage_ns / _MS / 1000 / seconds for one in stats]),
-        "periods": middle([one.nr_periods for one in stats]),
-        "throttledPeriods": middle([one.nr_throttled for one in stats]),
-        "throttledMsPerSecond": middle([one.throttled_ns / _MS / seconds for one in stats]),
-        "bursts": middle([one.nr_bursts for one in stats]),
-        "burstMsPerSecond": middle([one.burst_ns / _MS / seconds for one in stats]),
+        "cpusUsed": _median([one.usage_ns / _MS / 1000 / seconds for one in stats]),
+        "periods": _median([one.nr_periods for one in stats]),
+        "throttledPeriods": _median([one.nr_throttled for one in stats]),
+        "throttledMsPerSecond": _median([one.throttled_ns / _MS / seconds for one in stats]),
+        "bursts": _median([one.nr_bursts for one in stats]),
+        "burstMsPerSecond": _median([one.burst_ns / _MS / seconds for one in stats]),
     }
 
 
@@ -152,11 +149,6 @@ def _spread(column: StudyColumn, path: str) -> dict[str, Any] | None:
         "throttledMsPerSecond": [round(value, 3) for value in spread.throttled_ms_per_second[path]],
         "cpusUsed": [round(value, 3) for value in spread.cpus_used[path]],
     }
-
-
-def _pod_row(column: StudyColumn, pod: Mapping[str, Any]) -> tuple[str, ...]:
-    no_latency = (_NONE,) * (len(PERCENTILES) + 2)
-    return (column.label, f"{pod['path']} (pod)", *no_latency, *_counter_cells(pod, pod["phaseSpread"]))
 
 
 def _counter_cells(values: Mapping[str, Any], spread: Mapping[str, Any] | None) -> tuple[str, str, str]:
@@ -239,16 +231,12 @@ def timeline_svg(title: str, panels: Sequence[Panel]) -> str:
     legend, top = _legend({group: colours[group] for group in sorted(ran)}, lines)
     body: list[str] = []
     for panel in panels:
-        frame = _frame(panel, top + _TITLE)
+        lane = 26 if panel.cpus <= 4 else 18 if panel.cpus <= 16 else max(480 / panel.cpus, 5)
+        start, length = panel.timeline.start, panel.timeline.end - panel.timeline.start
+        frame = _Frame(top + _TITLE, lane, panel.cpus, start, (_WIDTH - _LEFT - _RIGHT) / length)
         body += _panel(panel, frame, colours, lines)
         top = frame.bottom + _AXIS + _GAP
     return "\n".join([*_opening(title, round(top)), *legend, *body, "</svg>"]) + "\n"
-
-
-def _frame(panel: Panel, top: float) -> _Frame:
-    lane = 26 if panel.cpus <= 4 else 18 if panel.cpus <= 16 else max(480 / panel.cpus, 5)
-    length = panel.timeline.end - panel.timeline.start
-    return _Frame(top, lane, panel.cpus, panel.timeline.start, (_WIDTH - _LEFT - _RIGHT) / length)
 
 
 def _opening(title: str, height: int) -> Iterator[str]:

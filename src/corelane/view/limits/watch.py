@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isinf
 from typing import TYPE_CHECKING, Any, Final
 
 from corelane.kernel.cpu_time.competitors import Competition
@@ -32,13 +33,9 @@ def _rate(name: str) -> Callable[[Measurement], float]:
     return rate
 
 
-def _level(measured: Measurement) -> float:
-    return _LEVELS.index(measured.verdict.level) if measured.verdict else -1.0
-
-
 _throttled: Final = _rate("throttled")
 SORTS: Final[Mapping[str, Callable[[Measurement], float]]] = {
-    "cost": _level,
+    "cost": lambda measured: _LEVELS.index(measured.verdict.level) if measured.verdict else -1.0,
     "throttled": _throttled,
     "lost": _rate("lost"),
     "used": _rate("used"),
@@ -123,7 +120,7 @@ def _cells(measured: Measurement) -> tuple[str, ...]:
         _number(rates.throttled, 1),
         "-" if rates.lost is None else f"{rates.lost:.1%}",
         _number(rates.stall_ms, 1),
-        _periods(rates),
+        f"{rates.throttled_periods or 0:.0f}/{rates.periods:.0f}" if rates.periods else "-",
         _number(rates.burst, 1),
         _number(rates.queued if rates.queued is not None else rates.waiting, 0),
         _causes(verdict, measured.losses),
@@ -167,12 +164,12 @@ def plain_losses(losses: Losses | None) -> dict[str, float | None] | None:
     """JSON: what was lost, by cause, and the standard error of own threads' part."""
     if losses is None:
         return None
-    parts = {key: _rounded(amount) for _, key, amount in causes_of(losses)}
+    parts = {key: rounded(amount) for _, key, amount in causes_of(losses)}
     return {
-        "totalMsPerSecond": _rounded(losses.total),
+        "totalMsPerSecond": rounded(losses.total),
         **parts,
-        "errorMsPerSecond": _rounded(losses.error),
-        "pausedShare": _rounded(losses.paused, 4),
+        "errorMsPerSecond": rounded(losses.error),
+        "pausedShare": rounded(losses.paused, 4),
     }
 
 
@@ -185,8 +182,8 @@ def plain_competition(competition: Competition | None) -> dict[str, Any] | None:
         return None
     return {
         "weight": competition.weight,
-        "leastShare": _rounded(competition.share, 4),
-        "usedMsPerSecond": _rounded(competition.used),
+        "leastShare": rounded(competition.share, 4),
+        "usedMsPerSecond": rounded(competition.used),
         "levels": [
             {"group": claim.path, "weight": claim.own, "activeWeight": claim.active}
             for claim in competition.claims
@@ -196,9 +193,9 @@ def plain_competition(competition: Competition | None) -> dict[str, Any] | None:
                 "group": each.path,
                 "processesBesideGroups": each.loose,
                 "weight": each.weight,
-                "relativeWeight": _rounded(each.relative, 6),
+                "relativeWeight": rounded(each.relative, 6),
                 "idle": each.idle,
-                "usedMsPerSecond": _rounded(each.used),
+                "usedMsPerSecond": rounded(each.used),
             }
             for each in competition.noticed
         ],
@@ -211,9 +208,9 @@ def plain_load(load: CPULoad | None) -> dict[str, Any] | None:
         return None
     return {
         "cpus": load.cpus,
-        "busyMsPerSecond": _rounded(load.busy),
-        "stealMsPerSecond": _rounded(load.steal),
-        "idleMsPerSecond": _rounded(load.idle),
+        "busyMsPerSecond": rounded(load.busy),
+        "stealMsPerSecond": rounded(load.steal),
+        "idleMsPerSecond": rounded(load.idle),
     }
 
 
@@ -222,13 +219,6 @@ def _limit(rates: Rates) -> str:
         return "none"
     period = rates.quota.period_us / 1000
     return f"{rates.quota.cpus:g}" + (f" ({period:g} ms)" if period != 100 else "")
-
-
-def _periods(rates: Rates) -> str:
-    """How many count as throttled: for comparison only, this is no measure of cost."""
-    if not rates.periods:
-        return "-"
-    return f"{rates.throttled_periods or 0:.0f}/{rates.periods:.0f}"
 
 
 def _number(value: float | None, digits: int) -> str:
@@ -270,19 +260,19 @@ def _plain(measured: Measurement) -> dict[str, Any]:
         "threads": measured.threads or None,
         "threadsThatWaited": rates.waiters,
         "cpuLoad": plain_load(measured.load),
-        "usedMsPerSecond": _rounded(rates.used),
-        "throttledMsPerSecond": _rounded(rates.throttled),
-        "throttledAboveMsPerSecond": _rounded(rates.above),
-        "lostShare": _rounded(rates.lost, 5),
-        "stallMs": _rounded(rates.stall_ms),
-        "periods": _rounded(rates.periods, 1),
-        "throttledPeriods": _rounded(rates.throttled_periods, 1),
-        "bursts": _rounded(rates.bursts, 1),
-        "burstMsPerSecond": _rounded(rates.burst),
-        "waitingMsPerSecond": _rounded(rates.waiting),
-        "stalledMsPerSecond": _rounded(rates.stalled),
-        "queuedMsPerSecond": _rounded(rates.queued),
-        "waitedForOthersMsPerSecond": _rounded(verdict.waited) if verdict else None,
+        "usedMsPerSecond": rounded(rates.used),
+        "throttledMsPerSecond": rounded(rates.throttled),
+        "throttledAboveMsPerSecond": rounded(rates.above),
+        "lostShare": rounded(rates.lost, 5),
+        "stallMs": rounded(rates.stall_ms),
+        "periods": rounded(rates.periods, 1),
+        "throttledPeriods": rounded(rates.throttled_periods, 1),
+        "bursts": rounded(rates.bursts, 1),
+        "burstMsPerSecond": rounded(rates.burst),
+        "waitingMsPerSecond": rounded(rates.waiting),
+        "stalledMsPerSecond": rounded(rates.stalled),
+        "queuedMsPerSecond": rounded(rates.queued),
+        "waitedForOthersMsPerSecond": rounded(verdict.waited) if verdict else None,
         "lostTo": plain_losses(measured.losses),
         "competition": plain_competition(measured.competition),
         "heldBackBy": [str(cause) for cause in verdict.causes] if verdict else [],
@@ -293,5 +283,6 @@ def _plain(measured: Measurement) -> dict[str, Any]:
     }
 
 
-def _rounded(value: float | None, digits: int = 3) -> float | None:
-    return None if value is None else round(value, digits)
+def rounded(value: float | None, digits: int = 3) -> float | None:
+    """Round for JSON; null where a value is unknown, or infinite."""
+    return None if value is None or isinf(value) else round(value, digits)
