@@ -1,8 +1,11 @@
 """What holds for all tests."""
 
+import asyncio
+import inspect
 import os
 import random
 import re
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
 import pytest
@@ -57,6 +60,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"to draw the same values of properties again: HYPOTHESIS_SEED={SEED}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine in a loop of its own; fixtures that are async contexts surround it."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+
+    async def run() -> None:
+        async with asyncio.timeout(180), AsyncExitStack() as stack:
+            arguments = {
+                name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters
+            }
+            for name, value in arguments.items():
+                if isinstance(value, AbstractAsyncContextManager):
+                    arguments[name] = await stack.enter_async_context(value)
+            await pyfuncitem.obj(**arguments)
+
+    asyncio.run(run())
+    return True
 
 
 def _scale(holder: Any, attribute: str) -> None:

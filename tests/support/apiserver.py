@@ -93,20 +93,6 @@ async def serving(**settings):
         await server.stop()
 
 
-def served(scenario):
-    """A test that is a coroutine over a fresh server in memory."""
-
-    def test():
-        async def run():
-            async with serving() as api:
-                await scenario(api)
-
-        asyncio.run(run())
-
-    test.__name__, test.__doc__ = scenario.__name__, scenario.__doc__
-    return test
-
-
 def config_map(name="c", **more):
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, **more}
 

@@ -1,13 +1,12 @@
 """Deletion: grace, finalizers, preconditions, collections, namespaces."""
 
-from support.apiserver import CONFIG_MAPS, MERGE, NAMESPACES, PODS, config_map, pod, served
+from support.apiserver import CONFIG_MAPS, MERGE, NAMESPACES, PODS, config_map, pod
 
 
 def held(name, *finalizers, **body):
     return {"metadata": {"name": name, "finalizers": list(finalizers)}, **body}
 
 
-@served
 async def test_a_bound_pod_gets_its_grace_and_an_unbound_one_none(api):
     await api.made(PODS, pod("bound", nodeName="n1", terminationGracePeriodSeconds=17))
     await api.made(PODS, pod("free"))
@@ -20,7 +19,6 @@ async def test_a_bound_pod_gets_its_grace_and_an_unbound_one_none(api):
     assert (await api.get(f"{PODS}/free")).status == 404
 
 
-@served
 async def test_a_grace_period_is_only_ever_shortened(api):
     await api.made(PODS, pod(nodeName="n1"))
     path = f"{PODS}/p"
@@ -36,7 +34,6 @@ async def test_a_grace_period_is_only_ever_shortened(api):
     assert (await api.get(path)).status == 404
 
 
-@served
 async def test_a_grace_period_beyond_any_date_counts_as_136_years(api):
     """Such a pod can be deleted, and its grace period shortened again."""
     longest = 2**63 - 1
@@ -49,7 +46,6 @@ async def test_a_grace_period_beyond_any_date_counts_as_136_years(api):
         assert shorter["deletionTimestamp"] < first["deletionTimestamp"]
 
 
-@served
 async def test_watchers_see_a_pods_last_state_before_it_goes(api):
     await api.made(PODS, pod())
     async with api.watching(PODS) as stream:
@@ -60,7 +56,6 @@ async def test_watchers_see_a_pods_last_state_before_it_goes(api):
         assert deleted["object"]["metadata"]["deletionGracePeriodSeconds"] == 0
 
 
-@served
 async def test_finalizers_hold_an_object_until_the_last_is_taken_away(api):
     await api.made(CONFIG_MAPS, held("c", "a.example/x", "b.example/y"))
     path = f"{CONFIG_MAPS}/c"
@@ -78,7 +73,6 @@ async def test_finalizers_hold_an_object_until_the_last_is_taken_away(api):
     assert (await api.get(path)).status == 404
 
 
-@served
 async def test_propagation_leaves_its_finalizer_for_a_garbage_collector(api):
     for policy, finalizer in (("Foreground", "foregroundDeletion"), ("Orphan", "orphan")):
         name = policy.lower()
@@ -90,7 +84,6 @@ async def test_propagation_leaves_its_finalizer_for_a_garbage_collector(api):
     assert gone.body["status"] == "Success"
 
 
-@served
 async def test_preconditions_protect_an_object_of_the_same_name(api):
     made = await api.made(CONFIG_MAPS, config_map())
     path, meta = f"{CONFIG_MAPS}/c", made["metadata"]
@@ -100,7 +93,6 @@ async def test_preconditions_protect_an_object_of_the_same_name(api):
     assert (await api("DELETE", path, {"preconditions": right})).status == 200
 
 
-@served
 async def test_a_collection_goes_by_selector(api):
     for name in ("a", "b", "c"):
         await api.made(
@@ -114,7 +106,6 @@ async def test_a_collection_goes_by_selector(api):
     assert [item["metadata"]["name"] for item in left.body["items"]] == ["b"]
 
 
-@served
 async def test_a_collection_larger_than_a_batch_goes_whole(api):
     for number in range(120):
         await api.made(CONFIG_MAPS, config_map(f"c{number}"))
@@ -122,7 +113,6 @@ async def test_a_collection_larger_than_a_batch_goes_whole(api):
     assert (await api.get(CONFIG_MAPS)).body["items"] == []
 
 
-@served
 async def test_a_namespace_ends_when_its_controller_says_it_is_empty(api):
     await api.made(NAMESPACES, {"metadata": {"name": "n"}})
     await api.made(f"{NAMESPACES}/n/configmaps", config_map())
@@ -140,7 +130,6 @@ async def test_a_namespace_ends_when_its_controller_says_it_is_empty(api):
     assert (await api.get(path)).status == 404
 
 
-@served
 async def test_a_namespaces_own_finalizers_are_waited_for_too(api):
     await api.made(NAMESPACES, held("n", "hold.example/x"))
     path = f"{NAMESPACES}/n"
@@ -152,7 +141,6 @@ async def test_a_namespaces_own_finalizers_are_waited_for_too(api):
     assert (await api.get(path)).status == 404
 
 
-@served
 async def test_what_the_cluster_needs_cannot_be_deleted(api):
     for name in ("default", "kube-system", "kube-public"):
         assert (await api("DELETE", f"{NAMESPACES}/{name}")).status == 403

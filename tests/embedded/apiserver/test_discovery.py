@@ -4,7 +4,6 @@ import pytest
 
 from corelane.embedded.apiserver.openapi import discovery
 from corelane.embedded.apiserver.served_kinds import KINDS
-from support.apiserver import served
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
@@ -40,7 +39,6 @@ def test_what_is_not_served_has_no_document(path):
     assert discovery.document(path) is None
 
 
-@served
 async def test_the_accept_header_chooses_the_form_of_discovery(api):
     """As kube-apiserver 1.36, which has no v2beta1 any more."""
     plain, older = "application/json", AGGREGATED.replace("v2", "v2beta1")
@@ -63,7 +61,6 @@ async def test_the_accept_header_chooses_the_form_of_discovery(api):
             assert (await api.get(path, headers={"Accept": accept})).status == 406
 
 
-@served
 async def test_aggregated_discovery_is_sent_once_to_who_keeps_it(api):
     first = await api.get("/apis", headers={"Accept": AGGREGATED})
     assert (first.headers["Cache-Control"], first.headers["Vary"]) == ("public", "Accept")

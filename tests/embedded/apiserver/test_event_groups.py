@@ -1,7 +1,5 @@
 """Events of events.k8s.io are held to that group's rules, those of the core group to fewer."""
 
-from support.apiserver import served
-
 NEW = "/apis/events.k8s.io/v1/namespaces/default/events"
 CORE = "/api/v1/namespaces/default/events"
 EVENT = {
@@ -18,7 +16,6 @@ EVENT = {
 }
 
 
-@served
 async def test_the_new_group_refuses_what_the_core_group_takes(api):
     for change, field in (
         ({"deprecatedCount": 1}, "count"),

@@ -45,63 +45,52 @@ def test_an_event_goes_an_hour_after_it_was_last_seen():
     assert backend.store.events("events", 5)[0].kind == "DELETED"
 
 
-def test_the_chores_go_on_after_a_failure(tmp_path):
-    async def run():
-        store = Store(tmp_path / "apiserver.db", describe)
-        backend = Backend(store, "s", now=lambda: NOW)
-        calls = []
+async def test_the_chores_go_on_after_a_failure(tmp_path):
+    store = Store(tmp_path / "apiserver.db", describe)
+    backend = Backend(store, "s", now=lambda: NOW)
+    calls = []
 
-        def broken():
-            calls.append("tried")
-            raise OSError("disk full")
+    def broken():
+        calls.append("tried")
+        raise OSError("disk full")
 
-        backend.store.checkpoint = broken
-        task = asyncio.create_task(server_backend.keep_house(backend, period=0.01))
-        while len(calls) < 3:
-            await asyncio.sleep(0.01)
-        task.cancel()
-        store.close()
-
-    asyncio.run(run())
+    backend.store.checkpoint = broken
+    task = asyncio.create_task(server_backend.keep_house(backend, period=0.01))
+    while len(calls) < 3:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    store.close()
 
 
-def test_a_long_log_is_folded_before_its_time(tmp_path, monkeypatch):
+async def test_a_long_log_is_folded_before_its_time(tmp_path, monkeypatch):
     monkeypatch.setattr(server_backend, "_LOOK", 0.001)
     monkeypatch.setattr(server_backend, "_LONGEST_LOG", 1 << 20)
-
-    async def run():
-        backend = Backend(Store(tmp_path / "apiserver.db", describe), "s", now=lambda: NOW)
-        task = asyncio.create_task(server_backend.keep_house(backend, period=3600))
-        for number in range(3):
-            backend.store.put("events", f"default/{number}", event(0, note="x" * 2_000_000))
-            while backend.store.log_bytes:
-                await asyncio.sleep(0.001)
-        task.cancel()
-        assert len(backend.store.find("events")) == 3
-        backend.store.close()
-
-    asyncio.run(asyncio.wait_for(run(), 180))
+    backend = Backend(Store(tmp_path / "apiserver.db", describe), "s", now=lambda: NOW)
+    task = asyncio.create_task(server_backend.keep_house(backend, period=3600))
+    for number in range(3):
+        backend.store.put("events", f"default/{number}", event(0, note="x" * 2_000_000))
+        while backend.store.log_bytes:
+            await asyncio.sleep(0.001)
+    task.cancel()
+    assert len(backend.store.find("events")) == 3
+    backend.store.close()
 
 
-def test_the_log_is_looked_at_only_after_writes(tmp_path, monkeypatch):
+async def test_the_log_is_looked_at_only_after_writes(tmp_path, monkeypatch):
     monkeypatch.setattr(server_backend, "_LOOK", 0.001)
     looks = []
     monkeypatch.setattr(Store, "log_bytes", property(lambda _: looks.append(1) or 0))
-
-    async def run():
-        store = Store(tmp_path / "apiserver.db", describe)
-        task = asyncio.create_task(server_backend.keep_house(Backend(store, "s"), period=3600))
-        for number in range(1, 4):
-            for name in "abc":
-                store.put("events", f"default/{name}", event(0))
-            while len(looks) < number:
-                await asyncio.sleep(0)
-            await asyncio.sleep(0.05)
-            assert len(looks) == number
-        task.cancel()
-        store.close()
-
-    asyncio.run(asyncio.wait_for(run(), 180))
+    store = Store(tmp_path / "apiserver.db", describe)
+    task = asyncio.create_task(server_backend.keep_house(Backend(store, "s"), period=3600))
+    for number in range(1, 4):
+        for name in "abc":
+            store.put("events", f"default/{name}", event(0))
+        while len(looks) < number:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
+        assert len(looks) == number
+    task.cancel()
+    store.close()
 
 
 def test_events_are_read_for_expired_ones_at_the_start_and_then_every_five_minutes(monkeypatch):

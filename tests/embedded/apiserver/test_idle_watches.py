@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from corelane.embedded.apiserver.http import responses
 from corelane.embedded.apiserver.store.lists_and_watches import WatchTimer
-from support.apiserver import ADMIN, CONFIG_MAPS, PODS, served
+from support.apiserver import ADMIN, CONFIG_MAPS, PODS
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
@@ -89,7 +89,6 @@ def shut(writer):
     writer.write_eof()
 
 
-@served
 async def test_a_watch_ends_with_its_client_although_nothing_is_written(api):
     for leave in (close, reset, shut):
         for query in ("?watch=1", "?watch=1&allowWatchBookmarks=true", "?watch=1&timeoutSeconds=900"):
@@ -105,7 +104,6 @@ async def test_a_watch_ends_with_its_client_although_nothing_is_written(api):
                 client.transport.abort()
 
 
-@served
 async def test_silent_clients_are_probed(api):
     """Idle time, interval and probes are set on every connection."""
     seen = []

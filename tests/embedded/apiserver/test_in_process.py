@@ -19,7 +19,7 @@ from corelane.kube.connection import Connection
 from corelane.kube.objects import Node, PodDisruptionBudget
 from corelane.kube.pod import Pod
 from corelane.scheduler.daemon.scheduler import Scheduler, SchedulerReporter
-from support.apiserver import ADMIN, CONFIG_MAPS, MERGE, PODS, TOKENS, config_map, pod, served, serving
+from support.apiserver import ADMIN, CONFIG_MAPS, MERGE, PODS, TOKENS, config_map, pod, serving
 
 JSON = {"Content-Type": "application/json"}
 REQUESTS = [
@@ -88,23 +88,18 @@ def counts(server):
     return {(one.name, *sorted(one.labels.items())): one.value for one in samples}
 
 
-def test_every_answer_is_that_over_http(monkeypatch):
+async def test_every_answer_is_that_over_http(monkeypatch):
     moment = datetime(2026, 1, 1, tzinfo=UTC)  # one for both: managed fields are ordered by seconds
     monkeypatch.setattr(server, "Backend", partial(server.Backend, now=lambda: moment))
-
-    async def run():
-        async with serving() as one, serving() as other:
-            transport = InProcess(other.server, TOKENS[ADMIN])
-            for request in REQUESTS:
-                expected = await over_http(one, *copy.deepcopy(request))
-                assert await within(transport, *copy.deepcopy(request)) == expected, request
-            assert counts(other.server) == counts(one.server)
-            assert one.server._store.revision == other.server._store.revision > 0
-
-    asyncio.run(run())
+    async with serving() as one, serving() as other:
+        transport = InProcess(other.server, TOKENS[ADMIN])
+        for request in REQUESTS:
+            expected = await over_http(one, *copy.deepcopy(request))
+            assert await within(transport, *copy.deepcopy(request)) == expected, request
+        assert counts(other.server) == counts(one.server)
+        assert one.server._store.revision == other.server._store.revision > 0
 
 
-@served
 async def test_a_user_has_the_rights_that_it_has_over_http(api):
     for user in (ANONYMOUS, User("someone")):
         client = KubeClient(InProcess(api.server, user))
@@ -113,7 +108,6 @@ async def test_a_user_has_the_rights_that_it_has_over_http(api):
         assert (refused.value.code, refused.value.is_status) == (403, True)
 
 
-@served
 async def test_a_watch_follows_changes_and_leaves_nothing_behind(api):
     client = KubeClient(InProcess(api.server, TOKENS[ADMIN]))
     opened = asyncio.Event()
@@ -138,28 +132,24 @@ async def test_a_watch_follows_changes_and_leaves_nothing_behind(api):
         assert not api.server._store._shelf("pods").wakers
 
 
-def test_a_watch_ends_when_the_server_stops_and_later_requests_are_refused():
-    async def run():
-        async with asyncio.timeout(120), serving() as api:
-            client = KubeClient(InProcess(api.server, TOKENS[ADMIN]))
-            opened = asyncio.Event()
+async def test_a_watch_ends_when_the_server_stops_and_later_requests_are_refused():
+    async with asyncio.timeout(120), serving() as api:
+        client = KubeClient(InProcess(api.server, TOKENS[ADMIN]))
+        opened = asyncio.Event()
 
-            async def follow():
-                return [one async for one in client.watch(Pod, resource_version="0", opened=opened.set)]
+        async def follow():
+            return [one async for one in client.watch(Pod, resource_version="0", opened=opened.set)]
 
-            following = asyncio.create_task(follow())
-            await opened.wait()
-            await asyncio.sleep(0)
-            await api.server.stop()
-            assert await following == []
-            with pytest.raises(APIError) as refused:
-                await client.list(Pod)
-            assert refused.value.code == 503
-
-    asyncio.run(run())
+        following = asyncio.create_task(follow())
+        await opened.wait()
+        await asyncio.sleep(0)
+        await api.server.stop()
+        assert await following == []
+        with pytest.raises(APIError) as refused:
+            await client.list(Pod)
+        assert refused.value.code == 503
 
 
-@served
 async def test_other_tasks_run_between_the_requests_of_one(api):
     client, turns = KubeClient(InProcess(api.server, TOKENS[ADMIN])), 0
 
@@ -176,7 +166,6 @@ async def test_other_tasks_run_between_the_requests_of_one(api):
     assert turns >= 50
 
 
-@served
 async def test_a_log_is_read_to_its_limit_and_its_source_is_closed(api):
     closed = []
 
@@ -224,7 +213,6 @@ class Watches(SchedulerReporter):
         self.ready.set()
 
 
-@served
 async def test_the_scheduler_of_up_asks_only_for_kinds_that_are_served(api):
     watches, client = Watches(), KubeClient(InProcess(api.server, TOKENS[ADMIN]))
     scheduler = Scheduler(client, reporter=watches, unserved=UNSERVED)

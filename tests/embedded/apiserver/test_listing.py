@@ -1,6 +1,5 @@
 """Lists: pages of one moment, exact and old revisions, forms."""
 
-import asyncio
 import base64
 import json
 
@@ -9,7 +8,7 @@ import pytest
 from corelane.embedded.apiserver.api_requests import list_options, parse
 from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.apiserver.store import database, lists_and_watches, server_backend
-from support.apiserver import CONFIG_MAPS, config_map, served, serving
+from support.apiserver import CONFIG_MAPS, config_map
 
 FORM = "application/json;as={};v=v1;g=meta.k8s.io"
 
@@ -23,7 +22,6 @@ async def several(api, *wanted):
         await api.made(CONFIG_MAPS, config_map(name) | {"metadata": {"name": name, "labels": {"l": name}}})
 
 
-@served
 async def test_pages_show_one_moment_whatever_happens_between(api):
     await several(api, *"abcde")
     first = await api.get(f"{CONFIG_MAPS}?limit=2")
@@ -42,7 +40,6 @@ async def test_pages_show_one_moment_whatever_happens_between(api):
     assert names(await api.get(CONFIG_MAPS)) == ["a", "b", "bb", "c", "e"]
 
 
-@served
 async def test_the_remaining_count_is_not_told_of_a_selection(api):
     await several(api, *"abc")
     page = await api.get(f"{CONFIG_MAPS}?limit=1&labelSelector=l%20notin%20(z)")
@@ -50,7 +47,6 @@ async def test_the_remaining_count_is_not_told_of_a_selection(api):
     assert "remainingItemCount" not in page.body["metadata"]
 
 
-@served
 async def test_a_revision_can_be_asked_for_exactly(api):
     await several(api, "a")
     then = (await api.get(CONFIG_MAPS)).body["metadata"]["resourceVersion"]
@@ -119,7 +115,6 @@ def test_an_exact_revision_that_is_too_old_is_410():
     assert error.value.code == 410
 
 
-@served
 async def test_a_list_comes_in_the_form_asked_for(api):
     await several(api, *"ab")
     table = await api.get(CONFIG_MAPS, headers={"Accept": FORM.format("Table")})
@@ -131,25 +126,19 @@ async def test_a_list_comes_in_the_form_asked_for(api):
     assert (wrong.status, "not a form of a list" in wrong.body["message"]) == (406, True)
 
 
-def test_a_page_of_many_objects_names_how_many_remain():
-    async def run():
-        async with serving() as api:
-            put(api.server._context.backend, *(f"n{number:05}" for number in range(10_000)))
-            answer = await api.get(f"{CONFIG_MAPS}?limit=500")
-            assert names(answer) == [f"n{number:05}" for number in range(500)]
-            assert answer.body["metadata"]["remainingItemCount"] == 9_500
-
-    asyncio.run(run())
+async def test_a_page_of_many_objects_names_how_many_remain(api):
+    put(api.server._context.backend, *(f"n{number:05}" for number in range(10_000)))
+    answer = await api.get(f"{CONFIG_MAPS}?limit=500")
+    assert names(answer) == [f"n{number:05}" for number in range(500)]
+    assert answer.body["metadata"]["remainingItemCount"] == 9_500
 
 
-@served
 async def test_a_partial_list_of_nothing_has_no_items(api):
     partial = await api.get(CONFIG_MAPS, headers={"Accept": FORM.format("PartialObjectMetadataList")})
     assert partial.body["items"] is None
     assert (await api.get(CONFIG_MAPS)).body["items"] == []
 
 
-@served
 async def test_a_wrong_token_is_found_before_a_version_that_is_not_allowed_with_it(api):
     both = await api.get(f"{CONFIG_MAPS}?continue=!&resourceVersion=5")
     assert "invalid continue token" in both.body["message"]

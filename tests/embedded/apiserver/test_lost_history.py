@@ -287,41 +287,37 @@ def names(informer):
 
 
 @pytest.mark.parametrize("how", ["deleted", "restored", "kept"])
-def test_an_informer_over_http_has_the_right_picture_after_data_loss(tmp_path, how):
+async def test_an_informer_over_http_has_the_right_picture_after_data_loss(tmp_path, how):
     """The new server writes as much as the lost one before the client is back: its revision exists again."""
-
-    async def run():
-        reporter = Lists()
-        async with serving(tmp_path) as server:
-            port = port_of(server)
-            client = KubeClient.connect_to(server.url, ADMIN)
-            informer = Informer(client, ConfigMap, reporter=reporter, sleep=soon)
-            following = asyncio.create_task(informer.run())
-            await create(client, "before")
-            server._store.back_up()
-            shutil.copy(state_file.backup_path(tmp_path / FILE_NAME), tmp_path / "restored")
-            for number in range(30):
-                await create(client, f"late-{number}")
-            await until(lambda: len(informer.objects) == 31)
-        if how == "deleted":
-            (tmp_path / FILE_NAME).unlink()
-        elif how == "restored":
-            state_file.restore(tmp_path / FILE_NAME, tmp_path / "restored")
-        async with serving(tmp_path, port) as server:
-            for number in range(60):
-                server._store.put("configmaps", f"default/new-{number}", stored(f"new-{number}"))
-            server._store.commit()
-            expected = {record.key.partition("/")[2] for record in server._store.find("configmaps")}
-            await until(lambda: "new-59" in names(informer))
-            assert names(informer) == expected
-            assert len(expected) == {"deleted": 60, "restored": 61, "kept": 91}[how]
-            assert reporter.count == (1 if how == "kept" else 2)
-            following.cancel()
-            with suppress(asyncio.CancelledError):
-                await following
-            await client.close()
-
-    asyncio.run(run())
+    reporter = Lists()
+    async with serving(tmp_path) as server:
+        port = port_of(server)
+        client = KubeClient.connect_to(server.url, ADMIN)
+        informer = Informer(client, ConfigMap, reporter=reporter, sleep=soon)
+        following = asyncio.create_task(informer.run())
+        await create(client, "before")
+        server._store.back_up()
+        shutil.copy(state_file.backup_path(tmp_path / FILE_NAME), tmp_path / "restored")
+        for number in range(30):
+            await create(client, f"late-{number}")
+        await until(lambda: len(informer.objects) == 31)
+    if how == "deleted":
+        (tmp_path / FILE_NAME).unlink()
+    elif how == "restored":
+        state_file.restore(tmp_path / FILE_NAME, tmp_path / "restored")
+    async with serving(tmp_path, port) as server:
+        for number in range(60):
+            server._store.put("configmaps", f"default/new-{number}", stored(f"new-{number}"))
+        server._store.commit()
+        expected = {record.key.partition("/")[2] for record in server._store.find("configmaps")}
+        await until(lambda: "new-59" in names(informer))
+        assert names(informer) == expected
+        assert len(expected) == {"deleted": 60, "restored": 61, "kept": 91}[how]
+        assert reporter.count == (1 if how == "kept" else 2)
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+        await client.close()
 
 
 async def create(client, name):
@@ -341,25 +337,22 @@ def stored(name):
     }
 
 
-def test_a_watch_over_http_from_a_lost_revision_is_410(tmp_path):
-    async def run():
-        async with serving(tmp_path) as server:
-            client = KubeClient.connect_to(server.url, ADMIN)
-            await create(client, "a")
-            lost = (await client.list(ConfigMap)).resource_version
-            await client.close()
-        (tmp_path / FILE_NAME).unlink()
-        begun = time.time()
-        async with serving(tmp_path) as server:
-            client = KubeClient.connect_to(server.url, ADMIN)
-            query = {"watch": "1", "resourceVersion": lost, "timeoutSeconds": "1"}
-            answer = await client.raw("GET", CONFIG_MAPS, query)
-            assert b'"code":410' in answer
-            assert b'"reason":"Expired"' in answer
-            exact = {"resourceVersion": lost, "resourceVersionMatch": "Exact"}
-            with pytest.raises(Exception, match="too old"):
-                await client.raw("GET", CONFIG_MAPS, exact)
-            assert int((await client.list(ConfigMap)).resource_version) > begun * 1e6
-            await client.close()
-
-    asyncio.run(run())
+async def test_a_watch_over_http_from_a_lost_revision_is_410(tmp_path):
+    async with serving(tmp_path) as server:
+        client = KubeClient.connect_to(server.url, ADMIN)
+        await create(client, "a")
+        lost = (await client.list(ConfigMap)).resource_version
+        await client.close()
+    (tmp_path / FILE_NAME).unlink()
+    begun = time.time()
+    async with serving(tmp_path) as server:
+        client = KubeClient.connect_to(server.url, ADMIN)
+        query = {"watch": "1", "resourceVersion": lost, "timeoutSeconds": "1"}
+        answer = await client.raw("GET", CONFIG_MAPS, query)
+        assert b'"code":410' in answer
+        assert b'"reason":"Expired"' in answer
+        exact = {"resourceVersion": lost, "resourceVersionMatch": "Exact"}
+        with pytest.raises(Exception, match="too old"):
+            await client.raw("GET", CONFIG_MAPS, exact)
+        assert int((await client.list(ConfigMap)).resource_version) > begun * 1e6
+        await client.close()

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from support.apiserver import CONFIG_MAPS, VIEWER, config_map, served
+from support.apiserver import CONFIG_MAPS, VIEWER, config_map
 
 LINE = re.compile(r"([a-z_]+)(?:\{(.*)\})? ([0-9.e+-]+|\+Inf)")
 LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
@@ -28,7 +28,6 @@ def value(found, name, **wanted):
     return sum(v for n, labels, v in found if n == name and wanted.items() <= labels.items())
 
 
-@served
 async def test_requests_are_counted_by_verb_resource_and_code(api):
     await api.made(CONFIG_MAPS, config_map("a"))
     await api("POST", CONFIG_MAPS, config_map("a"))
@@ -56,7 +55,6 @@ async def test_requests_are_counted_by_verb_resource_and_code(api):
     assert value(found, f"{durations}_sum") > 0
 
 
-@served
 async def test_what_is_stored_and_watched_is_shown(api):
     before = await scraped(api)
     await api.made(CONFIG_MAPS, config_map("a"))
@@ -75,7 +73,6 @@ async def test_what_is_stored_and_watched_is_shown(api):
     pytest.fail("the watch that ended is not counted")
 
 
-@served
 async def test_the_process_is_described(api):
     found = await scraped(api)
     for name in ("cpu_seconds_total", "resident_memory_bytes", "virtual_memory_bytes", "open_fds", "max_fds"):
@@ -83,7 +80,6 @@ async def test_the_process_is_described(api):
     assert 1.6e9 < value(found, "process_start_time_seconds") < 1e11
 
 
-@served
 async def test_metrics_are_for_administrators(api):
     assert (await api.get("/metrics", token=VIEWER)).status == 403
     assert (await api.get("/metrics", token=None)).status == 403

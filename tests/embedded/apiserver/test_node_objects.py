@@ -349,50 +349,44 @@ def test_a_merge_into_another_version_than_given_is_left_to_requests():
     assert str(server.nodes.get(NodeResourceTopology.api, "a").revision) == version
 
 
-def test_a_merge_that_cannot_be_committed_is_undone():
-    async def run():
-        server = Server()
-        server.create(TOPOLOGIES, topology("a", "u"), WriteOptions(manager=FIELD_MANAGER))
-        store, before = server.backend.store, server.objects(TOPOLOGIES)
-        store.group_commits(asyncio.get_running_loop().call_soon)
-        version, patch = str(store.revision), {"metadata": {"annotations": {keys.MACHINE: "changed"}}}
-        insert = store._insert
+async def test_a_merge_that_cannot_be_committed_is_undone():
+    server = Server()
+    server.create(TOPOLOGIES, topology("a", "u"), WriteOptions(manager=FIELD_MANAGER))
+    store, before = server.backend.store, server.objects(TOPOLOGIES)
+    store.group_commits(asyncio.get_running_loop().call_soon)
+    version, patch = str(store.revision), {"metadata": {"annotations": {keys.MACHINE: "changed"}}}
+    insert = store._insert
 
-        def fail(events):
-            raise StoreError("disk is full")
+    def fail(events):
+        raise StoreError("disk is full")
 
-        for action, at_end in ((fail, before), (insert, None)):
-            store._insert = action
-            merged = server.nodes.merge(NodeResourceTopology.api, "a", patch, FIELD_MANAGER, version)
-            assert (merged.revision, store.revision) == (int(version) + 1, int(version))
-            if at_end is None:
+    for action, at_end in ((fail, before), (insert, None)):
+        store._insert = action
+        merged = server.nodes.merge(NodeResourceTopology.api, "a", patch, FIELD_MANAGER, version)
+        assert (merged.revision, store.revision) == (int(version) + 1, int(version))
+        if at_end is None:
+            await server.nodes.committed()
+            assert store.revision == merged.revision
+        else:
+            with pytest.raises(StoreError, match="disk is full"):
                 await server.nodes.committed()
-                assert store.revision == merged.revision
-            else:
-                with pytest.raises(StoreError, match="disk is full"):
-                    await server.nodes.committed()
-                assert server.objects(TOPOLOGIES) == at_end
-
-    asyncio.run(run())
+            assert server.objects(TOPOLOGIES) == at_end
 
 
-def test_nodes_created_in_one_pass_share_a_commit():
-    async def run():
-        server, sizes = Server(), []
-        store = server.backend.store
-        insert = store._insert
-        store._insert = lambda events: (sizes.append(len(events)), insert(events))
-        store.group_commits(asyncio.get_running_loop().call_soon)
+async def test_nodes_created_in_one_pass_share_a_commit():
+    server, sizes = Server(), []
+    store = server.backend.store
+    insert = store._insert
+    store._insert = lambda events: (sizes.append(len(events)), insert(events))
+    store.group_commits(asyncio.get_running_loop().call_soon)
 
-        async def start(name):
-            server.nodes.ensure(node(name))
-            await server.nodes.committed()
-            assert server.nodes.renew_leases([name], START.timestamp()) == [name]
-            server.nodes.ensure(lease(name, "u"))
-            await server.nodes.committed()
+    async def start(name):
+        server.nodes.ensure(node(name))
+        await server.nodes.committed()
+        assert server.nodes.renew_leases([name], START.timestamp()) == [name]
+        server.nodes.ensure(lease(name, "u"))
+        await server.nodes.committed()
 
-        await asyncio.gather(*(start(f"n-{number}") for number in range(30)))
-        assert len(sizes) == 2
-        assert sum(sizes) > 60
-
-    asyncio.run(run())
+    await asyncio.gather(*(start(f"n-{number}") for number in range(30)))
+    assert len(sizes) == 2
+    assert sum(sizes) > 60

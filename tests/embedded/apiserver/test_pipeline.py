@@ -3,7 +3,7 @@
 import asyncio
 
 from corelane.embedded.apiserver.store.server_backend import generate_name
-from support.apiserver import CONFIG_MAPS, MERGE, NAMESPACES, PODS, config_map, pod, served, serving
+from support.apiserver import CONFIG_MAPS, MERGE, NAMESPACES, PODS, config_map, pod, serving
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -16,7 +16,6 @@ def test_a_generated_name_keeps_within_63_characters():
     assert generate_name("web-") != generate_name("web-")
 
 
-@served
 async def test_a_generated_name_is_given_back_and_used(api):
     answers = [await api("POST", CONFIG_MAPS, {"metadata": {"generateName": "g-"}}) for _ in range(5)]
     names = {answer.body["metadata"]["name"] for answer in answers}
@@ -25,7 +24,6 @@ async def test_a_generated_name_is_given_back_and_used(api):
         assert (await api.get(f"{CONFIG_MAPS}/{name}")).status == 200
 
 
-@served
 async def test_the_server_sets_what_is_its_own(api):
     meta = {"name": "c", "uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z", "selfLink": "/x"}
     made = await api.made(CONFIG_MAPS, {"metadata": meta})
@@ -38,7 +36,6 @@ async def test_the_server_sets_what_is_its_own(api):
     assert refused.status == 500
 
 
-@served
 async def test_a_namespace_must_exist_and_agree(api):
     missing = await api("POST", f"{NAMESPACES}/none/configmaps", config_map())
     assert (missing.status, missing.body["details"]["kind"]) == (404, "namespaces")
@@ -46,7 +43,6 @@ async def test_a_namespace_must_exist_and_agree(api):
     assert (await api("POST", CONFIG_MAPS, other)).status == 400
 
 
-@served
 async def test_two_writers_cannot_overwrite_each_other(api):
     made = await api.made(CONFIG_MAPS, config_map(data={"a": "1"}))
     path = f"{CONFIG_MAPS}/c"
@@ -57,28 +53,22 @@ async def test_two_writers_cannot_overwrite_each_other(api):
     assert (await api.get(path)).body["data"] == {"a": "2"}
 
 
-def test_of_many_writers_at_once_one_wins_each_round():
-    async def run():
-        async with serving() as api:
-            made = await api.made(CONFIG_MAPS, config_map(data={"a": "0"}))
-            path = f"{CONFIG_MAPS}/c"
-            for number in range(5):
-                puts = [api("PUT", path, made | {"data": {"a": f"{number}-{i}"}}) for i in range(8)]
-                answers = await asyncio.gather(*puts)
-                assert sorted(answer.status for answer in answers) == [200] + [409] * 7
-                made = (await api.get(path)).body
-
-    asyncio.run(run())
+async def test_of_many_writers_at_once_one_wins_each_round(api):
+    made = await api.made(CONFIG_MAPS, config_map(data={"a": "0"}))
+    path = f"{CONFIG_MAPS}/c"
+    for number in range(5):
+        puts = [api("PUT", path, made | {"data": {"a": f"{number}-{i}"}}) for i in range(8)]
+        answers = await asyncio.gather(*puts)
+        assert sorted(answer.status for answer in answers) == [200] + [409] * 7
+        made = (await api.get(path)).body
 
 
-@served
 async def test_what_changes_nothing_is_not_written(api):
     made = await api.made(CONFIG_MAPS, config_map(data={"a": "1"}))
     again = await api("PUT", f"{CONFIG_MAPS}/c", config_map(data={"a": "1"}))
     assert again.body["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
 
 
-@served
 async def test_a_lease_may_be_created_by_put_and_needs_its_version_afterwards(api):
     lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "a"}}
     made = await api("PUT", f"{LEASES}/l", lease)
@@ -89,7 +79,6 @@ async def test_a_lease_may_be_created_by_put_and_needs_its_version_afterwards(ap
     assert (await api("PUT", f"{CONFIG_MAPS}/c", config_map())).status == 404
 
 
-@served
 async def test_a_dry_run_answers_and_leaves_no_trace(api):
     dry = await api("POST", f"{CONFIG_MAPS}?dryRun=All", config_map())
     assert dry.status == 201
@@ -102,7 +91,6 @@ async def test_a_dry_run_answers_and_leaves_no_trace(api):
     assert (await api.get(f"{CONFIG_MAPS}/c")).body["data"] == {"a": "1"}
 
 
-@served
 async def test_a_patch_is_locked_only_where_it_says_a_version(api):
     made = await api.made(CONFIG_MAPS, config_map(data={"a": "1"}))
     path, old = f"{CONFIG_MAPS}/c", made["metadata"]["resourceVersion"]
@@ -112,7 +100,6 @@ async def test_a_patch_is_locked_only_where_it_says_a_version(api):
     assert (await api("PATCH", f"{CONFIG_MAPS}/none", {"data": {}}, headers=MERGE)).status == 404
 
 
-@served
 async def test_a_pod_takes_its_priority_from_its_class(api):
     made = await api.made(PODS, pod("plain"))
     assert (made["spec"]["priority"], made["spec"].get("priorityClassName")) == (0, None)
@@ -128,7 +115,6 @@ async def test_a_pod_takes_its_priority_from_its_class(api):
     assert "PreemptionPolicy (Never)" in wrong.body["message"]
 
 
-@served
 async def test_one_class_at_most_is_the_default(api):
     await api.made(CLASSES, {"metadata": {"name": "std"}, "value": 50, "globalDefault": True})
     made = await api.made(PODS, pod())
@@ -138,17 +124,13 @@ async def test_one_class_at_most_is_the_default(api):
     assert "std is already marked as default" in second.body["message"]
 
 
-def test_the_default_scheduler_is_ours_to_name():
-    async def run():
-        async with serving(default_scheduler="mine") as api:
-            assert (await api.made(PODS, pod()))["spec"]["schedulerName"] == "mine"
-            other = await api.made(PODS, pod("q", schedulerName="theirs"))
-            assert other["spec"]["schedulerName"] == "theirs"
-
-    asyncio.run(run())
+async def test_the_default_scheduler_is_ours_to_name():
+    async with serving(default_scheduler="mine") as api:
+        assert (await api.made(PODS, pod()))["spec"]["schedulerName"] == "mine"
+        other = await api.made(PODS, pod("q", schedulerName="theirs"))
+        assert other["spec"]["schedulerName"] == "theirs"
 
 
-@served
 async def test_yaml_goes_in_and_out(api):
     headers = {"Content-Type": "application/yaml", "Accept": "application/yaml"}
     answer = await api("POST", CONFIG_MAPS, data="metadata: {name: yam}\ndata: {a: 'on'}\n", headers=headers)
@@ -160,7 +142,6 @@ async def test_yaml_goes_in_and_out(api):
     assert "kind: ConfigMapList" in listed.body
 
 
-@served
 async def test_both_faces_of_an_event_are_one_object(api):
     new = {
         "metadata": {"name": "e"},

@@ -1,187 +1,249 @@
-"""Pods that are refused: by the field and the kind of each fault."""
+"""Pods: refused by the field and the kind of each fault, or accepted though unusual."""
 
 import pytest
 
-from support.pod_faults import agree, apart, container, faults, merged, spec, spread, volume
+from support.pod_faults import (
+    PREFERRED,
+    REQUIRED,
+    agree,
+    apart,
+    container,
+    faults,
+    merged,
+    on_nodes,
+    spec,
+    spread,
+    volume,
+)
 
-PODS = [
+METADATA = [
+    ({"metadata": {"name": "A"}}, "name: Invalid"),
+    ({"metadata": {"generateName": "A-", "name": ""}}, "name: Required"),
+    ({"metadata": {"namespace": ""}}, "namespace: Required"),
+    ({"metadata": {"labels": {"": "x"}}}, "labels: Invalid"),
+    ({"metadata": {"labels": {"a/b/c": "x"}}}, "labels: Invalid"),
+    ({"metadata": {"labels": {"/b": "x"}}}, "labels: Invalid"),
+    ({"metadata": {"labels": {"a/": "x"}}}, "labels: Invalid"),
+    ({"metadata": {"labels": {"a": "-"}}}, "labels: Invalid"),
+    ({"metadata": {"annotations": {"A b": ""}}}, "annotations: Invalid"),
+    ({"metadata": {"annotations": {"a": "x" * 300000}}}, "annotations: Too long"),
     (
-        spec(restartPolicy="Sometimes"),
-        'spec.restartPolicy: Unsupported value: "Sometimes"…',
+        {"metadata": {"ownerReferences": [{}]}},
+        "ownerReferences.apiVersion: Invalid",
+        "ownerReferences.kind: Invalid",
+        "ownerReferences.name: Invalid",
+        "ownerReferences.uid: Invalid",
     ),
     (
-        spec(dnsPolicy="X"),
-        'spec.dnsPolicy: Unsupported value: "X"…',
+        {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "u"}]}},
+        "ownerReferences: Invalid",
     ),
     (
-        spec(activeDeadlineSeconds=0),
-        "spec.activeDeadlineSeconds: Invalid value: 0…",
+        {
+            "metadata": {
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "A", "name": "e", "uid": "u", "controller": True},
+                    {"apiVersion": "v1", "kind": "B", "name": "f", "uid": "w", "controller": True},
+                ]
+            }
+        },
+        "ownerReferences: Invalid",
     ),
-    (
-        spec(serviceAccountName="A"),
-        'spec.serviceAccountName: Invalid value: "A"…',
-    ),
-    (spec(hostname="A"), 'spec.hostname: Invalid value: "A"…'),
-    (spec(subdomain="A"), 'spec.subdomain: Invalid value: "A"…'),
-    (spec(hostname="a.b"), 'spec.hostname: Invalid value: "a.b"…'),
-    (spec(hostnameOverride="a" * 65), "spec.hostnameOverride: Too long…"),
-    (
-        spec(priorityClassName="A"),
-        'spec.priorityClassName: Invalid value: "A"…',
-    ),
-    (
-        spec(runtimeClassName="A"),
-        'spec.runtimeClassName: Invalid value: "A"…',
-    ),
-    (spec(preemptionPolicy=""), "spec.preemptionPolicy: Unsupported value"),
-    (
-        spec(preemptionPolicy="X"),
-        'spec.preemptionPolicy: Unsupported value: "X"…',
-    ),
-    (
-        spec(overhead={"cpu": "-1"}),
-        'spec.overhead.limits[cpu]: Invalid value: "-1"…',
-    ),
-    (
-        spec(overhead={"foo": "1"}),
-        'spec.overhead.limits[foo]: Invalid value: "foo"…',
-        'spec.overhead.limits[foo]: Invalid value: "foo"…',
-    ),
-    (
-        spec(readinessGates=[{"conditionType": "a b"}]),
-        'spec.readinessGates[0].conditionType: Invalid value: "a b"…',
-    ),
-    (
-        merged(spec(hostNetwork=True), container(ports=[{"containerPort": 1, "hostPort": 2}])),
-        "spec.containers[0].ports[0].hostPort: Invalid value: 2…",
-    ),
-    (spec(os={"name": "bsd"}), 'spec.os.name: Unsupported value: "bsd"…'),
-    (spec(os={"name": ""}), "spec.os.name: Required value"),
-    (
-        spec(securityContext={"fsGroup": -1, "runAsUser": -1, "supplementalGroups": [-1]}),
-        "spec.securityContext.fsGroup: Invalid value: -1…",
-        "spec.securityContext.runAsUser: Invalid value: -1…",
-        "spec.securityContext.supplementalGroups[0]: Invalid value: -1…",
-    ),
-    (
-        spec(securityContext={"fsGroupChangePolicy": "X"}),
-        'spec.securityContext.fsGroupChangePolicy: Unsupported value: "X"…',
-    ),
-    (
-        spec(securityContext={"supplementalGroupsPolicy": "X"}),
-        'spec.securityContext.supplementalGroupsPolicy: Unsupported value: "X"…',
-    ),
-    (
-        spec(securityContext={"seLinuxChangePolicy": "X"}),
-        'spec.securityContext.seLinuxChangePolicy: Unsupported value: "X"…',
-    ),
+    ({"metadata": {"finalizers": ["a"]}}, "finalizers[0]: Invalid"),
+    ({"metadata": {"finalizers": ["orphan", "foregroundDeletion"]}}, "finalizers: Invalid"),
 ]
 
-VALUES = [
+SPEC = [
+    (spec(restartPolicy="Sometimes"), "restartPolicy: Unsupported"),
+    (spec(dnsPolicy="X"), "dnsPolicy: Unsupported"),
+    (spec(activeDeadlineSeconds=0), "activeDeadlineSeconds: Invalid"),
+    (spec(serviceAccountName="A"), "serviceAccountName: Invalid"),
+    (spec(hostname="A"), "hostname: Invalid"),
+    (spec(subdomain="A"), "subdomain: Invalid"),
+    (spec(hostname="a.b"), "hostname: Invalid"),
+    (spec(hostnameOverride="a" * 65), "hostnameOverride: Too long"),
+    (spec(priorityClassName="A"), "priorityClassName: Invalid"),
+    (spec(runtimeClassName="A"), "runtimeClassName: Invalid"),
+    (spec(preemptionPolicy=""), "preemptionPolicy: Unsupported"),
+    (spec(preemptionPolicy="X"), "preemptionPolicy: Unsupported"),
+    (spec(overhead={"cpu": "-1"}), "overhead.limits[cpu]: Invalid"),
+    (spec(overhead={"foo": "1"}), "overhead.limits[foo]: Invalid"),
+    (spec(readinessGates=[{"conditionType": "a b"}]), "readinessGates[0].conditionType: Invalid"),
     (
-        volume(configMap={"name": "c", "defaultMode": 512}),
-        "volumes[0].configMap.defaultMode: Invalid value: 512…",
+        merged(spec(hostNetwork=True), container(ports=[{"containerPort": 1, "hostPort": 2}])),
+        "containers[0].ports[0].hostPort: Invalid",
     ),
+    (spec(os={"name": "bsd"}), "os.name: Unsupported"),
+    (spec(os={"name": ""}), "os.name: Required"),
     (
-        volume(projected={"sources": [], "defaultMode": 512}),
-        "volumes[0].projected.defaultMode: Invalid value: 512…",
+        spec(securityContext={"fsGroup": -1, "runAsUser": -1, "supplementalGroups": [-1]}),
+        "securityContext.fsGroup: Invalid",
+        "securityContext.runAsUser: Invalid",
+        "securityContext.supplementalGroups[0]: Invalid",
     ),
+    (spec(securityContext={"fsGroupChangePolicy": "X"}), "securityContext.fsGroupChangePolicy: Unsupported"),
+    (
+        spec(securityContext={"supplementalGroupsPolicy": "X"}),
+        "securityContext.supplementalGroupsPolicy: Unsupported",
+    ),
+    (spec(securityContext={"seLinuxChangePolicy": "X"}), "securityContext.seLinuxChangePolicy: Unsupported"),
+    (volume(configMap={"name": "c", "defaultMode": 512}), "volumes[0].configMap.defaultMode: Invalid"),
+    (volume(projected={"sources": [], "defaultMode": 512}), "volumes[0].projected.defaultMode: Invalid"),
     (
         apart(labelSelector={"matchExpressions": [{"key": "a b", "operator": "In", "values": ["c d"]}]}),
-        'affinity.podAntiAffinity.REQUIRED[0].labelSelector.matchExpressions[0].key: Invalid value: "a b"…',
-        "affinity.podAntiAffinity.REQUIRED[0].labelSelector.matchExpressions[0].values[0]: Invalid…",
+        "affinity.podAntiAffinity.REQUIRED[0].labelSelector.matchExpressions[0].key: Invalid",
+        "affinity.podAntiAffinity.REQUIRED[0].labelSelector.matchExpressions[0].values[0]: Invalid",
     ),
-    (
-        container(envFrom=[{"secretRef": {"name": "A"}}]),
-        'containers[0].envFrom[0].secretRef.name: Invalid value: "A"…',
-    ),
+    (container(envFrom=[{"secretRef": {"name": "A"}}]), "containers[0].envFrom[0].secretRef.name: Invalid"),
     (
         container(env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "A", "key": "k"}}}]),
-        'containers[0].env[0].valueFrom.secretKeyRef.name: Invalid value: "A"…',
+        "containers[0].env[0].valueFrom.secretKeyRef.name: Invalid",
     ),
     (
         container(readinessProbe={"tcpSocket": {"port": 0}, "successThreshold": -1}),
-        "containers[0].readinessProbe.tcpSocket.port: Invalid value: 0…",
-        "containers[0].readinessProbe.successThreshold: Invalid value: -1…",
+        "containers[0].readinessProbe.tcpSocket.port: Invalid",
+        "containers[0].readinessProbe.successThreshold: Invalid",
+    ),
+    (spec(securityContext={"runAsGroup": -1}), "securityContext.runAsGroup: Invalid"),
+    (spec(hostnameOverride="A"), "hostnameOverride: Invalid"),
+    (spread(minDomains=-1), "topologySpreadConstraints[0].minDomains: Invalid"),
+]
+
+SCHEDULING = [
+    (
+        spec(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": []}}}),
+        "affinity.nodeAffinity.REQUIRED.nodeSelectorTerms: Required",
     ),
     (
-        spec(securityContext={"runAsGroup": -1}),
-        "securityContext.runAsGroup: Invalid value: -1…",
+        on_nodes(matchExpressions=[{"key": "a b", "operator": "In"}]),
+        "affinity.nodeAffinity.REQUIRED.nodeSelectorTerms[0].matchExpressions[0].values: Required",
+        "affinity.nodeAffinity.REQUIRED.nodeSelectorTerms[0].matchExpressions[0].key: Invalid",
     ),
-    (spec(hostnameOverride="A"), 'hostnameOverride: Invalid value: "A"…'),
     (
-        spread(minDomains=-1),
-        "topologySpreadConstraints[0].minDomains: Invalid value: -1…",
+        on_nodes(matchExpressions=[{"key": "a", "operator": "Gt", "values": ["1", "2"]}]),
+        "affinity.nodeAffinity.REQUIRED.nodeSelectorTerms[0].matchExpressions[0].values: Required",
+    ),
+    (
+        on_nodes(matchExpressions=[{"key": "a", "operator": "Near"}]),
+        "affinity.nodeAffinity.REQUIRED.nodeSelectorTerms[0].matchExpressions[0].operator: Invalid",
+    ),
+    (
+        on_nodes(matchExpressions=[{"key": "a", "operator": "Exists", "values": ["x"]}]),
+        "affinity.nodeAffinity.REQUIRED.nodeSelectorTerms[0].matchExpressions[0].values: Forbidden",
+    ),
+    (
+        on_nodes(matchExpressions=[{"key": "a", "operator": "In", "values": ["x y"]}]),
+        "affinity.nodeAffinity.REQUIRED.nodeSelectorTerms[0].matchExpressions[0].values[0]: Invalid",
+    ),
+    (
+        on_nodes(matchFields=[{"key": "metadata.uid", "operator": "Exists"}]),
+        "affinity.nodeAffinity.REQUIRED.nodeSelectorTerms[0].matchFields[0].operator: Invalid",
+        "affinity.nodeAffinity.REQUIRED.nodeSelectorTerms[0].matchFields[0].key: Invalid",
+    ),
+    (
+        on_nodes(matchFields=[{"key": "metadata.name", "operator": "In", "values": ["A"]}]),
+        "affinity.nodeAffinity.REQUIRED.nodeSelectorTerms[0].matchFields[0].values[0]: Invalid",
+    ),
+    (
+        spec(affinity={"nodeAffinity": {PREFERRED: [{"weight": 0, "preference": {}}]}}),
+        "affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid",
+    ),
+    (apart(topologyKey=""), "affinity.podAntiAffinity.REQUIRED[0].topologyKey: Required"),
+    (apart(topologyKey="a b"), "affinity.podAntiAffinity.REQUIRED[0].topologyKey: Invalid"),
+    (apart(namespaces=["A"]), "affinity.podAntiAffinity.REQUIRED[0].namespaces[0]: Invalid"),
+    (
+        apart(labelSelector={"matchExpressions": [{"key": "a", "operator": "Gt"}]}),
+        "affinity.podAntiAffinity.REQUIRED[0].labelSelector.matchExpressions[0].operator: Invalid",
+    ),
+    (
+        apart(labelSelector={"matchLabels": {"a b": "c d"}}),
+        "affinity.podAntiAffinity.REQUIRED[0].labelSelector.matchLabels: Invalid",
+    ),
+    (
+        spec(affinity={"podAntiAffinity": {REQUIRED: [{"topologyKey": "zone", "matchLabelKeys": ["app"]}]}}),
+        "affinity.podAntiAffinity.REQUIRED[0].matchLabelKeys: Forbidden",
+    ),
+    (apart(matchLabelKeys=["a b"]), "affinity.podAntiAffinity.REQUIRED[0].matchLabelKeys[0]: Invalid"),
+    (
+        spec(
+            affinity={"podAffinity": {PREFERRED: [{"weight": 101, "podAffinityTerm": {"topologyKey": "a"}}]}}
+        ),
+        "affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid",
+    ),
+    (spread(maxSkew=0), "topologySpreadConstraints[0].maxSkew: Invalid"),
+    (spread(topologyKey=""), "topologySpreadConstraints[0].topologyKey: Required"),
+    (spread(whenUnsatisfiable="Maybe"), "topologySpreadConstraints[0].whenUnsatisfiable: Unsupported"),
+    (spread(minDomains=0), "topologySpreadConstraints[0].minDomains: Invalid"),
+    (
+        spread(nodeAffinityPolicy="X", nodeTaintsPolicy="Y"),
+        "topologySpreadConstraints[0].nodeAffinityPolicy: Unsupported",
+        "topologySpreadConstraints[0].nodeTaintsPolicy: Unsupported",
+    ),
+    (
+        spread(matchLabelKeys=["a"], labelSelector=None),
+        "topologySpreadConstraints[0].matchLabelKeys: Forbidden",
+    ),
+    (spec(tolerations=[{"key": "a b"}]), "tolerations[0].key: Invalid"),
+    (spec(tolerations=[{"operator": "Equal", "value": "x"}]), "tolerations[0].operator: Invalid"),
+    (spec(tolerations=[{"key": "a", "operator": "Near"}]), "tolerations[0].operator: Unsupported"),
+    (spec(tolerations=[{"key": "a", "effect": "Kill"}]), "tolerations[0].effect: Unsupported"),
+    (spec(tolerations=[{"key": "a", "tolerationSeconds": 5}]), "tolerations[0].effect: Invalid"),
+    (
+        spec(tolerations=[{"key": "a", "operator": "Lt", "value": "x"}]),
+        "tolerations[0].operator: Unsupported",
+    ),
+    (spec(tolerations=[{"key": "a", "value": "x y"}]), "tolerations[0].value: Invalid"),
+    (
+        spec(schedulingGates=[{"name": "a"}, {"name": "a"}, {"name": ""}]),
+        "schedulingGates[1].name: Duplicate",
+        "schedulingGates[2]: Invalid",
+    ),
+    (spec(schedulingGates=[{"name": "a"}], nodeName="n"), "nodeName: Forbidden"),
+    (spec(nodeSelector={"a b": "c d"}), "nodeSelector: Invalid"),
+    (spec(nodeName="A"), "nodeName: Invalid"),
+    (
+        on_nodes(matchFields=[{"key": "metadata.name", "operator": "In", "values": []}]),
+        "affinity.nodeAffinity.REQUIRED.nodeSelectorTerms[0].matchFields[0].values: Required",
     ),
 ]
 
 CONTAINERS = [
-    ({"spec": {"containers": []}}, "/spec.containers: Required value"),
-    (container(name=""), "name: Required value"),
-    (container(name="A"), 'name: Invalid value: "A"…'),
-    (container(image=""), "image: Required value"),
-    (container(image=" i"), 'image: Invalid value: " i"…'),
-    (
-        container(imagePullPolicy="Sometimes"),
-        'imagePullPolicy: Unsupported value: "Sometimes"…',
-    ),
-    (
-        container(terminationMessagePolicy="x"),
-        'terminationMessagePolicy: Unsupported value: "x"…',
-    ),
+    ({"spec": {"containers": []}}, "/spec.containers: Required"),
+    (container(name=""), "name: Required"),
+    (container(name="A"), "name: Invalid"),
+    (container(image=""), "image: Required"),
+    (container(image=" i"), "image: Invalid"),
+    (container(imagePullPolicy="Sometimes"), "imagePullPolicy: Unsupported"),
+    (container(terminationMessagePolicy="x"), "terminationMessagePolicy: Unsupported"),
     (
         {"spec": {"containers": [{"name": "c", "image": "i"}, {"name": "c", "image": "i"}]}},
-        '/spec.containers[1].name: Duplicate value: "c"',
+        "/spec.containers[1].name: Duplicate",
     ),
-    (
-        spec(initContainers=[{"name": "c", "image": "i"}]),
-        '/spec.initContainers[0].name: Duplicate value: "c"',
-    ),
+    (spec(initContainers=[{"name": "c", "image": "i"}]), "/spec.initContainers[0].name: Duplicate"),
     (
         spec(initContainers=[{"name": "i", "image": "i", "livenessProbe": {"exec": {"command": ["a"]}}}]),
-        "/spec.initContainers[0].livenessProbe: Forbidden…",
+        "/spec.initContainers[0].livenessProbe: Forbidden",
     ),
-    (
-        container(restartPolicy="Sometimes"),
-        'restartPolicy: Unsupported value: "Sometimes"…',
-    ),
+    (container(restartPolicy="Sometimes"), "restartPolicy: Unsupported"),
     (
         container(restartPolicy="Never", restartPolicyRules=[{"action": "Nap"}]),
-        'restartPolicyRules[0].action: Unsupported value: "Nap"…',
-        "restartPolicyRules[0].exitCodes: Required value…",
+        "restartPolicyRules[0].action: Unsupported",
+        "restartPolicyRules[0].exitCodes: Required",
     ),
-    (container(ports=[{"containerPort": 0}]), "ports[0].containerPort: Required value"),
-    (
-        container(ports=[{"containerPort": 70000}]),
-        "ports[0].containerPort: Invalid value: 70000…",
-    ),
-    (
-        container(ports=[{"containerPort": 1, "hostPort": -1}]),
-        "ports[0].hostPort: Invalid value: -1…",
-    ),
-    (
-        container(ports=[{"containerPort": 1, "protocol": "udp"}]),
-        'ports[0].protocol: Unsupported value: "udp"…',
-    ),
+    (container(ports=[{"containerPort": 0}]), "ports[0].containerPort: Required"),
+    (container(ports=[{"containerPort": 70000}]), "ports[0].containerPort: Invalid"),
+    (container(ports=[{"containerPort": 1, "hostPort": -1}]), "ports[0].hostPort: Invalid"),
+    (container(ports=[{"containerPort": 1, "protocol": "udp"}]), "ports[0].protocol: Unsupported"),
     (
         container(ports=[{"containerPort": 1, "name": "a"}, {"containerPort": 2, "name": "a"}]),
-        'ports[1].name: Duplicate value: "a"',
+        "ports[1].name: Duplicate",
     ),
-    (
-        container(ports=[{"containerPort": 1, "name": "12"}]),
-        'ports[0].name: Invalid value: "12"…',
-    ),
-    (
-        container(ports=[{"containerPort": 1, "name": "a--b"}]),
-        'ports[0].name: Invalid value: "a--b"…',
-    ),
-    (
-        container(ports=[{"containerPort": 1, "name": "abcdefghijklmnopq"}]),
-        'ports[0].name: Invalid value: "abcdefghijklmnopq"…',
-    ),
+    (container(ports=[{"containerPort": 1, "name": "12"}]), "ports[0].name: Invalid"),
+    (container(ports=[{"containerPort": 1, "name": "a--b"}]), "ports[0].name: Invalid"),
+    (container(ports=[{"containerPort": 1, "name": "abcdefghijklmnopq"}]), "ports[0].name: Invalid"),
     (
         container(ports=[{"containerPort": 1, "hostPort": 5}, {"containerPort": 2, "hostPort": 5}]),
-        'ports[1].hostPort: Duplicate value: "TCP//5"',
+        "ports[1].hostPort: Duplicate",
     ),
     (
         spec(
@@ -190,68 +252,46 @@ CONTAINERS = [
                 {"name": "j", "image": "i", "restartPolicy": "Maybe"},
             ]
         ),
-        "/spec.initContainers[0].startupProbe.exec.command: Required value",
-        '/spec.initContainers[1].restartPolicy: Unsupported value: "Maybe"…',
+        "/spec.initContainers[0].startupProbe.exec.command: Required",
+        "/spec.initContainers[1].restartPolicy: Unsupported",
     ),
-    (
-        container(ports=[{"containerPort": 1, "name": "-a"}]),
-        'ports[0].name: Invalid value: "-a"…',
-    ),
-    (
-        container(ports=[{"containerPort": 1, "name": "A"}]),
-        'ports[0].name: Invalid value: "A"…',
-        'ports[0].name: Invalid value: "A"…',
-    ),
+    (container(ports=[{"containerPort": 1, "name": "-a"}]), "ports[0].name: Invalid"),
+    (container(ports=[{"containerPort": 1, "name": "A"}]), "ports[0].name: Invalid"),
 ]
 
 PROBES = [
-    (container(livenessProbe={"exec": {}}), "livenessProbe.exec.command: Required value"),
-    (
-        container(livenessProbe={"httpGet": {"port": 0}}),
-        "livenessProbe.httpGet.port: Invalid value: 0…",
-    ),
-    (
-        container(livenessProbe={"httpGet": {"port": "a_b"}}),
-        'livenessProbe.httpGet.port: Invalid value: "a_b"…',
-    ),
+    (container(livenessProbe={"exec": {}}), "livenessProbe.exec.command: Required"),
+    (container(livenessProbe={"httpGet": {"port": 0}}), "livenessProbe.httpGet.port: Invalid"),
+    (container(livenessProbe={"httpGet": {"port": "a_b"}}), "livenessProbe.httpGet.port: Invalid"),
     (
         container(livenessProbe={"httpGet": {"port": 1, "scheme": "ftp"}}),
-        'livenessProbe.httpGet.scheme: Unsupported value: "ftp"…',
+        "livenessProbe.httpGet.scheme: Unsupported",
     ),
-    (
-        container(livenessProbe={"grpc": {"port": 0}}),
-        "livenessProbe.grpc.port: Invalid value: 0…",
-    ),
+    (container(livenessProbe={"grpc": {"port": 0}}), "livenessProbe.grpc.port: Invalid"),
     (
         container(livenessProbe={"tcpSocket": {"port": 1}, "terminationGracePeriodSeconds": 0}),
-        "livenessProbe.terminationGracePeriodSeconds: Invalid value: 0…",
+        "livenessProbe.terminationGracePeriodSeconds: Invalid",
     ),
 ]
 
 ENVIRONMENT = [
-    (container(env=[{"name": ""}]), "env[0].name: Required value"),
-    (
-        container(env=[{"name": "a=b"}]),
-        'env[0].name: Invalid value: "a=b"…',
-    ),
+    (container(env=[{"name": ""}]), "env[0].name: Required"),
+    (container(env=[{"name": "a=b"}]), "env[0].name: Invalid"),
     (
         container(
             env=[{"name": "A", "value": "1", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
         ),
-        'env[0].valueFrom: Invalid value: ""…',
+        "env[0].valueFrom: Invalid",
     ),
-    (
-        container(env=[{"name": "A", "valueFrom": {}}]),
-        'env[0].valueFrom: Invalid value: ""…',
-    ),
+    (container(env=[{"name": "A", "valueFrom": {}}]), "env[0].valueFrom: Invalid"),
     (
         container(env=[{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "", "key": ""}}}]),
-        'env[0].valueFrom.configMapKeyRef.name: Invalid value: ""…',
-        "env[0].valueFrom.configMapKeyRef.key: Required value",
+        "env[0].valueFrom.configMapKeyRef.name: Invalid",
+        "env[0].valueFrom.configMapKeyRef.key: Required",
     ),
     (
         container(env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "a/b"}}}]),
-        'env[0].valueFrom.secretKeyRef.key: Invalid value: "a/b"…',
+        "env[0].valueFrom.secretKeyRef.key: Invalid",
     ),
     (
         container(
@@ -265,55 +305,167 @@ ENVIRONMENT = [
                 }
             ]
         ),
-        'env[0].valueFrom: Invalid value: ""…',
+        "env[0].valueFrom: Invalid",
     ),
-    (
-        container(envFrom=[{}]),
-        'envFrom: Invalid value: ""…',
-    ),
-    (
-        container(envFrom=[{"configMapRef": {"name": "A"}}]),
-        'envFrom[0].configMapRef.name: Invalid value: "A"…',
-    ),
-    (
-        container(envFrom=[{"configMapRef": {"name": "a"}, "secretRef": {"name": "a"}}]),
-        'envFrom: Invalid value: ""…',
-    ),
-    (
-        container(envFrom=[{"prefix": "a=", "configMapRef": {"name": "a"}}]),
-        'envFrom[0].prefix: Invalid value: "a="…',
-    ),
+    (container(envFrom=[{}]), "envFrom: Invalid"),
+    (container(envFrom=[{"configMapRef": {"name": "A"}}]), "envFrom[0].configMapRef.name: Invalid"),
+    (container(envFrom=[{"configMapRef": {"name": "a"}, "secretRef": {"name": "a"}}]), "envFrom: Invalid"),
+    (container(envFrom=[{"prefix": "a=", "configMapRef": {"name": "a"}}]), "envFrom[0].prefix: Invalid"),
     (
         container(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": ""}}}]),
-        "env[0].valueFrom.fieldRef.fieldPath: Required value",
+        "env[0].valueFrom.fieldRef.fieldPath: Required",
     ),
     (
         container(env=[{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": ""}}}]),
-        "env[0].valueFrom.resourceFieldRef.resource: Required value",
+        "env[0].valueFrom.resourceFieldRef.resource: Required",
     ),
     (
         container(env=[{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": ".."}}}]),
-        'env[0].valueFrom.configMapKeyRef.key: Invalid value: ".."…',
+        "env[0].valueFrom.configMapKeyRef.key: Invalid",
     ),
     (
         container(env=[{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "..a"}}}]),
-        'env[0].valueFrom.configMapKeyRef.key: Invalid value: "..a"…',
+        "env[0].valueFrom.configMapKeyRef.key: Invalid",
     ),
 ]
 
-OF_A_CONTAINER = [*CONTAINERS, *PROBES, *ENVIRONMENT]
+RESOURCES = [
+    (container(resources={"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}), "resources.requests: Invalid"),
+    (
+        container(resources={"limits": {"cpu": "-1"}}),
+        "resources.limits[cpu]: Invalid",
+        "resources.requests[cpu]: Invalid",
+    ),
+    (
+        container(resources={"limits": {"foo": "1"}}),
+        "resources.limits[foo]: Invalid",
+        "resources.requests[foo]: Invalid",
+    ),
+    (container(resources={"requests": {"a.b/c": "1"}}), "resources.limits: Required"),
+    (
+        container(resources={"limits": {"a.b/c": "1500m"}}),
+        "resources.limits[a.b/c]: Invalid",
+        "resources.requests[a.b/c]: Invalid",
+    ),
+    (
+        container(resources={"limits": {"requests.x.y/z": "1"}}),
+        "resources.limits[requests.x.y/z]: Invalid",
+        "resources.requests[requests.x.y/z]: Invalid",
+    ),
+    (container(resources={"limits": {"hugepages-2Mi": "2Mi"}}), "resources: Forbidden"),
+    (
+        container(resources={"limits": {"hugepages-2Mi": "3Mi", "cpu": "1"}}),
+        "resources.limits[hugepages-2Mi]: Invalid",
+        "resources.requests[hugepages-2Mi]: Invalid",
+    ),
+    (
+        container(
+            resources={
+                "limits": {"hugepages-2Mi": "4Mi", "cpu": "1"},
+                "requests": {"hugepages-2Mi": "2Mi", "cpu": "1"},
+            }
+        ),
+        "resources.requests: Invalid",
+    ),
+    (
+        merged(
+            spec(resources={"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}),
+            container(resources={"limits": {"cpu": "2"}, "requests": {"cpu": "2"}}),
+        ),
+        "/spec.resources.requests[cpu]: Invalid",
+        "/spec.resources.containers[0][cpu].limits: Invalid",
+    ),
+    (
+        container(resizePolicy=[{"resourceName": "", "restartPolicy": ""}]),
+        "resizePolicy[0].resourceName: Required",
+        "resizePolicy[0].restartPolicy: Required",
+    ),
+    (
+        container(resources={"limits": {"hugepages-lots": "2Mi", "cpu": "1"}}),
+        "resources.limits[hugepages-lots]: Invalid",
+        "resources.requests[hugepages-lots]: Invalid",
+    ),
+    (spec(resources={"limits": {"storage": "1"}}), "/spec.resources.limits[storage]: Unsupported"),
+    (
+        merged(
+            spec(resources={"limits": {"hugepages-2Mi": "2Mi", "cpu": "1"}}),
+            container(resources={"limits": {"hugepages-2Mi": "4Mi", "cpu": "1"}}),
+        ),
+        "/spec.resources.requests[hugepages-2Mi]: Invalid",
+        "/spec.resources.limits[hugepages-2Mi]: Invalid",
+        "/spec.resources.containers[0][hugepages-2Mi].limits: Invalid",
+    ),
+]
+
+SECURITY = [
+    (
+        container(securityContext={"runAsUser": -1, "runAsGroup": 4294967296}),
+        "securityContext.runAsUser: Invalid",
+        "securityContext.runAsGroup: Invalid",
+    ),
+    (container(securityContext={"procMount": "X"}), "securityContext.procMount: Unsupported"),
+    (
+        container(securityContext={"seccompProfile": {"type": ""}}),
+        "securityContext.seccompProfile.type: Required",
+    ),
+    (
+        container(securityContext={"appArmorProfile": {"type": "X"}}),
+        "securityContext.appArmorProfile.type: Unsupported",
+    ),
+]
+
+RULES = {
+    "metadata.": METADATA,
+    "spec.": [*SPEC, *SCHEDULING],
+    "spec.containers[0].": [*CONTAINERS, *PROBES, *ENVIRONMENT, *RESOURCES, *SECURITY],
+}
+
+SIDECAR = {
+    "name": "i",
+    "image": "i",
+    "restartPolicy": "Always",
+    "livenessProbe": {"exec": {"command": ["a"]}},
+}
+SOUND = [
+    {},
+    {"metadata": {"name": "a.b"}},
+    {"metadata": {"labels": {"a.b/C_d": "", "x": "A-1"}, "annotations": {"A.b/C": "any thing"}}},
+    {"metadata": {"finalizers": ["kubernetes", "a.b/c"]}},
+    spec(initContainers=[SIDECAR]),
+    spec(terminationGracePeriodSeconds=-5),
+    spec(readinessGates=[{"conditionType": "a"}, {"conditionType": "a"}]),
+    spec(imagePullSecrets=[{}]),
+    spec(hostUsers=False),
+    spec(dnsPolicy="None", dnsConfig={"nameservers": ["1.1.1.1"], "searches": [".", "a_b.c."]}),
+    spec(tolerations=[{"operator": "Exists"}, {"key": "a", "value": "b", "effect": "NoSchedule"}]),
+    spec(os={"name": "windows"}),
+    spec(overhead={"cpu": "250m"}, runtimeClassName="kata"),
+    spec(hostnameOverride="a.b.c"),
+    on_nodes(matchExpressions=[{"key": "a", "operator": "Gt", "values": ["1"]}]),
+    spread(minDomains=2, nodeAffinityPolicy="Honor"),
+    container(ports=[{"containerPort": 1, "hostIP": "x"}, {"containerPort": 1, "protocol": "UDP"}]),
+    container(
+        ports=[{"containerPort": 1, "hostPort": 5}, {"containerPort": 2, "hostPort": 5, "hostIP": "::1"}]
+    ),
+    container(env=[{"name": "any.thing but -"}]),
+    container(resources={"limits": {"example.com/gpu": "1", "hugepages-2Mi": "4Mi", "cpu": "1"}}),
+    container(securityContext={"windowsOptions": {"runAsUserName": "bad domain!\\user"}}),
+    container(image="not an image at all"),
+    volume(),
+    volume(projected={"sources": [{}]}),
+    volume(hostPath={"path": "/a..b/c", "type": "Directory"}),
+    volume(iscsi={"targetPortal": "p", "iqn": "naa." + "0" * 32, "lun": 0}),
+]
 
 
-@pytest.mark.parametrize(("change", "expected"), [(change, expected) for change, *expected in PODS])
-def test_a_pod_is_refused_by_field_and_kind(change, expected):
-    assert agree(faults(change), expected)
+@pytest.mark.parametrize(
+    ("within", "change", "expected"),
+    [(within, change, expected) for within, table in RULES.items() for change, *expected in table],
+)
+def test_a_pod_is_refused_by_field_and_kind(within, change, expected):
+    assert agree(faults(change), expected, within)
 
 
-@pytest.mark.parametrize(("change", "expected"), [(change, expected) for change, *expected in VALUES])
-def test_a_value_is_refused_by_field_and_kind(change, expected):
-    assert agree(faults(change), expected, "spec.")
-
-
-@pytest.mark.parametrize(("change", "expected"), [(change, expected) for change, *expected in OF_A_CONTAINER])
-def test_a_container_is_refused_by_field_and_kind(change, expected):
-    assert agree(faults(change), expected, "spec.containers[0].")
+@pytest.mark.parametrize("change", SOUND)
+def test_an_unusual_pod_is_accepted(change):
+    assert faults(change) == []

@@ -7,7 +7,7 @@ import pytest
 
 from corelane.embedded.apiserver.http.pod_logs import LogUnavailableError
 from corelane.embedded.apiserver.status_errors import bad_request
-from support.apiserver import NAMESPACES, PODS, pod, served, serving
+from support.apiserver import NAMESPACES, PODS, pod, serving
 
 BINDINGS = f"{NAMESPACES}/default/bindings"
 
@@ -16,7 +16,6 @@ def binding(name="p", node="n1", **meta):
     return {"metadata": {"name": name, **meta}, "target": {"kind": "Node", "name": node}}
 
 
-@served
 async def test_a_binding_brings_node_labels_annotations_and_condition_in_one_write(api):
     body = pod()
     body["metadata"] |= {"annotations": {"kept": "a", "both": "pod"}, "labels": {"kept": "l"}}
@@ -33,7 +32,6 @@ async def test_a_binding_brings_node_labels_annotations_and_condition_in_one_wri
     assert revisions[1] == revisions[0] + 1
 
 
-@served
 async def test_a_pod_is_bound_once(api):
     await api.made(PODS, pod())
     answers = await asyncio.gather(
@@ -42,7 +40,6 @@ async def test_a_pod_is_bound_once(api):
     assert sorted(answer.status for answer in answers) == [201, 409, 409, 409, 409]
 
 
-@served
 async def test_the_old_collection_of_bindings_works_too(api):
     await api.made(PODS, pod())
     assert (await api("POST", BINDINGS, binding())).status == 201
@@ -51,7 +48,6 @@ async def test_the_old_collection_of_bindings_works_too(api):
     assert (await api.get(BINDINGS)).status == 405
 
 
-@served
 async def test_a_pod_that_cannot_be_bound_says_why(api):
     await api.made(PODS, pod("gated", schedulingGates=[{"name": "wait"}]))
     gated = await api("POST", f"{PODS}/gated/binding", binding("gated"))
@@ -69,7 +65,6 @@ async def test_a_pod_that_cannot_be_bound_says_why(api):
     assert nowhere.body["message"] == "target.name: Required value"
 
 
-@served
 async def test_an_eviction_deletes_with_its_options_and_leaves_the_reason(api):
     await api.made(PODS, pod(nodeName="n1"))
     eviction = {"metadata": {"name": "p"}, "deleteOptions": {"gracePeriodSeconds": 9}}
@@ -205,7 +200,6 @@ def test_a_log_that_breaks_off_ends_the_connection():
     with_logs(Breaking(), scenario)
 
 
-@served
 async def test_of_several_containers_one_must_be_named(api):
     body = pod(initContainers=[{"name": "i", "image": "img:1"}])
     body["spec"]["containers"].append({"name": "d", "image": "img:1"})
@@ -215,7 +209,6 @@ async def test_of_several_containers_one_must_be_named(api):
     assert answer.body["message"] == ("a container name must be specified for pod p, choose one of: c, d, i")
 
 
-@served
 async def test_a_pod_without_a_node_has_no_log(api):
     await api.made(PODS, pod())
     answer = await api.get(f"{PODS}/p/log")
@@ -239,7 +232,6 @@ def test_a_log_that_cannot_be_had_says_why(error, code, message):
     with_logs(Source(error), scenario)
 
 
-@served
 async def test_a_binding_made_as_an_object_of_its_own_has_no_uid_to_hold_to(api):
     await api.made("/api/v1/namespaces/default/pods", pod())
     target = {"kind": "Node", "name": "n"}

@@ -5,7 +5,7 @@ import pytest
 from corelane.embedded.apiserver.served_kinds import PODS as PODS_KIND
 from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.apiserver.write import patching
-from support.apiserver import CONFIG_MAPS, MERGE, NAMESPACES, PODS, served
+from support.apiserver import CONFIG_MAPS, MERGE, NAMESPACES, PODS
 
 NODES = "/api/v1/nodes"
 TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
@@ -18,7 +18,6 @@ def pod(name="p", **spec):
     return {"metadata": {"name": name}, "spec": {"containers": containers, **spec}}
 
 
-@served
 async def test_a_malformed_timeout_is_refused_before_the_caller_is_known(api):
     for token in ("admintoken", "wrong", None):
         answer = await api.get(f"{PODS}?timeout=1", token=token)
@@ -31,7 +30,6 @@ async def test_a_malformed_timeout_is_refused_before_the_caller_is_known(api):
     assert (await api.get(f"{PODS}?watch=1&timeout=x&timeoutSeconds=1")).status == 200
 
 
-@served
 async def test_overhead_needs_a_runtime_class(api):
     for overhead in ({"cpu": "1"}, {"example.com/a": "2", "memory": "1Mi"}):
         answer = await api("POST", PODS, pod(overhead=overhead))
@@ -44,7 +42,6 @@ async def test_overhead_needs_a_runtime_class(api):
     assert (await api("POST", PODS, pod(overhead={"cpu": "-1"}))).status == 422
 
 
-@served
 async def test_an_error_is_yaml_only_where_the_object_itself_would_be(api):
     for accept, media in (
         (f"application/yaml;{TABLE}", "application/json"),
@@ -55,7 +52,6 @@ async def test_an_error_is_yaml_only_where_the_object_itself_would_be(api):
         assert (answer.status, answer.headers["Content-Type"]) == (404, media)
 
 
-@served
 async def test_the_log_of_a_pod_without_a_node_has_no_content(api):
     await api.made(PODS, pod())
     answer = await api.get(f"{PODS}/p/log")
@@ -63,7 +59,6 @@ async def test_the_log_of_a_pod_without_a_node_has_no_content(api):
     assert "Content-Type" not in answer.headers
 
 
-@served
 async def test_the_stop_signal_in_a_status_is_kept_whatever_it_is(api):
     await api.made(PODS, pod())
     for signal in ("SIGKILL", "SIGODD", ""):
@@ -73,7 +68,6 @@ async def test_the_stop_signal_in_a_status_is_kept_whatever_it_is(api):
         assert answer.body["status"]["containerStatuses"][0]["stopSignal"] == signal
 
 
-@served
 async def test_a_version_that_is_not_a_number_does_not_hinder_a_create(api):
     body = {"metadata": {"name": "b", "resourceVersion": "x"}, "spec": {"minAvailable": 1}}
     assert (await api.made(BUDGETS, body))["metadata"]["resourceVersion"].isdigit()
@@ -81,7 +75,6 @@ async def test_a_version_that_is_not_a_number_does_not_hinder_a_create(api):
     assert (await api("POST", BUDGETS, body)).status == 500
 
 
-@served
 async def test_unprintable_characters_of_a_field_manager_are_refused(api):
     answer = await api("POST", f"{CONFIG_MAPS}?fieldManager=%C3%A9%0A%00", {"metadata": {"name": "a"}})
     assert [(cause["reason"], cause["field"]) for cause in answer.body["details"]["causes"]] == [
@@ -89,7 +82,6 @@ async def test_unprintable_characters_of_a_field_manager_are_refused(api):
     ]
 
 
-@served
 async def test_namespaces_take_the_finalizer_of_a_propagation_policy(api):
     for number, (query, finalizers) in enumerate(
         (
@@ -103,7 +95,6 @@ async def test_namespaces_take_the_finalizer_of_a_propagation_policy(api):
         assert answer.body["metadata"].get("finalizers") == finalizers
 
 
-@served
 async def test_an_eviction_from_a_terminating_namespace_names_the_pod_of_the_path(api):
     await api.made(NAMESPACES, {"metadata": {"name": "t"}})
     await api("DELETE", f"{NAMESPACES}/t")
@@ -112,7 +103,6 @@ async def test_an_eviction_from_a_terminating_namespace_names_the_pod_of_the_pat
     assert answer.body["message"].startswith('pods "b" is forbidden: unable to create new content')
 
 
-@served
 async def test_the_kernel_of_a_node_is_shown_with_its_architecture(api):
     info = {"kernelVersion": "6.1", "architecture": "arm64"}
     await api.made(NODES, {"metadata": {"name": "a"}, "status": {"nodeInfo": info}})
@@ -122,7 +112,6 @@ async def test_the_kernel_of_a_node_is_shown_with_its_architecture(api):
     assert [row["cells"][8] for row in rows] == ["6.1 (arm64)", "<unknown> (arm64)", "<unknown>"]
 
 
-@served
 async def test_a_body_of_another_kind_is_refused(api):
     for given in ({"kind": "Status"}, {"kind": "PodList"}, {"kind": "Deployment", "apiVersion": "apps/v1"}):
         body = {"apiVersion": "v1", **given}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.apiserver import CONFIG_MAPS, MERGE, PODS, config_map, pod, served
+from support.apiserver import CONFIG_MAPS, MERGE, PODS, config_map, pod
 
 
 def eviction(**options):
@@ -25,34 +25,26 @@ def eviction(**options):
         ("?dryRun=All", {"dryRun": ["All"]}, False),
     ],
 )
-def test_an_eviction_is_a_dry_run_if_query_or_body_says_so(query, body, gone):
-    @served
-    async def scenario(api):
-        await api.made(PODS, pod())
-        answer = await api("POST", f"{PODS}/p/eviction{query}", eviction(**body))
-        assert answer.status == 201
-        left = await api.get(f"{PODS}/p")
-        assert (left.status == 404 or "deletionTimestamp" in left.body["metadata"]) == gone
-
-    scenario()
+async def test_an_eviction_is_a_dry_run_if_query_or_body_says_so(api, query, body, gone):
+    await api.made(PODS, pod())
+    answer = await api("POST", f"{PODS}/p/eviction{query}", eviction(**body))
+    assert answer.status == 201
+    left = await api.get(f"{PODS}/p")
+    assert (left.status == 404 or "deletionTimestamp" in left.body["metadata"]) == gone
 
 
 @pytest.mark.parametrize(("asked", "shown"), [(["x"], "[x]"), (["All", "All"], "[All All]")])
-def test_dry_runs_of_query_and_body_that_differ_are_refused(asked, shown):
-    @served
-    async def scenario(api):
-        await api.made(PODS, pod())
-        answer = await api("POST", f"{PODS}/p/eviction?dryRun=All", eviction(dryRun=asked))
-        assert answer.status == 500
-        assert answer.body["message"] == (
-            f"Non-matching dry-run options in request and content: [All] and {shown}"
-        )
-        assert "reason" not in answer.body
-        missing = await api("POST", f"{PODS}/none/eviction?dryRun=All", eviction(dryRun=asked))
-        assert missing.body["message"] == "name in URL does not match name in Eviction object"
-        assert (await api.get(f"{PODS}/p")).status == 200
-
-    scenario()
+async def test_dry_runs_of_query_and_body_that_differ_are_refused(api, asked, shown):
+    await api.made(PODS, pod())
+    answer = await api("POST", f"{PODS}/p/eviction?dryRun=All", eviction(dryRun=asked))
+    assert answer.status == 500
+    assert answer.body["message"] == (
+        f"Non-matching dry-run options in request and content: [All] and {shown}"
+    )
+    assert "reason" not in answer.body
+    missing = await api("POST", f"{PODS}/none/eviction?dryRun=All", eviction(dryRun=asked))
+    assert missing.body["message"] == "name in URL does not match name in Eviction object"
+    assert (await api.get(f"{PODS}/p")).status == 200
 
 
 @pytest.mark.parametrize(
@@ -67,44 +59,32 @@ def test_dry_runs_of_query_and_body_that_differ_are_refused(asked, shown):
         ),
     ],
 )
-def test_the_list_options_of_a_deleted_collection_are_read_before_its_body(query, message):
-    @served
-    async def scenario(api):
-        await api.made(CONFIG_MAPS, config_map())
-        headers = {"Content-Type": "application/json"}
-        for body in ("{", '{"propagationPolicy":"x"}', ""):
-            answer = await api("DELETE", f"{CONFIG_MAPS}?{query}", data=body, headers=headers)
-            listed = await api.get(f"{CONFIG_MAPS}?{query}")
-            assert message in answer.body["message"]
-            assert (answer.status, answer.body) == (listed.status, listed.body)
-        wrong = await api("DELETE", CONFIG_MAPS, data="{", headers=headers)
-        assert wrong.status == 400
-        assert (await api.get(f"{CONFIG_MAPS}/c")).status == 200
-
-    scenario()
+async def test_the_list_options_of_a_deleted_collection_are_read_before_its_body(api, query, message):
+    await api.made(CONFIG_MAPS, config_map())
+    headers = {"Content-Type": "application/json"}
+    for body in ("{", '{"propagationPolicy":"x"}', ""):
+        answer = await api("DELETE", f"{CONFIG_MAPS}?{query}", data=body, headers=headers)
+        listed = await api.get(f"{CONFIG_MAPS}?{query}")
+        assert message in answer.body["message"]
+        assert (answer.status, answer.body) == (listed.status, listed.body)
+    wrong = await api("DELETE", CONFIG_MAPS, data="{", headers=headers)
+    assert wrong.status == 400
+    assert (await api.get(f"{CONFIG_MAPS}/c")).status == 200
 
 
 @pytest.mark.parametrize("validation", ["Ignore", "Warn", "Strict", ""])
 @pytest.mark.parametrize("patch", ["[1]", "null", "5", '"x"', "true", "{", "[1", "x"])
-def test_a_merge_patch_that_is_not_an_object_is_refused(patch, validation):
-    @served
-    async def scenario(api):
-        await api.made(CONFIG_MAPS, config_map())
-        path = f"{CONFIG_MAPS}/c?fieldValidation={validation}"
-        answer = await api("PATCH", path, data=patch, headers=MERGE)
-        assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
-        assert answer.body["message"].startswith("the patch is ")
-
-    scenario()
+async def test_a_merge_patch_that_is_not_an_object_is_refused(api, patch, validation):
+    await api.made(CONFIG_MAPS, config_map())
+    path = f"{CONFIG_MAPS}/c?fieldValidation={validation}"
+    answer = await api("PATCH", path, data=patch, headers=MERGE)
+    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
+    assert answer.body["message"].startswith("the patch is ")
 
 
-def test_an_unvalidated_merge_patch_of_an_object_is_merged():
-    @served
-    async def scenario(api):
-        await api.made(CONFIG_MAPS, config_map(data={"a": "1", "b": "2"}))
-        path = f"{CONFIG_MAPS}/c?fieldValidation=Ignore"
-        answer = await api("PATCH", path, data='{"data":{"a":null,"c":"3"},"no":1}', headers=MERGE)
-        assert (answer.status, answer.body["data"]) == (200, {"b": "2", "c": "3"})
-        assert "Warning" not in answer.headers
-
-    scenario()
+async def test_an_unvalidated_merge_patch_of_an_object_is_merged(api):
+    await api.made(CONFIG_MAPS, config_map(data={"a": "1", "b": "2"}))
+    path = f"{CONFIG_MAPS}/c?fieldValidation=Ignore"
+    answer = await api("PATCH", path, data='{"data":{"a":null,"c":"3"},"no":1}', headers=MERGE)
+    assert (answer.status, answer.body["data"]) == (200, {"b": "2", "c": "3"})
+    assert "Warning" not in answer.headers

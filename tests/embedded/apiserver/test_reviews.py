@@ -8,7 +8,7 @@ from corelane.embedded.apiserver.api_requests import parse
 from corelane.embedded.apiserver.http import auth
 from corelane.embedded.apiserver.http.auth import ANONYMOUS, User
 from corelane.embedded.apiserver.status_errors import StatusError
-from support.apiserver import VIEWER, served
+from support.apiserver import VIEWER
 
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -17,7 +17,6 @@ RULES = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 USERS = (User("admin", ("system:masters",)), User("viewer"), ANONYMOUS)
 
 
-@served
 async def test_callers_learn_who_they_are(api):
     mine = await api("POST", WHO, {})
     assert mine.status == 201
@@ -30,7 +29,6 @@ async def test_callers_learn_who_they_are(api):
     assert (await api("POST", WHO, {}, token=None)).status == 403
 
 
-@served
 async def test_administrators_learn_to_which_user_a_token_belongs(api):
     known = (await api("POST", TOKENS, {"spec": {"token": VIEWER}})).body
     assert known["status"] == {
@@ -46,7 +44,6 @@ async def test_administrators_learn_to_which_user_a_token_belongs(api):
     assert (await api("POST", TOKENS, {"spec": {"token": VIEWER}}, token=VIEWER)).status == 403
 
 
-@served
 async def test_callers_learn_what_they_may_do(api):
     pods = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "default"}}}
     assert (await api("POST", ACCESS, pods)).body["status"] == {"allowed": True}
@@ -60,7 +57,6 @@ async def test_callers_learn_what_they_may_do(api):
     assert (await api("POST", RULES, {})).body["message"] == "no namespace on request"
 
 
-@served
 async def test_reviews_are_created_only(api):
     for path in (WHO, TOKENS, ACCESS, RULES):
         for method in ("GET", "PUT", "PATCH", "DELETE"):

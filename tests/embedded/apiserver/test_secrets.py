@@ -2,7 +2,7 @@
 
 import base64
 
-from support.apiserver import MERGE, config_map, served
+from support.apiserver import MERGE, config_map
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 
@@ -15,7 +15,6 @@ def secret(name="s", **more):
     return config_map(name, **more) | {"kind": "Secret"}
 
 
-@served
 async def test_string_data_goes_over_data_and_is_not_shown(api):
     made = await api.made(SECRETS, secret(data={"a": encoded("1"), "b": ""}, stringData={"a": "2", "c": "é"}))
     assert made["data"] == {"a": encoded("2"), "b": "", "c": encoded("é")}
@@ -25,7 +24,6 @@ async def test_string_data_goes_over_data_and_is_not_shown(api):
     assert patched.body["data"]["b"] == encoded("x")
 
 
-@served
 async def test_types_require_their_entries(api):
     for kind, names in (
         ("kubernetes.io/tls", ["data[tls.crt]", "data[tls.key]"]),
@@ -40,7 +38,6 @@ async def test_types_require_their_entries(api):
         assert [cause["field"] for cause in answer.body.get("details", {}).get("causes", [])] == names
 
 
-@served
 async def test_a_type_cannot_change_and_an_immutable_secret_stays(api):
     await api.made(SECRETS, secret(type="example.com/a", data={"a": ""}))
     changed = await api("PUT", f"{SECRETS}/s", secret(type="example.com/b", data={"a": ""}))
@@ -53,7 +50,6 @@ async def test_a_type_cannot_change_and_an_immutable_secret_stays(api):
     ).status == 200
 
 
-@served
 async def test_a_secret_holds_a_mebibyte(api):
     full = base64.b64encode(bytes(1024 * 1024)).decode()
     await api.made(SECRETS, secret(data={"a": full}))
@@ -61,7 +57,6 @@ async def test_a_secret_holds_a_mebibyte(api):
     assert answer.body["details"]["causes"][0]["reason"] == "FieldValueTooLong"
 
 
-@served
 async def test_secrets_are_selected_by_type_and_listed_as_a_table(api):
     await api.made(SECRETS, secret(type="example.com/a", data={"a": ""}))
     await api.made(SECRETS, secret("t"))

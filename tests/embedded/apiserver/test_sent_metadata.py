@@ -1,12 +1,11 @@
 """Metadata that clients send and the server keeps, drops or refuses; patches that change nothing."""
 
-from support.apiserver import CONFIG_MAPS, MERGE, config_map, served
+from support.apiserver import CONFIG_MAPS, MERGE, config_map
 
 NODES = "/api/v1/nodes"
 JSON_PATCH = {"Content-Type": "application/json-patch+json"}
 
 
-@served
 async def test_a_generation_is_kept_where_the_server_counts_none(api):
     node = await api.made(NODES, {"metadata": {"name": "n", "generation": 7}})
     assert node["metadata"]["generation"] == 7
@@ -15,7 +14,6 @@ async def test_a_generation_is_kept_where_the_server_counts_none(api):
     assert made["metadata"]["generation"] == 1
 
 
-@served
 async def test_the_namespace_of_a_node_is_dropped(api):
     await api.made(NODES, {"metadata": {"name": "n", "namespace": "other"}})
     patch = b'{"metadata": {"namespace": "other", "labels": {"a": "b"}}}'
@@ -25,7 +23,6 @@ async def test_the_namespace_of_a_node_is_dropped(api):
     assert answer.body["metadata"]["labels"] == {"a": "b"}
 
 
-@served
 async def test_a_conflict_names_the_uids(api):
     await api.made(NODES, {"metadata": {"name": "n"}})
     answer = await api("PUT", f"{NODES}/n", {"metadata": {"name": "n", "uid": "other"}})
@@ -33,7 +30,6 @@ async def test_a_conflict_names_the_uids(api):
     assert "uid other given" in answer.body["message"]
 
 
-@served
 async def test_a_json_patch_of_nothing_changes_nothing(api):
     before = await api.made(CONFIG_MAPS, config_map("c"))
     answer = await api("PATCH", f"{CONFIG_MAPS}/c", data=b"null", headers=JSON_PATCH)

@@ -17,7 +17,7 @@ from corelane.embedded.apiserver.http import responses
 from corelane.embedded.apiserver.http.server import APIServer
 from corelane.embedded.apiserver.store.database import FILE_NAME
 from corelane.embedded.apiserver.stored_objects import StoreError
-from support.apiserver import ADMIN, CONFIG_MAPS, NAMESPACES, TOKENS, VIEWER, config_map, served, serving
+from support.apiserver import ADMIN, CONFIG_MAPS, NAMESPACES, TOKENS, VIEWER, config_map, serving
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", ""])
@@ -26,7 +26,6 @@ def test_only_loopback_is_served(host):
         APIServer(tokens=TOKENS, host=host)
 
 
-@served
 async def test_health_says_ok_and_on_request_why(api):
     for path in ("/healthz", "/livez", "/readyz", "/readyz/ping"):
         answer = await api.get(path)
@@ -39,7 +38,6 @@ async def test_health_says_ok_and_on_request_why(api):
     assert (await api.get("/healthz/")).status == 404
 
 
-@served
 async def test_without_a_token_only_health_and_version_are_shown(api):
     for path in ("/healthz", "/livez", "/readyz", "/version"):
         assert (await api.get(path, token=None)).status == 200
@@ -51,7 +49,6 @@ async def test_without_a_token_only_health_and_version_are_shown(api):
     assert (await api.get("/api", token=VIEWER)).status == 200
 
 
-@served
 async def test_every_cluster_begins_with_its_namespaces_and_classes(api):
     namespaces = await api.get(NAMESPACES)
     names = [item["metadata"]["name"] for item in namespaces.body["items"]]
@@ -61,7 +58,6 @@ async def test_every_cluster_begins_with_its_namespaces_and_classes(api):
     assert found == {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
-@served
 async def test_openapi_is_mounted(api):
     root = await api.get("/openapi/v3")
     path = root.body["paths"]["api/v1"]["serverRelativeURL"]
@@ -150,14 +146,12 @@ def test_what_is_not_http_gets_a_status_too(sent, code, capfd):
     assert "Traceback" not in capfd.readouterr().err
 
 
-@served
 async def test_a_body_beyond_three_megabytes_is_refused(api):
     big = config_map(data={"k": "x" * (3 * 1024 * 1024)})
     answer = await api("POST", CONFIG_MAPS, big)
     assert (answer.status, answer.body["reason"]) == (413, "RequestEntityTooLarge")
 
 
-@served
 async def test_an_unforeseen_error_is_a_500_without_its_insides(api):
     api.server._context.backend = None
     answer = await api.get(CONFIG_MAPS)
@@ -166,7 +160,6 @@ async def test_an_unforeseen_error_is_a_500_without_its_insides(api):
     assert "NoneType" not in json.dumps(answer.body)
 
 
-@served
 async def test_kubectl_finds_no_definitions_of_custom_resources(api):
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     assert (await api.get(path)).body["items"] == []
@@ -175,7 +168,6 @@ async def test_kubectl_finds_no_definitions_of_custom_resources(api):
     assert (await api("POST", path, {})).status == 404
 
 
-@served
 async def test_what_is_left_out_says_so(api):
     for part in ("exec", "attach", "portforward"):
         answer = await api("POST", f"/api/v1/namespaces/default/pods/p/{part}")
@@ -187,7 +179,6 @@ APPLIED = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata:\n  a: '1'
 REPEATED = 'duplicate field "data.a"'
 
 
-@served
 async def test_an_applied_configuration_is_yaml_whose_repeated_keys_are_told(api):
     path, yaml = f"{CONFIG_MAPS}/c?fieldManager=me", {"Content-Type": "application/apply-patch+yaml"}
     warned = await api("PATCH", path, data=APPLIED, headers=yaml)
@@ -198,76 +189,57 @@ async def test_an_applied_configuration_is_yaml_whose_repeated_keys_are_told(api
     assert (await api("PATCH", path, data=b"\xa0", headers=binary)).status == 415
 
 
-def test_stopping_ends_watches_cleanly_and_at_once():
-    async def run():
-        async with serving() as api, api.watching(CONFIG_MAPS) as first, api.watching(NAMESPACES) as second:
-            await second.take(4)
-            began = time.monotonic()
-            stopping = asyncio.create_task(api.server.stop())
-            assert await first.next() is None
-            assert await second.next() is None
-            await stopping
-            assert time.monotonic() - began < 60
-
-    asyncio.run(run())
+async def test_stopping_ends_watches_cleanly_and_at_once():
+    async with serving() as api, api.watching(CONFIG_MAPS) as first, api.watching(NAMESPACES) as second:
+        await second.take(4)
+        began = time.monotonic()
+        stopping = asyncio.create_task(api.server.stop())
+        assert await first.next() is None
+        assert await second.next() is None
+        await stopping
+        assert time.monotonic() - began < 60
 
 
-def test_stopping_does_not_wait_for_clients_that_do_not_read():
-    async def run():
-        async with serving() as api:
-            for number in range(30):
-                await api.made(CONFIG_MAPS, config_map(f"c{number}", data={"k": "x" * 500_000}))
-            host, port = api.server.url.removeprefix("http://").split(":")
-            with socket.create_connection((host, int(port))) as stuck:
-                request = (
-                    f"GET {CONFIG_MAPS}?watch=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n\r\n"
-                )
-                stuck.sendall(request.encode())
-                await asyncio.sleep(0.3)
-                began = time.monotonic()
-                await api.server.stop()
-                assert time.monotonic() - began < 60
-
-    asyncio.run(run())
+async def test_stopping_does_not_wait_for_clients_that_do_not_read(api):
+    for number in range(30):
+        await api.made(CONFIG_MAPS, config_map(f"c{number}", data={"k": "x" * 500_000}))
+    host, port = api.server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as stuck:
+        request = f"GET {CONFIG_MAPS}?watch=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n\r\n"
+        stuck.sendall(request.encode())
+        await asyncio.sleep(0.3)
+        began = time.monotonic()
+        await api.server.stop()
+        assert time.monotonic() - began < 60
 
 
-def test_a_reader_that_does_not_read_is_cut_off(monkeypatch):
+async def test_a_reader_that_does_not_read_is_cut_off(api, monkeypatch):
     monkeypatch.setattr(responses, "_WRITE_TIMEOUT", 0.2)
-
-    async def run():
-        async with serving() as api:
-            for number in range(30):
-                await api.made(CONFIG_MAPS, config_map(f"c{number}", data={"k": "x" * 500_000}))
-            host, port = api.server.url.removeprefix("http://").split(":")
-            with socket.create_connection((host, int(port))) as stuck:
-                head = (
-                    f"GET {CONFIG_MAPS}?watch=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n\r\n"
-                )
-                stuck.sendall(head.encode())
-                watches = api.server._context.watches
-                for state in (True, False):
-                    async with asyncio.timeout(120):
-                        while bool(watches) is not state:
-                            await asyncio.sleep(0.02)
-
-    asyncio.run(run())
+    for number in range(30):
+        await api.made(CONFIG_MAPS, config_map(f"c{number}", data={"k": "x" * 500_000}))
+    host, port = api.server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as stuck:
+        head = f"GET {CONFIG_MAPS}?watch=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n\r\n"
+        stuck.sendall(head.encode())
+        watches = api.server._context.watches
+        for state in (True, False):
+            async with asyncio.timeout(120):
+                while bool(watches) is not state:
+                    await asyncio.sleep(0.02)
 
 
-def test_a_restart_resumes_objects_and_watches(tmp_path):
-    async def run():
-        async with serving(data_dir=tmp_path) as api:
-            made = await api.made(CONFIG_MAPS, config_map("kept", data={"a": "1"}))
-            since = made["metadata"]["resourceVersion"]
-            await api.made(CONFIG_MAPS, config_map("later"))
-        async with serving(data_dir=tmp_path) as api:
-            kept = await api.get(f"{CONFIG_MAPS}/kept")
-            assert kept.body == made
-            async with api.watching(CONFIG_MAPS, resourceVersion=since) as stream:
-                assert await stream.seen(1) == [("ADDED", "later")]
-            namespaces = await api.get(NAMESPACES)
-            assert len(namespaces.body["items"]) == 4
-
-    asyncio.run(run())
+async def test_a_restart_resumes_objects_and_watches(tmp_path):
+    async with serving(data_dir=tmp_path) as api:
+        made = await api.made(CONFIG_MAPS, config_map("kept", data={"a": "1"}))
+        since = made["metadata"]["resourceVersion"]
+        await api.made(CONFIG_MAPS, config_map("later"))
+    async with serving(data_dir=tmp_path) as api:
+        kept = await api.get(f"{CONFIG_MAPS}/kept")
+        assert kept.body == made
+        async with api.watching(CONFIG_MAPS, resourceVersion=since) as stream:
+            assert await stream.seen(1) == [("ADDED", "later")]
+        namespaces = await api.get(NAMESPACES)
+        assert len(namespaces.body["items"]) == 4
 
 
 def test_a_broken_state_file_is_one_clear_error(tmp_path):
@@ -276,18 +248,15 @@ def test_a_broken_state_file_is_one_clear_error(tmp_path):
         asyncio.run(APIServer(data_dir=tmp_path, tokens=TOKENS).start())
 
 
-def test_a_taken_port_leaves_nothing_behind(tmp_path):
-    async def run():
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            taken.listen()
-            server = APIServer(data_dir=tmp_path, tokens=TOKENS, port=taken.getsockname()[1])
-            with pytest.raises(OSError, match="address already in use"):
-                await server.start()
-        async with serving(data_dir=tmp_path) as api:
-            assert (await api.get("/readyz")).status == 200
-
-    asyncio.run(run())
+async def test_a_taken_port_leaves_nothing_behind(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        server = APIServer(data_dir=tmp_path, tokens=TOKENS, port=taken.getsockname()[1])
+        with pytest.raises(OSError, match="address already in use"):
+            await server.start()
+    async with serving(data_dir=tmp_path) as api:
+        assert (await api.get("/readyz")).status == 200
 
 
 SERVER = textwrap.dedent("""
@@ -314,26 +283,21 @@ def post(url, body):
         return json.loads(response.read())
 
 
-def test_what_the_server_answered_survives_kill_9(tmp_path):
+async def test_what_the_server_answered_survives_kill_9(tmp_path):
     command = [sys.executable, "-c", SERVER, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         url = process.stdout.readline().strip()
         answered = [post(url, config_map(f"c{number}")) for number in range(20)]
         os.kill(process.pid, signal.SIGKILL)
-
-    async def run():
-        async with serving(data_dir=tmp_path) as api:
-            for made in answered:
-                found = await api.get(f"{CONFIG_MAPS}/{made['metadata']['name']}")
-                assert found.body == made
-            newer = await api.made(CONFIG_MAPS, config_map("newer"))
-            last = max(int(made["metadata"]["resourceVersion"]) for made in answered)
-            assert int(newer["metadata"]["resourceVersion"]) > last
-
-    asyncio.run(run())
+    async with serving(data_dir=tmp_path) as api:
+        for made in answered:
+            found = await api.get(f"{CONFIG_MAPS}/{made['metadata']['name']}")
+            assert found.body == made
+        newer = await api.made(CONFIG_MAPS, config_map("newer"))
+        last = max(int(made["metadata"]["resourceVersion"]) for made in answered)
+        assert int(newer["metadata"]["resourceVersion"]) > last
 
 
-@served
 async def test_a_client_that_waits_with_its_body_is_asked_for_it(api):
     body = b'{"metadata":{"name":"waited"}}'
     host, port = api.server.url.removeprefix("http://").split(":")
@@ -364,14 +328,10 @@ async def test_a_client_that_waits_with_its_body_is_asked_for_it(api):
 @pytest.mark.parametrize(
     "header", ["Impersonate-User", "impersonate-group", "Impersonate-Uid", "Impersonate-Extra-scopes"]
 )
-def test_a_request_as_another_user_is_refused_and_nothing_is_done(token, header):
-    @served
-    async def scenario(api):
-        answer = await api("POST", CONFIG_MAPS, config_map(), headers={header: "x"}, token=token)
-        assert (answer.status, answer.body["reason"]) == (403, "Forbidden")
-        assert "does not serve impersonation" in answer.body["message"]
-        assert (await api.get(f"{CONFIG_MAPS}/c")).status == 404
-        for path in ("/version", "/openapi/v2", CONFIG_MAPS):
-            assert (await api.get(path, headers={header: "x"}, token=token)).status == 403
-
-    scenario()
+async def test_a_request_as_another_user_is_refused_and_nothing_is_done(api, token, header):
+    answer = await api("POST", CONFIG_MAPS, config_map(), headers={header: "x"}, token=token)
+    assert (answer.status, answer.body["reason"]) == (403, "Forbidden")
+    assert "does not serve impersonation" in answer.body["message"]
+    assert (await api.get(f"{CONFIG_MAPS}/c")).status == 404
+    for path in ("/version", "/openapi/v2", CONFIG_MAPS):
+        assert (await api.get(path, headers={header: "x"}, token=token)).status == 403

@@ -95,42 +95,36 @@ def test_answers_are_written_in_pieces(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("size", [0, 1, responses.PIECE - 1, responses.PIECE, responses.PIECE + 1, 100_000])
-def test_an_answer_in_pieces_is_whole(size):
+async def test_an_answer_in_pieces_is_whole(size):
     body = bytes(number % 251 for number in range(size))
 
-    async def run():
-        async def answer(_request):
-            return responses.data(body)
+    async def answer(_request):
+        return responses.data(body)
 
-        runner = aiohttp.web.ServerRunner(aiohttp.web.Server(answer))
-        await runner.setup()
-        site = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        url = "http://{}:{}".format(*runner.addresses[0])
-        async with aiohttp.ClientSession() as session:
-            for _ in range(2):
-                async with session.get(url) as found:
-                    assert found.headers["Content-Length"] == str(size)
-                    assert await found.read() == body
-            async with session.head(url) as found:
-                assert await found.read() == b""
-        await runner.cleanup()
-
-    asyncio.run(run())
+    runner = aiohttp.web.ServerRunner(aiohttp.web.Server(answer))
+    await runner.setup()
+    site = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    url = "http://{}:{}".format(*runner.addresses[0])
+    async with aiohttp.ClientSession() as session:
+        for _ in range(2):
+            async with session.get(url) as found:
+                assert found.headers["Content-Length"] == str(size)
+                assert await found.read() == body
+        async with session.head(url) as found:
+            assert await found.read() == b""
+    await runner.cleanup()
 
 
-def test_idle_connections_keep_nothing_of_their_last_answer(tmp_path, traced):
-    async def run():
-        async with serving_tls(tmp_path) as session:
-            small = "/api/v1/namespaces/default"
-            await asyncio.gather(*(listed(session, small) for _ in range(4)))
-            await asyncio.sleep(0.1)
-            before = taken()
-            await asyncio.gather(*(listed(session) for _ in range(4)))
-            await asyncio.sleep(0.1)
-            assert taken() - before < ROOM, "4 answers of 1 MB"
-
-    asyncio.run(run())
+async def test_idle_connections_keep_nothing_of_their_last_answer(tmp_path, traced):
+    async with serving_tls(tmp_path) as session:
+        small = "/api/v1/namespaces/default"
+        await asyncio.gather(*(listed(session, small) for _ in range(4)))
+        await asyncio.sleep(0.1)
+        before = taken()
+        await asyncio.gather(*(listed(session) for _ in range(4)))
+        await asyncio.sleep(0.1)
+        assert taken() - before < ROOM, "4 answers of 1 MB"
 
 
 def test_objects_take_no_more_memory_than_their_json(traced):

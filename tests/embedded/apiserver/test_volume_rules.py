@@ -12,7 +12,7 @@ from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.apiserver.store.database import FILE_NAME, Store
 from corelane.embedded.apiserver.store.server_backend import describe
 from support.apiserver import PODS as PODS_PATH
-from support.apiserver import served, serving
+from support.apiserver import serving
 from support.pod_faults import container, faults, prepared, spec, volume
 
 NO_CLAIMS = (
@@ -150,7 +150,6 @@ CLAIM_POD = {
 }
 
 
-@served
 async def test_kinds_of_storage_are_not_served_and_a_pod_with_a_claim_is_invalid(api):
     for path in ("api/v1/persistentvolumes", "api/v1/persistentvolumeclaims", "apis/storage.k8s.io/v1"):
         assert (await api.get(f"/{path}")).status == 404
@@ -161,7 +160,6 @@ async def test_kinds_of_storage_are_not_served_and_a_pod_with_a_claim_is_invalid
     ]
 
 
-@served
 async def test_an_applied_source_that_is_stored_as_given_has_one_owner(api):
     source = {"server": "s", "path": "/a", "mount": {"options": ["hard"], "scale": 1.5}}
     volumes = [{"name": "v", "nfs": source}]

@@ -10,7 +10,7 @@ from corelane.embedded.apiserver.codec import wire
 from corelane.embedded.apiserver.store.database import Store
 from corelane.embedded.apiserver.store.lists_and_watches import WatchStream
 from corelane.embedded.apiserver.store.server_backend import Backend, describe
-from support.apiserver import CONFIG_MAPS, NAMESPACES, PODS, config_map, pod, served, serving
+from support.apiserver import CONFIG_MAPS, NAMESPACES, PODS, config_map, pod
 
 END = {"k8s.io/initial-events-end": "true"}
 
@@ -23,7 +23,6 @@ async def revision(api, path=CONFIG_MAPS):
     return (await api.get(path)).body["metadata"]["resourceVersion"]
 
 
-@served
 async def test_a_watch_from_now_begins_with_what_is_there(api):
     await api.made(CONFIG_MAPS, config_map("a"))
     for start in ({}, {"resourceVersion": "0"}, {"resourceVersion": ""}):
@@ -31,7 +30,6 @@ async def test_a_watch_from_now_begins_with_what_is_there(api):
             assert await stream.seen(1) == [("ADDED", "a")]
 
 
-@served
 async def test_a_watch_from_a_revision_tells_what_came_after(api):
     await api.made(CONFIG_MAPS, config_map("a"))
     since = await revision(api)
@@ -43,7 +41,6 @@ async def test_a_watch_from_a_revision_tells_what_came_after(api):
         assert await stream.seen(2) == [("MODIFIED", "a"), ("DELETED", "b")]
 
 
-@served
 async def test_entering_a_selection_is_added_and_leaving_it_deleted(api):
     since = await revision(api)
     await api.made(CONFIG_MAPS, labelled("c", sel="no"))
@@ -61,7 +58,6 @@ async def test_entering_a_selection_is_added_and_leaving_it_deleted(api):
         assert revisions[2] == int(last.body["metadata"]["resourceVersion"])
 
 
-@served
 async def test_a_field_selector_follows_a_pod_to_its_node(api):
     since = await revision(api, PODS)
     await api.made(PODS, pod("p"))
@@ -75,7 +71,6 @@ async def test_a_field_selector_follows_a_pod_to_its_node(api):
         assert await pending.seen(2) == [("ADDED", "p"), ("DELETED", "p")]
 
 
-@served
 async def test_a_watch_of_one_namespace_sees_no_other(api):
     await api.made(NAMESPACES, {"metadata": {"name": "other"}})
     since = await revision(api)
@@ -85,7 +80,6 @@ async def test_a_watch_of_one_namespace_sees_no_other(api):
         assert await stream.seen(1) == [("ADDED", "here")]
 
 
-@served
 async def test_initial_events_end_with_a_bookmark(api):
     await api.made(CONFIG_MAPS, config_map("a"))
     asked = {
@@ -104,7 +98,6 @@ async def test_initial_events_end_with_a_bookmark(api):
         assert await stream.next() is None
 
 
-@served
 async def test_a_timeout_ends_the_watch_with_how_far_it_came(api):
     async with api.watching(CONFIG_MAPS, timeoutSeconds=1, allowWatchBookmarks="true") as stream:
         last = await stream.next()
@@ -115,7 +108,6 @@ async def test_a_timeout_ends_the_watch_with_how_far_it_came(api):
         assert await stream.next() is None
 
 
-@served
 async def test_the_old_watch_paths_are_served(api):
     await api.made(CONFIG_MAPS, config_map("a"))
     await api.made(CONFIG_MAPS, config_map("b"))
@@ -125,22 +117,17 @@ async def test_the_old_watch_paths_are_served(api):
 
 
 @pytest.mark.parametrize("since", ["1", "999999999"])
-def test_a_revision_before_the_window_or_from_the_future_is_410(since):
+async def test_a_revision_before_the_window_or_from_the_future_is_410(api, since):
     """One from the future was given by a server whose state is gone: its client must list again."""
-
-    async def run():
-        async with serving() as api:
-            backend = api.server._context.backend
-            fill(backend, 10_100)
-            async with api.watching(CONFIG_MAPS, resourceVersion=since) as stream:
-                event = await stream.next()
-                assert event["type"] == "ERROR"
-                assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
-                assert await stream.next() is None
-            async with api.watching(CONFIG_MAPS, resourceVersion=backend.store.floor("configmaps")) as stream:
-                assert (await stream.next())["type"] == "MODIFIED"
-
-    asyncio.run(run())
+    backend = api.server._context.backend
+    fill(backend, 10_100)
+    async with api.watching(CONFIG_MAPS, resourceVersion=since) as stream:
+        event = await stream.next()
+        assert event["type"] == "ERROR"
+        assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
+        assert await stream.next() is None
+    async with api.watching(CONFIG_MAPS, resourceVersion=backend.store.floor("configmaps")) as stream:
+        assert (await stream.next())["type"] == "MODIFIED"
 
 
 def fill(backend, count):
@@ -163,72 +150,56 @@ def lines(chunk):
     return [json.loads(line) for line in chunk.splitlines()]
 
 
-def test_a_client_that_falls_out_of_the_window_is_told_so():
-    async def run():
-        backend = small(window=10)
-        fill(backend, 1)
-        frames = watch(backend, {"resourceVersion": "1"}).frames()
-        fill(backend, 3)
-        assert len(lines(await anext(frames))) == 3
-        fill(backend, 20)
-        event = lines(await anext(frames))[0]
-        assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
-        with pytest.raises(StopAsyncIteration):
-            await anext(frames)
-
-    asyncio.run(run())
+async def test_a_client_that_falls_out_of_the_window_is_told_so():
+    backend = small(window=10)
+    fill(backend, 1)
+    frames = watch(backend, {"resourceVersion": "1"}).frames()
+    fill(backend, 3)
+    assert len(lines(await anext(frames))) == 3
+    fill(backend, 20)
+    event = lines(await anext(frames))[0]
+    assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
+    with pytest.raises(StopAsyncIteration):
+        await anext(frames)
 
 
-def test_bookmarks_come_regularly_to_those_who_asked():
-    async def run():
-        backend = small()
-        fill(backend, 3)
-        query = {"resourceVersion": "3", "allowWatchBookmarks": "true"}
-        frames = watch(backend, query, bookmark_period=0.05).frames()
-        backend.store.put(
-            "namespaces", "x", {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "x"}}
-        )
-        found = [lines(await asyncio.wait_for(anext(frames), 120))[0] for _ in range(2)]
-        assert [event["type"] for event in found] == ["BOOKMARK", "BOOKMARK"]
-        assert found[0]["object"]["metadata"]["resourceVersion"] == "4"
-        await frames.aclose()
-
-    asyncio.run(run())
+async def test_bookmarks_come_regularly_to_those_who_asked():
+    backend = small()
+    fill(backend, 3)
+    query = {"resourceVersion": "3", "allowWatchBookmarks": "true"}
+    frames = watch(backend, query, bookmark_period=0.05).frames()
+    backend.store.put("namespaces", "x", {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "x"}})
+    found = [lines(await asyncio.wait_for(anext(frames), 120))[0] for _ in range(2)]
+    assert [event["type"] for event in found] == ["BOOKMARK", "BOOKMARK"]
+    assert found[0]["object"]["metadata"]["resourceVersion"] == "4"
+    await frames.aclose()
 
 
-def test_watchers_with_the_same_view_share_the_bytes_of_an_event():
-    async def run():
-        backend = small()
-        fill(backend, 1)
-        streams = [watch(backend, {"resourceVersion": "1"}).frames() for _ in range(3)]
-        fill(backend, 1)
-        chunks = [await anext(stream) for stream in streams]
-        event = backend.store.events("configmaps", 1)[0]
-        assert len(event.frames) == 1
-        assert set(chunks) == set(event.frames.values())
-        for stream in streams:
-            await stream.aclose()
-
-    asyncio.run(run())
+async def test_watchers_with_the_same_view_share_the_bytes_of_an_event():
+    backend = small()
+    fill(backend, 1)
+    streams = [watch(backend, {"resourceVersion": "1"}).frames() for _ in range(3)]
+    fill(backend, 1)
+    chunks = [await anext(stream) for stream in streams]
+    event = backend.store.events("configmaps", 1)[0]
+    assert len(event.frames) == 1
+    assert set(chunks) == set(event.frames.values())
+    for stream in streams:
+        await stream.aclose()
 
 
-def test_a_watch_that_ends_leaves_no_waker_behind():
-    async def run():
-        async with serving() as api:
-            async with api.watching(CONFIG_MAPS):
-                pass
-            await api.made(CONFIG_MAPS, config_map())
-            context = api.server._context
-            for _ in range(100):
-                if not context.watches:
-                    break
-                await asyncio.sleep(0.02)
-            assert not context.watches
-
-    asyncio.run(run())
+async def test_a_watch_that_ends_leaves_no_waker_behind(api):
+    async with api.watching(CONFIG_MAPS):
+        pass
+    await api.made(CONFIG_MAPS, config_map())
+    context = api.server._context
+    for _ in range(100):
+        if not context.watches:
+            break
+        await asyncio.sleep(0.02)
+    assert not context.watches
 
 
-@served
 async def test_a_table_watch_defines_its_columns_once(api):
     await api.made(CONFIG_MAPS, config_map("a"))
     await api.made(CONFIG_MAPS, config_map("b"))
@@ -240,26 +211,22 @@ async def test_a_table_watch_defines_its_columns_once(api):
         assert second["rows"][0]["cells"][0] == "b"
 
 
-def test_a_watch_without_bookmarks_sleeps_through_their_period():
-    async def run():
-        backend = small()
-        fill(backend, 1)
-        asked = 0
-        events = backend.store.events
+async def test_a_watch_without_bookmarks_sleeps_through_their_period():
+    backend = small()
+    fill(backend, 1)
+    asked = []
+    events = backend.store.events
 
-        def counted(*given):
-            nonlocal asked
-            asked += 1
-            return events(*given)
+    def counted(*given):
+        asked.append(given)
+        return events(*given)
 
-        backend.store.events = counted
-        frames = watch(backend, {"resourceVersion": "1"}, bookmark_period=0.01).frames()
-        waiting = asyncio.ensure_future(anext(frames))
-        await asyncio.sleep(0.2)
-        assert asked == 1
-        fill(backend, 1)
-        assert len(lines(await waiting)) == 1
-        assert asked == 2
-        await frames.aclose()
-
-    asyncio.run(run())
+    backend.store.events = counted
+    frames = watch(backend, {"resourceVersion": "1"}, bookmark_period=0.01).frames()
+    waiting = asyncio.ensure_future(anext(frames))
+    await asyncio.sleep(0.2)
+    assert len(asked) == 1
+    fill(backend, 1)
+    assert len(lines(await waiting)) == 1
+    assert len(asked) == 2
+    await frames.aclose()

@@ -1,6 +1,5 @@
 """The history of each resource: floods of another do not expire it, memory is bounded, restarts keep it."""
 
-import asyncio
 import sys
 
 import pytest
@@ -11,7 +10,7 @@ from corelane.embedded.apiserver.served_kinds import LEASES
 from corelane.embedded.apiserver.store import history
 from corelane.embedded.apiserver.store.database import FILE_NAME, Store
 from corelane.embedded.apiserver.stored_objects import Compacted, StoreChange
-from support.apiserver import PODS, pod, serving
+from support.apiserver import PODS, pod
 
 
 def thing(value, size=0):
@@ -121,16 +120,12 @@ def _check(store, everything, size, largest):
             assert weights + largest > size // len(names), "less than its part"
 
 
-def test_a_pod_watch_resumes_over_http_after_a_flood_of_leases():
-    async def run():
-        async with serving() as api:
-            since = (await api.get(PODS)).body["metadata"]["resourceVersion"]
-            await api.made(PODS, pod("p"))
-            store = api.server._store
-            for _ in range(120):
-                store.write([StoreChange(LEASES.stored, f"n/{one}", thing(0)) for one in range(100)])
-                store.commit()
-            async with api.watching(PODS, resourceVersion=since) as stream:
-                assert await stream.seen(1) == [("ADDED", "p")]
-
-    asyncio.run(run())
+async def test_a_pod_watch_resumes_over_http_after_a_flood_of_leases(api):
+    since = (await api.get(PODS)).body["metadata"]["resourceVersion"]
+    await api.made(PODS, pod("p"))
+    store = api.server._store
+    for _ in range(120):
+        store.write([StoreChange(LEASES.stored, f"n/{one}", thing(0)) for one in range(100)])
+        store.commit()
+    async with api.watching(PODS, resourceVersion=since) as stream:
+        assert await stream.seen(1) == [("ADDED", "p")]

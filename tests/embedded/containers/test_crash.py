@@ -75,7 +75,7 @@ def killed(process, number=signal.SIGKILL):
 
 @both_ways
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["kill", "interrupt"])
-def test_a_container_outlives_corelane_and_is_adopted_with_its_log_and_exit_code(
+async def test_a_container_outlives_corelane_and_is_adopted_with_its_log_and_exit_code(
     tmp_path, mode, victim, number
 ):
     go = tmp_path / "go"
@@ -84,43 +84,35 @@ def test_a_container_outlives_corelane_and_is_adopted_with_its_log_and_exit_code
     )
     container_id, pid = started(process)
     killed(process, number)
-
-    async def main():
-        async with opened(tmp_path / "state", mode) as runtime:
-            found = await status(runtime, container_id)
-            assert (found.state, found.pid) == ("running", pid)
-            assert {task.cpus for task in await runtime.allowed(container_id)} == {LOW}
-            go.touch()
-            end = await ended(runtime, container_id)
-            assert end.exit_code == 9
-            assert await output(runtime, container_id) == "one\ntwo\n"
-
-    run(main())
+    async with opened(tmp_path / "state", mode) as runtime:
+        found = await status(runtime, container_id)
+        assert (found.state, found.pid) == ("running", pid)
+        assert {task.cpus for task in await runtime.allowed(container_id)} == {LOW}
+        go.touch()
+        end = await ended(runtime, container_id)
+        assert end.exit_code == 9
+        assert await output(runtime, container_id) == "one\ntwo\n"
 
 
 @both_ways
-def test_an_adopted_container_can_be_moved_and_stopped(tmp_path, mode, victim):
+async def test_an_adopted_container_can_be_moved_and_stopped(tmp_path, mode, victim):
     process = victim(tmp_path / "state", mode, "sleep 60 & sleep 60")
     container_id, pid = started(process)
     killed(process)
-
-    async def main():
-        async with opened(tmp_path / "state", mode) as runtime:
-            await eventually(lambda: len(proc.descendants(pid)) == 2)
-            everybody = [pid, *proc.descendants(pid)]
-            await runtime.update(container_id, ResourceUpdate(cpus=HIGH))
-            assert [(task.pid, task.cpus) for task in await runtime.allowed(container_id)] == [
-                (p, HIGH) for p in everybody
-            ]
-            await runtime.stop(container_id, 5)
-            assert not any(map(alive, everybody))
-            assert (await status(runtime, container_id)).signal == signal.SIGTERM
-
-    run(main())
+    async with opened(tmp_path / "state", mode) as runtime:
+        await eventually(lambda: len(proc.descendants(pid)) == 2)
+        everybody = [pid, *proc.descendants(pid)]
+        await runtime.update(container_id, ResourceUpdate(cpus=HIGH))
+        assert [(task.pid, task.cpus) for task in await runtime.allowed(container_id)] == [
+            (p, HIGH) for p in everybody
+        ]
+        await runtime.stop(container_id, 5)
+        assert not any(map(alive, everybody))
+        assert (await status(runtime, container_id)).signal == signal.SIGTERM
 
 
 @both_ways
-def test_an_end_while_corelane_was_away_is_learned(tmp_path, mode, victim):
+async def test_an_end_while_corelane_was_away_is_learned(tmp_path, mode, victim):
     process = victim(tmp_path / "state", mode, "sleep 0.3; exit 7", "kill -9 $$")
     first, pid = started(process)
     second, _ = started(process)
@@ -128,17 +120,13 @@ def test_an_end_while_corelane_was_away_is_learned(tmp_path, mode, victim):
     deadline = time.monotonic() + 120
     while proc.identity(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
-
-    async def main():
-        async with opened(tmp_path / "state", mode) as runtime:
-            end = await ended(runtime, first)
-            assert end.exit_code == 7
-            assert 0.3 <= end.finished_at - end.started_at < 10
-            assert (await ended(runtime, second)).signal == 9
-            await runtime.remove(first)
-            assert list((tmp_path / "state/containers").iterdir()) == [tmp_path / "state/containers" / second]
-
-    run(main())
+    async with opened(tmp_path / "state", mode) as runtime:
+        end = await ended(runtime, first)
+        assert end.exit_code == 7
+        assert 0.3 <= end.finished_at - end.started_at < 10
+        assert (await ended(runtime, second)).signal == 9
+        await runtime.remove(first)
+        assert list((tmp_path / "state/containers").iterdir()) == [tmp_path / "state/containers" / second]
 
 
 @both_ways
@@ -171,49 +159,42 @@ def test_killed_at_any_moment_of_a_start_nothing_is_lost_and_nothing_runs_unknow
 
 
 @both_ways
-def test_adopting_former_runs_does_not_harm_those_that_took_their_place(tmp_path, mode):
-    async def main():
-        state = tmp_path / "state"
-        async with opened(state, mode) as runtime:
-            running = []
-            for name in ("a", "b", "c", "d"):
-                await ended(runtime, (await runtime.start(spec("true", name=name))).id)
-                running.append((await runtime.start(spec("sleep", "60", name=name, attempt=1))).id)
-            await runtime.close()
-            async with opened(state, mode) as again:
-                await asyncio.sleep(0.1)
-                known = {one.id: one for one in await again.containers()}
-                assert len(known) == 8
-                assert [known[one] for one in running if known[one].state != "running"] == []
-                assert all([len(await again.allowed(container_id)) == 1 for container_id in running])
-
-    run(main())
+async def test_adopting_former_runs_does_not_harm_those_that_took_their_place(tmp_path, mode):
+    state = tmp_path / "state"
+    async with opened(state, mode) as runtime:
+        running = []
+        for name in ("a", "b", "c", "d"):
+            await ended(runtime, (await runtime.start(spec("true", name=name))).id)
+            running.append((await runtime.start(spec("sleep", "60", name=name, attempt=1))).id)
+        await runtime.close()
+        async with opened(state, mode) as again:
+            await asyncio.sleep(0.1)
+            known = {one.id: one for one in await again.containers()}
+            assert len(known) == 8
+            assert [known[one] for one in running if known[one].state != "running"] == []
+            assert all([len(await again.allowed(container_id)) == 1 for container_id in running])
 
 
 @both_ways
-def test_a_start_that_came_to_nothing_does_not_harm_the_rest_of_its_pod(tmp_path, mode):
+async def test_a_start_that_came_to_nothing_does_not_harm_the_rest_of_its_pod(tmp_path, mode):
     """Its shim is there, but was never told what to do, for corelane was killed first."""
-
-    async def main():
-        state = tmp_path / "state"
-        async with opened(state, mode) as runtime:
-            found = await runtime.start(spec("sleep", "60"))
-            await runtime.close()
-            record = json.loads((state / "containers" / found.id / "spec.json").read_text())
-            record["id"], record["spec"]["name"] = "0" * 32, "other"
-            record["group"] = record["group"] and record["group"].removesuffix("main") + "other"
-            directory = state / "containers" / record["id"]
-            directory.mkdir()
-            (directory / "spec.json").write_text(json.dumps(record))
-            shim = subprocess.Popen(["flock", str(directory / "lock"), "sleep", "0.3"])
-            await eventually(lambda: runtime._state.is_supervised(record["id"]))
-            async with opened(state, mode) as again:
-                assert shim.wait() == 0
-                assert [(one.id, one.state) for one in await again.containers()] == [(found.id, "running")]
-                assert [task.pid for task in await again.allowed(found.id)] == [found.pid]
-                assert not directory.exists()
-
-    run(main())
+    state = tmp_path / "state"
+    async with opened(state, mode) as runtime:
+        found = await runtime.start(spec("sleep", "60"))
+        await runtime.close()
+        record = json.loads((state / "containers" / found.id / "spec.json").read_text())
+        record["id"], record["spec"]["name"] = "0" * 32, "other"
+        record["group"] = record["group"] and record["group"].removesuffix("main") + "other"
+        directory = state / "containers" / record["id"]
+        directory.mkdir()
+        (directory / "spec.json").write_text(json.dumps(record))
+        shim = subprocess.Popen(["flock", str(directory / "lock"), "sleep", "0.3"])
+        await eventually(lambda: runtime._state.is_supervised(record["id"]))
+        async with opened(state, mode) as again:
+            assert shim.wait() == 0
+            assert [(one.id, one.state) for one in await again.containers()] == [(found.id, "running")]
+            assert [task.pid for task in await again.allowed(found.id)] == [found.pid]
+            assert not directory.exists()
 
 
 def shim_of(state, container_id):
@@ -221,49 +202,45 @@ def shim_of(state, container_id):
 
 
 @both_ways
-def test_a_container_whose_shim_is_killed_goes_on_and_its_end_is_not_taken_for_a_success(tmp_path, mode):
-    async def main():
-        state = tmp_path / "state"
-        async with opened(state, mode, sweep_seconds=0.1) as runtime:
-            found = await runtime.start(shell("setsid sleep 60 & exec sleep 60"))
-            await eventually(lambda: len(proc.descendants(shim_of(state, found.id))) == 2)
-            everybody = proc.descendants(shim_of(state, found.id))
-            os.kill(shim_of(state, found.id), signal.SIGKILL)
+async def test_a_container_whose_shim_is_killed_goes_on_and_its_end_is_not_taken_for_a_success(
+    tmp_path, mode
+):
+    state = tmp_path / "state"
+    async with opened(state, mode, sweep_seconds=0.1) as runtime:
+        found = await runtime.start(shell("setsid sleep 60 & exec sleep 60"))
+        await eventually(lambda: len(proc.descendants(shim_of(state, found.id))) == 2)
+        everybody = proc.descendants(shim_of(state, found.id))
+        os.kill(shim_of(state, found.id), signal.SIGKILL)
 
-            async def orphaned():
-                return "its shim was killed" in (await status(runtime, found.id)).message
+        async def orphaned():
+            return "its shim was killed" in (await status(runtime, found.id)).message
 
-            await eventually(orphaned)
-            assert (await status(runtime, found.id)).state == "running"
-            await runtime.update(found.id, ResourceUpdate(cpus=HIGH))
-            assert sorted((task.pid, task.cpus) for task in await runtime.allowed(found.id)) == sorted(
-                (pid, HIGH) for pid in everybody
-            )
-            await runtime.stop(found.id, 5)
-            end = await status(runtime, found.id)
-            assert (end.state, end.exit_code) == ("exited", 255)
-            assert "end not observed" in end.message
-            await eventually(lambda: not any(map(alive, everybody)))
-
-    run(main())
+        await eventually(orphaned)
+        assert (await status(runtime, found.id)).state == "running"
+        await runtime.update(found.id, ResourceUpdate(cpus=HIGH))
+        assert sorted((task.pid, task.cpus) for task in await runtime.allowed(found.id)) == sorted(
+            (pid, HIGH) for pid in everybody
+        )
+        await runtime.stop(found.id, 5)
+        end = await status(runtime, found.id)
+        assert (end.state, end.exit_code) == ("exited", 255)
+        assert "end not observed" in end.message
+        await eventually(lambda: not any(map(alive, everybody)))
 
 
-def test_a_shim_that_crashes_leaves_a_trace_beside_its_record(tmp_path):
-    async def main():
-        state = tmp_path / "state"
-        async with opened(state, "off") as runtime:
-            found = await runtime.start(shell("exec sleep 60"))
-            os.kill(shim_of(state, found.id), signal.SIGSEGV)
-            trace = state / "containers" / found.id / "shim.err"
+async def test_a_shim_that_crashes_leaves_a_trace_beside_its_record(tmp_path):
+    state = tmp_path / "state"
+    async with opened(state, "off") as runtime:
+        found = await runtime.start(shell("exec sleep 60"))
+        os.kill(shim_of(state, found.id), signal.SIGSEGV)
+        trace = state / "containers" / found.id / "shim.err"
 
-            async def crashed():
-                return "in main" in trace.read_text()
+        async def crashed():
+            return "in main" in trace.read_text()
 
-            await eventually(crashed)
-            assert trace.read_text().startswith("Fatal Python error: Segmentation fault\n")
-            await runtime.stop(found.id, 0)
-
-    run(main())
+        await eventually(crashed)
+        assert trace.read_text().startswith("Fatal Python error: Segmentation fault\n")
+        await runtime.stop(found.id, 0)
 
 
 def forge(state, container_id, **fields):
@@ -273,83 +250,71 @@ def forge(state, container_id, **fields):
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
 
 
-def test_another_process_with_the_same_pid_is_not_taken_for_the_container(tmp_path):
-    async def main():
-        state = tmp_path / "state"
-        bystander = subprocess.Popen(["sleep", "60"])
-        try:
-            async with opened(state, "off") as runtime:
-                found = await runtime.start(spec("sleep", "60"))
-                await runtime.close()
-                forge(state, found.id, pid=bystander.pid)
-                os.kill(found.pid, signal.SIGKILL)
-                async with opened(state, "off") as again:
-                    end = await ended(again, found.id)
-                    assert end.exit_code == 255
-                    await again.signal(found.id, signal.SIGKILL)
-                    await again.stop(found.id, 0)
-            assert bystander.poll() is None
-        finally:
-            bystander.kill()
-            bystander.wait()
-
-    run(main())
-
-
-def test_what_ran_before_the_machine_was_restarted_has_ended(tmp_path):
-    async def main():
-        state = tmp_path / "state"
+async def test_another_process_with_the_same_pid_is_not_taken_for_the_container(tmp_path):
+    state = tmp_path / "state"
+    bystander = subprocess.Popen(["sleep", "60"])
+    try:
         async with opened(state, "off") as runtime:
             found = await runtime.start(spec("sleep", "60"))
             await runtime.close()
-            forge(state, found.id, boot_id="another")
+            forge(state, found.id, pid=bystander.pid)
             os.kill(found.pid, signal.SIGKILL)
-            await eventually(lambda: not alive(found.pid))
             async with opened(state, "off") as again:
                 end = await ended(again, found.id)
-                assert (end.exit_code, end.message) == (255, "the machine was restarted while it ran")
+                assert end.exit_code == 255
+                await again.signal(found.id, signal.SIGKILL)
+                await again.stop(found.id, 0)
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
 
-    run(main())
+
+async def test_what_ran_before_the_machine_was_restarted_has_ended(tmp_path):
+    state = tmp_path / "state"
+    async with opened(state, "off") as runtime:
+        found = await runtime.start(spec("sleep", "60"))
+        await runtime.close()
+        forge(state, found.id, boot_id="another")
+        os.kill(found.pid, signal.SIGKILL)
+        await eventually(lambda: not alive(found.pid))
+        async with opened(state, "off") as again:
+            end = await ended(again, found.id)
+            assert (end.exit_code, end.message) == (255, "the machine was restarted while it ran")
 
 
 @needs_two_cpus
 @both_ways
-def test_a_change_cut_short_by_a_crash_is_finished_by_the_next(tmp_path, mode):
-    async def main():
-        state = tmp_path / "state"
-        async with opened(state, mode) as runtime:
-            found = await runtime.start(shell("sleep 60 & exec sleep 60"))
-            await eventually(lambda: len(proc.descendants(found.pid)) == 1)
-            await runtime.close()
-            path = state / "containers" / found.id / "spec.json"
-            record = msgspec.json.decode(path.read_bytes())
-            record["spec"]["cpus"], record["previous"] = str(HIGH), str(LOW)
-            path.write_bytes(msgspec.json.encode(record))
-            async with opened(state, mode, sweep_seconds=60) as again:
-                assert [task.cpus for task in await again.allowed(found.id)] == [HIGH, HIGH]
-                assert msgspec.json.decode(path.read_bytes())["previous"] is None
-
-    run(main())
+async def test_a_change_cut_short_by_a_crash_is_finished_by_the_next(tmp_path, mode):
+    state = tmp_path / "state"
+    async with opened(state, mode) as runtime:
+        found = await runtime.start(shell("sleep 60 & exec sleep 60"))
+        await eventually(lambda: len(proc.descendants(found.pid)) == 1)
+        await runtime.close()
+        path = state / "containers" / found.id / "spec.json"
+        record = msgspec.json.decode(path.read_bytes())
+        record["spec"]["cpus"], record["previous"] = str(HIGH), str(LOW)
+        path.write_bytes(msgspec.json.encode(record))
+        async with opened(state, mode, sweep_seconds=60) as again:
+            assert [task.cpus for task in await again.allowed(found.id)] == [HIGH, HIGH]
+            assert msgspec.json.decode(path.read_bytes())["previous"] is None
 
 
 @pytest.mark.parametrize(
     "content", [None, b"", b"{", b'{"version": 1}'], ids=["none", "empty", "torn", "foreign"]
 )
-def test_a_record_that_is_no_use_does_not_keep_the_others_from_being_adopted(tmp_path, content):
-    async def main():
-        state = tmp_path / "state"
-        async with opened(state, "off") as runtime:
-            found = await runtime.start(spec("sleep", "60"))
-            await runtime.close()
-            broken = state / "containers" / "broken"
-            broken.mkdir()
-            if content is not None:
-                (broken / "spec.json").write_bytes(content)
-            async with opened(state, "off") as again:
-                assert [one.id for one in await again.containers()] == [found.id]
-                assert not broken.exists()
-
-    run(main())
+async def test_a_record_that_is_no_use_does_not_keep_the_others_from_being_adopted(tmp_path, content):
+    state = tmp_path / "state"
+    async with opened(state, "off") as runtime:
+        found = await runtime.start(spec("sleep", "60"))
+        await runtime.close()
+        broken = state / "containers" / "broken"
+        broken.mkdir()
+        if content is not None:
+            (broken / "spec.json").write_bytes(content)
+        async with opened(state, "off") as again:
+            assert [one.id for one in await again.containers()] == [found.id]
+            assert not broken.exists()
 
 
 def test_files_left_half_written_are_removed_but_not_those_that_are_being_written(tmp_path):
@@ -367,47 +332,35 @@ def test_files_left_half_written_are_removed_but_not_those_that_are_being_writte
     assert not of_shim.exists()
 
 
-def test_a_state_directory_has_one_owner_at_a_time(tmp_path):
-    async def main():
-        async with opened(tmp_path / "state", "off") as runtime:
-            with pytest.raises(StateInUse, match=r"state: another corelane uses this directory"):
-                await LocalRuntime.open(tmp_path / "state", cgroups="off")
-            await runtime.close()
-            again = await LocalRuntime.open(tmp_path / "state", cgroups="off")
-            assert again.instance == runtime.instance
-            await again.close()
-
-    run(main())
+async def test_a_state_directory_has_one_owner_at_a_time(tmp_path):
+    async with opened(tmp_path / "state", "off") as runtime:
+        with pytest.raises(StateInUse, match=r"state: another corelane uses this directory"):
+            await LocalRuntime.open(tmp_path / "state", cgroups="off")
+        await runtime.close()
+        again = await LocalRuntime.open(tmp_path / "state", cgroups="off")
+        assert again.instance == runtime.instance
+        await again.close()
 
 
-def test_a_shim_that_cannot_even_begin_is_a_failed_start(tmp_path, monkeypatch):
+async def test_a_shim_that_cannot_even_begin_is_a_failed_start(tmp_path, monkeypatch):
     monkeypatch.setattr("corelane.embedded.containers.shim.COMMAND", "raise SystemExit('out of luck')")
-
-    async def main():
-        async with opened(tmp_path / "state", "off") as runtime:
-            with pytest.raises(RuntimeFailure, match="RunContainerError: out of luck"):
-                await runtime.start(spec("true"))
-            assert await runtime.containers() == []
-
-    run(main())
+    async with opened(tmp_path / "state", "off") as runtime:
+        with pytest.raises(RuntimeFailure, match="RunContainerError: out of luck"):
+            await runtime.start(spec("true"))
+        assert await runtime.containers() == []
 
 
-def test_a_shim_is_light(tmp_path):
-    async def main():
-        async with opened(tmp_path / "state", "off") as runtime:
-            found = await runtime.start(spec("sleep", "60"))
-            shim = shim_of(tmp_path / "state", found.id)
-            fields = dict(
-                line.split(":", 1) for line in Path(f"/proc/{shim}/status").read_text().splitlines()
-            )
-            assert int(fields["RssAnon"].split()[0]) < 6 * 1024, "what it has for itself, in kB"
-            assert int(fields["VmRSS"].split()[0]) < 16 * 1024
-            assert fields["Threads"].strip() == "1"
-            assert fields["Name"].strip() == "corelane-shim"
-            kept = [
-                Path(f"/proc/{shim}/fd/{fd}").readlink().name
-                for fd in sorted(entry.name for entry in Path(f"/proc/{shim}/fd").iterdir())
-            ]
-            assert len(kept) == 9, f"stdio, lock, log, two pipes, and a pipe for signals: {kept}"
-
-    run(main())
+async def test_a_shim_is_light(tmp_path):
+    async with opened(tmp_path / "state", "off") as runtime:
+        found = await runtime.start(spec("sleep", "60"))
+        shim = shim_of(tmp_path / "state", found.id)
+        fields = dict(line.split(":", 1) for line in Path(f"/proc/{shim}/status").read_text().splitlines())
+        assert int(fields["RssAnon"].split()[0]) < 6 * 1024, "what it has for itself, in kB"
+        assert int(fields["VmRSS"].split()[0]) < 16 * 1024
+        assert fields["Threads"].strip() == "1"
+        assert fields["Name"].strip() == "corelane-shim"
+        kept = [
+            Path(f"/proc/{shim}/fd/{fd}").readlink().name
+            for fd in sorted(entry.name for entry in Path(f"/proc/{shim}/fd").iterdir())
+        ]
+        assert len(kept) == 9, f"stdio, lock, log, two pipes, and a pipe for signals: {kept}"

@@ -60,88 +60,75 @@ def kill_shim(runtime, run):
 
 
 @both_ways
-def test_the_end_of_a_container_without_shim_is_reported_when_its_last_process_is_gone(tmp_path, mode):
-    async def main():
-        async with opened(tmp_path / "state", mode) as runtime:
-            run, child = await with_child(runtime, tmp_path)
-            lived = []
-            publish = runtime._known.events.publish
-            runtime._known.events.publish = lambda what: (
-                publish(what),
-                lived.append(alive(child)) if what.state == "exited" else None,
-            )
-            await kill_shim(runtime, run)
-            os.kill(run.pid, signal.SIGKILL)
-            await ended(runtime, run.id)
-            assert lived == [False]
-
-    asyncio.run(main())
+async def test_the_end_of_a_container_without_shim_is_reported_when_its_last_process_is_gone(tmp_path, mode):
+    async with opened(tmp_path / "state", mode) as runtime:
+        run, child = await with_child(runtime, tmp_path)
+        lived = []
+        publish = runtime._known.events.publish
+        runtime._known.events.publish = lambda what: (
+            publish(what),
+            lived.append(alive(child)) if what.state == "exited" else None,
+        )
+        await kill_shim(runtime, run)
+        os.kill(run.pid, signal.SIGKILL)
+        await ended(runtime, run.id)
+        assert lived == [False]
 
 
 @needs_freezer
-def test_a_process_that_cannot_be_killed_keeps_its_container_running(tmp_path, freezer, monkeypatch):
+async def test_a_process_that_cannot_be_killed_keeps_its_container_running(tmp_path, freezer, monkeypatch):
     monkeypatch.setattr(start_and_end, "KILL_SECONDS", 1.0)
+    async with opened(tmp_path / "state", "required") as runtime:
+        run, child = await with_child(runtime, tmp_path)
+        freezer(child)
+        await kill_shim(runtime, run)
+        os.kill(run.pid, signal.SIGKILL)
 
-    async def main():
-        async with opened(tmp_path / "state", "required") as runtime:
-            run, child = await with_child(runtime, tmp_path)
-            freezer(child)
-            await kill_shim(runtime, run)
-            os.kill(run.pid, signal.SIGKILL)
+        async def lingers():
+            return str(child) in (await status(runtime, run.id)).message
 
-            async def lingers():
-                return str(child) in (await status(runtime, run.id)).message
-
-            await eventually(lingers)
-            found = await status(runtime, run.id)
-            assert found.state == "running"
-            assert found.message == f"main process ended; SIGKILL did not end processes {child}"
-            assert (await runtime.observe(run.id)).populated
-            with pytest.raises(RuntimeFailure, match=rf"SIGKILL did not end it; its processes: {child}"):
-                await runtime.stop(run.id, 0)
-            freezer.thaw()
-            found = await ended(runtime, run.id)
-            assert found.exit_code == 255
-            observed = await runtime.observe(run.id)
-            assert observed is None or not observed.populated
-
-    asyncio.run(main())
+        await eventually(lingers)
+        found = await status(runtime, run.id)
+        assert found.state == "running"
+        assert found.message == f"main process ended; SIGKILL did not end processes {child}"
+        assert (await runtime.observe(run.id)).populated
+        with pytest.raises(RuntimeFailure, match=rf"SIGKILL did not end it; its processes: {child}"):
+            await runtime.stop(run.id, 0)
+        freezer.thaw()
+        found = await ended(runtime, run.id)
+        assert found.exit_code == 255
+        observed = await runtime.observe(run.id)
+        assert observed is None or not observed.populated
 
 
 @needs_freezer
-def test_a_restarted_runtime_waits_for_processes_that_an_ended_container_left(tmp_path, freezer):
-    async def main():
-        state = tmp_path / "state"
-        async with opened(state, "required") as runtime:
-            run, child = await with_child(runtime, tmp_path)
-            freezer(child)
-            await kill_shim(runtime, run)
-            os.kill(run.pid, signal.SIGKILL)
-            await eventually(lambda: not alive(run.pid))
-            await runtime.close()
-            again = await local.LocalRuntime.open(state, cgroups="required", sweep_seconds=0.2)
-            try:
-                assert (await status(again, run.id)).state == "running"
-                freezer.thaw()
-                assert (await ended(again, run.id)).state == "exited"
-            finally:
-                freezer.thaw()
-                await again.destroy(0)
-
-    asyncio.run(main())
+async def test_a_restarted_runtime_waits_for_processes_that_an_ended_container_left(tmp_path, freezer):
+    state = tmp_path / "state"
+    async with opened(state, "required") as runtime:
+        run, child = await with_child(runtime, tmp_path)
+        freezer(child)
+        await kill_shim(runtime, run)
+        os.kill(run.pid, signal.SIGKILL)
+        await eventually(lambda: not alive(run.pid))
+        await runtime.close()
+        again = await local.LocalRuntime.open(state, cgroups="required", sweep_seconds=0.2)
+        try:
+            assert (await status(again, run.id)).state == "running"
+            freezer.thaw()
+            assert (await ended(again, run.id)).state == "exited"
+        finally:
+            freezer.thaw()
+            await again.destroy(0)
 
 
 @both_ways
-def test_a_container_that_ends_at_once_is_reported_once(tmp_path, mode):
-    async def main():
-        async with opened(tmp_path / "state", mode) as runtime:
-            changes = runtime.wait_events()
-            run = await runtime.start(shell("exit 3"))
-            found = await ended(runtime, run.id)
-            assert found.exit_code == 3
-            states = []
-            while not states or states[-1] != "exited":
-                states.append((await anext(changes)).state)
-            assert states in (["running", "exited"], ["exited"])
-
-    asyncio.run(main())
+async def test_a_container_that_ends_at_once_is_reported_once(tmp_path, mode):
+    async with opened(tmp_path / "state", mode) as runtime:
+        changes = runtime.wait_events()
+        run = await runtime.start(shell("exit 3"))
+        found = await ended(runtime, run.id)
+        assert found.exit_code == 3
+        states = []
+        while not states or states[-1] != "exited":
+            states.append((await anext(changes)).state)
+        assert states in (["running", "exited"], ["exited"])

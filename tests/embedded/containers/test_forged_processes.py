@@ -78,22 +78,19 @@ def run(main):
 
 @needs_root
 @both_ways
-def test_shim_of_another_user_is_listed_as_a_claim_and_not_adopted(tmp_path, theirs, mode):
-    async def main():
-        record, log = tmp_path / "containers" / ID, theirs / "default_evil_u-1" / "c" / "0.log"
-        with forged(record, log, user=NOBODY) as pid:
-            traces = container_search.traces()
-            assert record not in [shim.directory for shim in traces.shims]
-            assert ID not in traces.marked
-            assert [(one.directory, one.user) for one in traces.claims if one.id == ID] == [(record, NOBODY)]
-            async with opened(tmp_path, mode) as runtime:
-                assert await runtime.containers() == []
-                assert runtime.problems == ()
-                (claim,) = [one for one in await runtime.others() if one.title == f"process {pid}"]
-                assert (claim.owner, claim.kind) == (f"user {NOBODY}", "claim")
-            assert alive(pid)
-
-    run(main())
+async def test_shim_of_another_user_is_listed_as_a_claim_and_not_adopted(tmp_path, theirs, mode):
+    record, log = tmp_path / "containers" / ID, theirs / "default_evil_u-1" / "c" / "0.log"
+    with forged(record, log, user=NOBODY) as pid:
+        traces = container_search.traces()
+        assert record not in [shim.directory for shim in traces.shims]
+        assert ID not in traces.marked
+        assert [(one.directory, one.user) for one in traces.claims if one.id == ID] == [(record, NOBODY)]
+        async with opened(tmp_path, mode) as runtime:
+            assert await runtime.containers() == []
+            assert runtime.problems == ()
+            (claim,) = [one for one in await runtime.others() if one.title == f"process {pid}"]
+            assert (claim.owner, claim.kind) == (f"user {NOBODY}", "claim")
+        assert alive(pid)
 
 
 def test_process_of_our_user_that_looks_like_a_shim_but_holds_no_record_is_none(tmp_path):
@@ -102,61 +99,51 @@ def test_process_of_our_user_that_looks_like_a_shim_but_holds_no_record_is_none(
 
 
 @pytest.mark.parametrize("damage", ["deleted", "replaced"])
-def test_shim_proves_itself_by_the_lock_that_it_holds_of_a_record_that_is_gone(tmp_path, damage):
-    async def main():
-        runtime = await LocalRuntime.open(tmp_path)
-        begun = await runtime.start(shell("sleep 60"))
-        await runtime.close()
-        record = tmp_path / "containers" / begun.id
-        shutil.rmtree(record)
-        if damage == "replaced":
-            record.mkdir()
-            (record / "lock").touch(mode=0o600)
-        assert record in [shim.directory for shim in container_search.shims()]
-        async with opened(tmp_path) as again:
-            assert (await status(again, begun.id)).pid == begun.pid
-
-    run(main())
+async def test_shim_proves_itself_by_the_lock_that_it_holds_of_a_record_that_is_gone(tmp_path, damage):
+    runtime = await LocalRuntime.open(tmp_path)
+    begun = await runtime.start(shell("sleep 60"))
+    await runtime.close()
+    record = tmp_path / "containers" / begun.id
+    shutil.rmtree(record)
+    if damage == "replaced":
+        record.mkdir()
+        (record / "lock").touch(mode=0o600)
+    assert record in [shim.directory for shim in container_search.shims()]
+    async with opened(tmp_path) as again:
+        assert (await status(again, begun.id)).pid == begun.pid
 
 
 @needs_root
 @both_ways
-def test_command_of_a_process_that_left_its_user_is_not_recorded(tmp_path, mode):
+async def test_command_of_a_process_that_left_its_user_is_not_recorded(tmp_path, mode):
     """Its memory, where command line and environment are, is another user's: a restart would run that."""
-
-    async def main():
-        runtime = await LocalRuntime.open(tmp_path, cgroups=mode)
-        begun = await runtime.start(
-            shell("exec setpriv --reuid=65534 --regid=65534 --clear-groups sleep 1000", env=(("A", "b"),))
-        )
-        await eventually(lambda: proc.owner(begun.pid) == NOBODY)
-        await runtime.close()
-        (tmp_path / "containers" / begun.id / "spec.json").unlink()
-        async with opened(tmp_path, mode) as again:
-            assert (await status(again, begun.id)).pid == begun.pid
-            ((spec, live),) = again.recorded()
-            assert (spec.command, spec.env, spec.working_dir, live) == (("unknown",), (), "", True)
-            assert "command, and environment are unknown" in again.problems[0]
-
-    run(main())
+    runtime = await LocalRuntime.open(tmp_path, cgroups=mode)
+    begun = await runtime.start(
+        shell("exec setpriv --reuid=65534 --regid=65534 --clear-groups sleep 1000", env=(("A", "b"),))
+    )
+    await eventually(lambda: proc.owner(begun.pid) == NOBODY)
+    await runtime.close()
+    (tmp_path / "containers" / begun.id / "spec.json").unlink()
+    async with opened(tmp_path, mode) as again:
+        assert (await status(again, begun.id)).pid == begun.pid
+        ((spec, live),) = again.recorded()
+        assert (spec.command, spec.env, spec.working_dir, live) == (("unknown",), (), "", True)
+        assert "command, and environment are unknown" in again.problems[0]
 
 
 @needs_root
-def test_container_ends_although_a_process_of_another_user_bears_its_mark(tmp_path):
-    async def main():
-        runtime = await LocalRuntime.open(tmp_path, cgroups="off")
-        begun = await runtime.start(shell("sleep 1000"))
-        os.kill(proc.stat(begun.pid).ppid, signal.SIGKILL)
-        with subprocess.Popen(
-            ["sleep", "60"], env={MARK: begun.id}, user=NOBODY, group=NOBODY, extra_groups=[]
-        ) as marked:
-            await runtime.stop(begun.id, 0)
-            assert (await status(runtime, begun.id)).state == "exited"
-            assert marked.poll() is None
-            marked.kill()
-        await runtime.destroy(0)
-
-    run(main())
+async def test_container_ends_although_a_process_of_another_user_bears_its_mark(tmp_path):
+    runtime = await LocalRuntime.open(tmp_path, cgroups="off")
+    begun = await runtime.start(shell("sleep 1000"))
+    os.kill(proc.stat(begun.pid).ppid, signal.SIGKILL)
+    with subprocess.Popen(
+        ["sleep", "60"], env={MARK: begun.id}, user=NOBODY, group=NOBODY, extra_groups=[]
+    ) as marked:
+        await runtime.stop(begun.id, 0)
+        assert (await status(runtime, begun.id)).state == "exited"
+        assert marked.poll() is None
+        marked.kill()
+    await runtime.destroy(0)
 
 
 def test_cgroup_of_the_same_name_elsewhere_is_none_of_a_container(tmp_path):

@@ -41,27 +41,23 @@ def run(main):
 
 
 @both_ways
-def test_containers_outside_are_neither_adopted_nor_purged(tmp_path, mode):
+async def test_containers_outside_are_neither_adopted_nor_purged(tmp_path, mode):
     """Also where nothing but the lock of a record shows that they run."""
     state = tmp_path / "nodes" / "n" / "containers"
-
-    async def main():
-        runtime = await LocalRuntime.open(state, cgroups=mode)
-        begun = await runtime.start(shell("sleep 1000"))
-        await runtime.close()
-        (tmp_path / "apiserver.db").touch()
-        ended = corelane("down", "--data-dir", str(tmp_path), "--purge", "--grace-seconds", "1")
-        assert ended.returncode == 1, ended.stderr
-        assert "its processes are in another PID or user namespace" in ended.stdout
-        assert "nothing was purged" in ended.stdout
-        started = corelane("up", "--data-dir", str(tmp_path), "--node-name", "n", "--port", "0")
-        assert started.returncode != 0
-        assert "1 of its containers run in another PID or user namespace" in started.stderr
-        async with opened(state, mode) as again:
-            assert (await status(again, begun.id)).pid == begun.pid
-            assert alive(begun.pid)
-
-    run(main())
+    runtime = await LocalRuntime.open(state, cgroups=mode)
+    begun = await runtime.start(shell("sleep 1000"))
+    await runtime.close()
+    (tmp_path / "apiserver.db").touch()
+    ended = corelane("down", "--data-dir", str(tmp_path), "--purge", "--grace-seconds", "1")
+    assert ended.returncode == 1, ended.stderr
+    assert "its processes are in another PID or user namespace" in ended.stdout
+    assert "nothing was purged" in ended.stdout
+    started = corelane("up", "--data-dir", str(tmp_path), "--node-name", "n", "--port", "0")
+    assert started.returncode != 0
+    assert "1 of its containers run in another PID or user namespace" in started.stderr
+    async with opened(state, mode) as again:
+        assert (await status(again, begun.id)).pid == begun.pid
+        assert alive(begun.pid)
 
 
 START = """
@@ -82,42 +78,36 @@ sys.stdin.read()
 
 
 @both_ways
-def test_containers_of_an_inner_namespace_are_adopted_with_the_pids_that_they_have_here(tmp_path, mode):
-    async def main():
-        paths = os.pathsep.join(map(str, [Path(__file__).parents[2], *filter(None, sys.path)]))
-        inner = await asyncio.create_subprocess_exec(
-            *INNER,
-            *(sys.executable, "-c", START, str(tmp_path), mode),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": paths},
+async def test_containers_of_an_inner_namespace_are_adopted_with_the_pids_that_they_have_here(tmp_path, mode):
+    paths = os.pathsep.join(map(str, [Path(__file__).parents[2], *filter(None, sys.path)]))
+    inner = await asyncio.create_subprocess_exec(
+        *INNER,
+        *(sys.executable, "-c", START, str(tmp_path), mode),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    assert inner.stdin is not None
+    assert inner.stdout is not None
+    container_id, pid = (await inner.stdout.readline()).decode().split()
+    async with opened(tmp_path, mode) as runtime:
+        found = await status(runtime, container_id)
+        (shim,) = [one for one in container_search.shims() if one.id == container_id]
+        assert proc.Identity(found.pid, proc.stat(found.pid).start_ticks) == container_search.main_process(
+            shim
         )
-        assert inner.stdin is not None
-        assert inner.stdout is not None
-        container_id, pid = (await inner.stdout.readline()).decode().split()
-        async with opened(tmp_path, mode) as runtime:
-            found = await status(runtime, container_id)
-            (shim,) = [one for one in container_search.shims() if one.id == container_id]
-            assert proc.Identity(
-                found.pid, proc.stat(found.pid).start_ticks
-            ) == container_search.main_process(shim)
-            assert found.pid != int(pid)
-            assert "not that of the running process" in runtime.problems[0]
-            await runtime.stop(container_id, 0)
-            await eventually(lambda: not alive(found.pid))
-            assert (await status(runtime, container_id)).state == "exited"
-        inner.stdin.close()
-        await inner.wait()
-
-    run(main())
+        assert found.pid != int(pid)
+        assert "not that of the running process" in runtime.problems[0]
+        await runtime.stop(container_id, 0)
+        await eventually(lambda: not alive(found.pid))
+        assert (await status(runtime, container_id)).state == "exited"
+    inner.stdin.close()
+    await inner.wait()
 
 
-def test_record_of_a_shim_that_can_be_read_is_not_among_the_unreadable_ones(tmp_path):
-    async def main():
-        async with opened(tmp_path) as runtime:
-            begun = await runtime.start(shell("sleep 1000"))
-            assert container_search.unreadable(tmp_path / "containers") == []
-            await runtime.stop(begun.id, 0)
-            assert container_search.unreadable(tmp_path / "containers") == []
-
-    run(main())
+async def test_record_of_a_shim_that_can_be_read_is_not_among_the_unreadable_ones(tmp_path):
+    async with opened(tmp_path) as runtime:
+        begun = await runtime.start(shell("sleep 1000"))
+        assert container_search.unreadable(tmp_path / "containers") == []
+        await runtime.stop(begun.id, 0)
+        assert container_search.unreadable(tmp_path / "containers") == []

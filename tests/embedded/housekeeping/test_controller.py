@@ -95,104 +95,93 @@ UNREACHABLE = [
 ]
 
 
-def test_a_node_whose_lease_is_stale_is_marked_and_comes_back(tmp_path):
-    async def scenario():
-        async with controlled(tmp_path, longest_gap=math.inf) as (client, heard, clock):
-            uid = await add_node(client)
-            foreign = {"key": "team", "value": "a", "effect": "NoSchedule"}
-            await client.patch(Node, "n1", {"spec": {"taints": [foreign]}})
-            await asyncio.sleep(0.3)
-            clock.now += 39
-            await asyncio.sleep(0.3)
-            assert await taints(client) == [("team", "NoSchedule")]
-            clock.now += 3
+async def test_a_node_whose_lease_is_stale_is_marked_and_comes_back(tmp_path):
+    async with controlled(tmp_path, longest_gap=math.inf) as (client, heard, clock):
+        uid = await add_node(client)
+        foreign = {"key": "team", "value": "a", "effect": "NoSchedule"}
+        await client.patch(Node, "n1", {"spec": {"taints": [foreign]}})
+        await asyncio.sleep(0.3)
+        clock.now += 39
+        await asyncio.sleep(0.3)
+        assert await taints(client) == [("team", "NoSchedule")]
+        clock.now += 3
 
-            async def marked():
-                node = await client.get(Node, "n1")
-                found = condition(node.status.conditions, "Ready")
-                return found.status == "Unknown" and found
+        async def marked():
+            node = await client.get(Node, "n1")
+            found = condition(node.status.conditions, "Ready")
+            return found.status == "Unknown" and found
 
-            found = await until(marked)
-            assert found.reason == "NodeStatusUnknown"
-            assert await taints(client) == [*UNREACHABLE, ("team", "NoSchedule")]
-            assert [name for name, _ in heard.lost] == ["n1"]
+        found = await until(marked)
+        assert found.reason == "NodeStatusUnknown"
+        assert await taints(client) == [*UNREACHABLE, ("team", "NoSchedule")]
+        assert [name for name, _ in heard.lost] == ["n1"]
 
-            await renew(client, "n1", uid)
-            await report(client, "n1")
+        await renew(client, "n1", uid)
+        await report(client, "n1")
 
-            async def clear():
-                return await taints(client) == [("team", "NoSchedule")]
+        async def clear():
+            return await taints(client) == [("team", "NoSchedule")]
 
-            await until(clear)
-            assert heard.back == ["n1"]
-
-    asyncio.run(scenario())
+        await until(clear)
+        assert heard.back == ["n1"]
 
 
-def test_after_a_suspension_nodes_get_their_time_to_send_a_heartbeat(tmp_path):
-    async def scenario():
-        async with controlled(tmp_path) as (client, heard, clock):
-            uid = await add_node(client)
+async def test_after_a_suspension_nodes_get_their_time_to_send_a_heartbeat(tmp_path):
+    async with controlled(tmp_path) as (client, heard, clock):
+        uid = await add_node(client)
 
-            async def ready_for_pods():
-                return await taints(client) == []
+        async def ready_for_pods():
+            return await taints(client) == []
 
-            await until(ready_for_pods)
-            clock.now += 3600
-            await asyncio.sleep(0.5)
-            assert (await taints(client), heard.lost) == ([], [])
-            await renew(client, "n1", uid)
-            await asyncio.sleep(0.3)
-            for _ in range(12):  # without suspension the node is lost after 40 s
-                clock.now += 4
-                await asyncio.sleep(0.2)
+        await until(ready_for_pods)
+        clock.now += 3600
+        await asyncio.sleep(0.5)
+        assert (await taints(client), heard.lost) == ([], [])
+        await renew(client, "n1", uid)
+        await asyncio.sleep(0.3)
+        for _ in range(12):  # without suspension the node is lost after 40 s
+            clock.now += 4
+            await asyncio.sleep(0.2)
 
-            async def lost():
-                return [name for name, _ in heard.lost] == ["n1"]
+        async def lost():
+            return [name for name, _ in heard.lost] == ["n1"]
 
-            await until(lost)
-            assert await taints(client) == UNREACHABLE
-
-    asyncio.run(scenario())
+        await until(lost)
+        assert await taints(client) == UNREACHABLE
 
 
-def test_a_node_that_says_it_is_not_ready_is_tainted(tmp_path):
-    async def scenario():
-        async with controlled(tmp_path) as (client, _, _):
-            await add_node(client)
-            await report(client, "n1", "False")
+async def test_a_node_that_says_it_is_not_ready_is_tainted(tmp_path):
+    async with controlled(tmp_path) as (client, _, _):
+        await add_node(client)
+        await report(client, "n1", "False")
 
-            async def tainted():
-                return ("node.kubernetes.io/not-ready", "NoExecute") in await taints(client)
+        async def tainted():
+            return ("node.kubernetes.io/not-ready", "NoExecute") in await taints(client)
 
-            await until(tainted)
-
-    asyncio.run(scenario())
+        await until(tainted)
 
 
-def test_a_cordoned_node_has_the_taint_until_it_is_uncordoned_and_keeps_a_users_own(tmp_path):
-    async def scenario():
-        async with controlled(tmp_path) as (client, heard, _):
-            await add_node(client)
-            foreign = {"key": "team", "value": "a", "effect": "NoSchedule"}
-            cordon = {"spec": {"unschedulable": True, "taints": [foreign]}}
-            await client.patch(Node, "n1", cordon)
+async def test_a_cordoned_node_has_the_taint_until_it_is_uncordoned_and_keeps_a_users_own(tmp_path):
+    async with controlled(tmp_path) as (client, heard, _):
+        await add_node(client)
+        foreign = {"key": "team", "value": "a", "effect": "NoSchedule"}
+        cordon = {"spec": {"unschedulable": True, "taints": [foreign]}}
+        await client.patch(Node, "n1", cordon)
 
-            async def cordoned():
-                return await taints(client) == [("node.kubernetes.io/unschedulable", "NoSchedule"), OWN]
+        async def cordoned():
+            return await taints(client) == [("node.kubernetes.io/unschedulable", "NoSchedule"), OWN]
 
-            await until(cordoned)
-            await client.patch(Node, "n1", {"spec": {"taints": [foreign]}})
-            await until(cordoned)
-            await client.patch(Node, "n1", {"spec": {"unschedulable": False}})
+        await until(cordoned)
+        before = list(heard.back)
+        await client.patch(Node, "n1", {"spec": {"taints": [foreign]}})
+        await until(cordoned)
+        await client.patch(Node, "n1", {"spec": {"unschedulable": False}})
 
-            async def uncordoned():
-                return await taints(client) == [OWN]
+        async def uncordoned():
+            return await taints(client) == [OWN]
 
-            await until(uncordoned)
-            assert (heard.lost, heard.back) == ([], [])
-
-    asyncio.run(scenario())
+        await until(uncordoned)
+        assert (heard.lost, heard.back) == ([], before)
 
 
 def bound_pod(name="web", node="n1", namespace="default"):
@@ -204,61 +193,55 @@ def bound_pod(name="web", node="n1", namespace="default"):
     }
 
 
-def test_pods_of_a_silent_node_stay_and_those_of_a_deleted_one_go_after_a_while(tmp_path):
-    async def scenario():
-        async with controlled(tmp_path, longest_gap=math.inf) as (client, heard, clock):
-            await add_node(client)
-            await client.create(bound_pod())
-            await asyncio.sleep(0.3)
-            clock.now += 100
-            await asyncio.sleep(0.3)
-            assert await read_pod(client, "web")
+async def test_pods_of_a_silent_node_stay_and_those_of_a_deleted_one_go_after_a_while(tmp_path):
+    async with controlled(tmp_path, longest_gap=math.inf) as (client, heard, clock):
+        await add_node(client)
+        await client.create(bound_pod())
+        await asyncio.sleep(0.3)
+        clock.now += 100
+        await asyncio.sleep(0.3)
+        assert await read_pod(client, "web")
 
-            await client.delete(Node, "n1")
-            await asyncio.sleep(0.3)
-            clock.now += 39
-            await asyncio.sleep(0.3)
-            assert await read_pod(client, "web")
-            clock.now += 2
+        await client.delete(Node, "n1")
+        await asyncio.sleep(0.3)
+        clock.now += 39
+        await asyncio.sleep(0.3)
+        assert await read_pod(client, "web")
+        clock.now += 2
 
-            async def deleted():
-                gone = await read_pod(client, "web") is None
-                return gone and "pod default/web of node n1" in heard.orphans
+        async def deleted():
+            gone = await read_pod(client, "web") is None
+            return gone and "pod default/web of node n1" in heard.orphans
 
-            await until(deleted)
-
-    asyncio.run(scenario())
+        await until(deleted)
 
 
-def test_lease_and_topology_go_with_their_node(tmp_path):
-    async def scenario():
-        async with controlled(tmp_path) as (client, _, _):
-            uid = await add_node(client)
-            await add_node(client, "n2")
-            owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": uid}
-            for name, owners in (("n1", [owner]), ("free", [])):
-                await client.create(
-                    {
-                        "apiVersion": "topology.node.k8s.io/v1alpha2",
-                        "kind": "NodeResourceTopology",
-                        "metadata": {"name": name, "ownerReferences": owners},
-                        "zones": [],
-                    }
-                )
-            await client.delete(Node, "n1")
+async def test_lease_and_topology_go_with_their_node(tmp_path):
+    async with controlled(tmp_path) as (client, _, _):
+        uid = await add_node(client)
+        await add_node(client, "n2")
+        owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": uid}
+        for name, owners in (("n1", [owner]), ("free", [])):
+            await client.create(
+                {
+                    "apiVersion": "topology.node.k8s.io/v1alpha2",
+                    "kind": "NodeResourceTopology",
+                    "metadata": {"name": name, "ownerReferences": owners},
+                    "zones": [],
+                }
+            )
+        await client.delete(Node, "n1")
 
-            async def tidied():
-                leases = await client.list(Lease)
-                topologies = await client.list(NodeResourceTopology)
-                names = [[one.metadata.name for one in listing.items] for listing in (leases, topologies)]
-                return names == [["n2"], ["free"]]
+        async def tidied():
+            leases = await client.list(Lease)
+            topologies = await client.list(NodeResourceTopology)
+            names = [[one.metadata.name for one in listing.items] for listing in (leases, topologies)]
+            return names == [["n2"], ["free"]]
 
-            await until(tidied)
-
-    asyncio.run(scenario())
+        await until(tidied)
 
 
-def test_of_100_nodes_that_appear_at_once_every_lease_and_topology_stays(tmp_path):
+async def test_of_100_nodes_that_appear_at_once_every_lease_and_topology_stays(tmp_path):
     """The check awaits a request for each new node; objects that appear meanwhile have live nodes."""
 
     async def add(client, name, turn):
@@ -266,33 +249,26 @@ def test_of_100_nodes_that_appear_at_once_every_lease_and_topology_stays(tmp_pat
             uid = await add_node(client, name)
             await client.create(topology(name, uid))
 
-    async def scenario():
-        async with controlled(tmp_path) as (client, heard, _):
-            names = {f"n{number}" for number in range(100)}
-            turn = asyncio.Semaphore(4)
-            await asyncio.gather(*(add(client, name, turn) for name in names))
-            await asyncio.sleep(1)
-            assert heard.orphans == []
-            for kind, namespace in ((Lease, "kube-node-lease"), (NodeResourceTopology, "")):
-                listing = await client.list(kind, namespace=namespace)
-                assert {item.metadata.name for item in listing.items} == names
-
-    asyncio.run(scenario())
+    async with controlled(tmp_path) as (client, heard, _):
+        names = {f"n{number}" for number in range(100)}
+        turn = asyncio.Semaphore(4)
+        await asyncio.gather(*(add(client, name, turn) for name in names))
+        await asyncio.sleep(1)
+        assert heard.orphans == []
+        for kind, namespace in ((Lease, "kube-node-lease"), (NodeResourceTopology, "")):
+            listing = await client.list(kind, namespace=namespace)
+            assert {item.metadata.name for item in listing.items} == names
 
 
-def test_lease_and_topology_of_a_node_created_again_under_its_name_go(tmp_path):
-    async def scenario():
-        async with controlled(tmp_path) as (client, heard, _):
-            await add_node(client, "n1")
-            await client.create(topology("n1", "00000000-0000-0000-0000-000000000001"))
+async def test_lease_and_topology_of_a_node_created_again_under_its_name_go(tmp_path):
+    async with controlled(tmp_path) as (client, heard, _):
+        await add_node(client, "n1")
+        await client.create(topology("n1", "00000000-0000-0000-0000-000000000001"))
 
-            async def gone():
-                return not (await client.list(NodeResourceTopology)).items
+        async def gone():
+            return not (await client.list(NodeResourceTopology)).items and heard.orphans
 
-            await until(gone)
-            assert heard.orphans == ["NodeResourceTopology n1"]
-
-    asyncio.run(scenario())
+        assert await until(gone) == ["NodeResourceTopology n1"]
 
 
 def topology(name, uid):
@@ -305,30 +281,27 @@ def topology(name, uid):
     }
 
 
-def test_a_deleted_namespace_is_emptied_and_ends(tmp_path):
-    async def scenario():
-        async with controlled(tmp_path) as (client, _, _):
-            await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "old"}})
-            settings = {"name": "settings", "namespace": "old"}
-            await client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": settings, "data": {}})
-            kept = {"name": "kept", "namespace": "default"}
-            await client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": kept, "data": {}})
-            await client.create(bound_pod(namespace="old"))
-            await client.delete(Namespace, "old")
+async def test_a_deleted_namespace_is_emptied_and_ends(tmp_path):
+    async with controlled(tmp_path) as (client, _, _):
+        await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "old"}})
+        settings = {"name": "settings", "namespace": "old"}
+        await client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": settings, "data": {}})
+        kept = {"name": "kept", "namespace": "default"}
+        await client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": kept, "data": {}})
+        await client.create(bound_pod(namespace="old"))
+        await client.delete(Namespace, "old")
 
-            async def asked_to_end():
-                return (await client.get(Pod, "web", "old")).metadata.deletion_timestamp
+        async def asked_to_end():
+            return (await client.get(Pod, "web", "old")).metadata.deletion_timestamp
 
-            await until(asked_to_end)
-            namespace = await client.get(Namespace, "old")
-            assert namespace.status.phase == "Terminating", "it ends before its pod has"
-            await client.delete(Pod, "web", namespace="old", grace_seconds=0)
+        await until(asked_to_end)
+        namespace = await client.get(Namespace, "old")
+        assert namespace.status.phase == "Terminating", "it ends before its pod has"
+        await client.delete(Pod, "web", namespace="old", grace_seconds=0)
 
-            async def ended():
-                names = [one.metadata.name for one in (await client.list(Namespace)).items]
-                return "old" not in names
+        async def ended():
+            names = [one.metadata.name for one in (await client.list(Namespace)).items]
+            return "old" not in names
 
-            await until(ended)
-            assert await client.get(ConfigMap, "kept", "default")
-
-    asyncio.run(scenario())
+        await until(ended)
+        assert await client.get(ConfigMap, "kept", "default")

@@ -53,47 +53,44 @@ def ledger(directory: Path):
 
 
 @needs_two_cpus
-def test_processes_stay_pinned_and_are_adopted_after_sigkill(tmp_path):
-    async def scenario():
-        async with cluster(tmp_path) as client:
+async def test_processes_stay_pinned_and_are_adopted_after_sigkill(tmp_path):
+    async with cluster(tmp_path) as client:
+        agent = await start(tmp_path)
+        try:
+            await ready(agent)
+            await client.create(pod("fast", container("lane", SERVE, "1")))
+            await client.create(pod("rest", container("shared", SERVE)))
+            await client.create(pod("job", container("c", "sleep 1; exit 9"), restartPolicy="Never"))
+            for name in ("fast", "rest", "job"):
+                await phase(client, name, "Running")
+
+            async def all_confirmed():
+                phases = [entry.phase for entry in ledger(tmp_path).entries.values()]
+                return phases == ["confirmed"] * 3
+
+            await until(all_confirmed)
+            await kill(agent)
+
+            lane = ledger(tmp_path).exclusive
+            runtime = await LocalRuntime.open(tmp_path / "runtime")
+            live = {one.name: one for one in await runtime.containers()}
+            assert {task.cpus for task in await runtime.allowed(live["lane"].id)} == {lane}
+            assert {task.cpus for task in await runtime.allowed(live["shared"].id)} == {MINE - lane}
+            await runtime.close()
+            await asyncio.sleep(1.2)
+
             agent = await start(tmp_path)
-            try:
-                await ready(agent)
-                await client.create(pod("fast", container("lane", SERVE, "1")))
-                await client.create(pod("rest", container("shared", SERVE)))
-                await client.create(pod("job", container("c", "sleep 1; exit 9"), restartPolicy="Never"))
-                for name in ("fast", "rest", "job"):
-                    await phase(client, name, "Running")
-
-                async def all_confirmed():
-                    phases = [entry.phase for entry in ledger(tmp_path).entries.values()]
-                    return phases == ["confirmed"] * 3
-
-                await until(all_confirmed)
-                await kill(agent)
-
-                lane = ledger(tmp_path).exclusive
-                runtime = await LocalRuntime.open(tmp_path / "runtime")
-                live = {one.name: one for one in await runtime.containers()}
-                assert {task.cpus for task in await runtime.allowed(live["lane"].id)} == {lane}
-                assert {task.cpus for task in await runtime.allowed(live["shared"].id)} == {MINE - lane}
-                await runtime.close()
-                await asyncio.sleep(1.2)
-
-                agent = await start(tmp_path)
-                job = await phase(client, "job", "Failed")
-                assert job.status.container_statuses[0].state.terminated.exit_code == 9
-                assert proc.identity(live["lane"].pid)
-                fast = await phase(client, "fast", "Running")
-                assert fast.status.container_statuses[0].restart_count == 0
-                assert fast.status.container_statuses[0].container_id.endswith(live["lane"].id)
-                assert ledger(tmp_path).exclusive == lane
-            finally:
-                await kill(agent)
-                runtime = await LocalRuntime.open(tmp_path / "runtime")
-                await runtime.destroy(0)
-
-    asyncio.run(scenario())
+            job = await phase(client, "job", "Failed")
+            assert job.status.container_statuses[0].state.terminated.exit_code == 9
+            assert proc.identity(live["lane"].pid)
+            fast = await phase(client, "fast", "Running")
+            assert fast.status.container_statuses[0].restart_count == 0
+            assert fast.status.container_statuses[0].container_id.endswith(live["lane"].id)
+            assert ledger(tmp_path).exclusive == lane
+        finally:
+            await kill(agent)
+            runtime = await LocalRuntime.open(tmp_path / "runtime")
+            await runtime.destroy(0)
 
 
 @pytest.mark.system

@@ -111,120 +111,99 @@ def topology(name):
     return {"apiVersion": version, "kind": "NodeResourceTopology", "metadata": {"name": name}, "zones": []}
 
 
-def test_every_lease_is_renewed_in_every_period_with_one_commit_for_each_part():
-    async def story():
-        world, _ = await started(45)
-        before, commits = world.renew_times(), []
-        with world.store.woken(LEASES, lambda: commits.append(1)):
-            await world.turn()
-        after = world.renew_times()
-        assert len(after) == 45
-        assert all(after[key] > before[key] for key in before)
-        assert len(commits) == 20
-        assert world.registered == [f"sim-{number}" for number in range(45)]
-
-    run(story)
-
-
-def test_a_node_and_a_lease_that_were_deleted_are_made_again():
-    async def story():
-        world, _ = await started(3)
-        world.store.delete(NODES, "sim-0")
-        world.store.delete(LEASES, "kube-node-lease/sim-1")
+async def test_every_lease_is_renewed_in_every_period_with_one_commit_for_each_part():
+    world, _ = await started(45)
+    before, commits = world.renew_times(), []
+    with world.store.woken(LEASES, lambda: commits.append(1)):
         await world.turn()
-        assert {record.key for record in world.store.find(NODES)} == {"sim-0", "sim-1", "sim-2"}
-        assert len(world.renew_times()) == 3
-        assert world.registered == ["sim-0", "sim-1", "sim-2", "sim-0"]
-
-    run(story)
-
-
-def test_a_node_that_was_marked_as_not_ready_is_registered_again():
-    async def story():
-        world, _ = await started(2)
-        node = world.objects.get(Node.api, "sim-1").object()
-        for condition in node["status"]["conditions"]:
-            condition["status"] = "Unknown"
-        world.store.put(NODES, "sim-1", node)
-        world.update = []
-
-        async def update(metadata):
-            world.update.append(metadata["name"])
-            return SimpleNamespace(metadata=SimpleNamespace(annotations={}))
-
-        for part in world.shared._parts:
-            for beat in part:
-                beat._update = update
-        await world.turn()
-        assert world.update == ["sim-1"]
-        assert stored_objects.is_ready(world.objects.get(Node.api, "sim-1").object())
-
-    run(story)
+    after = world.renew_times()
+    assert len(after) == 45
+    assert all(after[key] > before[key] for key in before)
+    assert len(commits) == 20
+    assert world.registered == [f"sim-{number}" for number in range(45)]
 
 
-def test_a_heartbeat_that_was_discarded_lets_its_lease_expire():
-    async def story():
-        world, beats = await started(2)
-        before = world.renew_times()
-        world.shared.discard(beats[0])
-        await world.turn()
-        after = world.renew_times()
-        assert [after[key] == before[key] for key in sorted(before)] == [True, False]
-
-    run(story)
+async def test_a_node_and_a_lease_that_were_deleted_are_made_again():
+    world, _ = await started(3)
+    world.store.delete(NODES, "sim-0")
+    world.store.delete(LEASES, "kube-node-lease/sim-1")
+    await world.turn()
+    assert {record.key for record in world.store.find(NODES)} == {"sim-0", "sim-1", "sim-2"}
+    assert len(world.renew_times()) == 3
+    assert world.registered == ["sim-0", "sim-1", "sim-2", "sim-0"]
 
 
-def test_statuses_are_written_again_after_their_time_and_where_they_differ():
-    async def story():
-        world, beats = await started(4)
-        node = world.objects.get(Node.api, "sim-2").object()
-        node["status"]["capacity"]["cpu"] = "1"
-        world.store.put(NODES, "sim-2", node)
-        for part in world.shared._parts:
-            for beat in part:
-                part[beat] = 0.0
-        await world.turn()
-        assert sorted(world.checked) == [beat.name for beat in beats]
-        for beat in beats:
-            status = world.objects.get(Node.api, beat.name).object()["status"]
-            assert status["capacity"]["cpu"] == "2"
-            assert {one["lastHeartbeatTime"] for one in status["conditions"]} == {"2027-01-15T08:00:10Z"}
-        await world.turn()
-        assert len(world.checked) == 4
+async def test_a_node_that_was_marked_as_not_ready_is_registered_again():
+    world, _ = await started(2)
+    node = world.objects.get(Node.api, "sim-1").object()
+    for condition in node["status"]["conditions"]:
+        condition["status"] = "Unknown"
+    world.store.put(NODES, "sim-1", node)
+    world.update = []
 
-    run(story)
+    async def update(metadata):
+        world.update.append(metadata["name"])
+        return SimpleNamespace(metadata=SimpleNamespace(annotations={}))
 
-
-def test_a_topology_that_was_deleted_is_repaired_in_the_next_period():
-    async def story():
-        world, beats = await started(3)
-        await world.turn()
-        assert not world.checked
-        world.store.delete(TOPOLOGIES, "sim-1")
-        await world.turn()
-        assert world.checked == ["sim-1"]
-        await beats[0].beat()  # as a node's does that is renewed alone
-        assert world.checked == ["sim-1", "sim-0"]
-
-    run(story)
+    for part in world.shared._parts:
+        for beat in part:
+            beat._update = update
+    await world.turn()
+    assert world.update == ["sim-1"]
+    assert stored_objects.is_ready(world.objects.get(Node.api, "sim-1").object())
 
 
-def test_a_store_that_cannot_be_written_is_reported_and_tried_again():
-    async def story():
-        world, _ = await started(1)
+async def test_a_heartbeat_that_was_discarded_lets_its_lease_expire():
+    world, beats = await started(2)
+    before = world.renew_times()
+    world.shared.discard(beats[0])
+    await world.turn()
+    after = world.renew_times()
+    assert [after[key] == before[key] for key in sorted(before)] == [True, False]
 
-        def full(*_):
-            raise APIError(500, "InternalError", "disk full")
 
-        working, world.objects.renew_leases = world.objects.renew_leases, full
-        await world.turn()
-        assert world.reporter.failed == ["renewing the leases of 1 nodes"]
-        world.objects.renew_leases = working
-        before = world.renew_times()
-        await world.turn()
-        assert world.renew_times() != before
+async def test_statuses_are_written_again_after_their_time_and_where_they_differ():
+    world, beats = await started(4)
+    node = world.objects.get(Node.api, "sim-2").object()
+    node["status"]["capacity"]["cpu"] = "1"
+    world.store.put(NODES, "sim-2", node)
+    for part in world.shared._parts:
+        for beat in part:
+            part[beat] = 0.0
+    await world.turn()
+    assert sorted(world.checked) == [beat.name for beat in beats]
+    for beat in beats:
+        status = world.objects.get(Node.api, beat.name).object()["status"]
+        assert status["capacity"]["cpu"] == "2"
+        assert {one["lastHeartbeatTime"] for one in status["conditions"]} == {"2027-01-15T08:00:10Z"}
+    await world.turn()
+    assert len(world.checked) == 4
 
-    run(story)
+
+async def test_a_topology_that_was_deleted_is_repaired_in_the_next_period():
+    world, beats = await started(3)
+    await world.turn()
+    assert not world.checked
+    world.store.delete(TOPOLOGIES, "sim-1")
+    await world.turn()
+    assert world.checked == ["sim-1"]
+    await beats[0].beat()  # as a node's does that is renewed alone
+    assert world.checked == ["sim-1", "sim-0"]
+
+
+async def test_a_store_that_cannot_be_written_is_reported_and_tried_again():
+    world, _ = await started(1)
+
+    def full(*_):
+        raise APIError(500, "InternalError", "disk full")
+
+    working, world.objects.renew_leases = world.objects.renew_leases, full
+    await world.turn()
+    assert world.reporter.failed == ["renewing the leases of 1 nodes"]
+    world.objects.renew_leases = working
+    before = world.renew_times()
+    await world.turn()
+    assert world.renew_times() != before
 
 
 class SlowLoop:
@@ -265,24 +244,18 @@ async def renewals(lag, naps, beats=20):
     return times, loop
 
 
-def test_renewals_are_spread_over_the_period():
-    async def story():
-        times, _ = await renewals(0.0, 41)
-        assert all(len(at) >= 2 for at in times.values())
-        assert len({at[0] for at in times.values()}) == 20
-
-    run(story)
+async def test_renewals_are_spread_over_the_period():
+    times, _ = await renewals(0.0, 41)
+    assert all(len(at) >= 2 for at in times.values())
+    assert len({at[0] for at in times.values()}) == 20
 
 
 @pytest.mark.parametrize("lag", [0.3, 2.0, 7.5, 15.0, 60.0])
-def test_a_loop_that_wakes_up_late_renews_every_lease_within_a_period_and_the_lag(lag):
-    async def story():
-        times, loop = await renewals(lag, 200)
-        for at in times.values():
-            waits = [b - a for a, b in zip([1_000.0, *at], [*at, loop.now], strict=True)]
-            assert max(waits) <= registration.RENEW_SECONDS + lag + 0.5 + 1e-6
-
-    run(story)
+async def test_a_loop_that_wakes_up_late_renews_every_lease_within_a_period_and_the_lag(lag):
+    times, loop = await renewals(lag, 200)
+    for at in times.values():
+        waits = [b - a for a, b in zip([1_000.0, *at], [*at, loop.now], strict=True)]
+        assert max(waits) <= registration.RENEW_SECONDS + lag + 0.5 + 1e-6
 
 
 @given(done=st.integers(0, 1_000), elapsed=st.floats(0, 10_000))
@@ -294,20 +267,17 @@ def test_parts_that_are_late_are_renewed_together_and_each_once(done, elapsed):
         assert numbers.stop == int(elapsed * 2)
 
 
-def test_an_existing_node_that_is_as_it_should_be_is_only_refreshed():
-    async def story():
-        world, _ = await started(1)
-        revision = world.store.revision
-        world.time += 60
-        again = world.heartbeat("sim-0")
-        await again.register()
-        assert again.uid == world.objects.get(Node.api, "sim-0").object()["metadata"]["uid"]
-        assert world.store.revision == revision + 2  # heartbeats, lease
-        other = world.heartbeat("sim-0", labels={"a": "b"})
-        with pytest.raises(AttributeError, match="spec"):
-            await other._register()  # by requests, which this client does not answer
-
-    run(story)
+async def test_an_existing_node_that_is_as_it_should_be_is_only_refreshed():
+    world, _ = await started(1)
+    revision = world.store.revision
+    world.time += 60
+    again = world.heartbeat("sim-0")
+    await again.register()
+    assert again.uid == world.objects.get(Node.api, "sim-0").object()["metadata"]["uid"]
+    assert world.store.revision == revision + 2  # heartbeats, lease
+    other = world.heartbeat("sim-0", labels={"a": "b"})
+    with pytest.raises(AttributeError, match="spec"):
+        await other._register()  # by requests, which this client does not answer
 
 
 def test_the_periods_are_those_of_kubelets():

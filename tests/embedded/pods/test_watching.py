@@ -59,73 +59,63 @@ def script(fake: fake_api.Fake) -> None:
     )
 
 
-def test_an_agent_receives_changes_of_its_own_node_and_pods_only() -> None:
-    async def scene() -> None:
-        async with asyncio.timeout(120), fake_api.serving() as (fake, client):
-            script(fake)
-            watch, one, two = SharedWatch(client, AgentReporter(), nodes="simulated=true"), Heard(), Heard()
-            async with asyncio.TaskGroup() as group:
-                running = group.create_task(watch.run())
-                await watch.follow("one", one, group)
-                await watch.follow("two", two, group)
-                assert [await one.pods.get(), await one.pods.get()] == ["+old", "+new"]
-                assert [await two.pods.get() for _ in range(3)] == ["+leaving", "-leaving", "+last"]
-                assert [await one.nodes.get(), await two.nodes.get()] == ["first", "second"]
-                running.cancel()
-            assert one.pods.empty()
-            assert two.pods.empty()
-            selectors = {request.query.get("fieldSelector") for request in fake.seen if request.path == PODS}
-            assert selectors == {"spec.nodeName!="}
-
-    asyncio.run(scene())
+async def test_an_agent_receives_changes_of_its_own_node_and_pods_only() -> None:
+    async with asyncio.timeout(120), fake_api.serving() as (fake, client):
+        script(fake)
+        watch, one, two = SharedWatch(client, AgentReporter(), nodes="simulated=true"), Heard(), Heard()
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(watch.run())
+            await watch.follow("one", one, group)
+            await watch.follow("two", two, group)
+            assert [await one.pods.get(), await one.pods.get()] == ["+old", "+new"]
+            assert [await two.pods.get() for _ in range(3)] == ["+leaving", "-leaving", "+last"]
+            assert [await one.nodes.get(), await two.nodes.get()] == ["first", "second"]
+            running.cancel()
+        assert one.pods.empty()
+        assert two.pods.empty()
+        selectors = {request.query.get("fieldSelector") for request in fake.seen if request.path == PODS}
+        assert selectors == {"spec.nodeName!="}
 
 
-def test_a_late_agent_receives_the_existing_pods() -> None:
-    async def scene() -> None:
-        async with asyncio.timeout(120), fake_api.serving() as (fake, client):
-            script(fake)
-            watch, one, two = SharedWatch(client, AgentReporter(), nodes="simulated=true"), Heard(), Heard()
-            async with asyncio.TaskGroup() as group:
-                running = group.create_task(watch.run())
-                await watch.follow("two", two, group)
-                while await two.pods.get() != "+last":
-                    pass
-                await watch.follow("one", one, group)
-                running.cancel()
-            assert {one.pods.get_nowait(), one.pods.get_nowait()} == {"+old", "+new"}
-            late = Heard()
-            async with asyncio.TaskGroup() as group:
-                await watch.follow("two", late, group)
-            assert late.pods.get_nowait() == "+last"
-            assert late.pods.empty()
-
-    asyncio.run(scene())
+async def test_a_late_agent_receives_the_existing_pods() -> None:
+    async with asyncio.timeout(120), fake_api.serving() as (fake, client):
+        script(fake)
+        watch, one, two = SharedWatch(client, AgentReporter(), nodes="simulated=true"), Heard(), Heard()
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(watch.run())
+            await watch.follow("two", two, group)
+            while await two.pods.get() != "+last":
+                pass
+            await watch.follow("one", one, group)
+            running.cancel()
+        assert {one.pods.get_nowait(), one.pods.get_nowait()} == {"+old", "+new"}
+        late = Heard()
+        async with asyncio.TaskGroup() as group:
+            await watch.follow("two", late, group)
+        assert late.pods.get_nowait() == "+last"
+        assert late.pods.empty()
 
 
-def test_malformed_pods_are_reported_to_every_agent_and_late_ones_too() -> None:
+async def test_malformed_pods_are_reported_to_every_agent_and_late_ones_too() -> None:
     bad = pod("bad", "1", "one") | {"spec": "?"}
-
-    async def scene() -> None:
-        async with asyncio.timeout(120), fake_api.serving() as (fake, client):
-            fake.script[PODS].append(fake_api.listing(bad, version="5"))
-            fake.script[f"{PODS}?watch"].append(
-                fake_api.watching(fake_api.event("DELETED", bad | {"metadata": bad["metadata"]}))
-            )
-            fake.script[NODES].append(fake_api.listing(version="5"))
-            watch, one = SharedWatch(client, AgentReporter(), nodes="simulated=true"), Heard()
-            async with asyncio.TaskGroup() as group:
-                running = group.create_task(watch.run())
-                await watch.follow("one", one, group)
-                assert [await one.pods.get(), await one.pods.get()] == ["?bad", "-bad"]
-                running.cancel()
-            own, reporter = Heard(), AgentReporter()
-            fake.script[PODS].append(fake_api.listing(bad, version="5"))
-            fake.script[NODES].append(fake_api.listing(version="5"))
-            async with asyncio.TaskGroup() as group:
-                following = group.create_task(OwnWatch(client, reporter).follow("one", own, group))
-                assert await own.pods.get() == "?bad"
-                await following
-                for task in group._tasks:  # the informers run until cancelled
-                    task.cancel()
-
-    asyncio.run(scene())
+    async with asyncio.timeout(120), fake_api.serving() as (fake, client):
+        fake.script[PODS].append(fake_api.listing(bad, version="5"))
+        fake.script[f"{PODS}?watch"].append(
+            fake_api.watching(fake_api.event("DELETED", bad | {"metadata": bad["metadata"]}))
+        )
+        fake.script[NODES].append(fake_api.listing(version="5"))
+        watch, one = SharedWatch(client, AgentReporter(), nodes="simulated=true"), Heard()
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(watch.run())
+            await watch.follow("one", one, group)
+            assert [await one.pods.get(), await one.pods.get()] == ["?bad", "-bad"]
+            running.cancel()
+        own, reporter = Heard(), AgentReporter()
+        fake.script[PODS].append(fake_api.listing(bad, version="5"))
+        fake.script[NODES].append(fake_api.listing(version="5"))
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(OwnWatch(client, reporter).follow("one", own, group))
+            assert await own.pods.get() == "?bad"
+            await following
+            for task in group._tasks:  # the informers run until cancelled
+                task.cancel()
