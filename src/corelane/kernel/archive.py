@@ -165,19 +165,16 @@ class Archive:
         whole = f"{self.root}/{path}" if self.root else path
         if whole in self.contents.files:
             return whole
-        return _resolve(whole, self.contents.links)
-
-
-def _resolve(path: str, links: dict[str, str]) -> str:
-    """Follow symbolic links, at most 40 of them as Linux does; a path outside the archive leads nowhere."""
-    done, todo, followed = "", path.split("/"), 0
-    while todo:
-        done = normpath(f"{done}/{todo.pop(0)}").lstrip("/")
-        link = links.get(done)
-        if link is not None and (followed := followed + 1) <= _MAX_LINKS:
-            todo = link.split("/") + todo
-            done = "" if link.startswith("/") else dirname(done)
-    return done
+        # At most 40 symbolic links are followed, as Linux does; a path outside the archive leads nowhere.
+        links = self.contents.links
+        done, todo, followed = "", whole.split("/"), 0
+        while todo:
+            done = normpath(f"{done}/{todo.pop(0)}").lstrip("/")
+            link = links.get(done)
+            if link is not None and (followed := followed + 1) <= _MAX_LINKS:
+                todo = link.split("/") + todo
+                done = "" if link.startswith("/") else dirname(done)
+        return done
 
 
 def read_archive(path: str | Path, wanted: Callable[[str], bool]) -> Archive:

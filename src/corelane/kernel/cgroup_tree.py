@@ -201,15 +201,12 @@ class Groups(ABC):
         every = set().union(*inside.values())
         strays = [(directory, task) for directory, tasks in inside.items() for task in sorted(every - tasks)]
         for directory, task in strays:
-            self._bring(directory, task)
+            try:
+                self.files.write(directory / "tasks", str(task))
+            except CgroupError as error:
+                if error.errno != errno.ESRCH:
+                    raise
         return sorted({task for _, task in strays})
-
-    def _bring(self, directory: Path, task: int) -> None:
-        try:
-            self.files.write(directory / "tasks", str(task))
-        except CgroupError as error:
-            if error.errno != errno.ESRCH:
-                raise
 
     def kill(self, group: str) -> list[int]:
         """Send SIGKILL to every process in the group and below, once; return the pids listed there."""
@@ -303,22 +300,18 @@ def set_limit(groups: Groups, group: str, amount: int | None) -> None:
         _write(groups, group, "memory.max", "max" if amount is None else str(amount))
         _write(groups, group, "memory.swap.max", "max" if amount is None else "0", optional=True)
     else:
-        _set_limit1(groups, group, amount)
+        # The limit of memory and swap together may not be less than that of memory alone at any time.
+        names = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
+        if _grows(groups, group, amount):
+            names.reverse()
+        for name in names:
+            _write(groups, group, name, "-1" if amount is None else str(amount), optional="memsw" in name)
 
 
 def end_together(groups: Groups, group: str) -> None:
     """Let the OOM killer end a container as a whole, where the kernel can (version 2). Raises CgroupError."""
     if is_limited(groups) and groups.version == 2:
         _write(groups, group, "memory.oom.group", "1", optional=True)
-
-
-def _set_limit1(groups: Groups, group: str, amount: int | None) -> None:
-    """The limit of memory and swap together may not be less than that of memory alone at any time."""
-    names = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
-    if _grows(groups, group, amount):
-        names.reverse()
-    for name in names:
-        _write(groups, group, name, "-1" if amount is None else str(amount), optional="memsw" in name)
 
 
 def _grows(groups: Groups, group: str, amount: int | None) -> bool:

@@ -297,7 +297,10 @@ def send(process: Identity, number: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        return _send_by_pid(process, number)
+        if identity(process.pid) != process:
+            return False
+        os.kill(process.pid, number)
+        return True
     try:
         signal.pidfd_send_signal(fd, number)
     except ProcessLookupError:
@@ -322,10 +325,3 @@ def kill_all(processes: Callable[[], Iterable[int]]) -> list[int]:
             with suppress(PermissionError):
                 send(process, signal.SIGKILL)
     return listed
-
-
-def _send_by_pid(process: Identity, number: int) -> bool:
-    if identity(process.pid) != process:
-        return False
-    os.kill(process.pid, number)
-    return True

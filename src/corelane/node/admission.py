@@ -22,7 +22,13 @@ def admit(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
     """
     if request.uid in state.pods:
         state = takeover.complete(state, request)
-        return state, _already_admitted(state, request.uid)
+        assigned = {entry.container: entry.cpus for entry in state.of_pod(request.uid) if entry.cpus}
+        return state, Decision(
+            True,
+            assignments=MappingProxyType(assigned),
+            shared=state.shared_pool,
+            explanation=lambda: (Reason(Code.ALREADY_ADMITTED),),
+        )
     pooled = state.config.policy == "pools"
     try:
         _check_capacity(state, request)
@@ -35,16 +41,6 @@ def why_shared(state: NodeState, request: PodRequest, container: ContainerReques
     """Return why a container has no exclusive CPUs."""
     pooled = state.config.policy == "pools"
     return (pools.why_shared if pooled else static.why_shared)(state, request, container)
-
-
-def _already_admitted(state: NodeState, uid: str) -> Decision:
-    assigned = {entry.container: entry.cpus for entry in state.of_pod(uid) if entry.cpus}
-    return Decision(
-        True,
-        assignments=MappingProxyType(assigned),
-        shared=state.shared_pool,
-        explanation=lambda: (Reason(Code.ALREADY_ADMITTED),),
-    )
 
 
 def capacity_refusal(state: NodeState, request: PodRequest) -> Reason | None:

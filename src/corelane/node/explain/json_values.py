@@ -51,27 +51,24 @@ def _of(kind: Any, value: Any, path: str) -> Any:
     if origin is tuple:
         return tuple(_of(args[0], item, f"{path}[{i}]") for i, item in enumerate(_checked(list, value, path)))
     if kind is CPUSet or issubclass(kind, Enum):
-        return _parsed(kind, _checked(str, value, path), path)
+        text = _checked(str, value, path)
+        try:
+            return CPUSet.parse(text) if kind is CPUSet else kind(text)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
     if is_dataclass(kind):
-        return _dataclass(kind, _checked(dict, value, path), path)
+        members = _checked(dict, value, path)
+        make: Any = kind
+        hints = get_type_hints(kind)
+        named = ((one.name, _camel(one.name)) for one in fields(kind))
+        given = {
+            name: _of(hints[name], members[key], f"{path}.{key}") for name, key in named if key in members
+        }
+        try:
+            return make(**given)
+        except TypeError as error:
+            raise ValueError(f"{path}: {error}") from error
     return _checked((int, float) if kind is float else kind, value, path)
-
-
-def _dataclass(kind: Any, members: Mapping[str, Any], path: str) -> Any:
-    hints = get_type_hints(kind)
-    named = ((one.name, _camel(one.name)) for one in fields(kind))
-    given = {name: _of(hints[name], members[key], f"{path}.{key}") for name, key in named if key in members}
-    try:
-        return kind(**given)
-    except TypeError as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def _parsed(kind: Any, text: str, path: str) -> Any:
-    try:
-        return CPUSet.parse(text) if kind is CPUSet else kind(text)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def _checked(kind: Any, value: Any, path: str) -> Any:

@@ -190,7 +190,7 @@ def objective(state: NodeState, request: PodRequest, cpus: CPUSet) -> Objective 
     best = _answer(state, asked) if allocator == "optimal" else None
     if isinstance(best, Placement) and best.cpus == cpus.mask:
         other = best.runner_up.cpus if best.runner_up else 0
-        notes = _notes(best)
+        notes = tuple(sentence(reason) for reason in best.reasons if reason.code is not Code.TERM)
         chosen = Objective(
             allocator,
             cpus,
@@ -233,11 +233,6 @@ def _answer(state: NodeState, asked: Binding) -> Placement | Infeasible:
     return search.explain(shape, asked.demand, asked.available, asked.others)
 
 
-def _notes(best: Placement) -> tuple[str, ...]:
-    """Return the reasons behind the terms, which come first."""
-    return tuple(sentence(reason) for reason in best.reasons if reason.code is not Code.TERM)
-
-
 def _infeasible(state: NodeState, asked: Binding) -> Objective | None:
     """Return what would help, as `optimal` finds it for any allocator; None for refusals of other kinds."""
     answer = _answer(state, asked)
@@ -256,22 +251,17 @@ def _remedy(reason: Reason) -> Remedy:
 def _reason(state: NodeState, change: Change) -> Reason:
     """Return a change with the names of the pods that it moves."""
     if change.holders:
-        return Reason(Code.MOVE_PODS, (tuple(_moved(state, change).items()),))
+        uids = list(binding.holdings(state))
+        moved = {uids[position] for position in change.holders}
+        pods: dict[str, int] = {}
+        for entry in state.entries.values():
+            if entry.uid in moved:
+                pods[entry.pod] = pods.get(entry.pod, 0) | entry.cpus.mask
+        return Reason(Code.MOVE_PODS, (tuple(pods.items()),))
     if change.requirement:
         also = _reason(state, change.also) if change.also else None
         return Reason(Code.DROP_REQUIREMENT, (change.requirement, also))
     return Reason(Code.REQUEST_FEWER_CPUS, (change.amount,))
-
-
-def _moved(state: NodeState, change: Change) -> dict[str, int]:
-    """Return the CPUs (a mask) of each pod to be moved."""
-    uids = list(binding.holdings(state))
-    moved = {uids[position] for position in change.holders}
-    pods: dict[str, int] = {}
-    for entry in state.entries.values():
-        if entry.uid in moved:
-            pods[entry.pod] = pods.get(entry.pod, 0) | entry.cpus.mask
-    return pods
 
 
 def _next_pick(state: NodeState, asked: Binding, cpus: int) -> int:

@@ -142,21 +142,17 @@ def picker_steps(
     steps = PickerSteps()
     take = picker.take if config.exact else picker.take_valid
     take(topology, cpus, n, config.options.strategy(topology), hinted=hinted, reporter=steps)
-    names = _unit_names(machine, topology)
+    units = {"l3": machine.l3_masks, "numa node": machine.numa_masks, "socket": machine.socket_masks}
+    names = {
+        (level, mask & topology.all): f"{_LEVELS[level]} {number}"
+        for level, masks in units.items()
+        for number, mask in masks
+    }
     return [Step(one.level, _sentence(one, names), format_list(one.cpus)) for one in steps.steps]
 
 
 _Names: TypeAlias = Mapping[tuple[str, int], str]
 """Level and mask of a unit to its name."""
-
-
-def _unit_names(machine: Machine, topology: Topology) -> _Names:
-    units = {"l3": machine.l3_masks, "numa node": machine.numa_masks, "socket": machine.socket_masks}
-    return {
-        (level, mask & topology.all): f"{_LEVELS[level]} {number}"
-        for level, masks in units.items()
-        for number, mask in masks
-    }
 
 
 def _name(names: _Names, level: str, unit: int) -> str:
@@ -211,7 +207,11 @@ def explain(
 ) -> tuple[list[ContainerExplanation], HintMerge | None]:
     """Return how each container of a pod, up to a rejected one, came to its CPUs; and the pod's hints."""
     if cpu_manager.applies(state, request):
-        merge = _merge_of_one_piece(state, request)
+        # The pod is placed as one piece.
+        cpus = cpu_manager.pod_cpu_hints(state, request, state.free_exclusive.mask)
+        managers = needed(state, request) or Managers(state, request, None, None)
+        of = ResourceHints("cpu", cpu_manager.whole_cpus(state, request), cpus)
+        merge = merge_hints(state, of_pod(managers, request, of, as_one=True))
         return [_by_decision(state, request, decision, one) for one in request.containers], merge
     if any(not reason.container and reason.code is Code.ALREADY_ADMITTED for reason in decision.reasons):
         return [_by_decision(state, request, decision, one) for one in request.containers], None
@@ -219,14 +219,6 @@ def explain(
     with suppress(Refusal):
         admission.run()
     return admission.containers, admission.merge
-
-
-def _merge_of_one_piece(state: NodeState, request: PodRequest) -> HintMerge:
-    """Return the hints for a pod that is placed as one piece."""
-    cpus = cpu_manager.pod_cpu_hints(state, request, state.free_exclusive.mask)
-    managers = needed(state, request) or Managers(state, request, None, None)
-    of = ResourceHints("cpu", cpu_manager.whole_cpus(state, request), cpus)
-    return merge_hints(state, of_pod(managers, request, of, as_one=True))
 
 
 def _by_decision(

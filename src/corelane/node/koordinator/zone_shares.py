@@ -43,15 +43,12 @@ class Zones:
         self.held, self.single, self.spanned = _held(state)
         self.available = left_by_zone(state)
         if demand.bind_required:
-            self._trim()
-
-    def _trim(self) -> None:
-        """A required bind policy counts only the CPUs that it can use."""
-        request = self._request(required=True)
-        for node, amounts in self.available.items():
-            if milli := amounts.get("cpu", 0):
-                usable = allocator.usable(self.state.topology, self.free & self.cpus_of(node), request)
-                self.available[node] = {**amounts, "cpu": min(milli, 1000 * usable.bit_count())}
+            # A required bind policy counts only the CPUs that it can use.
+            request = self._request(required=True)
+            for node, amounts in self.available.items():
+                if milli := amounts.get("cpu", 0):
+                    usable = allocator.usable(self.state.topology, self.free & self.cpus_of(node), request)
+                    self.available[node] = {**amounts, "cpu": min(milli, 1000 * usable.bit_count())}
 
     def cpus_of(self, node: int) -> int:
         """Return the CPUs of a NUMA node as a mask."""

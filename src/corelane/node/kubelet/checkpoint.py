@@ -87,30 +87,24 @@ def decode(content: bytes, *, payload: bool = True) -> Checkpoint:
     try:
         fields = StateFields(parse(content, "the file"))
         if payload and (fields.text("data") or fields.number("dataChecksum")):
-            return _of_payload(fields)
-        return _verified(_read(fields), fields.number("checksum"))
+            data = fields.text("data")
+            if payload_checksum(data) != fields.number("dataChecksum"):
+                raise MalformedError("dataChecksum: checkpoint is corrupted")
+            return _read(StateFields(parse(data.encode(), "data"))).parsed(4)
+        raw = _read(fields)
+        checksum = fields.number("checksum")
+        if raw.flat:
+            if checksum in (0, raw.checksum(1)):
+                return raw.parsed(1)
+        elif not raw.entries and checksum == raw.checksum(1):
+            return raw.parsed(1)
+        elif checksum and checksum == raw.checksum(3):
+            return raw.parsed(3)
+        elif checksum in (0, raw.checksum(2), raw.checksum(2, "CPUManagerCheckpointV2")):
+            return replace(raw, pods={}).parsed(2)
+        raise MalformedError("checksum: checkpoint is corrupted")
     except MalformedError as error:
         raise CheckpointError(f"{error}; {_WHAT_TO_DO}") from None
-
-
-def _of_payload(fields: StateFields) -> Checkpoint:
-    data = fields.text("data")
-    if payload_checksum(data) != fields.number("dataChecksum"):
-        raise MalformedError("dataChecksum: checkpoint is corrupted")
-    return _read(StateFields(parse(data.encode(), "data"))).parsed(4)
-
-
-def _verified(raw: "_Raw", checksum: int) -> Checkpoint:
-    if raw.flat:
-        if checksum in (0, raw.checksum(1)):
-            return raw.parsed(1)
-    elif not raw.entries and checksum == raw.checksum(1):
-        return raw.parsed(1)
-    elif checksum and checksum == raw.checksum(3):
-        return raw.parsed(3)
-    elif checksum in (0, raw.checksum(2), raw.checksum(2, "CPUManagerCheckpointV2")):
-        return replace(raw, pods={}).parsed(2)
-    raise MalformedError("checksum: checkpoint is corrupted")
 
 
 _Texts: TypeAlias = Mapping[str, str]

@@ -261,32 +261,25 @@ def decode(content: bytes, *, verify: bool = True) -> MemoryCheckpoint:
         pairs = parse(content, "the file")
         fields = StateFields(pairs)
         if fields.text("data") or fields.number("dataChecksum"):
-            return _newer(fields, verify=verify)
-        return _older(pairs, fields.number("checksum"), verify=verify)
+            # Version 3: the payload counts, and what stands beside it for older kubelets does not.
+            if verify and payload_checksum(fields.text("data")) != fields.number("dataChecksum"):
+                raise MalformedError("dataChecksum: checkpoint is corrupted")
+            return _values(_VERSION_2.read(parse(_payload(fields), "data"), ""), 3)
+        # Version 2 where its checksum says so, else 1, of which the kubelet accepts 0 for a checksum.
+        checksum = fields.number("checksum")
+        raw = _VERSION_2.read(pairs, "")
+        if checksum == _checksum(_VERSION_2, raw) or (not verify and raw["podEntries"]):
+            return _values(raw, 2)
+        plain = {**raw, "podEntries": {}}
+        if not verify or checksum in (0, *(_checksum(version, plain) for version in _VERSIONS_1)):
+            return _values(plain, 1)
+        raise MalformedError("checksum: checkpoint is corrupted")
     except MalformedError as error:
         raise CheckpointError(f"{error}; {_WHAT_TO_DO}") from None
 
 
-def _newer(fields: StateFields, *, verify: bool) -> MemoryCheckpoint:
-    """Version 3: the payload counts, and what stands beside it for older kubelets does not."""
-    if verify and payload_checksum(fields.text("data")) != fields.number("dataChecksum"):
-        raise MalformedError("dataChecksum: checkpoint is corrupted")
-    return _values(_VERSION_2.read(parse(_payload(fields), "data"), ""), 3)
-
-
 def _payload(fields: StateFields) -> bytes:
     return fields.text("data").encode()
-
-
-def _older(pairs: Pairs, checksum: int, *, verify: bool) -> MemoryCheckpoint:
-    """Version 2 where its checksum says so, else 1, of which the kubelet accepts 0 for a checksum."""
-    raw = _VERSION_2.read(pairs, "")
-    if checksum == _checksum(_VERSION_2, raw) or (not verify and raw["podEntries"]):
-        return _values(raw, 2)
-    plain = {**raw, "podEntries": {}}
-    if not verify or checksum in (0, *(_checksum(version, plain) for version in _VERSIONS_1)):
-        return _values(plain, 1)
-    raise MalformedError("checksum: checkpoint is corrupted")
 
 
 _RESOURCE = String("v1.ResourceName")

@@ -35,7 +35,7 @@ def start_problems(checkpoint: Checkpoint, machine: Machine, config: NodeConfig)
         return []
     topology = usable_topology(machine)
     if not checkpoint.default:
-        return _without_pool(checkpoint)
+        return [Problem("pool", "default cpuset cannot be empty")] if checkpoint.entries else []
     reserved = reserve(config, topology)
     strict = config.options.strict_cpu_reservation
     return [
@@ -43,11 +43,6 @@ def start_problems(checkpoint: Checkpoint, machine: Machine, config: NodeConfig)
         *_overlaps(checkpoint),
         *_total(checkpoint, topology.all & ~reserved if strict else topology.all),
     ]
-
-
-def _without_pool(checkpoint: Checkpoint) -> list[Problem]:
-    """An empty pool is that of a new node, unless containers have CPUs."""
-    return [Problem("pool", "default cpuset cannot be empty")] if checkpoint.entries else []
 
 
 def _reservation(default: CPUSet, reserved: int, strict: bool) -> Iterator[Problem]:

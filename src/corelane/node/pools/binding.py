@@ -141,41 +141,13 @@ def bind(
     Raises Refusal, with what is in the way.
     """
     if policies.bind_required and policies.bind is BindPolicy.FULL_PCPUS:
-        _check_threads(state, decided)
+        # Whole cores can only be had in multiples of their threads; text as upstream's.
+        threads = state.topology.cpus_per_core
+        for name, n in decided.own.items():
+            if n % threads:
+                raise Refusal(Code.CONTAINER_NOT_MULTIPLE_OF_CORE, name, n, threads)
     binding = Binding(state, request, decided, policies, wanted)
     return binding.in_common() if decided.common else binding.each()
-
-
-def _check_threads(state: NodeState, decided: PodClass) -> None:
-    """Whole cores can only be had in multiples of their threads; text as upstream's."""
-    threads = state.topology.cpus_per_core
-    for name, n in decided.own.items():
-        if n % threads:
-            raise Refusal(Code.CONTAINER_NOT_MULTIPLE_OF_CORE, name, n, threads)
-
-
-def _demand(
-    state: NodeState,
-    request: PodRequest,
-    decided: PodClass,
-    policies: Policies,
-    wanted: tuple[Resource, ...],
-    held: Mapping[str, int],
-) -> Demand:
-    return Demand(
-        cpus=decided.cpus(request),
-        bind=policies.bind,
-        bind_required=policies.bind_required,
-        exclusive=request.placement_spec.exclusive,
-        exclusive_policy=policies.exclusive,
-        limits=tuple(_limits(state, request, decided)),
-        numa=policies.numa,
-        numa_exclusive=policies.numa in STRICT and policies.numa_exclusive,
-        strategy=policies.strategy,
-        sizes=state.config.pools.profile,
-        resources=wanted,
-        pod_affinity=neighbours(state, request, held),
-    )
 
 
 def _limits(state: NodeState, request: PodRequest, decided: PodClass) -> Iterator[Limit]:
@@ -220,7 +192,20 @@ class Binding:
     ) -> None:
         self.state, self.request, self.decided = state, request, decided
         held = holdings(state)
-        self.demand = _demand(state, request, decided, policies, wanted, held)
+        self.demand = Demand(
+            cpus=decided.cpus(request),
+            bind=policies.bind,
+            bind_required=policies.bind_required,
+            exclusive=request.placement_spec.exclusive,
+            exclusive_policy=policies.exclusive,
+            limits=tuple(_limits(state, request, decided)),
+            numa=policies.numa,
+            numa_exclusive=policies.numa in STRICT and policies.numa_exclusive,
+            strategy=policies.strategy,
+            sizes=state.config.pools.profile,
+            resources=wanted,
+            pod_affinity=neighbours(state, request, held),
+        )
         self.others = occupancy(state, request, held)
         self.available = state.free_exclusive.mask
         self.allowed, self.rules = permitted(state, self.available, self.demand, self.others)

@@ -66,7 +66,12 @@ def pod_class(request: PodRequest, options: PoolOptions) -> PodClass:
     if qos in _POOLS:
         return PodClass(qos, Reason(Code.CLASS_POOL, (source, qos, _POOL_NAMES[qos])), _POOLS[qos])
     if placement_spec.bind is BindPolicy.CONSTRAINED_BURST:
-        return _confined(source, qos, request)
+        if request.placement_spec.qos is PodQOS.LSE:
+            raise Refusal(Code.CONSTRAINED_BURST_EXCLUSIVE)
+        for container in request.containers:
+            if not container.cpu_limit:
+                raise Refusal(Code.CONSTRAINED_BURST_NO_LIMIT, container.name)
+        return PodClass(PodQOS.LS, Reason(Code.CLASS_CONFINED, (source, qos)), confined=True)
     policy = placement_spec.cpu_policy
     if policy in (CPUPolicy.NONE, CPUPolicy.NUMA):
         local = policy is CPUPolicy.NUMA
@@ -77,7 +82,11 @@ def pod_class(request: PodRequest, options: PoolOptions) -> PodClass:
     if policy in (CPUPolicy.EXCLUSIVE, CPUPolicy.IMMOVABLE) and placement_spec.qos is None:
         return _by_cpu_policy(request, policy)
     if qos in _BOUND:
-        return _guaranteed(request, source, qos)
+        # As the kubelet's static policy: each container with a whole number of CPUs has its own.
+        own = {one.name: n for one in request.containers if (n := request.exclusive_cpus(one))}
+        if not own:
+            return PodClass(PodQOS.LS, _pod_level(request) or Reason(Code.CLASS_NO_INTEGER_REQUEST))
+        return PodClass(qos, _exclusive(source, qos, _BOUND[qos]), _BOUND[qos], own=own)
     return PodClass(qos, Reason(Code.CLASS_POOL, (source, qos, "shared")))
 
 
@@ -88,15 +97,6 @@ def _class(request: PodRequest, options: PoolOptions) -> tuple[str, PodQOS]:
     if request.qos is QOSClass.GUARANTEED:
         return request.qos, options.guaranteed_default
     return request.qos, PodQOS.BE if request.qos is QOSClass.BEST_EFFORT else PodQOS.LS
-
-
-def _confined(source: str, qos: PodQOS, request: PodRequest) -> PodClass:
-    if request.placement_spec.qos is PodQOS.LSE:
-        raise Refusal(Code.CONSTRAINED_BURST_EXCLUSIVE)
-    for container in request.containers:
-        if not container.cpu_limit:
-            raise Refusal(Code.CONSTRAINED_BURST_NO_LIMIT, container.name)
-    return PodClass(PodQOS.LS, Reason(Code.CLASS_CONFINED, (source, qos)), confined=True)
 
 
 def _labelled(request: PodRequest, source: str, qos: PodQOS, options: PoolOptions) -> PodClass:
@@ -117,14 +117,6 @@ def _labelled(request: PodRequest, source: str, qos: PodQOS, options: PoolOption
 
 def _exclusive(source: str, qos: str, sharing: Sharing) -> Reason:
     return Reason(Code.CLASS_EXCLUSIVE, (source, qos, sharing is Sharing.SHARED_WITH_BE))
-
-
-def _guaranteed(request: PodRequest, source: str, qos: PodQOS) -> PodClass:
-    """As the kubelet's static policy: each container with a whole number of CPUs has its own."""
-    own = {one.name: n for one in request.containers if (n := request.exclusive_cpus(one))}
-    if not own:
-        return PodClass(PodQOS.LS, _pod_level(request) or Reason(Code.CLASS_NO_INTEGER_REQUEST))
-    return PodClass(qos, _exclusive(source, qos, _BOUND[qos]), _BOUND[qos], own=own)
 
 
 def _pod_level(request: PodRequest) -> Reason | None:

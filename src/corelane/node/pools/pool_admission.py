@@ -65,13 +65,6 @@ class _Admitted:
 
 def admit(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
     """Give a pod that is not in the ledger its CPUs or its pool. Raises Refusal."""
-    pod = _decide(state, request)
-    after = _after(state, pod)
-    _check_what_is_left(state, after)
-    return after, _decision(after, pod)
-
-
-def _decide(state: NodeState, request: PodRequest) -> _Admitted:
     found = pod_class(request, state.config.pools)
     policies = policies_of(state, request, found)
     more = needed(state, request) if state.memory or state.config.devices else None
@@ -84,8 +77,14 @@ def _decide(state: NodeState, request: PodRequest) -> _Admitted:
         bound, held = Bound({}), assign_zone(state, request, found, policies.numa, wanted)
         nodes = held.zone.mask if held.zone else 0
     if more is not None:
-        _allocate_more(more, request, nodes)
-    return _Admitted(request, found, policies, bound, held, more)
+        affinity = NUMAAffinity(nodes or None, preferred=False, admit=True)
+        for container in request.containers:
+            more.allocate_devices(container, affinity)
+            more.allocate_memory(container, affinity)
+    pod = _Admitted(request, found, policies, bound, held, more)
+    after = _after(state, pod)
+    _check_what_is_left(state, after)
+    return after, _decision(after, pod)
 
 
 def _nodes_of(state: NodeState, cpus: int) -> int:
@@ -218,7 +217,11 @@ def _reasons(after: NodeState, pod: _Admitted) -> Iterator[Reason]:
         yield from (reason for reason in pod.bound.reasons if reason.container == name)
         if pod.held.why:
             yield replace(pod.held.why, container=name)
-        yield from _more_reasons(after.entries[pod.request.uid, name])
+        entry = after.entries[pod.request.uid, name]
+        for resource, ids in entry.devices.items():
+            yield Reason(Code.DEVICES, (resource, ids), entry.container)
+        for block in entry.memory:
+            yield Reason(Code.MEMORY, (block.resource, block.size, block.nodes.mask), entry.container)
 
 
 def _resources(more: Managers, request: PodRequest) -> tuple[Resource, ...]:
@@ -251,22 +254,6 @@ def _memory(more: Managers, request: PodRequest) -> Iterator[Resource]:
     for name, size in memory_manager.of_pod(request).items():
         free = {node: one.free.get(name, 0) for node, one in nodes.items()}
         yield Resource(name, size, free, {node: one.allocatable.get(name, 0) for node, one in nodes.items()})
-
-
-def _allocate_more(more: Managers, request: PodRequest, nodes: int) -> None:
-    """Give all containers their devices and memory, on these NUMA nodes first. Raises Refusal."""
-    affinity = NUMAAffinity(nodes or None, preferred=False, admit=True)
-    for container in request.containers:
-        more.allocate_devices(container, affinity)
-        more.allocate_memory(container, affinity)
-
-
-def _more_reasons(entry: Entry) -> Iterator[Reason]:
-    """Yield which devices and memory a container has."""
-    for resource, ids in entry.devices.items():
-        yield Reason(Code.DEVICES, (resource, ids), entry.container)
-    for block in entry.memory:
-        yield Reason(Code.MEMORY, (block.resource, block.size, block.nodes.mask), entry.container)
 
 
 def _more(more: Managers, container: ContainerRequest) -> dict[str, Any]:

@@ -44,10 +44,6 @@ def _refusal(state: ZonesState, request: PodRequest) -> Reason | None:
     if state.scope == "pod":
         _, reason = _fit(free, effective(request), request.qos, "pod", "")
         return reason
-    return _containers_refusal(free, request)
-
-
-def _containers_refusal(free: Mapping[int, dict[str, int]], request: PodRequest) -> Reason | None:
     apps = [container for container in request.containers if container.kind is ContainerKind.APP]
     for container in request.containers:
         if container.kind is not ContainerKind.APP:
@@ -60,7 +56,11 @@ def _containers_refusal(free: Mapping[int, dict[str, int]], request: PodRequest)
         numa, reason = _fit(free, amounts, request.qos, "container", container.name)
         if reason:
             return reason
-        _take(free.get(numa, {}), amounts, request.qos)
+        here = free.get(numa, {})
+        qos = request.qos
+        for name, amount in amounts.items():
+            if name in here and (qos is QOSClass.GUARANTEED or not is_aligned(name)):
+                here[name] -= amount
     return None
 
 
@@ -81,12 +81,6 @@ def _fit(
             values = (kind, container, name, amount, tuple(sorted(having.items())))
             return 0, Reason(Code.ZONES_NOT_ALIGNED, values)
     return min(fitting), None
-
-
-def _take(here: dict[str, int], amounts: Amounts, qos: QOSClass) -> None:
-    for name, amount in amounts.items():
-        if name in here and (qos is QOSClass.GUARANTEED or not is_aligned(name)):
-            here[name] -= amount
 
 
 def has_devices(request: PodRequest) -> bool:
@@ -202,7 +196,10 @@ def score(state: ZonesState, request: PodRequest) -> int:
 def zone_needs_of(state: ZonesState, request: PodRequest) -> ZoneNeeds:
     """Return the needs of nodes that publish amounts by NUMA node only."""
     if state.crane is not None:
-        return _of_crane(state, request)
+        cpus = target_cpus(request) if state.crane.pins else 0
+        own = request.placement_spec.topology_aware
+        aware = state.crane.aware if own is None else own
+        return ZoneNeeds({FREE: cpus}, ({FREE: cpus},) if aware else ())
     free = request.qos is QOSClass.BEST_EFFORT and not has_devices(request)
     if free or state.policy != "single-numa-node":
         return ZoneNeeds()
@@ -217,11 +214,3 @@ def _counted(part: Amounts, qos: QOSClass) -> Amounts:
     if qos is QOSClass.GUARANTEED:
         return part
     return {name: n for name, n in part.items() if not is_aligned(name)}
-
-
-def _of_crane(state: ZonesState, request: PodRequest) -> ZoneNeeds:
-    assert state.crane is not None
-    cpus = target_cpus(request) if state.crane.pins else 0
-    own = request.placement_spec.topology_aware
-    aware = state.crane.aware if own is None else own
-    return ZoneNeeds({FREE: cpus}, ({FREE: cpus},) if aware else ())

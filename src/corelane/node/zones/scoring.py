@@ -36,7 +36,13 @@ def score(state: ZonesState, request: PodRequest, strategy: Strategy, weights: W
     if request.qos is not QOSClass.GUARANTEED:
         return _BEST
     if strategy == "LeastNUMANodes":
-        return _least_numa(state, request)
+        needs = _needs(state, request)
+        if needs is None:
+            return 0
+        if not needs:
+            return _BEST
+        step, most = _BEST // state.max_numa_nodes, max(len(zones) for zones, _ in needs)
+        return _BEST - most * step + (step // 2 if all(nearest for _, nearest in needs) else 0)
     if state.policy != "single-numa-node":
         return 0
     scores = [_best_zone(state.free, part, strategy, weights or {}) for part in _parts(state, request)]
@@ -119,16 +125,6 @@ def spans(state: ZonesState, request: PodRequest) -> tuple[int, ...] | None:
         return ()  # Under that policy nothing is admitted but what has one NUMA node.
     needs = _needs(state, request)
     return None if needs is None else tuple(len(zones) for zones, _ in needs)
-
-
-def _least_numa(state: ZonesState, request: PodRequest) -> int:
-    needs = _needs(state, request)
-    if needs is None:
-        return 0
-    if not needs:
-        return _BEST
-    step, most = _BEST // state.max_numa_nodes, max(len(zones) for zones, _ in needs)
-    return _BEST - most * step + (step // 2 if all(nearest for _, nearest in needs) else 0)
 
 
 def _needs(state: ZonesState, request: PodRequest) -> list[tuple[tuple[int, ...], bool]] | None:

@@ -138,7 +138,9 @@ def xxh64(data: bytes, seed: int = 0) -> int:
     for byte in data[at:]:
         total ^= byte * _P5 & _MASK
         total = _rotated(total, 11) * _P1 & _MASK
-    return _avalanche(total)
+    total = (total ^ total >> 33) * _P2 & _MASK
+    total = (total ^ total >> 29) * _P3 & _MASK
+    return total ^ total >> 32
 
 
 def _stripes(data: bytes, seed: int) -> tuple[int, int]:
@@ -161,9 +163,3 @@ def _round(total: int, word: int) -> int:
 
 def _rotated(value: int, bits: int) -> int:
     return (value << bits | value >> 64 - bits) & _MASK
-
-
-def _avalanche(total: int) -> int:
-    total = (total ^ total >> 33) * _P2 & _MASK
-    total = (total ^ total >> 29) * _P3 & _MASK
-    return total ^ total >> 32
