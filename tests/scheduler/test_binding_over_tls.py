@@ -2,23 +2,26 @@
 
 import asyncio
 import ssl
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import yaml
 from aiohttp import web
 
-from corelane.embedded.apiserver.http.auth import User
-from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube import translate
 from corelane.kube.client import KubeClient
 from corelane.scheduler.binding import bindings
 from corelane.scheduler.daemon.scheduler import Scheduler
-from support import faulty_proxy
+from support import faulty_proxy, kubectl
 from support.certificates import Authority
 from support.faulty_proxy import FaultyProxy
-from support.scheduled_cluster import ScheduledCluster, assert_no_cpu_twice
+from support.scheduled_cluster import (
+    TOKEN,
+    ScheduledCluster,
+    assert_no_cpu_twice,
+    embedded_server,
+    scheduling,
+)
 
 
 class LosingProxy(FaultyProxy):
@@ -60,16 +63,7 @@ class LosingProxy(FaultyProxy):
 
 
 def kubeconfig(file: Path, url: str, authority: Path) -> Path:
-    cluster = {"server": url, "certificate-authority": str(authority)}
-    tree = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "clusters": [{"name": "c", "cluster": cluster}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-    }
-    file.write_text(yaml.safe_dump(tree))
+    file.write_text(yaml.safe_dump(kubectl.kubeconfig(url, authority, TOKEN)))
     return file
 
 
@@ -84,29 +78,19 @@ def test_an_answer_lost_over_tls_keeps_the_claim_until_the_watch_shows_the_pod_b
     context.load_cert_chain(pair)
 
     async def main() -> None:
-        server = APIServer(tokens={"t": User("admin", ("system:masters",))})
-        await server.start()
-        client = KubeClient.connect_to(server.url, "t")
         monkeypatch.setattr(faulty_proxy, "FaultyProxy", LosingProxy)
-        async with faulty_proxy.proxy(server.url, 0, tls=context) as proxy:
-            assert isinstance(proxy, LosingProxy)
-            proxy.binding_sent, proxy.shown = asyncio.Event(), asyncio.Event()
-            through = KubeClient.connect(
-                kubeconfig(tmp_path / "kubeconfig", proxy.url, authority.write(tmp_path / "ca.crt"))
-            )
-            made = Scheduler(through)
-            running = asyncio.create_task(made.run())
-            try:
-                async with asyncio.timeout(180):
+        async with asyncio.timeout(180), embedded_server() as server:
+            client = KubeClient.connect_to(server.url, TOKEN)
+            async with faulty_proxy.proxy(server.url, 0, tls=context) as proxy:
+                assert isinstance(proxy, LosingProxy)
+                proxy.binding_sent, proxy.shown = asyncio.Event(), asyncio.Event()
+                ca = authority.write(tmp_path / "ca.crt")
+                through = KubeClient.connect(kubeconfig(tmp_path / "kubeconfig", proxy.url, ca))
+                made = Scheduler(through)
+                async with scheduling(made):
                     await story(ScheduledCluster(client), made, proxy)
-            finally:
-                assert not running.done(), running
-                running.cancel()
-                with suppress(asyncio.CancelledError):
-                    await running
                 await through.close()
-                await client.close()
-                await server.stop()
+            await client.close()
 
     asyncio.run(main())
 

@@ -29,11 +29,11 @@ from corelane.scheduler.events import (
     names_of,
 )
 from corelane.scheduler.framework.plugin import Rejection, Scope, Wait
-from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.plugins import default
 from corelane.scheduler.queue.parked import LONGEST_PARKED
 from corelane.scheduler.queue.scheduling_queue import SchedulingQueue
 from support import objects
+from support.core_lab import CoreLab, profile_with
 from support.pods import container, pod
 
 
@@ -60,25 +60,16 @@ class Holds:
         return {}
 
 
-class World:
-    def __init__(self, plugin: Any = None) -> None:
-        self.metrics, self.now = SchedulerMetrics(clock=lambda: self.now), 0.0
-        ours = default.profile("s")
-        plugins = (*ours.plugins, plugin) if plugin else ours.plugins
-        self.core = SchedulerCore(profiles=(Profile("s", plugins, ours.weights),), decisions=self.metrics)
-        for name in ("a", "b"):
-            self.core.handle(NodeChanged(0, None, objects.node(name)))
+class World(CoreLab):
+    """Two nodes, and the metrics of the scheduler."""
 
-    def add(self, name: str, **spec: Any) -> Pod:
-        one = pod(name, container("x", "cpu=1", ""))
-        one = replace(one, spec=replace(one.spec, scheduler_name="s", **spec))
-        self.core.handle(PodChanged(self.now, None, one))
-        return one
+    def __init__(self, *plugins: Any) -> None:
+        self.metrics = SchedulerMetrics(clock=lambda: self.now)
+        core = SchedulerCore(profiles=(profile_with(*plugins),), decisions=self.metrics)
+        super().__init__("a", "b", core=core)
 
-    def run(self, seconds: float = 0.0) -> None:
-        self.now += seconds
-        while self.core.ready(self.now):
-            self.core.handle(CycleDue(self.now))
+    def come(self, name: str, **more: Any) -> Pod:
+        return self.add(pod(name, container("x", "cpu=1", ""), **more))
 
     def value(self, name: str, **labels: str) -> float:
         for line in self.metrics.text().splitlines():
@@ -100,17 +91,17 @@ def test_the_time_that_permit_plugins_hold_pods_is_counted_by_what_they_decide()
     world = World(Holds())
     core = world.core
     for name in ("p", "q", "r", "s"):
-        world.add(name)
+        world.come(name)
     world.run()
     assert world.waits("Success") == world.waits("Unschedulable") == (0, 0)
     core.handle(PermitDecided(2.5, "uid-p", True, "Holds"))
     assert world.waits("Success") == (1, 2.5)
     core.handle(PermitDecided(4, "uid-q", False, "Holds", "no"))
     assert world.waits("Unschedulable") == (1, 4)
-    gone = core.bindings["uid-r"].bind.pod
-    core.handle(PodChanged(5, gone, None))
+    world.now = 5
+    world.delete("r")
     assert world.waits("Unschedulable") == (2, 9)
-    world.run(60)
+    world.run(55)
     assert world.waits("Unschedulable")[0] == 3
     core.handle(BindSucceeded(61, "uid-p"))
     assert world.waits("Success") == (1, 2.5)
@@ -118,7 +109,7 @@ def test_the_time_that_permit_plugins_hold_pods_is_counted_by_what_they_decide()
 
 def test_pods_that_are_not_held_count_nothing() -> None:
     world = World()
-    world.add("p")
+    world.come("p")
     world.run()
     world.core.handle(BindSucceeded(1, "uid-p"))
     assert world.waits("Success") == world.waits("Unschedulable") == (0, 0)
@@ -127,8 +118,8 @@ def test_pods_that_are_not_held_count_nothing() -> None:
 def test_plugins_are_counted_by_attempts_that_asked_them() -> None:
     world = World(Holds({"no"}))
     for name in ("p", "q", "no"):
-        world.add(name)
-    world.add("nowhere", node_selector={"disk": "ssd"})
+        world.come(name)
+    world.come("nowhere", node_selector={"disk": "ssd"})
     world.run()
     assert world.asked("Holds", "PreFilter") == 4
     assert world.asked("Holds", "Filter") == 3
@@ -147,17 +138,15 @@ def test_a_score_that_skips_is_not_counted() -> None:
     world.core.handle(
         ServiceChanged(0, None, replace(service, spec=replace(service.spec, selector={"a": "b"})))
     )
-    one = pod("p", container("x", "cpu=1", ""), labels={"a": "b"})
-    one = replace(one, spec=replace(one.spec, scheduler_name="s"))
-    world.core.handle(PodChanged(0, None, one))
-    world.add("q")
+    world.come("p", labels={"a": "b"})
+    world.come("q")
     world.run()
     assert world.asked("PodTopologySpread", "Score") == world.asked("PodTopologySpread", "PreScore") == 1
 
 
 def test_pods_that_only_time_had_tried_are_counted_once_they_are_bound() -> None:
     world = World(Holds({"p"}))
-    one = world.add("p")
+    one = world.come("p")
     world.run()
     plugin = world.core.profile.plugins[-1]
     assert isinstance(plugin, Holds)

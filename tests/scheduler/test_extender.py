@@ -6,7 +6,7 @@ import json
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +20,14 @@ from hypothesis import strategies as st
 
 from corelane.app.scheduler import SchedulerOptions, extender_tls, extender_token
 from corelane.cpuset import CPUSet
-from corelane.embedded.apiserver.http.auth import User
-from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube import translate
 from corelane.kube.client import KubeClient
-from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
 from corelane.reasons import Code, Reason
 from corelane.scheduler import profiles
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.daemon import extender_server as served
-from corelane.scheduler.daemon import extender_server as wire
 from corelane.scheduler.daemon.extender_server import BindingOutcomes, ExtenderServer
 from corelane.scheduler.daemon.scheduler import Scheduler
 from corelane.scheduler.extender import beside_kube_scheduler
@@ -39,10 +35,11 @@ from corelane.scheduler.framework import configuration
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Scope, Wait
 from corelane.scheduler.plugins import default
 from corelane.settings import SettingsError
+from support import scheduled_cluster
 from support.certificates import Authority
+from support.core_lab import profile_with
 from support.scheduled_cluster import ScheduledCluster, assert_no_cpu_twice
 
-TOKEN = "token"
 NOT_LEADING = "this replica does not lead, or has not listed the cluster"
 KUBES = {"schedulerName": "default-scheduler"}
 
@@ -50,8 +47,8 @@ KUBES = {"schedulerName": "default-scheduler"}
 class Asked:
     """A cluster, its scheduler, and kube-scheduler's side of the protocol."""
 
-    def __init__(self, url: str, cluster: ScheduledCluster, scheduler: Scheduler) -> None:
-        self.url, self.cluster, self.scheduler = url, cluster, scheduler
+    def __init__(self, url: str, cluster: ScheduledCluster) -> None:
+        self.url, self.cluster, self.scheduler = url, cluster, cluster.scheduler
 
     async def post(self, verb: str, body: Any, status: int = 200) -> Any:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -105,39 +102,26 @@ class Leader:
     scheduler: Scheduler | None
 
 
-def run(story: Callable[[Asked], Awaitable[None]], *plugins: Gate) -> None:
-    async def main() -> None:
-        server = APIServer(tokens={TOKEN: User("admin", ("system:masters",))})
-        await server.start()
-        client = KubeClient.connect_to(server.url, TOKEN)
-        outcomes = BindingOutcomes()
-        usual = default.profile()
-        profile = replace(usual, plugins=(*usual.plugins, *plugins))
-        scheduler = Scheduler(client, profile=profile, decisions=outcomes, identity="me")
-        extender = ExtenderServer(Leader(scheduler), client, outcomes)
-        port = await extender.start("127.0.0.1", 0)
-        running = asyncio.create_task(scheduler.run())
-        cluster = ScheduledCluster(client)
-        try:
-            async with asyncio.timeout(180):
-                while not scheduler.synced:
-                    await asyncio.sleep(0.02)
-                await cluster.node("n1", "core:4", 4, policy="pools")
-                await cluster.node("n2", "core:8", 8, policy="pools")
-                while not all(
-                    (node := scheduler.core.cluster.get(name)) and node.ledger for name in ("n1", "n2")
-                ):
-                    await asyncio.sleep(0.02)
-                await story(Asked(f"http://127.0.0.1:{port}", cluster, scheduler))
-        finally:
-            running.cancel()
-            with suppress(asyncio.CancelledError):
-                await running
-            await extender.stop()
-            await client.close()
-            await server.stop()
+def run(story: Callable[[Asked], Awaitable[None]], *plugins: Any) -> None:
+    outcomes = BindingOutcomes()
 
-    asyncio.run(main())
+    async def beside(cluster: ScheduledCluster) -> None:
+        scheduler = cluster.scheduler
+        extender = ExtenderServer(Leader(scheduler), cluster.client, outcomes)
+        port = await extender.start("127.0.0.1", 0)
+        while not scheduler.synced:
+            await asyncio.sleep(0.01)
+        for name, cpus in (("n1", 4), ("n2", 8)):
+            await cluster.node(name, f"core:{cpus}", cpus, policy="pools")
+        while not all((node := scheduler.core.cluster.get(name)) and node.ledger for name in ("n1", "n2")):
+            await asyncio.sleep(0.01)
+        try:
+            await story(Asked(f"http://127.0.0.1:{port}", cluster))
+        finally:
+            await extender.stop()
+
+    profile = profile_with(*plugins, name="corelane-scheduler")
+    scheduled_cluster.run(beside, profile=profile, decisions=outcomes, identity="me")
 
 
 def test_filter_keeps_the_nodes_with_the_cpus_and_claims_nothing() -> None:
@@ -150,37 +134,30 @@ def test_filter_keeps_the_nodes_with_the_cpus_and_claims_nothing() -> None:
             assert list(found["FailedAndUnresolvableNodes"]) == ["other"]
             assert found["Nodes"] is None
         assert it.scheduler.core.cluster.node_of(pod["metadata"]["uid"]) is None
-
-    run(story)
-
-
-def test_null_members_of_a_pod_count_as_absent() -> None:
-    async def story(it: Asked) -> None:
-        pod = await it.pod("a", "4")
-        pod["metadata"]["creationTimestamp"] = pod["metadata"]["labels"] = pod["spec"]["nodeSelector"] = None
-        assert (await it.filter(pod, "n1", "n2"))["NodeNames"] == ["n2"]
-
-    run(story)
-
-
-def test_whole_nodes_are_answered_as_they_came() -> None:
-    async def story(it: Asked) -> None:
-        pod = await it.pod("a", "4")
         items = [{"metadata": {"name": name, "labels": {"x": "y"}}, "spec": {}} for name in ("n1", "n2")]
         found = await it.post("filter", {"pod": pod, "nodes": {"items": items}, "nodeNames": None})
-        assert found["Nodes"]["items"] == items[1:]
-        assert found["NodeNames"] is None
+        assert (found["Nodes"]["items"], found["NodeNames"]) == (items[1:], None)
+        pod["metadata"]["creationTimestamp"] = pod["metadata"]["labels"] = pod["spec"]["nodeSelector"] = None
+        assert (await it.filter(pod, "n1", "n2"))["NodeNames"] == ["n2"], "null counts as absent"
+        pod["metadata"]["annotations"] = {"scheduling.koordinator.sh/resource-spec": "nonsense"}
+        found = await it.filter(pod, "n1", "n2")
+        assert found["NodeNames"] == []
+        assert "resource-spec" in found["FailedAndUnresolvableNodes"]["n1"]
 
     run(story)
 
 
-def test_priorities_are_whole_numbers_from_0_to_10() -> None:
+def test_priorities_are_whole_numbers_from_0_to_10_and_bound_pods_have_their_cpus_recorded() -> None:
     async def story(it: Asked) -> None:
         pod = await it.pod("a", "3")
         found = await it.post("prioritize", {"Pod": pod, "NodeNames": ["n1", "n2", "other"]})
         scores = {one["Host"]: one["Score"] for one in found}
         assert scores["other"] == 0
         assert 0 < scores["n2"] <= scores["n1"] <= 10  # n1 would be full
+        assert await it.bind(pod, "n1") == ""
+        (bound,) = await it.bound(1)
+        assert bound.spec.node_name == "n1"
+        assert translate.request(bound).proposal == {"main": CPUSet([1, 2, 3])}
 
     run(story)
 
@@ -237,11 +214,8 @@ def test_what_kube_scheduler_binds_itself_is_counted() -> None:
 def test_preempt_keeps_the_nodes_where_the_victims_have_what_is_missing() -> None:
     async def story(it: Asked) -> None:
         one, two, three = await it.pod("one", "3"), await it.pod("two", "4"), await it.pod("three", "3")
-        assert [await it.bind(one, "n1"), await it.bind(two, "n2"), await it.bind(three, "n2")] == [
-            "",
-            "",
-            "",
-        ]
+        for pod, node in ((one, "n1"), (two, "n2"), (three, "n2")):
+            assert await it.bind(pod, node) == ""
         new = await it.pod("new", "4")
         uids = {name: [{"UID": pod["metadata"]["uid"]}] for name, pod in (("n1", one), ("n2", two))}
         meta = {name: {"Pods": pods, "NumPDBViolations": 1} for name, pods in uids.items()}
@@ -277,17 +251,6 @@ def test_malformed_bodies_are_one_clear_error() -> None:
     run(story)
 
 
-def test_an_invalid_pod_fits_nowhere_and_says_why() -> None:
-    async def story(it: Asked) -> None:
-        pod = await it.pod("a")
-        pod["metadata"]["annotations"] = {"scheduling.koordinator.sh/resource-spec": "nonsense"}
-        found = await it.filter(pod, "n1", "n2")
-        assert found["NodeNames"] == []
-        assert "resource-spec" in found["FailedAndUnresolvableNodes"]["n1"]
-
-    run(story)
-
-
 def test_a_body_that_is_too_large_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "LARGEST_BODY", 1 << 20)
 
@@ -300,7 +263,7 @@ def test_a_body_that_is_too_large_names_the_remedy(monkeypatch: pytest.MonkeyPat
 
 def test_a_replica_that_does_not_lead_answers_so() -> None:
     async def main() -> None:
-        client = KubeClient.connect_to("http://127.0.0.1:1", TOKEN)
+        client = KubeClient.connect_to("http://127.0.0.1:1")
         extender = ExtenderServer(Leader(None), client, BindingOutcomes())
         port = await extender.start("127.0.0.1", 0)
         url = f"http://127.0.0.1:{port}/filter"
@@ -313,55 +276,37 @@ def test_a_replica_that_does_not_lead_answers_so() -> None:
     asyncio.run(main())
 
 
+MEMBERS = [
+    "Pod",
+    "pod",
+    "NodeNames",
+    "Nodes",
+    "metadata",
+    "name",
+    "uid",
+    "items",
+    "PodUID",
+    "Node",
+    "PodName",
+    "PodNamespace",
+    "Pods",
+    "UID",
+]
+MEMBERS += ["NodeNameToVictims"]
+
+
 @given(
     st.recursive(
         st.none() | st.integers() | st.text(max_size=5),
-        lambda s: (
-            st.lists(s, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(
-                    [
-                        "Pod",
-                        "pod",
-                        "NodeNames",
-                        "Nodes",
-                        "metadata",
-                        "name",
-                        "uid",
-                        "items",
-                        "PodUID",
-                        "Node",
-                        "PodName",
-                        "PodNamespace",
-                        "NodeNameToVictims",
-                        "Pods",
-                        "UID",
-                    ]
-                ),
-                s,
-                max_size=4,
-            )
-        ),
+        lambda s: st.lists(s, max_size=3) | st.dictionaries(st.sampled_from(MEMBERS), s, max_size=4),
         max_leaves=12,
     )
 )
 def test_any_body_is_read_or_refused(value: object) -> None:
     body = msgspec.json.encode(value)
-    for read in (wire.nodes_args, wire.bind_args, wire.preempt_args):
-        with suppress(wire.ExtenderError):
+    for read in (served.nodes_args, served.bind_args, served.preempt_args):
+        with suppress(served.ExtenderError):
             read(body)
-
-
-def test_bound_pods_have_their_cpus_recorded() -> None:
-    async def story(it: Asked) -> None:
-        pod = await it.pod("a", "3")
-        assert await it.bind(pod, "n1") == ""
-        (bound,) = await it.bound(1)
-        assert translate.request(bound).proposal == {"main": CPUSet([1, 2, 3])}
-        node = await it.cluster.client.get(Node, "n1")
-        assert bound.spec.node_name == node.metadata.name
-
-    run(story)
 
 
 def test_permit_plugins_deny_hold_and_allow_what_kube_scheduler_binds(
@@ -474,7 +419,7 @@ def test_a_plugin_that_fails_is_named_in_the_answer() -> None:
         plugin.answer = 1
         assert await asked.bind(pod, "n1") == ""
 
-    run(story, plugin)  # type: ignore[arg-type]
+    run(story, plugin)
 
 
 def test_kube_schedulers_own_plugins_are_left_to_it_in_a_profile_of_a_file_too() -> None:

@@ -1,24 +1,22 @@
 """What the extension points of attempts take: each attempt is measured, by the daemon's clock."""
 
 import asyncio
-import dataclasses
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from corelane.kube.client import KubeClient
-from corelane.kube.pod import Pod, SchedulingGate
+from corelane.kube.pod import SchedulingGate
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo
-from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.daemon.metrics import SchedulerMetrics, TimedPoints
 from corelane.scheduler.daemon.scheduler import Scheduler
-from corelane.scheduler.events import BindFailed, CycleDue, NodeChanged, PodChanged, TopologyChanged
+from corelane.scheduler.events import BindFailed, CycleDue
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Scope, Wait
-from corelane.scheduler.plugins import default
 from support import objects
+from support.core_lab import CoreLab, profile_with
 from support.pods import guaranteed
 
 OURS = "corelane"
@@ -73,36 +71,30 @@ class Histogram:
     """What was observed: seconds, then the labels."""
 
     def __init__(self, seen: list[tuple[float, str, str, str]]) -> None:
-        self.seen = seen
+        self.observed = seen
 
     def labels(self, *labels: str) -> SimpleNamespace:
-        return SimpleNamespace(observe=lambda seconds: self.seen.append((seconds, *labels)))
+        return SimpleNamespace(observe=lambda seconds: self.observed.append((seconds, *labels)))
 
 
-class Lab:
+class Lab(CoreLab):
     """Three nodes of 4 CPUs, and what was observed."""
 
     def __init__(self) -> None:
         self.clock = Clock()
         self.slow = Slow(self.clock)
-        usual = default.profile(OURS)
-        self.core = SchedulerCore(OURS, dataclasses.replace(usual, plugins=(*usual.plugins, self.slow)))
-        self.seen: list[tuple[float, str, str, str]] = []
-        self.core.cluster.points = TimedPoints(Histogram(self.seen), self.clock)
-        for name in ("a", "b", "c"):
-            self.core.handle(NodeChanged(0, None, objects.node(name, 4)))
-            state = objects.state("core:4", name)
-            self.core.handle(TopologyChanged(0, None, objects.topology(name, state)))
+        super().__init__(profiles=(profile_with(self.slow, name=OURS),))
+        self.observed: list[tuple[float, str, str, str]] = []
+        self.core.cluster.points = TimedPoints(Histogram(self.observed), self.clock)
+        self.has(*(objects.node(name, 4) for name in "abc"), spec="core:4")
 
-    def attempt(self, name: str, cpus: str = "1") -> None:
-        one = guaranteed(name, cpus)
-        placed: Pod = replace(one, spec=replace(one.spec, scheduler_name=OURS))
-        self.core.handle(PodChanged(0, None, placed))
-        self.core.handle(CycleDue(0))
+    def attempt(self, name: str, cpus: str = "1", **spec: Any) -> None:
+        self.add(guaranteed(name, cpus, **spec))
+        self.tell(CycleDue(0))
 
     def taken(self) -> dict[str, tuple[float, str]]:
-        assert {profile for *_, profile in self.seen} == {OURS}
-        return {point: (seconds, status) for seconds, point, status, _ in self.seen}
+        assert {profile for *_, profile in self.observed} == {OURS}
+        return {point: (seconds, status) for seconds, point, status, _ in self.observed}
 
 
 def test_each_point_has_what_its_plugins_took() -> None:
@@ -141,25 +133,20 @@ def test_every_attempt_is_measured() -> None:
     for number in range(5):
         lab.attempt(f"p{number}", "100m" if number else "1")
     for name in ("PreEnqueue", "PreFilter", "Filter", "Score", "Reserve", "Permit"):
-        assert sum(point == name for _, point, *_ in lab.seen) == 5
+        assert sum(point == name for _, point, *_ in lab.observed) == 5
 
 
 def test_gated_pods_count_as_success_at_pre_enqueue_as_in_kube_scheduler() -> None:
     lab = Lab()
-    one = guaranteed("p", "1")
-    gates = (SchedulingGate("example.com/wait"),)
-    gated: Pod = replace(one, spec=replace(one.spec, scheduler_name=OURS, scheduling_gates=gates))
-    lab.core.handle(PodChanged(0, None, gated))
-    lab.core.handle(CycleDue(0))
-    assert lab.seen == [(0, "PreEnqueue", "Success", OURS)]
+    lab.attempt("p", scheduling_gates=(SchedulingGate("example.com/wait"),))
+    assert lab.observed == [(0, "PreEnqueue", "Success", OURS)]
 
 
 def test_what_was_reserved_is_undone_once_and_measured() -> None:
     lab = Lab()
     lab.attempt("p")
-    uid = next(iter(lab.core.bindings)).uid
     assert "Unreserve" not in lab.taken()
-    lab.core.handle(BindFailed(0, uid, "rejected", "no"))
+    lab.tell(BindFailed(0, "uid-p", "rejected", "no"))
     assert lab.taken()["Unreserve"][1] == "Success"
 
 
@@ -168,10 +155,7 @@ def test_the_daemon_measures_its_scheduler() -> None:
         client = KubeClient.connect_to("http://127.0.0.1:1")
         metrics, made = SchedulerMetrics(), Scheduler(client, name=OURS)
         metrics.attach(made)
-        made.core.handle(NodeChanged(0, None, objects.node("a", 4)))
-        one = guaranteed("p", "9")
-        made.core.handle(PodChanged(0, None, replace(one, spec=replace(one.spec, scheduler_name=OURS))))
-        made.core.handle(CycleDue(0))
+        CoreLab(objects.node("a", 4), core=made.core).place(guaranteed("p", "9"))
         await client.close()
         return metrics.text()
 

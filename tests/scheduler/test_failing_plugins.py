@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from corelane.kube.client import KubeClient
-from corelane.kube.pod import Pod
 from corelane.reasons import Code, Reason
 from corelane.scheduler.binding import binder
 from corelane.scheduler.cluster.pods import PodInfo
@@ -21,8 +19,6 @@ from corelane.scheduler.events import (
     BindFailed,
     BindRequested,
     BindSucceeded,
-    CycleDue,
-    NodeChanged,
     PodChanged,
     PreBindFailed,
 )
@@ -31,7 +27,7 @@ from corelane.scheduler.framework.plugin import Depends, NodeReason, NotNominate
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind, SetCondition
 from corelane.scheduler.plugins import default
-from support import objects
+from support.core_lab import CoreLab, conditions, names, profile_with
 from support.pods import container, pod
 
 CPUS = 8
@@ -145,51 +141,41 @@ def raising() -> Any:
     raise KeyError("example.com/rack")
 
 
-def profile_with(plugin: Any) -> Profile:
-    ours = default.profile("s")
-    first = [plugin] if hasattr(plugin, "sort_key") else []
-    return Profile("s", (*first, *ours.plugins, *([] if first else [plugin])), ours.weights)
-
-
-class World:
+class World(CoreLab):
     """A core with two nodes and the plugin."""
 
     def __init__(self, plugin: Any) -> None:
         self.faults: list[tuple[str, str, str]] = []
-        metrics = SchedulerMetrics(clock=lambda: 0.0)
-        metrics.plugin_failed = lambda *fault: self.faults.append(  # type: ignore[method-assign]
+        self.metrics, self.plugin = SchedulerMetrics(clock=lambda: 0.0), plugin
+        self.metrics.plugin_failed = lambda *fault: self.faults.append(  # type: ignore[method-assign]
             (fault[0], fault[1], type(fault[2]).__name__)
         )
-        self.metrics, self.plugin, self.now = metrics, plugin, 0.0
-        self.core = SchedulerCore(profiles=(profile_with(plugin),), decisions=metrics)
-        for name in ("a", "b"):
-            self.core.handle(NodeChanged(0, None, objects.node(name)))
+        core = SchedulerCore(profiles=(profile_of(plugin),), decisions=self.metrics)
+        super().__init__("a", "b", core=core)
 
-    def add(self, name: str, cpu: int = 1, **spec: Any) -> Pod:
-        one = pod(name, container("x", f"cpu={cpu}", ""))
-        one = replace(one, spec=replace(one.spec, scheduler_name="s", **spec))
-        self.core.handle(PodChanged(self.now, None, one))
-        return one
+    def come(self, name: str, cpu: int = 1, **spec: Any) -> None:
+        self.add(pod(name, container("x", f"cpu={cpu}", "")), **spec)
 
-    def run(self, seconds: float = 0.0) -> list[Any]:
-        self.now += seconds
-        done: list[Any] = []
-        for _ in range(50):
-            if not self.core.ready(self.now):
-                return done
-            done += self.core.handle(CycleDue(self.now))
-        raise AssertionError("attempts without end")
+    def fails(self) -> SetCondition:
+        """The one pod's attempt ends with an error."""
+        (condition,) = conditions(self.run())
+        assert condition.reason == "SchedulerError"
+        assert condition.message.startswith("plugin Other failed: ")
+        return condition
 
 
-def bound(done: list[Any]) -> set[str]:
-    return {one.pod.metadata.name for one in done if isinstance(one, Bind)}
+def profile_of(plugin: Any) -> Profile:
+    """A plugin that orders the queue comes before the usual one."""
+    usual = profile_with(plugin)
+    plugins = sorted(usual.plugins, key=lambda one: not (one is plugin and hasattr(plugin, "sort_key")))
+    return Profile("s", tuple(plugins), usual.weights)
 
 
 def recovers(world: World, method: str) -> None:
     """The pod is placed once the plugin works, for instance after it was corrected and its node changed."""
     world.plugin.broken = False
-    world.core.handle(NodeChanged(world.now, None, objects.node("c")))
-    assert bound(world.run(400)) == {"p"}, method
+    world.has("c")
+    assert names(world.run(400)) == ["p"], method
 
 
 def reach(method: str, fail: Callable[[], Any]) -> World:
@@ -212,22 +198,22 @@ def test_the_scheduler_goes_on(method: str, what: str, fail: Callable[[], Any]) 
         the_pod_fits_nowhere(method, fail)
         return
     world = reach(method, fail)
-    world.add("p")
+    world.come("p")
     done = world.run()
     if method == "unreserve":
         unreserve_fails(world)
         return
     if method in {"sort_key", "hints"}:
-        assert bound(done) == {"p"}
+        assert names(done) == ["p"]
         return
     if method == "pre_enqueue":
         assert world.core.queue.counts() == {"gated": 1}
         assert "plugin failed" in next(iter(world.core.pending().values()))
     elif method == "idle" and what != "raises":
-        assert bound(done) == {"p"}
+        assert names(done) == ["p"]
         return
     else:
-        (condition,) = [one for one in done if isinstance(one, SetCondition)]
+        (condition,) = conditions(done)
         assert condition.reason == "SchedulerError"
         assert condition.message.startswith("plugin Other failed: ")
         assert 'attempts_total{profile="s",result="error"}' in world.metrics.text()
@@ -247,10 +233,8 @@ def the_pod_fits_nowhere(method: str, fail: Callable[[], Any]) -> None:
     if method == "rejections":
         there["feasible"] = lambda self, cycle, columns, rows: np.full(len(rows), not self.broken)
     world = World(type("Made", (Rejects,), there)(fail))
-    world.add("p")
-    (condition,) = [one for one in world.run() if isinstance(one, SetCondition)]
-    assert condition.reason == "SchedulerError"
-    assert condition.message.startswith("plugin Other failed: ")
+    world.come("p")
+    world.fails()
     recovers(world, method)
 
 
@@ -265,7 +249,7 @@ def unreserve_fails(world: World) -> None:
         core.handle(BindFailed(world.now, "uid-p", "rejected", "no"))
         assert len(others) == number + 1
         assert core.cluster.node_of("uid-p") is None
-        assert bound(world.run(20)) == {"p"}
+        assert names(world.run(20)) == ["p"]
     assert world.faults == [("Other", "unreserve", "KeyError")]
     core.handle(PodChanged(world.now, core.bindings["uid-p"].bind.pod, None))
     assert len(others) == 3
@@ -284,10 +268,8 @@ def test_pods_whose_sort_key_fails_come_last_by_priority(answer: Any) -> None:
 
     world = World(Sorts(raising))
     for name, priority in (("good1", 0), ("bad1", 5), ("bad2", 9), ("good2", 3)):
-        world.add(name, priority=priority)
-    order = [one.pod.metadata.name for one in world.run() if isinstance(one, Bind)]
-    assert order == ["good2", "good1", "bad2", "bad1"]
-    assert len({(plugin, method) for plugin, method, _ in world.faults}) == 1
+        world.come(name, priority=priority)
+    assert names(world.run()) == ["good2", "good1", "bad2", "bad1"]
     assert len(world.faults) == 1
 
 
@@ -363,19 +345,19 @@ def test_forms_over_rows_and_kinds_end_attempts_only(
     plugin = made(fail)
     world = World(plugin)
     if made is OfAmounts or method.startswith("room"):  # Answers for states are kept.
-        world.add("first")
-        assert bound(world.run()) == {"first"}
+        world.come("first")
+        assert names(world.run()) == ["first"]
     plugin.failing = method
-    world.core.handle(NodeChanged(world.now, None, objects.node("d")))
+    world.has("d")
     for name in ("p", "q"):
-        world.add(name)
-    done = world.run()
-    conditions = [one for one in done if isinstance(one, SetCondition)]
-    assert all(one.reason == "SchedulerError" for one in conditions)
-    assert all(one.message.startswith("plugin Other failed: ") for one in conditions)
-    assert conditions
+        world.come(name)
+    failed = conditions(world.run())
+    assert failed
+    for condition in failed:
+        assert condition.reason == "SchedulerError"
+        assert condition.message.startswith("plugin Other failed: ")
     plugin.broken = False
-    assert {one.pod.metadata.name for one in conditions} <= bound(world.run(400))
+    assert {condition.pod.metadata.name for condition in failed} <= set(names(world.run(400)))
 
 
 def test_a_word_about_a_state_that_fails_ends_the_attempt() -> None:
@@ -383,9 +365,8 @@ def test_a_word_about_a_state_that_fails_ends_the_attempt() -> None:
     plugin.failing = "for_state"
     plugin.filter = lambda cycle, node: Rejection.of("Other", Reason(Code.PORTS_TAKEN))  # type: ignore[method-assign]
     world = World(plugin)
-    world.add("p")
-    (condition,) = [one for one in world.run() if isinstance(one, SetCondition)]
-    assert condition.message.startswith("plugin Other failed: KeyError")
+    world.come("p")
+    assert world.fails().message.startswith("plugin Other failed: KeyError")
 
 
 @pytest.mark.parametrize("method", ["add_pod", "remove_pod"])
@@ -408,17 +389,15 @@ def test_pods_thought_added_and_away_end_the_attempt(method: str) -> None:
                 self.fail()
 
     world = World(Counts(raising))
-    world.core.handle(NodeChanged(0, objects.node("b"), None))
-    world.add("there", cpu=CPUS - 1, node_name="a")
-    world.add("p", cpu=CPUS - 1, priority=10)
-    first = [one.reason for one in world.run() if isinstance(one, SetCondition)]
-    assert first == ["SchedulerError" if method == "remove_pod" else "Unschedulable"]
-    world.add("q")
+    world.lose("b")
+    world.come("there", cpu=CPUS - 1, node_name="a")
+    world.come("p", cpu=CPUS - 1, priority=10)
+    (first,) = conditions(world.run())
+    assert first.reason == ("SchedulerError" if method == "remove_pod" else "Unschedulable")
+    world.come("q")
     if method == "add_pod":
-        (condition,) = [
-            one for one in world.run() if isinstance(one, SetCondition) and one.pod.metadata.name == "q"
-        ]
-        assert condition.message.startswith("plugin Other failed: KeyError")
+        (second,) = [one for one in conditions(world.run()) if one.pod.metadata.name == "q"]
+        assert second.message.startswith("plugin Other failed: KeyError")
 
 
 def test_what_fails_for_the_record_alone_is_reported_once() -> None:
@@ -436,8 +415,8 @@ def test_what_fails_for_the_record_alone_is_reported_once() -> None:
         attempt.terms(attempt.ranked),
     )
     for name in ("p", "q"):
-        world.add(name)
-    assert bound(world.run()) == {"p", "q"}
+        world.come(name)
+    assert names(world.run()) == ["p", "q"]
     assert world.faults == [("Other", "explain", "KeyError")]
 
 
@@ -450,11 +429,11 @@ def test_a_hint_that_fails_counts_as_a_change_that_helps() -> None:
             return {ChangeKind.NODE_ADDED: lambda pod, change: raising()}
 
     world = World(Rejects(raising))
-    world.add("p")
-    assert not bound(world.run())
+    world.come("p")
+    assert not names(world.run())
     world.plugin.broken = False
-    world.core.handle(NodeChanged(20, None, objects.node("c")))
-    assert bound(world.run(20)) == {"p"}
+    world.has("c")
+    assert names(world.run(20)) == ["p"]
 
 
 def test_a_permit_plugin_that_cannot_keep_the_function_is_reported() -> None:
@@ -473,7 +452,7 @@ def test_a_permit_plugin_that_cannot_keep_the_function_is_reported() -> None:
 
     async def main() -> None:
         client = KubeClient.connect_to("http://127.0.0.1:1")
-        Scheduler(client, profile=profile_with(Decides(raising)), reporter=Reporter())._give_permits()
+        Scheduler(client, profile=profile_of(Decides(raising)), reporter=Reporter())._give_permits()
         await client.close()
 
     asyncio.run(main())
@@ -488,7 +467,7 @@ def test_a_pod_of_another_scheduler_is_refused() -> None:
         assert core.handle(BindRequested(0, one, "a", core.profiles["s"])) == []
         assert core.cluster.node_of("uid-p") is None
         world.plugin.broken = False
-        assert bound(core.handle(BindRequested(0, one, "a", core.profiles["s"]))) == {"p"}
+        assert names(core.handle(BindRequested(0, one, "a", core.profiles["s"]))) == ["p"]
 
 
 def test_states_that_cannot_be_copied_end_the_attempt() -> None:
@@ -505,12 +484,37 @@ def test_states_that_cannot_be_copied_end_the_attempt() -> None:
 
     world = World(Keeps(raising))
     for node in ("a", "b"):
-        world.add(f"on-{node}", cpu=CPUS, node_name=node)
-    world.add("p", cpu=CPUS, priority=10)
-    (condition,) = [one for one in world.run() if isinstance(one, SetCondition)]
+        world.come(f"on-{node}", cpu=CPUS, node_name=node)
+    world.come("p", cpu=CPUS, priority=10)
+    assert "no copy" in world.fails().message
+
+
+@pytest.mark.parametrize("method", ["reserve", "filter"])
+def test_the_condition_names_where_the_error_was_raised(method: str) -> None:
+    world = reach(method, raising)
+    world.come("p")
+    where = "(scheduler/test_failing_plugins.py"
+    assert world.fails().message.startswith(f"plugin Other failed: KeyError: 'example.com/rack' {where}")
+
+
+def test_a_pre_filter_that_a_profile_disables_alone_ends_attempts_with_the_plugins_name() -> None:
+    """As in kube-scheduler, whose Filter finds no state then."""
+    usual = default.profile("s")
+    points = {
+        "preFilter": tuple(one for one in usual.pre_filters if one.name != "PodTopologySpread"),
+        "filter": usual.filters,
+    }
+    lab = CoreLab("a", profiles=(Profile("s", usual.plugins, usual.weights, points=points),))
+    (condition,) = conditions(lab.place(pod("p", container("x", "cpu=1", ""))))
     assert condition.reason == "SchedulerError"
-    assert "Other" in condition.message
-    assert "no copy" in condition.message
+    assert condition.message.startswith("plugin PodTopologySpread failed: KeyError")
+
+
+def test_an_error_that_no_plugin_raised_is_a_fault_of_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = CoreLab("a")
+    monkeypatch.setattr(lab.core.cluster.nominations, "of", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        lab.place(pod("p", container("x", "cpu=1", "")))
 
 
 # The extension points that do I/O.

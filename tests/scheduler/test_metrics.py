@@ -9,8 +9,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 
-from corelane.embedded.apiserver.http.auth import User
-from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube.client import KubeClient
 from corelane.kube.leader_election import LeaderElector, LeaseSettings
 from corelane.kube.pod import Pod
@@ -19,7 +17,7 @@ from corelane.scheduler.daemon.families import Families
 from corelane.scheduler.daemon.metrics import SchedulerMetrics
 from corelane.scheduler.daemon.pod_status_writer import Leadership
 from corelane.scheduler.daemon.scheduler import Scheduler
-from support.scheduled_cluster import ScheduledCluster
+from support.scheduled_cluster import TOKEN, ScheduledCluster, embedded_server
 
 SAMPLE = re.compile(r'^([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\]|\\.)*",?)*)\})? (-?[0-9.e+-]+|\+Inf|NaN)$')
 
@@ -109,32 +107,30 @@ async def page(port: int, path: str) -> tuple[int, str]:
 
 def run(story: Callable[[ScheduledCluster, SchedulerDaemon, int], Awaitable[None]]) -> None:
     async def main() -> None:
-        server = APIServer(tokens={"t": User("admin", ("system:masters",))})
-        await server.start()
-        client, election = (KubeClient.connect_to(server.url, "t") for _ in range(2))
-        metrics = SchedulerMetrics("corelane-scheduler")
-        elector = LeaderElector(election, LeaseSettings("corelane-scheduler"), "replica", reporter=metrics)
+        async with asyncio.timeout(180), embedded_server() as server:
+            client, election = (KubeClient.connect_to(server.url, TOKEN) for _ in range(2))
+            metrics = SchedulerMetrics("corelane-scheduler")
+            settings = LeaseSettings("corelane-scheduler")
+            elector = LeaderElector(election, settings, "replica", reporter=metrics)
 
-        class Schedulers:
-            def new(self, lease: Leadership | None) -> Scheduler:
-                return Scheduler(client, reporter=metrics, decisions=metrics, lease=lease)
+            class Schedulers:
+                def new(self, lease: Leadership | None) -> Scheduler:
+                    return Scheduler(client, reporter=metrics, decisions=metrics, lease=lease)
 
-        daemon = SchedulerDaemon(Schedulers(), metrics, elector)
-        pages = daemon.server()
-        port = await pages.start("127.0.0.1", 0)
-        stop = asyncio.Event()
-        running = asyncio.create_task(daemon.run(stop))
-        try:
-            async with asyncio.timeout(180):
+            daemon = SchedulerDaemon(Schedulers(), metrics, elector)
+            pages = daemon.server()
+            port = await pages.start("127.0.0.1", 0)
+            stop = asyncio.Event()
+            running = asyncio.create_task(daemon.run(stop))
+            try:
                 await story(ScheduledCluster(client), daemon, port)
                 stop.set()
                 await running
-        finally:
-            running.cancel()
-            await pages.stop()
-            await client.close()
-            await election.close()
-            await server.stop()
+            finally:
+                running.cancel()
+                await pages.stop()
+                await client.close()
+                await election.close()
 
     asyncio.run(main())
 
@@ -144,7 +140,7 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
         await asyncio.sleep(0.05)
 
 
-def test_a_daemon_shows_health_and_what_it_did() -> None:
+def test_a_daemon_shows_readiness_and_what_it_did() -> None:
     async def story(cluster: ScheduledCluster, daemon: SchedulerDaemon, port: int) -> None:
         assert (await page(port, "/healthz"))[0] == 200
         await cluster.node("n1", "core:8", 8)
@@ -179,15 +175,7 @@ def test_a_daemon_shows_health_and_what_it_did() -> None:
             return parsed((await page(port, "/metrics"))[1]).get("scheduler_unschedulable_pods", {}) == {}
 
         await until(gone)
-
-    run(story)
-
-
-def test_a_daemon_is_not_ready_before_all_is_listed() -> None:
-    async def story(cluster: ScheduledCluster, daemon: SchedulerDaemon, port: int) -> None:
-        while daemon.scheduler is None or not daemon.scheduler.synced:
-            await asyncio.sleep(0.01)
-        daemon.scheduler._started = False
+        daemon.scheduler._started = False  # as before all is listed
         status, text = await page(port, "/readyz")
         assert status == 500
         assert "[-]informer-sync failed: nodes, topologies and pods are not listed yet" in text

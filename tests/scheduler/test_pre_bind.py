@@ -2,18 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from corelane.embedded.apiserver.http.auth import User
-from corelane.embedded.apiserver.http.server import APIServer
-from corelane.kube.client import KubeClient
 from corelane.kube.meta import condition
-from corelane.kube.objects import Event, Node
+from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
-from corelane.scheduler.daemon.scheduler import Scheduler
 from corelane.scheduler.framework.plugin import BindContext, PreBindError
-from corelane.scheduler.plugins import default
+from support import scheduled_cluster
+from support.core_lab import profile_with
 from support.scheduled_cluster import ScheduledCluster
 
 OURS = "corelane-scheduler"
@@ -47,9 +44,9 @@ class Provisioner:
 
 
 class Cluster(ScheduledCluster):
-    def __init__(self, client: KubeClient, scheduler: Scheduler, provisioner: Provisioner) -> None:
-        super().__init__(client)
-        self.scheduler, self.provisioner = scheduler, provisioner
+    @property
+    def provisioner(self) -> Provisioner:
+        return self.scheduler.core.profile.plugins[-1]
 
     async def being_prepared(self) -> Pod:
         """Return a pod that has a claim on its node and is not bound."""
@@ -67,24 +64,7 @@ class Cluster(ScheduledCluster):
 
 
 def run(story: Callable[[Cluster], Awaitable[None]]) -> None:
-    async def main() -> None:
-        server = APIServer(tokens={"t": User("admin", ("system:masters",))})
-        usual, provisioner = default.profile(OURS), Provisioner()
-        await server.start()
-        client = KubeClient.connect_to(server.url, "t")
-        scheduler = Scheduler(client, profile=replace(usual, plugins=(*usual.plugins, provisioner)))
-        running = asyncio.create_task(scheduler.run())
-        try:
-            async with asyncio.timeout(180):
-                await story(Cluster(client, scheduler, provisioner))
-        finally:
-            assert not running.done()
-            running.cancel()
-            await asyncio.wait({running})
-            await client.close()
-            await server.stop()
-
-    asyncio.run(main())
+    scheduled_cluster.run(story, Cluster, profile=profile_with(Provisioner(), name=OURS))
 
 
 def scheduled(pod: Pod) -> Any:
@@ -140,10 +120,9 @@ def test_a_pod_whose_binding_is_prepared_gives_way_to_one_of_higher_priority() -
         assert scheduled(low) is not None
         cluster.provisioner.done.set()
         await cluster.placed("high")
-        while not (found := [one for one in await events(cluster) if one.reason == "Preempted"]):
-            await asyncio.sleep(0.05)
+        while not (found := [one for one in await cluster.events("p") if one.reason == "Preempted"]):
+            await asyncio.sleep(0.02)
         (event,) = found
-        assert event.involved_object.name == "p"
         assert event.related is not None
         assert event.related.uid == high.metadata.uid
         assert event.message.endswith("(before it was bound; it is tried again)")
@@ -159,7 +138,3 @@ def test_a_binding_is_not_prepared_for_a_node_that_is_deleted() -> None:
         await cluster.until("p", lambda pod: bool(scheduled(pod)) and not pod.status.nominated_node_name)
 
     run(story)
-
-
-async def events(cluster: Cluster) -> list[Event]:
-    return list((await cluster.client.list(Event)).items)

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from corelane.embedded.apiserver.http.auth import User
-from corelane.embedded.apiserver.http.server import APIServer
-from corelane.kube.client import KubeClient
-from corelane.scheduler.daemon.scheduler import Scheduler
 from corelane.scheduler.queue.waiting import Backoff
+from support import scheduled_cluster
 from support.kube_scheduler.stories import NAME, STORIES, Teller, classes, plain
+from support.scheduled_cluster import ScheduledCluster
 
 DIFFERENT = (
     # Of kube-scheduler's plugin for resource claims, which corelane leaves pending.
@@ -52,35 +50,20 @@ def test_every_story_is_recorded() -> None:
 def test_each_step_ends_as_with_kube_scheduler(story: str) -> None:
     want = RECORDED["stories"][story]
 
-    async def main() -> None:
-        server = APIServer(tokens={"t": User("admin", ("system:masters",))})
-        await server.start()
-        client = KubeClient.connect_to(server.url, "t")
-        scheduler = Scheduler(client, name=NAME, backoff=Backoff(0.1, 0.1))
-        running = asyncio.create_task(scheduler.run())
-        try:
-            await classes(client)
-            await _told(client, story, want)
-        finally:
-            running.cancel()
-            await asyncio.wait({running})
-            await client.close()
-            await server.stop()
+    async def told(cluster: ScheduledCluster) -> None:
+        await classes(cluster.client)
+        nodes, steps = STORIES[story]
+        teller, number = Teller(cluster.client, 0), 0
+        await teller.begin(nodes)
+        for step in steps:
+            await teller.do(step)
+            if step["do"] not in {"run", "budget"}:
+                expected = OURS.get((story, number), want["states"][number])
+                assert await _settled(teller, expected) is None
+                number += 1
+        assert await _equal(teller.events, want["events"], teller) is None
 
-    asyncio.run(main())
-
-
-async def _told(client: KubeClient, story: str, want: dict[str, Any]) -> None:
-    nodes, steps = STORIES[story]
-    teller, number = Teller(client, 0), 0
-    await teller.begin(nodes)
-    for step in steps:
-        await teller.do(step)
-        if step["do"] not in {"run", "budget"}:
-            expected = OURS.get((story, number), want["states"][number])
-            assert await _settled(teller, expected) is None
-            number += 1
-    assert await _equal(teller.events, want["events"], teller) is None
+    scheduled_cluster.run(told, name=NAME, backoff=Backoff(0.1, 0.1))
 
 
 async def _settled(teller: Teller, want: dict[str, Any]) -> object:
@@ -91,12 +74,12 @@ async def _settled(teller: Teller, want: dict[str, Any]) -> object:
     return await _equal(teller.state, want, teller, tries=1)
 
 
-async def _equal(read: Any, want: object, teller: Teller, tries: int = 2400) -> object:
+async def _equal(read: Any, want: object, teller: Teller, tries: int = 3000) -> object:
     for _ in range(tries):
         now = _alike(plain(await read(), teller.prefix))
         if now == _alike(want):
             return None
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.03)
     return now
 
 

@@ -3,29 +3,23 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import pytest
 
 from corelane import node as nodes
-from corelane.cpuset import CPUSet
-from corelane.embedded.apiserver.http.auth import User
-from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube import keys, translate
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.decode import Listing
 from corelane.kube.meta import Object, condition
-from corelane.kube.objects import Event, Node, NodeResourceTopology
+from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.pod import Pod
-from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.daemon.scheduler import Scheduler, SchedulerReporter
-from support import objects
+from support import scheduled_cluster
+from support.scheduled_cluster import ScheduledCluster, scheduling
 
 T = TypeVar("T", bound=Object)
-
-TOKEN = "token"
 
 
 class Told(SchedulerReporter):
@@ -50,68 +44,6 @@ class Told(SchedulerReporter):
         self.errors.append(f"{node}: {problem}")
 
 
-class Cluster:
-    """An API server, a client to it, and a scheduler that runs."""
-
-    def __init__(self, server: APIServer, client: KubeClient, told: Told) -> None:
-        self.server, self.client, self.told = server, client, told
-        self.states: dict[str, NodeState] = {}
-
-    async def node(self, name: str, spec: str, cpus: int, policy: str = "static", **more: Any) -> None:
-        known = objects.node(name, cpus)
-        status = {
-            "allocatable": {**known.status.allocatable},
-            "capacity": {**known.status.allocatable},
-            "conditions": [{"type": "Ready", "status": "True"}],
-        }
-        await self.client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
-        await self.client.patch(Node, name, {"status": status}, subresource="status")
-        # The server taints a new node as not ready; the node controller would take that away.
-        await self.client.patch(Node, name, {"spec": {"taints": None, **more}})
-        self.states[name] = objects.state(spec, name, reserved=CPUSet([0]), policy=policy)
-        await self.client.create(translate.topology(self.states[name].machine, name, self.states[name]))
-
-    async def publish(self, name: str, state: NodeState) -> None:
-        self.states[name] = state
-        whole = translate.topology(state.machine, name, state)
-        body = {"metadata": {"annotations": whole["metadata"]["annotations"]}, "zones": whole["zones"]}
-        await self.client.patch(NodeResourceTopology, name, body)
-
-    async def pod(
-        self, name: str, cpu: str = "2", finalizers: tuple[str, ...] | list[str] = (), **spec: Any
-    ) -> None:
-        resources = {"cpu": cpu, "memory": "1Gi"}
-        container = {
-            "name": "main",
-            "image": "none",
-            "command": ["true"],
-            "resources": {"requests": resources, "limits": resources},
-        }
-        await self.client.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": name, "namespace": "default", "finalizers": list(finalizers)},
-                "spec": {"containers": [container], **spec},
-            }
-        )
-
-    async def placed(self, name: str) -> Pod:
-        return await self.until(name, lambda pod: bool(pod.spec.node_name))
-
-    async def until(self, name: str, holds: Callable[[Pod], bool]) -> Pod:
-        while not holds(pod := await self.client.get(Pod, name, "default")):
-            await asyncio.sleep(0.02)
-        return pod
-
-    async def events(self, name: str, count: int) -> list[Event]:
-        while True:
-            listed = await self.client.list(Event, field_selector=f"involvedObject.name={name}")
-            if len(listed.items) >= count:
-                return sorted(listed.items, key=lambda event: event.reason)
-            await asyncio.sleep(0.02)
-
-
 class WithoutV1Alpha2(KubeClient):
     """A client that is answered as where NodeResourceTopology is defined as v1alpha1 only."""
 
@@ -121,27 +53,24 @@ class WithoutV1Alpha2(KubeClient):
         return await super().list(kind, **where)
 
 
+class Cluster(ScheduledCluster):
+    """A server's cluster whose scheduler has reported to `told`."""
+
+    told: Told
+
+    async def pod(self, name: str, cpu: str = "2", **more: Any) -> None:
+        await super().pod(name, cpu, **({"schedulerName": "corelane-scheduler"} | more))
+
+
 def run(story: Callable[[Cluster], Awaitable[None]], sees: type[KubeClient] = KubeClient) -> None:
-    """Run a story beside a scheduler whose client is of class `sees`."""
+    told = Told()
 
-    async def main() -> None:
-        server = APIServer(tokens={TOKEN: User("admin", ("system:masters",))})
-        await server.start()
-        client = sees.connect_to(server.url, TOKEN)
-        told = Told()
-        scheduler = asyncio.create_task(Scheduler(client, reporter=told).run())
-        try:
-            async with asyncio.timeout(120):
-                await story(Cluster(server, client, told))
-        finally:
-            assert not scheduler.done() or scheduler.exception() is None
-            scheduler.cancel()
-            with suppress(asyncio.CancelledError):
-                await scheduler
-            await client.close()
-            await server.stop()
+    def cluster(client: KubeClient, scheduler: Scheduler) -> Cluster:
+        made = Cluster(client, scheduler)
+        made.told = told
+        return made
 
-    asyncio.run(main())
+    scheduled_cluster.run(story, cluster, sees, reporter=told)
 
 
 def test_a_pod_is_bound_with_its_cpus_and_an_event_says_so() -> None:
@@ -154,7 +83,7 @@ def test_a_pod_is_bound_with_its_cpus_and_an_event_says_so() -> None:
         scheduled = condition(pod.status.conditions, "PodScheduled")
         assert scheduled is not None
         assert scheduled.status == "True"
-        (event,) = await cluster.events("a", 1)
+        (event,) = await cluster.events("a")
         assert event.message == "Successfully assigned default/a to n1 (CPUs: main 1-2)"
         assert (event.type, event.reason, event.count) == ("Normal", "Scheduled", 1)
         assert event.source.component == "corelane-scheduler"
@@ -196,7 +125,7 @@ def test_a_pod_that_fits_nowhere_says_why_and_is_placed_when_it_can() -> None:
         found = condition(second.status.conditions, "PodScheduled")
         assert found is not None
         assert (found.status, found.message) == ("False", text)
-        (event,) = await cluster.events("second", 1)
+        (event,) = await cluster.events("second")
         assert (event.type, event.reason) == ("Warning", "FailedScheduling")
         assert event.message == f"{text} Nearest is n2: uncordon node n2."
         agent, _ = nodes.admit(cluster.states["n1"], translate.request(first))
@@ -215,7 +144,7 @@ def test_the_event_of_a_pod_that_lacks_cpus_names_the_pods_in_the_way_on_the_nea
         await cluster.pod("first", "4")
         await cluster.placed("first")
         await cluster.pod("second", "4")
-        (event,) = await cluster.events("second", 1)
+        (event,) = await cluster.events("second")
         assert event.message == (
             "0/1 nodes are available: 1 not enough cpus available to satisfy request: "
             "4 CPUs requested, 3 free. "
@@ -226,49 +155,14 @@ def test_the_event_of_a_pod_that_lacks_cpus_names_the_pods_in_the_way_on_the_nea
     run(story)
 
 
-def test_many_pods_at_once_never_share_a_cpu() -> None:
-    async def story(cluster: Cluster) -> None:
-        for number in range(3):
-            await cluster.node(f"n{number}", "socket:2 core:8 smt:2", 32)
-        await asyncio.gather(*(cluster.pod(f"p{number}", "3") for number in range(24)))
-        pods = await asyncio.gather(*(cluster.placed(f"p{number}") for number in range(24)))
-        taken: dict[str, CPUSet] = {}
-        for pod in pods:
-            lane = translate.request(pod).proposal["main"]
-            assert len(lane) == 3
-            assert lane.isdisjoint(taken.get(pod.spec.node_name, CPUSet()))
-            taken[pod.spec.node_name] = taken.get(pod.spec.node_name, CPUSet()) | lane
-        assert sum(map(len, taken.values())) == 72
-
-    run(story)
-
-
-def test_a_broken_topology_is_reported_and_the_rest_goes_on() -> None:
-    async def story(cluster: Cluster) -> None:
-        await cluster.node("bad", "core:8", 8)
-        await cluster.client.patch(
-            NodeResourceTopology, "bad", {"metadata": {"annotations": {keys.CPU_ALLOCATIONS: "{"}}}
-        )
-        await cluster.node("good", "core:8", 8)
-        await cluster.pod("a", "2")
-        assert (await cluster.placed("a")).spec.node_name == "good"
-        (problem,) = cluster.told.errors
-        assert "corelane.io/cpu-allocations" in problem
-
-    run(story)
-
-
 def test_what_was_said_before_a_restart_is_counted_up_not_said_again() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.pod("a", "2")
-        await cluster.events("a", 1)
-        again = asyncio.create_task(Scheduler(cluster.client, reporter=cluster.told).run())
-        while (await cluster.events("a", 1))[0].count != 2:
-            await asyncio.sleep(0.02)
-        assert len(await cluster.events("a", 1)) == 1
-        again.cancel()
-        with suppress(asyncio.CancelledError):
-            await again
+        await cluster.events("a")
+        async with scheduling(Scheduler(cluster.client, reporter=cluster.told)):
+            while (await cluster.events("a"))[0].count != 2:
+                await asyncio.sleep(0.02)
+        assert len(await cluster.events("a")) == 1
         assert cluster.told.errors == []
 
     run(story)
@@ -291,13 +185,17 @@ def test_only_pods_that_name_us_are_placed(scheduler: str) -> None:
 def test_a_node_with_an_invalid_topology_has_an_event_that_names_the_fault() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.node("n1", "core:8", 8)
-        annotations = {keys.CPU_ALLOCATIONS: "{"}
-        body = {"metadata": {"annotations": annotations}}
+        body = {"metadata": {"annotations": {keys.CPU_ALLOCATIONS: "{"}}}
         await cluster.client.patch(NodeResourceTopology, "n1", body)
-        (event,) = await cluster.events("n1", 1)
+        (event,) = await cluster.events("n1")
+        (problem,) = cluster.told.errors
+        assert "corelane.io/cpu-allocations" in problem
         assert (event.type, event.reason) == ("Warning", "InvalidNodeResourceTopology")
         assert f"metadata.annotations[{keys.CPU_ALLOCATIONS}]: invalid value '{{'" in event.message
         assert (event.involved_object.kind, event.metadata.namespace) == ("Node", "default")
+        await cluster.node("good", "core:8", 8)
+        await cluster.pod("a", "2")
+        assert (await cluster.placed("a")).spec.node_name == "good"
 
     run(story)
 
@@ -305,7 +203,7 @@ def test_a_node_with_an_invalid_topology_has_an_event_that_names_the_fault() -> 
 def test_preemption_ends_the_victim_as_kube_scheduler_does_and_the_pod_gets_its_place() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.node("n1", "core:8", 8)
-        await cluster.pod("low", "6", finalizers=["example.com/watch"], terminationGracePeriodSeconds=0)
+        await cluster.pod("low", "6", finalizers=("example.com/watch",), terminationGracePeriodSeconds=0)
         low = await cluster.placed("low")
         agent, _ = nodes.admit(cluster.states["n1"], translate.request(low))
         await cluster.publish("n1", agent)
@@ -362,3 +260,29 @@ def test_a_topology_that_raises_an_error_degrades_its_node_only(monkeypatch: pyt
         assert cluster.told.bugs == ["NodeResourceTopology bad: a bug"]
 
     run(story)
+
+
+def test_a_drain_waits_for_the_look_up_that_follows_a_binding() -> None:
+    bound, looked_up = asyncio.Event(), []
+
+    class Conflicts(KubeClient):
+        """Each binding is answered with 409 Conflict, so that the pod has to be looked up."""
+
+        async def bind(self, *_args: object, **_more: object) -> Any:
+            bound.set()
+            await asyncio.sleep(0.1)
+            raise APIError(409, "Conflict", "pod is assigned already", is_status=True)
+
+        async def get(self, _kind: object, name: str, *_more: object) -> Any:
+            await asyncio.sleep(0.1)
+            looked_up.append(name)
+            raise APIError(404, "NotFound", "pod not found", is_status=True)
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.node("n1", "core:8", 8)
+        await cluster.pod("p")
+        await bound.wait()
+        assert await cluster.scheduler.drain(60.0) == 0
+        assert looked_up == ["p"]
+
+    run(story, Conflicts)

@@ -2,12 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 import pytest
 
-from corelane.embedded.apiserver.http.auth import User
-from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube import informer
 from corelane.kube.client import KubeClient
 from corelane.kube.meta import condition
@@ -16,7 +13,13 @@ from corelane.scheduler.binding import bindings
 from corelane.scheduler.daemon.scheduler import Scheduler
 from support import faulty_proxy
 from support.faulty_proxy import FaultyProxy
-from support.scheduled_cluster import ScheduledCluster, assert_no_cpu_twice
+from support.scheduled_cluster import (
+    TOKEN,
+    ScheduledCluster,
+    assert_no_cpu_twice,
+    embedded_server,
+    scheduling,
+)
 
 PODS = 40
 
@@ -32,26 +35,17 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(story: Callable[[ScheduledCluster, FaultyProxy], Awaitable[None]], seed: int, rate: float) -> None:
     async def main() -> None:
-        server = APIServer(tokens={"t": User("admin", ("system:masters",))})
-        await server.start()
-        client = KubeClient.connect_to(server.url, "t")
-        async with faulty_proxy.proxy(server.url, seed, rate) as proxy:
-            through = KubeClient.connect_to(proxy.url, "t")
-            scheduler = asyncio.create_task(Scheduler(through).run())
-            try:
-                async with asyncio.timeout(120):
+        async with asyncio.timeout(120), embedded_server() as server:
+            client = KubeClient.connect_to(server.url, TOKEN)
+            async with faulty_proxy.proxy(server.url, seed, rate) as proxy:
+                through = KubeClient.connect_to(proxy.url, TOKEN)
+                async with scheduling(Scheduler(through)):
                     cluster = ScheduledCluster(client)
                     for number in range(4):
                         await cluster.node(f"n{number}", "core:12 smt:2", 24)
                     await story(cluster, proxy)
-            finally:
-                assert not scheduler.done(), scheduler
-                scheduler.cancel()
-                with suppress(asyncio.CancelledError):
-                    await scheduler
                 await through.close()
-                await client.close()
-                await server.stop()
+            await client.close()
 
     asyncio.run(main())
 

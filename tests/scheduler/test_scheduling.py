@@ -22,101 +22,32 @@ from corelane.kube.pod import (
     Volume,
 )
 from corelane.node.config import AllocatorName, PoolOptions
-from corelane.node.ledger import NodeState
 from corelane.scheduler.binding.bindings import LATE_SECONDS
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
-    CycleDue,
     LookUpFailed,
-    NodeChanged,
     PodChanged,
     PodLookedUp,
     PreBindFailed,
     TopologyChanged,
 )
-from corelane.scheduler.instructions import Bind, Instruction, LookUpPod, RecordPodEvent, SetCondition
+from corelane.scheduler.instructions import Instruction, LookUpPod, SetCondition
 from corelane.workload import BindPolicy
 from support import objects
+from support.core_lab import CoreLab, binds, conditions, events, only_bind
 from support.objects import node
 from support.pods import container, guaranteed, pod
 
-OURS = "corelane-scheduler"
 REQUIRED = msgspec.Raw(b'{"requiredDuringSchedulingIgnoredDuringExecution":[{}]}')
-
-
-class Story:
-    """A core, a clock, and short words for what happens to it."""
-
-    def __init__(self) -> None:
-        self.core = SchedulerCore()
-        self.now = 0.0
-        self.done: list[Instruction] = []
-        self.states: dict[str, NodeState] = {}
-
-    def tell(self, event: object) -> list[Instruction]:
-        instructions = self.core.handle(event)  # type: ignore[arg-type]
-        self.done += instructions
-        return instructions
-
-    def has(self, *known: Node, spec: str | None = None, **config: object) -> "Story":
-        """Nodes, with the topology of that spec unless it is None."""
-        for one in known:
-            self.tell(NodeChanged(self.now, None, one))
-            if spec:
-                self.publishes(one.metadata.name, objects.state(spec, one.metadata.name, **config))
-        return self
-
-    def publishes(self, name: str, state: NodeState) -> None:
-        old = objects.topology(name, self.states[name]) if name in self.states else None
-        self.states[name] = state
-        self.tell(TopologyChanged(self.now, old, objects.topology(name, state)))
-
-    def wants(self, *pods: Pod) -> list[Instruction]:
-        for one in pods:
-            self.tell(PodChanged(self.now, None, ours(one)))
-        return self.schedules()
-
-    def schedules(self, seconds: float = 0) -> list[Instruction]:
-        """Let time pass, then do all that is to be done."""
-        self.now += seconds
-        done: list[Instruction] = []
-        for _ in range(100):
-            if not self.core.ready(self.now):
-                return done
-            done += self.tell(CycleDue(self.now))
-        raise AssertionError("the core never rests")
-
-    def shows_bound(self, bind: Bind, **changes: str) -> Pod:
-        """The API server shows the pod with its node and annotations."""
-        shown = replace(
-            bind.pod,
-            metadata=replace(bind.pod.metadata, annotations=bind.pod.metadata.annotations | bind.annotations),
-            spec=replace(bind.pod.spec, node_name=changes.get("node", bind.node)),
-        )
-        self.tell(PodChanged(self.now, bind.pod, shown))
-        return shown
-
-
-def ours(one: Pod) -> Pod:
-    return replace(one, spec=replace(one.spec, scheduler_name=one.spec.scheduler_name or OURS))
-
-
-def binds(instructions: Iterable[Instruction]) -> list[Bind]:
-    return [one for one in instructions if isinstance(one, Bind)]
-
-
-def only_bind(instructions: Iterable[Instruction]) -> Bind:
-    (bind,) = binds(instructions)
-    return bind
 
 
 def why(instructions: Iterable[Instruction]) -> str:
     """The reason why a pod was not placed, the same in condition and event."""
-    (condition,) = [one for one in instructions if isinstance(one, SetCondition)]
-    (event,) = [one for one in instructions if isinstance(one, RecordPodEvent)]
+    (condition,) = conditions(instructions)
+    (event,) = events(instructions)
     assert (condition.reason, event.type, event.reason) == ("Unschedulable", "Warning", "FailedScheduling")
     assert condition.message == event.message
     reasons, _, preemption = event.message.partition(" preemption: ")
@@ -125,26 +56,25 @@ def why(instructions: Iterable[Instruction]) -> str:
 
 
 def test_a_pod_gets_a_node_and_its_very_cpus_in_one_binding() -> None:
-    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
-    bind = only_bind(story.wants(guaranteed("a", "2")))
+    lab = CoreLab().has("n1", spec="core:8", reserved=CPUSet([0]))
+    bind = only_bind(lab.place(guaranteed("a", "2")))
     assert bind.node == "n1"
     assert bind.assignments == {"main": CPUSet([1, 2])}
     assert json.loads(bind.annotations[keys.RESOURCE_STATUS]) == {"cpuset": "1-2"}
-    (event,) = story.tell(BindSucceeded(0, "uid-a"))
-    assert isinstance(event, RecordPodEvent)
+    (event,) = events(lab.tell(BindSucceeded(0, "uid-a")))
     assert (event.type, event.reason) == ("Normal", "Scheduled")
     assert event.message == "Successfully assigned ns/a to n1 (CPUs: main 1-2)"
-    story.shows_bound(bind)
-    assert story.core.pending() == {}
+    lab.show(bind)
+    assert lab.core.pending() == {}
 
 
 def test_the_policy_that_a_labelled_pod_is_bound_by_is_written_back_as_koordinators_scheduler_does() -> None:
     pools = PoolOptions(node_bind=BindPolicy.SPREAD_BY_PCPUS)
-    story = Story().has(node("n1"), spec="core:8 smt:2", policy="pools", pools=pools)
-    bind = only_bind(story.wants(guaranteed("a", "2", labels={keys.QOS_CLASS: "LSR"})))
+    lab = CoreLab().has("n1", spec="core:8 smt:2", policy="pools", pools=pools)
+    bind = only_bind(lab.place(guaranteed("a", "2", labels={keys.QOS_CLASS: "LSR"})))
     assert json.loads(bind.annotations[keys.RESOURCE_SPEC])["requiredCPUBindPolicy"] == "SpreadByPCPUs"
-    assert PodInfo.of(story.shows_bound(bind)).request.placement_spec.bind is None  # type: ignore[union-attr]
-    plain = only_bind(story.wants(guaranteed("b", "2")))
+    assert PodInfo.of(lab.show(bind)).request.placement_spec.bind is None  # type: ignore[union-attr]
+    plain = only_bind(lab.place(guaranteed("b", "2")))
     assert keys.RESOURCE_SPEC not in plain.annotations
 
 
@@ -153,17 +83,17 @@ def spec(**policies: str) -> dict[str, str]:
 
 
 def test_a_floating_pod_is_bound_with_the_numa_node_whose_pool_it_stays_in() -> None:
-    story = Story().has(node("n1"), spec="socket:2 core:4", policy="pools")
+    lab = CoreLab().has("n1", spec="socket:2 core:4", policy="pools")
     burst = pod(
         "a", container("x", "cpu=1", "cpu=3"), annotations=spec(preferredCPUBindPolicy="ConstrainedBurst")
     )
-    bind = only_bind(story.wants(burst))
+    bind = only_bind(lab.place(burst))
     assert json.loads(bind.annotations[keys.RESOURCE_STATUS]) == {
         "numaNodeResources": [{"node": 0, "resources": {"cpu": "1"}}],
         "cpuSharedPools": [{"socket": 0, "node": 0}],
     }
-    assert translate.placement_reasons(story.shows_bound(bind).metadata.annotations)["x"]
-    again = only_bind(story.wants(replace(burst, metadata=replace(burst.metadata, name="b", uid="uid-b"))))
+    assert translate.placement_reasons(lab.show(bind).metadata.annotations)["x"]
+    again = only_bind(lab.place(replace(burst, metadata=replace(burst.metadata, name="b", uid="uid-b"))))
     assert json.loads(again.annotations[keys.RESOURCE_STATUS]) == {
         "numaNodeResources": [{"node": 1, "resources": {"cpu": "1"}}],
         "cpuSharedPools": [{"socket": 1, "node": 1}],
@@ -196,16 +126,16 @@ def test_what_cannot_go_together_is_said_in_koordinators_words_and_in_plain_ones
     asked: Pod, reason: str
 ) -> None:
     pools = PoolOptions(node_bind=BindPolicy.FULL_PCPUS)
-    story = Story().has(node("n1"), spec="core:4 smt:2", policy="pools", pools=pools)
-    assert reason in why(story.wants(asked))
-    assert only_bind(story.wants(guaranteed("b", "2"))).node == "n1"
+    lab = CoreLab().has("n1", spec="core:4 smt:2", policy="pools", pools=pools)
+    assert reason in why(lab.place(asked))
+    assert lab.bound(guaranteed("b", "2")) == ["n1"]
 
 
 @pytest.mark.parametrize("allocator", ["optimal", "koordinator"])
 def test_a_pod_that_fits_no_numa_node_gets_koordinators_text(allocator: AllocatorName) -> None:
-    story = Story().has(node("n1"), spec="socket:2 core:4", policy="pools", pools=PoolOptions(allocator))
+    lab = CoreLab().has("n1", spec="socket:2 core:4", policy="pools", pools=PoolOptions(allocator))
     together = {keys.NUMA_TOPOLOGY_SPEC: '{"numaTopologyPolicy":"SingleNUMANode"}'}
-    told = why(story.wants(guaranteed("a", "5", annotations=together)))
+    told = why(lab.place(guaranteed("a", "5", annotations=together)))
     assert "1 node(s) Insufficient NUMA Node resources" in told
     assert allocator == "koordinator" or "SingleNUMANode: 5 CPUs requested, at most" in told
 
@@ -218,80 +148,78 @@ def test_the_same_ask_from_another_namespace_is_another_matter() -> None:
 
 
 def test_the_reasons_of_a_choice_travel_with_the_binding() -> None:
-    story = Story().has(node("n1"), spec="core:8")
-    shown = story.shows_bound(only_bind(story.wants(guaranteed("a", "2"))))
+    lab = CoreLab("n1", spec="core:8")
+    shown = lab.show(only_bind(lab.place(guaranteed("a", "2"))))
     assert "NUMA node 0" in translate.placement_reasons(shown.metadata.annotations)["main"]
 
 
 def test_replicas_are_answered_alike_until_the_node_changes() -> None:
     """Asks of one shape share an answer, so each must still get CPUs of its own."""
-    story = Story().has(node("n1"), node("n2"), spec="core:8", reserved=CPUSet([0]))
-    given = binds(story.wants(*(guaranteed(f"p{number}", "3") for number in range(4))))
+    lab = CoreLab().has("n1", "n2", spec="core:8", reserved=CPUSet([0]))
+    given = binds(lab.place(*(guaranteed(f"p{number}", "3") for number in range(4))))
     lanes = {(bind.node, str(bind.assignments["main"])) for bind in given}
     assert lanes == {("n1", "1-3"), ("n1", "4-6"), ("n2", "1-3"), ("n2", "4-6")}
-    assert "(2 requested)" in why(story.wants(guaranteed("q", "2")))
+    assert "(2 requested)" in why(lab.place(guaranteed("q", "2")))
 
 
 def test_success_is_announced_once_whichever_news_comes_first() -> None:
-    story = Story().has(node("n1"), spec="core:8")
-    bind = only_bind(story.wants(guaranteed("a", "2")))
-    story.shows_bound(bind)
-    story.tell(BindSucceeded(0, "uid-a"))
-    assert [one.reason for one in story.done if isinstance(one, RecordPodEvent)] == ["Scheduled"]
+    lab = CoreLab("n1", spec="core:8")
+    bind = only_bind(lab.place(guaranteed("a", "2")))
+    lab.show(bind)
+    lab.tell(BindSucceeded(0, "uid-a"))
+    assert [event.reason for event in events(lab.done)] == ["Scheduled"]
 
 
 def test_pods_without_whole_cpus_are_bound_without_annotations() -> None:
-    story = Story().has(node("n1"), spec="core:8")
-    bind = only_bind(story.wants(pod("a", container("x", "cpu=500m"))))
+    lab = CoreLab("n1", spec="core:8")
+    bind = only_bind(lab.place(pod("a", container("x", "cpu=500m"))))
     assert bind.annotations == {}
-    (event,) = story.tell(BindSucceeded(0, "uid-a"))
-    assert isinstance(event, RecordPodEvent)
+    (event,) = events(lab.tell(BindSucceeded(0, "uid-a")))
     assert event.message == "Successfully assigned ns/a to n1"
 
 
 def test_pods_placed_in_a_row_never_share_a_cpu() -> None:
-    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
-    given = binds(story.wants(*(guaranteed(f"p{number}", "2") for number in range(3))))
+    lab = CoreLab().has("n1", spec="core:8", reserved=CPUSet([0]))
+    given = binds(lab.place(*(guaranteed(f"p{number}", "2") for number in range(3))))
     taken = [cpu for bind in given for cpus in bind.assignments.values() for cpu in cpus]
     assert len(given) == 3
     assert len(set(taken)) == 6
 
 
 def test_pods_of_others_and_those_on_their_way_out_are_left_alone() -> None:
-    story = Story().has(node("n1"), spec="core:8")
+    lab = CoreLab("n1", spec="core:8")
     leaving = guaranteed("b", "1")
     leaving = replace(leaving, metadata=replace(leaving.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
-    assert story.wants(guaranteed("a", "1", scheduler_name="default-scheduler"), leaving) == []
-    assert story.core.pending() == {}
+    assert lab.place(guaranteed("a", "1", scheduler_name="default-scheduler"), leaving) == []
+    assert lab.core.pending() == {}
 
 
 def test_gated_pods_wait_until_their_gates_are_gone() -> None:
-    story = Story().has(node("n1"), spec="core:8")
-    gated = ours(guaranteed("a", "1", scheduling_gates=(SchedulingGate("g"),)))
-    assert story.wants(gated) == []
-    assert story.core.pending() == {"uid-a": "waiting for scheduling gates: g"}
-    story.tell(PodChanged(0, gated, replace(gated, spec=replace(gated.spec, scheduling_gates=()))))
-    assert only_bind(story.schedules()).node == "n1"
+    lab = CoreLab("n1", spec="core:8")
+    gated = guaranteed("a", "1", scheduling_gates=(SchedulingGate("g"),))
+    assert lab.place(gated) == []
+    assert lab.core.pending() == {"uid-a": "waiting for scheduling gates: g"}
+    assert lab.bound(guaranteed("a", "1")) == ["n1"]
 
 
 def test_without_nodes_the_pod_says_so_and_waits_for_one() -> None:
-    story = Story()
-    assert why(story.wants(guaranteed("a", "1"))) == "no nodes available to schedule pods"
-    story.has(node("n1"), spec="core:8")
-    assert only_bind(story.schedules(1)).node == "n1"
+    lab = CoreLab()
+    assert why(lab.place(guaranteed("a", "1"))) == "no nodes available to schedule pods"
+    lab.has("n1", spec="core:8")
+    assert lab.bound(seconds=1) == ["n1"]
 
 
 def test_reasons_are_counted_and_said_as_kube_scheduler_says_them() -> None:
-    story = Story()
-    story.has(node("full", 1), spec="core:8")
-    story.has(node("tainted", taints=(Taint("dedicated", "db", "NoSchedule"),)), spec="core:8")
-    story.has(node("cordoned", unschedulable=True), spec="core:8")
-    story.has(node("elsewhere", labels={"zone": "b"}), node("away", labels={"zone": "b"}), spec="core:8")
-    story.has(node("down", ready="False"), spec="core:8")
-    story.has(node("crowded", labels={"zone": "a"}, pods=0, memory="1Mi"), spec="core:8")
+    lab = CoreLab()
+    lab.has(node("full", 1), spec="core:8")
+    lab.has(node("tainted", taints=(Taint("dedicated", "db", "NoSchedule"),)), spec="core:8")
+    lab.has(node("cordoned", unschedulable=True), spec="core:8")
+    lab.has(node("elsewhere", labels={"zone": "b"}), node("away", labels={"zone": "b"}), spec="core:8")
+    lab.has(node("down", ready="False"), spec="core:8")
+    lab.has(node("crowded", labels={"zone": "a"}, pods=0, memory="1Mi"), spec="core:8")
     picky = guaranteed("a", "2", node_selector={"zone": "a"})
-    story.core.handle(NodeChanged(0, None, node("full", 1, labels={"zone": "a"})))
-    assert why(story.wants(picky)) == (
+    lab.has(node("full", 1, labels={"zone": "a"}))
+    assert why(lab.place(picky)) == (
         "0/7 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Too many pods, "
         "1 node(s) were unschedulable, 2 node(s) didn't match Pod's node affinity/selector, "
         "2 node(s) had untolerated taint(s)."
@@ -299,48 +227,42 @@ def test_reasons_are_counted_and_said_as_kube_scheduler_says_them() -> None:
 
 
 def test_too_few_exclusive_cpus_is_a_reason_of_its_own() -> None:
-    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0, 1]))
-    assert why(story.wants(guaranteed("a", "7"))) == (
+    lab = CoreLab().has("n1", spec="core:8", reserved=CPUSet([0, 1]))
+    assert why(lab.place(guaranteed("a", "7"))) == (
         "0/1 nodes are available: 1 node(s) had too few CPUs free for exclusive use (7 requested)."
     )
 
 
 def test_exclusive_cpus_need_a_published_topology_and_shared_ones_do_not() -> None:
-    story = Story().has(node("plain"))
-    assert "1 node(s) invalid CPU Topology: no NodeResourceTopology" in why(story.wants(guaranteed("a", "2")))
-    assert only_bind(story.wants(pod("b", container("x", "cpu=1")))).node == "plain"
-
-
-def test_a_labelled_pod_needs_a_published_topology_too() -> None:
-    story = Story().has(node("plain"))
-    labelled = pod("a", container("x", "cpu=2"), labels={keys.QOS_CLASS: "LSR"})
-    assert "1 node(s) invalid CPU Topology: no NodeResourceTopology" in why(story.wants(labelled))
+    lab = CoreLab("plain")
+    assert "1 node(s) invalid CPU Topology: no NodeResourceTopology" in why(lab.place(guaranteed("a", "2")))
+    assert lab.bound(pod("b", container("x", "cpu=1"))) == ["plain"]
 
 
 def test_a_pod_with_an_invalid_annotation_stays_pending_and_others_are_placed() -> None:
-    story = Story().has(node("n1"), spec="core:8", policy="pools")
+    lab = CoreLab().has("n1", spec="core:8", policy="pools")
     broken = guaranteed("a", "2", annotations={keys.RESOURCE_SPEC: "{"})
-    told = why(story.wants(broken))
+    told = why(lab.place(broken))
     assert f"metadata.annotations[{keys.RESOURCE_SPEC}]: invalid value '{{': not a JSON object" in told
-    assert only_bind(story.wants(guaranteed("b", "2"))).node == "n1"
+    assert lab.bound(guaranteed("b", "2")) == ["n1"]
 
 
 def test_a_cpu_that_is_bound_takes_as_much_of_an_amplified_node_as_it_counts_for() -> None:
     pools = PoolOptions(amplification=Fraction(3, 2))
-    story = Story().has(node("n1", 12), spec="core:8", policy="pools", pools=pools)
-    assert only_bind(story.wants(guaranteed("four", "4"))).node == "n1"
-    assert "1 Insufficient amplified cpu" in why(story.wants(guaranteed("five", "5")))
-    assert only_bind(story.wants(pod("floats", container("x", "cpu=6")))).node == "n1"
-    assert "1 Insufficient amplified cpu" in why(story.wants(pod("more", container("x", "cpu=1m"))))
+    lab = CoreLab().has(node("n1", 12), spec="core:8", policy="pools", pools=pools)
+    assert lab.bound(guaranteed("four", "4")) == ["n1"]
+    assert "1 Insufficient amplified cpu" in why(lab.place(guaranteed("five", "5")))
+    assert lab.bound(pod("floats", container("x", "cpu=6"))) == ["n1"]
+    assert "1 Insufficient amplified cpu" in why(lab.place(pod("more", container("x", "cpu=1m"))))
 
 
 @pytest.mark.parametrize(("nodes", "detailed"), [(8, True), (9, False)])
 def test_many_different_reasons_are_listed_without_details(nodes: int, detailed: bool) -> None:
-    story = Story()
+    lab = CoreLab()
     for number in range(nodes):
         reserved = CPUSet(range(9 + number))
-        story.has(node(f"n{number}", 32), spec="core:32", policy="pools", reserved=reserved)
-    told = why(story.wants(guaranteed("b", "24", labels={keys.QOS_CLASS: "LSE"})))
+        lab.has(node(f"n{number}", 32), spec="core:32", policy="pools", reserved=reserved)
+    told = why(lab.place(guaranteed("b", "24", labels={keys.QOS_CLASS: "LSE"})))
     assert ("24 CPUs requested" in told) is detailed
     if not detailed:
         assert told == f"0/{nodes} nodes are available: {nodes} not enough cpus available to satisfy request."
@@ -350,7 +272,7 @@ def test_labels_of_a_node_count_where_koordlet_publishes_and_as_soon_as_they_cha
     def labelled(labels: dict[str, str]) -> Node:
         return node("n1", labels=labels)
 
-    story = Story()
+    lab = CoreLab()
     published = objects.topology("n1", objects.state("core:4 smt:2", policy="pools"))
     koordlets = {
         key: text
@@ -360,33 +282,19 @@ def test_labels_of_a_node_count_where_koordlet_publishes_and_as_soon_as_they_cha
     metadata = replace(published.metadata, annotations=koordlets, labels={})
     published = replace(published, metadata=metadata)
     only_full = labelled({keys.NODE_BIND_POLICY: "FullPCPUsOnly"})
-    story.tell(TopologyChanged(0, None, published))
-    story.tell(NodeChanged(0, None, only_full))
+    lab.tell(TopologyChanged(0, None, published))
+    lab.has(only_full)
     three = guaranteed("a", "3", labels={keys.QOS_CLASS: "LSR"})
-    assert "requested cpus not multiple cpus per core" in why(story.wants(three))
-    story.tell(PodChanged(0, ours(three), None))
+    assert "requested cpus not multiple cpus per core" in why(lab.place(three))
+    lab.delete(three)
     wrong = labelled({keys.NODE_BIND_POLICY: "Full"})
-    story.tell(NodeChanged(0, only_full, wrong))
+    lab.has(wrong)
     again = replace(three, metadata=replace(three.metadata, name="b", uid="uid-b"))
-    told = why(story.wants(again))
+    told = why(lab.place(again))
     assert f"metadata.labels[{keys.NODE_BIND_POLICY}]: invalid value 'Full'" in told
-    story.now += 600
-    story.tell(NodeChanged(story.now, wrong, labelled({})))
-    assert {one.node for one in binds(story.wants(guaranteed("c", "1", labels={keys.QOS_CLASS: "LSR"})))} == {
-        "n1"
-    }
-
-
-def test_a_broken_topology_is_a_reason_and_only_for_its_node() -> None:
-    story = Story().has(node("bad")).has(node("good"), spec="core:8")
-    broken = objects.topology("bad", objects.state("core:8"))
-    annotations = broken.metadata.annotations | {keys.CPU_ALLOCATIONS: "{"}
-    broken = replace(broken, metadata=replace(broken.metadata, annotations=annotations))
-    story.tell(TopologyChanged(0, None, broken))
-    assert only_bind(story.wants(guaranteed("a", "2"))).node == "good"
-    told = why(story.wants(guaranteed("b", "8")))
-    assert "1 node(s) invalid CPU Topology: invalid NodeResourceTopology (metadata.annotations[" in told
-    assert f"[{keys.CPU_ALLOCATIONS}]: invalid value '{{'" in told
+    lab.now += 600
+    lab.has(labelled({}))
+    assert set(lab.bound(guaranteed("c", "1", labels={keys.QOS_CLASS: "LSR"}))) == {"n1"}
 
 
 @pytest.mark.parametrize(
@@ -407,157 +315,151 @@ def test_a_broken_topology_is_a_reason_and_only_for_its_node() -> None:
     ],
 )  # fmt: skip
 def test_requirements_that_are_not_met_are_said(spec: dict[str, object], message: str) -> None:
-    story = Story().has(node("n1"), spec="core:8")
-    assert message in why(story.wants(guaranteed("a", "1", **spec)))
+    lab = CoreLab("n1", spec="core:8")
+    assert message in why(lab.place(guaranteed("a", "1", **spec)))
 
 
 def test_preferred_affinity_to_other_pods_is_ignored() -> None:
-    story = Story().has(node("n1"), spec="core:8")
+    lab = CoreLab("n1", spec="core:8")
     placement_spec = Affinity(
         pod_affinity=msgspec.Raw(b'{"preferredDuringSchedulingIgnoredDuringExecution":[{}]}'),
         pod_anti_affinity=msgspec.Raw(b"null"),
     )
     spread = msgspec.Raw(b'[{"whenUnsatisfiable":"ScheduleAnyway"}]')
-    assert binds(
-        story.wants(guaranteed("a", "1", affinity=placement_spec, topology_spread_constraints=spread))
-    )
+    assert binds(lab.place(guaranteed("a", "1", affinity=placement_spec, topology_spread_constraints=spread)))
 
 
 def test_an_invalid_pod_does_not_affect_others() -> None:
-    story = Story().has(node("n1"), spec="core:8")
+    lab = CoreLab("n1", spec="core:8")
     bad, good = pod("bad", container("x", "cpu=many")), guaranteed("good", "1")
-    done = story.wants(bad, good)
+    done = lab.place(bad, good)
     assert only_bind(done).pod.metadata.name == "good"
     assert "spec.containers[0].resources.requests.cpu: invalid value 'many'" in why(done)
 
 
 def test_an_event_is_not_repeated_while_nothing_changes_but_the_condition_is_kept_right() -> None:
-    story = Story().has(node("n1", 4), spec="core:8")
-    assert "Insufficient cpu" in why(story.wants(guaranteed("a", "6")))
-    for version in range(2, 12):
-        story.tell(NodeChanged(story.now, node("n1", 4), node("n1", 3)))
-        story.tell(NodeChanged(story.now, node("n1", 3), node("n1", 4)))
-        again = story.schedules(11)
-        assert version and not [one for one in again if isinstance(one, RecordPodEvent)]
-    said = story.schedules(301)
-    assert [one.message for one in said if isinstance(one, RecordPodEvent)]
+    lab = CoreLab().has(node("n1", 4), spec="core:8")
+    assert "Insufficient cpu" in why(lab.place(guaranteed("a", "6")))
+    for _ in range(10):
+        lab.has(node("n1", 3), node("n1", 4))
+        assert not events(lab.run(11))
+    assert events(lab.run(301))
 
 
 def test_a_new_reason_is_recorded_at_most_every_ten_seconds() -> None:
-    story = Story().has(node("n1", 4), spec="core:8")
-    waiting = ours(guaranteed("a", "6"))
-    story.wants(waiting)
-    story.has(node("n2", 8, unschedulable=True))
-    soon = story.schedules(2)
+    lab = CoreLab().has(node("n1", 4), spec="core:8")
+    lab.place(guaranteed("a", "6"))
+    lab.has(node("n2", 8, unschedulable=True))
+    soon = lab.run(2)
     assert [type(one) for one in soon] == [SetCondition]
-    story.has(node("n3", 8, unschedulable=True))
-    later = story.schedules(12)
-    assert any(isinstance(one, RecordPodEvent) and "unschedulable" in one.message for one in later)
+    lab.has(node("n3", 8, unschedulable=True))
+    later = lab.run(12)
+    assert any("unschedulable" in event.message for event in events(later))
 
 
 def test_a_condition_that_is_there_already_is_not_written_again() -> None:
-    story = Story()
+    lab = CoreLab()
     text = "no nodes available to schedule pods"
     told = guaranteed("a", "1")
     condition = Condition("PodScheduled", "False", "Unschedulable", text)
     told = replace(told, status=replace(told.status, conditions=(condition,)))
-    assert not [one for one in story.wants(told) if isinstance(one, SetCondition)]
+    assert not conditions(lab.place(told))
 
 
 def test_heartbeats_wake_no_pod_and_changes_wake_those_they_can_help() -> None:
-    story = Story().has(node("n1", 4), spec="core:8")
-    story.wants(guaranteed("a", "6"))
-    story.tell(NodeChanged(0, node("n1", 4), node("n1", 4, version="2")))
-    assert story.schedules(20) == []
-    story.tell(NodeChanged(story.now, node("n1", 4), node("n1", 8)))
-    assert binds(story.schedules())
+    lab = CoreLab().has(node("n1", 4), spec="core:8")
+    lab.place(guaranteed("a", "6"))
+    lab.has(node("n1", 4, version="2"))
+    assert lab.run(20) == []
+    lab.has(node("n1", 8))
+    assert binds(lab.run())
 
 
 def test_the_end_of_a_pod_makes_room_once_its_agent_says_so() -> None:
-    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
-    first = story.shows_bound(only_bind(story.wants(guaranteed("a", "6"))))
-    agent, decision = nodes.admit(story.states["n1"], translate.request(first))
+    lab = CoreLab().has("n1", spec="core:8", reserved=CPUSet([0]))
+    first = lab.show(only_bind(lab.place(guaranteed("a", "6"))))
+    agent, decision = nodes.admit(lab.agents["n1"], translate.request(first))
     assert not decision.repicked
-    story.publishes("n1", agent)
-    assert binds(story.wants(guaranteed("b", "6"))) == []
-    story.tell(PodChanged(story.now, first, replace(first, status=replace(first.status, phase="Succeeded"))))
-    assert binds(story.schedules(30)) == []
-    story.publishes("n1", nodes.release(agent, "uid-a"))
-    assert binds(story.schedules(30))
+    lab.publish("n1", agent)
+    assert binds(lab.place(guaranteed("b", "6"))) == []
+    lab.seen(replace(first, status=replace(first.status, phase="Succeeded")))
+    assert binds(lab.run(30)) == []
+    lab.publish("n1", nodes.release(agent, "uid-a"))
+    assert binds(lab.run(30))
 
 
 def test_a_pod_deleted_by_force_counts_until_its_agent_has_released_it() -> None:
-    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
-    first = story.shows_bound(only_bind(story.wants(pod("a", container("main", "cpu=6")))))
-    agent, _ = nodes.admit(story.states["n1"], translate.request(first))
-    story.publishes("n1", agent)
-    story.tell(PodChanged(story.now, first, None))
+    lab = CoreLab().has("n1", spec="core:8", reserved=CPUSet([0]))
+    first = lab.show(only_bind(lab.place(pod("a", container("main", "cpu=6")))))
+    agent, _ = nodes.admit(lab.agents["n1"], translate.request(first))
+    lab.publish("n1", agent)
+    lab.delete(first)
     second = pod("b", container("main", "cpu=6"))
     assert nodes.admit(agent, translate.request(second))[1].reason == "OutOfcpu"
-    assert binds(story.wants(second)) == []
-    story.publishes("n1", nodes.release(agent, "uid-a"))
-    assert binds(story.schedules(30))
+    assert binds(lab.place(second)) == []
+    lab.publish("n1", nodes.release(agent, "uid-a"))
+    assert binds(lab.run(30))
 
 
 def test_a_claim_ends_with_its_pod() -> None:
-    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
-    bind = only_bind(story.wants(guaranteed("a", "6")))
-    assert binds(story.wants(guaranteed("b", "6"))) == []
-    story.tell(PodChanged(story.now, bind.pod, None))
-    assert only_bind(story.schedules(5)).assignments == bind.assignments
-    assert story.tell(BindSucceeded(story.now, "uid-a")) == []
+    lab = CoreLab().has("n1", spec="core:8", reserved=CPUSet([0]))
+    bind = only_bind(lab.place(guaranteed("a", "6")))
+    assert binds(lab.place(guaranteed("b", "6"))) == []
+    lab.delete(bind.pod)
+    assert only_bind(lab.run(5)).assignments == bind.assignments
+    assert lab.tell(BindSucceeded(lab.now, "uid-a")) == []
 
 
 def test_when_the_agent_picked_otherwise_the_scheduler_follows() -> None:
-    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
-    bind = only_bind(story.wants(guaranteed("a", "2")))
-    story.shows_bound(bind)
+    lab = CoreLab().has("n1", spec="core:8", reserved=CPUSet([0]))
+    bind = only_bind(lab.place(guaranteed("a", "2")))
+    lab.show(bind)
     other = translate.request(guaranteed("a", "2"))
     repicked = changed_value(other, proposal={"main": CPUSet([6, 7])})
-    story.publishes("n1", nodes.admit(story.states["n1"], repicked)[0])
-    second = only_bind(story.wants(guaranteed("b", "2")))
+    lab.publish("n1", nodes.admit(lab.agents["n1"], repicked)[0])
+    second = only_bind(lab.place(guaranteed("b", "2")))
     assert second.assignments["main"].isdisjoint(CPUSet([6, 7]))
-    third = only_bind(story.wants(guaranteed("c", "3")))
+    third = only_bind(lab.place(guaranteed("c", "3")))
     taken = second.assignments["main"] | CPUSet([0, 6, 7])
     assert third.assignments["main"].isdisjoint(taken)
 
 
 def test_a_rejected_binding_gives_its_cpus_back_and_is_tried_again() -> None:
-    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
-    bind = only_bind(story.wants(guaranteed("a", "6")))
-    done = story.tell(BindFailed(0, "uid-a", "rejected", "no"))
-    (condition,) = [one for one in done if isinstance(one, SetCondition)]
+    lab = CoreLab().has("n1", spec="core:8", reserved=CPUSet([0]))
+    bind = only_bind(lab.place(guaranteed("a", "6")))
+    done = lab.tell(BindFailed(0, "uid-a", "rejected", "no"))
+    (condition,) = conditions(done)
     assert (condition.reason, condition.message) == ("SchedulerError", "binding rejected: no")
-    assert story.schedules(0.9) == []
-    again = only_bind(story.schedules(0.2))
+    assert lab.run(0.9) == []
+    again = only_bind(lab.run(0.2))
     assert again.assignments == bind.assignments
-    story.tell(BindFailed(story.now, "uid-a", "rejected", "no"))
-    assert story.schedules(1.9) == []
-    assert binds(story.schedules(0.2))
+    lab.tell(BindFailed(lab.now, "uid-a", "rejected", "no"))
+    assert lab.run(1.9) == []
+    assert binds(lab.run(0.2))
 
 
 def test_a_binding_whose_fate_is_unknown_keeps_its_cpus_and_is_sent_again_as_it_was() -> None:
-    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
-    bind = only_bind(story.wants(guaranteed("a", "4")))
-    story.tell(BindFailed(0, "uid-a", "unknown", "timeout"))
-    assert binds(story.wants(guaranteed("b", "4"))) == []
-    assert only_bind(story.schedules(1)) == bind
-    story.tell(BindFailed(story.now, "uid-a", "conflict", "already assigned"))
-    story.shows_bound(bind)
-    assert binds(story.schedules(600)) == []
-    assert set(story.core.pending()) == {"uid-b"}
+    lab = CoreLab().has("n1", spec="core:8", reserved=CPUSet([0]))
+    bind = only_bind(lab.place(guaranteed("a", "4")))
+    lab.tell(BindFailed(0, "uid-a", "unknown", "timeout"))
+    assert binds(lab.place(guaranteed("b", "4"))) == []
+    assert only_bind(lab.run(1)) == bind
+    lab.tell(BindFailed(lab.now, "uid-a", "conflict", "already assigned"))
+    lab.show(bind)
+    assert binds(lab.run(600)) == []
+    assert set(lab.core.pending()) == {"uid-b"}
 
 
 def test_a_rejection_after_an_unknown_outcome_keeps_the_cpus_until_the_pod_is_seen_bound() -> None:
-    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
-    bind = only_bind(story.wants(guaranteed("a", "4")))
-    story.tell(BindFailed(0, "uid-a", "unknown", "timeout"))
-    assert only_bind(story.schedules(1)) == bind
-    story.tell(BindFailed(story.now, "uid-a", "rejected", "no"))
-    assert binds(story.wants(guaranteed("b", "4"))) == []
-    story.shows_bound(bind)
-    assert binds(story.schedules(600)) == []
-    assert set(story.core.pending()) == {"uid-b"}
+    lab = CoreLab().has("n1", spec="core:8", reserved=CPUSet([0]))
+    bind = only_bind(lab.place(guaranteed("a", "4")))
+    lab.tell(BindFailed(0, "uid-a", "unknown", "timeout"))
+    assert only_bind(lab.run(1)) == bind
+    lab.tell(BindFailed(lab.now, "uid-a", "rejected", "no"))
+    assert binds(lab.place(guaranteed("b", "4"))) == []
+    lab.show(bind)
+    assert binds(lab.run(600)) == []
+    assert set(lab.core.pending()) == {"uid-b"}
 
 
 def looked_up(instructions: Iterable[Instruction]) -> Pod:
@@ -566,124 +468,120 @@ def looked_up(instructions: Iterable[Instruction]) -> Pod:
 
 
 def test_a_rejection_after_an_unknown_outcome_is_given_up_once_the_server_shows_no_node() -> None:
-    story = Story().has(node("n1"), spec="core:8")
-    story.wants(guaranteed("a", "4"))
-    story.tell(BindFailed(0, "uid-a", "unknown", "timeout"))
-    assert binds(story.schedules(1))
-    story.tell(BindFailed(story.now, "uid-a", "rejected", "no"))
-    assert story.schedules(LATE_SECONDS - 2) == []
-    unbound = looked_up(story.schedules(1))
-    done = story.tell(PodLookedUp(story.now, "uid-a", unbound))
-    (condition,) = [one for one in done if isinstance(one, SetCondition)]
+    lab = CoreLab("n1", spec="core:8")
+    lab.place(guaranteed("a", "4"))
+    lab.tell(BindFailed(0, "uid-a", "unknown", "timeout"))
+    assert binds(lab.run(1))
+    lab.tell(BindFailed(lab.now, "uid-a", "rejected", "no"))
+    assert lab.run(LATE_SECONDS - 2) == []
+    unbound = looked_up(lab.run(1))
+    done = lab.tell(PodLookedUp(lab.now, "uid-a", unbound))
+    (condition,) = conditions(done)
     assert condition.message == "binding rejected: no"
-    assert binds(story.schedules(2))
+    assert binds(lab.run(2))
 
 
 def test_after_a_conflict_the_server_tells_where_the_pod_is() -> None:
-    story = Story().has(node("n1"), node("n2"), spec="core:8", reserved=CPUSet([0]))
-    bind = only_bind(story.wants(guaranteed("a", "4")))
-    done = story.tell(BindFailed(0, "uid-a", "conflict", "already assigned"))
+    lab = CoreLab().has("n1", "n2", spec="core:8", reserved=CPUSet([0]))
+    bind = only_bind(lab.place(guaranteed("a", "4")))
+    done = lab.tell(BindFailed(0, "uid-a", "conflict", "already assigned"))
     pod = looked_up(done)
     record = translate.proposal_annotations({"main": CPUSet([4, 5, 6, 7])}, pod)
     metadata = replace(pod.metadata, annotations=record)
     other = replace(pod, metadata=metadata, spec=replace(pod.spec, node_name="n2"))
-    assert story.tell(PodLookedUp(1, "uid-a", other)) == []
-    assert story.core.cluster.node_of("uid-a") == "n2"
-    story.tell(PodChanged(2, bind.pod, bind.pod))
-    assert binds(story.schedules(600)) == [], "late news of the pod without a node does not queue it"
-    lanes = {b.node: b.assignments["main"] for b in binds(story.wants(*(guaranteed(x, "3") for x in "bc")))}
+    assert lab.tell(PodLookedUp(1, "uid-a", other)) == []
+    assert lab.core.cluster.node_of("uid-a") == "n2"
+    lab.tell(PodChanged(2, bind.pod, bind.pod))
+    assert binds(lab.run(600)) == [], "late news of the pod without a node does not queue it"
+    lanes = {b.node: b.assignments["main"] for b in binds(lab.place(*(guaranteed(x, "3") for x in "bc")))}
     assert lanes == {"n1": CPUSet([1, 2, 3]), "n2": CPUSet([1, 2, 3])}
 
 
 def test_after_a_conflict_without_a_node_the_claim_outlasts_every_late_request() -> None:
-    story = Story().has(node("n1"), spec="core:8")
-    pod = ours(guaranteed("a", "4"))
-    story.wants(pod)
-    story.tell(BindFailed(0, "uid-a", "conflict", "changed"))
-    (event,) = story.tell(PodLookedUp(0, "uid-a", pod))
-    assert isinstance(event, RecordPodEvent)
+    lab = CoreLab("n1", spec="core:8")
+    pod = lab.add(guaranteed("a", "4"))
+    lab.run()
+    lab.tell(BindFailed(0, "uid-a", "conflict", "changed"))
+    (event,) = events(lab.tell(PodLookedUp(0, "uid-a", pod)))
     assert "binding to node n1: the outcome of a request is unknown" in event.message
-    assert story.schedules(LATE_SECONDS - 1) == []
-    looked_up(story.schedules(1))
-    assert story.tell(LookUpFailed(story.now, "uid-a", "timeout")) == []
-    looked_up(story.schedules(1))
-    story.tell(PodLookedUp(story.now, "uid-a", pod))
-    assert binds(story.schedules(2))
+    assert lab.run(LATE_SECONDS - 1) == []
+    looked_up(lab.run(1))
+    assert lab.tell(LookUpFailed(lab.now, "uid-a", "timeout")) == []
+    looked_up(lab.run(1))
+    lab.tell(PodLookedUp(lab.now, "uid-a", pod))
+    assert binds(lab.run(2))
 
 
 def test_a_pod_that_is_gone_after_a_conflict_keeps_no_cpus() -> None:
-    story = Story().has(node("n1"), spec="core:8")
-    bind = only_bind(story.wants(guaranteed("a", "7")))
-    story.tell(BindFailed(0, "uid-a", "conflict", "uid differs"))
-    story.tell(PodLookedUp(0, "uid-a", None))
-    story.tell(PodChanged(0, bind.pod, bind.pod))
-    assert only_bind(story.wants(guaranteed("b", "7")))
-    story.tell(PodChanged(1, bind.pod, None))
-    assert set(story.core.pending()) == {"uid-b"}
+    lab = CoreLab("n1", spec="core:8")
+    bind = only_bind(lab.place(guaranteed("a", "7")))
+    lab.tell(BindFailed(0, "uid-a", "conflict", "uid differs"))
+    lab.tell(PodLookedUp(0, "uid-a", None))
+    lab.tell(PodChanged(0, bind.pod, bind.pod))
+    assert only_bind(lab.place(guaranteed("b", "7")))
+    lab.delete(bind.pod)
+    assert set(lab.core.pending()) == {"uid-b"}
 
 
 def test_a_throttled_binding_is_sent_again_when_the_server_says() -> None:
-    story = Story().has(node("n1"), spec="core:8")
-    bind = only_bind(story.wants(guaranteed("a", "4")))
-    story.tell(BindFailed(0, "uid-a", "throttled", "too many requests", retry_after=7))
-    assert story.schedules(6.9) == []
-    assert only_bind(story.schedules(0.2)) is bind
-    done = story.tell(BindFailed(story.now, "uid-a", "rejected", "no"))
-    assert any(isinstance(one, SetCondition) for one in done), "it cannot be carried out late"
+    lab = CoreLab("n1", spec="core:8")
+    bind = only_bind(lab.place(guaranteed("a", "4")))
+    lab.tell(BindFailed(0, "uid-a", "throttled", "too many requests", retry_after=7))
+    assert lab.run(6.9) == []
+    assert only_bind(lab.run(0.2)) is bind
+    done = lab.tell(BindFailed(lab.now, "uid-a", "rejected", "no"))
+    assert conditions(done), "it cannot be carried out late"
 
 
 def test_an_unknown_binding_is_not_sent_again_to_a_deleted_node() -> None:
-    story = Story().has(node("n1"), spec="core:8")
-    bind = only_bind(story.wants(guaranteed("a", "4")))
-    story.tell(BindFailed(0, "uid-a", "unknown", "timeout"))
-    story.tell(NodeChanged(0, node("n1"), None))
-    story.has(node("n2"), spec="core:8")
-    pod = looked_up(story.schedules(1))
-    (event,) = story.tell(PodLookedUp(story.now, "uid-a", pod))
-    assert isinstance(event, RecordPodEvent)
+    lab = CoreLab("n1", spec="core:8")
+    bind = only_bind(lab.place(guaranteed("a", "4")))
+    lab.tell(BindFailed(0, "uid-a", "unknown", "timeout"))
+    lab.lose("n1")
+    lab.has(node("n2"), spec="core:8")
+    pod = looked_up(lab.run(1))
+    (event,) = events(lab.tell(PodLookedUp(lab.now, "uid-a", pod)))
     assert (event.type, event.reason) == ("Warning", "FailedScheduling")
     assert "binding to node n1 (deleted)" in event.message
     assert f"read again in {LATE_SECONDS - 1:.0f} s" in event.message
-    looked_up(story.schedules(LATE_SECONDS))
-    story.tell(PodLookedUp(story.now, "uid-a", pod))
-    assert only_bind(story.schedules(2)).node == "n2"
+    looked_up(lab.run(LATE_SECONDS))
+    lab.tell(PodLookedUp(lab.now, "uid-a", pod))
+    assert lab.bound(seconds=2) == ["n2"]
     assert bind.node == "n1"
 
 
 def test_a_binding_that_waits_to_be_sent_is_not_sent_to_a_deleted_node() -> None:
-    story = Story().has(node("n1"), spec="core:8")
-    bind = only_bind(story.wants(guaranteed("a", "4")))
-    assert story.core.bindings.unsendable(bind) == ""
-    story.tell(NodeChanged(0, node("n1"), None))
-    assert story.core.bindings.unsendable(bind) == "node n1 was deleted"
-    story.tell(PodChanged(0, bind.pod, None))
-    assert story.core.bindings.unsendable(bind) == "pod ns/a no longer waits for this binding"
+    lab = CoreLab("n1", spec="core:8")
+    bind = only_bind(lab.place(guaranteed("a", "4")))
+    assert lab.core.bindings.unsendable(bind) == ""
+    lab.lose("n1")
+    assert lab.core.bindings.unsendable(bind) == "node n1 was deleted"
+    lab.delete(bind.pod)
+    assert lab.core.bindings.unsendable(bind) == "pod ns/a no longer waits for this binding"
 
 
 def test_a_failed_pre_bind_releases_the_claim_and_names_the_plugin() -> None:
-    story = Story().has(node("n1"), spec="core:8")
-    story.wants(guaranteed("a", "4"))
-    done = story.tell(PreBindFailed(0, "uid-a", "VolumeBinding", "claim default/c: not bound after 600 s"))
-    (condition,) = [one for one in done if isinstance(one, SetCondition)]
+    lab = CoreLab("n1", spec="core:8")
+    lab.place(guaranteed("a", "4"))
+    done = lab.tell(PreBindFailed(0, "uid-a", "VolumeBinding", "claim default/c: not bound after 600 s"))
+    (condition,) = conditions(done)
     assert condition.message == (
         "running PreBind plugin 'VolumeBinding': claim default/c: not bound after 600 s"
     )
-    assert binds(story.schedules(2))
+    assert binds(lab.run(2))
 
 
 def test_pods_wait_where_the_last_node_was_deleted() -> None:
-    story = Story().has(node("n1"), spec="core:8")
-    story.tell(TopologyChanged(0, objects.topology("n1", objects.state("core:8")), None))
-    story.tell(NodeChanged(0, node("n1"), None))
-    assert why(story.wants(guaranteed("a", "1"))) == "no nodes available to schedule pods"
+    lab = CoreLab("n1", spec="core:8")
+    lab.tell(TopologyChanged(0, objects.topology("n1", objects.state("core:8")), None))
+    lab.lose("n1")
+    assert why(lab.place(guaranteed("a", "1"))) == "no nodes available to schedule pods"
 
 
 def test_every_binding_names_its_scheduler_and_the_ledger_that_it_was_decided_on() -> None:
-    story = Story().has(node("n1"), spec="core:8")
-    story.core = SchedulerCore(identity="replica-1")
-    story.has(node("n1"), spec="core:8")
-    exclusive = only_bind(story.wants(guaranteed("a", "2")))
+    lab = CoreLab("n1", spec="core:8", core=SchedulerCore(identity="replica-1"))
+    exclusive = only_bind(lab.place(guaranteed("a", "2")))
     assert exclusive.annotations[keys.SCHEDULED_BY] == "replica-1"
     assert exclusive.annotations[keys.LEDGER_GENERATION] == "0"
     copied = pod("b", container("x", "cpu=1"), annotations={keys.SCHEDULED_BY: "other"})
-    assert only_bind(story.wants(copied)).annotations == {keys.SCHEDULED_BY: "replica-1"}
+    assert only_bind(lab.place(copied)).annotations == {keys.SCHEDULED_BY: "replica-1"}

@@ -1,103 +1,70 @@
 """New nodes are taken in over several CycleDue, so that none takes long; what is decided stays the same."""
 
-import pytest
-from msgspec.structs import replace
+from typing import Any
 
-from corelane.kube.pod import Pod
+import pytest
+
 from corelane.scheduler import core as scheduling
 from corelane.scheduler.cluster.states import States
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.cycle import finalists
-from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
-from corelane.scheduler.instructions import Bind, Evict
+from corelane.scheduler.events import CycleDue
+from corelane.scheduler.instructions import Evict
 from corelane.scheduler.plugins import preemption
 from support import objects
+from support.core_lab import CoreLab, binds
 from support.pods import guaranteed
 
 NODES = 10
 
 
-def core(pods: int) -> SchedulerCore:
-    made = SchedulerCore()
+def cluster(pods: int, unequal: bool = False) -> CoreLab:
+    """Nodes, in as many canonical states if they are `unequal`, and pods to place."""
+    lab = CoreLab()
     for number in range(NODES):
-        name = f"n{number}"
-        made.handle(NodeChanged(0, None, objects.node(name, 8)))
-        made.handle(TopologyChanged(0, None, objects.topology(name, objects.state("core:9", name))))
+        lab.has(f"n{number}", spec=f"core:{9 + number * unequal}")
     for number in range(pods):
-        made.handle(PodChanged(0, None, pending(made, f"p{number}")))
-    return made
+        lab.add(guaranteed(f"p{number}", "2"))
+    return lab
 
 
-def placed(one: Pod, **spec: object) -> Pod:
-    return replace(one, spec=replace(one.spec, **spec))
-
-
-def pending(made: SchedulerCore, name: str) -> Pod:
-    return placed(guaranteed(name, "2"), scheduler_name=made.name)
-
-
-def run(made: SchedulerCore) -> tuple[int, list[tuple[str, str]]]:
+def run(core: SchedulerCore) -> tuple[int, list[tuple[str, str]]]:
     """How many CycleDue there were before the first binding, and all bindings."""
     before, bound = 0, []
-    while made.ready(0):
-        done = [(one.pod.title, one.node) for one in made.handle(CycleDue(0)) if isinstance(one, Bind)]
-        bound += done
+    while core.ready(0):
+        bound += [(bind.pod.title, bind.node) for bind in binds(core.handle(CycleDue(0)))]
         before += not bound
     return before, bound
 
 
-def test_nodes_are_taken_in_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    before, expected = run(core(pods=25))
+@pytest.mark.parametrize(
+    ("module", "limit", "unequal"),
+    [(scheduling, "SETTLED_AT_ONCE", False), (finalists, "JUDGED_AT_ONCE", True)],
+    ids=["nodes are taken in", "states are judged"],
+)
+def test_a_few_at_a_time(module: Any, limit: str, unequal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, expected = run(cluster(25, unequal).core)
     assert before == 0 and len(expected) == 25
-    monkeypatch.setattr(scheduling, "SETTLED_AT_ONCE", 3)
-    before, bound = run(core(pods=25))
-    assert before == NODES // 3
-    assert bound == expected
+    monkeypatch.setattr(module, limit, 3)
+    assert run(cluster(25, unequal).core) == (NODES // 3, expected)
 
 
 def test_each_pod_of_a_node_is_a_step() -> None:
-    made = core(pods=0)
-    assert made.cluster.settle(NODES)
+    lab = cluster(pods=0)
+    nodes = lab.core.cluster
+    assert nodes.settle(NODES)
     for number in range(4):
-        running = placed(guaranteed(f"r{number}", "1"), node_name=f"n{number % 2}")
-        made.handle(PodChanged(0, None, running))
-    assert not made.cluster.settle(3)
-    assert made.cluster.settle(3)
-    assert made.cluster.settle(0)
-
-
-def unequal(pods: int) -> SchedulerCore:
-    """A core with nodes of as many canonical states, all of them settled."""
-    made = SchedulerCore()
-    for number in range(NODES):
-        name = f"n{number}"
-        made.handle(NodeChanged(0, None, objects.node(name, 8)))
-        known = objects.state(f"core:{9 + number}", name)
-        made.handle(TopologyChanged(0, None, objects.topology(name, known)))
-    for number in range(pods):
-        made.handle(PodChanged(0, None, pending(made, f"p{number}")))
-    return made
-
-
-def test_states_are_judged_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    before, expected = run(unequal(pods=25))
-    assert before == 0 and len(expected) == 25
-    monkeypatch.setattr(finalists, "JUDGED_AT_ONCE", 3)
-    before, bound = run(unequal(pods=25))
-    assert before == NODES // 3
-    assert bound == expected
+        lab.on(f"n{number % 2}", guaranteed(f"r{number}", "1"))
+    assert [nodes.settle(steps) for steps in (3, 3, 0)] == [False, True, True]
 
 
 def test_what_changes_while_states_are_judged_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, [(_, best)] = run(unequal(pods=1))
+    _, [(_, best)] = run(cluster(1, unequal=True).core)
     monkeypatch.setattr(finalists, "JUDGED_AT_ONCE", 3)
-    made = unequal(pods=1)
-    assert made.handle(CycleDue(0)) == []
-    old = made.cluster.node(best).node
-    assert old is not None
-    new = replace(old, spec=replace(old.spec, unschedulable=True))
-    made.handle(NodeChanged(0, old, new))
-    _, [(_, other)] = run(made)
+    lab = cluster(1, unequal=True)
+    assert lab.tell(CycleDue(0)) == []
+    lab.change(best, unschedulable=True)
+    _, [(_, other)] = run(lab.core)
     assert other != best
 
 
@@ -106,19 +73,15 @@ def preempted(candidates: int = 100) -> list[tuple[str, str]]:
 
     With fewer `candidates` than nodes, those that are certainly none are left out beforehand.
     """
-    made = core(pods=0)
-    plugin = next(one for one in made.profile.plugins if isinstance(one, preemption.DefaultPreemption))
+    lab = cluster(pods=0)
+    plugin = next(one for one in lab.core.profile.plugins if isinstance(one, preemption.DefaultPreemption))
     plugin._absolute = candidates
     for number in range(4 * NODES):
-        running = placed(guaranteed(f"r{number}", "2"), node_name=f"n{number % NODES}", priority=number % 7)
-        made.handle(PodChanged(0, None, running))
-    made.handle(PodChanged(0, None, placed(pending(made, "urgent"), priority=100)))
-    made.handle(PodChanged(0, None, placed(pending(made, "more"), priority=90)))
-    made.handle(PodChanged(0, None, placed(pending(made, "most"), priority=80)))
-    done = []
-    while made.ready(0):
-        done += [one for one in made.handle(CycleDue(0)) if isinstance(one, Evict)]
-    return [(one.victim.metadata.name, one.preemptor.metadata.name) for one in done]
+        lab.on(f"n{number % NODES}", guaranteed(f"r{number}", "2"), priority=number % 7)
+    for name, priority in (("urgent", 100), ("more", 90), ("most", 80)):
+        lab.add(guaranteed(name, "2"), priority=priority)
+    evictions = [one for one in lab.run() if isinstance(one, Evict)]
+    return [(one.victim.metadata.name, one.preemptor.metadata.name) for one in evictions]
 
 
 @pytest.mark.parametrize("at_once", [1, 3])
