@@ -164,7 +164,10 @@ def simulated_seconds(shape: Shape, seconds: float, period: float) -> float:
 @lru_cache(maxsize=8192)
 def simulated(shape: Shape, change: LimitChange, period: float, seconds: float, seed: int) -> Seen:
     """Simulate a shape under a limit with this period in ms."""
-    limit = None if change.limit is None else _limit(change.limit, change.burst, period)
+    limit = None
+    if change.limit is not None:
+        quota = max(int(change.limit * period * 1000), 1000) * US
+        limit = CFSLimit(quota, int(period * MS), min(int(change.burst * MS), quota))
     workloads = tuple(shape.workloads(change.threads))
     subject = ScenarioContainer("subject", workloads, _REQUEST, limit)
     pods = [ScenarioPod("own", (subject,))]
@@ -191,11 +194,6 @@ def simulated(shape: Shape, change: LimitChange, period: float, seconds: float, 
         result.per_second,
         {percent: value / MS for percent, value in result.latency.items()},
     )
-
-
-def _limit(cpus: float, burst: float, period: float) -> CFSLimit:
-    quota = max(int(cpus * period * 1000), 1000) * US
-    return CFSLimit(quota, int(period * MS), min(int(burst * MS), quota))
 
 
 NOTICED_MS: Final = 10.0

@@ -266,7 +266,14 @@ class Prior:
     def _draw(self, kind: LoadShape, *, background: bool) -> Shape:
         chance, used = self._chance, self._observed.used
         part = chance.uniform(0.1, 0.75) if background else 0.0
-        rate = self._rate(used * (1 - part)) * self._log(0.95, 1.05)
+        rate = self._observed.requests or 0.0
+        if not rate:  # not counted: by sizes from small to several quotas
+            quota = (self._observed.now.limit or 1.0) * self._observed.period
+            rest = used * (1 - part)
+            smallest = max(quota / 64, rest * self._observed.period / 1000 / 32)
+            largest = max(min(16 * quota, rest * self._observed.seconds / 3), smallest)
+            rate = max(rest, 0.01) / self._log(smallest, largest)
+        rate *= self._log(0.95, 1.05)
         work = used * (1 - part) / rate * self._log(0.95, 1.05)
         shape = Shape(kind, self._cpus, self._threads(kind), work, chance.uniform(0.05, 1.1), rate)
         if kind.closed:
@@ -290,15 +297,6 @@ class Prior:
         if self._hints.contended and self._chance.random() < 0.5:
             return self._log(0.05, 5)
         return 0.0
-
-    def _rate(self, used: float) -> float:
-        """Requests a second: counted, or by sizes from small to several quotas."""
-        if self._observed.requests:
-            return self._observed.requests
-        quota = (self._observed.now.limit or 1.0) * self._observed.period
-        smallest = max(quota / 64, used * self._observed.period / 1000 / 32)
-        largest = max(min(16 * quota, used * self._observed.seconds / 3), smallest)
-        return max(used, 0.01) / self._log(smallest, largest)
 
     def _threads(self, kind: LoadShape) -> int:
         chance, hints = self._chance, self._hints

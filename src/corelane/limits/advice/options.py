@@ -125,21 +125,15 @@ def options(case: AdviceCase) -> tuple[Option, ...]:
     else:
         makers = (_drop, _raise, _burst, _threads, _whole)
         made = [option for make in makers if (option := make(case))]
-    best = _best(case, made)
-    marked = [replace(option, recommended=option is best) for option in made]
-    return tuple(sorted(marked, key=lambda option: not option.recommended))
-
-
-def _best(case: AdviceCase, made: Sequence[Option]) -> Option | None:
-    """The first that complies with the policy; where limits are allowed, the risk to others counts."""
+    # The best is the first that complies with the policy; where limits are allowed, risk to others counts.
     second = (OptionKind.ADD_BURST, OptionKind.WHOLE_CPUS)
     fits = [option for option in made if not option.deviation and option.kind not in second]
-    careful = case.policy.cpu_limit == "allowed" and not case.subject.exclusive
-    if careful:
+    if case.policy.cpu_limit == "allowed" and not case.subject.exclusive:
         fits.sort(key=lambda option: list(RiskLevel).index(option.risk.level) > 1)
     if case.subject.batch and case.policy.batch_cpu_limit == "allowed":
         fits = [option for option in fits if option.kind is not OptionKind.DROP_LIMIT] or fits
-    return next(iter(fits), None)
+    marked = [replace(option, recommended=option is next(iter(fits), None)) for option in made]
+    return tuple(sorted(marked, key=lambda option: not option.recommended))
 
 
 def _effect(case: AdviceCase, change: LimitChange) -> Effect:

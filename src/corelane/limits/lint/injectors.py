@@ -6,7 +6,7 @@ pod does not follow from its manifest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -130,7 +130,11 @@ def _injected(
     if not namespaces and not keys & (members.keys() | object_level.keys()):
         return one
     own, outer = _texts(members), _texts(object_level)
-    around = [_written(each.node) for each in _homes(one, namespaces)]
+    # The Namespaces that it may be in: that of its name, or those deployed with it.
+    homes: Sequence[ManifestObject] = [each for each in namespaces if each.name == one.namespace]
+    if not one.namespace:
+        homes = deployed_with(one, namespaces) if namespaces else ()
+    around = [_written(each.node) for each in homes]
     adding = [each for each in known if _adds(each, own, outer, around)]
     if not adding:
         return one
@@ -143,33 +147,23 @@ def _injected(
     return replace(one, pod=replace(pod, whole=False, injected=injected))
 
 
-def _homes(one: ManifestObject, namespaces: Sequence[ManifestObject]) -> Sequence[ManifestObject]:
-    """The Namespaces that an object may be in: that of its name, or those deployed with it."""
-    if one.namespace:
-        return [each for each in namespaces if each.name == one.namespace]
-    return deployed_with(one, namespaces) if namespaces else ()
-
-
 def _adds(
-    one: SidecarInjector,
+    injector: SidecarInjector,
     own: Mapping[str, str],
     outer: Mapping[str, str],
     around: Iterable[Mapping[str, str]],
 ) -> bool:
     """Whether it adds to a pod: by the pod template's keys, else by its object's or a namespace's."""
-    switches = list(_switches(one.pod, own))
-    if switches:
-        return all(switches)
-    return _on(one.pod, outer) or any(_on(one.namespace, each) for each in around)
+    switched = _on(injector.pod, own)
+    if switched is not None:
+        return switched
+    return bool(_on(injector.pod, outer)) or any(_on(injector.namespace, each) for each in around)
 
 
-def _on(keys: Iterable[str], written: Mapping[str, str]) -> bool:
-    switches = list(_switches(keys, written))
-    return bool(switches) and all(switches)
-
-
-def _switches(keys: Iterable[str], written: Mapping[str, str]) -> Iterator[bool]:
-    return (written[key].strip().lower() not in _OFF for key in keys if written.get(key))
+def _on(keys: Iterable[str], written: Mapping[str, str]) -> bool | None:
+    """Whether every key that is written switches it on; None where none is."""
+    switches = [written[key].strip().lower() not in _OFF for key in keys if written.get(key)]
+    return all(switches) if switches else None
 
 
 def _written(node: Located) -> dict[str, str]:

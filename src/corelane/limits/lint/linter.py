@@ -152,9 +152,15 @@ def _report(
     comments: dict[str, Ignores],
     policy: Policy,
 ) -> LintReport:
-    contexts = list(_contexts(objects, policy))
+    contexts = _contexts(objects, policy)
     found = [_excused(one, comments, policy) for context in contexts for one in _findings(context)]
-    found += [one for file, all_of in comments.items() for one in _bad_ignores(file, all_of.all, policy)]
+    severity = policy.severities.get(BAD_IGNORE, Severity.WARNING)
+    for file, ignores in comments.items():
+        for one in ignores.all:
+            if one.fault and severity is not None:
+                message = f"this comment {one.fault}, so it ignores nothing"
+                fix = "write # corelane: ignore RULE reason"
+                found.append(Finding(BAD_IGNORE, severity, file, one.place, "", "", "", "", message, fix))
     found.sort(key=lambda one: (one.file, one.place.line, one.place.column, one.rule))
     return LintReport(
         tuple(one for one in found if not one.ignored),
@@ -200,18 +206,12 @@ def _governed(
     return {**beside, **mine}
 
 
-def _findings(context: PodContext) -> Iterator[Finding]:
+def _findings(context: PodContext) -> list[Finding]:
     """Without advice about CPU limits of containers that are refused for their amounts."""
-    found = list(_all_findings(context))
-    refused = {one.container for one in found if one.rule in _REFUSES}
-    return (one for one in found if not (one.rule in _ABOUT_LIMITS and one.container in refused))
-
-
-def _all_findings(context: PodContext) -> Iterator[Finding]:
+    found = []
     for rule in RULES:
-        if context.object.partial and rule.id in _LACKING:
-            continue
-        if context.object.unjudged and rule.id not in _ALWAYS:
+        lacking = context.object.partial and rule.id in _LACKING
+        if lacking or (context.object.unjudged and rule.id not in _ALWAYS):
             continue
         if context.policy.severities.get(rule.id, rule.severity) is not None:
             for remark in rule.check(context):
@@ -220,7 +220,7 @@ def _all_findings(context: PodContext) -> Iterator[Finding]:
                 message, fix = remark.message, remark.fix
                 for name, own in one.fields.items():
                     message, fix = message.replace(name, own), fix.replace(name, own)
-                yield Finding(
+                made = Finding(
                     rule.id,
                     severity,
                     one.file,
@@ -235,6 +235,9 @@ def _all_findings(context: PodContext) -> Iterator[Finding]:
                     remark.patch,
                     one.source,
                 )
+                found.append(made)
+    refused = {one.container for one in found if one.rule in _REFUSES}
+    return [one for one in found if not (one.rule in _ABOUT_LIMITS and one.container in refused)]
 
 
 def _excused(found: Finding, comments: dict[str, Ignores], policy: Policy) -> Finding:
@@ -242,15 +245,6 @@ def _excused(found: Finding, comments: dict[str, Ignores], policy: Policy) -> Fi
     reason = comments[found.file].reason_for(found.rule, found.place)
     reason = reason or next((one.reason for one in policy.exemptions if one.covers(*what)), "")
     return replace(found, ignored=reason) if reason else found
-
-
-def _bad_ignores(file: str, comments: list[Ignore], policy: Policy) -> Iterator[Finding]:
-    severity = policy.severities.get(BAD_IGNORE, Severity.WARNING)
-    for one in comments:
-        if one.fault and severity is not None:
-            message = f"this comment {one.fault}, so it ignores nothing"
-            fix = "write # corelane: ignore RULE reason"
-            yield Finding(BAD_IGNORE, severity, file, one.place, "", "", "", "", message, fix)
 
 
 # Comments that ignore findings.
@@ -268,45 +262,28 @@ class Ignore:
     """Why it ignores nothing."""
 
 
-def read_ignores(content: str, known: Collection[str]) -> list[Ignore]:
+def read_ignores(content: str, rules: Collection[str]) -> list[Ignore]:
     """The comments of a file. One on a line of its own is about the next line without one."""
     lines = content.splitlines()
-    meant = _meant(lines)
-    return [
-        _ignore(found, number, meant[number], known)
-        for number, line in enumerate(lines, 1)
-        if (found := _COMMENT.search(line))
-    ]
-
-
-def _meant(lines: list[str]) -> dict[int, int]:
-    """Return the line that a comment in each line is about."""
-    meant: dict[int, int] = {}
-    following = 0
+    about = following = 0
+    ignores: list[Ignore] = []
     for number in range(len(lines), 0, -1):
-        if not _ALONE.match(lines[number - 1]):
-            meant[number] = number
-            following = number if lines[number - 1].strip() else following
+        line = lines[number - 1]
+        if _ALONE.match(line):
+            about = following or number
         else:
-            meant[number] = following or number
-    return meant
-
-
-def _ignore(found: re.Match[str], number: int, line: int, known: Collection[str]) -> Ignore:
-    rules = tuple(filter(None, found[1].split(",")))
-    reason = found[2].strip(" :-")
-    return Ignore(
-        rules, reason, line, Position(number, found.start() + 1, (number,)), _fault(rules, reason, known)
-    )
-
-
-def _fault(rules: tuple[str, ...], reason: str, known: Collection[str]) -> str:
-    unknown = [rule for rule in rules if rule != _ANY and rule not in known]
-    if not rules:
-        return "names no rule"
-    if unknown:
-        return f"names {', '.join(unknown)}, which is not a rule"
-    return "" if reason else "gives no reason"
+            about = number
+            following = number if line.strip() else following
+        if comment := _COMMENT.search(line):
+            names = tuple(filter(None, comment[1].split(",")))
+            unknown = [name for name in names if name != _ANY and name not in rules]
+            reason = comment[2].strip(" :-")
+            fault = "" if reason else "gives no reason"
+            if unknown or not names:
+                fault = f"names {', '.join(unknown)}, which is not a rule" if names else "names no rule"
+            place = Position(number, comment.start() + 1, (number,))
+            ignores.insert(0, Ignore(names, reason, about, place, fault))
+    return ignores
 
 
 class Ignores:

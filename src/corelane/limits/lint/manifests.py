@@ -186,16 +186,14 @@ def objects(
         for item in items(root, "items"):
             yield from objects(item, file, source, kind.removesuffix("List"), custom)
         return
-    known = custom.get((kind, group))
-    whole = _object(root, (kind, group), file, source, known)
-    made = (
-        [_written(known, root, path, one) for path in known.each for one in below(root, path)]
-        if known
-        else []
-    )
-    parts = [
-        _object(one, (kind, group), file, source, known) for one in made if isinstance(one, LocatedMapping)
-    ]
+    resource = custom.get((kind, group))
+    whole = _object(root, (kind, group), file, source, resource)
+    parts = []
+    for path in resource.each if resource else ():
+        for node in below(root, path):
+            made = _written(resource, root, path, node) if resource else node
+            if isinstance(made, LocatedMapping):
+                parts.append(_object(made, (kind, group), file, source, resource))
     parts = [part for part in parts if part.pod]
     for part in parts:
         yield replace(part, namespace=whole.namespace, name=whole.name)
@@ -258,11 +256,18 @@ def _pod(root: LocatedMapping, kind: str, custom: CustomResource | None) -> Mani
         return _embedded(root, custom) if custom else None
     found = at(root, *spec)
     level = resources(found, place(root, *spec, "resources")) if at(found, "resources") else None
+    starting = [
+        _container(
+            node,
+            ContainerKind.SIDECAR if text(node, "restartPolicy") == "Always" else ContainerKind.INIT,
+        )
+        for node in items(found, "initContainers")
+    ]
     return ManifestPod(
         path,
         at(root, *path) or root,
         place(root, *spec),
-        tuple(_containers(found)),
+        (*starting, *(_container(node, ContainerKind.APP) for node in items(found, "containers"))),
         level,
         dict(pairs(root, *path, "metadata", "annotations")),
         dict(pairs(root, *path, "metadata", "labels")),
@@ -283,14 +288,6 @@ def _embedded(root: LocatedMapping, custom: CustomResource) -> ManifestPod | Non
     found += [_container(node, ContainerKind.APP) for node in more if text(node, "image")]
     here = place(root, "spec")
     return ManifestPod((), root, here, tuple(found), None, embedded=True) if found else None
-
-
-def _containers(spec: Located | None) -> Iterator[ManifestContainer]:
-    for node in items(spec, "initContainers"):
-        sidecar = text(node, "restartPolicy") == "Always"
-        yield _container(node, ContainerKind.SIDECAR if sidecar else ContainerKind.INIT)
-    for node in items(spec, "containers"):
-        yield _container(node, ContainerKind.APP)
 
 
 def _container(node: Located, kind: ContainerKind) -> ManifestContainer:

@@ -154,18 +154,13 @@ def refusal(
         return f"quota and burst together are {quota_us + burst_us} µs, more than 2^44 - 1 µs"
     if burst_us < 0:
         return f"a burst of {burst_us} µs is negative"
-    return None if unlimited or parent is None else _above(quota_us, period_us, *parent)
-
-
-def _above(quota_us: int, period_us: int, parent_quota_us: int, parent_period_us: int) -> str | None:
-    """The kernel compares ratios in fixed point, 20 bits after the point."""
-    own, above = (quota_us << 20) // period_us, (parent_quota_us << 20) // parent_period_us
-    if parent_quota_us < 0 or own <= above:
+    if unlimited or parent is None or parent[0] < 0:
         return None
-    return (
-        f"{quota_us / period_us:g} CPUs are more than the {parent_quota_us / parent_period_us:g} "
-        "of the group above"
-    )
+    # The kernel compares ratios in fixed point, 20 bits after the point.
+    (above_us, every_us), own = parent, (quota_us << 20) // period_us
+    if own <= (above_us << 20) // every_us:
+        return None
+    return f"{quota_us / period_us:g} CPUs are more than the {above_us / every_us:g} of the group above"
 
 
 def _amount(us: int) -> str:

@@ -220,7 +220,9 @@ def admit(queue: RunQueue, turns: Turns, throttled: Callable[[RunQueue], None]) 
     """Put a queue with its first entry on the queue above, and so on up; whether it may run."""
     while (above := queue.parent) is not None:
         if not _may_run(queue, throttled):
-            _wait_above(queue)
+            for outer in queue.levels[1:]:
+                if outer.throttled and outer.pool is not None:
+                    outer.pool.waits(outer, below=True)
             return False
         if turns.weighted:
             queue.reweigh(turns)
@@ -244,12 +246,6 @@ def _may_run(queue: RunQueue, throttled: Callable[[RunQueue], None]) -> bool:
         return True
     throttled(queue)
     return False
-
-
-def _wait_above(queue: RunQueue) -> None:
-    for above in queue.levels[1:]:
-        if above.throttled and above.pool is not None:
-            above.pool.waits(above, below=True)
 
 
 def _insert(queue: RunQueue, entity: Thread | RunQueue, turns: Turns) -> None:

@@ -245,7 +245,7 @@ def _exclusive(scenario: Scenario, value: str) -> Scenario:
     """Exclusive CPUs, the first ones, and no quota (as the kubelet's static policy does)."""
     count = fields.read_count(value)
     everything = (1 << scenario.machine.cpus) - 1
-    if count > scenario.machine.cpus - (len(list(_paths(scenario))) > 1):
+    if count > scenario.machine.cpus - (sum(len(pod.containers) for pod in scenario.pods) > 1):
         raise ValueError(f"{scenario.machine.cpus} CPUs leave none for other containers; request fewer")
     own = (1 << count) - 1
     pods = tuple(
@@ -281,25 +281,20 @@ KINDS: dict[str, Change] = {
 def _subject(scenario: Scenario, change: Callable[[ScenarioContainer], ScenarioContainer]) -> Scenario:
     """Change the subject, and its pod's limit with it where that follows from the containers'."""
     scenario.container(scenario.subject)
-    changed = tuple(_changed(pod, scenario.subject, change) for pod in scenario.pods)
-    return replace(scenario, pods=changed)
-
-
-def _changed(
-    pod: ScenarioPod, subject: str, change: Callable[[ScenarioContainer], ScenarioContainer]
-) -> ScenarioPod:
-    containers = tuple(change(one) if subject == f"{pod.name}/{one.name}" else one for one in pod.containers)
-    follows = pod.limit is not None and pod.limit == pod_limit(pod.containers)
-    return replace(pod, containers=containers, limit=pod_limit(containers) if follows else pod.limit)
+    pods = []
+    for pod in scenario.pods:
+        containers = tuple(
+            change(one) if scenario.subject == f"{pod.name}/{one.name}" else one for one in pod.containers
+        )
+        follows = pod.limit is not None and pod.limit == pod_limit(pod.containers)
+        limit = pod_limit(containers) if follows else pod.limit
+        pods.append(replace(pod, containers=containers, limit=limit))
+    return replace(scenario, pods=tuple(pods))
 
 
 def _beside(one: ScenarioContainer, own: int, everything: int) -> ScenarioContainer:
     rest = (everything if one.cpus is None else one.cpus) & ~own
     return replace(one, cpus=rest or everything & ~own)
-
-
-def _paths(scenario: Scenario) -> list[str]:
-    return [f"{pod.name}/{one.name}" for pod in scenario.pods for one in pod.containers]
 
 
 def _limited(one: ScenarioContainer) -> CFSLimit:
@@ -379,17 +374,15 @@ def phase_spread(scenario: Scenario, seed: int = 1) -> PhaseSpread | None:
 
 def at_phase(scenario: Scenario, number: int) -> Scenario:
     """The scenario with every free phase of nested limits set to combination `number` of `PHASES`."""
-    return replace(
-        scenario,
-        pods=tuple(_pod_at(pod, number) if depends_on_phases(pod) else pod for pod in scenario.pods),
-    )
-
-
-def _pod_at(pod: ScenarioPod, number: int) -> ScenarioPod:
-    containers = tuple(
-        replace(one, phase_ns=_phase(one, number, level)) for level, one in enumerate(pod.containers, 1)
-    )
-    return replace(pod, containers=containers, phase_ns=_phase(pod, number, 0))
+    pods = list(scenario.pods)
+    for index, pod in enumerate(pods):
+        if depends_on_phases(pod):
+            containers = tuple(
+                replace(one, phase_ns=_phase(one, number, level))
+                for level, one in enumerate(pod.containers, 1)
+            )
+            pods[index] = replace(pod, containers=containers, phase_ns=_phase(pod, number, 0))
+    return replace(scenario, pods=tuple(pods))
 
 
 def _phase(group: ScenarioPod | ScenarioContainer, number: int, level: int) -> int | None:

@@ -222,7 +222,15 @@ def _ask(context: WorkloadContext, arrivals: Arrivals, send: Callable[[int], Non
     """Start clients, which send requests by the moment they began; call the result with it when done."""
     system, add = context.system, context.record_latency
     if isinstance(arrivals, Recorded):
-        _replay(system, arrivals, send)
+        moments, every_ns = arrivals.moments_ns, arrivals.every_ns
+
+        def replay(number: int, _stamp: int) -> None:
+            send(system.now)
+            turn, place = divmod(number + 1, len(moments))
+            system.after(max(turn * every_ns + moments[place] - system.now, 0), replay, number + 1)
+
+        if moments:
+            system.after(moments[0], replay, 0)
         return lambda began: add(system.now - began)
     if isinstance(arrivals, Open):
         if arrivals.per_second <= 0:
@@ -250,19 +258,6 @@ def _ask(context: WorkloadContext, arrivals: Arrivals, send: Callable[[int], Non
     for client in range(arrivals.clients):
         system.after(client * _APART_NS, again)
     return done
-
-
-def _replay(system: Simulator, arrivals: Recorded, send: Callable[[int], None]) -> None:
-    moments, count = arrivals.moments_ns, len(arrivals.moments_ns)
-
-    def come(number: int, _stamp: int) -> None:
-        send(system.now)
-        after = number + 1
-        turn, place = divmod(after, count)
-        system.after(max(turn * arrivals.every_ns + moments[place] - system.now, 0), come, after)
-
-    if count:
-        system.after(moments[0], come, 0)
 
 
 _APART_NS = 20_000

@@ -71,11 +71,17 @@ def _limit_below_request(context: PodContext) -> Iterator[Remark]:
             if asked is None or not found.limit or found.request <= found.limit:
                 continue
             limit = found.written.text if found.written else cpus(found.limit_milli)
-            whose = f"limit {limit}" + (f" from LimitRange {found.origin}" if found.origin else "")
+            whose, fix = f"limit {limit}", f"set limits.{resource} to {asked.text}"
+            if found.origin:
+                whose += f" from LimitRange {found.origin}"
+                other = f"or change LimitRange {found.origin}, which sets a limit"
+                fix = f"set limits.{resource}: {asked.text} here, {other}"
+            elif resource == "cpu":
+                fix = "drop the limit"
             yield Remark(
                 found.written.place if found.written else asked.place,
                 f"{resource} {whose} is below the request {asked.text}: the API server rejects the pod",
-                _raise_limit(resource, asked, found.origin),
+                fix,
                 container=name,
             )
 
@@ -106,12 +112,6 @@ def _no_node_fits(context: PodContext) -> Iterator[Remark]:
     if not over and total > most * 1000:
         message = f"{cpus(total)} CPUs requested by the whole pod, {most} on the largest node"
         yield Remark(pod.place, f"{message}: no node can run it", "lower the requests, or split the pod")
-
-
-def _raise_limit(resource: str, asked: Amount, origin: str) -> str:
-    if origin:
-        return f"set limits.{resource}: {asked.text} here, or change LimitRange {origin}, which sets a limit"
-    return "drop the limit" if resource == "cpu" else f"set limits.memory to {asked.text}"
 
 
 @rule("quota-floor", Severity.WARNING, "Drop the limit, or write what the container gets.")

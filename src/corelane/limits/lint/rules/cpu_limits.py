@@ -233,7 +233,17 @@ def _keeps_cpus(context: PodContext) -> Iterator[Remark]:
         if not found.written or not owners:
             continue
         if not whole:
-            yield _keeps_class(context, container, found, owners)
+            # It is throttled, but its limit keeps the pod Guaranteed.
+            cost = cost_of(context, found.limit_milli, at_once(container.settings) or 1)
+            yield Remark(
+                found.written.place,
+                f"CPU limit {found.written.text} keeps the pod Guaranteed, which the exclusive CPUs of "
+                f"{', '.join(owners)} depend on{_if_added(context)}"
+                + (f"; it costs: {stall(cost)}" if cost.stall_ms else ""),
+                "keep a limit; if throttling delays this container, raise its request and limit together",
+                container=container.name,
+                cost=cost,
+            )
             continue
         yield Remark(
             found.written.place,
@@ -252,24 +262,6 @@ def _if_added(context: PodContext) -> str:
     if pod is None or pod.whole:
         return ""
     return " if every container added to the pod has limit = request, too"
-
-
-def _keeps_class(
-    context: PodContext, container: ManifestContainer, found: EffectiveAmounts, owners: tuple[str, ...]
-) -> Remark:
-    """A container beside one with exclusive CPUs: throttled, but its limit keeps the pod Guaranteed."""
-    assert found.written is not None
-    threads = at_once(container.settings) or 1
-    cost = cost_of(context, found.limit_milli, threads)
-    names = ", ".join(owners)
-    return Remark(
-        found.written.place,
-        f"CPU limit {found.written.text} keeps the pod Guaranteed, which the exclusive CPUs of {names} "
-        f"depend on{_if_added(context)}" + (f"; it costs: {stall(cost)}" if cost.stall_ms else ""),
-        "keep a limit; if throttling delays this container, raise its request and limit together",
-        container=container.name,
-        cost=cost,
-    )
 
 
 @rule(

@@ -66,9 +66,12 @@ def _adds_limit(context: PodContext) -> Iterator[Remark]:
             parts.append(f"maxLimitRequestRatio.cpu: {ratio} (which rejects containers without a limit)")
         share = text(item, "defaultRequest", "cpu")
         keep = f"keep defaultRequest.cpu: {share}" if share else "set defaultRequest.cpu"
+        named = ", ".join(f"{one.kind}/{one.name} {container.name}" for one, container, _ in hit[:_SHOWN])
+        rest = f" and {len(hit) - _SHOWN} more" if len(hit) > _SHOWN else ""
+        here = f"; here: {named}{rest}" if hit else ""
         yield Remark(
             place(item, key, "cpu"),
-            f"{key}.cpu: {written} becomes the CPU limit of every container without one{_named(hit)}",
+            f"{key}.cpu: {written} becomes the CPU limit of every container without one{here}",
             f"drop {' and '.join(parts)}; {keep}, which gives a share without a quota",
             cost=cost_of(context, limit, 1) if limit else None,
         )
@@ -84,14 +87,6 @@ def _receiving(context: PodContext) -> Iterator[tuple[ManifestObject, ManifestCo
             found = effective(there, container.resources, "cpu")
             if found.origin == context.object.name and found.limit and not exclusive_cpus(there, container):
                 yield other, container, found.limit_milli
-
-
-def _named(hit: list[tuple[ManifestObject, ManifestContainer, int]]) -> str:
-    if not hit:
-        return ""
-    names = [f"{one.kind}/{one.name} {container.name}" for one, container, _ in hit[:_SHOWN]]
-    rest = f" and {len(hit) - _SHOWN} more" if len(hit) > _SHOWN else ""
-    return f"; here: {', '.join(names)}{rest}"
 
 
 @rule("limit-from-range", Severity.WARNING, "Change the LimitRange.")
