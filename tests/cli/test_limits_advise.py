@@ -143,49 +143,19 @@ def test_the_table_shows_the_best_option_with_its_command_and_the_others_on_dema
     assert run(rec, "--pods", shop, "--all").stdout.count("kubectl patch") > 1
 
 
+KEYS = """
+    kind namespace name container replicas pod node answer why cost cpuLimitMillis cpuRequestMillis qosClass
+    seconds usedMsPerSecond throttledMsPerSecond lostShare lostTo competition starvation periods
+    throttledPeriods fit recommended options remarks
+"""
+OPTION_KEYS = "option title recommended deviation effect risk consequences patch command patchNote"
+
+
 def test_keys_of_json_are_stable(tmp_path, shop):
     rec = record(tmp_path / "rec.json", row("web-5d-x1"))
     (found,) = advised(run(rec, "--pods", shop, "-o", "json")).values()
-    assert list(found) == [
-        "kind",
-        "namespace",
-        "name",
-        "container",
-        "replicas",
-        "pod",
-        "node",
-        "answer",
-        "why",
-        "cost",
-        "cpuLimitMillis",
-        "cpuRequestMillis",
-        "qosClass",
-        "seconds",
-        "usedMsPerSecond",
-        "throttledMsPerSecond",
-        "lostShare",
-        "lostTo",
-        "competition",
-        "starvation",
-        "periods",
-        "throttledPeriods",
-        "fit",
-        "recommended",
-        "options",
-        "remarks",
-    ]
-    assert list(found["options"][0]) == [
-        "option",
-        "title",
-        "recommended",
-        "deviation",
-        "effect",
-        "risk",
-        "consequences",
-        "patch",
-        "command",
-        "patchNote",
-    ]
+    assert list(found) == KEYS.split()
+    assert list(found["options"][0]) == OPTION_KEYS.split()
 
 
 def test_without_a_list_of_pods_there_is_advice_but_no_patch(tmp_path):
@@ -356,29 +326,11 @@ def test_a_record_that_cannot_carry_advice_is_refused_with_exit_3(tmp_path, chan
     assert words in found["why"]
 
 
-def test_a_short_record_is_refused(tmp_path):
-    rec = record(tmp_path / "rec.json", row("web-5d-x1", periods=20, throttledPeriods=20), seconds=2.0)
-    (found,) = advised(run(rec, "-o", "json"), code=3).values()
-    assert "at least 50 periods (5 s) are required" in found["why"]
-
-
 def test_one_replica_that_can_carry_advice_is_enough(tmp_path, shop):
     broken = row("web-5d-x1", notes=["no samples for 300 s"])
     rec = record(tmp_path / "rec.json", broken, row("web-5d-x2"))
     (found,) = advised(run(rec, "--pods", shop, "-o", "json")).values()
     assert (found["answer"], found["pod"]) == ("change", "web-5d-x2")
-
-
-def test_a_ratio_of_throttled_periods_alone_alarms_nobody(tmp_path, shop):
-    little = row(
-        "web-5d-x1",
-        cpuLimitMillis=2000,
-        usedMsPerSecond=1998.0,
-        throttledMsPerSecond=2.0,
-        throttledPeriods=150,
-    )
-    (found,) = advised(run(record(tmp_path / "rec.json", little), "--pods", shop, "-o", "json")).values()
-    assert (found["answer"], found["cost"], found["options"]) == ("leave", "low", [])
 
 
 def test_counters_beyond_the_cpus_of_the_pods_node_are_refused(tmp_path):
@@ -421,12 +373,6 @@ def test_who_was_held_back_by_others_too_gets_bounds_and_is_told_so(tmp_path, mo
     assert found["answer"] == "change"
     assert "other processes or the hypervisor delay it 500 ms/s, too" in found["remarks"][0]
     assert option(found, "drop-limit")["effect"]["throttledMsPerSecond"]["high"] == 0
-
-
-def test_a_record_tells_who_was_held_back_by_others(tmp_path):
-    rec = record(tmp_path / "rec.json", {**row("web-5d-x1"), "waitedForOthersMsPerSecond": 400.0})
-    (found,) = advised(run(rec, "-o", "json")).values()
-    assert "delay it 400 ms/s, too" in found["remarks"][0]
 
 
 def test_what_watch_writes_is_read(tmp_path, monkeypatch):

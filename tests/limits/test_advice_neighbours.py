@@ -171,16 +171,13 @@ def test_any_name_comes_through_a_shell_as_it_is(name):
     assert content(made.command) == made.content
 
 
-def test_a_cron_jobs_pods_stand_deeper():
-    made = changes.container_patch(replace(WEB, kind="CronJob"), {"env": []})
-    assert made is not None
-    assert made.content["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+def test_a_patch_names_the_place_of_the_container_in_its_object():
+    def spec(**change):
+        return changes.container_patch(replace(WEB, **change), {"env": []}).content["spec"]
 
-
-def test_a_sidecar_stands_among_the_init_containers():
-    made = changes.container_patch(replace(WEB, init=True), {"env": []})
-    assert made is not None
-    assert made.content["spec"]["template"]["spec"]["initContainers"][0]["name"] == "app"
+    assert spec(kind="CronJob")["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    assert spec(init=True)["template"]["spec"]["initContainers"][0]["name"] == "app"
+    assert changes.container_patch(replace(WEB, listed=False), {}) is None, "its workload is unknown"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +195,3 @@ def test_a_running_pod_may_be_resized_in_place_while_its_class_stays():
     assert made is not None
     assert "--subresource=resize" in shlex.split(made.command)
     assert "1.33" in made.note
-
-
-def test_nothing_is_patched_of_which_nobody_knows_whose_it_is():
-    assert changes.container_patch(replace(WEB, listed=False), {}) is None

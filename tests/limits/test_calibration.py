@@ -194,13 +194,6 @@ def test_a_pod_without_a_limit_on_two_cpus_is_predicted_as_by_this_kernel(weight
     assert said.use_ms / experiment.seconds == pytest.approx(10 * quota, rel=0.02)
 
 
-def test_contended_experiments_cover_weights_on_one_and_two_cpus():
-    found = {(one.cpus, one.weight / one.beside_weight) for one in CONTENDED}
-    assert found >= {(cpus, ratio) for cpus in (1, 2) for ratio in (3, 2, 1, 1 / 2, 1 / 3)}
-    assert any(one.threads > one.cpus for one in CONTENDED)
-    assert all(one.saturated for one in CONTENDED)
-
-
 @pytest.mark.parametrize(
     ("phase_ms", "pod_phase_ms", "expected"),
     [(30, 40, (700, 800)), (40, 30, (800, 700)), (30, 30, (800, 800))],

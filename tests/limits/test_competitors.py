@@ -76,14 +76,11 @@ def test_groups_that_may_use_none_of_its_cpus_do_not_compete(node):
     assert names(levels(node, "1-2")[2]) == ["guaranteed-pod"]
 
 
-def test_a_level_without_the_cpu_controller_is_left_out(node):
+def test_a_level_without_a_weight_is_left_out(node):
+    write(node / APP / "cpu.weight", "max")
+    assert Path(levels(node)[0].own.path).name == "a", "not a number"
     (node / APP / "cpu.weight").unlink()
     assert [Path(each.own.path).name for each in levels(node)] == ["a", "burstable", "kubepods"]
-
-
-def test_what_is_not_a_number_is_not_a_weight(node):
-    write(node / APP / "cpu.weight", "max")
-    assert Path(levels(node)[0].own.path).name == "a"
 
 
 def test_no_weights_no_levels(tmp_path):

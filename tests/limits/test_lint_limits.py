@@ -3,24 +3,12 @@
 import pytest
 
 from corelane.limits.lint import thread_settings
+from corelane.limits.lint.manifests import POD_PATHS
 from corelane.limits.lint.pod_context import quota_cost
 from corelane.limits.lint.policy import Policy, Severity
 from support.manifests import amounts, container, findings, only, report, rules, workload
 
 GOOD = container(amounts("500m"))
-KINDS = [
-    "Pod",
-    "Deployment",
-    "StatefulSet",
-    "DaemonSet",
-    "ReplicaSet",
-    "ReplicationController",
-    "Job",
-    "CronJob",
-    "PodTemplate",
-    "Rollout",
-]
-
 STATIC = Policy(exclusive_cpus=True)
 
 
@@ -32,7 +20,7 @@ def field(name: str, resource: str) -> str:
     return f", env: [{{name: {name}, valueFrom: {{resourceFieldRef: {{resource: {resource}}}}}}}]"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*POD_PATHS, "Rollout"])
 def test_every_kind_of_workload_is_read(kind):
     assert rules(workload(GOOD, kind=kind)) == set()
     assert rules(workload(container(amounts("", limit="")), kind=kind)) == {"no-cpu-request"}
@@ -166,14 +154,6 @@ def test_a_sidecars_limit_stays_too_where_the_main_containers_cpus_hang_on_it():
     assert "is stopped for 95 ms" in about.message
     assert "raise its request and limit together" in about.fix
     assert about.severity is Severity.INFO
-
-
-def test_koordinators_classes_keep_theirs_too():
-    text = workload(
-        container(amounts("4", limit="4", memory_limit="2Gi")),
-        meta="{labels: {koordinator.sh/qosClass: LSR}}",
-    )
-    assert "cpu-limit" not in rules(text)
 
 
 @pytest.mark.parametrize(
@@ -342,6 +322,7 @@ UNDETECTED = "{name: ENVOY_CGROUP_CPU_DETECTION, value: 'False'}"
         ("nginx:1.27", f"env: [{AUTOTUNE % 1}], command: [nginx]", True),
         ("acme/pytorch-java:11", "", False),
         ("haproxy:3.0", "", True),
+        ("my-nginx-exporter:1", "", False),
     ],
 )
 def test_software_that_reads_its_limit_does_not_count_the_nodes_cpus(image, more, counts):
@@ -469,11 +450,6 @@ def test_a_limit_of_all_the_nodes_cpus_stops_no_thread_from_the_node():
     torch = workload(container(amounts("16", limit="16"))).replace("image: app", "image: pytorch/pytorch:2.5")
     assert "threads-from-node" not in rules(torch, policy=Policy(node_cpus=16))
     assert "threads-from-node" in rules(torch, policy=Policy(node_cpus=17))
-
-
-def test_other_images_are_not():
-    one = container(amounts("100m", limit="100m")).replace("image: app", "image: my-nginx-exporter:1")
-    assert "threads-from-node" not in rules(workload(one))
 
 
 def test_a_fractional_limit_is_said_where_limits_are_allowed():

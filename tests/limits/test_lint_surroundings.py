@@ -178,17 +178,9 @@ def test_a_limit_range_that_several_files_define_counts_beside_each_only():
     assert limited("a/range.yaml", "apps/range.yaml")
 
 
-def test_a_limit_range_of_another_namespace_is_not_ours():
-    assert "limit-from-range" not in rules(limit_range("default: {cpu: 500m}", namespace="other"), NOTHING)
-
-
 def test_a_default_limit_below_a_request_refuses_the_pod():
     found = only("limit-below-request", limit_range("default: {cpu: 500m}"), BARE)
     assert "from LimitRange lr" in found.message
-
-
-def test_a_default_request_alone_is_welcome():
-    assert rules(limit_range("defaultRequest: {cpu: 500m}"), NOTHING) == set()
 
 
 def test_threads_from_the_limit_count_a_limit_ranges_too():

@@ -294,15 +294,11 @@ def test_processors_tell_what_others_do_on_a_containers_cpus():
     assert counters.cpu_load(before, after, CPUSet([0]), 2.0, 100) == CPULoad(1, 800.0, 50.0, 200.0)
     assert counters.cpu_load(before, after, None, 2.0, 100).cpus == 2
     assert counters.cpu_load(before, after, CPUSet([7]), 2.0, 100) is None
-    assert counters.processors("") == {}
+    assert counters.processors("\n cpu 1 2 3 4\ncpu0 x 1 2 3\ncpu1\ncpux 1 2 3 4\nintr 5\n") == {}
 
 
 def regular(values: list[float], step: float = 15.0) -> list[tuple[float, float]]:
     return [(1000 + step * i, value) for i, value in enumerate(values)]
-
-
-def test_lines_that_are_no_processors_tell_nothing():
-    assert counters.processors("\n cpu 1 2 3 4\ncpu0 x 1 2 3\ncpu1\ncpux 1 2 3 4\nintr 5\n") == {}
 
 
 def test_growth_counts_through_restarts_as_prometheus_does():

@@ -218,12 +218,7 @@ def judge(
     if rates.throttled is None and rates.waiting is None and rates.queued is None:
         why = "neither throttling nor waiting is counted"
         return ThrottlingVerdict((DelayCause.UNKNOWN,), CostLevel.NONE, why)
-    delays = [*_limit_delays(rates, losses)]
-    if losses is None:
-        delays += _undivided(rates)
-    else:
-        delays += _waits(losses, load, _others(rates.used or 0.0, load, competition))
-    delays.sort(key=lambda delay: -delay[1])
+    delays = sorted(_delays(rates, load, losses, competition), key=lambda delay: -delay[1])
     causes = tuple(cause for cause, _, _ in delays) or (DelayCause.NOTHING,)
     waited = losses.neighbours + losses.hypervisor if losses else 0.0
     why = "; ".join(why for _, _, why in delays) or "no significant wait"
@@ -250,7 +245,13 @@ Delay = tuple[DelayCause, float, str]
 """A cause, its milliseconds a second, and the sentence about it."""
 
 
-def _limit_delays(rates: Rates, losses: Losses | None) -> Iterator[Delay]:
+def _cpus(count: int) -> str:
+    return "1 CPU" if count == 1 else f"{count} CPUs"
+
+
+def _delays(
+    rates: Rates, load: CPULoad | None, losses: Losses | None, competition: Competition | None
+) -> Iterator[Delay]:
     if rates.throttled and _level(rates) is not CostLevel.LOW:
         share = "" if rates.lost is None else f", {rates.lost:.1%} of CPU demand"
         held = losses.limit if losses else rates.throttled
@@ -258,42 +259,25 @@ def _limit_delays(rates: Rates, losses: Losses | None) -> Iterator[Delay]:
     if rates.above and rates.above >= _WAIT_MS:
         held = losses.above if losses else rates.above
         yield DelayCause.LIMIT_ABOVE, held, f"throttled {rates.above:.0f} ms/s by the pod's limit"
-
-
-def _undivided(rates: Rates) -> Iterator[Delay]:
-    """Waiting that throttling does not explain: at least so much.
-
-    Throttling is part of both measures. It is counted once for each CPU, while pressure is wall time and run
-    queues count every thread.
-    """
-    throttled = (rates.throttled or 0.0) + (rates.above or 0.0)
-    waited = 0.0
-    if rates.waiting is not None:
-        waited = rates.waiting - min(throttled, 1000.0)
-    elif rates.queued is not None:
-        waited = rates.queued - throttled
-    if waited >= _WAIT_MS:
-        yield DelayCause.OTHERS, waited, f"waits {waited:.0f} ms/s for a CPU beyond throttling"
-
-
-def _others(used: float, load: CPULoad | None, competition: Competition | None) -> str:
-    """Other processes, and which of them used most."""
-    if load is None:
-        return "other processes run"
-    text = f"other processes use {max(0.0, load.busy - used):.0f} ms/s of its {_cpus(load.cpus)}"
-    if competition is None or not competition.competitors:
-        return text
-    most = competition.competitors[0]
-    return f"{text}, most {most.title}: {most.used:.0f} ms/s at {most.relative:.3g} times its weight"
-
-
-def _cpus(count: int) -> str:
-    return "1 CPU" if count == 1 else f"{count} CPUs"
-
-
-def _waits(losses: Losses, load: CPULoad | None, others: str) -> Iterator[Delay]:
+    if losses is None:
+        # At least so much waiting throttling does not explain. It is part of both measures, but counted once
+        # for each CPU, while pressure is wall time and run queues count every thread.
+        throttled, waited = (rates.throttled or 0.0) + (rates.above or 0.0), 0.0
+        if rates.waiting is not None:
+            waited = rates.waiting - min(throttled, 1000.0)
+        elif rates.queued is not None:
+            waited = rates.queued - throttled
+        if waited >= _WAIT_MS:
+            yield DelayCause.OTHERS, waited, f"waits {waited:.0f} ms/s for a CPU beyond throttling"
+        return
     least = max(_WAIT_MS, _CERTAIN * losses.error)
     if losses.neighbours >= least:
+        others = "other processes run"
+        if load is not None:
+            used = max(0.0, load.busy - (rates.used or 0.0))
+            others = f"other processes use {used:.0f} ms/s of its {_cpus(load.cpus)}"
+            for most in competition.competitors[:1] if competition else ():
+                others += f", most {most.title}: {most.used:.0f} ms/s at {most.relative:.3g} times its weight"
         why = f"waits {losses.neighbours:.0f} ms/s for a CPU while {others}"
         yield DelayCause.NEIGHBOURS, losses.neighbours, why
     if losses.own >= least:

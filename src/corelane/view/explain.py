@@ -159,7 +159,12 @@ def _show_scores(pod: PodDecision, to: Console) -> None:
         tables.pairs(title, list(zip(names, pod.candidates, strict=True)), to)
         title = ""
     tables.show(title, ("TERM", "WEIGHT", *names), rows, to)
-    if line := _deciding(pod):
+    if len(pod.totals) > 1:
+        gains = [(term.weight * (term.values[0] - term.values[1]), term.plugin) for term in pod.terms]
+        gain, plugin = max(gains)
+        line = f"largest difference: {plugin}, {_number(gain)} more than on {pod.candidates[1]}"
+        if pod.totals[0] == pod.totals[1]:
+            line = "equal scores: the node with fewer pods is chosen, then the one whose name comes first"
         _say(line, to)
         to.print()
 
@@ -175,16 +180,6 @@ def _score_row(term: ScoreTerm) -> tuple[str, ...]:
 def _is_detail(term: ScoreTerm) -> bool:
     """Whether it is a value that a score is made of, in a unit of its own: it has no weight."""
     return "." in term.plugin and not term.weight
-
-
-def _deciding(pod: PodDecision) -> str:
-    if len(pod.totals) < 2:
-        return ""
-    if pod.totals[0] == pod.totals[1]:
-        return "equal scores: the node with fewer pods is chosen, then the one whose name comes first"
-    gains = [(one.weight * (one.values[0] - one.values[1]), one.plugin) for one in pod.terms]
-    gain, plugin = max(gains)
-    return f"largest difference: {plugin}, {_number(gain)} more than on {pod.candidates[1]}"
 
 
 def _number(value: float) -> str:

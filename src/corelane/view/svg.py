@@ -211,7 +211,8 @@ def _measured(box: _Box, scale: _Scale) -> _Box:
     grid = _grid([(part.width, part.height) for part in parts], gap, aspect)
     pad, header = (0, 0) if box.kind in _PLAIN else (_PAD, _HEADER[box.kind])
     box.offsets = [(x + pad, y + header) for x, y in grid.offsets]
-    box.width = max(grid.width + 2 * pad, _title_width(box))
+    title = _LETTER_W * (len(box.title) + len(box.detail)) + 2 * _PAD + (24 if box.detail else 0)
+    box.width = max(grid.width + 2 * pad, 0 if box.kind in _PLAIN else title)
     box.height = header + grid.height + (pad if parts else 4)
     spare = box.width - grid.width - 2 * pad if grid.columns == 1 else 0
     for part, width in zip(parts, grid.widths, strict=True):
@@ -222,12 +223,6 @@ def _measured(box: _Box, scale: _Scale) -> _Box:
 def _thread_grid(threads: int) -> tuple[int, int]:
     columns = threads if threads <= 2 else ceil(threads / 2)
     return columns, ceil(threads / columns)
-
-
-def _title_width(box: _Box) -> int:
-    if box.kind in _PLAIN:
-        return 0
-    return _LETTER_W * (len(box.title) + len(box.detail)) + 2 * _PAD + (24 if box.detail else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +295,10 @@ def _draw(box: _Box, x: int, y: int, style: _Style) -> Iterator[str]:
 
 def _draw_thread(cpu: CPU, x: int, y: int, style: _Style) -> str:
     entry, scale = style.by_cpu.get(cpu.id), style.scale
-    fill, text = _fill(cpu, entry, style)
+    fill, text = (cpu.kind.lower() if cpu.kind and not style.owned else "free"), "free-text"
+    if entry:
+        fill = style.classes[entry.owner]
+        text = f"{fill}-text"
     state = " isolated" if cpu.id in style.machine.isolated else ""
     barred = "" if cpu.id in style.machine.allowed else ' class="barred"'
     place = f"CPU {cpu.id}, core {cpu.core}, L3 {cpu.l3}, NUMA node {cpu.numa}, socket {cpu.socket}"
@@ -313,13 +311,6 @@ def _draw_thread(cpu: CPU, x: int, y: int, style: _Style) -> str:
         f'<text class="id {text}" x="{x + scale.width / 2:g}" '
         f'y="{y + scale.height / 2 + scale.font * 0.36:g}">{cpu.id}</text></g>'
     )
-
-
-def _fill(cpu: CPU, entry: LegendEntry | None, style: _Style) -> tuple[str, str]:
-    if entry:
-        name = style.classes[entry.owner]
-        return name, f"{name}-text"
-    return (cpu.kind.lower() if cpu.kind and not style.owned else "free"), "free-text"
 
 
 @dataclass(frozen=True, slots=True)

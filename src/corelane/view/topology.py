@@ -77,25 +77,21 @@ def _hugepages(node: NUMANode) -> Iterator[str]:
 
 
 def _core_items(machine: Machine, mask: int) -> list[_Item]:
-    if len(machine.core_masks) <= _CORES_IN_FULL:
-        return [(_core_title(core), []) for core in cpumap.cores(machine, mask)]
-    kinds: dict[tuple[str, int], list[cpumap.Core]] = {}
+    """Return a line for each core, or on a large machine for each kind of cores."""
+    lines, kinds = [], dict[tuple[str, int], list[cpumap.Core]]()
     for core in cpumap.cores(machine, mask):
         kinds.setdefault((core.kind, len(core.cpus)), []).append(core)
-    return [(_cores_title(kind, threads, cores), []) for (kind, threads), cores in kinds.items()]
-
-
-def _core_title(core: cpumap.Core) -> str:
-    word = "CPU" if len(core.cpus) == 1 else "CPUs"
-    kind = f"  {core.kind}-core" if core.kind else ""
-    mhz = f"  {core.cpus[0].max_khz // 1000} MHz" if core.kind and core.cpus[0].max_khz else ""
-    return f"Core {core.id}: {word} {','.join(str(cpu.id) for cpu in core.cpus)}{kind}{mhz}"
-
-
-def _cores_title(kind: str, threads: int, cores: list[cpumap.Core]) -> str:
-    mask = sum(1 << cpu.id for core in cores for cpu in core.cpus)
-    word = f"{kind}-core" if kind else "core"
-    return f"{cpumap.plural(len(cores), word)} x {cpumap.plural(threads, 'thread')}: CPUs {format_list(mask)}"
+        word = "CPU" if len(core.cpus) == 1 else "CPUs"
+        kind = f"  {core.kind}-core" if core.kind else ""
+        mhz = f"  {core.cpus[0].max_khz // 1000} MHz" if core.kind and core.cpus[0].max_khz else ""
+        lines.append(f"Core {core.id}: {word} {','.join(str(cpu.id) for cpu in core.cpus)}{kind}{mhz}")
+    if len(machine.core_masks) > _CORES_IN_FULL:
+        lines = []
+        for (name, threads), cores in kinds.items():
+            count = cpumap.plural(len(cores), f"{name}-core" if name else "core")
+            cpus = format_list(sum(1 << cpu.id for core in cores for cpu in core.cpus))
+            lines.append(f"{count} x {cpumap.plural(threads, 'thread')}: CPUs {cpus}")
+    return [(line, []) for line in lines]
 
 
 def _device_items(machine: Machine, nodes: Collection[int | None]) -> list[_Item]:
@@ -172,15 +168,11 @@ def _aligned(machine: Machine) -> str:
     return out.getvalue()
 
 
-def _json(machine: Machine) -> str:
-    return json.dumps(jsonform.to_dict(machine), indent=2) + "\n"
-
-
 FORMS: Final[Mapping[str, Callable[[Machine], str]]] = {
     "tree": tree,
     "table": _aligned,
     "lscpu": lscpu,
-    "json": _json,
+    "json": lambda machine: json.dumps(jsonform.to_dict(machine), indent=2) + "\n",
     "svg": svg.svg,
 }
 """The text of a machine by its form, with a newline at the end."""

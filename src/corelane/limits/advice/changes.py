@@ -95,11 +95,6 @@ def _split(pods: Sequence[NodePod], milli: float, weight: Weight) -> list[Share]
     return [Share(pod, milli * own / sum(weights)) for pod, own in zip(pods, weights, strict=True)]
 
 
-def no_risk(why: str) -> Risk:
-    """Return the risk of a change that other pods do not notice."""
-    return Risk(RiskLevel.NONE, why)
-
-
 def unlimited_risk(
     nodes: Sequence[NodeOccupancy], limit: float | None, weight: Weight = cfs.pod_weight, request: int = 0
 ) -> Risk:

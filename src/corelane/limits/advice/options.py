@@ -109,9 +109,9 @@ def options(case: AdviceCase) -> tuple[Option, ...]:
         made = [
             Option(
                 OptionKind.LIFT_QUOTA,
-                f"keep limit = request; lift the quota of its {_many(count, 'exclusive CPU')} on the node",
+                f"keep limit = request; lift the quota of its {findings.many(count, 'exclusive CPU')} on the node",
                 effect,
-                changes.no_risk("its CPUs are exclusive"),
+                Risk(RiskLevel.NONE, "its CPUs are exclusive"),
                 (
                     "without the limit the pod is no longer Guaranteed and loses its exclusive CPUs",
                     _LIFTED,
@@ -199,7 +199,7 @@ def _raise(case: AdviceCase) -> Option | None:
     same = subject.listed and changes.qos_after(subject, new) is subject.qos
     exclusive_too = []
     if subject.exclusive_siblings and milli % 1000 == 0:
-        cpus = _many(milli // 1000, "exclusive CPU")
+        cpus = findings.many(milli // 1000, "exclusive CPU")
         exclusive_too = [f"with an integer request it gets {cpus}, too, where the CPU manager is static"]
     return Option(
         OptionKind.RAISE_LIMIT,
@@ -218,10 +218,6 @@ def _risk(case: AdviceCase, limit: float | None, request: int) -> Risk:
     now = case.subject.request
     full = changes.crowded_risk(case.nodes, request, now)
     return full or changes.unlimited_risk(case.nodes, limit, case.weight, now)
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _against_limit(case: AdviceCase) -> str:
@@ -300,9 +296,9 @@ def _threads(case: AdviceCase) -> Option | None:
         slower = [f"a single thread still uses up the quota of {quota} after {after}"]
     return Option(
         OptionKind.SET_THREADS,
-        f"run {_many(count, 'thread')}: {what}",
+        f"run {findings.many(count, 'thread')}: {what}",
         effect,
-        changes.no_risk("it uses no more CPU time than now"),
+        Risk(RiskLevel.NONE, "it uses no more CPU time than now"),
         (
             *_does(subject, same, fit.used, effect),
             *slower,
@@ -324,7 +320,7 @@ def _whole(case: AdviceCase) -> Option | None:
     count = max(math.ceil(wide - _MARGIN), 1)
     effect = _effect(case, LimitChange(None, threads=count))
     whole = exclusive(subject, count, effect, case.nodes, fit.used)
-    threads = f"run {_many(count, 'thread')}: more would only wait for each other"
+    threads = f"run {findings.many(count, 'thread')}: more would only wait for each other"
     return replace(whole, consequences=(*whole.consequences, threads))
 
 
@@ -348,7 +344,7 @@ def exclusive(
         )
     return Option(
         OptionKind.WHOLE_CPUS,
-        f"request {_many(count, 'exclusive CPU')}: limit = request = {count}",
+        f"request {findings.many(count, 'exclusive CPU')}: limit = request = {count}",
         effect,
         changes.exclusive_risk(nodes, count, subject.request),
         (

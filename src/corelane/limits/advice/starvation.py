@@ -236,17 +236,13 @@ def _losers(rivals: Competition, used: float, gets: float) -> tuple[Loser, ...]:
 
 def named(starved: Starvation, names: Names) -> Starvation:
     """Call competitors by their pods and containers, where their ids are known."""
-    return replace(
-        starved, losers=tuple(replace(each, name=_title(each.name, names)) for each in starved.losers)
-    )
-
-
-def _title(path: str, names: Names) -> str:
-    for part in reversed(PurePosixPath(path).parts):
-        for word in re.findall(r"[0-9a-f]{64}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}", part):
-            if known := names.get(word) or names.get(word.replace("_", "-")):
-                return "/".join(filter(None, known))
-    return path
+    losers = []
+    for loser in starved.losers:
+        ids = re.findall(r"[0-9a-f]{64}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}", loser.name)
+        known = (names.get(each) or names.get(each.replace("_", "-")) for each in reversed(ids))
+        name = next(("/".join(filter(None, name)) for name in known if name), loser.name)
+        losers.append(replace(loser, name=name))
+    return replace(starved, losers=tuple(losers))
 
 
 _NAMED: Final = 3

@@ -221,33 +221,24 @@ def predict(experiment: Experiment, measured: MeasuredRun, kernel: Kernel) -> Pr
     nested = experiment.pod_quota_ms > 0
     known = measured.phase_ns is not None and (measured.pod_phase_ns is not None or not nested)
     if not known:
-        found = [_model(experiment, at, kernel) for at in _phases(experiment, measured)]
+        # Phases of a lattice, in which also the differences of the two levels are spread evenly.
+        part = experiment.period_ms * MS // (2 * PHASES)
+        phases = [((2 * k + 1) * part, (2 * (3 * k % PHASES) + 1) * part) for k in range(PHASES)]
+        runs = [replace(measured, phase_ns=own, pod_phase_ns=above) for own, above in phases]
+        found = [_model(experiment, run, kernel) for run in runs]
     elif experiment.kind == "spin" and not nested:
         found = [_model(experiment, measured, kernel)]
         return Prediction(found[0][0], None)
     else:
-        found = [_model(experiment, at, kernel) for at in _unsure(measured)]
+        runs, tick = [measured], measured.tick_ns
+        if tick is not None:
+            runs = [replace(measured, tick_ns=tick + step * UNSURE_NS) for step in (0, -1, 1)]
+        found = [_model(experiment, run, kernel) for run in runs]
     figures, spread = _middle([app for app, _ in found])
     if not nested:
         return Prediction(figures, spread, by_phase=not known)
     pod, pod_spread = _middle([pod for _, pod in found])
     return Prediction(figures, spread, pod, pod_spread, by_phase=not known)
-
-
-def _phases(experiment: Experiment, measured: MeasuredRun) -> list[MeasuredRun]:
-    """Phases of a lattice, in which also the differences of the two levels are spread evenly."""
-    part = experiment.period_ms * MS // (2 * PHASES)
-    return [
-        replace(measured, phase_ns=(2 * k + 1) * part, pod_phase_ns=(2 * (3 * k % PHASES) + 1) * part)
-        for k in range(PHASES)
-    ]
-
-
-def _unsure(measured: MeasuredRun) -> list[MeasuredRun]:
-    if measured.tick_ns is None:
-        return [measured]
-    ticks = (measured.tick_ns + step * UNSURE_NS for step in (0, -1, 1))
-    return [replace(measured, tick_ns=tick) for tick in ticks]
 
 
 def _middle(found: list[Figures]) -> tuple[Figures, tuple[float, float]]:

@@ -103,7 +103,10 @@ def only_prepares_files(node: Located) -> bool:
 def waits_for_another(node: Located) -> bool:
     """Whether a container's script only checks, with pauses, whether another service or a file is there."""
     command = _unwrapped([text(word) for part in ("command", "args") for word in items(node, part)])
-    command = _in_time(command)
+    if command and _name(command[0]) == "timeout":  # what it ends: after its options and the duration
+        words = range(2, len(command))
+        ends = [end for end in words if _TIMEOUT.fullmatch(" ".join((*command[:end], "")))]
+        command = command[max(ends, default=0) :]
     script = _LISTED.sub("0", _script(command)) if command and not _is_asked(node) else ""
     steps, needed = _steps(script), (_CHECK, _SLEEP)
     return (
@@ -134,15 +137,6 @@ def _steps(script: str) -> list[str]:
     return [
         _KEYWORDS.sub("", step.strip()) for step in _ENDS.split(_SILENCED.sub("", _COMMENTS.sub("", script)))
     ]
-
-
-def _in_time(command: Sequence[str]) -> Sequence[str]:
-    """The command that `timeout` ends: after its options and the duration."""
-    if not command or _name(command[0]) != "timeout":
-        return command
-    words = range(2, len(command))
-    ends = [end for end in words if _TIMEOUT.fullmatch(" ".join((*command[:end], "")))]
-    return command[max(ends, default=0) :]
 
 
 def _unwrapped(command: Sequence[str]) -> Sequence[str]:

@@ -116,15 +116,12 @@ def lint(texts: Mapping[str, str], policy: Policy) -> LintReport:
     named = bundles.kustomized(roots)
     placed = bundles.with_variants(bundles.placed(one, named) for one in objects)
     objects = injectors.marked(placed, policy.sidecar_injectors)
-    skipped.update(_called(one) for one in objects if one.pod is None and one.kind not in _BESIDE)
+    for one in objects:
+        if one.pod is None and one.kind not in _BESIDE:
+            own = "." not in one.group or one.group in _OWN_GROUPS
+            skipped[one.kind if own else f"{one.kind}.{one.group}"] += 1
     comments = {file: Ignores(read_ignores(content, _KNOWN)) for file, content in texts.items()}
     return _report(objects, faults, skipped, comments, policy)
-
-
-def _called(one: ManifestObject) -> str:
-    """A kind, of another API group than Kubernetes' own with its group: `RayCluster.ray.io`."""
-    own = "." not in one.group or one.group in _OWN_GROUPS
-    return one.kind if own else f"{one.kind}.{one.group}"
 
 
 def _readable(

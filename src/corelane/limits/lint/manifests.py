@@ -139,7 +139,10 @@ class ManifestObject:
         Windows caps CPU time by job objects and has neither CFS quotas nor weights in cgroups; a test of a
         Helm release only runs when `helm test` does.
         """
-        if self.pod and _is_windows(at(self.pod.node, "spec")):
+        spec = at(self.pod.node, "spec") if self.pod else None
+        labels = ("kubernetes.io/os", "beta.kubernetes.io/os")
+        systems = [text(spec, "os", "name"), *(text(spec, "nodeSelector", label) for label in labels)]
+        if "windows" in systems or at(spec, "securityContext", "windowsOptions") is not None:
             return "Windows pods"
         return "Helm tests" if self.pod and any(hook.startswith("test") for hook in self._hooks) else ""
 
@@ -154,16 +157,6 @@ class ManifestObject:
         """Koordinator's QoS class by the pod's label; empty where there is none."""
         label = self.pod.labels.get("koordinator.sh/qosClass") if self.pod else None
         return text(label.value) if label else ""
-
-
-def _is_windows(spec: Located | None) -> bool:
-    """Whether a pod's spec can only run on Windows."""
-    labels = ("kubernetes.io/os", "beta.kubernetes.io/os")
-    return (
-        text(spec, "os", "name") == "windows"
-        or any(text(spec, "nodeSelector", label) == "windows" for label in labels)
-        or at(spec, "securityContext", "windowsOptions") is not None
-    )
 
 
 def objects(

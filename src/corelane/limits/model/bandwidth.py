@@ -8,7 +8,8 @@ CPU is throttled until a refill, or runtime returned by another CPU, has paid it
 
 import re
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
+from operator import sub
 from typing import Literal, Protocol
 
 from corelane.limits.model.clock import MS, NEVER, SECOND, US, Clock
@@ -181,14 +182,7 @@ class CPUStat:
     usage_ns: int = 0
 
     def __sub__(self, earlier: "CPUStat") -> "CPUStat":
-        return CPUStat(
-            self.nr_periods - earlier.nr_periods,
-            self.nr_throttled - earlier.nr_throttled,
-            self.throttled_ns - earlier.throttled_ns,
-            self.nr_bursts - earlier.nr_bursts,
-            self.burst_ns - earlier.burst_ns,
-            self.usage_ns - earlier.usage_ns,
-        )
+        return CPUStat(*map(sub, astuple(self), astuple(earlier)))
 
 
 class Account:

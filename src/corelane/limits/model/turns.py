@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, Protocol, TypeVar
 
 NICE_0: Final = 1024
@@ -113,29 +114,18 @@ class Turns:
         if len(ready) == 1:
             return ready[0]
         if not self.eevdf:
-            return min(ready, key=_vruntime)
+            return min(ready, key=attrgetter("vruntime"))
         now = average(ready, 0.0)
-        if running is not None and running in ready and self._goes_on(running, now):
+        # RUN_TO_PARITY: until its slice ends, unless it is ahead.
+        stays = running is not None and running.vruntime <= now and running.vruntime < running.protected
+        if running is not None and stays and running in ready:
             return running
         eligible = [entity for entity in ready if entity.vruntime <= now]
-        return min(eligible or ready, key=_deadline if eligible else _vruntime)
-
-    @staticmethod
-    def _goes_on(running: Entity, now: float) -> bool:
-        """RUN_TO_PARITY: until its slice ends, unless it is ahead."""
-        return running.vruntime <= now and running.vruntime < running.protected
+        return min(eligible or ready, key=attrgetter("deadline" if eligible else "vruntime"))
 
     @staticmethod
     def _virtual(ns: int, entity: Entity) -> float:
         return ns * NICE_0 / entity.weight
-
-
-def _vruntime(entity: Entity) -> float:
-    return entity.vruntime
-
-
-def _deadline(entity: Entity) -> float:
-    return entity.deadline
 
 
 # Load that is remembered, and by which a group's shares are spread over CPUs (kernel/sched/pelt.c).

@@ -58,17 +58,14 @@ def summary(report: LintReport) -> str:
     patches = f"; patches, judged by what they set: {report.patches}" if report.patches else ""
     unjudged = "".join(f"; {why}, not judged: {count}" for why, count in report.unjudged.items())
     known = f"; {report.known} in the baseline" if report.known else ""
-    rest = f"{ignored}{known}{patches}{unjudged}{_skipped(report)}"
-    return f"{plural(report.workloads, 'workload')}: {found or 'nothing found'}{rest}"
-
-
-def _skipped(report: LintReport) -> str:
     kinds = [f"{count} {kind}" for kind, count in report.skipped.items() if kind and "." not in kind]
     foreign = [f"{count} {kind}" for kind, count in report.skipped.items() if "." in kind]
     if other := report.skipped.get("", 0):
         kinds.append(plural(other, "other document"))
     skipped = f"; skipped, without containers: {', '.join(kinds)}" if kinds else ""
-    return f"{skipped}; kinds not known here: {', '.join(foreign)}" if foreign else skipped
+    skipped += f"; kinds not known here: {', '.join(foreign)}" if foreign else ""
+    rest = f"{ignored}{known}{patches}{unjudged}{skipped}"
+    return f"{plural(report.workloads, 'workload')}: {found or 'nothing found'}{rest}"
 
 
 def plain(report: LintReport, notes: Sequence[str] = ()) -> dict[str, Any]:

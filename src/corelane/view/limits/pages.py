@@ -25,7 +25,12 @@ def simulation(
 ) -> str:
     """Cases side by side: their table, delays by percentile, and slices."""
     parts = [element("h2", "Figures"), table(HEADINGS, rows(columns), texts=2)]
-    if curves := list(_curves(columns)):
+    curves = [
+        DelayCurve(f"{column.label}: {path}", [(percent, duration / _MS) for percent, duration in delays])
+        for column in columns
+        for path, delays in column.outcomes[0].delays.items()
+    ]
+    if curves:
         parts += [element("h2", "Delay before and after" if len(columns) > 1 else "Delay")]
         parts += [picture(charts.delays(curves))]
     if panels:
@@ -34,15 +39,6 @@ def simulation(
     seeds = ", ".join(dict.fromkeys(str(one.seed) for column in columns for one in column.outcomes))
     seconds = columns[0].outcomes[0].scenario.seconds
     return _page(title, f"corelane limits simulate: {seconds:g} s simulated, seed {seeds}", parts)
-
-
-def _curves(columns: Sequence[StudyColumn]) -> Iterator[DelayCurve]:
-    """Of the first seed; one a case and container that has requests."""
-    for column in columns:
-        first = column.outcomes[0]
-        for path, durations in first.delays.items():
-            points = [(percent, duration / _MS) for percent, duration in durations]
-            yield DelayCurve(f"{column.label}: {path}", points)
 
 
 def watched(
@@ -78,24 +74,18 @@ _LOST_TO: Final = ("CONTAINER", "LOST ms/s", *(name.upper() for name in CAUSES.v
 def _held_back(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
     """What containers lost, by cause: the table, and a picture of those that lost something."""
     yield element("h2", "What held it back")
-    yield table(_LOST_TO, [_lost_to(*each) for each in rows])
+    cells = []
+    for name, row in rows:
+        lost, total = row["lostTo"], row["lostTo"]["totalMsPerSecond"]
+        amounts = [lost[f"{key}MsPerSecond"] for key in CAUSES]
+        parts = [f"{amount:.0f} ({amount / total:.0%})" if total else "0" for amount in amounts]
+        cells.append((name, f"{total:.0f}", *parts))
+    yield table(_LOST_TO, cells)
     bars = [LossBar(name, {key: row["lostTo"][f"{key}MsPerSecond"] for key in CAUSES}) for name, row in rows]
     if charted := sorted((each for each in bars if each.total >= 1), key=lambda each: -each.total):
         yield picture(charts.losses(charted[:_BARS]))
     if len(charted) > _BARS:
         yield element("p", f"{len(charted) - _BARS} more containers are in the table only.")
-
-
-def _lost_to(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
-    """What was lost by cause, each with its part of the whole."""
-    lost = row["lostTo"]
-    total = lost["totalMsPerSecond"]
-
-    def part(cause: str) -> str:
-        amount = lost[f"{cause}MsPerSecond"]
-        return f"{amount:.0f} ({amount / total:.0%})" if total else "0"
-
-    return name, f"{total:.0f}", *map(part, CAUSES)
 
 
 def _name(row: Mapping[str, Any]) -> str:

@@ -113,9 +113,12 @@ def _cells(measured: Measurement) -> tuple[str, ...]:
     rates, verdict = measured.rates, measured.verdict
     if verdict is None or not isinstance(rates, Rates):
         return (_title(measured), *("-" for _ in HEADINGS[1:]))
+    limit, period = "none", rates.quota.period_us / 1000
+    if rates.quota.cpus is not None:
+        limit = f"{rates.quota.cpus:g}" + (f" ({period:g} ms)" if period != 100 else "")
     return (
         _title(measured),
-        _limit(rates),
+        limit,
         _number(None if rates.used is None else rates.used / 1000, 2),
         _number(rates.throttled, 1),
         "-" if rates.lost is None else f"{rates.lost:.1%}",
@@ -212,13 +215,6 @@ def plain_load(load: CPULoad | None) -> dict[str, Any] | None:
         "stealMsPerSecond": rounded(load.steal),
         "idleMsPerSecond": rounded(load.idle),
     }
-
-
-def _limit(rates: Rates) -> str:
-    if rates.quota.cpus is None:
-        return "none"
-    period = rates.quota.period_us / 1000
-    return f"{rates.quota.cpus:g}" + (f" ({period:g} ms)" if period != 100 else "")
 
 
 def _number(value: float | None, digits: int) -> str:
