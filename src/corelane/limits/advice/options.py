@@ -105,11 +105,12 @@ def options(case: AdviceCase) -> tuple[Option, ...]:
     """Return every sensible option, the recommended one first."""
     if case.subject.exclusive:
         count = case.subject.exclusive
+        cpus = findings.many(count, "exclusive CPU")
         effect = _effect(case, LimitChange(None, threads=count))
         made = [
             Option(
                 OptionKind.LIFT_QUOTA,
-                f"keep limit = request; lift the quota of its {findings.many(count, 'exclusive CPU')} on the node",
+                f"keep limit = request; lift the quota of its {cpus} on the node",
                 effect,
                 Risk(RiskLevel.NONE, "its CPUs are exclusive"),
                 (
