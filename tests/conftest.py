@@ -5,7 +5,10 @@ import inspect
 import os
 import random
 import re
+import sys
+import typing
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import cache
 from typing import Any
 
 import pytest
@@ -29,6 +32,12 @@ settings.register_profile("thorough", USUALLY, max_examples=10 * USUAL)
 settings.load_profile("corelane")
 
 _SEED = "_hypothesis_internal_use_seed"
+
+if sys.version_info < (3, 12):
+    # Later versions keep a protocol's members, too: without that, tests that make many schedulers spend half
+    # of their time on asking which protocols their plugins implement.
+    for _name in ("_get_protocol_attrs", "_is_callable_members_only"):
+        setattr(typing, _name, cache(getattr(typing, _name)))
 
 # A Python that crashes says where; pytest does so itself.
 os.environ.setdefault("PYTHONFAULTHANDLER", "1")

@@ -24,7 +24,7 @@ from corelane.node.ledger import NodeState, new, release, with_entries
 from corelane.node.manager_options import TopologyOptions
 from corelane.workload import NUMAStrategy
 from support import objects, stories
-from support.scheduler_world import World
+from support.scheduler_faults import FaultyWorld
 
 KUBELET = KubeletSettings("static", {"full-pcpus-only": "true", "distribute-cpus-across-numa": "true"})
 
@@ -165,8 +165,9 @@ def test_what_a_kubelet_gave_a_pod_before_the_takeover_is_lent_to_nobody() -> No
 
 def test_a_pod_goes_where_its_numa_node_is_and_not_where_only_the_sum_would_do() -> None:
     spec = stories.machine("3-numa-alignment")
-    world = World()
+    world = FaultyWorld()
     for name in ("sim-1", "sim-2"):
+        world.kinds[name] = "pools"
         world.agents[name] = new(parse_spec(spec, name=name), NodeConfig(policy="pools"))
         labels = {"kubernetes.io/hostname": name, "corelane.io/simulated": "true"}
         world.set_node(objects.node(name, 32, memory="128Gi", labels=labels))
@@ -179,7 +180,7 @@ def test_a_pod_goes_where_its_numa_node_is_and_not_where_only_the_sum_would_do()
     assert world.refusals == world.repicks == 0
 
 
-def settle(world: World) -> None:
+def settle(world: FaultyWorld) -> None:
     """Everybody hears of everything, and does what follows."""
     world.hear_everything()
     world.tick()

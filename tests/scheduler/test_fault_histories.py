@@ -1,21 +1,24 @@
 """Random histories on nodes of every kind: restarts, relists, lost nodes, repeated and damaged news."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from corelane import node as nodes
 from corelane.cpuset import CPUSet
 from corelane.kube import keys
 from corelane.kube.objects import NodeSpec
 from corelane.kube.pod import Pod
+from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import CycleDue
 from corelane.scheduler.instructions import Bind
+from corelane.scheduler.queue.parked import LONGEST_PARKED
 from support.pods import container, guaranteed, pod
 from support.scheduler_faults import KINDS, FaultyWorld
 
@@ -67,10 +70,9 @@ STEP = st.one_of(
     step("answer", st.sampled_from(["ok", "ok", "refuse", "throttle"])),
     step("answer", st.sampled_from(["ok", "lose", "late", "mute", "mute"])),
     step("look_up", st.sampled_from(["ok", "ok", "lose"])),
+    step("conflict", st.sampled_from(["mute", "late"])),
     step("late", st.just(0)),
     step("evict", st.sampled_from(["ok", "ok", "lose"])),
-    FAULT,
-    FAULT,
 )
 _PLACE: list[tuple[str, object]] = [("time", 0), ("answer", "ok"), ("hear", "all")]
 EVICTING: list[tuple[str, object]] = [
@@ -98,8 +100,6 @@ class History:
         self.world = FaultyWorld()
         self.world.on_bind = self.check_binding  # type: ignore[method-assign]
         self.count = 0
-        self.decided_on: dict[str, str] = {}
-        """UID of the Node that each pod's binding was decided on, as far as the core could know."""
         for number, kind in enumerate(kinds):
             self.world.kind_comes(f"n{number}", kind, *SPECS[number % 2])
 
@@ -153,7 +153,15 @@ class History:
         """As the shell: what need not be sent any more is not."""
         if self.world.asked and self.world.core.bindings.unsendable(self.world.asked[0]):
             how = "refuse"
-        self.world.answer(how)
+        SEEN[how] += self.world.answer(how) is not None
+
+    def conflict(self, how: str) -> None:
+        """A binding is carried out without an answer, and answered with 409 when it is sent again."""
+        if self.world.asked:
+            self.answer(how)
+            self.late(0)
+            self.time(1)
+            self.answer("ok")
 
     def look_up(self, how: str) -> None:
         self.world.look_up(how)
@@ -209,9 +217,7 @@ class History:
 
     def check_binding(self, bind: Bind) -> None:
         SEEN["bind"] += 1
-        node = self.world.seen["node"].get(bind.node)
-        assert node is not None, f"{bind.pod.title} goes to {bind.node}, which does not exist"
-        self.decided_on[bind.pod.metadata.uid] = node.metadata.uid
+        assert bind.node in self.world.seen["node"], f"{bind.pod.title}: no node {bind.node}"
 
     def check(self) -> None:
         self.every_pending_pod_is_known_and_has_a_reason()
@@ -220,7 +226,7 @@ class History:
         self.no_node_is_promised_more_than_it_has()
 
     def every_pending_pod_is_known_and_has_a_reason(self) -> None:
-        pending = {u for u, p in self.world.heard.items() if not p.spec.node_name and not p.ended}
+        pending = {u for u, p in self.world.seen["pod"].items() if not p.spec.node_name and not p.ended}
         reasons = self.world.core.pending()
         assert set(reasons) == pending
         assert all(reasons.values())
@@ -290,12 +296,62 @@ class History:
             assert again == instructions, f"event {number}: {event}"
 
 
+class Orderly(History):
+    """A history without faults, in which every promise can be counted."""
+
+    def check_binding(self, bind: Bind) -> None:
+        """No CPU goes to two pods, and what is promised in all fits the node."""
+        super().check_binding(bind)
+        mine = bind.pod.metadata.uid
+        others = self.promised(bind.node) - {mine}
+        taken = CPUSet()
+        for uid in others:
+            for cpus in self.assignments(uid).values():
+                taken |= cpus
+        for cpus in bind.assignments.values():
+            assert cpus.isdisjoint(taken), f"{cpus} of {bind.pod.title} belong to another: {taken}"
+        infos = [PodInfo.of(self.world.pods[uid]) for uid in others | {mine} if uid in self.world.pods]
+        assert sum(info.requests.get("cpu", 0) for info in infos) <= 8000
+
+    def promised(self, node: str) -> set[str]:
+        """Pods that run on a node, or have been promised it without an answer so far."""
+        asked = {bind.pod.metadata.uid for bind in self.sent() if bind.node == node}
+        alive = {uid for uid in asked if uid in self.world.pods and not self.world.pods[uid].ended}
+        return alive | {pod.metadata.uid for pod in self.bound(node)}
+
+    def sent(self) -> list[Bind]:
+        return [*self.world.asked, *(bind for _, bind in self.world.late)]
+
+    def assignments(self, uid: str) -> Mapping[str, CPUSet]:
+        if self.world.pods[uid].spec.node_name:
+            return self.world.cpus[uid]
+        return next(bind.assignments for bind in self.sent() if bind.pod.metadata.uid == uid)
+
+    def check(self) -> None:
+        super().check()
+        for node in self.world.core.cluster.placeable():
+            assert not isinstance(node.state, NodeState) or nodes.validate(node.state) == []
+            summed: Counter[str] = Counter()
+            for info in node.pods.values():
+                summed.update(info.requests)
+            assert +Counter(node.requested) == +summed, "every pod counts once"
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(STEP, min_size=50, max_size=150))
+def test_in_any_history_no_cpu_is_proposed_twice_and_no_pod_is_lost(steps: list[tuple[str, object]]) -> None:
+    history = Orderly(("static", "static"))
+    for one in steps:
+        history.take(*one)
+    history.finish()
+
+
 @pytest.mark.parametrize(
     "kinds",
     [("static", "pools"), ("koordlet", "static"), ("kubelet", "koordlet"), ("zones", "pools", "totals")],
 )
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-@given(steps=st.lists(STEP, min_size=60, max_size=150))
+@given(steps=st.lists(st.one_of(STEP, FAULT, FAULT), min_size=60, max_size=150))
 @example(steps=EVICTING)
 @example(steps=DISPLACED)
 def test_faults_book_no_cpu_twice_and_starve_no_pod(
@@ -307,8 +363,10 @@ def test_faults_book_no_cpu_twice_and_starve_no_pod(
     history.finish()
 
 
-def test_the_histories_had_every_fault() -> None:
-    """Runs after the one above."""
+def test_the_histories_had_every_fault_and_answer() -> None:
+    """Runs after those above."""
     if SEEN:
         faults = ("restart", "relist", "duplicate", "vanish", "return_", "damage", "bind", "evicted")
-        assert min(SEEN[what] for what in faults) > 1, SEEN
+        answers = ("ok", "refuse", "lose", "mute", "late")
+        assert min(SEEN[what] for what in faults + answers) > 1, SEEN
+    assert LONGEST_PARKED > 8 * 20, "what is retried by time alone must not help histories to finish"

@@ -4,7 +4,6 @@ import random
 from collections import Counter
 
 import pytest
-from msgspec.structs import replace
 
 from corelane.kube.pod import Pod
 from corelane.scheduler.cluster.pods import PodInfo
@@ -12,14 +11,7 @@ from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.cycle import finalists
 from corelane.scheduler.cycle.attempts import Attempt
 from corelane.scheduler.cycle.finalists import MOST_KEPT, KeptAttempts
-from corelane.scheduler.events import (
-    BindFailed,
-    BindSucceeded,
-    CycleDue,
-    NodeChanged,
-    PodChanged,
-    TopologyChanged,
-)
+from corelane.scheduler.events import BindFailed, BindSucceeded, CycleDue, PodChanged
 from corelane.scheduler.framework.profile import DEFAULT_NAME
 from corelane.scheduler.instructions import Bind, Evict, Instruction
 from corelane.scheduler.plugins import preemption
@@ -27,28 +19,25 @@ from corelane.scheduler.queue import scheduling_queue
 from corelane.scheduler.queue.waiting import Waiting
 from corelane.scheduler.state import DecisionReporter
 from support import objects
+from support.core_lab import CoreLab, binds
 from support.pods import guaranteed
 
 NODES = 8
 
 
 def waiting(name: str, cpus: int, priority: int) -> Pod:
-    one = guaranteed(name, str(cpus))
-    return replace(one, spec=replace(one.spec, scheduler_name=DEFAULT_NAME, priority=priority))
+    return guaranteed(name, str(cpus), scheduler_name=DEFAULT_NAME, priority=priority)
 
 
-def cluster(decisions: DecisionReporter | None = None) -> SchedulerCore:
+def cluster(decisions: DecisionReporter | None = None) -> CoreLab:
     """Nodes of 5 to 7 CPUs, 1 of them reserved; each has a pod of highest priority, and one of lower."""
-    core = SchedulerCore(decisions=decisions)
+    lab = CoreLab(core=SchedulerCore(decisions=decisions))
     for number in range(NODES):
         name, cores = f"n{number}", 5 + number % 3
-        core.handle(NodeChanged(0, None, objects.node(name, cores)))
-        core.handle(TopologyChanged(0, None, objects.topology(name, objects.state(f"core:{cores}", name))))
+        lab.has(objects.node(name, cores), spec=f"core:{cores}")
         for each, priority in enumerate((1000, number % 5)):
-            one = guaranteed(f"r{number}-{each}", "1")
-            spec = replace(one.spec, node_name=name, priority=priority)
-            core.handle(PodChanged(0, None, replace(one, spec=spec)))
-    return core
+            lab.on(name, guaranteed(f"r{number}-{each}", "1"), priority=priority)
+    return lab
 
 
 def rejected(attempt: Attempt) -> tuple[object, ...]:
@@ -59,28 +48,26 @@ def rejected(attempt: Attempt) -> tuple[object, ...]:
 
 def story(seed: int) -> list[tuple[str, str, str]]:
     """Pods that preempt, or try to in vain, with events between their portions; return what was decided."""
-    chance, core = random.Random(seed), cluster()
+    chance, lab = random.Random(seed), cluster()
     for number in range(3):
-        core.handle(PodChanged(0, None, waiting(f"vain{number}", 6, 100 - number)))
-    core.handle(PodChanged(0, None, waiting("urgent", 5, chance.choice((80, 101)))))
-    done: list[Instruction] = []
+        lab.add(waiting(f"vain{number}", 6, 100 - number))
+    lab.add(waiting("urgent", 5, chance.choice((80, 101))))
+    del lab.done[:]
     for portion in range(150):
         if chance.random() < 0.1:
-            core.handle(PodChanged(0, None, waiting(f"small{portion}", 1 + portion % 2, 99)))
-        if not core.ready(0):
+            lab.add(waiting(f"small{portion}", 1 + portion % 2, 99))
+        if not lab.core.ready(0):
             break
-        decided = core.handle(CycleDue(0))
-        done += decided
-        for one in decided:
-            if isinstance(one, Bind) and chance.random() < 0.7:
-                uid = one.pod.metadata.uid
+        for bind in binds(lab.tell(CycleDue(0))):
+            if chance.random() < 0.7:
+                uid = bind.pod.metadata.uid
                 fails = chance.random() < 0.3
-                core.handle(BindFailed(0, uid, "rejected", "no") if fails else BindSucceeded(0, uid))
+                lab.core.handle(BindFailed(0, uid, "rejected", "no") if fails else BindSucceeded(0, uid))
     return [
         ("bind", one.pod.metadata.name, one.node)
         if isinstance(one, Bind)
         else ("evict", one.victim.metadata.name, one.node)
-        for one in done
+        for one in lab.done
         if isinstance(one, Bind | Evict)
     ]
 
@@ -124,7 +111,7 @@ def test_reasons_that_are_many_are_concluded_in_a_portion_of_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def portions() -> tuple[int, list[Instruction]]:
-        core = cluster()
+        core = cluster().core
         core.handle(PodChanged(0, None, waiting("hopeless", 9, 0)))
         done: list[Instruction] = []
         count = 0
@@ -145,15 +132,13 @@ def test_an_attempt_with_preemption_in_portions_is_reported_as_one(monkeypatch: 
         def attempted(self, now: float, waiting: Waiting, attempt: Attempt) -> None:
             ended.append(not attempt.unfinished)
 
-    core = cluster(Reporter())
-    core.handle(PodChanged(0, None, waiting("vain", 6, 100)))
-    while core.ready(0):
-        core.handle(CycleDue(0))
+    cluster(Reporter()).place(waiting("vain", 6, 100))
     assert (len(ended), sum(ended)) == (NODES + 1, 1)
 
 
 def test_few_attempts_are_kept_and_each_event_ends_them() -> None:
-    core = cluster()
+    lab = cluster()
+    core = lab.core
     kept = KeptAttempts(core.cluster)
     infos = [PodInfo.of(waiting(f"p{number}", 9, 0)) for number in range(MOST_KEPT + 1)]
     for info in infos:
@@ -167,15 +152,16 @@ def test_few_attempts_are_kept_and_each_event_ends_them() -> None:
 
 @pytest.mark.parametrize("change", ["pod", "node", "nomination", "update"])
 def test_an_attempt_is_not_kept_beyond_a_change(change: str) -> None:
-    core = cluster()
+    lab = cluster()
+    core = lab.core
     kept = KeptAttempts(core.cluster)
     info = PodInfo.of(waiting("asked", 9, 0))
     kept.keep(info, finalists.attempt(core.profile, core.cluster, info))
     if change == "pod":
-        core.handle(PodChanged(0, core.cluster.node("n1").pods["uid-r1-0"].pod, None))
+        lab.delete("r1-0")
         core.cluster.settle()
     elif change == "node":
-        core.handle(NodeChanged(0, None, objects.node("new", 20)))
+        lab.has(objects.node("new", 20))
         core.cluster.settle()
     elif change == "nomination":
         core.cluster.nominations.put(PodInfo.of(waiting("other", 2, 5)), "n1")

@@ -1,8 +1,8 @@
 """Each plugin on its own against the recorded answers of kube-scheduler's plugin of the same name."""
 
+import gzip
 import json
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -12,14 +12,22 @@ import pytest
 from corelane.kube.decode import without_nulls
 from corelane.kube.objects import Namespace, Node, Service
 from corelane.kube.pod import Pod
-from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from corelane.reasons import sentence
+from corelane.kube.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Skip
 from corelane.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from corelane.scheduler.plugins.node_affinity import NodeAffinity
 from corelane.scheduler.plugins.node_resources import NodeResourcesFit
+from corelane.scheduler.plugins.node_volume_limits import NodeVolumeLimits
 from corelane.scheduler.plugins.simple import (
     ImageLocality,
     NodeName,
@@ -32,6 +40,7 @@ from corelane.scheduler.plugins.volume_binding import VolumeBinding
 from corelane.scheduler.plugins.volume_restrictions import VolumeRestrictions
 from corelane.scheduler.plugins.volume_zone import VolumeZone
 from support.kube_scheduler import replay
+from support.plugin_answers import rejections, told
 
 PLUGINS = (
     NodeUnschedulable,
@@ -66,38 +75,33 @@ def read(obj: dict[str, Any], kind: type[Any]) -> Any:
 
 def cluster(case: dict[str, Any]) -> NodeCache:
     cache = NodeCache()
-    for obj in case["nodes"]:
-        cache.put_node(obj["metadata"]["name"], read(obj, Node))
-    for obj in case.get("namespaces", []):
-        cache.objects.put_namespace(obj["metadata"]["name"], read(obj, Namespace))
-    for key, kind, put in (
-        ("claims", PersistentVolumeClaim, cache.objects.put_claim),
-        ("services", Service, cache.objects.put_service),
-    ):
+    of = cache.objects
+    kinds = {
+        "nodes": (Node, cache.put_node),
+        "namespaces": (Namespace, of.put_namespace),
+        "claims": (PersistentVolumeClaim, of.put_claim),
+        "services": (Service, of.put_service),
+        "capacities": (CSIStorageCapacity, of.put_capacity),
+        "volumes": (PersistentVolume, of.put_volume),
+        "classes": (StorageClass, of.put_class),
+        "csi_nodes": (CSINode, of.put_csi_node),
+        "csi_drivers": (CSIDriver, of.put_csi_driver),
+        "attachments": (VolumeAttachment, of.put_attachment),
+    }
+    for key, (kind, put) in kinds.items():
         for obj in case.get(key, []):
             one = read(obj, kind)
-            put(one.key, one)
-    for obj in case.get("volumes", []):
-        cache.objects.put_volume(obj["metadata"]["name"], read(obj, PersistentVolume))
-    for obj in case.get("classes", []):
-        cache.objects.put_class(obj["metadata"]["name"], read(obj, StorageClass))
+            put(one.key if key in {"claims", "services", "capacities"} else one.metadata.name, one)
     for obj in case.get("pods", []):
         pod = read(obj, Pod)
         cache.put_pod(pod.spec.node_name, PodInfo.of(pod))
     return cache
 
 
-def told(rejection: Rejection | None) -> dict[str, Any] | None:
-    if rejection is None:
-        return None
-    code = "Unschedulable" if rejection.resolvable else "UnschedulableAndUnresolvable"
-    return {"code": code, "reasons": sorted(sentence(one.reason) for one in rejection.reasons)}
-
-
-def differences(case: dict[str, Any]) -> Iterator[str]:
+def differences(case: dict[str, Any], plugins: Iterable[type[Any]] = PLUGINS) -> Iterator[str]:
     cache, want = cluster(case), case["want"]
     info = PodInfo.of(read(case["pod"], Pod))
-    for make in PLUGINS:
+    for make in plugins:
         plugin, cycle = make(), Cycle(info, cluster=cache)
         first = plugin.pre_filter(cycle) if hasattr(plugin, "pre_filter") else None
         early = want["prefilter"].get(plugin.name, {})
@@ -107,18 +111,15 @@ def differences(case: dict[str, Any]) -> Iterator[str]:
             yield f"{plugin.name}: prefilter {got}, not {expected}"
         if got or expected:
             continue
+        rejected = {} if isinstance(first, Skip) else rejections(plugin, cycle, cache)
         for node in cache.placeable():
-            answer = None if isinstance(first, Skip) else told(plugin.filter(cycle, node))
+            answer = told(rejected.get(node.name))
             expected = _sorted(want["filter"].get(node.name, {}).get(plugin.name))
             if answer != expected and not _left_out(early, node.name, answer):
                 yield f"{plugin.name} on {node.name}: {answer}, not {expected}"
-        if not isinstance(first, Skip) and hasattr(plugin, "feasible"):
-            yield from _vectorised(plugin, cycle, cache)
-    yield from _scores(case, cache, info)
 
 
 def _sorted(answer: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Amounts that a node lacks come in the order of a Go map."""
     return answer and answer | {"reasons": sorted(answer["reasons"])}
 
 
@@ -130,23 +131,8 @@ def _left_out(early: dict[str, Any], node: str, answer: dict[str, Any] | None) -
     )
 
 
-def _vectorised(plugin: Any, cycle: Cycle, cache: NodeCache) -> Iterator[str]:
-    nodes = list(cache.placeable())
-    rows = np.array([node.row for node in nodes], np.intp)
-    one_by_one = [plugin.filter(cycle, node) for node in nodes]
-    feasible = plugin.feasible(cycle, cache.columns, rows).tolist()
-    if feasible != [answer is None for answer in one_by_one]:
-        yield f"{plugin.name}: feasible {feasible}, one by one {one_by_one}"
-    if not hasattr(plugin, "rejections"):
-        return
-    rejected = rows[~np.array(feasible, np.bool_)]
-    groups = plugin.rejections(cycle, cache.columns, rejected)
-    grouped = {row: rejection for rejection, of in groups for row in of.tolist()}
-    if grouped != {node.row: answer for node, answer in zip(nodes, one_by_one, strict=True) if answer}:
-        yield f"{plugin.name}: grouped {grouped}, one by one {one_by_one}"
-
-
-def _scores(case: dict[str, Any], cache: NodeCache, info: PodInfo) -> Iterator[str]:
+def _scores(case: dict[str, Any]) -> Iterator[str]:
+    cache, info = cluster(case), PodInfo.of(read(case["pod"], Pod))
     nodes = [cache.get(name) for name in case["want"]["feasible"]]
     if len(nodes) < 2:
         return  # kube-scheduler does not score a single node.
@@ -196,13 +182,38 @@ def _scores_of_amounts(case: dict[str, Any], cache: NodeCache, info: PodInfo) ->
             yield f"{plugin.name} on {name}: {column} over columns, not {score}"
 
 
-def wrong(family: str, path: Path) -> list[str]:
-    found = []
-    for case in replay.recorded(path, family):
-        found += [f"{case['name']}: {one}" for one in differences(case)]
-    return found
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_plugins_answer_as_kube_schedulers(family: str) -> None:
-    assert wrong(family, replay.FILE) == []
+    wrong = []
+    for case in replay.recorded(replay.FILE, family):
+        wrong += [f"{case['name']}: {one}" for one in (*differences(case), *_scores(case))]
+    assert wrong == []
+
+
+def limits() -> list[dict[str, Any]]:
+    """Numbers of volumes, and free storage."""
+    with gzip.open(replay.FILE.with_name("kube_scheduler_volume_limits.jsonl.gz"), "rt") as lines:
+        return [json.loads(line) for line in lines][1:]
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_volume_limits_and_free_storage_are_kube_schedulers(part: int) -> None:
+    wrong = []
+    for case in limits()[part::8]:
+        by_node: dict[str, dict[str, Any]] = {node["metadata"]["name"]: {} for node in case["nodes"]}
+        for plugin, answers in case["want"]["filter"].items():
+            for node, answer in answers.items():
+                by_node[node][plugin] = answer
+        case["want"]["filter"] = by_node
+        wrong += [f"{case['name']}: {one}" for one in differences(case, (NodeVolumeLimits, VolumeBinding))]
+    assert wrong == []
+
+
+def test_the_record_of_volume_limits_has_each_kind_of_answer() -> None:
+    of_plugins = [of_plugin for case in limits() for of_plugin in case["want"]["filter"].values()]
+    answers = [answer for of_plugin in of_plugins for answer in of_plugin.values()]
+    reasons = {reason for answer in answers for reason in answer["reasons"]}
+    assert "node(s) exceed max volume count" in reasons
+    assert "node(s) did not have enough free storage" in reasons
+    assert "node(s) didn't match PersistentVolume's node affinity" in reasons
+    assert any(one.startswith("looking up PVC") for one in reasons)

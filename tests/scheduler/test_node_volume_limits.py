@@ -1,7 +1,6 @@
 """NodeVolumeLimits: what counts against the number of volumes that a node can have."""
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,12 +8,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from corelane.kube.meta import ObjectMeta, ObjectReference, OwnerReference
+from corelane.kube.meta import ObjectMeta
 from corelane.kube.pod import (
     AWSDisk,
     AzureDisk,
     CinderDisk,
-    ClaimSource,
     EphemeralSource,
     GCEDisk,
     Pod,
@@ -28,9 +26,7 @@ from corelane.kube.storage import (
     CSISource,
     PersistentVolume,
     PersistentVolumeClaim,
-    PersistentVolumeClaimSpec,
     PersistentVolumeSpec,
-    StorageClass,
     VolumeAttachment,
     VolumeAttachmentSource,
     VolumeAttachmentSpec,
@@ -39,25 +35,21 @@ from corelane.kube.storage import (
 from corelane.reasons import sentence
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
-from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import (
     ClaimChanged,
     CSINodeChanged,
-    CycleDue,
-    NodeChanged,
-    PodChanged,
     StorageClassChanged,
     Unwatched,
     VolumeAttachmentChanged,
     VolumeChanged,
 )
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
-from corelane.scheduler.framework.plugin import Cycle, Rejection, Skip
-from corelane.scheduler.framework.profile import DEFAULT_NAME
-from corelane.scheduler.instructions import Bind, SetCondition
+from corelane.scheduler.framework.plugin import Cycle, Skip
 from corelane.scheduler.plugins.node_volume_limits import NodeVolumeLimits
-from support import objects
-from support.pods import guaranteed
+from support import objects, storage_objects
+from support.core_lab import CoreLab, conditions, message, names
+from support.plugin_answers import rejections
+from support.storage_objects import claim, pod, storage_class
 
 EBS = "ebs.csi.aws.com"
 DISK = "disk.example.com"
@@ -76,44 +68,14 @@ def limited(count: int | None, driver: str = DISK, name: str = "n1") -> CSINode:
     return csi_node(name, **{driver.replace(".", "_"): count})
 
 
-def storage_class(name: str, provisioner: str) -> StorageClass:
-    return StorageClass(
-        metadata=ObjectMeta(name=name), provisioner=provisioner, volume_binding_mode="WaitForFirstConsumer"
-    )
-
-
-def claim(name: str, volume: str = "", of: str = "made", owner: str = "") -> PersistentVolumeClaim:
-    owners = (OwnerReference(kind="Pod", uid=f"uid-{owner}", controller=True),) if owner else ()
-    bound = {"pv.kubernetes.io/bind-completed": "yes"} if volume else {}
-    return PersistentVolumeClaim(
-        metadata=ObjectMeta(
-            name=name, namespace="ns", uid=f"u-{name}", owner_references=owners, annotations=bound
-        ),
-        spec=PersistentVolumeClaimSpec(volume_name=volume, storage_class_name=of),
-    )
-
-
 def volume(name: str, driver: str = DISK, **spec: Any) -> PersistentVolume:
-    of = ObjectReference(namespace="ns", name=f"c-{name}")
     source = {} if spec else {"csi": CSISource(driver, f"h-{name}")}
-    return PersistentVolume(
-        metadata=ObjectMeta(name=name), spec=PersistentVolumeSpec(claim_ref=of, **source, **spec)
-    )
+    return storage_objects.volume(name, f"c-{name}", **source, **spec)
 
 
 def attachment(name: str, node: str, volume: str | None, attacher: str = DISK) -> VolumeAttachment:
     source = VolumeAttachmentSource(volume)
     return VolumeAttachment(metadata=ObjectMeta(name=name), spec=VolumeAttachmentSpec(attacher, node, source))
-
-
-def pod(name: str, *volumes: Volume | str, node: str = "") -> Pod:
-    """A pod; text is the name of a claim."""
-    made = tuple(
-        Volume(f"v{number}", persistent_volume_claim=ClaimSource(one)) if isinstance(one, str) else one
-        for number, one in enumerate(volumes)
-    )
-    one = guaranteed(name, "10m", node=node)
-    return replace(one, spec=replace(one.spec, volumes=made, scheduler_name=DEFAULT_NAME))
 
 
 @dataclass
@@ -303,24 +265,13 @@ def cluster(scene: Scene) -> NodeCache:
 
 
 def verdicts(made: NodeCache, new: Pod) -> dict[str, str]:
-    """Each node's first reason, asked alone and at once; "" where the pod fits."""
+    """Each node's first reason; "" where the pod fits."""
     plugin, cycle = NodeVolumeLimits(), Cycle(PodInfo.of(new), cluster=made)
-    first = plugin.pre_filter(cycle)
-    rows = made.columns.live_rows()
-    names = [made.columns.names[row] for row in rows.tolist()]
-    if isinstance(first, Skip):
-        return dict.fromkeys(names, "")
-    assert first is None
-    alone: dict[str, Rejection | None] = {name: plugin.filter(cycle, made.node(name)) for name in names}
-    passed = plugin.feasible(cycle, made.columns, rows)
-    assert passed.tolist() == [alone[name] is None for name in names]
-    grouped = {
-        made.columns.names[row]: rejection
-        for rejection, some in plugin.rejections(cycle, made.columns, rows[~passed])
-        for row in some.tolist()
-    }
-    assert grouped == {name: one for name, one in alone.items() if one is not None}
-    return {name: sentence(one.reasons[0].reason) if one else "" for name, one in alone.items()}
+    fits = dict.fromkeys((made.columns.names[row] for row in made.columns.live_rows().tolist()), "")
+    if isinstance(plugin.pre_filter(cycle), Skip):
+        return fits
+    rejected = rejections(plugin, cycle, made)
+    return fits | {name: sentence(one.reasons[0].reason) for name, one in rejected.items()}
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=[scene.says for scene in SCENES])
@@ -443,86 +394,68 @@ def test_nothing_is_kept_of_pods_and_attachments_that_are_gone() -> None:
 # In the scheduler.
 
 
-class Story:
-    """A core with one node that can have one volume, which a pod there has; another pod waits."""
+LIMIT = limited(1)
+THERE = pod("there", "c0", node="n1")
 
-    def __init__(self) -> None:
-        self.core, self.now = SchedulerCore(), 0.0
-        for one in CLASSES:
-            self.core.handle(StorageClassChanged(0, None, one))
-        for one in CLAIMS:
-            self.core.handle(ClaimChanged(0, None, one))
-        for one in VOLUMES:
-            self.core.handle(VolumeChanged(0, None, one))
-        self.core.handle(NodeChanged(0, None, objects.node("n1")))
-        self.limit = limited(1)
-        self.core.handle(CSINodeChanged(0, None, self.limit))
-        self.there = pod("there", "c0", node="n1")
-        self.core.handle(PodChanged(0, None, self.there))
 
-    def waits(self) -> str:
-        """Put the pod in the queue, and return what its condition says."""
-        self.core.handle(PodChanged(self.now, None, pod("p", "c1")))
-        return "; ".join(one.message for one in self.run() if isinstance(one, SetCondition))
+@pytest.fixture
+def lab() -> CoreLab:
+    """A node that can have one volume, which a pod there has."""
+    lab = CoreLab()
+    for event, listed in ((StorageClassChanged, CLASSES), (ClaimChanged, CLAIMS), (VolumeChanged, VOLUMES)):
+        for one in listed:
+            lab.tell(event(0, None, one))
+    lab.has("n1")
+    lab.tell(CSINodeChanged(0, None, LIMIT))
+    lab.seen(THERE)
+    return lab
 
-    def run(self) -> Iterator[Any]:
-        self.now += 20
-        while self.core.ready(self.now):
-            yield from self.core.handle(CycleDue(self.now))
 
-    def bound(self) -> list[str]:
-        return [one.node for one in self.run() if isinstance(one, Bind)]
+WAITING = pod("p", "c1")
 
 
 @pytest.mark.parametrize("what", ["limit", "no limit", "no CSINode", "pod", "attachment", "node"])
-def test_a_pod_waits_until_a_node_can_have_its_volumes(what: str) -> None:
-    story = Story()
-    core, attached = story.core, attachment("at", "n1", "pv0")
-    core.handle(VolumeAttachmentChanged(0, None, attached))
-    assert FULL in story.waits()
-    assert story.bound() == []
+def test_a_pod_waits_until_a_node_can_have_its_volumes(lab: CoreLab, what: str) -> None:
+    attached = attachment("at", "n1", "pv0")
+    lab.tell(VolumeAttachmentChanged(0, None, attached))
+    assert FULL in message(lab.place(WAITING))
+    assert lab.bound(seconds=20) == []
     match what:
         case "limit":
-            core.handle(CSINodeChanged(story.now, story.limit, limited(2)))
+            lab.tell(CSINodeChanged(lab.now, LIMIT, limited(2)))
         case "no limit":
-            core.handle(CSINodeChanged(story.now, story.limit, limited(None)))
+            lab.tell(CSINodeChanged(lab.now, LIMIT, limited(None)))
         case "no CSINode":
-            core.handle(CSINodeChanged(story.now, story.limit, None))
+            lab.tell(CSINodeChanged(lab.now, LIMIT, None))
         case "pod" | "attachment":
-            core.handle(PodChanged(story.now, story.there, None))
-            assert story.bound() == [], "the volume is attached"
-            core.handle(VolumeAttachmentChanged(story.now, attached, None))
+            lab.delete(THERE)
+            assert lab.bound(seconds=20) == [], "the volume is attached"
+            lab.tell(VolumeAttachmentChanged(lab.now, attached, None))
         case "node":
-            core.handle(NodeChanged(story.now, None, objects.node("n2")))
-    assert story.bound() == ["n2" if what == "node" else "n1"]
+            lab.has("n2")
+    assert lab.bound(seconds=20) == ["n2" if what == "node" else "n1"]
 
 
-def test_heartbeats_of_a_csinode_wake_no_pod() -> None:
-    story = Story()
-    story.waits()
-    lower = limited(0)
-    for old, new in ((story.limit, story.limit), (story.limit, lower)):
-        story.core.handle(CSINodeChanged(story.now, old, new))
-        assert list(story.run()) == []
+def test_heartbeats_of_a_csinode_wake_no_pod(lab: CoreLab) -> None:
+    lab.place(WAITING)
+    for new in (LIMIT, limited(0)):
+        lab.tell(CSINodeChanged(lab.now, LIMIT, new))
+        assert lab.run(20) == []
 
 
-def test_the_pod_waits_with_the_reason_where_limits_cannot_be_watched() -> None:
-    story = Story()
-    story.core.handle(Unwatched(0, "csinodes", "forbidden"))
-    assert "csinodes cannot be watched: forbidden" in story.waits()
-    story.core.handle(Unwatched(story.now, "csinodes", ""))
-    story.core.handle(CSINodeChanged(story.now, story.limit, limited(3)))
-    assert story.bound() == ["n1"]
+def test_the_pod_waits_with_the_reason_where_limits_cannot_be_watched(lab: CoreLab) -> None:
+    lab.tell(Unwatched(0, "csinodes", "forbidden"))
+    assert "csinodes cannot be watched: forbidden" in message(lab.place(WAITING))
+    lab.tell(Unwatched(lab.now, "csinodes", ""))
+    lab.tell(CSINodeChanged(lab.now, LIMIT, limited(3)))
+    assert lab.bound(seconds=20) == ["n1"]
 
 
-def test_what_is_claimed_counts_before_its_binding() -> None:
-    story = Story()
-    story.core.handle(CSINodeChanged(0, story.limit, limited(2)))
-    for name, of in (("p", "c1"), ("q", "c2")):
-        story.core.handle(PodChanged(0, None, pod(name, of)))
-    done = list(story.run())
-    assert [one.pod.metadata.name for one in done if isinstance(one, Bind)] == ["p"]
-    assert [one.pod.metadata.name for one in done if isinstance(one, SetCondition)] == ["q"]
+def test_what_is_claimed_counts_before_its_binding(lab: CoreLab) -> None:
+    lab.tell(CSINodeChanged(0, LIMIT, limited(2)))
+    done = lab.place(WAITING, pod("q", "c2"))
+    assert names(done) == ["p"]
+    assert [condition.pod.metadata.name for condition in conditions(done)] == ["q"]
 
 
 @pytest.mark.parametrize(

@@ -12,27 +12,25 @@ from msgspec.structs import replace
 from corelane.kube.objects import Namespace
 from corelane.kube.pod import Pod
 from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
-from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
     ClaimChanged,
-    CycleDue,
     NamespaceChanged,
-    NodeChanged,
-    PodChanged,
     PreBindFailed,
     StorageClassChanged,
     Unwatched,
     VolumeChanged,
 )
 from corelane.scheduler.framework.plugin import Cycle, Skip
-from corelane.scheduler.instructions import Bind, Instruction, SetCondition
+from corelane.scheduler.instructions import Instruction
 from corelane.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from corelane.scheduler.plugins.topology_spread import PodTopologySpread
 from corelane.scheduler.plugins.volume_binding import VolumeWork
 from support import objects
+from support.core_lab import CoreLab, conditions, message, only_bind, placed
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 SELECTED = "volume.kubernetes.io/selected-node"
@@ -52,55 +50,33 @@ def required(kind: str, key: str, **labels: str) -> dict[str, Any]:
     return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
-class Cluster:
-    """A core with two nodes in each of two zones."""
+NODES = [objects.node(name, labels={HOST: name, ZONE: name[0]}) for name in ("a1", "a2", "b1", "b2")]
+
+
+class Cluster(CoreLab):
+    """Two nodes in each of two zones."""
 
     def __init__(self) -> None:
-        self.core = SchedulerCore()
-        self.now = 0.0
-        for name, zone in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")):
-            node = objects.node(name, 8, labels={HOST: name, ZONE: zone})
-            self.core.handle(NodeChanged(0.0, None, node))
-
-    def place(self, *pods: Pod) -> list[Instruction]:
-        for one in pods:
-            self.core.handle(PodChanged(self.now, None, one))
-        return self.run()
-
-    def run(self, seconds: float = 0.0) -> list[Instruction]:
-        self.now += seconds
-        done: list[Instruction] = []
-        while self.core.ready(self.now):
-            done += self.core.handle(CycleDue(self.now))
-        return done
-
-
-def nodes(instructions: list[Instruction]) -> list[str]:
-    return [one.node for one in instructions if isinstance(one, Bind)]
-
-
-def message(instructions: list[Instruction]) -> str:
-    (text,) = [one.message for one in instructions if isinstance(one, SetCondition)]
-    return text.partition(" preemption:")[0]
+        super().__init__(*NODES)
 
 
 def test_a_host_port_is_given_once_to_a_node_also_among_claims() -> None:
     cluster, port = Cluster(), [{"containerPort": 80, "hostPort": 80}]
-    placed = nodes(cluster.place(*(pod(f"p{n}", ports=port) for n in range(4))))
+    placed = cluster.bound(*(pod(f"p{n}", ports=port) for n in range(4)))
     assert sorted(placed) == ["a1", "a2", "b1", "b2"]
     more = cluster.place(pod("p4", ports=port))
     assert message(more) == (
         "0/4 nodes are available: 4 node(s) didn't have free ports for the requested pod ports."
     )
     other = [{"containerPort": 80, "hostPort": 80, "protocol": "UDP"}]
-    assert nodes(cluster.place(pod("p5", ports=other)))
-    cluster.core.handle(PodChanged(cluster.now, pod("p0"), None))
-    assert nodes(cluster.run(2.0)) == [placed[0]]
+    assert cluster.bound(pod("p5", ports=other))
+    cluster.delete("p0")
+    assert cluster.bound(seconds=2.0) == [placed[0]]
 
 
 def test_a_pod_on_the_hosts_network_takes_the_ports_of_its_containers() -> None:
     cluster, port = Cluster(), [{"containerPort": 9100}]
-    placed = nodes(cluster.place(*(pod(f"p{n}", ports=port, hostNetwork=True) for n in range(5))))
+    placed = cluster.bound(*(pod(f"p{n}", ports=port, hostNetwork=True) for n in range(5)))
     assert sorted(placed) == ["a1", "a2", "b1", "b2"]
 
 
@@ -109,7 +85,7 @@ def test_replicas_that_avoid_each_other_get_a_node_each() -> None:
     apart = required("podAntiAffinity", HOST, app="db")
     replicas = [pod(f"db{n}", labels=labels, affinity=apart) for n in range(5)]
     done = cluster.place(*replicas)
-    assert sorted(nodes(done)) == ["a1", "a2", "b1", "b2"]
+    assert sorted(placed(done).values()) == ["a1", "a2", "b1", "b2"]
     assert message(done) == "0/4 nodes are available: 4 node(s) didn't match pod anti-affinity rules."
     plain = cluster.place(pod("other", labels=labels))
     assert message(plain) == (
@@ -119,7 +95,7 @@ def test_replicas_that_avoid_each_other_get_a_node_each() -> None:
 
 def test_the_first_pod_of_a_group_chooses_the_zone_of_the_others() -> None:
     cluster, together = Cluster(), required("podAffinity", ZONE, app="web")
-    placed = nodes(cluster.place(*(pod(f"w{n}", labels={"app": "web"}, affinity=together) for n in range(4))))
+    placed = cluster.bound(*(pod(f"w{n}", labels={"app": "web"}, affinity=together) for n in range(4)))
     assert len({name[0] for name in placed}) == 1
     stranger = cluster.place(pod("s", affinity=required("podAffinity", ZONE, app="none")))
     assert message(stranger) == "0/4 nodes are available: 4 node(s) didn't match pod affinity rules."
@@ -128,10 +104,10 @@ def test_the_first_pod_of_a_group_chooses_the_zone_of_the_others() -> None:
 def test_a_pod_that_comes_wakes_the_one_that_wants_to_be_near_it() -> None:
     cluster = Cluster()
     cluster.place(pod("near", affinity=required("podAffinity", HOST, app="db")))
-    cluster.core.handle(PodChanged(cluster.now, None, pod("x", node="b2", labels={"app": "cache"})))
-    assert nodes(cluster.run(2.0)) == []
-    cluster.core.handle(PodChanged(cluster.now, None, pod("db", node="b1", labels={"app": "db"})))
-    assert nodes(cluster.run(20.0)) == ["b1"]
+    cluster.seen(pod("x", node="b2", labels={"app": "cache"}))
+    assert cluster.bound(seconds=2.0) == []
+    cluster.seen(pod("db", node="b1", labels={"app": "db"}))
+    assert cluster.bound(seconds=20.0) == ["b1"]
 
 
 def test_spread_counts_claims_and_not_pods_that_are_being_deleted() -> None:
@@ -145,23 +121,20 @@ def test_spread_counts_claims_and_not_pods_that_are_being_deleted() -> None:
         }
     ]
     replicas = [pod(f"w{n}", labels=labels, topologySpreadConstraints=spread) for n in range(6)]
-    placed = nodes(cluster.place(*replicas))
+    placed = cluster.bound(*replicas)
     assert [name[0] for name in placed].count("a") == 3
     for number, name in enumerate(placed):
         if name[0] == "a":
-            shown = replace(replicas[number], spec=replace(replicas[number].spec, node_name=name))
-            cluster.core.handle(PodChanged(cluster.now, replicas[number], shown))
-            leaving = replace(
-                shown, metadata=replace(shown.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
-            )
-            cluster.core.handle(PodChanged(cluster.now, shown, leaving))
+            shown = cluster.on(name, replicas[number])
+            leaving = replace(shown.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+            cluster.seen(replace(shown, metadata=leaving))
     after = [pod(f"n{n}", labels=labels, topologySpreadConstraints=spread) for n in range(3)]
-    assert [name[0] for name in nodes(cluster.place(*after))] == ["a", "a", "a"]
+    assert [name[0] for name in cluster.bound(*after)] == ["a", "a", "a"]
 
 
 def test_namespaces_are_chosen_by_their_labels_as_they_change() -> None:
     cluster = Cluster()
-    cluster.core.handle(PodChanged(0.0, None, pod("db", node="b1", labels={"app": "db"})))
+    cluster.seen(pod("db", node="b1", labels={"app": "db"}))
     term = {
         "labelSelector": {"matchLabels": {"app": "db"}},
         "namespaceSelector": {"matchLabels": {"team": "a"}},
@@ -170,20 +143,18 @@ def test_namespaces_are_chosen_by_their_labels_as_they_change() -> None:
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     assert "didn't match pod affinity rules" in message(cluster.place(pod("near", affinity=affinity)))
     named = msgspec.convert({"metadata": {"name": "ns", "labels": {"team": "a"}}}, Namespace)
-    cluster.core.handle(NamespaceChanged(cluster.now, None, named))
-    assert nodes(cluster.run(2.0)) == ["b1"]
+    cluster.tell(NamespaceChanged(cluster.now, None, named))
+    assert cluster.bound(seconds=2.0) == ["b1"]
     blind = Cluster()
-    blind.core.handle(Unwatched(0.0, "namespaces", "403 Forbidden"))
+    blind.tell(Unwatched(0.0, "namespaces", "403 Forbidden"))
     told = message(blind.place(pod("near", affinity=affinity)))
     assert "namespaces cannot be watched: 403 Forbidden; allow the scheduler's service account" in told
 
 
 def test_a_bad_affinity_of_a_bound_pod_leaves_its_amounts_counted() -> None:
     cluster = Cluster()
-    cluster.core.handle(PodChanged(0.0, None, pod("odd", node="a1", affinity={"podAffinity": [1]})))
-    info = cluster.core.cluster.get("a1")
-    assert info is not None
-    assert info.requested["cpu"] == 100
+    cluster.seen(pod("odd", node="a1", affinity={"podAffinity": [1]}))
+    assert cluster.node("a1").requested["cpu"] == 100
     assert "cannot be read" in message(cluster.place(pod("odd2", affinity={"podAntiAffinity": "x"})))
 
 
@@ -250,16 +221,16 @@ class Storage(Cluster):
     def __init__(self) -> None:
         super().__init__()
         for one in (storage("local", "kubernetes.io/no-provisioner"), storage("wait", "example.com", "b")):
-            self.core.handle(StorageClassChanged(0.0, None, one))
+            self.tell(StorageClassChanged(0.0, None, one))
 
     def shows(self, *changed: PersistentVolumeClaim | PersistentVolume) -> None:
         for one in changed:
             event = ClaimChanged if isinstance(one, PersistentVolumeClaim) else VolumeChanged
-            self.core.handle(event(self.now, None, one))
+            self.tell(event(self.now, None, one))
 
 
 def work(instructions: list[Instruction]) -> VolumeWork:
-    (bind,) = [one for one in instructions if isinstance(one, Bind)]
+    bind = only_bind(instructions)
     (found,) = bind.work
     assert isinstance(found, VolumeWork)
     assert found.node == bind.node
@@ -284,8 +255,8 @@ def test_a_local_volume_is_taken_by_one_of_two_pods_and_given_back_if_writing_fa
     assert message(second) == (
         "0/4 nodes are available: 4 node(s) didn't find available persistent volumes to bind."
     )
-    failed = cluster.core.handle(PreBindFailed(cluster.now, "uid-p1", "VolumeBinding", "409 Conflict"))
-    (told,) = [one for one in failed if isinstance(one, SetCondition)]
+    failed = cluster.tell(PreBindFailed(cluster.now, "uid-p1", "VolumeBinding", "409 Conflict"))
+    (told,) = conditions(failed)
     assert told.message == "running PreBind plugin 'VolumeBinding': 409 Conflict"
     assert cluster.core.cluster.objects.taken_volumes == {}
 
@@ -293,10 +264,10 @@ def test_a_local_volume_is_taken_by_one_of_two_pods_and_given_back_if_writing_fa
 def test_two_pods_with_one_claim_go_to_the_node_that_was_chosen_first() -> None:
     cluster = Storage()
     cluster.shows(claim("data"))
-    first = nodes(cluster.place(using("p1", "data")))
-    assert nodes(cluster.place(using("p2", "data"))) == first
-    cluster.core.handle(BindFailed(cluster.now, "uid-p1", "rejected", "no"))
-    cluster.core.handle(BindFailed(cluster.now, "uid-p2", "rejected", "no"))
+    first = cluster.bound(using("p1", "data"))
+    assert cluster.bound(using("p2", "data")) == first
+    cluster.tell(BindFailed(cluster.now, "uid-p1", "rejected", "no"))
+    cluster.tell(BindFailed(cluster.now, "uid-p2", "rejected", "no"))
     assert cluster.core.cluster.objects.provisioned_claims == {}
 
 
@@ -304,18 +275,18 @@ def test_a_bound_claim_keeps_a_pod_near_its_volume_and_a_lost_one_keeps_it_waiti
     cluster = Storage()
     cluster.shows(volume("pv", "b2"), claim("data", "local", volume="pv"))
     done = cluster.place(using("p", "data"))
-    assert nodes(done) == ["b2"]
-    assert next(one for one in done if isinstance(one, Bind)).work == ()
+    assert list(placed(done).values()) == ["b2"]
+    assert only_bind(done).work == ()
     waiting = cluster.place(using("q", "more"))
     assert message(waiting) == '0/4 nodes are available: persistentvolumeclaim "more" not found.'
     cluster.shows(claim("more"))
-    assert nodes(cluster.run(2.0))
+    assert cluster.bound(seconds=2.0)
 
 
 def test_volumes_that_cannot_be_watched_keep_only_pods_with_claims_waiting() -> None:
     cluster = Cluster()
-    cluster.core.handle(Unwatched(0.0, "persistentvolumes", "403 Forbidden"))
-    assert nodes(cluster.place(pod("plain")))
+    cluster.tell(Unwatched(0.0, "persistentvolumes", "403 Forbidden"))
+    assert cluster.bound(pod("plain"))
     assert "persistentvolumes cannot be watched: 403 Forbidden" in message(cluster.place(using("p", "data")))
 
 
@@ -323,12 +294,12 @@ def test_a_claim_of_one_pod_is_used_by_one_pod_also_while_it_is_being_bound() ->
     cluster = Storage()
     one = claim("data")
     cluster.shows(replace(one, spec=replace(one.spec, access_modes=("ReadWriteOncePod",))))
-    assert nodes(cluster.place(using("p1", "data")))
+    assert cluster.bound(using("p1", "data"))
     told = message(cluster.place(using("p2", "data")))
     assert "PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod" in told
-    cluster.core.handle(BindSucceeded(cluster.now, "uid-p1"))
-    cluster.core.handle(PodChanged(cluster.now, using("p1", "data"), None))
-    assert nodes(cluster.run(2.0))
+    cluster.tell(BindSucceeded(cluster.now, "uid-p1"))
+    cluster.delete("p1")
+    assert cluster.bound(seconds=2.0)
 
 
 # What-if: adding and removing pods in a cycle's state equals having them in the cluster or not.
@@ -357,6 +328,15 @@ def requiring(draw: st.DrawFn) -> dict[str, Any]:
     return spec
 
 
+def cached(pods: list[Pod]) -> NodeCache:
+    cache = NodeCache()
+    for node in NODES:
+        cache.put_node(node.metadata.name, node)
+    for one in pods:
+        cache.put_pod(one.spec.node_name, PodInfo.of(one))
+    return cache
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.tuples(_LABELS, st.sampled_from(["a1", "a2", "b1", "b2"]), requiring()), max_size=6),
@@ -371,22 +351,18 @@ def test_what_if_answers_as_if_the_pods_were_there_or_not(
     pods = [pod(f"e{n}", node, own, **more) for n, (own, node, more) in enumerate(placed)]
     asking = PodInfo.of(pod("new", labels=labels, **spec))
     changed = data.draw(st.sampled_from(pods)) if pods else None
-    with_all, without = Cluster(), Cluster()
-    for one in pods:
-        with_all.core.handle(PodChanged(0.0, None, one))
-        if one is not changed:
-            without.core.handle(PodChanged(0.0, None, one))
+    with_all, without = cached(pods), cached([one for one in pods if one is not changed])
     answers = []
     for cluster, fewer in ((with_all, False), (without, False), (with_all, True), (without, True)):
-        plugin, cycle = make(), Cycle(asking, cluster=cluster.core.cluster)
+        plugin, cycle = make(), Cycle(asking, cluster=cluster)
         skipped = isinstance(plugin.pre_filter(cycle), Skip)
         if changed is not None and fewer and not skipped:
             kept, cycle = cycle, cycle.copy()
             step = plugin.remove_pod if cluster is with_all else plugin.add_pod
-            step(cycle, PodInfo.of(changed), cluster.core.cluster.node(changed.spec.node_name))
+            step(cycle, PodInfo.of(changed), cluster.node(changed.spec.node_name))
             assert kept.state is not cycle.state
-        names = cluster.core.cluster.placeable()
-        answers.append(None if skipped and fewer else [skipped or not plugin.filter(cycle, n) for n in names])
+        nodes = cluster.placeable()
+        answers.append(None if skipped and fewer else [skipped or not plugin.filter(cycle, n) for n in nodes])
     there, gone, removed, added = answers
     assert removed in (gone, None)
     assert added in (there, None) or changed is None

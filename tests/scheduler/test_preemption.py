@@ -18,111 +18,54 @@ from corelane.kube.pod import Pod
 from corelane.node.config import PoolOptions
 from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster.pods import PodInfo
-from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.cycle import finalists
 from corelane.scheduler.events import (
     BudgetChanged,
-    CycleDue,
     EvictFailed,
-    NodeChanged,
     PodChanged,
-    TopologyChanged,
 )
 from corelane.scheduler.framework.plugin import Nomination, NotNominated
-from corelane.scheduler.instructions import Bind, Evict, Instruction, RecordPodEvent, SetCondition
+from corelane.scheduler.instructions import Instruction, RecordPodEvent
 from corelane.scheduler.plugins import preemption
 from corelane.scheduler.plugins.preemption import Candidate, DefaultPreemption
 from support import objects
+from support.core_lab import CoreLab, conditions, events, evicted, placed
 from support.kube_scheduler import replay
 from support.pods import container, guaranteed, pod
 
-OURS = "corelane-scheduler"
 DISRUPTED = Condition("DisruptionTarget", "True", "PreemptionByScheduler")
 
 
-class Cluster:
-    """A core, its nodes' agents, and the instructions of all finalists."""
+class Cluster(CoreLab):
+    """Nodes, their agents, and pods of priorities."""
 
-    def __init__(self) -> None:
-        self.core = SchedulerCore()
-        self.now = 0.0
-        self.agents: dict[str, NodeState] = {}
-        self.pods: dict[str, Pod] = {}
-        self.done: list[Instruction] = []
+    def pending(self, pod: Pod, priority: int = 0, policy: str = "PreemptLowerPriority") -> Pod:
+        return self.add(pod, priority=priority, preemption_policy=policy)
 
-    def tell(self, event: Any) -> None:
-        self.done += self.core.handle(event)
-
-    def node(self, name: str, spec: str = "", cpus: int = 8, **config: Any) -> None:
-        self.tell(NodeChanged(self.now, None, objects.node(name, cpus)))
-        if spec:
-            self.publish(name, objects.state(spec, name, **config))
-
-    def publish(self, name: str, state: NodeState) -> None:
-        old = objects.topology(name, self.agents[name]) if name in self.agents else None
-        self.agents[name] = state
-        self.tell(TopologyChanged(self.now, old, objects.topology(name, state)))
-
-    def seen(self, one: Pod | None, old: Pod | None = None) -> None:
-        uid = (one or old).metadata.uid  # type: ignore[union-attr]
-        self.tell(PodChanged(self.now, self.pods.get(uid), one))
-        if one is None:
-            self.pods.pop(uid, None)
-        else:
-            self.pods[uid] = one
-
-    def pending(self, one: Pod, priority: int = 0, policy: str = "PreemptLowerPriority") -> Pod:
-        spec = replace(one.spec, scheduler_name=OURS, priority=priority, preemption_policy=policy)
-        one = replace(one, spec=spec)
-        self.seen(one)
-        return one
-
-    def running(self, one: Pod, node: str, priority: int = 0, start: str = "2026-01-01T00:00:00Z") -> Pod:
+    def running(self, pod: Pod, node: str = "n1", priority: int = 0) -> Pod:
         """A pod that runs, by its agent's choice of CPUs."""
-        spec = replace(one.spec, node_name=node, priority=priority)
-        one = replace(one, spec=spec, status=replace(one.status, start_time=start, phase="Running"))
+        status = replace(pod.status, start_time="2026-01-01T00:00:00Z", phase="Running")
+        pod = replace(pod, spec=replace(pod.spec, node_name=node, priority=priority), status=status)
         if node in self.agents:
-            state, decision = nodes.admit(self.agents[node], translate.request(one))
-            assert decision.admitted, decision.message
-            self.publish(node, state)
-        self.seen(one)
-        return one
+            self.admit(pod)
+        self.seen(pod)
+        return pod
 
-    def terminating(self, one: Pod) -> None:
-        meta = replace(one.metadata, deletion_timestamp="2026-01-01T01:00:00Z")
-        self.seen(replace(one, metadata=meta, status=replace(one.status, conditions=(DISRUPTED,))))
+    def terminating(self, pod: Pod) -> None:
+        meta = replace(pod.metadata, deletion_timestamp="2026-01-01T01:00:00Z")
+        self.seen(replace(pod, metadata=meta, status=replace(pod.status, conditions=(DISRUPTED,))))
 
-    def gone(self, one: Pod) -> None:
+    def gone(self, pod: Pod) -> None:
         """The pod has ended, and its agent has released its CPUs."""
-        node = one.spec.node_name
-        self.seen(None, one)
-        if node in self.agents:
-            self.publish(node, nodes.release(self.agents[node], one.metadata.uid))
-
-    def cycles(self, seconds: float = 0) -> list[Instruction]:
-        self.now += seconds
-        before = len(self.done)
-        for _ in range(200):
-            if not self.core.ready(self.now):
-                return self.done[before:]
-            self.tell(CycleDue(self.now))
-        raise AssertionError("the core never rests")
+        self.delete(pod)
+        self.release(pod)
 
 
-def evicted(done: Iterable[Instruction]) -> list[str]:
-    return [one.victim.metadata.name for one in done if isinstance(one, Evict)]
+def failures(done: Iterable[Instruction]) -> list[RecordPodEvent]:
+    return [event for event in events(done) if event.reason == "FailedScheduling"]
 
 
-def bound(done: Iterable[Instruction]) -> dict[str, str]:
-    return {one.pod.metadata.name: one.node for one in done if isinstance(one, Bind)}
-
-
-def conditions(done: Iterable[Instruction]) -> list[SetCondition]:
-    return [one for one in done if isinstance(one, SetCondition)]
-
-
-def labelled(name: str, cpus: str, **labels: str) -> Pod:
-    return guaranteed(name, cpus, labels=labels)
+NEAR = {"scheduling.koordinator.sh/numa-topology-spec": '{"numaTopologyPolicy":"SingleNUMANode"}'}
 
 
 def budget(name: str, allowed: int, **labels: str) -> PodDisruptionBudget:
@@ -136,25 +79,28 @@ def budget(name: str, allowed: int, **labels: str) -> PodDisruptionBudget:
 
 def test_victims_free_one_numa_node_and_not_the_same_total_on_two() -> None:
     cluster = Cluster()
-    cluster.node("n1", "socket:2 core:5", 10, policy="pools", pools=PoolOptions("koordinator"))
-    near = '{"numaTopologyPolicy":"SingleNUMANode"}'
-    one = {"annotations": {"scheduling.koordinator.sh/numa-topology-spec": near}}
+    cluster.has(
+        objects.node("n1", 10), spec="socket:2 core:5", policy="pools", pools=PoolOptions("koordinator")
+    )
     for name in "abcd":
-        cluster.running(guaranteed(name, "2", **one), "n1")  # type: ignore[arg-type]
+        cluster.running(guaranteed(name, "2", annotations=NEAR))
     held = cluster.agents["n1"].entries
     zones = {uid: "0" if entry.cpus.mask & 31 else "1" for (uid, _), entry in held.items()}
-    cluster.pending(guaranteed("big", "4", **one), priority=10)  # type: ignore[arg-type]
-    victims_of = evicted(cluster.cycles())
-    assert len(victims_of) == 2
-    assert len({zones[f"uid-{name}"] for name in victims_of}) == 1, "both are of one NUMA node"
+    cluster.pending(guaranteed("big", "4", annotations=NEAR), priority=10)
+    done = cluster.run()
+    victims = evicted(done)
+    assert len(victims) == 2
+    assert len({zones[f"uid-{name}"] for name in victims}) == 1, "both are of one NUMA node"
+    for event in failures(done):
+        assert event.nearest is None, "the pod is not told to request less"
+        assert event.help.startswith("Node n1 is nominated: waiting for ")
 
 
 def test_the_whole_way_from_eviction_to_the_place_on_the_nominated_node() -> None:
-    cluster = Cluster()
-    cluster.node("n1", "core:9")
-    low = cluster.running(guaranteed("low", "6"), "n1")
+    cluster = Cluster("n1", spec="core:9")
+    low = cluster.running(guaranteed("low", "6"))
     cluster.pending(guaranteed("high", "6"), priority=100)
-    done = cluster.cycles()
+    done = cluster.run()
     assert evicted(done) == ["low"]
     (condition,) = conditions(done)
     assert condition.nominated == "n1"
@@ -162,86 +108,59 @@ def test_the_whole_way_from_eviction_to_the_place_on_the_nominated_node() -> Non
     cluster.pending(guaranteed("thief", "4"), priority=50)
     cluster.pending(guaranteed("small", "2"), priority=50)
     cluster.terminating(low)
-    assert evicted(cluster.cycles(20)) == [], "victims that terminate are waited for"
+    assert evicted(cluster.run(20)) == [], "victims that terminate are waited for"
     cluster.gone(low)
-    assert bound(cluster.cycles(20)) == {"high": "n1", "small": "n1"}
+    assert placed(cluster.run(20)) == {"high": "n1", "small": "n1"}
     assert len(cluster.core.cluster.nominations) == 0
 
 
 def test_a_pod_with_a_nominated_node_is_not_told_to_request_less() -> None:
-    cluster = Cluster()
-    cluster.node("n1", "core:9")
-    low = cluster.running(guaranteed("low", "6"), "n1")
+    cluster = Cluster("n1", spec="core:9")
+    low = cluster.running(guaranteed("low", "6"))
     high = cluster.pending(guaranteed("high", "6"), priority=100)
-    (event,) = failures(cluster.cycles())
+    (event,) = failures(cluster.run())
     assert event.nearest is None
     assert event.help == f"Node n1 is nominated: waiting for {low.title} to terminate."
     cluster.terminating(low)
-    later = [*failures(cluster.cycles(60))]
-    cluster.seen(replace(high, metadata=replace(high.metadata, labels={"a": "b"})), high)
-    later += failures(cluster.cycles(400))
+    later = failures(cluster.run(60))
+    cluster.seen(replace(high, metadata=replace(high.metadata, labels={"a": "b"})))
+    later += failures(cluster.run(400))
     assert later, "an attempt while the victim terminates has an event"
     assert all(one.nearest is None and "Nearest" not in one.help for one in later)
 
 
-def test_a_pod_that_lacks_one_numa_node_is_not_told_to_request_less_on_its_nominated_node() -> None:
-    cluster = Cluster()
-    cluster.node("n1", "socket:2 core:5", 10, policy="pools", pools=PoolOptions("koordinator"))
-    near = '{"numaTopologyPolicy":"SingleNUMANode"}'
-    one = {"annotations": {"scheduling.koordinator.sh/numa-topology-spec": near}}
-    for name in "abc":
-        cluster.running(guaranteed(name, "2", **one), "n1")  # type: ignore[arg-type]
-    cluster.pending(guaranteed("big", "4", **one), priority=10)  # type: ignore[arg-type]
-    done = cluster.cycles()
-    assert evicted(done)
-    assert failures(done)
-    for event in failures(done):
-        assert event.nearest is None
-        assert event.help.startswith("Node n1 is nominated: waiting for ")
-
-
 def test_a_pod_that_preempts_none_is_told_what_would_help() -> None:
-    cluster = Cluster()
-    cluster.node("n1", "core:9")
-    cluster.running(guaranteed("low", "6"), "n1")
+    cluster = Cluster("n1", spec="core:9")
+    cluster.running(guaranteed("low", "6"))
     cluster.pending(guaranteed("high", "6"), priority=100, policy="Never")
-    (event,) = failures(cluster.cycles())
+    (event,) = failures(cluster.run())
     assert event.nearest is not None or event.help.startswith("Nearest is n1 (6 CPUs requested, 2 CPUs free")
 
 
-def failures(done: Iterable[Instruction]) -> list[RecordPodEvent]:
-    events = [one for one in done if isinstance(one, RecordPodEvent)]
-    return [one for one in events if one.reason == "FailedScheduling"]
-
-
 def test_no_more_pods_are_evicted_until_the_agent_has_released_the_victims_cpus() -> None:
-    cluster = Cluster()
-    cluster.node("n1", "core:9")
-    low, other = (
-        cluster.running(guaranteed(name, "4"), "n1", priority=p) for name, p in (("a", 0), ("b", 5))
-    )
+    cluster = Cluster("n1", spec="core:9")
+    low, other = (cluster.running(guaranteed(name, "4"), priority=p) for name, p in (("a", 0), ("b", 5)))
     cluster.pending(guaranteed("high", "4"), priority=100)
-    assert evicted(cluster.cycles()) == ["a"]
-    cluster.seen(None, low)
-    assert evicted(cluster.cycles(20)) == []
-    cluster.publish("n1", nodes.release(cluster.agents["n1"], low.metadata.uid))
-    done = cluster.cycles(20)
-    assert (evicted(done), bound(done)) == ([], {"high": "n1"})
+    assert evicted(cluster.run()) == ["a"]
+    cluster.delete(low)
+    assert evicted(cluster.run(20)) == []
+    cluster.release(low)
+    done = cluster.run(20)
+    assert (evicted(done), placed(done)) == ([], {"high": "n1"})
     assert other.metadata.uid in cluster.pods
 
 
 def test_a_pod_of_higher_priority_takes_the_place_and_the_other_looks_again() -> None:
-    cluster = Cluster()
-    cluster.node("n1", "core:9")
-    low = cluster.running(guaranteed("low", "8"), "n1")
+    cluster = Cluster("n1", spec="core:9")
+    low = cluster.running(guaranteed("low", "8"))
     cluster.pending(guaranteed("middle", "8"), priority=10)
-    assert evicted(cluster.cycles()) == ["low"]
+    assert evicted(cluster.run()) == ["low"]
     cluster.terminating(low)
     cluster.pending(guaranteed("high", "8"), priority=20)
-    done = cluster.cycles(20)
-    assert [(one.pod.metadata.name, one.nominated) for one in conditions(done)][-1] != ("middle", "n1")
+    done = cluster.run(20)
+    assert [(one.pod.metadata.name, one.nominated) for one in conditions(done)][-1] != ("middle")
     cluster.gone(low)
-    assert bound(cluster.cycles(20)) == {"high": "n1"}
+    assert placed(cluster.run(20)) == {"high": "n1"}
     assert cluster.core.cluster.nominations.of("uid-middle") == ""
 
 
@@ -259,24 +178,22 @@ def test_a_pod_of_higher_priority_takes_the_place_and_the_other_looks_again() ->
 def test_why_nothing_is_evicted_is_said_as_kube_scheduler_says_it(
     priority: int, policy: str, message: str
 ) -> None:
-    cluster = Cluster()
-    cluster.node("n1", "core:9")
-    cluster.running(guaranteed("low", "8"), "n1")
+    cluster = Cluster("n1", spec="core:9")
+    cluster.running(guaranteed("low", "8"))
     cluster.pending(guaranteed("new", "8"), priority, policy)
-    done = cluster.cycles()
+    done = cluster.run()
     assert evicted(done) == []
     expected = f"0/1 nodes are available: 1 Insufficient cpu. preemption: {message}"
     assert [one.message for one in conditions(done)] == [expected]
-    assert [one.message for one in done if isinstance(one, RecordPodEvent)] == [expected]
+    assert [event.message for event in events(done)] == [expected]
 
 
 def test_a_pod_that_would_not_fit_on_the_empty_node_evicts_none() -> None:
     cluster = Cluster()
-    cluster.node("n1", "socket:2 core:4", policy="pools")
-    cluster.running(guaranteed("low", "2"), "n1")
-    together = {"scheduling.koordinator.sh/numa-topology-spec": '{"numaTopologyPolicy":"SingleNUMANode"}'}
-    cluster.pending(guaranteed("wide", "6", annotations=together), priority=10)
-    done = cluster.cycles()
+    cluster.has("n1", spec="socket:2 core:4", policy="pools")
+    cluster.running(guaranteed("low", "2"))
+    cluster.pending(guaranteed("wide", "6", annotations=NEAR), priority=10)
+    done = cluster.run()
     assert evicted(done) == []
     assert (
         "preemption: 0/1 nodes are available: 1 node(s) Insufficient NUMA Node" in conditions(done)[0].message
@@ -285,65 +202,59 @@ def test_a_pod_that_would_not_fit_on_the_empty_node_evicts_none() -> None:
 
 def test_victims_whose_budget_allows_no_disruption_come_last() -> None:
     cluster = Cluster()
-    for name in ("n1", "n2"):
-        cluster.node(name, "core:9")
-    cluster.running(labelled("guarded", "8", app="db"), "n1")
-    cluster.running(labelled("free", "8", app="web"), "n2", priority=5)
+    cluster.has("n1", "n2", spec="core:9")
+    cluster.running(guaranteed("guarded", "8", labels={"app": "db"}))
+    cluster.running(guaranteed("free", "8", labels={"app": "web"}), "n2", priority=5)
     cluster.tell(BudgetChanged(0, None, budget("db", 0, app="db")))
     cluster.pending(guaranteed("high", "8"), priority=10)
-    assert evicted(cluster.cycles()) == ["free"]
+    assert evicted(cluster.run()) == ["free"]
     cluster.pending(guaranteed("higher", "8"), priority=20)
-    assert evicted(cluster.cycles()) == ["guarded"], "violated where nothing else helps"
+    assert evicted(cluster.run()) == ["guarded"], "violated where nothing else helps"
 
 
 def test_a_failed_eviction_is_tried_again() -> None:
-    cluster = Cluster()
-    cluster.node("n1", "core:9")
-    low = cluster.running(guaranteed("low", "8"), "n1")
+    cluster = Cluster("n1", spec="core:9")
+    low = cluster.running(guaranteed("low", "8"))
     high = cluster.pending(guaranteed("high", "8"), priority=10)
-    assert evicted(cluster.cycles()) == ["low"]
-    assert evicted(cluster.cycles(30)) == []
+    assert evicted(cluster.run()) == ["low"]
+    assert evicted(cluster.run(30)) == []
     cluster.tell(EvictFailed(cluster.now, high.metadata.uid, low.metadata.uid, "forbidden"))
-    assert evicted(cluster.cycles()) == []
-    assert evicted(cluster.cycles(1)) == ["low"]
+    assert evicted(cluster.run()) == []
+    assert evicted(cluster.run(1)) == ["low"]
 
 
 def test_a_nomination_ends_with_its_pod_and_wakes_those_that_it_kept_out() -> None:
-    cluster = Cluster()
-    cluster.node("n1", "core:9")
-    low = cluster.running(guaranteed("low", "8"), "n1")
+    cluster = Cluster("n1", spec="core:9")
+    low = cluster.running(guaranteed("low", "8"))
     high = cluster.pending(guaranteed("high", "8"), priority=10)
-    cluster.cycles()
+    cluster.run()
     cluster.gone(low)
     cluster.pending(guaranteed("small", "8"))
-    cluster.core.queue.get(high.metadata.uid)
-    cluster.seen(None, high)
-    assert bound(cluster.cycles(20)) == {"small": "n1"}
+    cluster.delete(high)
+    assert placed(cluster.run(20)) == {"small": "n1"}
 
 
 def test_a_nomination_of_before_a_restart_is_taken_over_from_the_pods_status() -> None:
-    cluster = Cluster()
-    cluster.node("n1", "core:9")
+    cluster = Cluster("n1", spec="core:9")
     high = guaranteed("high", "6")
     high = replace(high, status=replace(high.status, nominated_node_name="n1"))
-    low = cluster.running(guaranteed("low", "6"), "n1")
+    low = cluster.running(guaranteed("low", "6"))
     cluster.terminating(low)
     cluster.pending(high, priority=10)
-    assert evicted(cluster.cycles()) == []
+    assert evicted(cluster.run()) == []
     cluster.pending(guaranteed("thief", "4"))
     cluster.gone(low)
-    assert bound(cluster.cycles(20)).get("high") == "n1"
+    assert placed(cluster.run(20)).get("high") == "n1"
 
 
 def test_the_nominated_node_is_cleared_once_it_is_gone() -> None:
-    cluster = Cluster()
-    cluster.node("n1", "core:9")
-    cluster.running(guaranteed("low", "8"), "n1")
+    cluster = Cluster("n1", spec="core:9")
+    cluster.running(guaranteed("low", "8"))
     cluster.pending(guaranteed("high", "8"), priority=10)
-    cluster.cycles()
-    cluster.tell(NodeChanged(cluster.now, objects.node("n1"), None))
-    cluster.node("n2", "core:9")
-    assert bound(cluster.cycles(20)) == {"high": "n2"}
+    cluster.run()
+    cluster.lose("n1")
+    cluster.has("n2", spec="core:9")
+    assert placed(cluster.run(20)) == {"high": "n2"}
 
 
 # Recorded answers of kube-scheduler.
@@ -412,7 +323,7 @@ def test_victims_make_the_pod_fit_and_none_of_them_could_stay(
 ) -> None:
     """And of all sets of victims, the best by upstream's order is found, or a superset of a smaller one."""
     cluster = Cluster()
-    cluster.node("n1", spec, cpus=6, policy=policy)
+    cluster.has(objects.node("n1", 6), spec=spec, policy=policy)
     agent = cluster.agents["n1"]
     running = []
     for number, (size, priority) in enumerate(placed):
@@ -429,7 +340,7 @@ def test_victims_make_the_pod_fit_and_none_of_them_could_stay(
     if nodes.admit(agent, request)[1].admitted:
         return
     cluster.pending(new, priority=10)
-    chosen = set(evicted(cluster.cycles()))
+    chosen = set(evicted(cluster.run()))
     fitting = [subset for subset in _subsets(running) if _fits(agent, subset, request)]
     if not fitting:
         assert chosen == set()
@@ -463,8 +374,8 @@ def _cost(gone: list[Pod]) -> tuple[object, ...]:
 
 def test_a_shared_pod_is_preempted_by_totals_where_nothing_is_published() -> None:
     cluster = Cluster()
-    cluster.node("n1", cpus=4)
-    cluster.running(pod("a", container("x", "cpu=3", "")), "n1")
-    cluster.running(pod("b", container("x", "cpu=1", "")), "n1", priority=5)
+    cluster.has(objects.node("n1", 4))
+    cluster.running(pod("a", container("x", "cpu=3", "")))
+    cluster.running(pod("b", container("x", "cpu=1", "")), priority=5)
     cluster.pending(pod("new", container("x", "cpu=2", "")), priority=10)
-    assert evicted(cluster.cycles()) == ["a"]
+    assert evicted(cluster.run()) == ["a"]

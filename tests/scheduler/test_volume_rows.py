@@ -7,46 +7,36 @@ import pytest
 from msgspec.structs import replace
 
 from corelane import quantity
-from corelane.kube import keys
-from corelane.kube.meta import ObjectMeta, ObjectReference
+from corelane.kube.meta import ObjectMeta
 from corelane.kube.objects import Node
 from corelane.kube.pod import (
     AWSDisk,
-    ClaimSource,
     GCEDisk,
     NodeSelector,
     NodeSelectorRequirement,
     NodeSelectorTerm,
-    Pod,
-    ResourceRequirements,
     Volume,
 )
 from corelane.kube.selectors import LabelSelector, LabelSelectorRequirement
 from corelane.kube.storage import (
-    CSIDriver,
-    CSIDriverSpec,
-    CSINode,
     CSIStorageCapacity,
     PersistentVolume,
     PersistentVolumeClaim,
-    PersistentVolumeClaimSpec,
-    PersistentVolumeSpec,
     PersistentVolumeStatus,
-    StorageClass,
-    TopologySelectorLabelRequirement,
-    TopologySelectorTerm,
     VolumeNodeAffinity,
 )
 from corelane.kube.volumes import reaches
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
-from corelane.scheduler.framework.plugin import Cycle, Rejection, Skip
+from corelane.scheduler.framework.plugin import Cycle, Skip
 from corelane.scheduler.plugins.volume_binding import VolumeBinding
 from corelane.scheduler.plugins.volume_matching import ClaimOffers
 from corelane.scheduler.plugins.volume_restrictions import VolumeRestrictions
 from corelane.scheduler.plugins.volume_zone import VolumeZone
-from support import objects
+from support import objects, storage_objects
+from support.plugin_answers import rejections
 from support.pods import guaranteed
+from support.storage_objects import driver, pod, storage_class, took_over
 
 NODES = 14
 HOST = "kubernetes.io/hostname"
@@ -64,31 +54,19 @@ def cluster(chance: random.Random) -> NodeCache:
         labels |= {key: f"z{chance.randrange(3)}" for key in ZONES if chance.random() < 0.5}
         made.put_node(f"n{number}", objects.node(f"n{number}", labels=labels))
     for name, provisioner in (("local", "kubernetes.io/no-provisioner"), ("made", "csi"), ("zoned", "csi")):
-        rules = (TopologySelectorLabelRequirement(ZONES[0], ("z0", "z1")),)
-        terms = (TopologySelectorTerm(rules),) if name == "zoned" else ()
-        made.objects.put_class(
-            name,
-            StorageClass(
-                metadata=ObjectMeta(name=name),
-                provisioner=provisioner,
-                volume_binding_mode="WaitForFirstConsumer",
-                allowed_topologies=terms,
-            ),
-        )
+        zones = ("z0", "z1") if name == "zoned" else ()
+        made.objects.put_class(name, storage_class(name, provisioner, *zones))
     if chance.random() < 0.6:
         publish_storage(chance, made)
     for number in range(NODES if chance.random() < 0.5 else 0):
-        annotations = {keys.MIGRATED_PLUGINS: "kubernetes.io/aws-ebs"} if chance.random() < 0.6 else {}
-        made.objects.put_csi_node(
-            f"n{number}", CSINode(metadata=ObjectMeta(name=f"n{number}", annotations=annotations))
-        )
+        plugins = ("kubernetes.io/aws-ebs",) if chance.random() < 0.6 else ()
+        made.objects.put_csi_node(f"n{number}", took_over(f"n{number}", *plugins))
     return made
 
 
 def publish_storage(chance: random.Random, made: NodeCache) -> None:
     """Free storage of each class on one node, in a zone, or where some rules hold."""
-    driver = CSIDriver(metadata=ObjectMeta(name="csi"), spec=CSIDriverSpec(storage_capacity=True))
-    made.objects.put_csi_driver("csi", driver)
+    made.objects.put_csi_driver("csi", driver("csi", publishes=True))
     for number in range(chance.randrange(12)):
         rules = [
             LabelSelectorRequirement(ZONES[0], "In", ("z0", "z1")),
@@ -133,52 +111,33 @@ def selector(chance: random.Random) -> NodeSelector | None:
 
 def volume(chance: random.Random, number: int) -> PersistentVolume:
     labels = {ZONES[chance.randrange(3)]: chance.choice(("z0", "z1__z2"))} if chance.random() < 0.3 else {}
-    reference = None
-    if chance.random() < 0.15:
-        reference = ObjectReference(namespace="ns", name=f"c{chance.randrange(4)}")
-    return PersistentVolume(
-        metadata=ObjectMeta(name=f"v{number}", labels=labels, resource_version="1"),
-        spec=PersistentVolumeSpec(
-            capacity={"storage": chance.choice(("1Gi", "5Gi", "9Gi", "9Gi"))},
-            access_modes=("ReadWriteOnce",),
-            claim_ref=reference,
-            storage_class_name=chance.choice(("local", "local", "made")),
-            node_affinity=VolumeNodeAffinity(required=selector(chance)),
-            aws_elastic_block_store=AWSDisk("vol-1") if chance.random() < 0.3 else None,
-        ),
-        status=PersistentVolumeStatus(phase=chance.choice(("Available", "Available", "Available", "Bound"))),
+    one = storage_objects.volume(
+        f"v{number}",
+        f"c{chance.randrange(4)}" if chance.random() < 0.15 else "",
+        capacity={"storage": chance.choice(("1Gi", "5Gi", "9Gi", "9Gi"))},
+        access_modes=("ReadWriteOnce",),
+        storage_class_name=chance.choice(("local", "local", "made")),
+        node_affinity=VolumeNodeAffinity(required=selector(chance)),
+        aws_elastic_block_store=AWSDisk("vol-1") if chance.random() < 0.3 else None,
     )
+    meta = replace(one.metadata, labels=labels, resource_version="1")
+    status = PersistentVolumeStatus(phase=chance.choice(("Available", "Available", "Available", "Bound")))
+    return replace(one, metadata=meta, status=status)
 
 
 def claim(chance: random.Random, number: int, volumes: int) -> PersistentVolumeClaim:
-    bound, annotations = "", {}
-    if chance.random() < 0.4:
-        bound = f"v{chance.randrange(volumes + 1)}"
-        annotations[keys.BIND_COMPLETED] = "yes"
-    elif chance.random() < 0.15:
-        annotations[keys.SELECTED_NODE] = f"n{chance.randrange(NODES)}"
-    return PersistentVolumeClaim(
-        metadata=ObjectMeta(name=f"c{number}", namespace="ns", uid=f"u{number}", annotations=annotations),
-        spec=PersistentVolumeClaimSpec(
-            access_modes=("ReadWriteOnce",),
-            volume_name=bound,
-            storage_class_name=chance.choice(("local", "local", "local", "zoned", "made")),
-            resources=ResourceRequirements(requests={"storage": chance.choice(("1Gi", "4Gi", "8Gi"))}),
-        ),
+    bound = f"v{chance.randrange(volumes + 1)}" if chance.random() < 0.4 else ""
+    return storage_objects.claim(
+        f"c{number}",
+        bound,
+        chance.choice(("local", "local", "local", "zoned", "made")),
+        size=chance.choice(("1Gi", "4Gi", "8Gi")),
+        node=f"n{chance.randrange(NODES)}" if not bound and chance.random() < 0.15 else "",
     )
-
-
-def with_volumes(name: str, *volumes: Volume, node: str = "") -> Pod:
-    one = guaranteed(name, "1", node=node)
-    return replace(one, spec=replace(one.spec, volumes=volumes))
 
 
 def disk(chance: random.Random) -> Volume:
     return Volume(gce_persistent_disk=GCEDisk(pd_name=f"d{chance.randrange(3)}", read_only=False))
-
-
-def of_claim(name: str) -> Volume:
-    return Volume(persistent_volume_claim=ClaimSource(claim_name=name))
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -192,35 +151,18 @@ def test_all_nodes_at_once_are_judged_as_each_alone(seed: int) -> None:
         nodes.objects.put_claim(one.key, one)
     for number in range(6):
         name = f"n{chance.randrange(NODES)}"
-        nodes.put_pod(name, PodInfo.of(with_volumes(f"p{number}", disk(chance), node=name)))
+        nodes.put_pod(name, PodInfo.of(pod(f"p{number}", disk(chance), node=name)))
     compared = 0
     for number in range(12):
         names = chance.sample(range(4), chance.randrange(1, 4))
         more = (disk(chance),) if chance.random() < 0.5 else ()
-        info = PodInfo.of(with_volumes(f"new{number}", *(of_claim(f"c{one}") for one in names), *more))
+        info = PodInfo.of(pod(f"new{number}", *(f"c{one}" for one in names), *more))
         for plugin in (VolumeBinding(), VolumeZone(), VolumeRestrictions()):
             cycle = Cycle(info, cluster=nodes)
             if plugin.pre_filter(cycle) is None:
                 compared += 1
-                same(plugin, cycle, nodes)
+                rejections(plugin, cycle, nodes)
     assert compared
-
-
-def same(plugin: VolumeBinding | VolumeZone | VolumeRestrictions, cycle: Cycle, nodes: NodeCache) -> None:
-    rows = nodes.columns.live_rows()
-    alone: dict[int, Rejection | None] = {}
-    for row in rows.tolist():
-        node = nodes.by_row[row]
-        assert node is not None
-        alone[row] = plugin.filter(cycle, node)
-    passed = plugin.feasible(cycle, nodes.columns, rows)
-    assert passed.tolist() == [alone[row] is None for row in rows.tolist()]
-    groups = {
-        row: rejection
-        for rejection, some in plugin.rejections(cycle, nodes.columns, rows[~passed])
-        for row in some.tolist()
-    }
-    assert groups == {row: one for row, one in alone.items() if one is not None}
 
 
 def upstream(

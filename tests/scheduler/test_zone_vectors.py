@@ -7,21 +7,18 @@ from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
-from msgspec.structs import replace
 
 from corelane.kube import translate
-from corelane.kube.objects import Node, NodeResourceTopology
+from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.kube.translate import exported_zones
 from corelane.node.zones import alignment, scoring
 from corelane.node.zones.zone_state import ZonesState, assume
 from corelane.scheduler.cluster.pods import PodInfo
-from corelane.scheduler.core import SchedulerCore
-from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.framework.plugin import Cycle
-from corelane.scheduler.instructions import Bind, SetCondition
 from corelane.scheduler.plugins.node_resources import NodeResourcesFit
 from corelane.workload.request import PodRequest
+from support.core_lab import CoreLab, binds, conditions
 
 VECTORS = Path(__file__).parent.parent / "data" / "scheduler_plugins_nrt.jsonl.gz"
 
@@ -66,17 +63,17 @@ def test_pods_go_to_the_node_with_upstreams_best_score() -> None:
     """Of four nodes; those whose totals are too small do not count."""
     differing = best = 0
     for group in zip(*[iter(cases())] * 4, strict=False):
-        core, request_of = SchedulerCore(), request(group[0]["pod"])
+        lab, request_of = CoreLab(), request(group[0]["pod"])
         scores: dict[str, int] = {}
         for number, case in enumerate(group):
             name, known = str(number), state(case)
-            add_node(core, case, name)
+            lab.recorded(case, case["assumed"], name)
             if alignment.admit(known, request_of)[1].admitted:
                 scores[name] = scoring.score(known, request_of, "LeastAllocated")
         pod = msgspec.convert(group[0]["pod"], Pod)
-        fitting = [name for name in scores if has_totals(core, name, PodInfo.of(pod))]
-        core.handle(PodChanged(0, None, replace(pod, spec=replace(pod.spec, scheduler_name=core.name))))
-        bound = [one.node for one in core.handle(CycleDue(0)) if isinstance(one, Bind)]
+        cycle = Cycle(PodInfo.of(pod), cluster=lab.core.cluster)
+        fitting = [name for name in scores if NodeResourcesFit().filter(cycle, lab.node(name)) is None]
+        bound = lab.bound(pod)
         assert bool(bound) == bool(fitting), group
         if len({scores[name] for name in fitting}) > 1:
             differing += 1
@@ -85,37 +82,12 @@ def test_pods_go_to_the_node_with_upstreams_best_score() -> None:
     assert best >= 0.97 * differing
 
 
-def add_node(core: SchedulerCore, case: dict[str, Any], name: str) -> None:
-    node, nrt = msgspec.convert(case["node"], Node), msgspec.convert(case["nrt"], NodeResourceTopology)
-    core.handle(NodeChanged(0, None, replace(node, metadata=replace(node.metadata, name=name))))
-    core.handle(TopologyChanged(0, None, replace(nrt, metadata=replace(nrt.metadata, name=name))))
-    for other in case["assumed"]:
-        pod = msgspec.convert(other, Pod)
-        unique = f"{name}-{pod.metadata.uid}"
-        meta = replace(pod.metadata, name=unique, uid=unique)
-        core.handle(PodChanged(0, None, replace(pod, metadata=meta, spec=replace(pod.spec, node_name=name))))
-
-
-def has_totals(core: SchedulerCore, name: str, pod: PodInfo) -> bool:
-    node = core.cluster.get(name)
-    assert node is not None
-    return NodeResourcesFit().filter(Cycle(pod, cluster=core.cluster), node) is None
-
-
 def test_the_whole_scheduler_gives_upstreams_verdicts() -> None:
     """Columns, shapes and canonical states included."""
     for case in cases()[::4]:
-        core = SchedulerCore()
-        core.handle(NodeChanged(0, None, msgspec.convert(case["node"], Node)))
-        core.handle(TopologyChanged(0, None, msgspec.convert(case["nrt"], NodeResourceTopology)))
-        for other in case["assumed"]:
-            bound = msgspec.convert(other, Pod)
-            core.handle(PodChanged(0, None, replace(bound, spec=replace(bound.spec, node_name="n"))))
-        pod = msgspec.convert(case["pod"], Pod)
-        pod = replace(pod, spec=replace(pod.spec, scheduler_name=core.name))
-        core.handle(PodChanged(0, None, pod))
-        done = core.handle(CycleDue(0))
-        bound_to = [one.node for one in done if isinstance(one, Bind)]
-        told = next((one.message for one in done if isinstance(one, SetCondition)), "")
-        assert bool(bound_to) == (case["answer"]["verdict"] == "Success"), (told, case)
+        lab = CoreLab()
+        lab.recorded(case, case["assumed"])
+        done = lab.place(msgspec.convert(case["pod"], Pod))
+        told = "".join(condition.message for condition in conditions(done))
+        assert bool(binds(done)) == (case["answer"]["verdict"] == "Success"), (told, case)
         assert case["answer"].get("message", "") in told or "Insufficient" in told

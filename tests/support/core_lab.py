@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from corelane import node as nodes
 from corelane.kube import translate
-from corelane.kube.objects import Node
+from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster.node_info import NodeInfo
@@ -85,6 +86,17 @@ class CoreLab:
 
     def node(self, name: str = "n1") -> NodeInfo:
         return self.core.cluster.node(name)
+
+    def recorded(self, case: dict[str, Any], pods: list[Any], name: str = "n") -> None:
+        """Add a node of a recorded case: its Node and NodeResourceTopology, and pods that are bound there."""
+        node, nrt = (
+            msgspec.convert(case[key], kind) for key, kind in (("node", Node), ("nrt", NodeResourceTopology))
+        )
+        self.has(replace(node, metadata=replace(node.metadata, name=name)))
+        self.tell(TopologyChanged(self.now, None, replace(nrt, metadata=replace(nrt.metadata, name=name))))
+        for pod in msgspec.convert(pods, list[Pod]):
+            unique = f"{name}-{pod.metadata.uid}"
+            self.on(name, replace(pod, metadata=replace(pod.metadata, name=unique, uid=unique)))
 
     # Pods.
 
@@ -169,6 +181,11 @@ def only_bind(done: Iterable[Instruction]) -> Bind:
 def names(done: Iterable[Instruction]) -> list[str]:
     """Names of the pods that are bound."""
     return [bind.pod.metadata.name for bind in binds(done)]
+
+
+def placed(done: Iterable[Instruction]) -> dict[str, str]:
+    """Node by the name of the pod that is bound."""
+    return {bind.pod.metadata.name: bind.node for bind in binds(done)}
 
 
 def evicted(done: Iterable[Instruction]) -> list[str]:

@@ -1,7 +1,9 @@
-"""A world with faults around the scheduler's core: restarts, relists, lost nodes, damage; nodes of all kinds.
+"""A world around the scheduler's core: an API server, nodes of all kinds, late news, and faults.
 
-Which CPUs pods really have is kept here, apart from what is published: `agents` for corelane's agents and
-for kubelets, `cpus` for koordlet, which carries out what pods' annotations say.
+What is true changes at once; the core hears of it later, each kind of object in its own order, as from
+watches. Faults are restarts, relists, lost nodes, repeated and damaged news. Which CPUs pods really have is
+kept apart from what is published: `agents` for corelane's agents and for kubelets, `cpus` for koordlet, which
+carries out what pods' annotations say.
 """
 
 import json
@@ -20,32 +22,60 @@ from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.node.ledger import NodeState
 from corelane.scheduler.core import SchedulerCore
-from corelane.scheduler.events import EvictFailed, NodeChanged, PodChanged, SchedulerEvent, TopologyChanged
-from corelane.scheduler.instructions import Bind, Evict, Instruction
+from corelane.scheduler.events import (
+    BindFailed,
+    BindSucceeded,
+    CycleDue,
+    EvictFailed,
+    LookUpFailed,
+    NodeChanged,
+    PodChanged,
+    PodLookedUp,
+    SchedulerEvent,
+    TopologyChanged,
+)
+from corelane.scheduler.instructions import Bind, Evict, Instruction, LookUpPod
 from support import objects
-from support.scheduler_world import World
 
 KINDS = ("static", "pools", "koordlet", "kubelet", "zones", "totals")
 BROKEN = {keys.CPU_ALLOCATIONS: "{", keys.CPU_TOPOLOGY: '{"detail":7}'}
+EVENTS: dict[str, Callable[..., SchedulerEvent]] = {
+    "node": NodeChanged,
+    "topology": TopologyChanged,
+    "pod": PodChanged,
+}
+"""Of the kinds of objects that the core hears of."""
 
 
 @dataclass
-class FaultyWorld(World):
-    """Nodes have kinds; `seen` is what the informers have handed on, by kind of object and name."""
-
+class FaultyWorld:
+    core: SchedulerCore = field(default_factory=SchedulerCore)
+    now: float = 0.0
     kinds: dict[str, str] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
     topologies: dict[str, NodeResourceTopology] = field(default_factory=dict)
-    """As the API server has them."""
-    seen: dict[str, dict[str, Object]] = field(
-        default_factory=lambda: {"node": {}, "topology": {}, "pod": {}}
-    )
-    damaged: set[str] = field(default_factory=set)
+    pods: dict[str, Pod] = field(default_factory=dict)
+    """By UID; nodes, topologies and pods are as the API server has them."""
+    agents: dict[str, NodeState] = field(default_factory=dict)
     cpus: dict[str, dict[str, CPUSet]] = field(default_factory=dict)
     """CPUs by container of each bound pod, by UID, as the binding promised."""
-    log: list[tuple[SchedulerEvent, list[Instruction]]] = field(default_factory=list)
-    """Everything the present core was given and answered."""
+    news: dict[str, deque[tuple[float, Callable[[], SchedulerEvent]]]] = field(default_factory=dict)
+    """By kind, each with the time of the change."""
+    seen: dict[str, dict[str, Object]] = field(default_factory=lambda: {kind: {} for kind in EVENTS})
+    """What the informers have handed on, by kind of object and name, or UID of a pod."""
+    asked: deque[Bind] = field(default_factory=deque)
+    """Bindings without an answer yet."""
+    late: deque[tuple[float, Bind]] = field(default_factory=deque)
+    """Bindings that timed out at that time, and may be carried out within a minute."""
+    looked_up: deque[Pod] = field(default_factory=deque)
+    """Pods to be read without an answer yet."""
     evictions: deque[Evict] = field(default_factory=deque)
     """Pods to be evicted, which the shell has yet to do."""
+    damaged: set[str] = field(default_factory=set)
+    repicks: int = 0
+    refusals: int = 0
+    log: list[tuple[SchedulerEvent, list[Instruction]]] = field(default_factory=list)
+    """Everything the present core was given and answered."""
 
     # Nodes.
 
@@ -63,23 +93,16 @@ class FaultyWorld(World):
         self.kinds.pop(name)
         del self.agents[name]
         del self.nodes[name]
-        self.tell("node", lambda: self._node_event(name))
+        self.tell("node", name, None)
         self.damaged.discard(name)
         if self.topologies.pop(name, None):
-            self.tell("topology", lambda: self._topology_event(name))
+            self.tell("topology", name, None)
         for uid in [uid for uid, pod in self.pods.items() if pod.spec.node_name == name]:
             self.remove_pod(uid)
 
     def set_node(self, node: Node) -> None:
-        name = node.metadata.name
-        self.nodes[name] = node
-        self.tell("node", lambda: self._event("node", name, node, NodeChanged))
-
-    def _node_event(self, name: str) -> SchedulerEvent:
-        return self._event("node", name, None, NodeChanged)
-
-    def _topology_event(self, name: str) -> SchedulerEvent:
-        return self._event("topology", name, None, TopologyChanged)
+        self.nodes[node.metadata.name] = node
+        self.tell("node", node.metadata.name, node)
 
     def publish(self, name: str) -> None:
         if name not in self.agents or self.kinds[name] == "totals":
@@ -88,7 +111,7 @@ class FaultyWorld(World):
         made = self._published(name)
         made = replace(made, metadata=replace(made.metadata, resource_version=str(version)))
         self.topologies[name] = made
-        self.tell("topology", lambda: self._event("topology", name, made, TopologyChanged))
+        self.tell("topology", name, made)
 
     def _published(self, name: str) -> NodeResourceTopology:
         state, kind = self.agents[name], self.kinds[name]
@@ -110,53 +133,59 @@ class FaultyWorld(World):
             annotations |= {key: text for key, text in BROKEN.items() if key in annotations}
         return replace(made, metadata=replace(made.metadata, annotations=annotations))
 
-    # News, kept so that relists and duplicates can be made.
+    # Pods.
 
-    def _event(
-        self, kind: str, name: str, new: Object | None, event: Callable[..., SchedulerEvent]
-    ) -> SchedulerEvent:
+    def pod_comes(self, pod: Pod) -> None:
+        self.set_pod(replace(pod, spec=replace(pod.spec, scheduler_name=self.core.name)))
+
+    def set_pod(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        version = str(int(self.pods[uid].metadata.resource_version) + 1) if uid in self.pods else "1"
+        pod = replace(pod, metadata=replace(pod.metadata, resource_version=version))
+        self.pods[uid] = pod
+        self.tell("pod", uid, pod)
+
+    def remove_pod(self, uid: str) -> None:
+        del self.pods[uid]
+        self.tell("pod", uid, None)
+
+    # News.
+
+    def tell(self, kind: str, name: str, new: Object | None) -> None:
+        self.news.setdefault(kind, deque()).append((self.now, lambda: self._event(kind, name, new)))
+
+    def _event(self, kind: str, name: str, new: Object | None) -> SchedulerEvent:
         old = self.seen[kind].pop(name, None)
         if new is not None:
             self.seen[kind][name] = new
-        return event(self.now, old, new) if old or new else NodeChanged(self.now, *self._any_node())
+        if old or new:
+            return EVENTS[kind](self.now, old, new)
+        node = next(iter(self.nodes.values()))  # The object came and went unseen: nothing new is said.
+        return NodeChanged(self.now, node, node)
 
-    def _any_node(self) -> tuple[Node, Node]:
-        """What is left to be said where an object came and went unseen: nothing new."""
-        node = next(iter(self.nodes.values()))
-        return node, node
+    def hear(self, kind: str) -> None:
+        if self.news.get(kind):
+            _, event = self.news[kind].popleft()
+            self.handle(event())
 
-    def _hears(self, old: Pod | None, new: Pod | None) -> SchedulerEvent:
-        uid = (new or old).metadata.uid  # type: ignore[union-attr]
-        if new is None:
-            self.heard.pop(uid, None)
-        else:
-            self.heard[uid] = new
-        return self._event("pod", uid, new, PodChanged)
+    def hear_everything(self) -> None:
+        while any(self.news.values()):
+            for kind in self.news:
+                self.hear(kind)
 
     def relist(self, kind: str) -> None:
         """A watch broke: what it had to tell is lost, and the list tells the difference, in any order."""
         self.news.pop(kind, None)
-        truth: dict[str, dict[str, Object]] = {
-            "node": dict(self.nodes),
-            "topology": dict(self.topologies),
-            "pod": dict(self.pods),
-        }
-        event = {"node": NodeChanged, "topology": TopologyChanged, "pod": PodChanged}[kind]
-        for name in [*truth[kind], *(self.seen[kind].keys() - truth[kind].keys())]:
-            new = truth[kind].get(name)
-            if kind == "pod":
-                self.handle(self._hears(None, new) if new else self._hears(self.pods_seen(name), None))
-            else:
-                self.handle(self._event(kind, name, new, event))
-
-    def pods_seen(self, uid: str) -> Pod:
-        return self.seen["pod"][uid]  # type: ignore[return-value]
+        truth = {"node": self.nodes, "topology": self.topologies, "pod": self.pods}[kind]
+        for name in [*truth, *(self.seen[kind].keys() - truth.keys())]:
+            self.handle(self._event(kind, name, truth.get(name)))
 
     def duplicate(self, kind: str) -> None:
         """An object is told again, unchanged."""
-        event = {"node": NodeChanged, "topology": TopologyChanged, "pod": PodChanged}[kind]
         for obj in list(self.seen[kind].values())[-3:]:
-            self.handle(event(self.now, obj, obj))
+            self.handle(EVENTS[kind](self.now, obj, obj))
+
+    # The core.
 
     def restart(self) -> None:
         """Another process takes over: requests of the old one were carried out or not, and it lists all."""
@@ -167,29 +196,30 @@ class FaultyWorld(World):
         self.looked_up.clear()
         self.log = []
         self.core = SchedulerCore(self.core.name)
-        self.seen = {"node": {}, "topology": {}, "pod": {}}
-        self.heard.clear()
+        self.seen = {kind: {} for kind in EVENTS}
         for kind in ("pod", "topology", "node"):
             self.relist(kind)
 
+    def tick(self, seconds: float = 0) -> None:
+        self.now += seconds
+        while self.late and self.late[0][0] + 60 <= self.now:
+            self.carry_out_late()
+        if self.core.ready(self.now):
+            self.handle(CycleDue(self.now))
+
     def handle(self, event: SchedulerEvent) -> None:
-        before = len(self.asked)
-        recorded: list[Instruction] = []
-        original = self.core.handle
-
-        def handle(one: SchedulerEvent) -> list[Instruction]:
-            recorded.extend(made := original(one))
-            return made
-
-        self.core.handle = handle  # type: ignore[method-assign]
-        try:
-            super().handle(event)
-        finally:
-            del self.core.handle  # type: ignore[method-assign]
-        self.log.append((event, recorded))
-        self.evictions += [one for one in recorded if isinstance(one, Evict)]
-        for bind in list(self.asked)[before:]:
-            self.on_bind(bind)
+        instructions = self.core.handle(event)
+        self.log.append((event, instructions))
+        for instruction in instructions:
+            if isinstance(instruction, Bind):
+                self.asked.append(instruction)
+            elif isinstance(instruction, LookUpPod):
+                self.looked_up.append(instruction.pod)
+            elif isinstance(instruction, Evict):
+                self.evictions.append(instruction)
+        for instruction in instructions:
+            if isinstance(instruction, Bind):
+                self.on_bind(instruction)
 
     def on_bind(self, bind: Bind) -> None:
         """Called for each new binding; tests check it here."""
@@ -209,30 +239,83 @@ class FaultyWorld(World):
             self.remove_pod(uid)
         return evict
 
+    def look_up(self, how: str) -> None:
+        """The API server answers the oldest read: ok, or lose."""
+        if self.looked_up:
+            uid = self.looked_up.popleft().metadata.uid
+            read = PodLookedUp(self.now, uid, self.pods.get(uid))
+            self.handle(LookUpFailed(self.now, uid, "timeout") if how == "lose" else read)
+
+    def answer(self, how: str) -> Bind | None:
+        """The API server deals with the oldest binding.
+
+        ok, refuse, throttle, lose (nothing done), late (done within a minute), or mute (done).
+        """
+        if not self.asked:
+            return None
+        bind = self.asked.popleft()
+        uid = bind.pod.metadata.uid
+        pod = self.pods.get(uid)
+        if how == "refuse" or pod is None or pod.ended:
+            self.handle(BindFailed(self.now, uid, "rejected", "no"))
+        elif how == "throttle":
+            self.handle(BindFailed(self.now, uid, "throttled", "too many requests", retry_after=2))
+        elif how in {"lose", "late"}:
+            if how == "late":
+                self.late.append((self.now, bind))
+            self.handle(BindFailed(self.now, uid, "unknown", "timeout"))
+        elif pod.spec.node_name:
+            self.handle(BindFailed(self.now, uid, "conflict", "already assigned"))
+        else:
+            self._carry_out(bind, pod)
+            done = (
+                BindSucceeded(self.now, uid)
+                if how == "ok"
+                else BindFailed(self.now, uid, "unknown", "timeout")
+            )
+            self.handle(done)
+        return bind
+
+    def carry_out_late(self) -> None:
+        """The API server carries out the oldest binding that timed out, unless its pod has a node."""
+        if self.late:
+            _, bind = self.late.popleft()
+            pod = self.pods.get(bind.pod.metadata.uid)
+            if pod is not None and not pod.ended and not pod.spec.node_name:
+                self._carry_out(bind, pod)
+
     def _carry_out(self, bind: Bind, pod: Pod) -> None:
         self.cpus[pod.metadata.uid] = dict(bind.assignments)
-        super()._carry_out(bind, pod)
+        annotations = pod.metadata.annotations | bind.annotations
+        bound = replace(pod, metadata=replace(pod.metadata, annotations=annotations))
+        self.set_pod(replace(bound, spec=replace(pod.spec, node_name=bind.node)))
 
     # What nodes do.
 
     def agent_works(self, name: str) -> None:
-        if name not in self.agents:
+        """Admit what is bound and not in yet, in the order of the API server: an agent, or a kubelet."""
+        kind = self.kinds.get(name)
+        if kind not in {"static", "pools", "kubelet"}:
             return
-        if self.kinds[name] in {"static", "pools"}:
-            super().agent_works(name)
-        elif self.kinds[name] == "kubelet":
-            self._kubelet_works(name)
-
-    def _kubelet_works(self, name: str) -> None:
         for uid, pod in list(self.pods.items()):
             if pod.spec.node_name == name and not pod.ended and uid not in self.agents[name].pods:
-                request = changed(translate.request(pod), proposal={}, zone=None)
-                self.agents[name], decision = nodes.admit(self.agents[name], request)
-                if not decision.admitted:
-                    self.refusals += 1
-                    self.set_pod(replace(pod, status=replace(pod.status, phase="Failed")))
+                self._admit(name, pod, proposed=kind != "kubelet")
+        assert kind == "kubelet" or nodes.validate(self.agents[name]) == []
+
+    def _admit(self, name: str, pod: Pod, *, proposed: bool) -> None:
+        try:
+            request = translate.request(pod)
+        except translate.TranslationError:
+            return  # An agent starts nothing that it cannot read.
+        request = request if proposed else changed(request, proposal={}, zone=None)
+        self.agents[name], decision = nodes.admit(self.agents[name], request)
+        self.repicks += proposed and decision.repicked
+        if not decision.admitted:
+            self.refusals += 1
+            self.set_pod(replace(pod, status=replace(pod.status, phase="Failed")))
 
     def pod_ends(self, uid: str) -> None:
+        """Its processes are gone, its CPUs released, and then the API server learns of it."""
         pod = self.pods[uid]
         name = pod.spec.node_name
         if name in self.agents and uid in self.agents[name].pods:
