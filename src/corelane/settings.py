@@ -153,12 +153,15 @@ def load_yaml(content: bytes) -> Any:
         raise SettingsError("not YAML: nested too deeply") from None
 
 
-def convert(tree: Any, kind: type[_T]) -> _T:
-    """Decode a tree of plain values as a struct. Raises SettingsError."""
+def convert(tree: Any, kind: type[_T], *, strict: bool = False) -> _T:
+    """Decode plain values; `strict`: structs that ignore fields refuse them, too. Raises SettingsError."""
     try:
-        return msgspec.convert(tree, kind, dec_hook=_decode)
+        decoded = msgspec.convert(tree, kind, dec_hook=_decode)
     except msgspec.ValidationError as error:
         raise next(_faults("", tree, kind), SettingsError(str(error))) from None
+    if strict and (fault := next(_ignored("", tree, kind), None)):
+        raise fault
+    return decoded
 
 
 def _decode(kind: type, value: Any) -> Any:
@@ -203,10 +206,31 @@ def _of_struct(field: str, value: dict[Any, Any], kind: type[Struct]) -> Iterato
         if key in kinds:
             yield from _of_item(path, item, kinds[key])
         elif kind.__struct_config__.forbid_unknown_fields:
-            yield SettingsError(f"{path}: unknown field, value {_short(item)}: use {_listed(kinds)}")
+            yield _unknown(path, item, kinds)
     required = [field.encode_name for field in msgspec.structs.fields(kind) if field.required]
     if missing := [name for name in required if name not in value]:
         yield SettingsError(f"{field}: {missing[0]} is missing")
+
+
+def _unknown(field: str, value: Any, fields: Iterable[str]) -> SettingsError:
+    remedy = f"use {listed}" if (listed := _listed(fields)) else "remove it"
+    return SettingsError(f"{field}: unknown field, value {_short(value)}: {remedy}")
+
+
+def _ignored(field: str, value: Any, kind: Any) -> Iterator[SettingsError]:
+    """Yield the fields that no struct has, of a value that has its type."""
+    kind = _inner(kind, value)
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _ignored(f"{field}[{index}]", item, get_args(kind)[0])
+    elif isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, Struct):
+        kinds = {one.encode_name: one.type for one in msgspec.structs.fields(kind)}
+        for key, item in value.items():
+            path = f"{field}.{key}" if field else str(key)
+            if key in kinds:
+                yield from _ignored(path, item, kinds[key])
+            else:
+                yield _unknown(path, item, kinds)
 
 
 def _of_item(field: str, value: Any, kind: Any) -> Iterator[SettingsError]:
@@ -245,8 +269,8 @@ def _allowed(kind: Any) -> str:
         return " or ".join(map(_allowed, members))
     if isinstance(kind, type) and issubclass(kind, Struct):
         return f"a mapping with {_listed(kind.__struct_encode_fields__)}"
-    names = {bool: "true or false", str: "a string", int: "an integer", CPUSet: _CPU_LIST, Bytes: _SIZE}
-    return names.get(kind, "a mapping")
+    names = {bool: "true or false", str: "a string", int: "an integer", float: "a number"}
+    return (names | {CPUSet: _CPU_LIST, Bytes: _SIZE}).get(kind, "a mapping")
 
 
 def _listed(words: Iterable[str], last: str = "and") -> str:

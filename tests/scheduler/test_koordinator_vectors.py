@@ -21,8 +21,8 @@ from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cycle import finalists
 from corelane.scheduler.instructions import Bind
 from corelane.scheduler.plugins import default
-from corelane.scheduler.plugins.cpus import CPUPlacement
 from corelane.scheduler.plugins.node_numa_resource import NodeNUMAResource
+from corelane.scheduler.plugins.node_resources import CPUPlacement
 from support.core_lab import CoreLab, binds, conditions, only_bind
 
 DATA = Path(__file__).parent.parent / "data"

@@ -27,7 +27,6 @@ from corelane.scheduler.framework.plugin import Cycle, Rejection, Skip
 from corelane.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from corelane.scheduler.plugins.node_affinity import NodeAffinity
 from corelane.scheduler.plugins.node_resources import NodeResourcesFit
-from corelane.scheduler.plugins.node_volume_limits import NodeVolumeLimits
 from corelane.scheduler.plugins.simple import (
     ImageLocality,
     NodeName,
@@ -37,8 +36,7 @@ from corelane.scheduler.plugins.simple import (
 )
 from corelane.scheduler.plugins.topology_spread import PodTopologySpread
 from corelane.scheduler.plugins.volume_binding import VolumeBinding
-from corelane.scheduler.plugins.volume_restrictions import VolumeRestrictions
-from corelane.scheduler.plugins.volume_zone import VolumeZone
+from corelane.scheduler.plugins.volume_filters import NodeVolumeLimits, VolumeRestrictions, VolumeZone
 from support.kube_scheduler import replay
 from support.plugin_answers import rejections, told
 

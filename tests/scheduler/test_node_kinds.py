@@ -38,8 +38,8 @@ from corelane.scheduler.events import (
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind, Instruction, RecordNodeEvent
 from corelane.scheduler.plugins import default
-from corelane.scheduler.plugins.cpus import CPUPlacement, NUMALocality
-from corelane.scheduler.plugins.node_resource_topology import NodeResourceTopologyMatch
+from corelane.scheduler.plugins.cpu_scores import NodeResourceTopologyMatch, NUMALocality
+from corelane.scheduler.plugins.node_resources import CPUPlacement
 from corelane.workload import BindPolicy, ExclusivePolicy, NUMAPolicy, NUMAStrategy, SchedulerDefaults
 from support import objects
 from support.core_lab import CoreLab, binds, conditions, events, names, only_bind, profile_with

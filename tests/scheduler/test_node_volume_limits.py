@@ -45,7 +45,7 @@ from corelane.scheduler.events import (
 )
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
 from corelane.scheduler.framework.plugin import Cycle, Skip
-from corelane.scheduler.plugins.node_volume_limits import NodeVolumeLimits
+from corelane.scheduler.plugins.volume_filters import NodeVolumeLimits
 from support import objects, storage_objects
 from support.core_lab import CoreLab, conditions, message, names
 from support.plugin_answers import rejections

@@ -20,9 +20,9 @@ from corelane.scheduler.cycle import finalists
 from corelane.scheduler.cycle.attempts import Attempt
 from corelane.scheduler.framework.plugin import BEST
 from corelane.scheduler.framework.profile import Profile
+from corelane.scheduler.plugins import cpu_scores as quality
 from corelane.scheduler.plugins import default
-from corelane.scheduler.plugins import placement_quality as quality
-from corelane.scheduler.plugins.cpus import CPUPlacement
+from corelane.scheduler.plugins.node_resources import CPUPlacement
 from corelane.workload.request import ContainerRequest, PodRequest, QOSClass
 from support import objects
 from support.pods import guaranteed, pod
@@ -146,8 +146,8 @@ def test_the_default_profile_prefers_one_l3_domain_to_a_fuller_node() -> None:
 
 def test_terms_are_made_once_for_nodes_in_one_state(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    of_answer = quality._of_answer
-    monkeypatch.setattr(quality, "_of_answer", lambda *args: made.append(args) or of_answer(*args))
+    of_answer = quality._quality_of
+    monkeypatch.setattr(quality, "_quality_of", lambda *args: made.append(args) or of_answer(*args))
     cache = cluster(*[ledger(SPECS[0])] * 20)
     same = [PodInfo.of(guaranteed(name, "2")) for name in "abc"]
     for one in same:

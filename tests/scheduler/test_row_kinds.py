@@ -88,7 +88,7 @@ class Cluster:
             )
             cycle, skipped, rejected = finalists.begin(profile, self.core.cluster, info)
             assert rejected is None
-            plan = finalists.plan_of(profile, skipped)
+            plan = profile.plan(skipped)
             patched = finalists.vectors_of(plan, cycle)
             assert patched.update(cycle)
             key = next(reversed(cache))

@@ -30,9 +30,8 @@ from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.framework.plugin import Cycle, Skip
 from corelane.scheduler.plugins.volume_binding import VolumeBinding
+from corelane.scheduler.plugins.volume_filters import VolumeRestrictions, VolumeZone
 from corelane.scheduler.plugins.volume_matching import ClaimOffers
-from corelane.scheduler.plugins.volume_restrictions import VolumeRestrictions
-from corelane.scheduler.plugins.volume_zone import VolumeZone
 from support import objects, storage_objects
 from support.plugin_answers import rejections
 from support.pods import guaranteed

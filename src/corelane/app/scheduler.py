@@ -26,8 +26,12 @@ from corelane.scheduler.daemon.metrics import DecisionReporters
 from corelane.scheduler.daemon.pod_status_writer import Leadership
 from corelane.scheduler.daemon.scheduler import Scheduler
 from corelane.scheduler.explain.record import DecisionRing
-from corelane.scheduler.framework.configuration import Configuration
-from corelane.scheduler.framework.configuration_file import ConfigurationError, LeaderElection, duration
+from corelane.scheduler.framework.configuration import (
+    Configuration,
+    ConfigurationError,
+    LeaderElection,
+    duration,
+)
 from corelane.scheduler.framework.profile import RegistryError
 from corelane.scheduler.plugins import default
 from corelane.scheduler.profiles import ConfigurationFile

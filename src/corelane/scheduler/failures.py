@@ -19,7 +19,7 @@ from corelane.scheduler.framework.filtering import first_rejection
 from corelane.scheduler.framework.plugin import Cycle, StateError
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Instruction, NearestNode, RecordPodEvent, SetCondition
-from corelane.scheduler.plugins.cpus import NAME as CPU_PLACEMENT
+from corelane.scheduler.plugins.node_resources import CPU_PLACEMENT
 from corelane.scheduler.queue.waiting import Waiting
 from corelane.scheduler.state import SchedulerState
 

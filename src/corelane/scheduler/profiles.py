@@ -7,8 +7,7 @@ from typing import Final
 
 from corelane import input_files
 from corelane.scheduler.framework import configuration
-from corelane.scheduler.framework.configuration import Configuration, Offer
-from corelane.scheduler.framework.configuration_file import ConfigurationError
+from corelane.scheduler.framework.configuration import Configuration, ConfigurationError, Offer
 from corelane.scheduler.framework.profile import Factory, RegistryError, added
 from corelane.scheduler.plugins import default
 

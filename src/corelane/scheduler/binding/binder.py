@@ -23,7 +23,7 @@ from corelane.scheduler.events import (
     PreBindFailed,
 )
 from corelane.scheduler.framework.checked import is_ours
-from corelane.scheduler.framework.plugin import BindContext, BindPlugin, PostBindPlugin, PreBindError
+from corelane.scheduler.framework.plugin import BindContext, PreBindError
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind, LookUpPod
 
@@ -73,7 +73,7 @@ class BinderReporter:
 
 
 class BindingCore(EventSink, Protocol):
-    """What decides about bindings, and takes their answers as events."""
+    """The core that decides about bindings, and takes their answers as events."""
 
     def unsendable(self, bind: Bind) -> str:
         """Return why a binding must not be sent any more; "" if it may."""
@@ -122,10 +122,10 @@ class Binder:
             self._preparing.add(task)
             self._stoppable[instruction.pod.metadata.uid] = task, instruction
             task.add_done_callback(self._prepared)
-        else:
-            if isinstance(instruction, Bind):
-                self._reporter.ran(instruction.pod, "PreBind", 0.0, SUCCESS)
-            self._enqueue(instruction)
+            return
+        if isinstance(instruction, Bind):
+            self._reporter.ran(instruction.pod, "PreBind", 0.0, SUCCESS)
+        self._enqueue(instruction)
 
     async def wait_idle(self) -> None:
         """Wait until nothing waits, is prepared or under way."""
@@ -198,34 +198,27 @@ class Binder:
     # Bindings.
 
     async def _prepare(self, bind: Bind) -> None:
-        begun, ok = _now(), False
+        """Have the plugins do their work, then enqueue the binding; a failure is reported to the core."""
+        plugins = {plugin.name: plugin for plugin in self._profile_of(bind).pre_binds}
+        context, begun, ok = BindContext(self._client, bind), _now(), False
         try:
-            ok = await self._pre_bound(bind)
+            for work in bind.work:
+                try:
+                    if (plugin := plugins.get(work.plugin)) is None:
+                        raise PreBindError("the plugin is not enabled in the profile")
+                    await self._timed("PreBind", plugin.name, plugin.pre_bind(context, work))
+                except (PreBindError, APIError) as error:
+                    self._pre_bind_failed(bind, work.plugin, str(error))
+                    return
+                except Exception as error:  # noqa: BLE001 - a third party's plugin must not end the scheduler
+                    self._reporter.plugin_failed(work.plugin, "pre_bind", error)
+                    self._pre_bind_failed(bind, work.plugin, f"{type(error).__name__}: {error}")
+                    return
+            ok = True
         finally:
             self._reporter.ran(bind.pod, "PreBind", _now() - begun, SUCCESS if ok else ERROR)
-        if ok:
-            self._stoppable.pop(bind.pod.metadata.uid, None)
-            self._enqueue(bind)
-
-    async def _pre_bound(self, bind: Bind) -> bool:
-        """Have the plugins do their work; False where that failed, which the core knows then."""
-        plugins = {plugin.name: plugin for plugin in self._profile_of(bind).pre_binds}
-        context = BindContext(self._client, bind)
-        for work in bind.work:
-            plugin = plugins.get(work.plugin)
-            if plugin is None:
-                self._pre_bind_failed(bind, work.plugin, "the plugin is not enabled in the profile")
-                return False
-            try:
-                await self._timed("PreBind", plugin.name, plugin.pre_bind(context, work))
-            except (PreBindError, APIError) as error:
-                self._pre_bind_failed(bind, work.plugin, str(error))
-                return False
-            except Exception as error:  # noqa: BLE001 - a third party's plugin must not end the scheduler
-                self._reporter.plugin_failed(work.plugin, "pre_bind", error)
-                self._pre_bind_failed(bind, work.plugin, f"{type(error).__name__}: {error}")
-                return False
-        return True
+        self._stoppable.pop(bind.pod.metadata.uid, None)
+        self._enqueue(bind)
 
     def _pre_bind_failed(self, bind: Bind, plugin: str, message: str) -> None:
         uid = bind.pod.metadata.uid
@@ -245,33 +238,40 @@ class Binder:
         if sent:
             begun, plugins = _now(), self._profile_of(bind).post_binds
             for plugin in plugins:
-                await self._post_bind(plugin, bind)
+                try:
+                    async with asyncio.timeout(None if is_ours(plugin) else PLUGIN_SECONDS):
+                        work = plugin.post_bind(BindContext(self._client, bind))
+                        await self._timed("PostBind", plugin.name, work)
+                except Exception as error:  # noqa: BLE001 - the pod is bound whatever a plugin does now
+                    self._reporter.plugin_failed(plugin.name, "post_bind", error)
             self._reporter.ran(bind.pod, "PostBind", _now() - begun if plugins else 0.0, SUCCESS)
 
     async def _sent(self, bind: Bind) -> bool:
         """Send a binding, and say what became of it; return whether the pod is bound."""
-        pod, begun = bind.pod.metadata, _now()
+        uid, begun = bind.pod.metadata.uid, _now()
         if why := self._core.unsendable(bind):
-            self._reporter.bind_dropped(bind.pod, bind.node, why)
-            self._core.handle(BindFailed(_now(), pod.uid, "rejected", why))
+            self._drop(bind, why)
             return False
         try:
             await self._send(bind)
         except UnboundError as error:
             self._reporter.ran(bind.pod, "Bind", _now() - begun, SKIP)
-            self._reporter.bind_dropped(bind.pod, bind.node, str(error))
-            self._core.handle(BindFailed(_now(), pod.uid, "rejected", str(error)))
+            self._drop(bind, str(error))
             return False
         except APIError as error:
             self._reporter.ran(bind.pod, "Bind", _now() - begun, ERROR)
             self._reporter.bind_failed(bind.pod, bind.node, error)
-            self._core.handle(BindFailed(_now(), pod.uid, outcome(error), str(error), error.retry_after))
+            self._core.handle(BindFailed(_now(), uid, outcome(error), str(error), error.retry_after))
             return False
         bound = _now()
         self._reporter.ran(bind.pod, "Bind", bound - begun, SUCCESS)
         self._reporter.bound(bind.pod, bind.node, bound - begun)
-        self._core.handle(BindSucceeded(bound, pod.uid))
+        self._core.handle(BindSucceeded(bound, uid))
         return True
+
+    def _drop(self, bind: Bind, why: str) -> None:
+        self._reporter.bind_dropped(bind.pod, bind.node, why)
+        self._core.handle(BindFailed(_now(), bind.pod.metadata.uid, "rejected", why))
 
     def _profile_of(self, bind: Bind) -> Profile:
         return self._core.profile(bind.pod.spec.scheduler_name)
@@ -280,32 +280,20 @@ class Binder:
         """Let the first Bind plugin that takes the pod bind it. Raises APIError, UnboundError."""
         profile = self._profile_of(bind)
         for plugin in profile.binds:
-            if await self._bound_by(plugin, bind):
-                return
+            try:
+                async with asyncio.timeout(None if is_ours(plugin) else PLUGIN_SECONDS):
+                    work = plugin.bind(BindContext(self._client, bind))
+                    if await self._timed("Bind", plugin.name, work):
+                        return
+            except APIError:
+                raise
+            except Exception as error:
+                self._reporter.plugin_failed(plugin.name, "bind", error)
+                # It may have bound the pod before: no code, so the outcome is unknown.
+                why = f"plugin {plugin.name}: {type(error).__name__}: {error}"
+                raise APIError(0, "PluginFailed", why) from error
         names = ", ".join(plugin.name for plugin in profile.binds) or "none is enabled"
         raise UnboundError(f"no Bind plugin of profile {profile.name} took the pod: {names}")
-
-    async def _bound_by(self, plugin: BindPlugin, bind: Bind) -> bool:
-        try:
-            context = BindContext(self._client, bind)
-            async with asyncio.timeout(None if is_ours(plugin) else PLUGIN_SECONDS):
-                return await self._timed("Bind", plugin.name, plugin.bind(context))
-        except APIError:
-            raise
-        except Exception as error:
-            self._reporter.plugin_failed(plugin.name, "bind", error)
-            # It may have bound the pod before: no code, so the outcome is unknown.
-            raise APIError(
-                0, "PluginFailed", f"plugin {plugin.name}: {type(error).__name__}: {error}"
-            ) from error
-
-    async def _post_bind(self, plugin: PostBindPlugin, bind: Bind) -> None:
-        try:
-            async with asyncio.timeout(None if is_ours(plugin) else PLUGIN_SECONDS):
-                context = BindContext(self._client, bind)
-                await self._timed("PostBind", plugin.name, plugin.post_bind(context))
-        except Exception as error:  # noqa: BLE001 - the pod is bound whatever a plugin does now
-            self._reporter.plugin_failed(plugin.name, "post_bind", error)
 
     async def _timed(self, point: str, plugin: str, work: Awaitable[T]) -> T:
         begun, ok = _now(), False
@@ -324,25 +312,19 @@ class Binder:
     # Look-ups.
 
     async def _look_up(self, look_up: LookUpPod) -> None:
-        pod, metadata = look_up.pod, look_up.pod.metadata
+        """Read the pod with the same UID; None only by the server's own answer that it does not exist."""
+        pod, metadata, current = look_up.pod, look_up.pod.metadata, None
         try:
-            found = await self._read(pod)
+            current = await self._client.get(Pod, metadata.name, metadata.namespace)
         except APIError as error:
-            self._reporter.look_up_failed(pod, error)
-            self._core.handle(LookUpFailed(_now(), metadata.uid, str(error), error.retry_after))
-            return
-        self._reporter.looked_up(pod, found.spec.node_name if found else "")
-        self._core.handle(PodLookedUp(_now(), metadata.uid, found))
-
-    async def _read(self, pod: Pod) -> Pod | None:
-        """The pod with the same UID as the server has it; None if its own answer is that there is none."""
-        try:
-            found = await self._client.get(Pod, pod.metadata.name, pod.metadata.namespace)
-        except APIError as error:
-            if error.code == 404 and error.is_status:
-                return None
-            raise
-        return found if found.metadata.uid == pod.metadata.uid else None
+            if not (error.code == 404 and error.is_status):
+                self._reporter.look_up_failed(pod, error)
+                self._core.handle(LookUpFailed(_now(), metadata.uid, str(error), error.retry_after))
+                return
+        if current is not None and current.metadata.uid != metadata.uid:
+            current = None
+        self._reporter.looked_up(pod, current.spec.node_name if current else "")
+        self._core.handle(PodLookedUp(_now(), metadata.uid, current))
 
 
 def outcome(error: APIError) -> Outcome:

@@ -44,7 +44,7 @@ _LONGEST_DELAY: Final = 10.0
 
 
 class Phase(Enum):
-    """What happens next with a binding."""
+    """The next step of a binding."""
 
     HELD = auto()
     """Not sent yet: Permit plugins answer with PermitDecided, until a due time."""
@@ -69,7 +69,7 @@ class Binding:
     waiting: Waiting
     bind: Bind
     profile: Profile
-    """Of which the plugins have reserved what the pod needs."""
+    """Its plugins have reserved what the pod needs."""
     phase: Phase = Phase.SENT
     tries: int = 1
     """Requests about it that got no useful answer, and the one under way."""
@@ -91,7 +91,7 @@ class Binding:
 
     @property
     def doing(self) -> str:
-        """What is being done, as the reason why the pod is pending."""
+        """The present step, as the reason why the pod is pending."""
         if self.phase is Phase.HELD:
             return f"held by Permit plugins {', '.join(self.held_by)}, for node {self.bind.node}"
         return f"being bound to {self.bind.node}"
@@ -136,8 +136,8 @@ class Denied:
 
 
 Step: TypeAlias = Bind | LookUpPod | Bound | Released | Waits | Vanished | Denied
-"""What the core does next: instructions for the shell, and what became of a binding."""
-Answer: TypeAlias = BindSucceeded | BindFailed | PreBindFailed | PodLookedUp | LookUpFailed
+"""The next step of the core: an instruction for the shell, or the end of a binding."""
+BindingAnswer: TypeAlias = BindSucceeded | BindFailed | PreBindFailed | PodLookedUp | LookUpFailed
 
 
 class Bindings:
@@ -214,20 +214,37 @@ class Bindings:
             return f"pod {bind.pod.title} no longer waits for this binding"
         return f"node {bind.node} was deleted" if binding.node_deleted else ""
 
-    def handle(self, answer: Answer) -> Step | None:
+    def handle(self, answer: BindingAnswer) -> Step | None:
         """Take an answer of the shell, and return what follows at once; answers to nothing are ignored."""
         binding = self._bindings.get(answer.uid)
         if binding is None:
             return None
         match answer:
-            case PodLookedUp() | LookUpFailed():
-                return self._looked_up(binding, answer) if binding.phase is Phase.LOOKING_UP else None
             case BindSucceeded():
                 return self._bound(binding)
-            case BindFailed():
-                return self._bind_failed(binding, answer) if binding.phase is Phase.SENT else None
-            case PreBindFailed():
-                return self._pre_bind_failed(binding, answer) if binding.phase is Phase.SENT else None
+            case LookUpFailed() if binding.phase is Phase.LOOKING_UP:
+                self._after_delay(binding, answer, Phase.LOOK_UP)
+            case PodLookedUp(now, _, pod) if binding.phase is Phase.LOOKING_UP:
+                if pod is not None and pod.spec.node_name:
+                    return self._bound(binding, pod)
+                if pod is None or pod.metadata.deletion_timestamp:
+                    self._enter(binding, Phase.GONE)
+                    return Vanished(binding)
+                return self._not_bound(binding, now)
+            case BindFailed(now) if binding.phase is Phase.SENT:
+                binding.failure = f"binding rejected: {answer.message}"
+                if answer.outcome == "rejected":
+                    return self._not_bound(binding, now)
+                if answer.outcome != "throttled":
+                    binding.late_until = max(binding.late_until, now + LATE_SECONDS)
+                if answer.outcome == "conflict":
+                    binding.failure = f"binding to {binding.bind.node}: {answer.message}"
+                    return self._look_up(binding)
+                self._after_delay(binding, answer, Phase.SEND_AGAIN)
+            case PreBindFailed() if binding.phase is Phase.SENT:
+                binding.failure = f"running PreBind plugin {answer.plugin!r}: {answer.message}"
+                return self._not_bound(binding, answer.now)
+        return None
 
     def due(self, now: float) -> Iterator[Step]:
         """Yield what is due."""
@@ -235,7 +252,9 @@ class Bindings:
             binding = self._bindings[heapq.heappop(self._heap)[2]]
             binding.due = 0
             if binding.phase is Phase.HELD:
-                yield self._waited_too_long(binding)
+                (_, seconds), plugin = min((times, plugin) for plugin, times in binding.held_by.items())
+                waited = f"rejected due to timeout after waiting {durations.text(seconds)} at plugin {plugin}"
+                yield self._denied(binding, plugin, waited)
             elif binding.phase is Phase.SEND_AGAIN and not binding.node_deleted:
                 binding.phase = Phase.SENT
                 yield binding.bind
@@ -248,11 +267,6 @@ class Bindings:
 
     # Permit.
 
-    def _waited_too_long(self, binding: Binding) -> Denied:
-        (_, seconds), plugin = min((times, plugin) for plugin, times in binding.held_by.items())
-        waited = f"rejected due to timeout after waiting {durations.text(seconds)} at plugin {plugin}"
-        return self._denied(binding, plugin, waited)
-
     def _denied(self, binding: Binding, plugin: str, message: str) -> Denied:
         binding.failure = message
         del self._bindings[binding.uid]
@@ -263,35 +277,6 @@ class Bindings:
     def _bound(self, binding: Binding, pod: Pod | None = None) -> Step:
         self._enter(binding, Phase.BOUND)
         return Bound(binding, pod)
-
-    def _bind_failed(self, binding: Binding, answer: BindFailed) -> Step | None:
-        binding.failure = f"binding rejected: {answer.message}"
-        if answer.outcome == "conflict":
-            binding.failure = f"binding to {binding.bind.node}: {answer.message}"
-            self._may_be_late(binding, answer.now)
-            return self._look_up(binding)
-        if answer.outcome == "rejected":
-            return self._not_bound(binding, answer.now)
-        if answer.outcome == "unknown":
-            self._may_be_late(binding, answer.now)
-        self._after_delay(binding, answer, Phase.SEND_AGAIN)
-        return None
-
-    def _pre_bind_failed(self, binding: Binding, answer: PreBindFailed) -> Step | None:
-        binding.failure = f"running PreBind plugin {answer.plugin!r}: {answer.message}"
-        return self._not_bound(binding, answer.now)
-
-    def _looked_up(self, binding: Binding, answer: PodLookedUp | LookUpFailed) -> Step | None:
-        if isinstance(answer, LookUpFailed):
-            self._after_delay(binding, answer, Phase.LOOK_UP)
-            return None
-        pod = answer.pod
-        if pod is not None and pod.spec.node_name:
-            return self._bound(binding, pod)
-        if pod is None or pod.metadata.deletion_timestamp:
-            self._enter(binding, Phase.GONE)
-            return Vanished(binding)
-        return self._not_bound(binding, answer.now)
 
     def _not_bound(self, binding: Binding, now: float) -> Step | None:
         """The pod has no node now; it may get one only by a request that was not answered."""
@@ -306,10 +291,6 @@ class Bindings:
     def _look_up(self, binding: Binding) -> LookUpPod:
         self._enter(binding, Phase.LOOKING_UP)
         return LookUpPod(binding.bind.pod)
-
-    @staticmethod
-    def _may_be_late(binding: Binding, now: float) -> None:
-        binding.late_until = max(binding.late_until, now + LATE_SECONDS)
 
     # Times.
 

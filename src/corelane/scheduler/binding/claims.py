@@ -48,9 +48,17 @@ def claim(
         info = cluster.get(node)
         replays = info is not None and info.cpus.kind is NodeKind.KUBELET_REPLAY
         return Bind(pod.pod, node, record, work=work, in_order=replays and pod.exclusive_cpus > 0)
-    record = state.signature | dict(_annotations(answer, claimed))
+    record = dict(state.signature)
+    if claimed.pod.metadata.annotations.keys().isdisjoint(_RECORDS):
+        if (annotations := answer.derived.get("annotations")) is None:
+            annotations = answer.derived["annotations"] = _recorded(answer, claimed)
+        record |= annotations  # Alike for all pods of a shape with the same answer.
+    else:
+        record |= _recorded(answer, claimed)  # A copied manifest has other annotations: they are overwritten.
     if claimed.proposal or claimed.zone or claimed.numa_amounts:
-        record |= _decided_on(cluster.get(node))
+        info = cluster.get(node)
+        if info is not None and info.ledger is not None:
+            record |= {keys.LEDGER_GENERATION: str(info.ledger.generation)}
     return Bind(pod.pod, node, record, claimed.proposal, work)
 
 
@@ -83,16 +91,6 @@ def drop_pod(state: SchedulerState, uid: str, now: float) -> None:
             state.cluster.drop_pod(uid)
 
 
-def _annotations(answer: Answer, claimed: PodInfo) -> Mapping[str, str]:
-    """The annotations of a binding, alike for all pods of a shape with the same answer."""
-    if not claimed.pod.metadata.annotations.keys().isdisjoint(_RECORDS):
-        return _recorded(answer, claimed)  # What a copied manifest says is overwritten.
-    annotations: Mapping[str, str] | None = answer.derived.get("annotations")
-    if annotations is None:
-        annotations = answer.derived["annotations"] = _recorded(answer, claimed)
-    return annotations
-
-
 def _recorded(answer: Answer, claimed: PodInfo) -> Mapping[str, str]:
     decision, state = answer.decision, answer.state.state
     machine = state.machine if isinstance(state, NodeState) else None
@@ -105,15 +103,9 @@ def _recorded(answer: Answer, claimed: PodInfo) -> Mapping[str, str]:
     return record
 
 
-def _decided_on(node: NodeInfo | None) -> dict[str, str]:
-    """The generation of the node's published ledger, as an annotation."""
-    ledger = node.ledger if node else None
-    return {keys.LEDGER_GENERATION: str(ledger.generation)} if ledger else {}
-
-
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What the Reserve, Permit and PreBind plugins have answered about a pod on its node."""
+    """The answers of the Reserve, Permit and PreBind plugins about a pod on its node."""
 
     rejection: Rejection | None = None
     """After a rejection nothing is reserved."""
@@ -122,7 +114,7 @@ class Prepared:
     waits: Mapping[str, float] = field(default_factory=dict)
     """Permit plugins that hold the binding, and for how long, in s."""
     work: tuple[PreBindWork, ...] = ()
-    """What the shell has to do before it binds the pod."""
+    """Tasks of the shell before it binds the pod."""
 
 
 def prepare(profile: Profile, cycle: Cycle, node: NodeInfo) -> Prepared:
@@ -147,27 +139,20 @@ def _prepare(profile: Profile, cycle: Cycle, node: NodeInfo) -> Prepared:
             return Prepared(rejection)
     points.end()
     points.begin("Permit")
-    waits = _waits(profile, cycle, node)
-    if isinstance(waits, Rejection):
-        points.end(UNSCHEDULABLE)
-        return Prepared(waits, denied=True)
-    points.end(WAIT if waits else SUCCESS)
-    points.begin("PreBindPreFlight")
-    answers = [plugin.pre_bind_work(cycle, node) for plugin in profile.pre_binds]
-    work = tuple(part for part in answers if part is not None)
-    points.end(SUCCESS if work else SKIP)
-    return Prepared(waits=waits, work=work)
-
-
-def _waits(profile: Profile, cycle: Cycle, node: NodeInfo) -> Rejection | dict[str, float]:
     waits: dict[str, float] = {}
     for plugin in profile.permits:
         match plugin.permit(cycle, node):
-            case Rejection() as rejection:
-                return rejection
+            case Rejection() as denial:
+                points.end(UNSCHEDULABLE)
+                return Prepared(denial, denied=True)
             case Wait(seconds):
                 waits[plugin.name] = min(max(seconds, 0.0), LONGEST_WAIT)
-    return waits
+    points.end(WAIT if waits else SUCCESS)
+    points.begin("PreBindPreFlight")
+    answers = (preparing.pre_bind_work(cycle, node) for preparing in profile.pre_binds)
+    work = tuple(part for part in answers if part is not None)
+    points.end(SUCCESS if work else SKIP)
+    return Prepared(waits=waits, work=work)
 
 
 def unreserve(profile: Profile, pod: PodInfo, node: str, cluster: NodeCache) -> None:
@@ -210,21 +195,18 @@ class NodeComparison:
     def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
         if failed is not None:
             return
-        self._report()
-        if self._state.cluster.nominations:
-            preemption.try_nominated(self._state, self._change.node, self._now)
-
-    def _report(self) -> None:
-        change, queue = self._change, self._state.queue
+        change, cluster, queue = self._change, self._state.cluster, self._state.queue
         if not self._listening:
             queue.noted(change.kind, self._now)
-            return
-        after, kind = changes.summary(self._state.cluster.get(change.node)), change.kind
-        if kind & _COMPARED:
-            kind &= difference(self._before, after)
-        if kind:
-            change = ClusterChange(kind, change.node, change.old, change.new, self._before, after)
-            queue.changed(change, self._now)
+        else:
+            after, kind = changes.summary(cluster.get(change.node)), change.kind
+            if kind & _COMPARED:
+                kind &= difference(self._before, after)
+            if kind:
+                change = ClusterChange(kind, change.node, change.old, change.new, self._before, after)
+                queue.changed(change, self._now)
+        if cluster.nominations:
+            preemption.try_nominated(self._state, change.node, self._now)
 
 
 def difference(before: NodeSummary | None, after: NodeSummary | None) -> ChangeKind:
@@ -234,7 +216,7 @@ def difference(before: NodeSummary | None, after: NodeSummary | None) -> ChangeK
     if before is None:
         return _COMPARED & ~ChangeKind.NODE_REMOVED
     kind = ChangeKind.NOTHING
-    if changes.allocatable_grew(before, after):
+    if any(amount > before.allocatable.get(name, 0) for name, amount in after.allocatable.items()):
         kind |= ChangeKind.NODE_ALLOCATABLE
     if after.labels != before.labels:
         kind |= ChangeKind.NODE_LABELS

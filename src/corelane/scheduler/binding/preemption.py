@@ -33,16 +33,10 @@ def nominate(
             yield Evict(victim.pod, pod.pod, node)
     priority = pod.pod.spec.priority
     for lower in [other for other in nominations.on(node) if other.pod.spec.priority < priority]:
-        if pending := denominate(state, lower.uid, now):
+        forget(state, lower.uid, now)
+        if pending := state.queue.get(lower.uid):  # It is tried again.
+            state.queue.nominate(pending, "", now)
             yield SetCondition(pending.info.pod, "Unschedulable", pending.reason)
-
-
-def denominate(state: SchedulerState, uid: str, now: float) -> Waiting | None:
-    """End the nomination of a pod, and return the pod if it is in the queue: it is tried again."""
-    forget(state, uid, now)
-    if waiting := state.queue.get(uid):
-        state.queue.nominate(waiting, "", now)
-    return waiting
 
 
 def forget(state: SchedulerState, uid: str, now: float, *, taken: str = "") -> None:

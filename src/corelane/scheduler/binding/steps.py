@@ -1,4 +1,4 @@
-"""What follows from each step of a binding, and from a Permit plugin that holds or denies it. No I/O."""
+"""Consequences of each step of a binding, and of a Permit plugin that holds or denies it. No I/O."""
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -33,11 +33,23 @@ def carry_out(state: SchedulerState, step: Step, now: float) -> Iterator[Instruc
                 claims.put_pod(state, pod.spec.node_name, PodInfo.of(pod), now)
                 state.decisions.binding_ended(now, binding.uid, "bound-elsewhere", pod.spec.node_name)
         case Released(binding):
-            yield from _released(state, binding, now)
+            unreserve(state, binding)
+            state.decisions.binding_ended(now, binding.uid, "released", binding.failure)
+            claims.drop_pod(state, binding.uid, now)
+            state.cluster.nominations.evicting.discard(binding.uid)
+            if state.schedules(binding.bind.pod):
+                state.queue.retry(binding.waiting, now)
+                why = binding.failure
+                yield from explain(state, binding.waiting, now, "SchedulerError", why, claimed=True)
         case Waits(binding, seconds):
             yield from _waits(state, binding, seconds, now)
         case Denied(binding, plugin):
-            yield from _denied(state, binding, plugin, now)
+            unreserve(state, binding)
+            waiting, unchanged = binding.waiting, binding.waiting.started == state.queue.changes.number
+            claims.drop_pod(state, binding.uid, now)
+            if unchanged:  # The end of its own claim does not help a pod; what else changed may.
+                waiting.started = state.queue.changes.number
+            yield from deny(state, waiting, plugin, binding.failure, now)
         case Vanished(binding):
             unreserve(state, binding)
             state.decisions.binding_ended(now, binding.uid, "vanished", binding.failure)
@@ -55,30 +67,20 @@ def bound(state: SchedulerState, binding: Binding, now: float) -> Iterator[Recor
     if not state.schedules(bind.pod):
         return  # the scheduler that chose the node has its own event
     message = f"Successfully assigned {bind.pod.title} to {bind.node}"
-    if cpus := ", ".join(f"{name} {_listed(cpus)}" for name, cpus in sorted(bind.assignments.items())):
+    if cpus := ", ".join(f"{name} {_cpu_list(cpus)}" for name, cpus in sorted(bind.assignments.items())):
         message += f" (CPUs: {cpus})"
     yield RecordPodEvent(bind.pod, "Normal", "Scheduled", message)
 
 
 @lru_cache(4096)
-def _listed(cpus: CPUSet) -> str:
-    """The list of CPUs: nodes that are alike give the same ones."""
+def _cpu_list(cpus: CPUSet) -> str:
+    """Return a list of CPUs; equal nodes give equal ones."""
     return str(cpus)
 
 
 def unreserve(state: SchedulerState, binding: Binding) -> None:
     """Undo what the profile's plugins have reserved for the pod."""
     claims.unreserve(binding.profile, binding.waiting.info, binding.bind.node, state.cluster)
-
-
-def _released(state: SchedulerState, binding: Binding, now: float) -> Iterator[Instruction]:
-    unreserve(state, binding)
-    state.decisions.binding_ended(now, binding.uid, "released", binding.failure)
-    claims.drop_pod(state, binding.uid, now)
-    state.cluster.nominations.evicting.discard(binding.uid)
-    if state.schedules(binding.bind.pod):
-        state.queue.retry(binding.waiting, now)
-        yield from explain(state, binding.waiting, now, "SchedulerError", binding.failure, claimed=True)
 
 
 def _waits(state: SchedulerState, binding: Binding, seconds: float, now: float) -> Iterator[RecordPodEvent]:
@@ -110,16 +112,6 @@ def hold(
     waiting.started = state.queue.changes.number  # its own claim is no change that could help it
     for plugin, seconds in waits.items():
         state.decisions.held(now, waiting.uid, plugin, seconds)
-
-
-def _denied(state: SchedulerState, binding: Binding, plugin: str, now: float) -> Iterator[Instruction]:
-    """The end of its own claim does not help a pod; what else changed while it was held may."""
-    unreserve(state, binding)
-    waiting, unchanged = binding.waiting, binding.waiting.started == state.queue.changes.number
-    claims.drop_pod(state, binding.uid, now)
-    if unchanged:
-        waiting.started = state.queue.changes.number
-    yield from deny(state, waiting, plugin, binding.failure, now)
 
 
 def deny(

@@ -1,4 +1,4 @@
-"""What came of one attempt to place a pod: the node and how it compares, or why no node fits."""
+"""The outcome of one attempt to place a pod: the node and how it compares, or why no node fits."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,8 +13,8 @@ from corelane.scheduler.cluster.columns import Rows, Scores
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cycle.vectors import NEVER, ScoredNodes, ShapeVectors, contributes
-from corelane.scheduler.framework.forms import FilterForms, Plan, ScoreForms, groups_by_row
 from corelane.scheduler.framework.plugin import Cycle, NodeReason, Rejection, Rejections
+from corelane.scheduler.framework.profile import FilterForms, Plan, ScoreForms, groups_by_row
 
 MOST_REASONS: Final = 8
 """With more distinct reasons, their details are left out."""
@@ -29,7 +29,7 @@ _NO_REJECTIONS: Final = Rejections()
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What came of one attempt: a node, or why there is none."""
+    """The outcome of one attempt: a node, or why there is none."""
 
     cycle: Cycle
     node: NodeInfo | None = None
@@ -44,7 +44,7 @@ class Attempt:
     scored: tuple[str, ...] = ()
     """Names of the Score plugins that concern the pod."""
     comparison: "Comparison | None" = None
-    """Of a pod with a node: how the nodes compare, to be read before the next change of the cluster."""
+    """For a pod with a node: how the nodes compare, to be read before the next change of the cluster."""
 
     @property
     def ranked(self) -> tuple[NodeInfo, ...]:
@@ -96,30 +96,23 @@ def message(attempt: Attempt, count: int) -> str:
     prefix = f"0/{count} nodes are available: "
     if attempt.rejected:
         return f"{prefix}{'; '.join(map(str, attempt.rejected.reasons))}."
-    counted = _counted(attempt.rejections)
-    reasons = [(reason, number) for rejection, number in counted for reason in rejection.reasons]
-    return f"{prefix}{_joined(reasons)}." if reasons else "no nodes available to schedule pods"
-
-
-def _counted(rejections: Rejections) -> Iterator[tuple[Rejection, int]]:
-    """Equal rejections are mostly one object, and hashing one takes some µs: identity tells them apart."""
-    counts: dict[int, int] = {}
-    for rejection, rows in rejections.groups:
-        counts[id(rejection)] = counts.get(id(rejection), 0) + len(rows)
-    distinct = {id(rejection): rejection for rejection, _ in rejections.groups}
-    yield from ((distinct[number], count) for number, count in counts.items())
-
-
-def _joined(reasons: Sequence[tuple[NodeReason, int]]) -> str:
-    """The texts with their counts; each is made once, and details are looked at only if they are printed."""
+    # Equal rejections are mostly one object, and hashing one takes some µs: identity tells them apart.
+    numbers: dict[int, tuple[Rejection, int]] = {}
+    for rejection, rows in attempt.rejections.groups:
+        _, number = numbers.get(id(rejection), (rejection, 0))
+        numbers[id(rejection)] = rejection, number + len(rows)
+    reasons = [(reason, number) for rejection, number in numbers.values() for reason in rejection.reasons]
+    if not reasons:
+        return "no nodes available to schedule pods"
     counts: Counter[NodeReason | Reason] = Counter()
     many = _are_many(reason for reason, _ in reasons)
-    for reason, count in reasons:
-        counts[reason.reason if many else reason] += count
+    for reason, number in reasons:
+        counts[reason.reason if many else reason] += number
+    # Each text is made once, and details are looked at only if they are printed.
     texts: Counter[str] = Counter()
-    for distinct, count in counts.items():
-        texts[sentence(distinct) if isinstance(distinct, Reason) else str(distinct)] += count
-    return ", ".join(sorted(f"{count} {text}" for text, count in texts.items()))
+    for distinct, number in counts.items():
+        texts[sentence(distinct) if isinstance(distinct, Reason) else str(distinct)] += number
+    return f"{prefix}{', '.join(sorted(f'{number} {text}' for text, number in texts.items()))}."
 
 
 def _are_many(reasons: Iterable[NodeReason]) -> bool:
@@ -174,9 +167,8 @@ class Comparison:
             node = self.cycle.cluster.by_row[row]
             if node is None:
                 continue
-            if row == self.row or all(
-                one.plugin.filter(self.cycle, node) is None for one in self.plan.inexact
-            ):
+            rejections = (one.plugin.filter(self.cycle, node) for one in self.plan.inexact)
+            if row == self.row or not any(rejections):
                 yield node
 
     def terms(self, rows: Sequence[int]) -> Iterator[tuple[str, float, tuple[float, ...]]]:
@@ -186,18 +178,13 @@ class Comparison:
         for one in (*self.vectors.scores, *of_cluster):
             values = self._final(one, np.array(rows, dtype=np.intp), left)
             yield one.name, one.weight, tuple(map(float, values))
-            yield from self._details(one, rows)
-
-    def _details(
-        self, score: ScoreForms, rows: Iterable[int]
-    ) -> Iterator[tuple[str, float, tuple[float, ...]]]:
-        """What a Score is made of, for people: it weighs nothing; -1 where a node has no such value."""
-        if score.details is None:
-            return
-        by_row = self.cycle.cluster.by_row
-        details = [score.details(self.cycle, node) for row in rows if (node := by_row[row])]
-        for name in next(filter(None, details), {}):
-            yield f"{score.name}.{name}", 0.0, tuple(float(of_node.get(name, -1)) for of_node in details)
+            if one.details is None:
+                continue
+            # The values that make up a score weigh nothing; -1 where a node has no such value.
+            placed = (self.cycle.cluster.by_row[row] for row in rows)
+            details = [one.details(self.cycle, node) for node in placed if node]
+            for name in next(filter(None, details), {}):
+                yield f"{one.name}.{name}", 0.0, tuple(float(of_node.get(name, -1)) for of_node in details)
 
     def _final(self, score: ScoreForms, rows: Rows, left: Rows) -> Iterable[float]:
         cycle, columns = self.cycle, self.cycle.cluster.columns
@@ -229,7 +216,11 @@ class Comparison:
     def _grouped(self, one: FilterForms, blamed: Rows) -> dict[Rejection, Rows]:
         """The rows by their rejection; those that were not asked by one without reasons."""
         parts: dict[Rejection, list[Rows]] = {}
-        for rejection, rows in self._asked_again(one, blamed):
+        columns = self.cycle.cluster.columns
+        asked = groups_by_row(self.cycle, columns, blamed[:ASKED_ALONE], one.plugin)
+        if one.grouping and len(blamed) > ASKED_EACH:
+            asked = islice(one.groups(self.cycle, columns, blamed), ASKED_EACH)
+        for rejection, rows in asked:
             parts.setdefault(rejection, []).append(rows)
         groups = {rejection: np.sort(np.concatenate(rows)) for rejection, rows in parts.items()}
         rest = np.setdiff1d(blamed, np.concatenate([*groups.values(), blamed[:0]]), assume_unique=True)
@@ -237,11 +228,6 @@ class Comparison:
             bare = Rejection(one.name, ())
             groups[bare] = np.sort(np.concatenate((rest, groups[bare]))) if bare in groups else rest
         return groups
-
-    def _asked_again(self, one: FilterForms, blamed: Rows) -> Iterable[tuple[Rejection, Rows]]:
-        if one.grouping and len(blamed) > ASKED_EACH:
-            return islice(one.groups(self.cycle, self.cycle.cluster.columns, blamed), ASKED_EACH)
-        return groups_by_row(one.plugin)(self.cycle, self.cycle.cluster.columns, blamed[:ASKED_ALONE])
 
 
 def rows_in_question(cycle: Cycle) -> Rows:

@@ -11,12 +11,11 @@ been asked. Pure; the claim is the caller's.
 each of these in portions where it takes long.
 """
 
-from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 import numpy as np
 
-from corelane.scheduler.cluster.columns import Rows, Scores
+from corelane.scheduler.cluster.columns import Scores
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.nodes import SUCCESS, UNRESOLVABLE, UNSCHEDULABLE, NodeCache
 from corelane.scheduler.cluster.pod_index import Unfinished
@@ -30,19 +29,17 @@ from corelane.scheduler.cycle.attempts import (
 )
 from corelane.scheduler.cycle.vectors import NEVER, ScoredNodes, ShapeVectors, contributes
 from corelane.scheduler.framework import filtering
-from corelane.scheduler.framework.forms import FilterForms, Plan, ScoreForms
 from corelane.scheduler.framework.plugin import (
     Cycle,
     IdlePlugin,
     Nomination,
     NotNominated,
-    PreFilterPlugin,
     Rejection,
     Rejections,
     Scope,
     Skip,
 )
-from corelane.scheduler.framework.profile import Profile
+from corelane.scheduler.framework.profile import FilterForms, Plan, Profile, ScoreForms
 from corelane.scheduler.queue.waiting import Waiting
 
 MOST_ADMISSIONS: Final = 64
@@ -52,7 +49,7 @@ COUNTED_AT_ONCE: Final = 2048
 JUDGED_AT_ONCE: Final = 512
 """Canonical states that one attempt judges for a shape, about 8 ms where nodes publish zones only."""
 FEW_NODES: Final = 8
-"""Of an attempt on these nodes only, no others are judged."""
+"""Nodes of an attempt on some nodes only, up to which no others are judged."""
 MOST_BETTER: Final = 8
 """Admissions computed to find a better node than the first that fits; then the best rated one is taken."""
 MOST_SHAPES: Final = 256
@@ -61,7 +58,6 @@ _ROUNDING: Final = 1e-9
 _MANY_EQUAL: Final = 512
 _LAST: Final = np.iinfo(np.int64).max
 """After every row in the order of rows."""
-_NO_NAMES: Final[frozenset[str]] = frozenset()
 
 
 def attempt(
@@ -76,33 +72,26 @@ def attempt(
     With more than `most_judged` canonical states that the vectors of its shape do not know yet, the attempt
     is unfinished: the next one goes on. So it is where many pods have to be counted for it.
     """
-    index = nodes.index
-    index.steps = None if most_judged is None else COUNTED_AT_ONCE
+    nodes.index.steps = None if most_judged is None else COUNTED_AT_ONCE
     try:
-        return _attempt(profile, nodes, pod, only, most_judged)
+        nodes.points.begin("PreFilter")
+        cycle, skipped, rejected = begin(profile, nodes, pod, only)
+        if rejected:
+            nodes.points.end(UNSCHEDULABLE if rejected.resolvable else UNRESOLVABLE)
+            return Attempt(cycle, rejected=rejected)
+        nodes.points.end()
+        plan = profile.plan(skipped)
+        cycle.filters = plan.plugins
+        vectors = vectors_of(plan, cycle)
+        if cycle.only is not None and len(cycle.only) <= FEW_NODES:
+            vectors.update_only(cycle, rows_of(nodes, cycle.only))
+        elif not vectors.update(cycle, most_judged):
+            return Attempt(cycle, unfinished=True)
+        return _Finalists(cycle, plan, vectors).attempt()
     except Unfinished:
         return Attempt(Cycle(pod, only=only, cluster=nodes), unfinished=True)
     finally:
-        index.steps = None
-
-
-def _attempt(
-    profile: Profile, nodes: NodeCache, pod: PodInfo, only: frozenset[str] | None, most_judged: int | None
-) -> Attempt:
-    nodes.points.begin("PreFilter")
-    cycle, skipped, rejected = begin(profile, nodes, pod, only)
-    if rejected:
-        nodes.points.end(UNSCHEDULABLE if rejected.resolvable else UNRESOLVABLE)
-        return Attempt(cycle, rejected=rejected)
-    nodes.points.end()
-    plan = plan_of(profile, skipped)
-    cycle.filters = plan.plugins
-    vectors = vectors_of(plan, cycle)
-    if cycle.only is not None and len(cycle.only) <= FEW_NODES:
-        vectors.update_only(cycle, rows_of(nodes, cycle.only))
-    elif not vectors.update(cycle, most_judged):
-        return Attempt(cycle, unfinished=True)
-    return _Finalists(cycle, plan, vectors).attempt()
+        nodes.index.steps = None
 
 
 # Pre-filters, plan and vectors.
@@ -111,40 +100,28 @@ def _attempt(
 def begin(
     profile: Profile, nodes: NodeCache, pod: PodInfo, only: frozenset[str] | None = None
 ) -> tuple[Cycle, frozenset[str], Rejection | None]:
-    """Return a new cycle after its pre-filters, the names of the plugins that skip, and the rejection."""
+    """Return a new cycle after its pre-filters, the names of the plugins that skip, and the rejection.
+
+    Of a plain pod, those that skip all pods of its shape are not asked.
+    """
     nodes.settle()
     labelled = with_defaults(nodes.shape_of(pod), profile.defaults)
     cycle = Cycle(pod, only=only, cluster=nodes, labelled=labelled)
-    asked, skipped = _pre_filters(profile, pod)
+    asked, skipped = profile.pre_filters, frozenset[str]()
+    if pod.plain:
+        split = profile.of_plain.get(pod.shape)
+        if split is None:
+            idle = frozenset(one.name for one in asked if isinstance(one, IdlePlugin) and one.idle(pod))
+            split = profile.of_plain[pod.shape] = tuple(one for one in asked if one.name not in idle), idle
+        asked, skipped = split
     skipping = []
     for plugin in asked:
         answer = plugin.pre_filter(cycle)
         if isinstance(answer, Rejection):
-            return cycle, _NO_NAMES, answer
+            return cycle, frozenset(), answer
         if isinstance(answer, Skip):
             skipping.append(plugin.name)
     return cycle, skipped.union(skipping), None
-
-
-def _pre_filters(profile: Profile, pod: PodInfo) -> tuple[tuple[PreFilterPlugin, ...], frozenset[str]]:
-    """The pre-filters to be asked about the pod, and the names of those that are known to skip it."""
-    if not pod.plain:
-        return profile.pre_filters, _NO_NAMES
-    split = profile.of_plain.get(pod.shape)
-    if split is None:
-        every = profile.pre_filters
-        idle = frozenset(one.name for one in every if isinstance(one, IdlePlugin) and one.idle(pod))
-        split = profile.of_plain[pod.shape] = tuple(one for one in every if one.name not in idle), idle
-    return split
-
-
-def plan_of(profile: Profile, skipped: frozenset[str]) -> Plan:
-    """Return the plan for pods that skip these plugins."""
-    plan = profile.plans.get(skipped)
-    if plan is None:
-        names = (one.name for one in profile.pre_filters)
-        plan = profile.plans[skipped] = profile.forms.plan(profile.name, names, skipped)
-    return plan
 
 
 def vectors_of(plan: Plan, cycle: Cycle) -> ShapeVectors:
@@ -193,14 +170,11 @@ class _Finalists:
             return Attempt(cycle, node, plan=plan, scored=self._scored, comparison=comparison)
         if plan.inexact and states.misses - self._misses >= MOST_ADMISSIONS:
             return Attempt(cycle, unfinished=True, plan=plan)
-        return Attempt(cycle, rejections=self._rejections(), plan=plan)
-
-    def _rejections(self) -> Rejections:
         beside = np.fromiter(self._beside, np.intp)
-        own = np.setdiff1d(rows_in_question(self._cycle), beside, assume_unique=True)
-        groups = list(grouped_rejections(self._cycle, self._plan.filters, self._blame, own))
+        own = np.setdiff1d(rows_in_question(cycle), beside, assume_unique=True)
+        groups = list(grouped_rejections(cycle, plan.filters, self._blame, own))
         groups += [(rejection, np.array([row], np.intp)) for row, rejection in self._beside.items()]
-        return Rejections(groups, self._columns.names)
+        return Attempt(cycle, rejections=Rejections(groups, self._columns.names), plan=plan)
 
     # What the columns say.
 
@@ -222,7 +196,16 @@ class _Finalists:
         self._points.end()
         if late := self._late(values) if filters else late:
             rows = np.flatnonzero(values > NEVER)
-            values[rows] += self._late_scores(late, rows)
+            sums = np.zeros(len(rows))
+            self._points.begin("Score")
+            for score in late:
+                raw = self._vectors.raw.get(score.name)
+                scores = score.scores(cycle, self._columns, rows) if raw is None else raw[rows]
+                if score.normalize is not None and len(rows):
+                    scores = score.normalize(cycle, scores)
+                sums += score.weight * scores
+            self._points.end()
+            values[rows] += sums
         return values
 
     def _late(self, values: Scores) -> list[ScoreForms]:
@@ -235,18 +218,6 @@ class _Finalists:
             self._scored = (*vectors.names, *(one.name for one in of_cluster))
         self._points.end()
         return differing + of_cluster
-
-    def _late_scores(self, late: Iterable[ScoreForms], rows: Rows) -> Scores:
-        total = np.zeros(len(rows))
-        self._points.begin("Score")
-        for one in late:
-            raw = self._vectors.raw.get(one.name)
-            scores = one.scores(self._cycle, self._columns, rows) if raw is None else raw[rows]
-            if one.normalize is not None and len(rows):
-                scores = one.normalize(self._cycle, scores)
-            total += one.weight * scores
-        self._points.end()
-        return total
 
     # What the nodes answer.
 
@@ -299,27 +270,21 @@ class _Finalists:
 
     def _confirmed(self, row: int, values: Scores) -> bool:
         """Whether the node is the best by what it answers itself; else the values are corrected."""
-        node = self._cycle.cluster.by_row[row]
+        cycle, node = self._cycle, self._cycle.cluster.by_row[row]
         assert node is not None
         for one in self._plan.inexact:
             self._points.begin("Filter")
-            rejection = one.plugin.filter(self._cycle, node)
+            rejection = one.plugin.filter(cycle, node)
             self._points.end()
             if rejection is not None:
                 self._reject(row, one, rejection, values)
                 return False
-        if self._nominated and not self._fits_beside(row, node, values):
+        if self._nominated and (rejection := filtering.beside_nominated(cycle.filters, cycle, node)):
+            # The values are a copy.
+            self._beside[row], values[row] = rejection, NEVER
+            self._blame[row] = next(one.number for one in self._plan.filters if one.name == rejection.plugin)
             return False
         return not self._vectors.estimated or self._rescored(row, node, values)
-
-    def _fits_beside(self, row: int, node: NodeInfo, values: Scores) -> bool:
-        """Whether the pod fits beside the pods for which this node is nominated; `values` are a copy."""
-        rejection = filtering.beside_nominated(self._cycle.filters, self._cycle, node)
-        if rejection is None:
-            return True
-        self._beside[row], values[row] = rejection, NEVER
-        self._blame[row] = next(one.number for one in self._plan.filters if one.name == rejection.plugin)
-        return False
 
     def _reject(self, row: int, one: FilterForms, rejection: Rejection, values: Scores) -> None:
         rows, vectors = np.array([row]), self._vectors
@@ -362,7 +327,7 @@ class _Finalists:
 MOST_KEPT: Final = 8
 """Attempts kept; one takes up to 1 MB where 5,000 nodes reject a pod for different reasons."""
 MANY_REASONS: Final = 1024
-"""Of more different reasons, what follows is for the next portion: finding these took 15 ms already."""
+"""Different reasons after which PostFilter waits for the next portion: finding these took 15 ms."""
 _Positions: TypeAlias = tuple[int, int]
 
 
@@ -377,48 +342,40 @@ class Attempts:
 
         Raises what a plugin raises.
         """
-        tried, result = self._tried(waiting, profile), None
-        if tried.node is None and not tried.unfinished and self._cluster.count():
+        cluster, info, result = self._cluster, waiting.info, None
+        tried = self.kept.pop(info)
+        if tried is None and (nominated := cluster.nominations.of(waiting.uid)):
+            tried = attempt(profile, cluster, info, frozenset({nominated}), JUDGED_AT_ONCE)
+            if tried.node is None and not tried.unfinished:
+                tried = None
+        tried = tried or attempt(profile, cluster, info, most_judged=JUDGED_AT_ONCE)
+        if tried.node is None and not tried.unfinished and cluster.count():
             result = self._post_filtered(waiting, profile, tried)
             if isinstance(result, NotNominated) and result.unfinished:
-                self.kept.keep(waiting.info, tried)
+                self.kept.keep(info, tried)
                 tried = Attempt(tried.cycle, unfinished=True)
         return tried, result
 
-    def _tried(self, waiting: Waiting, profile: Profile) -> Attempt:
-        """An attempt on the nominated node, and where that fails, on all nodes."""
-        info = waiting.info
-        if kept := self.kept.pop(info):
-            return kept
-        if nominated := self._cluster.nominations.of(waiting.uid):
-            tried = attempt(profile, self._cluster, info, frozenset({nominated}), JUDGED_AT_ONCE)
-            if tried.node is not None or tried.unfinished:
-                return tried
-        return attempt(profile, self._cluster, info, most_judged=JUDGED_AT_ONCE)
-
     def _post_filtered(self, waiting: Waiting, profile: Profile, tried: Attempt) -> Nomination | NotNominated:
-        """What the PostFilter plugins say; in a portion of its own after a search for many reasons."""
+        """Ask the PostFilter plugins until one nominates a node; messages of the others are joined.
+
+        They have a portion of their own after a search for many reasons.
+        """
         waiting.rejected = not waiting.rejected and self.kept.is_worth_a_portion(tried)
         if waiting.rejected:
             return NotNominated("", keep=True, unfinished=True)
-        points = self._cluster.points
+        points, result, messages = self._cluster.points, NotNominated(""), []
         points.begin("PostFilter")
-        result = _post_filter(profile, tried)
-        points.end(SUCCESS if isinstance(result, Nomination) else UNSCHEDULABLE)
+        for plugin in profile.post_filters:
+            answer = plugin.post_filter(tried.cycle, tried.rejections)
+            if isinstance(answer, Nomination) or answer.unfinished:
+                points.end(SUCCESS if isinstance(answer, Nomination) else UNSCHEDULABLE)
+                return answer
+            messages.append(answer.message)
+            keep, plugins = result.keep or answer.keep, result.plugins | answer.plugins
+            result = NotNominated(" ".join(messages), keep=keep, plugins=plugins)
+        points.end(UNSCHEDULABLE)
         return result
-
-
-def _post_filter(profile: Profile, tried: Attempt) -> Nomination | NotNominated:
-    """Ask the PostFilter plugins until one nominates a node; messages of the others are joined."""
-    messages, keep, plugins = [], False, frozenset[str]()
-    for plugin in profile.post_filters:
-        result = plugin.post_filter(tried.cycle, tried.rejections)
-        if isinstance(result, Nomination) or result.unfinished:
-            return result
-        messages.append(result.message)
-        keep |= result.keep
-        plugins |= result.plugins
-    return NotNominated(" ".join(messages), keep=keep, plugins=plugins)
 
 
 class KeptAttempts:
@@ -441,11 +398,8 @@ class KeptAttempts:
 
     def is_worth_a_portion(self, tried: Attempt) -> bool:
         """Return whether it took long to find out why the nodes reject the pod, and that can be kept."""
-        return (
-            len(tried.rejections.groups) > MANY_REASONS
-            and tried is not self._popped
-            and self._can_keep(tried)
-        )
+        many = len(tried.rejections.groups) > MANY_REASONS
+        return many and tried is not self._popped and self._can_keep(tried)
 
     def _can_keep(self, tried: Attempt) -> bool:
         """Whether it is an attempt on all nodes, while none is nominated for a pod."""

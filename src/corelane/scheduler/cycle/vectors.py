@@ -1,6 +1,6 @@
 """Feasibility and scores of one pod shape over all nodes, computed again only for rows that changed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -11,8 +11,8 @@ from corelane.scheduler.cluster.columns import Columns, Mask, RowKind, Rows, Sco
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import Shape
-from corelane.scheduler.framework.forms import FilterForms, KindFilter, KindScore, ScoreForms
 from corelane.scheduler.framework.plugin import Cycle, Depends, Skip
+from corelane.scheduler.framework.profile import FilterForms, KindFilter, KindScore, ScoreForms
 
 NEVER: Final = -np.inf
 """Score of a row that a filter rejects."""
@@ -32,7 +32,7 @@ _MOST_KINDS: Final = 1024
 
 @dataclass(slots=True, eq=False)
 class StateVerdict:
-    """What plugins that depend on CPUS only say of a canonical state."""
+    """The answer of plugins that depend on CPUS only, for a canonical state."""
 
     blame: int
     score: float
@@ -44,7 +44,7 @@ class StateVerdict:
 
 @dataclass(slots=True, eq=False)
 class KindVerdict:
-    """What is said of a kind of rows, but for their Node objects."""
+    """The answer for a kind of rows, but for their Node objects."""
 
     of_state: StateVerdict
     blame: int
@@ -88,50 +88,12 @@ class KindForms:
         return total
 
 
-class KindVerdicts(dict[RowKind, KindVerdict]):
-    """Verdicts by kind; a bounded number."""
-
-    __slots__ = ()
-
-    def keep(self, verdicts: Mapping[RowKind, KindVerdict]) -> None:
-        if len(self) + len(verdicts) > _MOST_KINDS:
-            self.clear()
-        self.update(verdicts)
-
-
 class ShapeVectors:
     """The plugins of scope ROW over all rows, for pods of one shape that skip the same plugins.
 
     `total` is the weighted sum of the scores that are not normalised, `NEVER` where a filter rejects;
     `blame` the number of the filter that rejects, 0 for none.
     """
-
-    __slots__ = (
-        "_blame_of_node",
-        "_by_kind",
-        "_by_row",
-        "_differs",
-        "_kinds",
-        "_nodes_at",
-        "_of_nodes",
-        "_of_pods",
-        "_of_states",
-        "_plain",
-        "_pods_at",
-        "_rest_of_nodes",
-        "_rest_of_pods",
-        "_rooms",
-        "_shape",
-        "_total_of_node",
-        "blame",
-        "estimated",
-        "names",
-        "normalized",
-        "raw",
-        "scores",
-        "states",
-        "total",
-    )
 
     def __init__(
         self, columns: Columns, filters: Iterable[FilterForms], scores: Iterable[ScoreForms], shape: Shape
@@ -157,7 +119,9 @@ class ShapeVectors:
         """Whether a plugin is asked row by row: then only so many rows are computed in one attempt."""
         self.states: dict[int, StateVerdict] = {}
         """By the id of the state."""
-        self._by_kind, self._kinds = KindForms.of(filters, summands), KindVerdicts()
+        self._by_kind = KindForms.of(filters, summands)
+        self._kinds: dict[RowKind, KindVerdict] = {}
+        """A bounded number."""
         self._differs: dict[str, bool] = {}
         self._nodes_at = self._pods_at = -1
         self._allocate(columns.capacity)
@@ -232,7 +196,9 @@ class ShapeVectors:
         if None in verdicts:
             new = self._judge_kinds(cycle, plugins, rows, kinds)
             verdicts = [new.get(kind) or by_kind[kind] for kind in kinds]
-            by_kind.keep(new)
+            if len(by_kind) + len(new) > _MOST_KINDS:
+                by_kind.clear()
+            by_kind.update(new)
         blames = [one.of_state.blame or one.blame for one in verdicts]
         values = [
             NEVER if blame else one.of_state.score + one.score
@@ -271,7 +237,7 @@ class ShapeVectors:
         return False
 
     def _compute_nodes(self, cycle: Cycle, rows: Rows) -> None:
-        """What follows from Node objects alone; rows without one are as if filter -1 rejected them."""
+        """Compute what follows from Node objects alone; for rows without one, filter -1 rejects."""
         self._blame_of_node[rows] = -1
         rows = rows[cycle.cluster.columns.topology.live[rows]]
         blame = np.zeros(len(rows), dtype=np.int16)
@@ -333,7 +299,7 @@ class ShapeVectors:
         return score
 
     def _verdicts(self, cycle: Cycle, rows: Rows) -> list[StateVerdict]:
-        """What is said of the canonical states of rows."""
+        """Return the verdicts on the canonical states of rows."""
         numbers: list[int] = cycle.cluster.columns.state[rows].tolist()
         states = self.states
         if missing := {number: i for i, number in enumerate(numbers) if number not in states}:

@@ -20,9 +20,8 @@ from corelane.scheduler.cluster.nodes import ERROR, SUCCESS, UNSCHEDULABLE, Exte
 from corelane.scheduler.cycle.attempts import Attempt
 from corelane.scheduler.daemon import families
 from corelane.scheduler.daemon.scheduler import Scheduler, SchedulerReporter
-from corelane.scheduler.framework.forms import Plan
 from corelane.scheduler.framework.plugin import Nomination
-from corelane.scheduler.framework.profile import Profile
+from corelane.scheduler.framework.profile import Plan, Profile
 from corelane.scheduler.instructions import Bind
 from corelane.scheduler.queue.waiting import Waiting
 from corelane.scheduler.state import DecisionReporter, Outcome
@@ -56,8 +55,8 @@ class PluginEvaluations:
             plugins = (
                 ("PreFilter", profile.pre_filters),
                 ("Filter", profile.filters),
-                ("PreScore", (one for one in profile.forms.scores if one.pre_score)),
-                ("Score", profile.forms.scores),
+                ("PreScore", (one for one in profile.score_forms if one.pre_score)),
+                ("Score", profile.score_forms),
             )
             for point, there in plugins:
                 self._shown.update((plugin.name, point, profile.name) for plugin in there)

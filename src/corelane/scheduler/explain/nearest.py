@@ -15,10 +15,10 @@ from typing import Final, Protocol
 
 from msgspec import structs
 
-from corelane.kube import translate
+from corelane.kube import keys, translate
 from corelane.kube.node_terms import tolerated
 from corelane.kube.objects import Node
-from corelane.kube.pod import Pod
+from corelane.kube.pod import Pod, Toleration
 from corelane.node.explain.pod_decision import NearestNode
 from corelane.node.explain.pod_explanation import Remedy
 from corelane.reasons import Code, Reason, label, sentence
@@ -33,7 +33,7 @@ from corelane.scheduler.framework import filtering
 from corelane.scheduler.framework.filtering import first_rejection
 from corelane.scheduler.framework.plugin import Rejection
 from corelane.scheduler.framework.profile import Profile
-from corelane.scheduler.plugins import cpus
+from corelane.scheduler.plugins.node_resources import CPU_PLACEMENT
 
 _OWN: Final = "node.kubernetes.io/"
 """Taints that follow from a node's condition: the node recovers; pods do not tolerate them."""
@@ -53,7 +53,7 @@ _COSTS: Final = {
     Code.DROP_REQUEST: 6.0,
     Code.NODE_RECOVERS: 8.0,
 }
-"""How large a change is taken to be; each further pod moved counts as much again."""
+"""Weight of a change; each further pod moved counts as much again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Trying(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is tried."""
+    """Bounds of the search."""
 
     nodes: int = 24
     each: int = 4
@@ -123,13 +123,13 @@ def nearest_node(trial: Trying, pod: Pod, tried: Attempt, effort: Effort = THORO
     if best is None:
         return None
     _, node, changes = best
-    rejection = tried.rejections[node.name]
-    return NearestNode(
-        node.name,
-        tuple(map(str, rejection.reasons)),
-        tuple(map(sentence, _amounts(tried.cycle.pod, node, rejection))),
-        tuple(map(_remedy, changes)),
-    )
+    rejection, remedies = tried.rejections[node.name], []
+    for done in changes:
+        reason = done[0] if len(done) == 1 else Reason(Code.ALL_OF, done)
+        pods = tuple(pod for one in done if one.code is Code.EVICT_PODS for pod in one.values[1:])
+        remedies.append(Remedy(label(reason), sentence(reason), pods))
+    amounts = tuple(map(sentence, _amounts(tried.cycle.pod, node, rejection)))
+    return NearestNode(node.name, tuple(map(str, rejection.reasons)), amounts, tuple(remedies))
 
 
 def _amounts(pod: PodInfo, node: NodeInfo, rejection: Rejection) -> Iterator[Reason]:
@@ -139,8 +139,13 @@ def _amounts(pod: PodInfo, node: NodeInfo, rejection: Rejection) -> Iterator[Rea
             name = one.reason.values[0].removeprefix("amplified ")
             if not (name == "cpu" and node.amplified):
                 yield _amount_left(name, pod, node)
-        elif rejection.plugin == cpus.NAME and (held := _exclusive(node)):
-            yield Reason(Code.EXCLUSIVE_CPUS_HELD, (tuple(held.items()),))
+        elif rejection.plugin == CPU_PLACEMENT:
+            masks: dict[str, int] = {}
+            for entry in node.cpu_state.entries.values() if node.cpu_state else ():
+                if entry.exclusive:
+                    masks[entry.pod] = masks.get(entry.pod, 0) | entry.cpus.mask
+            if masks:
+                yield Reason(Code.EXCLUSIVE_CPUS_HELD, (tuple(masks.items()),))
 
 
 def _amount_left(name: str, pod: PodInfo, node: NodeInfo) -> Reason:
@@ -155,21 +160,6 @@ def _amount_left(name: str, pod: PodInfo, node: NodeInfo) -> Reason:
     )
     used, allocatable = sum(amounts.values()), node.allocatable.get(name, 0)
     return Reason(Code.AMOUNT_LEFT, (name, pod.requests.get(name, 0), used, allocatable, tuple(holders)))
-
-
-def _exclusive(node: NodeInfo) -> dict[str, int]:
-    """Return the exclusive CPUs (a mask) by what holds them."""
-    held: dict[str, int] = {}
-    for entry in node.cpu_state.entries.values() if node.cpu_state else ():
-        if entry.exclusive:
-            held[entry.pod] = held.get(entry.pod, 0) | entry.cpus.mask
-    return held
-
-
-def _remedy(done: tuple[Reason, ...]) -> Remedy:
-    reason = done[0] if len(done) == 1 else Reason(Code.ALL_OF, done)
-    pods = tuple(pod for one in done if one.code is Code.EVICT_PODS for pod in one.values[1:])
-    return Remedy(label(reason), sentence(reason), pods)
 
 
 def _cost(done: tuple[Reason, ...]) -> float:
@@ -237,21 +227,19 @@ def _tolerating(case: _Case, info: NodeInfo) -> _Case | None:
     """Taints of the node's condition go away with it; the pod tolerates the others."""
     hard = [taint for taint in info.taints if taint.effect in ("NoSchedule", "NoExecute")]
     left = [taint for taint in hard if not tolerated(taint, case.pod.spec.tolerations)]
-    own = [taint for taint in left if taint.key.startswith(_OWN)]
-    if own:
-        return _recovered(case, tuple(taint.key for taint in own))
+    keys = tuple(taint.key for taint in left if taint.key.startswith(_OWN))
+    if keys:
+        if any(one.code is Code.NODE_RECOVERS for one in case.done):
+            return None
+        node = _without_taints(case.node, lambda key: key.startswith(_OWN))
+        healthy = structs.replace(node, status=structs.replace(node.status, conditions=()))
+        return case.with_node(healthy, Reason(Code.NODE_RECOVERS, (node.metadata.name, *keys)))
     if not left:
         return None
     names = tuple(f"{one.key}{f'={one.value}' if one.value else ''}:{one.effect}" for one in left)
-    return case.with_pod(pod_changes.tolerating(case.pod, left), Reason(Code.TOLERATE_TAINTS, names))
-
-
-def _recovered(case: _Case, keys: tuple[str, ...]) -> _Case | None:
-    if any(one.code is Code.NODE_RECOVERS for one in case.done):
-        return None
-    node = _without_taints(case.node, lambda key: key.startswith(_OWN))
-    healthy = structs.replace(node, status=structs.replace(node.status, conditions=()))
-    return case.with_node(healthy, Reason(Code.NODE_RECOVERS, (node.metadata.name, *keys)))
+    more = (Toleration(one.key, "Equal", one.value, one.effect) for one in left)
+    spec = structs.replace(case.pod.spec, tolerations=(*case.pod.spec.tolerations, *more))
+    return case.with_pod(structs.replace(case.pod, spec=spec), Reason(Code.TOLERATE_TAINTS, names))
 
 
 def _labelled(case: _Case, _info: NodeInfo) -> _Case | None:
@@ -279,7 +267,12 @@ _FIXES: Final[dict[str, Callable[[_Case, NodeInfo], _Case | None]]] = {
 def _alternatives(
     trial: Trying, case: _Case, info: NodeInfo, rejection: Rejection, effort: Effort
 ) -> Iterator[tuple[Reason, ...]]:
-    softer = [one for one in _softer(case) if _rejection(trial, one) is None]
+    """Request less, a requirement as a preference, a rule about other pods dropped, or other pods moved."""
+    softened = translate.softened(case.pod)
+    cases = [case.with_pod(pod, Reason(Code.PREFER_INSTEAD, (key, hard))) for key, hard, pod in softened]
+    freed = pod_changes.without_pod_rules(case.pod)
+    cases += [case.with_pod(pod, Reason(Code.DROP_POD_RULE, (rule,))) for rule, pod in freed]
+    softer = [one for one in cases if _rejection(trial, one) is None]
     yield from (one.done for one in softer)
     if less := _less(trial, case, info, effort.fewer):
         yield less.done
@@ -288,30 +281,18 @@ def _alternatives(
     if rejection.resolvable and (pods := _moved(trial, case, info)):
         yield _evicting(case, info, pods)
     elif not softer and not less:
-        yield from _less_and_moved(trial, case, info)
-
-
-def _less_and_moved(trial: Trying, case: _Case, info: NodeInfo) -> Iterator[tuple[Reason, ...]]:
-    """Yield the largest smaller request that fits once other pods are gone, with these pods."""
-    fewer = pod_changes.Requests(case.pod).fewer_cpus(info.allocatable.get("cpu", 0))
-    for pod, reason in islice(fewer, _COMBINED):
-        less = case.with_pod(pod, reason)
-        if pods := _moved(trial, less, info):
-            yield _evicting(less, info, pods)
-            return
+        # The largest smaller request that fits once other pods are gone, with these pods.
+        fewer = pod_changes.Requests(case.pod).fewer_cpus(info.allocatable.get("cpu", 0))
+        for pod, reason in islice(fewer, _COMBINED):
+            smaller = case.with_pod(pod, reason)
+            if pods := _moved(trial, smaller, info):
+                yield _evicting(smaller, info, pods)
+                return
 
 
 def _evicting(case: _Case, info: NodeInfo, pods: Iterable[Pod]) -> tuple[Reason, ...]:
     names = tuple(sorted(pod.title for pod in pods))
     return (*case.done, Reason(Code.EVICT_PODS, (info.name, *names)))
-
-
-def _softer(case: _Case) -> Iterator[_Case]:
-    """Yield the pod with a requirement as a preference, or without one of its rules about other pods."""
-    for key, requirement, pod in translate.softened(case.pod):
-        yield case.with_pod(pod, Reason(Code.PREFER_INSTEAD, (key, requirement)))
-    for rule, pod in pod_changes.without_pod_rules(case.pod):
-        yield case.with_pod(pod, Reason(Code.DROP_POD_RULE, (rule,)))
 
 
 def _less(trial: Trying, case: _Case, info: NodeInfo, most: int) -> _Case | None:
@@ -329,29 +310,24 @@ def _less(trial: Trying, case: _Case, info: NodeInfo, most: int) -> _Case | None
 
 def _moved(trial: Trying, case: _Case, info: NodeInfo) -> list[Pod]:
     """Return the fewest pods found whose move makes room: one, or several of which each is needed."""
-    pods = [
-        one.pod for one in sorted(info.pods.values(), key=_weight) if not pod_changes.is_of_the_node(one.pod)
-    ]
+    by_weight = sorted(
+        info.pods.values(),
+        key=lambda one: (one.pod.spec.priority, one.requests.get("cpu", 0), one.pod.title),
+    )
+    # Pods that mirror a manifest of the kubelet's cannot be moved.
+    pods = [one.pod for one in by_weight if keys.CONFIG_MIRROR not in one.pod.metadata.annotations]
     for pod in pods[:_SINGLES]:
         if _rejection(trial, case, [pod]) is None:
             return [pod]
     if len(pods) < 2 or _rejection(trial, case, pods) is not None:
         return []
-    return _pruned(trial, case, pods)
-
-
-def _pruned(trial: Trying, case: _Case, pods: list[Pod]) -> list[Pod]:
-    """Keep on the node whatever can stay: important pods first, then the many small ones."""
     moved = pods
+    # Whatever can stay is kept on the node: important pods first, then the many small ones.
     for pod in sorted(pods, key=lambda one: -one.spec.priority):
         fewer = [one for one in moved if one is not pod]
         if _rejection(trial, case, fewer) is None:
             moved = fewer
     return moved
-
-
-def _weight(info: PodInfo) -> tuple[int, int, str]:
-    return info.pod.spec.priority, info.requests.get("cpu", 0), info.pod.title
 
 
 _QUICK: Final = Effort(nodes=3, each=1, names=512, groups=256, fewer=8, moves=False)
@@ -366,29 +342,20 @@ def help_for(profile: Profile, cluster: NodeCache, tried: Attempt) -> str:
     """
     uid = tried.cycle.pod.uid
     if node := cluster.nominations.of(uid):
-        return _nominated(cluster, uid, node)
-    if tried.rejected is not None:
+        infos = (cluster.pod(victim) for victim in cluster.nominations.victims(uid))
+        titles = sorted(info.pod.title for info in infos if info)
+        if not titles:
+            return f"Node {node} is nominated."
+        more = f" and {len(titles) - _VICTIMS} more pods" if len(titles) > _VICTIMS else ""
+        return f"Node {node} is nominated: waiting for {', '.join(titles[:_VICTIMS])}{more} to terminate."
+    trial, pod = _LiveTrial(profile, cluster), tried.cycle.pod.pod
+    nearest = nearest_node(trial, pod, tried, _QUICK) if tried.rejected is None else None
+    if nearest is None or not (nearest.amounts or nearest.changes):
         return ""
-    lacking = nearest_node(_LiveTrial(profile, cluster), tried.cycle.pod.pod, tried, _QUICK)
-    return _nearest(lacking) if lacking else ""
-
-
-def _nearest(node: NearestNode) -> str:
-    """Return the amounts that the message has not named, and what would help."""
-    lacks = "; ".join(node.amounts)
-    helps = "; or ".join(one.text for one in node.changes)
-    if not (lacks or helps):
-        return ""
-    return f"Nearest is {node.name}{f' ({lacks})' if lacks else ''}{f': {helps}' if helps else ''}."
-
-
-def _nominated(cluster: NodeCache, uid: str, node: str) -> str:
-    infos = (cluster.pod(victim) for victim in cluster.nominations.victims(uid))
-    titles = sorted(info.pod.title for info in infos if info)
-    if not titles:
-        return f"Node {node} is nominated."
-    more = f" and {len(titles) - _VICTIMS} more pods" if len(titles) > _VICTIMS else ""
-    return f"Node {node} is nominated: waiting for {', '.join(titles[:_VICTIMS])}{more} to terminate."
+    # The amounts that the message has not named.
+    lacks = f" ({'; '.join(nearest.amounts)})" if nearest.amounts else ""
+    helps = f": {'; or '.join(one.text for one in nearest.changes)}" if nearest.changes else ""
+    return f"Nearest is {nearest.name}{lacks}{helps}."
 
 
 @dataclass(slots=True)

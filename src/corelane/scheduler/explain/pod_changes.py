@@ -1,6 +1,6 @@
 """Pods with one thing changed, for asking what would help."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -8,27 +8,26 @@ import msgspec
 from msgspec.structs import replace
 
 from corelane import quantity
-from corelane.kube import keys
 from corelane.kube.node_terms import matches_required_affinity
-from corelane.kube.objects import Node, Taint
-from corelane.kube.pod import Affinity, Container, NodeSelectorTerm, Pod, Toleration
+from corelane.kube.objects import Node
+from corelane.kube.pod import (
+    Affinity,
+    Container,
+    NodeSelectorTerm,
+    Pod,
+    ResourceRequirements,
+)
 from corelane.quantity import QuantityError
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.pods import PodInfo
 
 T = TypeVar("T")
+_IDENTITY: Final = frozenset(
+    {"kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch", "node.kubernetes.io/instance-type"}
+)
+_PLACE: Final = ("topology.kubernetes.io/", "failure-domain.beta")
+"""Labels, and beginnings of labels, by which a node is what or where it is: they must not be changed."""
 _UNITS: Final = ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
-
-
-def is_of_the_node(pod: Pod) -> bool:
-    """Whether the pod cannot be moved: it mirrors a manifest of the kubelet's."""
-    return keys.CONFIG_MIRROR in pod.metadata.annotations
-
-
-def tolerating(pod: Pod, taints: Iterable[Taint]) -> Pod:
-    """Return the pod with tolerations for these taints."""
-    more = (Toleration(one.key, "Equal", one.value, one.effect) for one in taints)
-    return replace(pod, spec=replace(pod.spec, tolerations=(*pod.spec.tolerations, *more)))
 
 
 def missing_labels(pod: Pod, node: Node) -> dict[str, str] | None:
@@ -36,37 +35,15 @@ def missing_labels(pod: Pod, node: Node) -> dict[str, str] | None:
     affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
     terms = affinity.required.node_selector_terms if affinity and affinity.required else ()
     for term in terms or (NodeSelectorTerm(),):
-        required = pod.spec.node_selector | _labels(term)
+        rules = [rule for rule in term.match_expressions if rule.operator in ("In", "Exists")]
+        required = pod.spec.node_selector | {rule.key: next(iter(rule.values), "") for rule in rules}
         missing = {key: value for key, value in required.items() if node.metadata.labels.get(key) != value}
         labels = node.metadata.labels | missing
         there = replace(node, metadata=replace(node.metadata, labels=labels))
-        if missing and not _identity(missing) and matches_required_affinity(pod, there):
+        identity = any(key in _IDENTITY or key.startswith(_PLACE) for key in missing)
+        if missing and not identity and matches_required_affinity(pod, there):
             return missing
     return None
-
-
-def _identity(labels: Iterable[str]) -> bool:
-    """Whether one of the labels says what or where a node is, so that nobody may change it."""
-    return any(
-        label in _IDENTITY or label.startswith(("topology.kubernetes.io/", "failure-domain.beta"))
-        for label in labels
-    )
-
-
-_IDENTITY: Final = frozenset(
-    {
-        "kubernetes.io/hostname",
-        "kubernetes.io/os",
-        "kubernetes.io/arch",
-        "node.kubernetes.io/instance-type",
-    }
-)
-
-
-def _labels(term: NodeSelectorTerm) -> dict[str, str]:
-    """Return a label that meets each requirement of a kind that a label can meet."""
-    rules = [rule for rule in term.match_expressions if rule.operator in ("In", "Exists")]
-    return {rule.key: rule.values[0] if rule.values else "" for rule in rules}
 
 
 def without_node_affinity(pod: Pod) -> tuple[Pod, str]:
@@ -114,7 +91,10 @@ class Requests:
             if over > 0 and name != "cpu" and (pod := self._less(name, over)):
                 return make(pod, self._reason(name, amount - over, amount))
             if over >= amount > 0 and "/" in name:
-                return make(self._without(name), Reason(Code.DROP_REQUEST, (name,)))
+                kinds = (self.pod.spec.containers, self.pod.spec.init_containers)
+                own, init = (tuple(_without_amount(one, name) for one in of) for of in kinds)
+                spec = replace(self.pod.spec, containers=own, init_containers=init)
+                return make(replace(self.pod, spec=spec), Reason(Code.DROP_REQUEST, (name,)))
         return None
 
     def fewer_cpus(self, left: int) -> Iterator[tuple[Pod, Reason]]:
@@ -135,45 +115,28 @@ class Requests:
             what, amounts = name, (_in_words(name, now), _in_words(name, before))
         return Reason(Code.REQUEST_LESS, (what, *amounts))
 
-    def _without(self, name: str) -> Pod:
-        spec = self.pod.spec
-        return replace(
-            self.pod,
-            spec=replace(
-                spec,
-                containers=tuple(_without_amount(one, name) for one in spec.containers),
-                init_containers=tuple(_without_amount(one, name) for one in spec.init_containers),
-            ),
-        )
-
     def _less(self, name: str, by: int) -> Pod | None:
         containers = list(self.pod.spec.containers)
-        amounts = [_amount(one, name) for one in containers]
+        amounts = [_amount(one.resources, name) for one in containers]
         most = max(range(len(containers)), key=amounts.__getitem__)
         rest = amounts[most] - by
         if rest <= 0 or self.pod.spec.resources is not None:
             return None
-        text = str(quantity.of_milli(rest)) if name == "cpu" else str(rest)
-        containers[most] = _with_amount(containers[most], name, text)
+        text, old = str(quantity.of_milli(rest)) if name == "cpu" else str(rest), containers[most].resources
+        limits = old.limits
+        if name in limits and amounts[most] == _amount(replace(old, requests={}), name):
+            limits = {**limits, name: text}  # It follows an equal request: a Guaranteed pod stays one.
+        resources = replace(old, requests={**old.requests, name: text}, limits=limits)
+        containers[most] = replace(containers[most], resources=resources)
         return replace(self.pod, spec=replace(self.pod.spec, containers=tuple(containers)))
 
 
-def _amount(container: Container, name: str) -> int:
-    resources = container.resources
+def _amount(resources: ResourceRequirements, name: str) -> int:
     text = str(resources.requests.get(name, resources.limits.get(name, "0")))
     try:
         return quantity.milli(text) if name == "cpu" else quantity.value(text)
     except QuantityError:
         return 0
-
-
-def _with_amount(container: Container, name: str, text: str) -> Container:
-    """Limits equal to the request follow it, so that a Guaranteed pod stays one."""
-    old = container.resources
-    same = name in old.limits and _amount(container, name) == _limit(container, name)
-    limits = {**old.limits, name: text} if same else old.limits
-    resources = replace(old, requests={**old.requests, name: text}, limits=limits)
-    return replace(container, resources=resources)
 
 
 def _without_amount(container: Container, name: str) -> Container:
@@ -183,10 +146,6 @@ def _without_amount(container: Container, name: str) -> Container:
         for amounts in (old.requests, old.limits)
     )
     return replace(container, resources=replace(old, requests=requests, limits=limits))
-
-
-def _limit(container: Container, name: str) -> int:
-    return _amount(replace(container, resources=replace(container.resources, requests={})), name)
 
 
 def _in_words(name: str, amount: int) -> str:

@@ -18,7 +18,6 @@ from corelane.kube.pod import Pod
 from corelane.node.explain.pod_decision import PodDecision, Source, Verdict
 from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster import node_kinds
-from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.node_kinds import NodeKind
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
@@ -28,11 +27,9 @@ from corelane.scheduler.cycle.attempts import Attempt
 from corelane.scheduler.daemon.object_watches import EVENTS
 from corelane.scheduler.events import NodeChanged, PodChanged, SchedulerEvent, TopologyChanged, Unwatched
 from corelane.scheduler.explain import nearest, record, report
-from corelane.scheduler.explain.record import Record
 from corelane.scheduler.framework.plugin import Rejection
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.queue import scheduling_queue
-from corelane.workload.request import PodRequest
 
 _NO_POD: Final = "-"
 """schedulerName of no pod: the trial's core queues and binds nothing."""
@@ -139,7 +136,15 @@ def decide_again(profile: Profile, snapshot: Snapshot, pod: Pod, now: datetime) 
     if pod.ended:
         why = f"phase {pod.status.phase}: {pod.status.reason or 'its containers have ended'}"
         return _untried(pod, now, Verdict.ENDED, why, node=pod.spec.node_name)
-    return _with_nomination(decide(Trial(profile, snapshot), pod, now), snapshot, pod)
+    decision, node = decide(Trial(profile, snapshot), pod, now), pod.status.nominated_node_name
+    if decision.node or pod.spec.node_name or node not in snapshot.nodes:
+        return decision
+    # With pods that a pod with a nominated node waits for, no change is needed.
+    pods = snapshot.pods.values()
+    there = (one for one in pods if one.spec.node_name == node and one.metadata.deletion_timestamp)
+    titles = sorted(one.title for one in there if one.spec.priority < pod.spec.priority)
+    lacking = None if titles else decision.nearest
+    return replace(decision, nominated=node, terminating=tuple(titles), nearest=lacking)
 
 
 def with_today(
@@ -158,18 +163,6 @@ def with_today(
         terminating=today.terminating,
         notes=(*record.notes, *today.notes),
     )
-
-
-def _with_nomination(decision: PodDecision, snapshot: Snapshot, pod: Pod) -> PodDecision:
-    """Name the pods that a pod with a nominated node waits for; with these, no change is needed."""
-    node = pod.status.nominated_node_name
-    if decision.node or pod.spec.node_name or node not in snapshot.nodes:
-        return decision
-    pods = snapshot.pods.values()
-    there = (one for one in pods if one.spec.node_name == node and one.metadata.deletion_timestamp)
-    titles = sorted(one.title for one in there if one.spec.priority < pod.spec.priority)
-    lacking = None if titles else decision.nearest
-    return replace(decision, nominated=node, terminating=tuple(titles), nearest=lacking)
 
 
 def decided_by(decision: PodDecision, pod: Pod, scheduler: str) -> Iterator[str]:
@@ -200,8 +193,13 @@ def decide(trial: Trial, pod: Pod, now: datetime) -> PodDecision:
         unbound = unplaced(pod)
         tried = trial.attempt(unbound)
         made = record.record(now.timestamp(), 0, 0, tried, names=_NAMES)
+        notes = report.of_kinds((info.name, info.cpus.kind) for info in trial.cluster.placeable())
         if tried.node is not None:
-            _add_cpus(made, tried.node, tried.cycle.pod.request)
+            notes, request = report.of_kinds([(made.node, made.kind)]), tried.cycle.pod.request
+            if request is not None and tried.node.cpus.writes_cpus:
+                _, decision = node_kinds.admit(tried.node.state, request)
+                made.assignments = decision.assignments
+                made.annotations = translate.reasons_annotation(decision.reasons)
         lacking = None if tried.node or tried.rejected else nearest.nearest_node(trial, unbound, tried)
         return PodDecision(
             pod.metadata.namespace,
@@ -213,16 +211,9 @@ def decide(trial: Trial, pod: Pod, now: datetime) -> PodDecision:
             report.message(made),
             scheduler=pod.spec.scheduler_name,
             nearest=lacking,
-            notes=tuple(_notes(trial, made)),
+            notes=tuple(notes),
             **report.parts(made),
         )
-
-
-def _notes(trial: Trial, made: Record) -> Iterator[str]:
-    """Say how the chosen node was judged; for a pod that fits nowhere, how all nodes were."""
-    if made.node:
-        return report.of_kind(made)
-    return report.of_kinds((info.name, info.cpus.kind) for info in trial.cluster.placeable())
 
 
 def _untried(pod: Pod, now: datetime, verdict: Verdict, why: str, node: str = "") -> PodDecision:
@@ -238,12 +229,3 @@ def unplaced(pod: Pod) -> Pod:
     annotations = {key: text for key, text in pod.metadata.annotations.items() if key not in _RECORDS}
     meta, spec = structs.replace(pod.metadata, annotations=annotations), pod.spec
     return structs.replace(pod, metadata=meta, spec=structs.replace(spec, node_name=""))
-
-
-def _add_cpus(made: Record, node: NodeInfo, request: PodRequest | None) -> None:
-    """Admit the pod, and keep the CPUs and why."""
-    if request is None or not node.cpus.writes_cpus:
-        return
-    _, decision = node_kinds.admit(node.state, request)
-    made.assignments = decision.assignments
-    made.annotations = translate.reasons_annotation(decision.reasons)

@@ -14,7 +14,6 @@ from typing import Final
 
 from corelane.cpuset import CPUSet
 from corelane.node.ledger import NodeState
-from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cycle.attempts import Attempt
 from corelane.scheduler.framework.plugin import NodeReason, Nomination
 from corelane.scheduler.instructions import Bind
@@ -44,7 +43,7 @@ class Group:
 
 @dataclass(slots=True)
 class Record:
-    """What became of one attempt. Times are in seconds since the epoch."""
+    """The outcome of one attempt. Times are in seconds since the epoch."""
 
     time: float
     number: int
@@ -55,7 +54,7 @@ class Record:
     nodes: int = 0
     feasible: int = 0
     kind: str = ""
-    """How the chosen node's CPUs are known."""
+    """The kind of the chosen node: how its CPUs are known."""
     generation: int = 0
     groups: tuple[Group, ...] = ()
     candidates: tuple[str, ...] = ()
@@ -63,15 +62,15 @@ class Record:
     weights: tuple[tuple[str, float], ...] = ()
     """Plugin and weight of each Score; one object for many records."""
     scores: "array[float]" = field(default_factory=lambda: array("d"))
-    """Of each Score in turn, one number for each candidate."""
+    """One number for each candidate, of each Score in turn."""
     before: NodeState | None = None
     """The chosen node before the pod; only of the latest records."""
     request: PodRequest | None = None
-    """What was admitted into `before`."""
+    """The request that was admitted into `before`."""
     assignments: Mapping[str, CPUSet] = field(default_factory=dict)
     """Container to the CPUs proposed."""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """As sent with the binding; the reasons for the CPUs are among them."""
+    """Annotations sent with the binding; the reasons for the CPUs are among them."""
     course: list[tuple[float, str, str]] = field(default_factory=list)
     """Time, step and detail of what followed."""
 
@@ -111,23 +110,17 @@ def record(
     if detailed or node is None:
         made.nodes, made.feasible = attempt.considered, attempt.feasible
         made.groups = tuple(grouped(attempt, names))
-    if detailed and node is not None:
-        _compare(made, attempt, node)
-    return made
-
-
-def _compare(made: Record, attempt: Attempt, node: NodeInfo) -> None:
-    """Add the next best nodes with their scores, and the state from which the allocator's terms are made."""
+    if node is None or not detailed:
+        return made
     made.before, made.request = node.cpu_state, attempt.cycle.pod.request
     ranked = attempt.ranked
     made.candidates = tuple(one.name for one in ranked)
     if len(ranked) > 1:
-        terms = attempt.terms(ranked)
+        terms, places = attempt.terms(ranked), range(len(ranked))
         made.weights = _shared(tuple((plugin, weight) for plugin, weight, _ in terms))
         made.scores = array("d", [value for _, _, values in terms for value in values])
-        made.totals = tuple(
-            sum(weight * values[i] for _, weight, values in terms) for i in range(len(ranked))
-        )
+        made.totals = tuple(sum(weight * values[i] for _, weight, values in terms) for i in places)
+    return made
 
 
 @lru_cache(64)
@@ -160,7 +153,7 @@ BUDGET: Final = 8 << 20
 _STATES: Final = 128
 """Records that keep the chosen node's state, from which the allocator's terms are made."""
 _STATES_SHARE: Final = 0.25
-"""Of the budget; on nodes with many pods fewer states are kept."""
+"""Share of the budget; on nodes with many pods fewer states are kept."""
 _COURSE: Final = 12
 _SHARE: Final = 0.03
 """Share of the time that recording may take; beyond it, the comparison with other nodes is left out."""
@@ -170,7 +163,7 @@ _MOST_SECONDS: Final = 0.05
 
 @dataclass(slots=True)
 class History:
-    """What is kept of one pod: its latest attempt."""
+    """The latest attempt of one pod."""
 
     namespace: str
     name: str
@@ -230,57 +223,15 @@ class DecisionRing(DecisionReporter):
         self._allowance = min(_MOST_SECONDS, self._allowance + _SHARE * (begun - self._last))
         detailed, self._last = self._allowance > 0, begun
         made = record(self._clock(), self._number, waiting.attempts, attempt, detailed=detailed)
-        self._keep_state(made)
-        self._put(waiting, made)
-        self._allowance -= self._timer() - begun
-
-    def _keep_state(self, made: Record) -> None:
         if made.before is not None:
             self._with_state.append(made)
             self._of_states += made.state_size
-            while len(self._with_state) > 1 and self._too_many_states():
+            most = self._budget * _STATES_SHARE
+            while (count := len(self._with_state)) > 1 and (count > _STATES or self._of_states > most):
                 oldest = self._with_state.popleft()
                 self._of_states -= oldest.state_size
                 oldest.before = oldest.request = None
-
-    def _too_many_states(self) -> bool:
-        return len(self._with_state) > _STATES or self._of_states > self._budget * _STATES_SHARE
-
-    def bind_sent(self, now: float, bind: Bind) -> None:
-        if history := self._histories.get(bind.pod.metadata.uid):
-            history.last.assignments, history.last.annotations = bind.assignments, bind.annotations
-            self._step(history, "claimed", bind.node, sum(map(len, bind.annotations.values())))
-
-    def binding_ended(self, now: float, uid: str, outcome: Outcome, message: str) -> None:
-        if history := self._histories.get(uid):
-            self._step(history, outcome, message)
-
-    def binding_open(self, now: float, uid: str, outcome: OpenOutcome, message: str) -> None:
-        if history := self._histories.get(uid):
-            self._step(history, outcome, message)
-
-    def nominated(self, now: float, uid: str, nomination: Nomination) -> None:
-        if history := self._histories.get(uid):
-            count = len(nomination.victims)
-            self._step(history, "nominated", f"{nomination.node}: {count} {'pod' if count == 1 else 'pods'}")
-
-    def held(self, now: float, uid: str, plugin: str, seconds: float) -> None:
-        if history := self._histories.get(uid):
-            self._step(history, "permit-wait", f"{plugin}: {seconds:g} s")
-
-    def denied(self, now: float, uid: str, plugin: str, message: str) -> None:
-        if history := self._histories.get(uid):
-            self._step(history, "permit-denied", f"{plugin}: {message}")
-
-    def gone(self, now: float, uid: str) -> None:
-        if history := self._histories.get(uid):
-            history.ended = self._clock()
-
-    # Bounds.
-
-    def _put(self, waiting: Waiting, made: Record) -> None:
-        pod = waiting.info.pod
-        meta = pod.metadata
+        pod, meta = waiting.info.pod, waiting.info.pod.metadata
         history = self._histories.pop(meta.uid, None)
         if history is None:
             history = History(meta.namespace, meta.name, meta.uid, pod.spec.scheduler_name, made)
@@ -289,8 +240,39 @@ class DecisionRing(DecisionReporter):
         history.last = made
         self._histories[meta.uid] = history
         self._grow(history, made.size - history.size)
+        self._allowance -= self._timer() - begun
 
-    def _step(self, history: History, step: str, text: str, more: int = 0) -> None:
+    def bind_sent(self, now: float, bind: Bind) -> None:
+        if history := self._histories.get(bind.pod.metadata.uid):
+            history.last.assignments, history.last.annotations = bind.assignments, bind.annotations
+            self._step(history.uid, "claimed", bind.node, sum(map(len, bind.annotations.values())))
+
+    def binding_ended(self, now: float, uid: str, outcome: Outcome, message: str) -> None:
+        self._step(uid, outcome, message)
+
+    def binding_open(self, now: float, uid: str, outcome: OpenOutcome, message: str) -> None:
+        self._step(uid, outcome, message)
+
+    def nominated(self, now: float, uid: str, nomination: Nomination) -> None:
+        count = len(nomination.victims)
+        self._step(uid, "nominated", f"{nomination.node}: {count} {'pod' if count == 1 else 'pods'}")
+
+    def held(self, now: float, uid: str, plugin: str, seconds: float) -> None:
+        self._step(uid, "permit-wait", f"{plugin}: {seconds:g} s")
+
+    def denied(self, now: float, uid: str, plugin: str, message: str) -> None:
+        self._step(uid, "permit-denied", f"{plugin}: {message}")
+
+    def gone(self, now: float, uid: str) -> None:
+        if history := self._histories.get(uid):
+            history.ended = self._clock()
+
+    # Bounds.
+
+    def _step(self, uid: str, step: str, text: str, more: int = 0) -> None:
+        history = self._histories.get(uid)
+        if history is None:
+            return
         course = history.last.course
         course.append((self._clock(), step, text))
         if len(course) > _COURSE:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import reduce
 from typing import Any, Final
 
 from corelane.cpuset import CPUSet
@@ -17,7 +18,6 @@ from corelane.node.explain.pod_decision import (
     Source,
     Verdict,
 )
-from corelane.node.explain.pod_explanation import Objective
 from corelane.scheduler.cluster.node_kinds import NodeKind
 from corelane.scheduler.explain.record import DecisionRing, Group, History, Record
 
@@ -77,25 +77,36 @@ def titles(ring: DecisionRing, count: int = 1000) -> list[dict[str, Any]]:
 
 def decision(history: History) -> PodDecision:
     """Return the latest decision about a pod as it was taken."""
-    made = history.last
-    state = verdict(history)
+    made, notes = history.last, []
+    if not made.detailed:
+        notes = [_NOT_COMPARED]
+    elif made.assignments and made.before is None:
+        notes = [_NO_TERMS]
+    course = [CourseStep(rfc3339(time), step, _STEPS[step].format(text)) for time, step, text in made.course]
+    if history.ended:
+        course.append(CourseStep(rfc3339(history.ended), "ended", "the pod ended or was deleted"))
     return PodDecision(
         history.namespace,
         history.name,
         history.uid,
         Source.RECORDED,
         rfc3339(made.time),
-        state,
+        verdict(history),
         message(made),
         scheduler=history.scheduler,
-        course=tuple(_course(history)),
-        notes=tuple(_notes(made)),
+        course=tuple(course),
+        notes=(*notes, *of_kinds([(made.node, made.kind)])),
         **parts(made),
     )
 
 
 def parts(made: Record) -> dict[str, Any]:
     """Return the members of a PodDecision that follow from the attempt alone."""
+    reasons, assigned = translate.placement_reasons(made.annotations), made.assignments
+    names = [*assigned, *(name for name in reasons if name not in assigned)]
+    cpus, objective = reduce(CPUSet.__or__, assigned.values(), CPUSet()), None
+    if cpus and made.before is not None and made.request is not None and made.before.config.policy == "pools":
+        objective = pod_explanation.objective(made.before, made.request, cpus)
     return {
         "node": made.node,
         "kind": made.kind,
@@ -108,8 +119,10 @@ def parts(made: Record) -> dict[str, Any]:
         "candidates": made.candidates,
         "totals": made.totals,
         "terms": tuple(ScoreTerm(*term) for term in made.terms),
-        "containers": tuple(_containers(made.assignments, made.annotations)),
-        "objective": _objective(made),
+        "containers": tuple(
+            ContainerCPUs(name, assigned.get(name, CPUSet()), why=reasons.get(name, "")) for name in names
+        ),
+        "objective": objective,
     }
 
 
@@ -134,21 +147,8 @@ def message(made: Record) -> str:
     return f"node {made.node}: best of {made.feasible} that fit, of {made.nodes} nodes"
 
 
-def _notes(made: Record) -> Iterator[str]:
-    if not made.detailed:
-        yield _NOT_COMPARED
-    elif made.assignments and made.before is None:
-        yield _NO_TERMS
-    yield from of_kind(made)
-
-
-def of_kind(made: Record) -> Iterator[str]:
-    """Yield what to know about the answers of the chosen node, by its kind."""
-    yield from of_kinds([(made.node, made.kind)])
-
-
 def of_kinds(nodes: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield the same for many nodes, given by name and kind: one line for each kind, with the first names."""
+    """Yield what to know about the answers of nodes, given by name and kind: a line for each kind."""
     names: dict[str, list[str]] = {}
     for name, kind in nodes:
         names.setdefault(kind, []).append(name)
@@ -167,28 +167,6 @@ def _group(group: Group) -> NodeGroup:
     unknown = f"reasons of {group.plugin} not recorded" if group.plugin else "other reasons"
     message = str(reason) if reason else unknown
     return NodeGroup(group.plugin, code, message, group.count, group.names, group.resolvable)
-
-
-def _containers(assignments: Mapping[str, CPUSet], annotations: Mapping[str, str]) -> Iterator[ContainerCPUs]:
-    reasons = translate.placement_reasons(annotations)
-    for name in [*assignments, *(name for name in reasons if name not in assignments)]:
-        yield ContainerCPUs(name, assignments.get(name, CPUSet()), why=reasons.get(name, ""))
-
-
-def _objective(made: Record) -> Objective | None:
-    if made.before is None or made.request is None or made.before.config.policy != "pools":
-        return None
-    cpus = CPUSet()
-    for some in made.assignments.values():
-        cpus |= some
-    return pod_explanation.objective(made.before, made.request, cpus) if cpus else None
-
-
-def _course(history: History) -> Iterator[CourseStep]:
-    for time, step, text in history.last.course:
-        yield CourseStep(rfc3339(time), step, _STEPS[step].format(text))
-    if history.ended:
-        yield CourseStep(rfc3339(history.ended), "ended", "the pod ended or was deleted")
 
 
 def rfc3339(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What changed in the cluster, in the words of queueing hints (upstream: `fwk.ClusterEvent`).
+"""Changes of the cluster, in the words of queueing hints (upstream: `fwk.ClusterEvent`).
 
 Hints compare what a node offers before and after. A rewrite of an object that leaves a node in an equal state
 is no change; nor is one by which the state only became worse for pods, where that is cheap to say.
@@ -37,14 +37,14 @@ class NodeSummary:
     unschedulable: bool
     amplified: bool
     lowest_priority: int | None
-    """Of the pods on the node; None without any."""
+    """Lowest priority of the pods on the node; None without any."""
     cpus: CanonicalState
     admitted: int
     """MilliCPU that the ledger and the claims request."""
     unknown: bool
     """Whether no pod may get exclusive CPUs; see `NodeInfo.unknown`."""
     ledger: NodeState | None = None
-    """As published."""
+    """The published ledger."""
 
 
 def summary(info: NodeInfo | None) -> NodeSummary | None:
@@ -67,11 +67,6 @@ def summary(info: NodeInfo | None) -> NodeSummary | None:
         info.unknown,
         info.ledger,
     )
-
-
-def allocatable_grew(before: NodeSummary, after: NodeSummary) -> bool:
-    """Return whether more of some resource is allocatable."""
-    return any(amount > before.allocatable.get(name, 0) for name, amount in after.allocatable.items())
 
 
 def cpus_differ(before: NodeSummary, after: NodeSummary) -> bool:
@@ -109,21 +104,15 @@ def cpus_grew(before: NodeSummary, after: NodeSummary) -> bool:
         return False
     if old.config != new.config or old.detailed or new.detailed or old.capacity < new.capacity:
         return True
-    if isinstance(old.state, NodeState) and isinstance(new.state, NodeState):
-        return _ledger_grew(old.state, new.state, old.amounts, new.amounts)
-    return True
-
-
-def _ledger_grew(
-    before: NodeState, after: NodeState, old: tuple[ZoneAmounts, ...], new: tuple[ZoneAmounts, ...]
-) -> bool:
-    if after.reserved != before.reserved:
+    if not (isinstance(old.state, NodeState) and isinstance(new.state, NodeState)):
         return True
     sets = ("free_exclusive", "shared_pool", "best_effort_pool", "system_pool")
-    if any(getattr(after, name).mask & ~getattr(before, name).mask for name in sets):
+    if new.state.reserved != old.state.reserved:
         return True
-    zones = {zone.numa: zone for zone in old}
-    return any(_zone_grew(zones[zone.numa], zone) for zone in new)
+    if any(getattr(new.state, name).mask & ~getattr(old.state, name).mask for name in sets):
+        return True
+    zones = {zone.numa: zone for zone in old.amounts}
+    return any(_zone_grew(zones[zone.numa], zone) for zone in new.amounts)
 
 
 def _zone_grew(before: ZoneAmounts, after: ZoneAmounts) -> bool:

@@ -5,6 +5,7 @@ type would be an error of the core, which ends the scheduler.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sized
+from functools import partial
 from math import isfinite
 from numbers import Real
 from typing import Any, Final, TypeAlias
@@ -93,8 +94,7 @@ def _one_of(*kinds: type) -> Check:
     def check(answer: Any, _: tuple[Any, ...]) -> Any:
         if answer is None:
             return None
-        if not isinstance(answer, kinds):
-            raise TypeError(f"{_text(answer)}; use {names} or None")
+        _use(isinstance(answer, kinds), answer, f"{names} or None")
         if isinstance(answer, Rejection):
             _readable(answer)
         if isinstance(answer, Wait):
@@ -117,35 +117,31 @@ def _readable(rejection: Rejection) -> None:
         raise TypeError(f"a Rejection that cannot be read ({type(error).__name__}: {error})") from None
 
 
+def _use(valid: object, answer: Any, what: str) -> None:
+    """Raise TypeError for an answer that cannot be used, with what to use instead."""
+    if not valid:
+        raise TypeError(f"{_text(answer)}; use {what}")
+
+
 def _number(answer: Any, _: tuple[Any, ...]) -> float:
-    if not isinstance(answer, Real) or not isfinite(answer):
-        raise TypeError(f"{_text(answer)}; use a finite number")
+    _use(isinstance(answer, Real) and isfinite(answer), answer, "a finite number")
     return float(answer)
 
 
-def _mask(answer: Any, arguments: tuple[Any, ...]) -> Any:
-    return _array(answer, arguments[-1], np.bool_, "booleans")
-
-
-def _scores(answer: Any, arguments: tuple[Any, ...]) -> Any:
-    return _array(answer, arguments[-1], np.float64, "finite numbers")
-
-
-def _array(answer: Any, rows: Any, kind: type, what: str) -> Any:
+def _array(answer: Any, arguments: tuple[Any, ...], kind: type, what: str) -> Any:
+    rows = arguments[-1]
     array = np.asarray(answer) if len(rows) or not isinstance(answer, Sized) else np.zeros(0, kind)
     fits = array.shape == (len(rows),) and array.dtype.kind in ("b" if kind is np.bool_ else "biuf")
-    if not fits or (kind is not np.bool_ and not np.isfinite(array).all()):
-        raise TypeError(f"{_text(answer)}; use {len(rows)} {what}")
+    _use(fits and (kind is np.bool_ or np.isfinite(array).all()), answer, f"{len(rows)} {what}")
     return array.astype(kind, copy=False)
 
 
 def _groups(answer: Any, arguments: tuple[Any, ...]) -> Any:
-    if not isinstance(answer, Iterable):
-        raise TypeError(f"{_text(answer)}; use pairs of a Rejection and rows")
+    _use(isinstance(answer, Iterable), answer, "pairs of a Rejection and rows")
     groups = []
     for pair in answer:
-        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Rejection)):
-            raise TypeError(f"{_text(pair)}; use a Rejection and rows")
+        valid = isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Rejection)
+        _use(valid, pair, "a Rejection and rows")
         _readable(pair[0])
         groups.append((pair[0], np.asarray(pair[1], dtype=np.intp)))
     rows = np.sort(np.concatenate([some for _, some in groups])) if groups else np.zeros(0, np.intp)
@@ -155,24 +151,21 @@ def _groups(answer: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 def _key(answer: Any, _: tuple[Any, ...]) -> Any:
-    if not isinstance(answer, tuple) or not answer:
-        raise TypeError(f"{_text(answer)}; use a tuple with an element")
+    _use(isinstance(answer, tuple) and answer, answer, "a tuple with an element")
     return answer
 
 
 def _nomination(answer: Any, _: tuple[Any, ...]) -> Any:
-    if isinstance(answer, NotNominated) and isinstance(answer.message, str):
-        return answer
-    if not isinstance(answer, Nomination):
-        raise TypeError(f"{_text(answer)}; use Nomination or NotNominated")
-    if not all(isinstance(one, str) for one in (answer.node, *answer.victims)):
-        raise TypeError(f"{_text(answer)}; use the node's name and the victims' UIDs")
+    if not (isinstance(answer, NotNominated) and isinstance(answer.message, str)):
+        _use(isinstance(answer, Nomination), answer, "Nomination or NotNominated")
+        names = all(isinstance(one, str) for one in (answer.node, *answer.victims))
+        _use(names, answer, "the node's name and the victims' UIDs")
     return answer
 
 
 def _work(answer: Any, _: tuple[Any, ...]) -> Any:
-    if answer is not None and not isinstance(getattr(answer, "plugin", None), str):
-        raise TypeError(f"{_text(answer)}; use a value with the plugin's name as `plugin`, or None")
+    valid = answer is None or isinstance(getattr(answer, "plugin", None), str)
+    _use(valid, answer, "a value with the plugin's name as `plugin`, or None")
     return answer
 
 
@@ -180,8 +173,7 @@ def _hints(answer: Any, _: tuple[Any, ...]) -> Any:
     valid = isinstance(answer, Mapping) and all(
         isinstance(kind, ChangeKind) and callable(hint) for kind, hint in answer.items()
     )
-    if not valid:
-        raise TypeError(f"{_text(answer)}; use a mapping of ChangeKind to functions")
+    _use(valid, answer, "a mapping of ChangeKind to functions")
     return answer
 
 
@@ -189,6 +181,8 @@ def _truth(answer: Any, _: tuple[Any, ...]) -> bool:
     return bool(answer)
 
 
+_mask: Final = partial(_array, kind=np.bool_, what="booleans")
+_scores: Final = partial(_array, kind=np.float64, what="finite numbers")
 _CHECKS: Final[Mapping[str, Check | None]] = {
     "pre_enqueue": _one_of(Rejection),
     "sort_key": _key,
@@ -220,4 +214,4 @@ _CHECKS: Final[Mapping[str, Check | None]] = {
     "post_bind": None,
     "hints": _hints,
 }
-"""What the answers of a plugin's methods must be; None where any will do."""
+"""Checks of the answers of a plugin's methods; None where any answer will do."""

@@ -17,7 +17,6 @@ from corelane.node.zones.zone_state import ZonesState
 from corelane.scheduler.cluster import node_kinds
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo
-from corelane.scheduler.cluster.zones import CPUState
 from corelane.scheduler.framework.plugin import Cycle, FilterPlugin, PreFilterExtensions, Rejection
 
 
@@ -28,7 +27,10 @@ def without(node: NodeInfo, pods: Iterable[PodInfo]) -> NodeInfo:
         return node
     state = node.state
     for uid in sorted(gone):
-        state = _released(state, uid)
+        if isinstance(state, NodeState):
+            state = nodes.release(state, uid)
+        elif isinstance(state, ZonesState):
+            state = zone_state.forget(state, uid)
     return node.variant({uid: info for uid, info in node.pods.items() if uid not in gone}, state)
 
 
@@ -42,49 +44,38 @@ def with_pods(node: NodeInfo, pods: Iterable[PodInfo]) -> NodeInfo:
     return node.variant({**node.pods, **added}, state)
 
 
-def _released(state: CPUState, uid: str) -> CPUState:
-    if isinstance(state, NodeState):
-        return nodes.release(state, uid)
-    return zone_state.forget(state, uid) if isinstance(state, ZonesState) else state
-
-
 def first_rejection(filters: Iterable[FilterPlugin], cycle: Cycle, node: NodeInfo) -> Rejection | None:
     """Return the rejection by the first filter that rejects the pod."""
     return next(filter(None, (plugin.filter(cycle, node) for plugin in filters)), None)
 
 
-def rejection(filters: Iterable[FilterPlugin], cycle: Cycle, node: NodeInfo) -> Rejection | None:
+def rejection(filters: tuple[FilterPlugin, ...], cycle: Cycle, node: NodeInfo) -> Rejection | None:
     """Return why the pod does not fit, with the nominated pods on the node or without."""
-    filters = tuple(filters)
     return beside_nominated(filters, cycle, node) or first_rejection(filters, cycle, node)
 
 
-def beside_nominated(filters: Iterable[FilterPlugin], cycle: Cycle, node: NodeInfo) -> Rejection | None:
+def beside_nominated(filters: tuple[FilterPlugin, ...], cycle: Cycle, node: NodeInfo) -> Rejection | None:
     """Return why the pod does not fit beside the nominated pods of equal and higher priority on the node."""
-    nominated = list(_before(cycle.pod, cycle.cluster.nominations.on(node.name)))
+    pod, priority = cycle.pod, cycle.pod.pod.spec.priority
+    others = (one for one in cycle.cluster.nominations.on(node.name) if one.uid != pod.uid)
+    nominated = [one for one in others if one.pod.spec.priority >= priority]
     if not nominated:
         return None
-    filters, copied = tuple(filters), cycle.copy()
-    add(filters, copied, nominated, node)
-    return first_rejection(filters, copied, with_pods(node, nominated))
-
-
-def add(filters: Iterable[FilterPlugin], cycle: Cycle, pods: Iterable[PodInfo], node: NodeInfo) -> None:
-    """Have the plugins of a copied cycle answer as if the pods were on the node too."""
-    extensions = [plugin for plugin in filters if isinstance(plugin, PreFilterExtensions)]
-    for pod in pods if extensions else ():
+    copied = cycle.copy()
+    extensions = _extensions(filters)
+    for one in nominated:
         for plugin in extensions:
-            plugin.add_pod(cycle, pod, node)
+            plugin.add_pod(copied, one, node)
+    return first_rejection(filters, copied, with_pods(node, nominated))
 
 
 def remove(filters: Iterable[FilterPlugin], cycle: Cycle, pods: Iterable[PodInfo], node: NodeInfo) -> None:
     """Have the plugins of a copied cycle answer as if the pods were not on the node."""
-    extensions = [plugin for plugin in filters if isinstance(plugin, PreFilterExtensions)]
+    extensions = _extensions(filters)
     for pod in pods if extensions else ():
         for plugin in extensions:
             plugin.remove_pod(cycle, pod, node)
 
 
-def _before(pod: PodInfo, nominated: Iterable[PodInfo]) -> Iterable[PodInfo]:
-    priority = pod.pod.spec.priority
-    return (one for one in nominated if one.uid != pod.uid and one.pod.spec.priority >= priority)
+def _extensions(filters: Iterable[FilterPlugin]) -> list[PreFilterExtensions]:
+    return [plugin for plugin in filters if isinstance(plugin, PreFilterExtensions)]

@@ -15,7 +15,7 @@ asked again by `filter` and `score`. What a finalist answers holds for its row, 
 what they depend on.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, Flag, auto
 from typing import Any, Final, Protocol, runtime_checkable
@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from corelane.kube.client import KubeClient
 from corelane.kube.pod import Pod
 from corelane.reasons import Reason, sentence
-from corelane.scheduler.cluster.columns import Columns, Mask, RowKind, Rows, Scores
+from corelane.scheduler.cluster.columns import Rows
 from corelane.scheduler.cluster.node_info import Admissions, NodeInfo
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo, Shape
@@ -39,7 +39,7 @@ BEST: Final = 100.0
 
 
 class Scope(Enum):
-    """What the answer of a Filter or Score for a node depends on, beside the pod's shape."""
+    """Nodes on which the answer of a Filter or Score for a node depends, beside the pod's shape."""
 
     ROW = auto()
     """That node only."""
@@ -48,7 +48,7 @@ class Scope(Enum):
 
 
 class Depends(Flag):
-    """What of a node a plugin of scope ROW looks at."""
+    """Parts of a node at which a plugin of scope ROW looks."""
 
     NODE = auto()
     """The Node object: labels, taints, spec, images, allocatable amounts."""
@@ -134,7 +134,7 @@ class Cycle:
     cluster: NodeCache = field(default_factory=NodeCache)
     """All nodes, pods on nodes and other objects, as they are now."""
     admissions: Admissions = field(default_factory=Admissions)
-    """What the nodes that were asked answered about CPUs."""
+    """Answers about CPUs of the nodes that were asked."""
     labelled: Shape | None = None
     filters: "tuple[FilterPlugin, ...]" = ()
     """The Filter plugins that have something to do with the pod."""
@@ -146,28 +146,26 @@ class Cycle:
 
     def copy(self) -> "Cycle":
         """Return a copy in which pods can be added to and removed from nodes (`PreFilterExtensions`)."""
-        state = {name: _copied(name, one) for name, one in self.state.items()}
+        state = {}
+        for plugin, own in self.state.items():
+            try:
+                state[plugin] = own.copy() if hasattr(own, "copy") else own
+            except Exception as error:
+                raise StateError(plugin, error) from error
         return Cycle(self.pod, state, self.only, self.cluster, labelled=self.labelled, filters=self.filters)
 
 
 class StateError(RuntimeError):
-    """What a plugin keeps in `Cycle.state` cannot be copied."""
+    """A value that a plugin keeps in `Cycle.state` cannot be copied."""
 
     def __init__(self, plugin: str, error: Exception) -> None:
         super().__init__(f"its state cannot be copied: {type(error).__name__}: {error}")
         self.plugin = plugin
 
 
-def _copied(plugin: str, state: Any) -> Any:
-    try:
-        return state.copy() if hasattr(state, "copy") else state
-    except Exception as error:
-        raise StateError(plugin, error) from error
-
-
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """What a PostFilter found: the node where the pod will fit once the victims (pod UIDs) are gone."""
+    """The node where the pod will fit once the victims (pod UIDs) are gone, from PostFilter."""
 
     node: str
     victims: tuple[str, ...] = ()
@@ -197,7 +195,7 @@ class Wait:
 
 @runtime_checkable
 class Plugin(Protocol):
-    """What every plugin has; kube-scheduler's name where it has the plugin too."""
+    """The part of every plugin: kube-scheduler's name where it has the plugin too."""
 
     name: str
 
@@ -230,7 +228,7 @@ class IdlePlugin(PreFilterPlugin, Protocol):
 
 @runtime_checkable
 class PreFilterExtensions(Plugin, Protocol):
-    """Of a plugin whose answer for a node depends on pods of other nodes too.
+    """Methods of a plugin whose answer for a node depends on pods of other nodes too.
 
     Both change the plugin's `cycle.state` only, which has a method `copy`. A plugin that skips has none.
     """
@@ -244,76 +242,25 @@ class PreFilterExtensions(Plugin, Protocol):
 
 @runtime_checkable
 class FilterPlugin(Plugin, Protocol):
+    """A Filter. Further members are optional: they answer for many nodes at once.
+
+    - `feasible(cycle, columns, rows) -> Mask`: for each of the rows, whether `filter` may pass; with the
+      attribute `exact`, whether it does.
+    - `rejections(cycle, columns, rows) -> Iterable[tuple[Rejection, Rows]]`: groups that together have all of
+      the rows, which the plugin rejects, with one answer each.
+    - `depends: Depends`, of scope ROW: which parts of a node it looks at; PODS without it.
+    - `passes_kind(cycle, kind: RowKind) -> bool`, where it depends on PODS: the answer of `feasible` for rows
+      of the kind; asked instead of it about a few changed rows.
+    - `room(cycle, columns, rows) -> Mask`, where `feasible` depends on CPUS: for each of the rows, whether
+      the part that also depends on pods passes; `room_of_kind(cycle, kind) -> bool`: the same for a kind.
+    - `for_state(cycle, rejection) -> bool`, where it depends on CPUS: whether `filter` has the same answer
+      for every node in the same canonical state.
+    """
+
     scope: Scope
 
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
         """Return why the pod cannot run on the node."""
-
-
-@runtime_checkable
-class VectorFilterPlugin(Plugin, Protocol):
-    def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
-        """Return, for each of the rows, whether `filter` may pass; attribute `exact`: whether it does."""
-
-
-@runtime_checkable
-class GroupingFilterPlugin(Plugin, Protocol):
-    def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterable[tuple[Rejection, Rows]]:
-        """Yield groups that together have all of the rows, which the plugin rejects, with one answer each."""
-
-
-@runtime_checkable
-class RoomFilterPlugin(Plugin, Protocol):
-    """A Filter whose `feasible` depends on CPUS only, while a part of its answer depends on pods."""
-
-    def room(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
-        """Return, for each of the rows, whether what also depends on pods passes."""
-
-
-@runtime_checkable
-class StateFilterPlugin(Plugin, Protocol):
-    """A Filter whose `feasible` depends on CPUS only."""
-
-    def for_state(self, cycle: Cycle, rejection: Rejection) -> bool:
-        """Return whether `filter` says the same for every node in the same canonical state."""
-
-
-@runtime_checkable
-class KindFilterPlugin(Plugin, Protocol):
-    """A Filter of scope ROW that follows from what a `RowKind` has."""
-
-    def passes_kind(self, cycle: Cycle, kind: RowKind) -> bool:
-        """Return what `feasible` says of rows of the kind; asked instead of it about a few changed rows."""
-
-
-@runtime_checkable
-class KindRoomPlugin(Plugin, Protocol):
-    """A Filter with `room` that follows from what a `RowKind` has."""
-
-    def room_of_kind(self, cycle: Cycle, kind: RowKind) -> bool:
-        """Return what `room` says of rows of the kind; asked instead of it about a few changed rows."""
-
-
-@runtime_checkable
-class ExactPlugin(Plugin, Protocol):
-    """A plugin that says whether its form over rows is exact, or an estimate."""
-
-    exact: bool
-
-
-@runtime_checkable
-class DependentPlugin(Plugin, Protocol):
-    """A plugin of scope ROW that says what of a node it looks at; without it, PODS."""
-
-    depends: Depends
-
-
-@runtime_checkable
-class KindScorePlugin(Plugin, Protocol):
-    """A Score of scope ROW that follows from what a `RowKind` has."""
-
-    def score_of_kind(self, cycle: Cycle, kind: RowKind) -> float:
-        """Return what `scores` says of rows of the kind."""
 
 
 @runtime_checkable
@@ -330,36 +277,22 @@ class PreScorePlugin(Plugin, Protocol):
 
 @runtime_checkable
 class ScorePlugin(Plugin, Protocol):
+    """A Score. Further members are optional.
+
+    - `scores(cycle, columns, rows) -> Scores`: a score for each of the rows, an upper bound where the
+      attribute `exact` is false.
+    - `depends: Depends` as of a Filter; `score_of_kind(cycle, kind: RowKind) -> float`, of scope ROW: the
+      answer of `scores` for rows of the kind.
+    - `parts: Sequence[ScorePlugin]`, of scope ROW: scores that differ in what they depend on; their sum is
+      this one.
+    - `normalize(cycle, scores) -> Scores`: scores of 0 to `BEST`.
+    - `details(cycle, node) -> Mapping[str, float]`: the values that make up a score, by name, for people.
+    """
+
     scope: Scope
 
     def score(self, cycle: Cycle, node: NodeInfo) -> float:
         """Return 0 to `BEST` (any number if the plugin normalises) for a node that passed all filters."""
-
-
-@runtime_checkable
-class VectorScorePlugin(Plugin, Protocol):
-    def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
-        """Return a score for each of the rows; attribute `exact` (default true): else an upper bound."""
-
-
-@runtime_checkable
-class SummedScorePlugin(Plugin, Protocol):
-    """A Score of scope ROW that is a sum."""
-
-    parts: "Sequence[ScorePlugin]"
-    """Scores that differ in what they depend on."""
-
-
-@runtime_checkable
-class DetailedScorePlugin(Plugin, Protocol):
-    def details(self, cycle: Cycle, node: NodeInfo) -> Mapping[str, float]:
-        """Return what a score is made of, by name, for people; nothing is weighed by it."""
-
-
-@runtime_checkable
-class NormalizePlugin(Plugin, Protocol):
-    def normalize(self, cycle: Cycle, scores: Scores) -> Scores:
-        """Return scores of 0 to `BEST`."""
 
 
 @runtime_checkable
@@ -415,7 +348,7 @@ class PreBindError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BindContext:
-    """What the plugins of a binding get."""
+    """The argument of the plugins of a binding."""
 
     client: KubeClient
     bind: Bind

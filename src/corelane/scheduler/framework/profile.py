@@ -1,17 +1,27 @@
-"""A profile: the plugins that decide about pods of one schedulerName, by extension point."""
+"""A profile: the plugins that decide about pods of one schedulerName, by extension point, and their forms.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+A plugin has its answer for one node, and optionally the same over rows, for kinds of rows, and by canonical
+state. Where one is missing, the form here is made of the others, or None: nothing asks a plugin what it has
+but this module.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
+from corelane.scheduler.cluster.columns import Columns, Mask, RowKind, Rows, Scores
+from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo, Shape
 from corelane.scheduler.framework.changes import ChangeKind, Hint, always
 from corelane.scheduler.framework.checked import checked
-from corelane.scheduler.framework.forms import Plan, PluginForms, resolve
 from corelane.scheduler.framework.plugin import (
     BindPlugin,
+    Cycle,
+    Depends,
     EnqueueExtensions,
     FilterPlugin,
     PermitPlugin,
@@ -21,15 +31,110 @@ from corelane.scheduler.framework.plugin import (
     PreBindPlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
+    PreScorePlugin,
     QueueSortPlugin,
+    Rejection,
     ReservePlugin,
+    Scope,
     ScorePlugin,
+    Skip,
 )
 from corelane.workload import SchedulerDefaults
 from corelane.workload.placement_spec import NO_DEFAULTS
 
 DEFAULT_NAME: Final = "corelane-scheduler"
 _ANY_CHANGE: Final[Mapping[ChangeKind, Hint]] = {~ChangeKind.NOTHING: always}
+POINTS: Final[Mapping[str, Any]] = {
+    "preEnqueue": PreEnqueuePlugin,
+    "queueSort": QueueSortPlugin,
+    "preFilter": PreFilterPlugin,
+    "filter": FilterPlugin,
+    "postFilter": PostFilterPlugin,
+    "preScore": PreScorePlugin,
+    "score": ScorePlugin,
+    "reserve": ReservePlugin,
+    "permit": PermitPlugin,
+    "preBind": PreBindPlugin,
+    "bind": BindPlugin,
+    "postBind": PostBindPlugin,
+}
+"""Extension point to what a plugin has that is asked there."""
+
+RowFilter: TypeAlias = Callable[[Cycle, Columns, Rows], Mask]
+KindFilter: TypeAlias = Callable[[Cycle, RowKind], bool]
+KindScore: TypeAlias = Callable[[Cycle, RowKind], float]
+
+
+@dataclass(frozen=True, slots=True)
+class FilterForms:
+    """A Filter; `number` is its place in the profile, from 1."""
+
+    number: int
+    plugin: FilterPlugin
+    name: str
+    scope: Scope
+    depends: Depends
+    exact: bool
+    """Whether `feasible` needs no second question."""
+    by_row: bool
+    """Whether `feasible` asks the plugin about each node."""
+    feasible: RowFilter
+    groups: Callable[[Cycle, Columns, Rows], Iterable[tuple[Rejection, Rows]]]
+    """Rows that the Filter rejects, by their rejection."""
+    grouping: bool
+    """Whether `groups` is the plugin's own, which costs little for each row."""
+    room: RowFilter | None
+    """The part that also depends on pods, of a Filter that depends on CPUS."""
+    of_kind: KindFilter | None
+    """The answer of `feasible`, or where there is one `room`, for a kind of rows."""
+    for_state: Callable[[Cycle, Rejection], bool] | None
+
+    @property
+    def depends_on_pods(self) -> bool:
+        return self.depends is Depends.PODS or self.room is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreForms:
+    """A Score and its weight; `parts` have what differs in what it depends on, most have none."""
+
+    plugin: ScorePlugin
+    name: str
+    weight: float
+    scope: Scope
+    depends: Depends
+    estimate: bool
+    """Whether `scores` are upper bounds only."""
+    by_row: bool
+    """Whether `scores` asks the plugin about each node."""
+    scores: Callable[[Cycle, Columns, Rows], Scores]
+    of_kind: KindScore | None
+    normalize: Callable[[Cycle, Scores], Scores] | None
+    pre_score: Callable[[Cycle, Sequence[NodeInfo]], Skip | None] | None
+    details: Callable[[Cycle, NodeInfo], Mapping[str, float]] | None
+    parts: "tuple[ScoreForms, ...]"
+
+    def summands(self) -> "tuple[ScoreForms, ...]":
+        """Return the parts, or the score itself."""
+        return self.parts or (self,)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The plugins of a profile for pods that skip some, sorted by how they are asked."""
+
+    profile: str
+    skipped: frozenset[str]
+    pre_filters: tuple[str, ...]
+    """Names of those that did not skip."""
+    filters: tuple[FilterForms, ...]
+    plugins: tuple[FilterPlugin, ...]
+    row_filters: tuple[FilterForms, ...]
+    cluster_filters: tuple[FilterForms, ...]
+    inexact: tuple[FilterForms, ...]
+    """Filters that are asked about finalists."""
+    row_scores: tuple[ScoreForms, ...]
+    cluster_scores: tuple[ScoreForms, ...]
 
 
 @dataclass(frozen=True)
@@ -55,30 +160,52 @@ class Profile:
         return self.parts.get(info.pod.spec.scheduler_name, self)
 
     @cached_property
-    def forms(self) -> PluginForms:
-        """The forms in which filters and scores are asked."""
-        return resolve(self.filters, self.scores)
+    def filter_forms(self) -> tuple[FilterForms, ...]:
+        return tuple(_filter_forms(plugin, number) for number, plugin in enumerate(self.filters, 1))
 
     @cached_property
-    def plans(self) -> dict[frozenset[str], Plan]:
-        """Plans by the names of the plugins that are skipped."""
+    def score_forms(self) -> tuple[ScoreForms, ...]:
+        return tuple(_score_forms(plugin, weight) for plugin, weight in self.scores)
+
+    @cached_property
+    def _plans(self) -> dict[frozenset[str], Plan]:
         return {}
+
+    def plan(self, skipped: frozenset[str]) -> Plan:
+        """Return the plan for pods that skip the plugins of these names."""
+        if (plan := self._plans.get(skipped)) is not None:
+            return plan
+        filters, scores = self.filter_forms, self.score_forms
+        filters = tuple(one for one in filters if one.name not in skipped)
+        plan = self._plans[skipped] = Plan(
+            self.name,
+            skipped,
+            tuple(one.name for one in self.pre_filters if one.name not in skipped),
+            filters,
+            tuple(one.plugin for one in filters),
+            tuple(one for one in filters if one.scope is Scope.ROW),
+            tuple(one for one in filters if one.scope is Scope.CLUSTER),
+            tuple(one for one in filters if not one.exact),
+            tuple(one for one in scores if one.scope is Scope.ROW),
+            tuple(one for one in scores if one.scope is Scope.CLUSTER),
+        )
+        return plan
 
     @cached_property
     def pre_enqueue(self) -> tuple[PreEnqueuePlugin, ...]:
-        return self._having("preEnqueue", PreEnqueuePlugin)
+        return self._having("preEnqueue")
 
     @cached_property
     def queue_sort(self) -> QueueSortPlugin:
         """The first of the plugins that order the queue. Raises ValueError without any."""
-        plugins: tuple[QueueSortPlugin, ...] = self._having("queueSort", QueueSortPlugin)
+        plugins: tuple[QueueSortPlugin, ...] = self._having("queueSort")
         if plugins:
             return plugins[0]
         raise ValueError(f"profile {self.name}: no plugin orders the queue; enable PrioritySort")
 
     @cached_property
     def pre_filters(self) -> tuple[PreFilterPlugin, ...]:
-        return self._having("preFilter", PreFilterPlugin)
+        return self._having("preFilter")
 
     @cached_property
     def of_plain(self) -> WeakKeyDictionary[Shape, tuple[tuple[PreFilterPlugin, ...], frozenset[str]]]:
@@ -87,58 +214,54 @@ class Profile:
 
     @cached_property
     def filters(self) -> tuple[FilterPlugin, ...]:
-        return self._having("filter", FilterPlugin)
+        return self._having("filter")
 
     @cached_property
     def post_filters(self) -> tuple[PostFilterPlugin, ...]:
-        return self._having("postFilter", PostFilterPlugin)
+        return self._having("postFilter")
 
     @cached_property
     def scores(self) -> tuple[tuple[ScorePlugin, float], ...]:
         """Plugins with their weights, without those of weight 0."""
-        weighted = (
-            (plugin, self.weights.get(plugin.name, 1.0)) for plugin in self._having("score", ScorePlugin)
-        )
+        weighted = ((plugin, self.weights.get(plugin.name, 1.0)) for plugin in self._having("score"))
         return tuple((plugin, weight) for plugin, weight in weighted if weight)
 
     @cached_property
     def reserves(self) -> tuple[ReservePlugin, ...]:
-        return self._having("reserve", ReservePlugin)
+        return self._having("reserve")
 
     @cached_property
     def permits(self) -> tuple[PermitPlugin, ...]:
-        return self._having("permit", PermitPlugin)
+        return self._having("permit")
 
     @cached_property
     def pre_binds(self) -> tuple[PreBindPlugin, ...]:
         """Looked up once: the check of a protocol takes 20 µs."""
-        return self._having("preBind", PreBindPlugin)
+        return self._having("preBind")
 
     @cached_property
     def binds(self) -> tuple[BindPlugin, ...]:
-        return self._having("bind", BindPlugin)
+        return self._having("bind")
 
     @cached_property
     def post_binds(self) -> tuple[PostBindPlugin, ...]:
-        return self._having("postBind", PostBindPlugin)
+        return self._having("postBind")
 
     def hints(self, name: str) -> Mapping[ChangeKind, Hint]:
-        """Return which changes can help pods that the plugin of this name rejected."""
+        """Return which changes can help pods that the plugin of this name rejected.
+
+        Every change may, where it has no hints, or fails to return them.
+        """
         hints = self._hints.get(name)
         if hints is None:
+            hints = _ANY_CHANGE
             plugin = next((one for one in self.plugins if one.name == name), None)
-            hints = self._hints[name] = self._hints_of(plugin)
-        return hints
-
-    def _hints_of(self, plugin: Plugin | None) -> Mapping[ChangeKind, Hint]:
-        """Return a plugin's hints; every change may help where it has none, or fails to say."""
-        if plugin is None or not isinstance(plugin, EnqueueExtensions):
-            return _ANY_CHANGE
-        try:
-            hints: Mapping[ChangeKind, Hint] = self._checked(plugin).hints()
-        except Exception as error:  # noqa: BLE001 - a third party's plugin may raise anything
-            self.faults.append((plugin.name, "hints", error))
-            return _ANY_CHANGE
+            if isinstance(plugin, EnqueueExtensions):
+                try:
+                    hints = self._checked(plugin).hints()
+                except Exception as error:  # noqa: BLE001 - a third party's plugin may raise anything
+                    self.faults.append((plugin.name, "hints", error))
+            self._hints[name] = hints
         return hints
 
     @cached_property
@@ -169,9 +292,9 @@ class Profile:
                 kinds |= kind
         return kinds
 
-    def _having(self, point: str, protocol: Any) -> tuple[Any, ...]:
+    def _having(self, point: str) -> tuple[Any, ...]:
         plugins = self.points.get(point, self.plugins)
-        return tuple(self._checked(plugin) for plugin in plugins if isinstance(plugin, protocol))
+        return tuple(self._checked(plugin) for plugin in plugins if isinstance(plugin, POINTS[point]))
 
 
 def united(profiles: Sequence[Profile]) -> Profile:
@@ -182,6 +305,85 @@ def united(profiles: Sequence[Profile]) -> Profile:
     order = dict.fromkeys(plugin.name for profile in profiles for plugin in profile.plugins)
     parts = {profile.name: profile for profile in profiles}
     return Profile(profiles[0].name, tuple(plugins[name] for name in order), profiles[0].weights, parts=parts)
+
+
+# The forms of one plugin with checked answers.
+
+
+def _filter_forms(plugin: FilterPlugin, number: int) -> FilterForms:
+    depends, feasible, groups = _depends(plugin), _member(plugin, "feasible"), _member(plugin, "rejections")
+    room = _member(plugin, "room") if depends is Depends.CPUS else None
+    of_kind = _member(plugin, "room_of_kind") if room else None
+    return FilterForms(
+        number,
+        plugin,
+        plugin.name,
+        plugin.scope,
+        depends,
+        not feasible or bool(_member(plugin, "exact")),
+        not feasible,
+        feasible or partial(_feasible_by_row, plugin=plugin),
+        groups or partial(groups_by_row, plugin=plugin),
+        groups is not None,
+        room,
+        _member(plugin, "passes_kind") if depends is Depends.PODS else of_kind,
+        _member(plugin, "for_state"),
+    )
+
+
+def _score_forms(plugin: ScorePlugin, weight: float, scope: Scope | None = None) -> ScoreForms:
+    """Return the forms of a Score, and of its parts, which have its `scope`."""
+    scores, normalize = _member(plugin, "scores"), _member(plugin, "normalize")
+    return ScoreForms(
+        plugin,
+        plugin.name,
+        weight,
+        scope or plugin.scope,
+        _depends(plugin),
+        scores is not None and not getattr(plugin, "exact", True),
+        not scores,
+        scores or partial(_scores_by_row, plugin=plugin),
+        None if normalize else _member(plugin, "score_of_kind"),
+        normalize,
+        _member(plugin, "pre_score"),
+        _member(plugin, "details"),
+        tuple(_score_forms(part, weight, plugin.scope) for part in _member(plugin, "parts") or ()),
+    )
+
+
+def _member(plugin: Plugin, name: str) -> Any:
+    return getattr(plugin, name, None)
+
+
+def _depends(plugin: FilterPlugin | ScorePlugin) -> Depends:
+    """Return what counts most: pods, unless it depends on Node objects or canonical states alone."""
+    depends = _member(plugin, "depends")
+    return depends if depends in (Depends.NODE, Depends.CPUS) else Depends.PODS
+
+
+def _feasible_by_row(cycle: Cycle, _columns: Columns, rows: Rows, plugin: FilterPlugin) -> Mask:
+    nodes = cycle.cluster.by_row
+    passed = (plugin.filter(cycle, node) is None for row in rows if (node := nodes[row]))
+    return np.fromiter(passed, dtype=np.bool_, count=len(rows))
+
+
+def groups_by_row(
+    cycle: Cycle, _columns: Columns, rows: Rows, plugin: FilterPlugin
+) -> Iterator[tuple[Rejection, Rows]]:
+    """Ask a Filter about each of the rows; yield its rejections with their rows, without those it passes."""
+    alike: dict[Rejection, list[int]] = {}
+    for row in rows.tolist():
+        node = cycle.cluster.by_row[row]
+        if rejection := plugin.filter(cycle, node) if node else None:
+            alike.setdefault(rejection, []).append(row)
+    for rejection, some in alike.items():
+        yield rejection, np.array(some, dtype=np.intp)
+
+
+def _scores_by_row(cycle: Cycle, _columns: Columns, rows: Rows, plugin: ScorePlugin) -> Scores:
+    nodes = cycle.cluster.by_row
+    values = (plugin.score(cycle, node) for row in rows if (node := nodes[row]))
+    return np.fromiter(values, dtype=np.float64, count=len(rows))
 
 
 # The plugins that corelane ships, and those that other packages add by entry points.

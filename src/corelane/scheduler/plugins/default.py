@@ -5,14 +5,17 @@ from typing import Final
 
 from corelane.scheduler.framework.plugin import Plugin
 from corelane.scheduler.framework.profile import DEFAULT_NAME, Factory, Profile
-from corelane.scheduler.plugins.cpus import CPUPlacement, NUMALocality, PoolPressure, SnugFit
+from corelane.scheduler.plugins.cpu_scores import (
+    NodeResourceTopologyMatch,
+    NUMALocality,
+    PlacementQuality,
+    PoolPressure,
+    SnugFit,
+)
 from corelane.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from corelane.scheduler.plugins.node_affinity import NodeAffinity
 from corelane.scheduler.plugins.node_numa_resource import NodeNUMAResource
-from corelane.scheduler.plugins.node_resource_topology import NodeResourceTopologyMatch
-from corelane.scheduler.plugins.node_resources import NodeResourcesFit, Strategy
-from corelane.scheduler.plugins.node_volume_limits import NodeVolumeLimits
-from corelane.scheduler.plugins.placement_quality import PlacementQuality
+from corelane.scheduler.plugins.node_resources import CPUPlacement, NodeResourcesFit, Strategy
 from corelane.scheduler.plugins.preemption import DefaultPreemption
 from corelane.scheduler.plugins.simple import (
     DefaultBinder,
@@ -28,8 +31,7 @@ from corelane.scheduler.plugins.simple import (
 )
 from corelane.scheduler.plugins.topology_spread import PodTopologySpread
 from corelane.scheduler.plugins.volume_binding import VolumeBinding
-from corelane.scheduler.plugins.volume_restrictions import VolumeRestrictions
-from corelane.scheduler.plugins.volume_zone import VolumeZone
+from corelane.scheduler.plugins.volume_filters import NodeVolumeLimits, VolumeRestrictions, VolumeZone
 
 WEIGHTS: Final = {
     "NodeNUMAResource": 11.0,

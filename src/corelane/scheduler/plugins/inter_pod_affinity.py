@@ -96,7 +96,7 @@ class InterPodAffinity(RowFilter, RowScore):
         return None
 
     def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
-        """As `rejected`, which says which rule rejects; domains are judged first, then their rows."""
+        """Judge domains first, then their rows; `rejected` says which rule rejects."""
         matched: Matched = cycle.state[NAME]
         topology, alone = cycle.cluster.topology, matched.alone
         passed = np.ones(len(rows), np.bool_)
@@ -162,24 +162,21 @@ class InterPodAffinity(RowFilter, RowScore):
 
     def _totals(self, cycle: Cycle) -> dict[str, Totals]:
         totals: dict[str, Totals] | None = cycle.state.get(_SCORES)
-        if totals is None:
-            totals = cycle.state[_SCORES] = {}
-            for term, counts_totals, weight in self._weighted(cycle):
-                _sum(totals, term, weight * counts_totals)
-        return totals
-
-    def _weighted(self, cycle: Cycle) -> Iterator[tuple[Term, Totals, int]]:
-        index, topology = cycle.cluster.index, cycle.cluster.topology
-        mine = cycle.pod.facts.affinities
+        if totals is not None:
+            return totals
+        totals = cycle.state[_SCORES] = {}
+        index, topology, mine = cycle.cluster.index, cycle.cluster.topology, cycle.pod.facts.affinities
         for sign, terms in ((1, mine.preferred), (-1, mine.preferred_anti)):
             for term, weight in terms:
-                yield term, index.matching((term,)).totals(topology, term.topology_key), sign * weight
+                pods = index.matching((term,)).totals(topology, term.topology_key)
+                _sum(totals, term, sign * weight * pods)
         if self.ignore_existing and not (mine.preferred or mine.preferred_anti):
-            return
+            return totals
         signs = {TermKind.REQUIRED: self.hard_weight, TermKind.PREFERRED: 1, TermKind.PREFERRED_ANTI: -1}
         for (kind, term, weight), counts in index.owned(cycle.pod):
             if counts.by_row and (sign := signs.get(kind, 0)):
-                yield term, counts.totals(topology, term.topology_key), sign * weight
+                _sum(totals, term, sign * weight * counts.totals(topology, term.topology_key))
+        return totals
 
     # Hints.
 

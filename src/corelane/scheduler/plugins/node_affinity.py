@@ -3,23 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 
+from corelane import settings
 from corelane.kube import pod as pods
-from corelane.kube.node_terms import (
-    is_valid,
-    matches_required_affinity,
-    named_nodes,
-    selects,
-)
+from corelane.kube.node_terms import is_valid, matches_required_affinity, named_nodes, selects
 from corelane.kube.objects import Node
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.columns import Columns, Mask, Rows, Scores
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
-from corelane.scheduler.framework.configuration_file import first_fault
 from corelane.scheduler.framework.plugin import SKIP, Cycle, Depends, Rejection, Scope, Skip
 from corelane.scheduler.plugins.rows import (
     RowFilter,
@@ -51,14 +45,17 @@ class NodeAffinity(RowFilter, RowScore):
     exact = True
 
     def __init__(self, addedAffinity: Mapping[str, Any] | None = None) -> None:  # noqa: N803 - upstream's name
-        if fault := first_fault(addedAffinity or {}, pods.NodeAffinity):
-            raise ValueError(f"addedAffinity.{fault.path}: {fault.problem}: {fault.remedy}")
-        self.added = msgspec.convert(addedAffinity or {}, pods.NodeAffinity)
+        try:
+            self.added = settings.convert(addedAffinity or {}, pods.NodeAffinity, strict=True)
+        except settings.SettingsError as error:
+            raise ValueError(f"addedAffinity.{error}") from None
         for number, term in enumerate(self.added.preferred):
             if not 0 <= term.weight <= _MOST_WEIGHT:
                 where = f"preferredDuringSchedulingIgnoredDuringExecution[{number}].weight"
                 raise ValueError(f"addedAffinity.{where} {term.weight}: use 1 to {_MOST_WEIGHT}")
-        for rule in _rules(self.added):
+        terms = [one.preference for one in self.added.preferred]
+        terms += self.added.required.node_selector_terms if self.added.required else ()
+        for rule in (rule for term in terms for rule in (*term.match_expressions, *term.match_fields)):
             if rule.operator not in _OPERATORS:
                 allowed = ", ".join(_OPERATORS)
                 raise ValueError(f"addedAffinity: operator {rule.operator!r}: use one of {allowed}")
@@ -80,7 +77,7 @@ class NodeAffinity(RowFilter, RowScore):
         return not pod.pod.spec.node_selector and _required(pod) is None and not self.added.required
 
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
-        """As `rejected`, of a Node object that may differ from the one in the columns."""
+        """Judge the given Node object, which may differ from the one in the columns."""
         assert node.node is not None
         if self.added.required is not None and not selects(self.added.required, node.node):
             return _MISMATCH[0]
@@ -133,13 +130,6 @@ class NodeAffinity(RowFilter, RowScore):
     def _matches(self, pod: PodInfo, node: Node) -> bool:
         added = self.added.required
         return matches_required_affinity(pod.pod, node) and (added is None or selects(added, node))
-
-
-def _rules(affinity: pods.NodeAffinity) -> Iterator[pods.NodeSelectorRequirement]:
-    terms = [one.preference for one in affinity.preferred]
-    terms += affinity.required.node_selector_terms if affinity.required else ()
-    for term in terms:
-        yield from (*term.match_expressions, *term.match_fields)
 
 
 def _required(info: PodInfo) -> pods.NodeSelector | None:

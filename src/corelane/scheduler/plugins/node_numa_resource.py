@@ -6,7 +6,7 @@ follow from the canonical state, and the totals of a node where upstream chooses
 """
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
+from dataclasses import dataclass
 from typing import Any, Final, cast, get_args
 
 import numpy as np
@@ -28,56 +28,10 @@ from corelane.scheduler.cluster.columns import (
 from corelane.scheduler.cluster.needs import by_koordinator, needs, needs_of
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.states import CanonicalState
-from corelane.scheduler.framework.configuration_file import shown
 from corelane.scheduler.framework.plugin import BEST, SKIP, Cycle, Depends, Scope, Skip
+from corelane.scheduler.plugins.node_resources import scoring_strategy
 from corelane.workload import BindPolicy, ExclusivePolicy, NUMAPolicy, NUMAStrategy, SchedulerDefaults
 from corelane.workload.placement_spec import NO_DEFAULTS
-
-_DEFAULT: Final = "LeastAllocated"
-"""The type of both plugins where none is given."""
-_NAME: Final = "scoringStrategy"
-_FIELDS: Final = ("type", "resources")
-_OF_RESOURCE: Final = ("name", "weight")
-
-
-def strategy_type(given: Mapping[str, Any] | None, types: Sequence[str], name: str = _NAME) -> str:
-    """Return the type, LeastAllocated where none is given. Raises ValueError for a wrong or unknown field."""
-    strategy = given or {}
-    _refuse_others(strategy, _FIELDS, name)
-    kind = strategy.get("type", _DEFAULT)
-    if kind not in types:
-        raise ValueError(f"{name}.type {kind!r} is unknown: use one of {', '.join(types)}")
-    return str(kind)
-
-
-def weights(given: Mapping[str, Any] | None, name: str = _NAME) -> dict[str, int]:
-    """Return the weight of each resource, 1 where none or 0 is given. Raises ValueError."""
-    listed = (given or {}).get("resources") or ()
-    if not isinstance(listed, list | tuple):
-        raise ValueError(f"{name}.resources {shown(listed)}: use a list of name and weight")
-    by_resource: dict[str, int] = {}
-    for i, one in enumerate(listed):
-        where = f"{name}.resources[{i}]"
-        if not isinstance(one, Mapping):
-            raise ValueError(f"{where} {shown(one)}: use a mapping with name and weight")
-        _refuse_others(one, _OF_RESOURCE, where)
-        resource, weight = one.get("name"), one.get("weight") or 1
-        if not isinstance(resource, str) or not resource:
-            raise ValueError(f"{where}.name {shown(resource)}: use the name of a resource")
-        if resource in by_resource:
-            raise ValueError(f"{where}.name {resource!r}: name a resource once")
-        if not isinstance(weight, int) or isinstance(weight, bool) or weight < 1:
-            raise ValueError(f"{where}.weight {shown(weight)}: use a whole number, 1 or more")
-        by_resource[resource] = weight
-    return by_resource
-
-
-def _refuse_others(given: Mapping[str, Any], fields: Sequence[str], where: str) -> None:
-    for field in given:
-        if field not in fields:
-            close = get_close_matches(str(field), fields, 1) or (" and ".join(fields),)
-            raise ValueError(f"{where}.{field} is not supported: use {close[0]}, or remove it")
-
 
 NAME: Final = "NodeNUMAResource"
 _SCORED: Final = ("cpu", "memory")
@@ -114,11 +68,27 @@ class NodeNUMAResource:
         numaScoringStrategy: Mapping[str, Any] | None = None,  # noqa: N803
     ) -> "NodeNUMAResource":
         """Read upstream's arguments; the last two are defaults of the profile. Raises ValueError."""
-        kind = strategy_type(scoringStrategy, get_args(zone_shares.Strategy))
-        made = cls(cast(zone_shares.Strategy, kind), _weights(scoringStrategy))
-        made.defaults = SchedulerDefaults(
-            _bind_policy(defaultCPUBindPolicy), strategy=_numa_strategy(numaScoringStrategy, scoringStrategy)
-        )
+        types = get_args(zone_shares.Strategy)
+        kind, given = scoring_strategy(scoringStrategy, types)
+        weights = dict(zone_shares.WEIGHTS) if given is None else given
+        if not weights or weights.keys() - set(_SCORED):
+            listed, scored = ", ".join(weights) or "none", " and ".join(_SCORED)
+            raise ValueError(f"scoringStrategy.resources {listed}: use {scored}: no other is scored")
+        if defaultCPUBindPolicy not in ("", *_BIND_POLICIES):
+            allowed = ", ".join(_BIND_POLICIES)
+            raise ValueError(f"defaultCPUBindPolicy {defaultCPUBindPolicy!r}: use one of {allowed}")
+        bind, numa = BindPolicy(defaultCPUBindPolicy) if defaultCPUBindPolicy else None, None
+        if numaScoringStrategy is not None:
+            name = "numaScoringStrategy"
+            order, of_numa = scoring_strategy(numaScoringStrategy, types, name)
+            if of_numa not in (None, weights):
+                raise ValueError(
+                    f"{name}.resources {of_numa}: the weights of scoringStrategy.resources count, in "
+                    "Koordinator too: use these, or remove the field"
+                )
+            numa = NUMAStrategy(order)
+        made = cls(cast(zone_shares.Strategy, kind), weights)
+        made.defaults = SchedulerDefaults(bind, strategy=numa)
         return made
 
     def pre_score(self, cycle: Cycle, nodes: Sequence[NodeInfo]) -> Skip | None:
@@ -134,16 +104,16 @@ class NodeNUMAResource:
         return sum(part.score(cycle, node) for part in self.parts)
 
 
+@dataclass(frozen=True, eq=False)
 class ZonesPart:
     """The score by the NUMA nodes that a pod gets. Over columns: those that it gets by amounts and CPUs."""
 
+    strategy: zone_shares.Strategy
+    weights: zone_shares.Weights
     name = NAME
     scope = Scope.ROW
     depends = Depends.CPUS
     exact = False
-
-    def __init__(self, strategy: zone_shares.Strategy, weights: zone_shares.Weights) -> None:
-        self.strategy, self.weights = strategy, weights
 
     def score(self, cycle: Cycle, node: NodeInfo) -> float:
         state, demand = node.canonical.state, _demand(cycle, node.canonical)
@@ -204,14 +174,14 @@ class ZonesPart:
         return _allocated(total, used, demand, self.strategy, self.weights).astype(np.float64)
 
 
+@dataclass(frozen=True, eq=False)
 class TotalsPart:
     """The score by all that is allocatable on a node, and requested; exact."""
 
+    strategy: zone_shares.Strategy
+    weights: zone_shares.Weights
     name = NAME
     scope = Scope.ROW
-
-    def __init__(self, strategy: zone_shares.Strategy, weights: zone_shares.Weights) -> None:
-        self.strategy, self.weights = strategy, weights
 
     def score(self, cycle: Cycle, node: NodeInfo) -> float:
         state, demand = node.canonical.state, _demand(cycle, node.canonical)
@@ -237,7 +207,7 @@ class TotalsPart:
 
 
 def _demand(cycle: Cycle, canonical: CanonicalState) -> PodDemand | None:
-    """What the pod asks where Koordinator's rules judge it; None elsewhere."""
+    """Return the pod's request where Koordinator's rules judge it; None elsewhere."""
     if not by_koordinator(canonical, cycle.shape):
         return None
     return needs_of(canonical, cycle.shape).demand
@@ -314,35 +284,3 @@ def _allocated(
         score += weight * (share * 100 // np.maximum(capacity, 1))
         counted += weight * (capacity > 0)
     return score // np.maximum(counted, 1)
-
-
-def _bind_policy(text: str) -> BindPolicy | None:
-    if text not in ("", *_BIND_POLICIES):
-        raise ValueError(f"defaultCPUBindPolicy {text!r}: use one of {', '.join(_BIND_POLICIES)}")
-    return BindPolicy(text) if text else None
-
-
-def _numa_strategy(given: Mapping[str, Any] | None, scoring: Mapping[str, Any] | None) -> NUMAStrategy | None:
-    """The order of NUMA nodes of pods and nodes that name none; weights are those of `scoringStrategy`."""
-    if given is None:
-        return None
-    name = "numaScoringStrategy"
-    kind = strategy_type(given, get_args(zone_shares.Strategy), name)
-    if given.get("resources") is not None and weights(given, name) != _weights(scoring):
-        raise ValueError(
-            f"{name}.resources {shown(given['resources'])}: the weights of scoringStrategy.resources "
-            "count, in Koordinator too: use these, or remove the field"
-        )
-    return NUMAStrategy(kind)
-
-
-def _weights(strategy: Mapping[str, Any] | None) -> dict[str, int]:
-    if not strategy or strategy.get("resources") is None:
-        return dict(zone_shares.WEIGHTS)
-    scored = weights(strategy)
-    if not scored or scored.keys() - set(_SCORED):
-        listed = ", ".join(scored) or "none"
-        raise ValueError(
-            f"scoringStrategy.resources {listed}: use {' and '.join(_SCORED)}: no other is scored"
-        )
-    return scored

@@ -17,13 +17,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from corelane.kube.pod import Pod
 from corelane.reasons import Code, Reason, Refusal, sentence
-from corelane.scheduler.cluster.columns import CPU, MEMORY, Integers, Rows
+from corelane.scheduler.cluster.columns import CPU, MEMORY, Columns, Integers, Rows
 from corelane.scheduler.cluster.evictions import NONE
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo
@@ -96,11 +97,6 @@ def certainly_refused(pod: PodInfo, node: NodeInfo) -> bool:
     return free.bit_count() < total or most < together
 
 
-def count_lower(pod: PodInfo, node: NodeInfo) -> int:
-    """Return the number of pods of lower priority on a node."""
-    return sum(priority(info) < priority(pod) for info in node.pods.values())
-
-
 def select(cycle: Cycle, node: NodeInfo) -> Candidate | Rejection:
     """Return the victims on a node, or why the pod does not fit even without any pod of lower priority."""
     lower = [info for info in node.pods.values() if priority(info) < priority(cycle.pod)]
@@ -110,7 +106,10 @@ def select(cycle: Cycle, node: NodeInfo) -> Candidate | Rejection:
     order = [*violating, *others]
     if rejection := _rejection(cycle, node, filtering.without(node, order), order):
         return rejection
-    thinned = _thinned(node, order)
+    thinned = [node]  # Without the pods from the last one on, up to all of them.
+    for info in reversed(order):
+        thinned.append(filtering.without(thinned[-1], [info]))
+    thinned.reverse()
     victims: list[PodInfo] = []
     for number, info in enumerate(order):
         absent = [*victims, *order[number + 1 :]]
@@ -119,14 +118,6 @@ def select(cycle: Cycle, node: NodeInfo) -> Candidate | Rejection:
     broken = {info.uid for info in violating}
     violations = sum(info.uid in broken for info in victims)
     return Candidate(node.name, tuple(sorted(victims, key=_importance)), violations)
-
-
-def _thinned(node: NodeInfo, order: list[PodInfo]) -> list[NodeInfo]:
-    """The node without all of these pods, without all but the first, and so on, up to the node itself."""
-    nodes = [node]
-    for info in reversed(order):
-        nodes.append(filtering.without(nodes[-1], [info]))
-    return nodes[::-1]
 
 
 def _rejection(
@@ -165,31 +156,23 @@ _ANY_AMOUNT: Final = 2**62
 class DefaultPreemption:
     """Nominates a node, and the pods to evict there.
 
-    `min_candidate_nodes_percentage` and `min_candidate_nodes_absolute` are upstream's: on so many nodes at
+    `percentage` and `absolute` are upstream's minCandidateNodesPercentage and -Absolute: on so many nodes at
     least the victims are determined, if so many can help.
     """
 
     name = _NAME
 
-    def __init__(
-        self, min_candidate_nodes_percentage: int = 10, min_candidate_nodes_absolute: int = 100
-    ) -> None:
-        if not 0 <= min_candidate_nodes_percentage <= 100:
-            raise ValueError(
-                f"{_NAME}: minCandidateNodesPercentage {min_candidate_nodes_percentage}: use 0 to 100"
-            )
-        if min_candidate_nodes_absolute < 0:
-            raise ValueError(
-                f"{_NAME}: minCandidateNodesAbsolute {min_candidate_nodes_absolute}: use 0 or more"
-            )
-        if not min_candidate_nodes_percentage and not min_candidate_nodes_absolute:
-            raise ValueError(
-                f"{_NAME}: minCandidateNodesPercentage 0, minCandidateNodesAbsolute 0: no node is looked at; "
-                "use 1 or more for one of them"
-            )
+    def __init__(self, percentage: int = 10, absolute: int = 100) -> None:
+        faults = {
+            f"minCandidateNodesPercentage {percentage}: use 0 to 100": not 0 <= percentage <= 100,
+            f"minCandidateNodesAbsolute {absolute}: use 0 or more": absolute < 0,
+            "minCandidateNodesPercentage 0, minCandidateNodesAbsolute 0: no node is looked at; "
+            "use 1 or more for one of them": not percentage and not absolute,
+        }
+        if fault := next((text for text, wrong in faults.items() if wrong), ""):
+            raise ValueError(f"{_NAME}: {fault}")
         self._searches: dict[str, _Search] = {}
-        self._percentage = min_candidate_nodes_percentage
-        self._absolute = min_candidate_nodes_absolute
+        self._percentage, self._absolute = percentage, absolute
 
     @classmethod
     def of(
@@ -204,7 +187,13 @@ class DefaultPreemption:
         """Return the node that fits once the victims are gone; else why preemption does not help."""
         if why := _ineligible(cycle, rejections):
             return NotNominated(f"preemption: {why}", keep=True)
-        rows, search = _resolvable(cycle, rejections), self._search(cycle)
+        rows, key = _resolvable(cycle, rejections), cycle.pod.uid
+        # The search for this pod that is not finished, without the rows that changed; or a new one.
+        search = self._searches.pop(key, None) or _Search(key)
+        search.begin(cycle)
+        while len(self._searches) >= _MOST_SEARCHES:
+            del self._searches[next(iter(self._searches))]
+        self._searches[key] = search
         best = self._best(cycle, rows, search)
         if search.cut and (best is None or search.dry_runs < MOST_DRY_RUNS):
             doubtful = search.dry_runs >= MOST_DRY_RUNS
@@ -215,35 +204,23 @@ class DefaultPreemption:
         if best is None:
             total = cycle.cluster.count()
             search.helpless[NOT_HELPFUL] += total - len(rows)
-            why = f"preemption: {_message(total, search.helpless)}"
+            texts = sorted(f"{number} {text}" for text, number in search.helpless.items() if number)
+            why = f"preemption: 0/{total} nodes are available: {', '.join(texts)}."
             return NotNominated(why, plugins=frozenset(search.plugins))
         return Nomination(best.node, tuple(info.uid for info in best.victims))
-
-    def _search(self, cycle: Cycle) -> "_Search":
-        """The search for this pod that is not finished, without the rows that changed; or a new one."""
-        key = cycle.pod.uid
-        search = self._searches.pop(key, None) or _Search(key)
-        search.begin(cycle)
-        while len(self._searches) >= _MOST_SEARCHES:
-            del self._searches[next(iter(self._searches))]
-        self._searches[key] = search
-        return search
 
     def _best(self, cycle: Cycle, rows: Rows, search: "_Search") -> Candidate | None:
         limit = min(len(rows), max(self._absolute, len(rows) * self._percentage // 100))
         thorough = len(rows) <= limit
-        best: Candidate | None = None
-        candidates = 0
+        best, candidates = None, 0
         for bound, node in _promising(cycle, rows, search, thorough=thorough):
             if best is not None and not best.violations and bound > best.highest:
                 break
             tried = search.select(cycle, node)
             if tried is None:
                 continue
-            best, candidates = (
-                tried if best is None else min(best, tried, key=Candidate.order),
-                candidates + 1,
-            )
+            best = tried if best is None else min(best, tried, key=Candidate.order)
+            candidates += 1
             if not best.violations and candidates >= (limit if thorough else min(limit, ENOUGH)):
                 break
             if search.spent:
@@ -257,14 +234,14 @@ class _Search:
     def __init__(self, key: str) -> None:
         self.key = key
         self.dry_runs = 0
-        """Of `MOST_DRY_RUNS`, over some attempts."""
+        """Dry runs made of `MOST_DRY_RUNS`, over some attempts."""
         self._begun_at = self._pods = self._looks = 0
         self.helpless: Counter[str] = Counter()
         """Nodes by why they are no candidates."""
-        self._known: dict[int, Candidate | tuple[str, ...]] = {}
+        self.known: dict[int, Candidate | tuple[str, ...]] = {}
         """Row to the victims, or to why there are none."""
         self.plugins: set[str] = set()
-        """Those that reject the pod on nodes that were tried."""
+        """Plugins that reject the pod on nodes that were tried."""
         self._fresh: set[str] = set()
         """Nodes that were tried in this attempt."""
         self._positions = (0, 0)
@@ -274,12 +251,12 @@ class _Search:
         columns = cycle.cluster.columns
         logs = (columns.nodes_log, columns.pods_log)
         for log, position in zip(logs, self._positions, strict=True):
-            changed = log.since(position) if self._known else None
+            changed = log.since(position) if self.known else None
             if changed is None:
-                self._known.clear()
+                self.known.clear()
             else:
                 for row in changed.tolist():
-                    self._known.pop(row, None)
+                    self.known.pop(row, None)
         self._positions = (columns.nodes_log.position, columns.pods_log.position)
         if self.dry_runs >= MOST_DRY_RUNS:
             self.dry_runs = 0
@@ -297,35 +274,41 @@ class _Search:
         """Whether this attempt may ask about no more nodes that are not known."""
         return self._looks >= LOOKED_AT_ONCE or self.spent
 
-    def has_turn(self, row: int) -> bool:
-        """Return whether the row's node may be asked about in this attempt, or is known."""
-        return row in self._known or not self.cut
-
     def look(self, cycle: Cycle, row: int, node: NodeInfo, *, suffices: bool) -> None:
         """Take note of a node that is certainly no candidate, by amounts (not `suffices`) or its ledger."""
-        if row in self._known:
+        if row in self.known:
             return
         self._looks += 1
-        if not suffices or certainly_refused(cycle.pod, node):
-            self._known[row] = tuple(_lacking(cycle.pod, node))
-            self.plugins |= _OF_AMOUNTS
+        if suffices and not certainly_refused(cycle.pod, node):
+            return
+        # What is too little even without the pods of lower priority, as the filters say it.
+        pod, texts = cycle.pod, []
+        staying = [one for one in node.pods.values() if priority(one) >= priority(pod)]
+        for name in ("cpu", "memory"):
+            used = sum(one.requests.get(name, 0) for one in staying)
+            if pod.requests.get(name, 0) > node.allocatable.get(name, 0) - used:
+                texts.append(f"Insufficient {name}")
+        too_few = Reason(Code.TOO_FEW_EXCLUSIVE, (pod.exclusive_cpus,))
+        self.known[row] = tuple(texts or [sentence(too_few)])
+        self.plugins |= _OF_AMOUNTS
 
     def select(self, cycle: Cycle, node: NodeInfo) -> Candidate | None:
         """Return the victims on a node; None for a node that is refused, or not asked in this attempt."""
-        outcome = self._known.get(node.row)
+        outcome = self.known.get(node.row)
         if outcome is None:
             if self.spent:
                 return None
             self.dry_runs += 1
             self._fresh.add(node.name)
             tried = select(cycle, node)
-            self._pods += count_lower(cycle.pod, node) if isinstance(tried, Candidate) else _REFUSED
             if isinstance(tried, Candidate):
                 outcome = tried
+                self._pods += sum(priority(info) < priority(cycle.pod) for info in node.pods.values())
             else:
                 outcome = tuple(map(str, tried.reasons))
+                self._pods += _REFUSED
                 self.plugins |= {tried.plugin} - {_NAME}
-            self._known[node.row] = outcome
+            self.known[node.row] = outcome
         if isinstance(outcome, Candidate):
             return outcome
         self.helpless.update(outcome)
@@ -349,15 +332,12 @@ def _ineligible(cycle: Cycle, rejections: Mapping[str, Rejection]) -> str:
         return ""
     lower = [info.pod for info in node.pods.values() if info.pod.spec.priority < pod.spec.priority]
     leaving = any(one.metadata.uid in nominations.evicting or _is_preempted(one) for one in lower)
-    if leaving or _unreleased(node, nominations.victims(cycle.pod.uid)):
+    # The node's agent may not have released the CPUs of victims that are gone yet.
+    ledger = node.cpu_state.pods if node.cpu_state is not None else {}
+    victims = nominations.victims(cycle.pod.uid)
+    if leaving or any(uid in ledger and uid not in node.pods for uid in victims):
         return "not eligible due to a terminating pod on the nominated node."
     return ""
-
-
-def _unreleased(node: NodeInfo, victims: frozenset[str]) -> bool:
-    """Whether victims are gone whose CPUs the node's agent has not released yet."""
-    state = node.cpu_state
-    return state is not None and any(uid in state.pods and uid not in node.pods for uid in victims)
 
 
 def _is_preempted(pod: Pod) -> bool:
@@ -390,7 +370,7 @@ def _promising(
     if lowest is None or lowest >= priority:
         search.helpless[NO_VICTIMS] += len(rows)
         return
-    reclaimable = cluster.priorities.reclaimable(priority, lambda rows: _free(cycle, rows))
+    reclaimable = cluster.priorities.reclaimable(priority, partial(_free, cluster.columns))
     having = np.isin(reclaimable.rows, rows)
     search.helpless[NO_VICTIMS] += len(rows) - int(having.sum())
     least = reclaimable.least_priority(cycle.pod)
@@ -398,32 +378,15 @@ def _promising(
     order = np.lexsort((cluster.columns.order[reclaimable.rows], -reclaimable.free[:, 0], least))
     order = order[having[order]]
     for row, bound in zip(reclaimable.rows[order].tolist(), least[order].tolist(), strict=True):
-        if not search.has_turn(row) or (node := cluster.at_row(row)) is None:
+        if (search.cut and row not in search.known) or (node := cluster.at_row(row)) is None:
             continue
         if not thorough:
             search.look(cycle, row, node, suffices=bound != NONE)
         yield (lowest if thorough and bound == NONE else bound), node
 
 
-def _free(cycle: Cycle, rows: Rows) -> Integers:
+def _free(columns: Columns, rows: Rows) -> Integers:
     """MilliCPU and bytes that are free; of CPUs that are amplified, more than any pod requests."""
-    columns = cycle.cluster.columns
     free = columns.left.take(rows, 0)[:, [CPU, MEMORY]]
     free[columns.amplified[rows], CPU] = _ANY_AMOUNT
     return free
-
-
-def _lacking(pod: PodInfo, node: NodeInfo) -> list[str]:
-    """What is too little even without the pods of lower priority, as the filters say it."""
-    staying = [one for one in node.pods.values() if one.pod.spec.priority >= pod.pod.spec.priority]
-    texts = []
-    for name in ("cpu", "memory"):
-        held = sum(one.requests.get(name, 0) for one in staying)
-        if pod.requests.get(name, 0) > node.allocatable.get(name, 0) - held:
-            texts.append(f"Insufficient {name}")
-    return texts or [sentence(Reason(Code.TOO_FEW_EXCLUSIVE, (pod.exclusive_cpus,)))]
-
-
-def _message(total: int, reasons: Mapping[str, int]) -> str:
-    texts = sorted(f"{number} {text}" for text, number in reasons.items() if number)
-    return f"0/{total} nodes are available: {', '.join(texts)}."

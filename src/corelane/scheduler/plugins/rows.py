@@ -15,7 +15,15 @@ from corelane.kube.pod import NodeSelector, NodeSelectorTerm, Pod
 from corelane.scheduler.cluster.columns import Columns, Mask, Rows, Scores
 from corelane.scheduler.cluster.labels import Rules
 from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.framework.plugin import BEST, Cycle, Rejection
+
+
+class IdleForPlainPods:
+    """A PreFilter that skips all plain pods (see `PodInfo`)."""
+
+    def idle(self, _pod: PodInfo) -> bool:
+        return True
 
 
 class RowFilter(ABC):

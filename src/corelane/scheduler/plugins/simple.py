@@ -1,6 +1,6 @@
 """Plugins of a few lines each, with kube-scheduler's names where it has them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from corelane.kube.pod import Pod
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.columns import Columns, Mask, Rows, Scores
 from corelane.scheduler.cluster.node_info import NodeInfo, taints_of
-from corelane.scheduler.cluster.pods import ANY_ADDRESS, HostPort, PodInfo
+from corelane.scheduler.cluster.pods import ANY_ADDRESS, PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
 from corelane.scheduler.framework.plugin import (
     BEST,
@@ -24,10 +24,10 @@ from corelane.scheduler.framework.plugin import (
     Scope,
     Skip,
 )
-from corelane.scheduler.plugins.rows import RowScore, by_maximum
+from corelane.scheduler.plugins.rows import IdleForPlainPods, RowScore, by_maximum
 
 
-class NodeName:
+class NodeName(IdleForPlainPods):
     """Rejects other nodes than `spec.nodeName`; pods in the queue have none, those of an extender may."""
 
     name = "NodeName"
@@ -35,9 +35,6 @@ class NodeName:
 
     def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
         return None if cycle.pod.pod.spec.node_name else SKIP
-
-    def idle(self, _pod: PodInfo) -> bool:
-        return True
 
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
         if cycle.pod.pod.spec.node_name in {"", node.name}:
@@ -112,7 +109,13 @@ class TaintToleration(RowScore):
                 yield Rejection.of(self.name, reason, resolvable=False), alike
 
     def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
-        scores = [_untolerated_soft(cycle, taints) for taints in columns.taint_sets]
+        """Return how many taints with effect PreferNoSchedule are not tolerated."""
+        scores = []
+        for taints in columns.taint_sets:
+            soft = [taint for taint in taints if taint.effect == "PreferNoSchedule"]
+            tolerations = cycle.pod.pod.spec.tolerations if soft else ()
+            of_effect = [one for one in tolerations if one.effect in {"", "PreferNoSchedule"}]
+            scores.append(sum(not tolerated(taint, of_effect) for taint in soft))
         return np.array(scores, dtype=np.float64)[columns.taints[rows]]
 
     def normalize(self, cycle: Cycle, scores: Scores) -> Scores:
@@ -125,14 +128,6 @@ class TaintToleration(RowScore):
         }
 
 
-def _untolerated_soft(cycle: Cycle, taints: Iterable[Taint]) -> float:
-    """How many taints with effect PreferNoSchedule are not tolerated."""
-    soft = [taint for taint in taints if taint.effect == "PreferNoSchedule"]
-    tolerations = cycle.pod.pod.spec.tolerations if soft else ()
-    of_effect = [one for one in tolerations if one.effect in {"", "PreferNoSchedule"}]
-    return float(sum(not tolerated(taint, of_effect) for taint in soft))
-
-
 def _tolerated_now(pod: PodInfo, change: ClusterChange) -> bool:
     new, old = change.new, change.old
     if not isinstance(new, Node):
@@ -142,7 +137,7 @@ def _tolerated_now(pod: PodInfo, change: ClusterChange) -> bool:
     return not isinstance(old, Node) or untolerated(pod.pod, taints_of(old)) is not None
 
 
-class NodePorts:
+class NodePorts(IdleForPlainPods):
     """Rejects nodes where a pod has one of the host ports; address 0.0.0.0 includes every address."""
 
     name = "NodePorts"
@@ -152,16 +147,19 @@ class NodePorts:
     def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
         return None if cycle.pod.facts.host_ports else SKIP
 
-    def idle(self, _pod: PodInfo) -> bool:
-        return True
-
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
         if any(_conflict(cycle.pod, pod) for pod in node.pods.values() if pod.facts.host_ports):
             return Rejection.of(self.name, Reason(Code.PORTS_TAKEN))
         return None
 
     def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
-        taken = {row for port in cycle.pod.facts.host_ports for row in _rows_with(cycle, port)}
+        """Whether no pod there has one of the ports, on the address or on every one."""
+        taken = set()
+        for port in cycle.pod.facts.host_ports:
+            using = cycle.cluster.index.ports.get((port.port, port.protocol), {})
+            for row, addresses in using.items():
+                if port.address == ANY_ADDRESS or port.address in addresses or ANY_ADDRESS in addresses:
+                    taken.add(row)
         return ~np.isin(rows, np.fromiter(taken, np.intp, len(taken)))
 
     def rejections(self, _cycle: Cycle, _columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
@@ -172,14 +170,6 @@ class NodePorts:
             ChangeKind.POD_REMOVED: _frees_port,
             ChangeKind.NODE_ADDED | ChangeKind.POD_ITSELF: always,
         }
-
-
-def _rows_with(cycle: Cycle, port: HostPort) -> Iterator[int]:
-    """The rows of nodes where a pod has the port, on the address or on every one."""
-    rows = cycle.cluster.index.ports.get((port.port, port.protocol), {})
-    for row, addresses in rows.items():
-        if port.address == ANY_ADDRESS or port.address in addresses or ANY_ADDRESS in addresses:
-            yield row
 
 
 def _conflict(pod: PodInfo, other: PodInfo) -> bool:
@@ -232,7 +222,7 @@ class SchedulingGates:
         return {ChangeKind.POD_ITSELF: always}
 
 
-class DynamicResources:
+class DynamicResources(IdleForPlainPods):
     """Rejects pods with `spec.resourceClaims`."""
 
     name = "DynamicResources"
@@ -243,9 +233,6 @@ class DynamicResources:
             return SKIP
         names = ", ".join(claim.name for claim in claims)
         return Rejection.of(self.name, Reason(Code.RESOURCE_CLAIMS_UNSUPPORTED, (names,)), resolvable=False)
-
-    def idle(self, _pod: PodInfo) -> bool:
-        return True
 
     def hints(self) -> dict[ChangeKind, Hint]:
         return {ChangeKind.POD_ITSELF: always}

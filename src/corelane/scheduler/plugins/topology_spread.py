@@ -5,25 +5,24 @@ as each constraint's policies say) make up the domains. Score is in `topology_sp
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-import msgspec
 import numpy as np
 
+from corelane import settings
 from corelane.kube.node_terms import is_valid, untolerated
 from corelane.kube.objects import Node, Service
 from corelane.kube.pod import NodeSelectorRequirement, Pod
 from corelane.kube.selectors import TopologySpreadConstraint
 from corelane.reasons import Code, Reason
 from corelane.scheduler.cluster.columns import Columns, Mask, Rows, Scores
-from corelane.scheduler.cluster.labels import Topology, Totals, holds, in_namespace
+from corelane.scheduler.cluster.labels import Counts, Topology, Totals, holds, in_namespace
 from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pod_index import OWNER, controller_of, labels_of
 from corelane.scheduler.cluster.pods import PodInfo, SpreadConstraint, spread_constraint
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
-from corelane.scheduler.framework.configuration_file import first_fault
 from corelane.scheduler.framework.plugin import BEST, SKIP, Cycle, Rejection, Scope, Skip
 from corelane.scheduler.plugins.rows import RowFilter, required_mask
 from corelane.workload.selectors import LabelRequirement, Operator
@@ -63,15 +62,15 @@ SYSTEM_CONSTRAINTS: Final = (
 
 @dataclass(slots=True)
 class Prepared:
-    """What the score of a node is made of: matching pods by row of each constraint, and their weights."""
+    """Parts of the score of a node: matching pods by row of each constraint, and their weights."""
 
     topology: Topology
     parts: tuple[tuple[SpreadConstraint, Scores, float], ...]
-    """Of each constraint: pods that count for a node, by row; and weight."""
+    """Each constraint with the pods that count for a node, by row, and its weight."""
     ignored: Mask
 
     def scores(self, rows: Rows) -> Scores:
-        """Return what `normalized` takes: more is worse."""
+        """Return what `normalize` takes: more is worse."""
         sums = np.zeros(len(rows))
         for constraint, pods, weight in self.parts:
             having = self.topology.ids(constraint.topology_key)[rows] >= 0
@@ -79,83 +78,31 @@ class Prepared:
         return np.where(self.ignored[rows], _IGNORED, np.floor(sums + 0.5))
 
 
-def prepare(
-    cycle: Cycle, constraints: tuple[SpreadConstraint, ...], rows: Rows, *, all_keys: bool
-) -> Prepared:
-    """Return what scores are made of, for the nodes that passed all filters.
-
-    `all_keys`: nodes that lack the label of a constraint are ignored.
-    """
-    topology = cycle.cluster.topology
-    having = with_keys(cycle.cluster, constraints) if all_keys else topology.live
-    counted = rows[having[rows]]
-    parts = tuple(_part(cycle, one, counted, having) for one in constraints)
-    return Prepared(topology, parts, ~having)
-
-
-def _part(
+def _counts_and_weight(
     cycle: Cycle, constraint: SpreadConstraint, rows: Rows, having: Mask
-) -> tuple[SpreadConstraint, Scores, float]:
+) -> tuple[Scores, float]:
+    """Return the pods that count for a node, by row; larger topologies weigh more: fewer pods a domain."""
     cluster, key = cycle.cluster, constraint.topology_key
-    pods = np.zeros(cluster.topology.capacity)
-    if constraint.rules:
-        namespace = cycle.pod.pod.metadata.namespace
-        counts = cluster.index.matching_set(in_namespace(namespace, constraint.rules))
-        if counts.by_row:
-            pods = counts.dense(cluster.topology.capacity).astype(np.float64)
-    ids = cluster.topology.ids(key)
+    capacity, ids = cluster.topology.capacity, cluster.topology.ids(key)
+    counts = _matching(cycle, constraint)
+    pods = counts.dense(capacity).astype(np.float64) if counts else np.zeros(capacity)
     if key == _HOSTNAME:
-        return constraint, pods, _weight(len(rows))
-    domains = int(np.count_nonzero(np.bincount(ids[rows] + 1)))
+        return pods, float(np.log(len(rows) + 2))
+    weight = float(np.log(int(np.count_nonzero(np.bincount(ids[rows] + 1))) + 2))
     if not pods.any():
-        return constraint, pods, _weight(domains)
+        return pods, weight
     nodes = having & counted_nodes(cluster, cycle.pod.pod, constraint) & (ids >= 0)
-    size = cluster.topology.size(key) + 1
-    totals = np.bincount(ids[nodes], pods[nodes], size).astype(np.float64)
-    return constraint, totals[ids], _weight(domains)
+    totals = np.bincount(ids[nodes], pods[nodes], cluster.topology.size(key) + 1).astype(np.float64)
+    return totals[ids], weight
 
 
-def _weight(domains: int) -> float:
-    """Larger topologies count more, for a domain has fewer pods there."""
-    return float(np.log(domains + 2))
-
-
-def normalized(scores: Scores) -> Scores:
-    """Return 0 to 100 where more is better, and 0 for ignored nodes."""
-    ignored = scores == _IGNORED
-    counted = scores[~ignored]
-    highest = counted.max(initial=0.0)
-    if highest == 0:
-        return np.where(ignored, 0.0, BEST)
-    lowest = counted.min()
-    return np.where(ignored, 0.0, np.floor(BEST * (highest + lowest - scores) / highest))
-
-
-def has_defaults(cycle: Cycle) -> bool:
-    """Return whether `with_defaults` may yield a constraint for the pod."""
-    return bool(cycle.pod.pod.metadata.owner_references) or cycle.cluster.objects.may_select(cycle.pod.pod)
-
-
-def with_defaults(defaults: tuple[SpreadConstraint, ...], cycle: Cycle) -> Iterator[SpreadConstraint]:
-    """Yield the default constraints over the pods of the same services and controller; none without these."""
-    rules: dict[str, LabelRequirement] = {}
-    for service in cycle.cluster.objects.services_of(cycle.pod.pod):
-        for key, value in service.spec.selector.items():
-            rules[key] = LabelRequirement(key, Operator.IN, (value,))
-    if uid := controller_of(cycle.pod):
-        rules[OWNER] = LabelRequirement(OWNER, Operator.IN, (uid,))
-    if rules:
-        ordered = tuple(rules[key] for key in sorted(rules))
-        for one in defaults:
-            yield SpreadConstraint(
-                one.max_skew,
-                one.topology_key,
-                one.hard,
-                ordered,
-                one.min_domains,
-                one.honor_affinity,
-                one.honor_taints,
-            )
+def _matching(cycle: Cycle, constraint: SpreadConstraint) -> Counts | None:
+    """Return the pods that the constraint counts, by row; None without any."""
+    if not constraint.rules:
+        return None
+    rules = in_namespace(cycle.pod.pod.metadata.namespace, constraint.rules)
+    counts = cycle.cluster.index.matching_set(rules)
+    return counts if counts.by_row else None
 
 
 NAME: Final = "PodTopologySpread"
@@ -191,14 +138,13 @@ class Domains:
         return float(fewest + self.constraint.max_skew - self.own)
 
 
-@dataclass(slots=True)
-class Spread:
+class Spread(tuple[Domains, ...]):
     """State of one attempt."""
 
-    domains: tuple[Domains, ...]
+    __slots__ = ()
 
     def copy(self) -> "Spread":
-        return Spread(tuple(one.copy() for one in self.domains))
+        return Spread(one.copy() for one in self)
 
 
 class PodTopologySpread(RowFilter):
@@ -221,9 +167,10 @@ class PodTopologySpread(RowFilter):
             raise ValueError("PodTopologySpread: defaultConstraints needs defaultingType: List")
         self.system = defaultingType == "System"
         given = list(defaultConstraints)
-        if fault := first_fault(given, tuple[TopologySpreadConstraint, ...]):
-            raise ValueError(f"defaultConstraints{fault.path}: {fault.problem}: {fault.remedy}")
-        listed = msgspec.convert(given, tuple[TopologySpreadConstraint, ...])
+        try:
+            listed = settings.convert(given, tuple[TopologySpreadConstraint, ...], strict=True)
+        except settings.SettingsError as error:
+            raise ValueError(f"defaultConstraints{error}") from None
         for number, one in enumerate(listed):
             if why := _constraint_fault(one, given[number].keys(), listed[:number]):
                 raise ValueError(f"defaultConstraints[{number}].{why}")
@@ -238,22 +185,28 @@ class PodTopologySpread(RowFilter):
         if not (constraints := self.constraints(cycle, hard=True)):
             return SKIP
         nodes = with_keys(cycle.cluster, constraints)
-        cycle.state[NAME] = Spread(tuple(_domains(cycle, one, nodes) for one in constraints))
+        cycle.state[NAME] = Spread(_domains(cycle, one, nodes) for one in constraints)
         return None
 
     def constraints(self, cycle: Cycle, *, hard: bool) -> tuple[SpreadConstraint, ...]:
-        """Return the pod's constraints, or the default ones with its controller and services."""
-        spread = cycle.pod.facts.spread
-        if not spread:
-            if hard not in self._default_kinds or not has_defaults(cycle):
+        """Return the pod's constraints, or the default ones over the pods of its controller and services."""
+        pod, objects, spread = cycle.pod.pod, cycle.cluster.objects, cycle.pod.facts.spread
+        if not spread and hard in self._default_kinds:
+            if not (pod.metadata.owner_references or objects.may_select(pod)):
                 return ()
-            spread = tuple(with_defaults(self.defaults, cycle))
+            labels = {
+                key: value for one in objects.services_of(pod) for key, value in one.spec.selector.items()
+            }
+            if uid := controller_of(cycle.pod):
+                labels[OWNER] = uid
+            rules = tuple(LabelRequirement(key, Operator.IN, (labels[key],)) for key in sorted(labels))
+            spread = tuple(replace(one, rules=rules) for one in self.defaults) if rules else ()
         return tuple(one for one in spread if one.hard is hard)
 
     def rejected(self, cycle: Cycle, rows: Rows) -> Iterator[tuple[Rejection, Mask]]:
         """For each constraint, the nodes without its label, and those with too many pods."""
         spread: Spread = cycle.state[NAME]
-        for one in spread.domains:
+        for one in spread:
             ids = cycle.cluster.topology.ids(one.constraint.topology_key)[rows]
             yield _MISSING, ids < 0
             yield _SKEW, one.totals[ids] > one.most
@@ -271,7 +224,7 @@ class PodTopologySpread(RowFilter):
         spread: Spread | None = cycle.state.get(NAME)
         if spread is None or pod.pod.metadata.namespace != cycle.pod.pod.metadata.namespace:
             return
-        for one in spread.domains:
+        for one in spread:
             counted = one.constraint.rules != () and not pod.pod.metadata.deletion_timestamp
             if counted and one.nodes[node.row] and holds(one.constraint.rules, labels_of(pod)):
                 one.totals[cycle.cluster.topology.id(one.constraint.topology_key, node.row)] += number
@@ -286,29 +239,39 @@ class PodTopologySpread(RowFilter):
         return None
 
     def score(self, cycle: Cycle, node: NodeInfo) -> float:
-        return float(self._prepared(cycle).scores(np.array([node.row], np.intp))[0])
+        prepared: Prepared | None = cycle.state.get(_SCORES)
+        if prepared is None:
+            nodes: Sequence[NodeInfo] | None = cycle.state.get(_NODES)
+            rows = np.flatnonzero(cycle.cluster.topology.live)
+            if nodes is not None:
+                rows = np.fromiter((other.row for other in nodes), np.intp, len(nodes))
+            prepared = self._prepare(cycle, rows)
+        return float(prepared.scores(np.array([node.row], np.intp))[0])
 
     def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
         return self._prepare(cycle, rows).scores(rows)
 
-    def normalize(self, cycle: Cycle, scores: Scores) -> Scores:
-        return normalized(scores)
+    def _prepare(self, cycle: Cycle, rows: Rows) -> Prepared:
+        """Return what scores are made of, for the nodes that passed all filters.
 
-    def _prepare(self, cycle: Cycle, rows: Rows) -> "Prepared":
-        constraints = self.constraints(cycle, hard=False)
-        all_keys = bool(cycle.pod.facts.spread) or not self.system
-        prepared = prepare(cycle, constraints, rows, all_keys=all_keys)
-        cycle.state[_SCORES] = prepared
+        Of a pod with constraints of its own, and for those of a file, nodes that lack a label are ignored.
+        """
+        constraints, having = self.constraints(cycle, hard=False), cycle.cluster.topology.live
+        if cycle.pod.facts.spread or not self.system:
+            having = with_keys(cycle.cluster, constraints)
+        counted = rows[having[rows]]
+        parts = tuple((one, *_counts_and_weight(cycle, one, counted, having)) for one in constraints)
+        prepared = cycle.state[_SCORES] = Prepared(cycle.cluster.topology, parts, ~having)
         return prepared
 
-    def _prepared(self, cycle: Cycle) -> "Prepared":
-        prepared: Prepared | None = cycle.state.get(_SCORES)
-        if prepared is not None:
-            return prepared
-        nodes: Sequence[NodeInfo] | None = cycle.state.get(_NODES)
-        if nodes is None:
-            return self._prepare(cycle, np.flatnonzero(cycle.cluster.topology.live))
-        return self._prepare(cycle, np.fromiter((node.row for node in nodes), np.intp, len(nodes)))
+    def normalize(self, cycle: Cycle, scores: Scores) -> Scores:
+        """Return 0 to 100 where more is better, and 0 for ignored nodes."""
+        ignored = scores == _IGNORED
+        counted = scores[~ignored]
+        highest = counted.max(initial=0.0)
+        if highest == 0:
+            return np.where(ignored, 0.0, BEST)
+        return np.where(ignored, 0.0, np.floor(BEST * (highest + counted.min() - scores) / highest))
 
     # Hints.
 
@@ -380,12 +343,9 @@ def _domains(cycle: Cycle, constraint: SpreadConstraint, with_labels: Mask) -> D
     present = np.zeros(size + 1, np.bool_)
     present[ids] = True
     totals = np.zeros(size + 1)
-    if constraint.rules:
-        namespace = cycle.pod.pod.metadata.namespace
-        counts = cluster.index.matching_set(in_namespace(namespace, constraint.rules))
-        if counts.by_row:
-            numbers = counts.dense(cluster.topology.capacity)[nodes]
-            totals = np.bincount(ids, numbers, size + 1).astype(np.float64)
+    if counts := _matching(cycle, constraint):
+        numbers = counts.dense(cluster.topology.capacity)[nodes]
+        totals = np.bincount(ids, numbers, size + 1).astype(np.float64)
     own = int(holds(constraint.rules, labels_of(cycle.pod)))
     return Domains(constraint, nodes, present, totals, own)
 

@@ -9,6 +9,7 @@ node in an annotation. The cluster's controllers, which bind claims and make vol
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from corelane.kube import keys
@@ -32,6 +33,7 @@ from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint
 from corelane.scheduler.framework.plugin import SKIP, Cycle, NodeReason, PreBindError, Rejection, Scope, Skip
 from corelane.scheduler.instructions import PreBindWork
 from corelane.scheduler.plugins import volume_matching
+from corelane.scheduler.plugins.rows import IdleForPlainPods
 from corelane.scheduler.plugins.volume_matching import (
     BOUND,
     DELAYED,
@@ -57,7 +59,7 @@ _INTERVAL: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class VolumeWork:
-    """What is to be written before a binding; claims and volumes as they were when it was decided."""
+    """Writes before a binding; claims and volumes as they were when it was decided."""
 
     plugin: str
     node: str
@@ -66,8 +68,20 @@ class VolumeWork:
 
 
 async def bind_volumes(client: KubeClient, objects: ClusterObjects, work: VolumeWork, seconds: float) -> None:
-    """Write, and wait until `objects` shows all claims bound. Raises APIError, PreBindError."""
-    await _write(client, objects, work)
+    """Write, and wait until `objects` shows all claims bound. Raises APIError, PreBindError.
+
+    A binding without an answer is prepared again: only what is not written yet is written.
+    """
+    for volume, claim in work.static:
+        now = objects.volumes.get(volume.metadata.name)
+        if now is None or now.spec.claim_ref is None or now.spec.claim_ref.uid != claim.metadata.uid:
+            await client.patch(PersistentVolume, volume.metadata.name, _claim_ref(volume, claim))
+    for claim in work.provisions:
+        of, current = claim.metadata, objects.claims.get(claim.key)
+        if current is None or current.metadata.annotations.get(keys.SELECTED_NODE) != work.node:
+            annotations = {keys.SELECTED_NODE: work.node}
+            patch = {"metadata": {"resourceVersion": of.resource_version, "annotations": annotations}}
+            await client.patch(PersistentVolumeClaim, of.name, patch, namespace=of.namespace)
     try:
         async with asyncio.timeout(seconds):
             while waiting := list(_unbound(objects, work)):  # noqa: ASYNC110 - plain values of informers
@@ -77,19 +91,6 @@ async def bind_volumes(client: KubeClient, objects: ClusterObjects, work: Volume
             f"binding volumes: claim {', '.join(waiting)} not bound after {seconds:.0f} s; "
             f"see the claim's events and its provisioner"
         ) from None
-
-
-async def _write(client: KubeClient, objects: ClusterObjects, work: VolumeWork) -> None:
-    """Write what is not written yet: a binding without an answer is prepared again."""
-    for volume, claim in work.static:
-        now = objects.volumes.get(volume.metadata.name)
-        if now is None or now.spec.claim_ref is None or now.spec.claim_ref.uid != claim.metadata.uid:
-            await client.patch(PersistentVolume, volume.metadata.name, _claim_ref(volume, claim))
-    for claim in work.provisions:
-        of, current = claim.metadata, objects.claims.get(claim.key)
-        if current is None or current.metadata.annotations.get(keys.SELECTED_NODE) != work.node:
-            patch = _selected(claim, work.node)
-            await client.patch(PersistentVolumeClaim, of.name, patch, namespace=of.namespace)
 
 
 def _claim_ref(volume: PersistentVolume, claim: PersistentVolumeClaim) -> dict[str, Any]:
@@ -106,15 +107,6 @@ def _claim_ref(volume: PersistentVolume, claim: PersistentVolumeClaim) -> dict[s
     if volume.spec.claim_ref is None:
         metadata["annotations"] = {keys.BOUND_BY_CONTROLLER: "yes"}
     return {"metadata": metadata, "spec": {"claimRef": of}}
-
-
-def _selected(claim: PersistentVolumeClaim, node: str) -> dict[str, Any]:
-    return {
-        "metadata": {
-            "resourceVersion": claim.metadata.resource_version,
-            "annotations": {keys.SELECTED_NODE: node},
-        }
-    }
 
 
 def _unbound(objects: ClusterObjects, work: VolumeWork) -> Iterator[str]:
@@ -158,7 +150,7 @@ class VolumeState:
     offers: ClaimOffers
 
 
-class VolumeBinding:
+class VolumeBinding(IdleForPlainPods):
     """See the module. `bindTimeoutSeconds` limits the wait for claims."""
 
     name = NAME
@@ -194,21 +186,19 @@ class VolumeBinding:
     def _reject(self, reason: Reason) -> Rejection:
         return Rejection.of(NAME, reason, resolvable=False)
 
-    def idle(self, _pod: PodInfo) -> bool:
-        return True
-
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
         volumes = self._find(cycle, node)
-        if isinstance(volumes, NodeVolumes):
-            return None
-        return Rejection(NAME, tuple(map(NodeReason, volumes)), resolvable=False)
+        return volumes if isinstance(volumes, Rejection) else None
 
     @staticmethod
-    def _find(cycle: Cycle, node: NodeInfo) -> NodeVolumes | tuple[Reason, ...]:
+    def _find(cycle: Cycle, node: NodeInfo) -> NodeVolumes | Rejection:
         state: VolumeState | None = cycle.state.get(NAME)
         if state is None or node.node is None:
             return NodeVolumes()
-        return find(state.claims, node.node, state.offers)
+        volumes = find(state.claims, node.node, state.offers)
+        if isinstance(volumes, NodeVolumes):
+            return volumes
+        return Rejection(NAME, tuple(map(NodeReason, volumes)), resolvable=False)
 
     def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
         bound, delayed = self._judged(cycle, rows)
@@ -237,8 +227,8 @@ class VolumeBinding:
         if NAME not in cycle.state:
             return None
         volumes, objects = self._find(cycle, node), cycle.cluster.objects
-        if not isinstance(volumes, NodeVolumes):
-            return Rejection(NAME, tuple(map(NodeReason, volumes)), resolvable=False)
+        if isinstance(volumes, Rejection):
+            return volumes
         self._objects = objects
         for volume, claim in volumes.static:
             objects.take(volume, claim)
@@ -290,11 +280,10 @@ def _allows_more(_pod: PodInfo, change: ClusterChange) -> bool:
     old, new = change.old, change.new
     if not (isinstance(old, StorageClass) and isinstance(new, StorageClass)):
         return new is not None
-    return _rules_of(old) != _rules_of(new)
+    return _RULES(old) != _RULES(new)
 
 
-def _rules_of(one: StorageClass) -> tuple[object, ...]:
-    return one.allowed_topologies, one.provisioner, one.volume_binding_mode
+_RULES: Final = attrgetter("allowed_topologies", "provisioner", "volume_binding_mode")
 
 
 def _migrates(_pod: PodInfo, change: ClusterChange) -> bool:

@@ -7,7 +7,7 @@ volumes that name one of its labels. For a volume that is to be made, a driver's
 have the whole amount.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import merge
@@ -152,26 +152,6 @@ class FreeStorage:
         return reached
 
 
-def free_storage(claim: PersistentVolumeClaim, objects: ClusterObjects) -> FreeStorage | None:
-    """Return where a volume can be made for the claim; None where that is not limited."""
-    storage = objects.classes.get(class_of(claim))
-    driver = objects.csi_drivers.get(storage.provisioner) if storage is not None else None
-    if (
-        storage is None
-        or driver is None
-        or not driver.spec.storage_capacity
-        or "storage" not in claim.spec.resources.requests
-    ):
-        return None
-    size = _storage(claim.spec.resources.requests)
-    listed = objects.capacities_of_class(storage.metadata.name)
-    return FreeStorage(
-        one.rules
-        for one in listed
-        if one.rules is not None and one.largest is not None and one.largest >= size
-    )
-
-
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
@@ -186,7 +166,7 @@ class ClaimsOfPod:
 
 @dataclass(frozen=True, slots=True)
 class NodeVolumes:
-    """What a binding to a node must do first."""
+    """Tasks before a binding to a node."""
 
     static: tuple[tuple[PersistentVolume, PersistentVolumeClaim], ...] = ()
     """Volumes to bind to claims."""
@@ -243,14 +223,31 @@ class ClaimOffers:
 
     def storage(self, claim: PersistentVolumeClaim) -> FreeStorage | None:
         """Return where there is storage for a volume that is made for the claim; None for everywhere."""
-        if claim.key not in self._storage:
-            self._storage[claim.key] = free_storage(claim, self.objects)
-        return self._storage[claim.key]
+        if claim.key in self._storage:
+            return self._storage[claim.key]
+        storage, requests = self.objects.classes.get(class_of(claim)), claim.spec.resources.requests
+        driver = self.objects.csi_drivers.get(storage.provisioner) if storage is not None else None
+        free = None
+        if storage and driver and driver.spec.storage_capacity and "storage" in requests:
+            size, listed = _storage(requests), self.objects.capacities_of_class(storage.metadata.name)
+            large = (one for one in listed if one.largest is not None and one.largest >= size)
+            free = FreeStorage(one.rules for one in large if one.rules is not None)
+        self._storage[claim.key] = free
+        return free
 
 
 def find(claims: ClaimsOfPod, node: Node, offers: ClaimOffers) -> NodeVolumes | tuple[Reason, ...]:
     """Return what a binding to the node must do, or why the node cannot have the pod."""
-    bound = _bound(claims.bound, node, offers.objects)
+    bound, objects = None, offers.objects
+    csi_node = objects.csi_nodes.get(node.metadata.name)
+    for claim in claims.bound:
+        volume = objects.volumes.get(claim.spec.volume_name)
+        plugin = plugin_of(volume.spec) if volume is not None else ""
+        if volume is not None and plugin and plugin in migrated_plugins(csi_node):
+            volume = translated(volume)  # A CSI driver took the volume's plugin over on this node.
+        if volume is None or not reaches(volume, node):
+            bound = Code.VOLUME_MISSING if volume is None else Code.VOLUME_NODE_MISMATCH
+            break
     delayed = _delayed(claims.delayed, node, offers)
     if isinstance(delayed, NodeVolumes):
         return reasons_of(bound, None) or delayed
@@ -265,24 +262,6 @@ def reasons_of(bound: Code | None, delayed: Code | None) -> tuple[Reason, ...]:
         bound if bound is Code.VOLUME_MISSING else None,
     )
     return tuple(Reason(code) for code in codes if code is not None)
-
-
-def _bound(claims: Iterable[PersistentVolumeClaim], node: Node, objects: ClusterObjects) -> Code | None:
-    for claim in claims:
-        volume = objects.volumes.get(claim.spec.volume_name)
-        if volume is None:
-            return Code.VOLUME_MISSING
-        if not reaches(for_node(volume, node.metadata.name, objects), node):
-            return Code.VOLUME_NODE_MISMATCH
-    return None
-
-
-def for_node(volume: PersistentVolume, node: str, objects: ClusterObjects) -> PersistentVolume:
-    """Return a volume as a node knows it: of the CSI driver, where that took the volume's plugin over."""
-    plugin = plugin_of(volume.spec)
-    if plugin and plugin in migrated_plugins(objects.csi_nodes.get(node)):
-        return translated(volume)
-    return volume
 
 
 def _delayed(
@@ -309,17 +288,13 @@ def _delayed(
             chosen[volume.metadata.name] = volume
             static.append((volume, claim))
     for claim in provisions:
-        if fault := _cannot_be_made(claim, node, offers):
-            return fault
+        terms, labels = topologies(claim, objects), node.metadata.labels
+        if terms is None or not _allowed(terms, labels):
+            return Code.VOLUME_NOT_AVAILABLE
+        storage = offers.storage(claim)
+        if storage is not None and not storage.reached_by(labels):
+            return Code.STORAGE_INSUFFICIENT
     return NodeVolumes(tuple(static), tuple(provisions))
-
-
-def _cannot_be_made(claim: PersistentVolumeClaim, node: Node, offers: ClaimOffers) -> Code | None:
-    terms, labels = topologies(claim, offers.objects), node.metadata.labels
-    if terms is None or not _allowed(terms, labels):
-        return Code.VOLUME_NOT_AVAILABLE
-    storage = offers.storage(claim)
-    return None if storage is None or storage.reached_by(labels) else Code.STORAGE_INSUFFICIENT
 
 
 def selected_node(claim: PersistentVolumeClaim, objects: ClusterObjects) -> str | None:
@@ -350,28 +325,22 @@ def _allowed(terms: tuple[TopologySelectorTerm, ...], labels: Mapping[str, str])
 
 def _offers(claim: PersistentVolumeClaim, objects: ClusterObjects) -> Offers:
     """Upstream's `FindMatchingVolume`: one bound to this claim beforehand, else the smallest that will do."""
-    candidates = list(_candidates(claim, objects))
-    reserved = [volume for volume in candidates if _is_for(volume, claim, objects)]
-    others = (volume for volume in candidates if not _is_for(volume, claim, objects))
-    available = [volume for volume in others if _available(volume, claim)]
+    size, reserved, available = _storage(claim.spec.resources.requests), [], []
+    for name, volume in objects.volumes_of_class(class_of(claim)).items():
+        spec = volume.spec
+        if (
+            volume.metadata.deletion_timestamp
+            or _storage(spec.capacity) < size
+            or spec.volume_mode != claim.spec.volume_mode
+            or spec.volume_attributes_class_name != claim.spec.volume_attributes_class_name
+        ):
+            continue
+        if _is_for(volume, claim, objects):
+            reserved.append(volume)
+        elif spec.claim_ref is None and name not in objects.taken_volumes and _available(volume, claim):
+            available.append(volume)
     available.sort(key=lambda volume: (_storage(volume.spec.capacity), volume.metadata.name))
     return Offers(reserved, available)
-
-
-def _candidates(claim: PersistentVolumeClaim, objects: ClusterObjects) -> Iterator[PersistentVolume]:
-    size = _storage(claim.spec.resources.requests)
-    for name, volume in objects.volumes_of_class(class_of(claim)).items():
-        of_other = (volume.spec.claim_ref is not None or name in objects.taken_volumes) and not _is_for(
-            volume, claim, objects
-        )
-        if (
-            not of_other
-            and _storage(volume.spec.capacity) >= size
-            and volume.spec.volume_mode == claim.spec.volume_mode
-            and volume.spec.volume_attributes_class_name == claim.spec.volume_attributes_class_name
-            and not volume.metadata.deletion_timestamp
-        ):
-            yield volume
 
 
 def _is_for(volume: PersistentVolume, claim: PersistentVolumeClaim, objects: ClusterObjects) -> bool:
@@ -397,34 +366,27 @@ def _storage(amounts: ResourceList) -> int:
 
 Codes: TypeAlias = NDArray[np.int8]
 BOUND: tuple[Code | None, ...] = (None, Code.VOLUME_NODE_MISMATCH, Code.VOLUME_MISSING)
-"""What bound claims say of a node, by the numbers in `bound_codes`."""
+"""Faults of a node for bound claims, by the numbers in `bound_codes`."""
 DELAYED: tuple[Code | None, ...] = (None, Code.VOLUME_NOT_AVAILABLE, Code.STORAGE_INSUFFICIENT)
-"""What claims that wait for a node say of it, by the numbers in `delayed_codes`."""
+"""Faults of a node for claims that wait for it, by the numbers in `delayed_codes`."""
 
 
 def bound_codes(claims: ClaimsOfPod, offers: ClaimOffers, columns: Columns, rows: Rows) -> Codes:
     """Return for each row the number in `BOUND` of the first bound claim's fault."""
-    codes = np.zeros(len(rows), np.int8)
+    codes, nodes = np.zeros(len(rows), np.int8), offers.objects.csi_nodes
     for claim in claims.bound:
         volume = offers.objects.volumes.get(claim.spec.volume_name)
         if volume is None:
             codes[codes == 0] = BOUND.index(Code.VOLUME_MISSING)
             break
-        reached = _reached(volume, offers.objects, columns, rows)
+        reached, plugin = reach_mask(volume, columns, rows), plugin_of(volume.spec)
+        if plugin and nodes:  # On some of the nodes a CSI driver may have taken the volume over.
+            migrated = {name for name, node in nodes.items() if plugin in migrated_plugins(node)}
+            names = (columns.names[row] for row in rows.tolist())
+            there = np.fromiter((name in migrated for name in names), np.bool_, len(rows))
+            reached = np.where(there, reach_mask(translated(volume), columns, rows), reached)
         codes[(codes == 0) & ~reached] = BOUND.index(Code.VOLUME_NODE_MISMATCH)
     return codes
-
-
-def _reached(volume: PersistentVolume, objects: ClusterObjects, columns: Columns, rows: Rows) -> Mask:
-    """Return which rows a bound volume reaches, on some of which a CSI driver may have taken it over."""
-    reached, plugin, nodes = reach_mask(volume, columns, rows), plugin_of(volume.spec), objects.csi_nodes
-    if not plugin or not nodes:
-        return reached
-    migrated = {name for name, node in nodes.items() if plugin in migrated_plugins(node)}
-    names = columns.names
-    there = np.fromiter((names[row] in migrated for row in rows.tolist()), np.bool_, len(rows))
-    by_node: Mask = np.where(there, reach_mask(translated(volume), columns, rows), reached)
-    return by_node
 
 
 def delayed_codes(claims: ClaimsOfPod, offers: ClaimOffers, cluster: NodeCache, rows: Rows) -> Codes:
