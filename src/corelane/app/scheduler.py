@@ -26,12 +26,8 @@ from corelane.scheduler.daemon.metrics import DecisionReporters
 from corelane.scheduler.daemon.pod_status_writer import Leadership
 from corelane.scheduler.daemon.scheduler import Scheduler
 from corelane.scheduler.explain.record import DecisionRing
-from corelane.scheduler.framework.configuration import (
-    Configuration,
-    ConfigurationError,
-    LeaderElection,
-    duration,
-)
+from corelane.scheduler.framework import configuration as files
+from corelane.scheduler.framework.configuration import Configuration, ConfigurationError, LeaderElection
 from corelane.scheduler.framework.profile import RegistryError
 from corelane.scheduler.plugins import default
 from corelane.scheduler.profiles import ConfigurationFile
@@ -110,7 +106,7 @@ def _election(form: LeaderElection, source: str) -> dict[str, Any]:
         "lease_namespace": form.resource_namespace or None,
     }
     for option, (name, text) in times.items():
-        options[option] = None if text is None else duration(text, source, f"leaderElection.{name}")
+        options[option] = None if text is None else files.duration(text, source, f"leaderElection.{name}")
     return {option: value for option, value in options.items() if value is not None}
 
 
