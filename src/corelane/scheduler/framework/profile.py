@@ -61,8 +61,14 @@ POINTS: Final[Mapping[str, Any]] = {
 """Extension point to what a plugin has that is asked there."""
 
 RowFilter: TypeAlias = Callable[[Cycle, Columns, Rows], Mask]
+RowScore: TypeAlias = Callable[[Cycle, Columns, Rows], Scores]
+RowGroups: TypeAlias = Callable[[Cycle, Columns, Rows], Iterable[tuple[Rejection, Rows]]]
 KindFilter: TypeAlias = Callable[[Cycle, RowKind], bool]
 KindScore: TypeAlias = Callable[[Cycle, RowKind], float]
+Normalize: TypeAlias = Callable[[Cycle, Scores], Scores]
+PreScore: TypeAlias = Callable[[Cycle, Sequence[NodeInfo]], Skip | None]
+Details: TypeAlias = Callable[[Cycle, NodeInfo], Mapping[str, float]]
+ForState: TypeAlias = Callable[[Cycle, Rejection], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,7 @@ class FilterForms:
     by_row: bool
     """Whether `feasible` asks the plugin about each node."""
     feasible: RowFilter
-    groups: Callable[[Cycle, Columns, Rows], Iterable[tuple[Rejection, Rows]]]
+    groups: RowGroups
     """Rows that the Filter rejects, by their rejection."""
     grouping: bool
     """Whether `groups` is the plugin's own, which costs little for each row."""
@@ -87,7 +93,7 @@ class FilterForms:
     """The part that also depends on pods, of a Filter that depends on CPUS."""
     of_kind: KindFilter | None
     """The answer of `feasible`, or where there is one `room`, for a kind of rows."""
-    for_state: Callable[[Cycle, Rejection], bool] | None
+    for_state: ForState | None
 
     @property
     def depends_on_pods(self) -> bool:
@@ -107,11 +113,11 @@ class ScoreForms:
     """Whether `scores` are upper bounds only."""
     by_row: bool
     """Whether `scores` asks the plugin about each node."""
-    scores: Callable[[Cycle, Columns, Rows], Scores]
+    scores: RowScore
     of_kind: KindScore | None
-    normalize: Callable[[Cycle, Scores], Scores] | None
-    pre_score: Callable[[Cycle, Sequence[NodeInfo]], Skip | None] | None
-    details: Callable[[Cycle, NodeInfo], Mapping[str, float]] | None
+    normalize: Normalize | None
+    pre_score: PreScore | None
+    details: Details | None
     parts: "tuple[ScoreForms, ...]"
 
     def summands(self) -> "tuple[ScoreForms, ...]":
