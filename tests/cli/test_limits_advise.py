@@ -25,7 +25,7 @@ MEMORY = {"memory": "1Gi"}
 @pytest.fixture(autouse=True)
 def _little_effort(monkeypatch):
     for name in ("FULL", "QUICK"):
-        monkeypatch.setattr(judgement, name, Effort(8, 4, 4, 1))
+        monkeypatch.setattr(judgement, name, Effort(4, 2, 1, 1))
 
 
 def run(*args: object) -> Result:

@@ -452,7 +452,9 @@ def test_whatever_was_counted_there_is_an_answer_or_a_reason(used, throttled, pe
     rates = Rates(
         40, used=used, throttled=throttled, periods=periods, throttled_periods=late, quota=Quota(quota)
     )
-    found = judgement.advise(WEB, Measurement(rates, cpus=cpus))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judgement, "QUICK", Effort(4, 2, 1, 1))
+        found = judgement.advise(WEB, Measurement(rates, cpus=cpus))
     assert found.why
     assert (found.answer is Answer.CHANGE) == bool(found.options)
     for one in found.options:

@@ -77,7 +77,7 @@ def fake():
 @pytest.fixture(autouse=True)
 def _little_effort(monkeypatch):
     for name in ("QUICK", "FULL"):
-        monkeypatch.setattr(judgement, name, Effort(8, 4, 4, 1))
+        monkeypatch.setattr(judgement, name, Effort(4, 2, 1, 1))
 
 
 def starved(fake: prometheus_fake.Fake, **more) -> None:

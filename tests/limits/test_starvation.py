@@ -31,7 +31,7 @@ V1 = staticmethod(lambda shares: shares)
 @pytest.fixture(autouse=True)
 def _little_effort(monkeypatch):
     for name in ("FULL", "QUICK"):
-        monkeypatch.setattr(judgement, name, Effort(8, 4, 4, 1))
+        monkeypatch.setattr(judgement, name, Effort(4, 2, 1, 1))
 
 
 def beside(own: int = 102, active: int = 922, used: float = 900.0) -> Competition:
