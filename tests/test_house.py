@@ -14,14 +14,14 @@ LINES = {
     "ground floor": 1_350,
     "kernel": 3_850,
     "kube": 8_060,
-    "limits": 11_620,
+    "limits": 11_631,
     "machine": 2_350,
     "node": 9_740,
     "placement": 5_600,
     "reasons": 1_360,
     "runtime": 4_150,
     "scheduler": 19_180,
-    "view": 4_246,
+    "view": 4_240,
     "workload": 530,
 }
 """Most lines of a room. `make bench-house` prints what they have."""

@@ -43,7 +43,7 @@ class RequestLog:
 
     @property
     def answered(self) -> int:
-        """How many were answered in the time in which they were sent: few of a queue that grows."""
+        """Number of requests answered in the time in which they were sent: few of a queue that grows."""
         return sum(end <= self.seconds * 1000 for end in self._ends())
 
     @property
@@ -62,7 +62,7 @@ class RequestLog:
 
     @property
     def crowding(self) -> float:
-        """How many others a request meets, as a part of how many there are on average.
+        """Number of others that a request meets, as a part of the average number.
 
         About 1 where requests come at random, more in batches, less where clients wait for their answers.
         """
@@ -136,7 +136,7 @@ class Measurement:
     request: int | None = None
     """Its CPU request in milliCPU, where the source of the measurement has it."""
     losses: Losses | None = None
-    """What held it back, by cause; None where that was not measured."""
+    """Time for which it was held back, by cause; None where that was not measured."""
     replicas: int = 1
     throttled_replicas: tuple[float, ...] = ()
     """Throttled milliseconds a second of every replica, the worst first."""
@@ -148,7 +148,7 @@ class Measurement:
 
     @property
     def verdict(self) -> ThrottlingVerdict | None:
-        """What delays the container; None without rates."""
+        """Judge what delays the container; None without rates."""
         if not isinstance(self.rates, Rates):
             return None
         return judge(self.rates, self.load, self.losses, self.competition)
@@ -166,7 +166,7 @@ _CERTAIN: Final = 2.0
 
 
 class CostLevel(StrEnum):
-    """How much throttling, and waiting for other processes, costs."""
+    """Cost of throttling, and of waiting for other processes."""
 
     NONE = "none"
     LOW = "low"
@@ -175,7 +175,7 @@ class CostLevel(StrEnum):
 
 
 class DelayCause(StrEnum):
-    """What a container waits for. The values are part of the JSON output."""
+    """Causes for which a container waits. The values are part of the JSON output."""
 
     NOTHING = "nothing"
     LIMIT = "limit"
@@ -312,7 +312,7 @@ _COUNTS: Final = ("periods", "throttled_periods", "bursts")
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How much a counter grew between its first and last sample, over restarts, and what is missing."""
+    """Growth of a counter between its first and last sample, over restarts, and what is missing."""
 
     amount: float
     seconds: float

@@ -129,15 +129,14 @@ def _show_groups(pod: PodDecision, to: Console) -> None:
             one = replace(before, count=before.count + one.count, nodes=nodes)
         merged[one.message] = one
     groups = sorted(merged.values(), key=lambda group: -group.count)
-    rows = [(str(one.count), one.message, _names(one)) for one in groups]
+    rows = []
+    for one in groups:
+        names, more = ", ".join(one.nodes), one.count - len(one.nodes)
+        rows.append(
+            (str(one.count), one.message, f"{names} and {more} more" if names and more else names or "-")
+        )
     title = f"Nodes: {pod.nodes} considered, {pod.feasible} fit"
     tables.show(title, ("NODES", "REJECTED BECAUSE", "NAMES"), rows, to)
-
-
-def _names(group: NodeGroup) -> str:
-    more = group.count - len(group.nodes)
-    names = ", ".join(group.nodes)
-    return f"{names} and {more} more" if names and more else names or "-"
 
 
 def _show_scores(pod: PodDecision, to: Console) -> None:

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 MAPS = 8
-"""How many nodes have a map."""
+"""Number of nodes with a map."""
 
 CLASSES = (
     "LSE: exclusive CPUs. LSR: exclusive CPUs, shared with BE only. LS: shared pool. "
     "BE: BE pool, which is the shared pool and the exclusive CPUs of LSR containers. "
     "The class is the pod's: a container whose CPU request is not an integer runs in the shared pool."
 )
-"""What the classes under policy pools mean, below the table of containers."""
+"""Meaning of the classes under policy pools, below the table of containers."""
 
 PHASES: Final[Mapping[str, str]] = {
     "reserved": "allocated to the container, not written to its cgroup yet when the ledger was published",
@@ -42,7 +42,7 @@ PHASES: Final[Mapping[str, str]] = {
     "no agent": "no agent on the node applies or reads them; the condition corelane.io/Pinned of its pods is "
     "as old as the agent's last sign of life",
 }
-"""What the column KERNEL says of containers whose CPUs are not confirmed."""
+"""Meaning of the column KERNEL for containers whose CPUs are not confirmed."""
 
 
 def plain(status: ClusterStatus) -> dict[str, Any]:

@@ -62,18 +62,13 @@ def _unit_item(machine: Machine, unit: cpumap.Unit) -> _Item:
 
 def _title(unit: cpumap.Unit) -> str:
     facts = [size for node in unit.nodes for size in _memory(node)]
-    facts += [pages for node in unit.nodes for pages in _hugepages(node)]
+    pages = [(kib, count) for node in unit.nodes for kib, count in node.hugepages.items() if count]
+    facts += [f"{count} x {cpumap.size(kib * 1024)} pages" for kib, count in pages]
     return "  ".join([unit.title, *facts])
 
 
 def _memory(node: NUMANode) -> list[str]:
     return [cpumap.size(node.memory)] if node.memory else []
-
-
-def _hugepages(node: NUMANode) -> Iterator[str]:
-    for kib, count in node.hugepages.items():
-        if count:
-            yield f"{count} x {cpumap.size(kib * 1024)} pages"
 
 
 def _core_items(machine: Machine, mask: int) -> list[_Item]:

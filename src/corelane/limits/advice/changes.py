@@ -1,4 +1,4 @@
-"""What a change does to others: requests that a node still guarantees, the QoS class, autoscalers.
+"""Consequences of a change for others: requests that a node still guarantees, the QoS class, autoscalers.
 
 Requests are weights: of the kubelet's cgroups, Guaranteed pods and the Burstable class compete at the top,
 then Burstable pods among themselves (pkg/kubelet/cm, qos_container_manager). Exclusive CPUs do not compete.
@@ -27,7 +27,7 @@ _NAMED: Final = 3
 
 
 class RiskLevel(StrEnum):
-    """How much other pods may lose."""
+    """Risk that other pods lose CPU time."""
 
     NONE = "none"
     LOW = "low"
@@ -126,7 +126,7 @@ def requested_milli(node: NodeOccupancy, new: float, request: int) -> float:
 
 
 def crowded_risk(nodes: Sequence[NodeOccupancy], new: int, request: int) -> Risk | None:
-    """Why its pods would not fit their nodes with a request of `new` milliCPU; None where they fit."""
+    """Return why its pods would not fit their nodes with a request of `new` milliCPU; None where they fit."""
     for node in nodes:
         requested = requested_milli(node, new, request)
         if node.milli and new > request and requested > node.milli:
@@ -228,7 +228,7 @@ def qos_text(subject: Subject, after: QOSClass) -> str:
 
 
 def utilisation(subject: Subject, request: int, used: float, after: Range) -> Iterator[str]:
-    """What autoscalers read: use over request. `used` and `after` are the container's, in ms a second."""
+    """Say what autoscalers read: use over request. `used` and `after` are the container's, in ms a second."""
     for scaler in subject.scalers:
         whole = scaler.request_milli if not scaler.container else subject.request
         if not whole:
@@ -318,12 +318,13 @@ def _command(subject: Subject, content: Mapping[str, Any], *flags: str) -> str:
 
 
 def threads_patch(subject: Subject, count: int) -> tuple[str, Patch | None]:
-    """What to set so that `count` threads run, in words, and the patch.
+    """Return what to set so that `count` threads run, in words, and the patch.
 
     By the settings that the container has, else by what its image reads. None where the setting is not an
     environment variable, or only guessed.
     """
     if subject.settings:
+        # Processes share the count; then each has one thread. A pool beside others stays where it is small.
         each = 1 if any(setting.processes for setting in subject.settings) else count
         numbers = [
             (setting, count if setting.processes else each)

@@ -128,7 +128,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a container shows in a time: ms a second of CPU time, periods and requests a second.
+    """Counters of a container over a time: ms a second of CPU time, periods and requests a second.
 
     `queued` is what its threads wait on run queues, throttled or not; `latency` is in ms by percentile.
     """
@@ -207,7 +207,7 @@ _PERCENTILE: Final = 99
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """How far shapes may be apart, and the model may be off as well: alone, and beside neighbours.
+    """Largest factor between shapes, and the error of the model: alone, and beside neighbours.
 
     There, where threads wake and what they get is known less exactly.
     """
@@ -221,7 +221,7 @@ class Doubt:
 
     @property
     def collect(self) -> str:
-        """What to collect where the shapes are farther apart."""
+        """Say what to collect where the shapes are farther apart."""
         return (
             f"the loads that explain the measurement disagree by more than a factor of {self.apart:g}: "
             "measure longer, and give the time and the latency of each request (--latency FILE)"
@@ -243,7 +243,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What the container looks like to the model. Times in ms; CPU time in ms a second.
+    """The container as the model has it. Times in ms; CPU time in ms a second.
 
     `cpus` is how many its threads keep busy at once (infinite where unknown), `quota` 0 without a limit.
     `modelled` is what the model shows where `throttled` was measured, in `seconds`. `sample` has the shapes
@@ -281,7 +281,7 @@ class Fit:
 
     @property
     def rivals(self) -> int:
-        """How many other shapes explain the measurement."""
+        """Number of other shapes that explain the measurement."""
         return max(len(set(self.sample)) - 1, 0)
 
     @property
@@ -303,6 +303,7 @@ class Forecast:
 def forecast(fit: Fit, change: LimitChange) -> Forecast:
     """Forecast a change by every explanation that holds."""
     if fit.shape is LoadShape.BUSY:
+        # They use up the quota in every period: a burst never saves anything for them.
         most = min(max(fit.cpus, fit.wants), change.threads or math.inf)
         least = min(fit.cpus, most)
         if change.weight != 1.0:  # what their neighbours leave them was not fitted
@@ -317,6 +318,7 @@ def forecast(fit: Fit, change: LimitChange) -> Forecast:
         throttled = Range(0.0, 0.0) if not high else _throttled(Range(low, high), off)
         return Forecast(throttled, Range(min(fit.used, limit * 1000), limit * 1000))
     if fit.shape is LoadShape.UNFITTED:
+        # It is certain that no limit, or one of all CPUs, does not throttle.
         used = Range(fit.used, fit.used + fit.throttled)
         wide = change.limit is None or change.limit >= min(fit.cpus, change.threads or fit.cpus)
         return Forecast(Range(0.0, 0.0) if wide else None, used)

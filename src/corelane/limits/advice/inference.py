@@ -50,7 +50,7 @@ _FAST_MS: Final = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What was measured under the limit of `now`, in `seconds`; None where unknown. Units as `Seen`."""
+    """A measurement under the limit of `now`, in `seconds`; None where unknown. Units as `Seen`."""
 
     seconds: float
     period: float
@@ -155,7 +155,7 @@ _SEEDS: Final = (1, 2, 3)
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What is known beside the counters: `cpus` 0 and `threads` None where unknown.
+    """Facts beside the counters: `cpus` 0 and `threads` None where unknown.
 
     `waiters` is how many threads waited for a CPU, `contended` whether other processes used CPU time there;
     `weight` that of these together, where its own is 1, if they left no CPU idle and it is known.

@@ -199,7 +199,7 @@ class Advice:
     options: tuple[Option, ...] = ()
     remarks: tuple[str, ...] = ()
     starved: Starvation | None = None
-    """What other processes withhold from it; None where that is little, or unknown."""
+    """CPU time that other processes withhold from it; None where that is little, or unknown."""
 
     @property
     def best(self) -> Option | None:
@@ -324,7 +324,7 @@ def _is_forecast(measured: Measurement, rates: Rates) -> bool:
 def _starved(
     subject: Subject, measured: Measurement, weight: Weight, names: starvation.Names
 ) -> Starvation | None:
-    """What other processes withhold from a container that shares its CPUs with them."""
+    """Return what other processes withhold from a container that shares its CPUs with them."""
     if subject.exclusive or not subject.container:
         return None
     request = measured.request
@@ -365,7 +365,7 @@ def _little(rates: Rates, verdict: ThrottlingVerdict) -> str:
 
 
 def _remarks(subject: Subject, rates: Rates, policy: Policy) -> Iterator[str]:
-    """What violates the policy, or the manifest, independent of throttling."""
+    """Yield what violates the policy, or the manifest, independent of throttling."""
     if not subject.listed or not subject.container:
         return
     demand = ((rates.used or 0.0) + (rates.throttled or 0.0)) / 1000
@@ -392,7 +392,7 @@ def _remarks(subject: Subject, rates: Rates, policy: Policy) -> Iterator[str]:
 
 
 def refusal(measured: Measurement) -> str:
-    """Why no advice is possible, and what to collect instead; empty where it is possible."""
+    """Return why no advice is possible, and what to collect instead; empty where it is possible."""
     rates, cpus = measured.rates, measured.cpus
     if isinstance(rates, Unusable):
         return f"{rates.why}: measure again"

@@ -39,7 +39,7 @@ _LIFTED: Final = (
 
 
 class OptionKind(StrEnum):
-    """What can be changed."""
+    """Kinds of changes."""
 
     DROP_LIMIT = "drop-limit"
     RAISE_LIMIT = "raise-limit"
@@ -52,7 +52,7 @@ class OptionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What is forecast: throttled and used ms a second, how long a stop may last in ms, and the p99.
+    """A forecast: throttled and used ms a second, how long a stop may last in ms, and the p99.
 
     Without `throttled`, or a `tail`, `no_throttled` and `no_tail` are the reason and what to collect.
     """
@@ -246,6 +246,7 @@ def _enough(case: AdviceCase) -> float | None:
         middle = (low + high) / 2
         runs = effects.reruns(fit, LimitChange(middle, fit.burst))
         losses = sorted(run.throttled for run in runs)
+        # Not noticeable by most of the shapes that explain the measurement, and little by nearly all.
         if _at(losses, _MOST) <= _GOOD * fit.used and _at(losses, _NEARLY_ALL) <= _FAIR * fit.used:
             high = middle
         else:

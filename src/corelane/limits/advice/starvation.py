@@ -51,7 +51,7 @@ _BURSTABLE: Final = re.compile(r"(?:kubepods-)?burstable(?:\.slice)?")
 
 @dataclass(frozen=True, slots=True)
 class Loser:
-    """What a competitor used, and uses at least after the change, in ms a second.
+    """A competitor's use now, and its least use after the change, in ms a second.
 
     `name` is its cgroup, or the pod and container where these are known.
     """
@@ -63,7 +63,7 @@ class Loser:
 
 @dataclass(frozen=True, slots=True)
 class Starvation:
-    """How far a container is from what it needs. CPU time in milliCPU, the same as ms a second.
+    """A container's distance from the CPU time that it needs. CPU time in milliCPU, the same as ms a second.
 
     `waited` is for how long others made it wait, in ms a second; with `at_least` only what is certain.
     `entitled` is what its weight gives it while its competitors are busy. `request` is the one that covers
@@ -249,7 +249,7 @@ _NAMED: Final = 3
 
 
 def why(starved: Starvation) -> str:
-    """What the container is held back by, in one sentence."""
+    """Say in one sentence what holds the container back."""
     need, least = _amount(starved.need), "at least " if starved.at_least else ""
     return (
         f"waits {least}{starved.waited:.0f} ms/s for other processes: uses {starved.used:.0f}m, needs "
@@ -311,7 +311,7 @@ def exclusive(subject: Subject, starved: Starvation, nodes: Sequence[NodeOccupan
 
 
 def _effect(fit: Fit | None, starved: Starvation, raised: int, latency: Latency | None) -> Effect:
-    """What the larger weight does, and a limit that is `raised` by so many milliCPU with the request."""
+    """Forecast the larger weight, and a limit that is `raised` by so many milliCPU with the request."""
     none = Range(0.0, 0.0)
     if fit is None:
         return Effect(none, none, none, no_tail=COLLECT_LATENCY)

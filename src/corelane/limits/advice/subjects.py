@@ -1,4 +1,4 @@
-"""What advice is about: a workload's container and its node's pods, mapped from Kubernetes objects.
+"""The subject of advice: a workload's container and its node's pods, mapped from Kubernetes objects.
 
 Objects come as `kubectl get pods,nodes,hpa,replicasets,jobs -A -o json` prints them.
 """
@@ -87,7 +87,7 @@ class Subject:
     """Whether the pod has pod-level resources."""
     settings: tuple[ThreadSetting, ...] = ()
     threads: int | None = None
-    """How many run at once by these settings."""
+    """Number that runs at once by these settings."""
     runtime: str = ""
     """The variable or flag by which its kind of software is told how many threads to run."""
     follows_limit: tuple[str, ...] = ()

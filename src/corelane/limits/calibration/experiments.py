@@ -11,7 +11,7 @@ from corelane.limits.model.workloads import Bursts, Duration, Spin, Workload
 
 WARMUP_SECONDS = 0.3
 START_SECONDS = 0.3
-"""What starting threads, reading counters and finding the tick take, about."""
+"""About the time to start threads, read counters and find the tick."""
 PROBED_PERIODS = 8
 """For how many periods threads are throttled beforehand, which shows when periods begin."""
 QUIET_PERIODS = 4
@@ -68,12 +68,12 @@ class Experiment:
 
     @property
     def cpus(self) -> int:
-        """How many CPUs it needs."""
+        """Number of CPUs that it needs."""
         return self.on_cpus or self.threads
 
     @property
     def width_ms(self) -> float:
-        """What the threads could use in a period without their limit."""
+        """CPU time that the threads could use in a period without their limit."""
         alone = self.cpus * self.period_ms
         if not self.beside_threads:
             return alone
@@ -81,7 +81,7 @@ class Experiment:
 
     @property
     def run_seconds(self) -> float:
-        """How long it takes, with the start of its threads and what is measured beforehand."""
+        """Duration with the start of its threads and what is measured beforehand."""
         period = self.period_ms / 1000
         if self.pod_quota_ms:
             return START_SECONDS + (2 * PROBED_PERIODS + 2 * QUIET_PERIODS) * period + self.seconds
@@ -136,7 +136,7 @@ bursts, nested limits."""
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What the model has to know of this machine: the preset and 1/HZ in ns."""
+    """Facts of this machine for the model: the preset and 1/HZ in ns."""
 
     switches: Switches
     tick_ns: int
@@ -144,7 +144,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What cpu.stat gained, times in ms."""
+    """Growth of cpu.stat, times in ms."""
 
     periods: int
     throttled: int
@@ -174,7 +174,7 @@ are not longer may be due to that load alone."""
 
 
 def phase_of(pauses: Sequence[tuple[int, int]], period_ns: int, begin_ns: int) -> int | None:
-    """When the first refill after `begin_ns` comes, from the pauses (start, end) of throttled threads.
+    """Return when the first refill after `begin_ns` comes, from the pauses (start, end) of throttled threads.
 
     None where fewer than three long ones end at the same phase, as far as can be told.
     """
@@ -213,7 +213,7 @@ class Prediction:
 
 PHASES = 10
 UNSURE_NS = 300 * US
-"""How exactly a tick's moment, a burst's begin and its work are known: a stop may be a tick off."""
+"""Error of a tick's moment, a burst's begin and its work: a stop may be a tick off."""
 
 
 def predict(experiment: Experiment, measured: MeasuredRun, kernel: Kernel) -> Prediction:
@@ -328,6 +328,7 @@ def claims(experiment: Experiment, measured: MeasuredRun, predicted: Prediction)
     """Return the errors, and what they may be: by how far the load determines what the kernel counts."""
     seen, said = measured.figures, predicted.figures
     if experiment.pod_quota_ms:
+        # Where the phases are not known only what does not depend on them.
         found = [ModelCheck("CPU time", _percent(predicted.figures.use_ms, measured.figures.use_ms), "%", 2)]
         if measured.pod is None or predicted.by_phase:
             return found

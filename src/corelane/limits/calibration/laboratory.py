@@ -314,7 +314,7 @@ def _tick_after(moment_ns: int) -> int:
 
 
 def _arguments(experiment: Experiment) -> tuple[int, ...]:
-    """What the limited workers are told: see `workers`."""
+    """Return the arguments of the limited workers: see `workers`."""
     periods = PROBED_PERIODS * experiment.period_ms * MS
     if experiment.pod_quota_ms:
         probe, pauses = 2 * periods, 1000

@@ -1,4 +1,4 @@
-"""What disturbed an experiment: other processes, the hypervisor, time that threads waited for a CPU."""
+"""Disturbances of an experiment: other processes, the hypervisor, time that threads waited for a CPU."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _EARLY_NS = MS // 2
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """What happened beside the experiment on its CPUs, in ms; `cpu_ms` is all their time.
+    """Other use of the experiment's CPUs, in ms; `cpu_ms` is all their time.
 
     `waited_ms` is how long its threads could not run though their limit let them; None where the kernel does
     not say. `shortened_ms` is the throttled time that lost time makes shorter, None where the load is such
@@ -42,7 +42,7 @@ class Noise:
 
     @property
     def reason(self) -> str | None:
-        """Why the run is to be discarded, None if it counts."""
+        """Return why the run is to be discarded, None if it counts."""
         most = FOREIGN_PART if self.waited_ms is None else LOST_PART
         if self.shortened_ms:
             borne = TRUST * self.shortened_ms / (self.cpu_ms * self.running)
@@ -51,7 +51,7 @@ class Noise:
 
     @property
     def text(self) -> str:
-        """What disturbed the run, in words."""
+        """Say what disturbed the run."""
         by = f"other processes used {self.foreign_ms:.0f} ms of its CPUs"
         waited = "" if self.waited_ms is None else f"its threads waited {self.waited_ms:.0f} ms: "
         return f"{waited}{by}, the hypervisor took {self.steal_ms:.0f} ms"
@@ -66,7 +66,7 @@ def foreign(
     all_ns: tuple[dict[int, int], dict[int, int]] | None = None,
     waited_ms: float | None = None,
 ) -> Noise:
-    """What others used of `cpus` while a group used `own_ms` there.
+    """Return what others used of `cpus` while a group used `own_ms` there.
 
     By cpuacct's counters of each CPU where there are (`all_ns`, before and after), which are exact; else by
     /proc/stat, which counts in ticks.
@@ -81,7 +81,7 @@ def foreign(
 
 
 def waited_ms(before: CPUCounters, after: CPUCounters, *, includes_throttled: bool) -> float | None:
-    """What the threads have waited for a CPU, without the time that their limit held them back.
+    """Return how long the threads waited for a CPU, without the time that their limit held them back.
 
     Where the kernel counts that as waiting, too, the two can be told apart: every CPU has one thread only.
     """
@@ -93,7 +93,7 @@ def waited_ms(before: CPUCounters, after: CPUCounters, *, includes_throttled: bo
 
 
 def delayed_ms(pauses: Sequence[tuple[int, int]], period_ns: int, refills_ns: Sequence[int]) -> float:
-    """How long one thread paused although no limit held it back, in ms.
+    """Return how long one thread paused although no limit held it back, in ms.
 
     A pause (start, end) that is due to limits ends with a refill of one of them (`refills_ns` has a moment of
     each grid), so what follows its last refill is delay; a pause without a refill is delay as a whole.

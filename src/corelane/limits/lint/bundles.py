@@ -19,7 +19,7 @@ _INSTANCE: Final = "app.kubernetes.io/instance"
 
 @dataclass(frozen=True, slots=True)
 class Kustomized:
-    """What the kustomizations of an input name: files of patches, and the kustomization of each resource."""
+    """Names in the kustomizations of an input: files of patches, and the kustomization of each resource."""
 
     patches: Collection[str] = frozenset()
     resources: Mapping[str, str] = field(default_factory=dict)
@@ -75,15 +75,14 @@ def placed(one: ManifestObject, known: Kustomized) -> ManifestObject:
     pod = one.pod
     bare = pod is not None and not pod.embedded and any(not each.image for each in pod.containers)
     unused = _folder(path) in known.folders and path not in known.resources
-    fragment = (
-        one.group == "apps" and one.pod is not None and at(one.node, "spec", "selector") is None
-    ) and (unused or "patch" in posixpath.basename(path).lower())
+    unselected = one.group == "apps" and pod is not None and at(one.node, "spec", "selector") is None
+    fragment = unselected and (unused or "patch" in posixpath.basename(path).lower())
     partial = one.partial or bare or fragment or path in known.patches
     return replace(one, partial=partial, kustomization=known.resources.get(path, ""))
 
 
 def deployed_with(one: ManifestObject, others: Sequence[ManifestObject]) -> list[ManifestObject]:
-    """Of objects in the same namespace, those deployed with `one`.
+    """Return the objects of the same namespace that are deployed with `one`.
 
     The nearest count: of the same file, else of the same kustomization or Helm release. Any other only where
     both objects give their namespace: without, objects of different files may go anywhere.
@@ -153,7 +152,7 @@ def _release(one: ManifestObject) -> str:
 
 
 def _rendered_to(one: ManifestObject) -> str:
-    """Where `helm template --output-dir` wrote the chart; else the file's directory."""
+    """Return where `helm template --output-dir` wrote the chart; else the file's directory."""
     path = one.file.replace("\\", "/")
     if one.source and path.endswith(one.source):
         return path.removesuffix(one.source)

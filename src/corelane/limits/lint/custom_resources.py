@@ -175,7 +175,7 @@ class CustomResource:
     written: Callable[[Located, Path, Located], Located] | None = None
     """Writes fields of the operator's own, at a path, as the pod or `resources` that it makes of them."""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """What amounts are called in these fields, such as `coreLimit` for `limits.cpu`."""
+    """Names of amounts in these fields, such as `coreLimit` for `limits.cpu`."""
 
 
 def _component(name: str, container: str, *each: str) -> tuple[str, Path]:
@@ -341,7 +341,7 @@ def by_kind(more: Iterable[CustomResource] = ()) -> Mapping[tuple[str, str], Cus
 
 
 def below(node: Located | None, path: Path) -> Iterator[Located]:
-    """What stands at a path: several where it has `*`."""
+    """Yield the values at a path: several where it has `*`."""
     if node is None:
         return
     if not path:

@@ -18,7 +18,7 @@ _SETUP: Final = re.compile(
     r"|(?:/\S*/)?(?:mkdir|cd|ln|cp|mv|rm|touch|install|chmod|chown|export|umask|ulimit|sysctl"
     r"|cat|sed|date|hostname|uname|whoami|id|pwd|ls|echo|printf)(?![\w.-])[^`|<()]*)"
 )
-"""What a script does once, in no time and in little memory: before it hands over, or all that it does."""
+"""Commands that take no time and little memory: before a script hands over, or the whole of it."""
 _NOTHING: Final = re.compile(
     r"|(?:/\S*/)?(?:true|false)|:|(?:/\S*/)?(?:echo|printf|set|exit)(?![\w.-])[^`|<>()]*"
 )
@@ -87,6 +87,7 @@ def ends_soon(node: Located) -> bool:
     command = _unwrapped([text(word) for part in ("command", "args") for word in items(node, part)])
     found = _TIMEOUT.match(" ".join(command))
     seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    # 0 is no time limit, as it is for the program.
     return (seconds or math.inf) <= SOON_S
 
 
@@ -169,7 +170,7 @@ def _handed_over(command: Sequence[str]) -> Sequence[str]:
 
 
 def _script(command: Sequence[str]) -> str:
-    """What a shell is given with -c; empty where it is no such command."""
+    """Return the script of a shell with -c; empty for other commands."""
     if _name(command[0]) not in _SHELLS:
         return ""
     options = list(takewhile(lambda word: word[:1] in "-+" and word != "--", command[1:]))

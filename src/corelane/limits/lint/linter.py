@@ -256,7 +256,7 @@ class Ignore:
     line: int
     place: Position
     fault: str = ""
-    """Why it ignores nothing."""
+    """Reason why it ignores nothing."""
 
 
 def read_ignores(content: str, rules: Collection[str]) -> list[Ignore]:

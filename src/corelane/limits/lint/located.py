@@ -64,7 +64,7 @@ Located: TypeAlias = LocatedScalar | LocatedMapping | LocatedList
 
 
 def at(node: Located | None, *path: str) -> Located | None:
-    """What stands below the keys of `path`; None where nothing does, or null."""
+    """Return the value below the keys of `path`; None where nothing does, or null."""
     for key in path:
         member = node.members.get(key) if isinstance(node, LocatedMapping) else None
         node = member.value if member else None
@@ -72,7 +72,7 @@ def at(node: Located | None, *path: str) -> Located | None:
 
 
 def place(node: Located | None, *path: str) -> Position:
-    """Where the last key of `path` stands; where that is missing, the nearest thing around it."""
+    """Return the place of the last key of `path`; where that is missing, the nearest thing around it."""
     found = node.place if node else NOWHERE
     for key in path:
         member = node.members.get(key) if isinstance(node, LocatedMapping) else None
@@ -136,7 +136,7 @@ class Amount:
     place: Position
     error: str = ""
     meant: str = ""
-    """What may be meant, where it is a quantity but of an amount that cannot be."""
+    """Amount that may be meant, where it is a quantity but of an amount that cannot be."""
 
     @property
     def milli(self) -> int:
@@ -169,7 +169,7 @@ class ManifestResources:
 
 
 def resources(holder: Located | None, here: Position) -> ManifestResources:
-    """What stands under `resources` of a container or a pod's spec."""
+    """Return the `resources` of a container or a pod's spec."""
     found = at(holder, "resources")
     return ManifestResources(_amounts(found, "requests"), _amounts(found, "limits"), here)
 
@@ -207,7 +207,7 @@ def _no_cpus(text: str, nano: int) -> tuple[str, str]:
 
 
 def _no_memory(text: str, nano: int) -> tuple[str, str]:
-    """What is wrong with memory in parts of a byte, or too little of it, and what may be meant."""
+    """Return what is wrong with memory in parts of a byte, or too little of it, and what may be meant."""
     if nano % 10**9:
         meant = f"{text[:-1]}Mi" if text.endswith("m") else "a whole number of bytes"
         return f"{nano / 10**9:g} bytes, not a whole number (m is a thousandth)", meant

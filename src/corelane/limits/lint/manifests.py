@@ -45,7 +45,7 @@ POD_PATHS: Final[Mapping[str, tuple[str, ...]]] = {
     "Job": _TEMPLATE,
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
-"""Where a kind has what describes its pods. Another kind with containers at the usual place counts too."""
+"""Path of a kind's pod template. Another kind with containers at the usual place counts too."""
 CustomKinds: TypeAlias = Mapping[tuple[str, str], CustomResource]
 _CUSTOM: Final[CustomKinds] = by_kind()
 _BATCH: Final = frozenset({"Job", "CronJob"})
@@ -92,7 +92,7 @@ class ManifestPod:
     place: Position
     containers: tuple[ManifestContainer, ...]
     resources: ManifestResources | None
-    """Of the pod as a whole (KEP-2837)."""
+    """Those of the pod as a whole (KEP-2837)."""
     annotations: Mapping[str, LocatedMember] = field(default_factory=dict)
     labels: Mapping[str, LocatedMember] = field(default_factory=dict)
     embedded: bool = False
@@ -124,7 +124,7 @@ class ManifestObject:
     variant: bool = False
     """Whether several files define it: they are not deployed together."""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """What its amounts are called, where an operator makes containers of other fields."""
+    """Names of its amounts, where an operator makes containers of other fields."""
 
     @property
     def batch(self) -> bool:
@@ -134,7 +134,7 @@ class ManifestObject:
 
     @property
     def unjudged(self) -> str:
-        """What makes cost and share of no interest; empty for most.
+        """Why cost and share are of no interest; empty for most.
 
         Windows caps CPU time by job objects and has neither CFS quotas nor weights in cgroups; a test of a
         Helm release only runs when `helm test` does.

@@ -21,7 +21,7 @@ _COUNTED: Final = ("cpu", "memory")
 
 @dataclass(frozen=True, slots=True)
 class RangeDefault:
-    """What a LimitRange gives a container without amounts: nano-units, 0 for nothing."""
+    """Amounts from a LimitRange for a container without its own: nano-units, 0 for nothing."""
 
     request: int = 0
     limit: int = 0
@@ -205,13 +205,13 @@ def quota_lifted(context: PodContext) -> bool:
 
 
 def cost_of(context: PodContext, limit_milli: int, threads: int) -> QuotaCost:
-    """What a limit costs `threads` busy threads under the policy's period."""
+    """Return what a limit costs `threads` busy threads under the policy's period."""
     period = context.policy.cfs_period_us
     return quota_cost(cfs.quota_us(limit_milli, period), period, threads)
 
 
 def range_default(ranges: Iterable[ManifestObject], resource: str) -> RangeDefault:
-    """What several LimitRanges result in.
+    """Combine several LimitRanges.
 
     A maximum is the default limit where there is none, a default limit the default request, and else the
     minimum (`SetDefaults_LimitRangeItem`). The first LimitRange with amounts wins.
@@ -262,7 +262,7 @@ def highest_utilisation(
 
 @dataclass(frozen=True, slots=True)
 class QuotaCost:
-    """What `threads` that run at once lose to a quota, at worst.
+    """The most that `threads` that run at once lose to a quota.
 
     `stall_ms` is how long they are stopped in every period, `lost_ms_per_s` the CPU time that they lose in
     every second, summed over them.
@@ -276,7 +276,7 @@ class QuotaCost:
 
     @property
     def after_ms(self) -> float:
-        """When in the period they have used the quota up."""
+        """Time in the period at which they have used the quota up."""
         return min(self.quota_ms / self.threads, self.period_ms)
 
 

@@ -1,4 +1,4 @@
-"""How many threads a container runs at once, by its manifest: environment, arguments, image."""
+"""The number of threads of a container, by its manifest: environment, arguments, image."""
 
 from __future__ import annotations
 
@@ -112,6 +112,7 @@ def _environment(node: Located, resources: ManifestResources) -> Iterator[Thread
                 source = text(reference, "resource")
                 if source in ("limits.cpu", "requests.cpu"):
                     amount = resources.limit("cpu") if source == "limits.cpu" else resources.request("cpu")
+                    # In whole CPUs rounded up, unless a divisor says otherwise.
                     count = -(-amount // _divisor(text(reference, "divisor"))) or None
                     yield ThreadSetting(
                         name, count, name in _PROCESSES, place(entry, "valueFrom"), source, source, env=True

@@ -25,7 +25,7 @@ from corelane.limits.lint.located import (
 )
 
 FIRST: Final = re.compile(r"\{\{[-=]?\s*[\w.\"($/*]")
-"""Where a template's braces begin."""
+"""Beginning of a template's braces."""
 _HELM: Final = re.compile(
     r"\{\{[^{}]*(?:(?<![\w.)])\$?\.(?:Values\b|Chart\.|Capabilities\.|Template\.(?:Name|BasePath)"
     r"|Release\.(?:Name|Service|Revision|Is)|Files\.(?:Get|Glob|Lines|As))"
@@ -55,7 +55,7 @@ def reason(text: str, braces: str) -> str:
 
 
 def remedy(amount: str) -> str:
-    """What to do about a template in place of an amount; empty where there is none."""
+    """Return what to do about a template in place of an amount; empty where there is none."""
     if is_helms(amount):
         return "render the template first (helm template CHART)"
     if "{{" in amount:
@@ -88,7 +88,7 @@ _ESCAPE: Final = re.compile(r"\\(u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class YAMLFault:
-    """Why a document cannot be read, and where; lines and columns count from 1."""
+    """A document that cannot be read, the place and the reason; lines and columns count from 1."""
 
     line: int
     column: int
@@ -108,7 +108,7 @@ class YAMLDocument:
 
 
 class _Broken(Exception):  # noqa: N818 - never leaves this module
-    """What is wrong with a document, and where."""
+    """A fault in a document, and its place."""
 
     def __init__(self, mark: Any, message: str) -> None:
         super().__init__(message)
@@ -144,6 +144,7 @@ def read(content: str) -> list[YAMLDocument | YAMLFault]:
     for first_line, chunk in _chunks(content.removeprefix("\ufeff")):
         named = _SOURCE.search(chunk)
         if not _is_empty(chunk.removeprefix("---")):
+            # One document, a CustomResourceDefinition in block style.
             if all(line.search(chunk) for line in _DEFINES) and not _END.search(chunk):
                 chunk = _DEFINITION
             found.extend(_document(chunk, first_line, named[1].rstrip() if named else "", content))

@@ -24,7 +24,7 @@ Order = Literal["head", "mixed", "tail"]
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """How a kernel controls bandwidth. Times in ns."""
+    """A kernel's bandwidth control. Times in ns."""
 
     order: Order = "tail"
     """Where a throttled CPU joins the list that refills serve from its head: there (c06f04c70489, 3.17),
@@ -172,7 +172,7 @@ def _amount(us: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CPUStat:
-    """What cpu.stat shows. Times in ns; `throttled_ns` is the sum over CPUs, counted at each release."""
+    """The counters of cpu.stat. Times in ns; `throttled_ns` is the sum over CPUs, counted at each release."""
 
     nr_periods: int = 0
     nr_throttled: int = 0
@@ -245,6 +245,7 @@ class BandwidthPool:
     def request(self, account: Account, target_ns: int) -> bool:
         """Bring an account to `target_ns`, or as near as the pool can; whether it may run."""
         if not self._active:
+            # A grid as old as the group; only those refills count that runtime was requested for.
             self._next_refill = self.next_refill()
             self._active = True
             self._clock.at(self._next_refill, self._refill)
@@ -280,6 +281,7 @@ class BandwidthPool:
         self.runtime += spare
         if self.throttled and self.runtime > self._switches.slice_ns:
             switches, now = self._switches, self._clock.now
+            # Not distributed twice at once, nor so late that the refill comes first.
             soon = self._next_refill - now < switches.slack_ns + switches.near_refill_ns
             if not self._slack_started and not soon:
                 self._slack_started = True

@@ -185,7 +185,7 @@ class SimulatedCPU:
         """Whether it will reschedule at this moment; whether a slice has ended."""
 
     def step_end(self, thread: Thread) -> int:
-        """When the running thread's step ends, were nothing to come between."""
+        """Return when the running thread's step ends if nothing comes between."""
         left = thread.left if self.speed == FULL_SPEED else -(-thread.left * FULL_SPEED // self.speed)
         return self.settled + left
 
@@ -332,7 +332,7 @@ def notice(thread: Thread) -> None:
 
 
 def turn_left_ns(thread: Thread, turns: Turns) -> int:
-    """How long the thread, and the groups that it is in, still run where others wait: the shortest turn."""
+    """Return the shortest turn left of the thread and of the groups that it is in, where others wait."""
     entity: Thread | RunQueue = thread
     queue: RunQueue | None = thread.queue
     left = NEVER

@@ -192,7 +192,7 @@ class Histogram:
         self.count = self.total = self.largest = 0
 
     def __len__(self) -> int:
-        """How many buckets are in use: what the memory depends on."""
+        """Return the number of buckets in use, which the memory depends on."""
         return len(self._counts)
 
 
@@ -205,7 +205,7 @@ class _Live:
 
 
 class RunnableSamples:
-    """How many threads of a group run or wait, read again and again, out of step with ticks."""
+    """Number of threads of a group that run or wait, sampled, out of step with ticks."""
 
     _EVERY_NS = 1_730_000
 

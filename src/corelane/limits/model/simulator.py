@@ -34,7 +34,7 @@ from corelane.limits.model.turns import NICE_0, Turns
 
 
 BALANCE_INTERVAL_NS: Final = 64 * MS
-"""How often busy CPUs are balanced: 4 ms of a domain of four, 16 times less often while busy."""
+"""Interval at which busy CPUs are balanced: 4 ms of a domain of four, 16 times less often while busy."""
 
 
 def cpu_for_waking(thread: Thread, idle: int, waker: int | None) -> int:
@@ -381,7 +381,7 @@ class Simulator:
         cpu.stamp += 1
         thread = cpu.curr
         if cpu.sibling is not None:
-            sibling = cpu.sibling
+            sibling = cpu.sibling  # two that both run are slower than one
             speed = FULL_SPEED if cpu.curr is None or sibling.curr is None else self.smt_speed
             cpu.speed = speed
             if sibling.speed != speed:

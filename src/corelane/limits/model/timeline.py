@@ -26,7 +26,7 @@ class Refill:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What happened from `start` to `end`, in ns; spans are cut at both."""
+    """Events from `start` to `end`, in ns; spans are cut at both."""
 
     start: int
     end: int

@@ -97,7 +97,7 @@ class Turns:
         return True
 
     def left_ns(self, entity: Entity) -> int:
-        """How long the running entity still runs before its slice ends."""
+        """Return for how long the running entity runs before its slice ends."""
         return max(int((entity.deadline - entity.vruntime) * entity.weight / NICE_0) + 1, 0)
 
     def reweigh(self, ready: Sequence[Entity], entity: Entity, weight: float) -> None:
@@ -137,7 +137,7 @@ class Turns:
 HALF_LIFE_NS: Final = 32 << 20
 """32 windows of 1024 * 1024 ns."""
 SUMMED_EVERY_NS: Final = 1_000_000
-"""How often the loads of a group's queues are summed up, at most (update_tg_load_avg)."""
+"""Least interval at which the loads of a group's queues are summed up (update_tg_load_avg)."""
 
 
 class Load:

@@ -142,7 +142,7 @@ Workload = Spin | Bursts | ThreadPoolServer | EventServer | Parallel
 
 @dataclass(frozen=True, slots=True)
 class WorkloadContext:
-    """Where a workload runs, by what chance, and where it writes how long its requests took."""
+    """A workload's group and CPUs, its source of chance, and the recorder of its latencies."""
 
     system: Simulator
     group: CPUGroup
@@ -261,7 +261,7 @@ def _ask(context: WorkloadContext, arrivals: Arrivals, send: Callable[[int], Non
 
 
 _APART_NS = 20_000
-"""How far apart clients start, as one that opens connections in a loop does."""
+"""Time between the starts of clients, as one that opens connections in a loop does."""
 
 
 def _server(workload: ThreadPoolServer, context: WorkloadContext) -> None:

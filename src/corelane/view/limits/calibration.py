@@ -96,7 +96,7 @@ def verdict(row: CalibrationRow) -> str:
 
 
 def summary(found: Sequence[CalibrationRow]) -> str:
-    """How many runs count, and in how many of these the model is off."""
+    """Say how many runs count, and in how many of these the model is off."""
     counted = [row for row in found if row.run is not None and not row.note]
     wrong = sum(any(not one.met for one in row.claims) for row in counted)
     text = f"{len(counted)} of {len(found)} runs count; the model is off in {wrong} of them"

@@ -164,7 +164,7 @@ def ranges(title: str, now: float, bars: Sequence[RangeBar], unit: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RoundSample:
-    """What was measured in a round that lasted `seconds`: CPU time used and throttled, in ms a second."""
+    """Measurement of a round that lasted `seconds`: CPU time used and throttled, in ms a second."""
 
     seconds: float
     used: float | None
@@ -286,7 +286,7 @@ class UseBar:
 
 @dataclass(frozen=True, slots=True)
 class GivesWay:
-    """What another group uses now, and with the larger request."""
+    """Use of another group now, and with the larger request."""
 
     name: str
     now: float
@@ -294,7 +294,7 @@ class GivesWay:
 
 
 def request(title: str, bars: Sequence[UseBar], others: Sequence[GivesWay]) -> str:
-    """What a container gets now and with a larger request, and what must give way, on one scale."""
+    """Draw what a container gets now and with a larger request, and what must give way, on one scale."""
     largest = max([1.0, *(each.amount for each in bars), *(each.now for each in others)])
     ticks = steps(largest)
     height = _LANE * (len(bars) + len(others) + bool(others))

@@ -16,7 +16,7 @@ _CHARTS: Final = 12
 """At most so many containers with a chart of their own."""
 _BARS: Final = 40
 _CAUSES: Final = "HELD BACK"
-"""How the heading of a column of words begins."""
+"""Beginning of the heading of a column of words."""
 _NONE: Final = "-"
 
 
@@ -72,7 +72,7 @@ _LOST_TO: Final = ("CONTAINER", "LOST ms/s", *(name.upper() for name in CAUSES.v
 
 
 def _held_back(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
-    """What containers lost, by cause: the table, and a picture of those that lost something."""
+    """Draw what containers lost, by cause: the table, and a picture of those that lost something."""
     yield element("h2", "What held it back")
     cells = []
     for name, row in rows:
@@ -118,7 +118,7 @@ _OPTIONS: Final = ("OPTION", "RISK", "THROTTLED ms/s", "USED CPUs", "STOP ms", "
 
 
 def advice(tree: Mapping[str, Any]) -> str:
-    """What `limits advise -o json` has: all containers, then each with its options before and after."""
+    """Draw what `limits advise -o json` has: all containers, then each with its options before and after."""
     advised = tree["advice"]
     parts = [element("h2", "Containers"), table(_ADVICE, [_advised(each) for each in advised], texts=2)]
     for each in advised:

@@ -1,4 +1,4 @@
-"""What simulations of CPU limits found, as rows of a table and as JSON with stable keys."""
+"""Results of simulations of CPU limits, as rows of a table and as JSON with stable keys."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -203,7 +203,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """Where a panel's lanes are drawn, and how time becomes a place."""
+    """Place of a panel's lanes, and the scale of time."""
 
     top: float
     lane: float
@@ -303,6 +303,7 @@ def _panel(panel: Panel, frame: _Frame, colours: dict[str, str], lines: dict[str
         yield _box(frame, span, "url(#held)", f"{span.group} is throttled on CPU {span.cpu}")
     for span in line.ran:
         yield _box(frame, span, colours[span.group], f"{span.group} runs on CPU {span.cpu}")
+    # Limits of a common beginning share a line, that of the innermost.
     for moment, group in sorted({refill.moment: refill.group for refill in line.refills}.items()):
         x, stroke = frame.x(moment), _stroke(lines[group]) if lines else ""
         yield (
@@ -324,7 +325,7 @@ def _box(frame: _Frame, span: TimelineSpan, fill: str, what: str) -> str:
 
 
 def _stops(line: Timeline, frame: _Frame) -> Iterator[str]:
-    """Where in each period a group's quota was used up: its last CPU to run before all are throttled."""
+    """Mark where in each period a group's quota was used up: its last CPU to run before all are throttled."""
     groups = {refill.group for refill in line.refills}
     last_x = -100.0
     for moment in sorted({moment for group in groups for moment in _ends(line, group)}):

@@ -56,6 +56,8 @@ def _adds_limit(context: PodContext) -> Iterator[Remark]:
             continue
         written, hit = text(item, key, "cpu"), list(_receiving(context))
         limit = max((limit for _, _, limit in hit), default=0)
+        # A maximum is the default limit where there is no other (SetDefaults_LimitRangeItem), and with a
+        # maximal ratio of limit to request a container without a limit is rejected (LimitRanger).
         most, ratio = text(item, "max", "cpu"), text(item, "maxLimitRequestRatio", "cpu")
         parts = [f"{key}.cpu: {text(item, key, 'cpu')}"]
         if key == "max":
@@ -254,7 +256,7 @@ RULES: Final = (_adds_limit, _range_limits, _demands_limits, _refuses, _range_re
 
 
 _CRAMPED: Final = 1.3
-"""Where load can at most multiply the replicas by this in one step, scaling lags behind."""
+"""Largest growth of the replicas in one step with which scaling lags behind."""
 
 
 def _scaled(

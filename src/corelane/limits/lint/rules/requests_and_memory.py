@@ -160,7 +160,7 @@ def _wants_cpus(context: PodContext, container: ManifestContainer) -> bool:
 
 
 def _lack(context: PodContext, container: ManifestContainer) -> str:
-    """What keeps a container's pod from being Guaranteed; empty where it does not."""
+    """Return what keeps a container's pod from being Guaranteed; empty where it does not."""
     lacks = []
     for resource in ("cpu", "memory"):
         found = effective(context, container.resources, resource)
