@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,25 +122,24 @@ class Lab:
         return [request.path.rpartition("/")[2] for request in self.fake.seen]
 
 
-def run(
-    story: Callable[[Lab], Awaitable[None]],
-    plugin: Plugin | None = None,
-    others: tuple[Any, ...] = (DefaultBinder(),),
-    unsendable: str = "",
-    workers: int = 4,
-) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(180), serving() as (fake, client):
-            profile = Profile(plugins=(*((plugin,) if plugin else ()), *others))
-            lab = Lab(fake, client, profile, unsendable, workers)
-            task = asyncio.create_task(lab.binder.run())
-            try:
-                await story(lab)
-            finally:
-                task.cancel()
-                await asyncio.wait([task])
+@asynccontextmanager
+async def running(
+    plugin: Plugin | None = None, profile: Profile | None = None, unsendable: str = "", workers: int = 4
+) -> AsyncIterator[Lab]:
+    async with serving() as (fake, client):
+        profile = profile or Profile(plugins=(*((plugin,) if plugin else ()), DefaultBinder()))
+        lab = Lab(fake, client, profile, unsendable, workers)
+        task = asyncio.create_task(lab.binder.run())
+        try:
+            yield lab
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
 
-    asyncio.run(main())
+
+@pytest.fixture
+def lab() -> AbstractAsyncContextManager[Lab]:
+    return running()
 
 
 def bind(name: str = "a", *work: Work) -> Bind:
@@ -169,48 +169,39 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize(("given", "expected"), ANSWERS)
-def test_only_an_answer_that_proves_failure_rejects_a_binding(given: Answer, expected: str) -> None:
-    async def story(lab: Lab) -> None:
-        lab.fake.script[BINDING] = [given]
-        event = await lab.answered(bind())
-        assert event.uid == "uid-a"  # type: ignore[union-attr]
-        assert isinstance(event, BindSucceeded) == (expected == "bound")
-        assert expected == "bound" or (isinstance(event, BindFailed) and event.outcome == expected)
-
-    run(story)
-
-
-def test_a_binding_carries_annotations() -> None:
-    async def story(lab: Lab) -> None:
-        lab.fake.script[BINDING] = [SUCCESS]
-        await lab.answered(bind())
-        assert b'"annotations":{"key":"value"}' in lab.fake.bodies[0]
-
-    run(story)
+async def test_only_an_answer_that_proves_failure_rejects_a_binding(
+    lab: Lab, given: Answer, expected: str
+) -> None:
+    lab.fake.script[BINDING] = [given]
+    event = await lab.answered(bind())
+    assert event.uid == "uid-a"  # type: ignore[union-attr]
+    assert isinstance(event, BindSucceeded) == (expected == "bound")
+    assert expected == "bound" or (isinstance(event, BindFailed) and event.outcome == expected)
 
 
-def test_a_wait_that_the_server_asks_for_is_passed_on() -> None:
+async def test_a_binding_carries_annotations(lab: Lab) -> None:
+    lab.fake.script[BINDING] = [SUCCESS]
+    await lab.answered(bind())
+    assert b'"annotations":{"key":"value"}' in lab.fake.bodies[0]
+
+
+async def test_a_wait_that_the_server_asks_for_is_passed_on(lab: Lab) -> None:
     async def busy(request: web.Request) -> web.StreamResponse:
         return web.Response(status=429, text="Too many requests", headers={"Retry-After": "3"})
 
-    async def story(lab: Lab) -> None:
-        lab.fake.script[BINDING] = [busy]
-        event = await lab.answered(bind())
-        assert isinstance(event, BindFailed)
-        assert (event.outcome, event.retry_after) == ("throttled", 3)
-
-    run(story)
+    lab.fake.script[BINDING] = [busy]
+    event = await lab.answered(bind())
+    assert isinstance(event, BindFailed)
+    assert (event.outcome, event.retry_after) == ("throttled", 3)
 
 
-def test_a_binding_that_must_not_be_sent_any_more_is_not() -> None:
-    async def story(lab: Lab) -> None:
+async def test_a_binding_that_must_not_be_sent_any_more_is_not() -> None:
+    async with running(unsendable="node n1 was deleted") as lab:
         event = await lab.answered(bind())
         assert isinstance(event, BindFailed)
         assert (event.outcome, event.message) == ("rejected", "node n1 was deleted")
         assert lab.fake.seen == []
         assert lab.log.lines == ["node n1 was deleted"]
-
-    run(story, unsendable="node n1 was deleted")
 
 
 @pytest.mark.parametrize(
@@ -222,50 +213,40 @@ def test_a_binding_that_must_not_be_sent_any_more_is_not() -> None:
         (failure(404, "NotFound", "no"), None),
     ],
 )
-def test_a_pod_is_looked_up_by_its_uid(given: Answer, node: str | None) -> None:
-    async def story(lab: Lab) -> None:
-        lab.fake.script[POD] = [given]
-        event = await lab.answered(LookUpPod(guaranteed("a", "2")))
-        assert isinstance(event, PodLookedUp)
-        assert (event.pod.spec.node_name if event.pod else None) == node
-
-    run(story)
+async def test_a_pod_is_looked_up_by_its_uid(lab: Lab, given: Answer, node: str | None) -> None:
+    lab.fake.script[POD] = [given]
+    event = await lab.answered(LookUpPod(guaranteed("a", "2")))
+    assert isinstance(event, PodLookedUp)
+    assert (event.pod.spec.node_name if event.pod else None) == node
 
 
 @pytest.mark.parametrize("given", [answer(b"404 page not found", status=404), failure(500, "", "no")])
-def test_a_look_up_without_the_servers_own_answer_proves_nothing(given: Answer) -> None:
-    async def story(lab: Lab) -> None:
-        lab.fake.script[POD] = [given]
-        assert isinstance(await lab.answered(LookUpPod(guaranteed("a", "2"))), LookUpFailed)
-
-    run(story)
+async def test_a_look_up_without_the_servers_own_answer_proves_nothing(lab: Lab, given: Answer) -> None:
+    lab.fake.script[POD] = [given]
+    assert isinstance(await lab.answered(LookUpPod(guaranteed("a", "2"))), LookUpFailed)
 
 
-def test_plugins_run_before_and_after_a_binding() -> None:
+async def test_plugins_run_before_and_after_a_binding() -> None:
     plugin = Plugin()
 
-    async def story(lab: Lab) -> None:
+    async with running(plugin) as lab:
         lab.fake.script[BINDING] = [SUCCESS]
         assert isinstance(await lab.answered(bind("a", Work("Volumes", "data"))), BindSucceeded)
         await lab.binder.wait_idle()
         assert plugin.calls == ["pre_bind data on n1", "bind", "post_bind"]
 
-    run(story, plugin)
 
-
-def test_a_plugin_may_bind_in_place_of_the_scheduler() -> None:
+async def test_a_plugin_may_bind_in_place_of_the_scheduler() -> None:
     plugin = Plugin()
     plugin.binds = True
 
-    async def story(lab: Lab) -> None:
+    async with running(plugin) as lab:
         assert isinstance(await lab.answered(bind()), BindSucceeded)
         assert lab.fake.seen == []
 
-    run(story, plugin)
 
-
-def test_a_pod_that_no_plugin_binds_is_rejected_for_certain() -> None:
-    async def story(lab: Lab) -> None:
+async def test_a_pod_that_no_plugin_binds_is_rejected_for_certain() -> None:
+    async with running(profile=Profile(plugins=(Plugin(),))) as lab:
         event = await lab.answered(bind())
         assert isinstance(event, BindFailed)
         assert event.outcome == "rejected"
@@ -273,25 +254,16 @@ def test_a_pod_that_no_plugin_binds_is_rejected_for_certain() -> None:
         assert lab.fake.seen == []
         assert lab.log.points == [("a", "PreBind", "Success"), ("a", "Bind", "Skip")]
 
-    run(story, Plugin(), others=())
-
 
 @pytest.mark.parametrize("point", ["bind", "postBind"])
-def test_a_plugin_disabled_at_a_point_is_not_asked_there(point: str) -> None:
+async def test_a_plugin_disabled_at_a_point_is_not_asked_there(point: str) -> None:
     plugin, binder = Plugin(), DefaultBinder()
     points = {"bind": (plugin, binder), "postBind": (plugin,)} | {point: (binder,)}
 
-    async def main() -> None:
-        async with asyncio.timeout(180), serving() as (fake, client):
-            fake.script[BINDING] = [SUCCESS]
-            lab = Lab(fake, client, Profile(plugins=(plugin, binder), points=points), "", 1)
-            task = asyncio.create_task(lab.binder.run())
-            assert isinstance(await lab.answered(bind()), BindSucceeded)
-            await lab.binder.wait_idle()
-            task.cancel()
-            await asyncio.wait([task])
-
-    asyncio.run(main())
+    async with running(profile=Profile(plugins=(plugin, binder), points=points)) as lab:
+        lab.fake.script[BINDING] = [SUCCESS]
+        assert isinstance(await lab.answered(bind()), BindSucceeded)
+        await lab.binder.wait_idle()
     assert plugin.calls == (["post_bind"] if point == "bind" else ["bind"])
 
 
@@ -303,47 +275,40 @@ def test_a_plugin_disabled_at_a_point_is_not_asked_there(point: str) -> None:
         (ZeroDivisionError("oops"), "ZeroDivisionError: oops"),
     ],
 )
-def test_a_binding_whose_preparation_fails_is_not_sent(error: Exception, message: str) -> None:
+async def test_a_binding_whose_preparation_fails_is_not_sent(error: Exception, message: str) -> None:
     plugin = Plugin()
     plugin.error = error
 
-    async def story(lab: Lab) -> None:
+    async with running(plugin) as lab:
         event = await lab.answered(bind("a", Work("Volumes")))
         assert isinstance(event, PreBindFailed)
         assert (event.plugin, event.message) == ("Volumes", message)
         assert lab.fake.seen == []
 
-    run(story, plugin)
+
+async def test_work_of_a_plugin_that_is_not_enabled_fails_the_binding(lab: Lab) -> None:
+    event = await lab.answered(bind("a", Work("Missing")))
+    assert isinstance(event, PreBindFailed)
+    assert event.message == "the plugin is not enabled in the profile"
 
 
-def test_work_of_a_plugin_that_is_not_enabled_fails_the_binding() -> None:
-    async def story(lab: Lab) -> None:
-        event = await lab.answered(bind("a", Work("Missing")))
-        assert isinstance(event, PreBindFailed)
-        assert event.message == "the plugin is not enabled in the profile"
-
-    run(story)
-
-
-def test_an_error_after_a_binding_changes_nothing() -> None:
+async def test_an_error_after_a_binding_changes_nothing() -> None:
     plugin = Plugin()
     plugin.error = ZeroDivisionError("oops")
 
-    async def story(lab: Lab) -> None:
+    async with running(plugin) as lab:
         lab.fake.script[BINDING] = [SUCCESS]
         assert isinstance(await lab.answered(bind()), BindSucceeded)
         await lab.binder.wait_idle()
         assert lab.log.lines == ["Volumes.post_bind: oops"]
 
-    run(story, plugin)
-
 
 @pytest.mark.parametrize("work", [(), (Work("Volumes"),)])
 @pytest.mark.parametrize(("given", "ok"), [(SUCCESS, True), (failure(500, "InternalError", "no"), False)])
-def test_every_extension_point_of_a_binding_is_reported(
+async def test_every_extension_point_of_a_binding_is_reported(
     work: tuple[Work, ...], given: Answer, ok: bool
 ) -> None:
-    async def story(lab: Lab) -> None:
+    async with running(Plugin()) as lab:
         lab.fake.script[BINDING] = [given]
         await lab.answered(bind("a", *work))
         await lab.binder.wait_idle()
@@ -351,53 +316,46 @@ def test_every_extension_point_of_a_binding_is_reported(
         expected = [("a", "PreBind", "Success"), ("a", "Bind", status), ("a", "PostBind", "Success")]
         assert lab.log.points == expected[: 3 if ok else 2]
 
-    run(story, Plugin())
-
 
 @pytest.mark.parametrize("post", [True, False])
-def test_an_extension_point_fails_as_its_plugins_do(post: bool) -> None:
+async def test_an_extension_point_fails_as_its_plugins_do(post: bool) -> None:
     """As upstream: PreBind with an error, PostBind never; what comes after it has not run."""
     plugin = Plugin()
     plugin.error = ZeroDivisionError("oops")
 
-    async def story(lab: Lab) -> None:
+    async with running(plugin) as lab:
         lab.fake.script[BINDING] = [SUCCESS]
         await lab.answered(bind("a") if post else bind("a", Work("Volumes")))
         await lab.binder.wait_idle()
         all_ran = [("a", "PreBind", "Success"), ("a", "Bind", "Success"), ("a", "PostBind", "Success")]
         assert lab.log.points == (all_ran if post else [("a", "PreBind", "Error")])
 
-    run(story, plugin)
 
-
-def test_a_stopped_preparation_is_a_failed_pre_bind_and_an_unsendable_binding_runs_no_bind() -> None:
+async def test_a_stopped_preparation_is_a_failed_pre_bind_and_an_unsendable_binding_runs_no_bind() -> None:
     class Slow(Plugin):
         async def pre_bind(self, context: BindContext, work: Work) -> None:
             await asyncio.Event().wait()
 
-    async def stopped(lab: Lab) -> None:
+    async with running(Slow()) as lab:
         lab.binder.put(bind("a", Work("Volumes")))
         await asyncio.sleep(0.01)
         lab.binder.stop_preparing("uid-a", "preempted by pod x")
         await lab.binder.wait_idle()
         assert lab.log.points == [("a", "PreBind", "Error")]
 
-    async def unsendable(lab: Lab) -> None:
+    async with running(unsendable="the lease is lost") as lab:
         await lab.answered(bind("a"))
         assert lab.log.points == [("a", "PreBind", "Success")]
 
-    run(stopped, Slow())
-    run(unsendable, unsendable="the lease is lost")
 
-
-def test_slow_preparations_take_no_worker() -> None:
+async def test_slow_preparations_take_no_worker() -> None:
     release = asyncio.Event()
 
     class Slow(Plugin):
         async def pre_bind(self, context: BindContext, work: Work) -> None:
             await release.wait()
 
-    async def story(lab: Lab) -> None:
+    async with running(Slow(), workers=1) as lab:
         lab.fake.script[BINDING] = [SUCCESS]
         lab.fake.script["/api/v1/namespaces/ns/pods/b/binding"] = [SUCCESS]
         for _ in range(50):
@@ -410,86 +368,74 @@ def test_slow_preparations_take_no_worker() -> None:
             assert isinstance(await lab.events.get(), BindSucceeded)
         await lab.binder.wait_idle()
 
-    run(story, Slow(), workers=1)
 
-
-def test_bindings_in_order_go_one_by_one_to_a_node_and_keep_no_other_node_waiting() -> None:
+async def test_bindings_in_order_go_one_by_one_to_a_node_and_keep_no_other_node_waiting(lab: Lab) -> None:
     def ordered(name: str, node: str = "n1") -> Bind:
         return replace(bind(name), node=node, in_order=True)
 
-    async def story(lab: Lab) -> None:
-        held = asyncio.Event()
+    held = asyncio.Event()
 
-        async def slow(request: web.Request) -> web.StreamResponse:
-            await held.wait()
-            return await failure(403, "Forbidden", "no")(request)
+    async def slow(request: web.Request) -> web.StreamResponse:
+        await held.wait()
+        return await failure(403, "Forbidden", "no")(request)
 
-        path = "/api/v1/namespaces/ns/pods/{}/binding"
-        lab.fake.script[path.format("a")] = [slow]
-        for name in "bcde":
-            lab.fake.script[path.format(name)] = [SUCCESS]
-        for one in (ordered("a"), ordered("b"), ordered("c"), ordered("d", "n2"), bind("e")):
-            lab.binder.put(one)
-        assert {(await lab.events.get()).uid for _ in range(2)} == {"uid-d", "uid-e"}  # type: ignore[union-attr]
-        assert lab.binder.unfinished == 3
-        held.set()
-        await lab.binder.wait_idle()
-        done = [lab.events.get_nowait() for _ in range(3)]
-        assert [one.uid for one in done] == ["uid-a", "uid-b", "uid-c"]  # type: ignore[union-attr]
-        assert isinstance(await lab.answered(ordered("e")), BindSucceeded)
-
-    run(story)
+    path = "/api/v1/namespaces/ns/pods/{}/binding"
+    lab.fake.script[path.format("a")] = [slow]
+    for name in "bcde":
+        lab.fake.script[path.format(name)] = [SUCCESS]
+    for one in (ordered("a"), ordered("b"), ordered("c"), ordered("d", "n2"), bind("e")):
+        lab.binder.put(one)
+    assert {(await lab.events.get()).uid for _ in range(2)} == {"uid-d", "uid-e"}  # type: ignore[union-attr]
+    assert lab.binder.unfinished == 3
+    held.set()
+    await lab.binder.wait_idle()
+    done = [lab.events.get_nowait() for _ in range(3)]
+    assert [one.uid for one in done] == ["uid-a", "uid-b", "uid-c"]  # type: ignore[union-attr]
+    assert isinstance(await lab.answered(ordered("e")), BindSucceeded)
 
 
-def test_bindings_go_before_events_and_conditions() -> None:
-    async def story(lab: Lab) -> None:
-        held = asyncio.Event()
+async def test_bindings_go_before_events_and_conditions(lab: Lab) -> None:
+    held = asyncio.Event()
 
-        async def slow(request: web.Request) -> web.StreamResponse:
-            await held.wait()
-            return await SUCCESS(request)
+    async def slow(request: web.Request) -> web.StreamResponse:
+        await held.wait()
+        return await SUCCESS(request)
 
-        lab.fake.script[BINDING] = [slow]
-        lab.fake.script["/api/v1/namespaces/ns/events"] = [answer({})]
-        writer = PodStatusWriter(lab.client, "s", WriteReporter(), lab.binder)
-        writing = asyncio.create_task(writer.run())
-        writer.put(RecordPodEvent(guaranteed("a", "2"), "Normal", "Scheduled", "yes"))
-        for _ in range(8):
-            lab.binder.put(bind())
-        held.set()
-        await lab.binder.wait_idle()
-        while "events" not in lab.paths():
-            await asyncio.sleep(0.01)
-        assert lab.paths().index("events") >= 5, "four workers had the last bindings in their hands"
-        writing.cancel()
-
-    run(story)
+    lab.fake.script[BINDING] = [slow]
+    lab.fake.script["/api/v1/namespaces/ns/events"] = [answer({})]
+    writer = PodStatusWriter(lab.client, "s", WriteReporter(), lab.binder)
+    writing = asyncio.create_task(writer.run())
+    writer.put(RecordPodEvent(guaranteed("a", "2"), "Normal", "Scheduled", "yes"))
+    for _ in range(8):
+        lab.binder.put(bind())
+    held.set()
+    await lab.binder.wait_idle()
+    while "events" not in lab.paths():
+        await asyncio.sleep(0.01)
+    assert lab.paths().index("events") >= 5, "four workers had the last bindings in their hands"
+    writing.cancel()
 
 
 # Conditions.
 
 
-def test_an_event_says_what_would_help_on_the_nearest_node() -> None:
+async def test_an_event_says_what_would_help_on_the_nearest_node(lab: Lab) -> None:
     state = objects.state("core:4")
     state, _ = nodes.admit(state, translate.request(guaranteed("x", "3")))
     pod = guaranteed("a", "3")
     nearest = NearestNode("n1", state, translate.request(pod))
+    written = asyncio.get_running_loop().create_future()
 
-    async def story(lab: Lab) -> None:
-        written = asyncio.get_running_loop().create_future()
+    async def created(request: web.Request) -> web.StreamResponse:
+        written.set_result((await request.json())["message"])
+        return await answer({})(request)
 
-        async def created(request: web.Request) -> web.StreamResponse:
-            written.set_result((await request.json())["message"])
-            return await answer({})(request)
-
-        lab.fake.script["/api/v1/namespaces/ns/events"] = [created]
-        writer = PodStatusWriter(lab.client, "s", WriteReporter())
-        writing = asyncio.create_task(writer.run())
-        writer.put(RecordPodEvent(pod, "Warning", "FailedScheduling", "why", nearest))
-        assert await written == "why Nearest is n1: move ns/x off CPUs 1-3."
-        writing.cancel()
-
-    run(story)
+    lab.fake.script["/api/v1/namespaces/ns/events"] = [created]
+    writer = PodStatusWriter(lab.client, "s", WriteReporter())
+    writing = asyncio.create_task(writer.run())
+    writer.put(RecordPodEvent(pod, "Warning", "FailedScheduling", "why", nearest))
+    assert await written == "why Nearest is n1: move ns/x off CPUs 1-3."
+    writing.cancel()
 
 
 async def written(lab: Lab, *notes: SetCondition, bound: str = "") -> list[str]:
@@ -520,68 +466,53 @@ def condition(version: str = "7", message: str = "why") -> SetCondition:
     return SetCondition(pod, "Unschedulable", message)
 
 
-def test_a_condition_is_written_only_to_the_pod_as_it_was_seen() -> None:
-    async def story(lab: Lab) -> None:
-        lab.fake.script[f"{POD}/status"] = [answer({})]
-        assert await written(lab, condition()) == [f"PATCH {POD}/status"]
-        assert b'"resourceVersion":"7"' in lab.fake.bodies[0]
-
-    run(story)
+async def test_a_condition_is_written_only_to_the_pod_as_it_was_seen(lab: Lab) -> None:
+    lab.fake.script[f"{POD}/status"] = [answer({})]
+    assert await written(lab, condition()) == [f"PATCH {POD}/status"]
+    assert b'"resourceVersion":"7"' in lab.fake.bodies[0]
 
 
-def test_a_condition_that_waits_is_dropped_when_its_pod_is_being_bound() -> None:
-    async def story(lab: Lab) -> None:
-        assert await written(lab, condition(), bound="uid-a") == []
-
-    run(story)
+async def test_a_condition_that_waits_is_dropped_when_its_pod_is_being_bound(lab: Lab) -> None:
+    assert await written(lab, condition(), bound="uid-a") == []
 
 
-def test_of_several_conditions_the_newest_is_written() -> None:
-    async def story(lab: Lab) -> None:
-        lab.fake.script[f"{POD}/status"] = [answer({})]
-        assert len(await written(lab, condition(message="first"), condition(message="second"))) == 1
-        assert b"second" in lab.fake.bodies[0]
-
-    run(story)
+async def test_of_several_conditions_the_newest_is_written(lab: Lab) -> None:
+    lab.fake.script[f"{POD}/status"] = [answer({})]
+    assert len(await written(lab, condition(message="first"), condition(message="second"))) == 1
+    assert b"second" in lab.fake.bodies[0]
 
 
 @pytest.mark.parametrize("spec", [{"nodeName": "n1"}, {}])
-def test_a_condition_refused_for_a_change_is_written_again_only_without_a_node(spec: dict[str, str]) -> None:
-    async def story(lab: Lab) -> None:
-        lab.fake.script[f"{POD}/status"] = [failure(409, "Conflict", "changed"), answer({})]
-        lab.fake.script[POD] = [answer(served_pod("a", "9", uid="uid-a", **spec))]
-        again = [] if spec else [f"PATCH {POD}/status"]
-        assert await written(lab, condition()) == [f"PATCH {POD}/status", f"GET {POD}", *again]
-        assert spec or b'"resourceVersion":"9"' in lab.fake.bodies[-1]
-
-    run(story)
-
-
-def test_a_condition_of_a_deleted_pod_is_not_an_error() -> None:
-    async def story(lab: Lab) -> None:
-        lab.fake.script[f"{POD}/status"] = [failure(404, "NotFound", "no")]
-        assert await written(lab, condition()) == [f"PATCH {POD}/status"]
-
-    run(story)
+async def test_a_condition_refused_for_a_change_is_written_again_only_without_a_node(
+    lab: Lab, spec: dict[str, str]
+) -> None:
+    lab.fake.script[f"{POD}/status"] = [failure(409, "Conflict", "changed"), answer({})]
+    lab.fake.script[POD] = [answer(served_pod("a", "9", uid="uid-a", **spec))]
+    again = [] if spec else [f"PATCH {POD}/status"]
+    assert await written(lab, condition()) == [f"PATCH {POD}/status", f"GET {POD}", *again]
+    assert spec or b'"resourceVersion":"9"' in lab.fake.bodies[-1]
 
 
-def test_abandoned_preparations_leave_nothing_to_wait_for() -> None:
+async def test_a_condition_of_a_deleted_pod_is_not_an_error(lab: Lab) -> None:
+    lab.fake.script[f"{POD}/status"] = [failure(404, "NotFound", "no")]
+    assert await written(lab, condition()) == [f"PATCH {POD}/status"]
+
+
+async def test_abandoned_preparations_leave_nothing_to_wait_for() -> None:
     class Slow(Plugin):
         async def pre_bind(self, context: BindContext, work: Work) -> None:
             await asyncio.Event().wait()
 
-    async def story(lab: Lab) -> None:
+    async with running(Slow()) as lab:
         lab.binder.put(bind("a", Work("Volumes")))
         await asyncio.sleep(0)
         lab.binder.abandon_preparations()
         await lab.binder.wait_idle()
         assert lab.fake.seen == []
 
-    run(story, Slow())
-
 
 @pytest.mark.parametrize("under_way", [True, False])
-def test_stopped_preparations_are_answered_and_nothing_is_sent(under_way: bool) -> None:
+async def test_stopped_preparations_are_answered_and_nothing_is_sent(under_way: bool) -> None:
     ended = []
 
     class Slow(Plugin):
@@ -591,7 +522,7 @@ def test_stopped_preparations_are_answered_and_nothing_is_sent(under_way: bool) 
             finally:
                 ended.append(work.plugin)
 
-    async def story(lab: Lab) -> None:
+    async with running(Slow()) as lab:
         if under_way:
             lab.binder.put(bind("a", Work("Volumes")))
             lab.binder.put(bind("b", Work("Volumes")))
@@ -606,16 +537,11 @@ def test_stopped_preparations_are_answered_and_nothing_is_sent(under_way: bool) 
         assert not lab.binder.stop_preparing("uid-a", "again")
         assert lab.fake.seen == []
 
-    run(story, Slow())
 
-
-def test_an_expected_node_is_written_alone_and_not_after_the_pod_was_bound() -> None:
-    async def story(lab: Lab) -> None:
-        lab.fake.script[f"{POD}/status"] = [answer({}), failure(409, "Conflict", "changed")]
-        lab.fake.script[POD] = [answer(served_pod("a", "9", uid="uid-a", nodeName="n1"))]
-        note = SetNominatedNode(guaranteed("a", "2"), "n1")
-        assert await written(lab, note) == [f"PATCH {POD}/status"]
-        assert json.loads(lab.fake.bodies[-1])["status"] == {"nominatedNodeName": "n1"}
-        assert (await written(lab, note))[-2:] == [f"PATCH {POD}/status", f"GET {POD}"]
-
-    run(story)
+async def test_an_expected_node_is_written_alone_and_not_after_the_pod_was_bound(lab: Lab) -> None:
+    lab.fake.script[f"{POD}/status"] = [answer({}), failure(409, "Conflict", "changed")]
+    lab.fake.script[POD] = [answer(served_pod("a", "9", uid="uid-a", nodeName="n1"))]
+    note = SetNominatedNode(guaranteed("a", "2"), "n1")
+    assert await written(lab, note) == [f"PATCH {POD}/status"]
+    assert json.loads(lab.fake.bodies[-1])["status"] == {"nominatedNodeName": "n1"}
+    assert (await written(lab, note))[-2:] == [f"PATCH {POD}/status", f"GET {POD}"]

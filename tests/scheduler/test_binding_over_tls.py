@@ -67,7 +67,7 @@ def kubeconfig(file: Path, url: str, authority: Path) -> Path:
     return file
 
 
-def test_an_answer_lost_over_tls_keeps_the_claim_until_the_watch_shows_the_pod_bound(
+async def test_an_answer_lost_over_tls_keeps_the_claim_until_the_watch_shows_the_pod_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bindings, "_FIRST_DELAY", 0.1)
@@ -77,22 +77,18 @@ def test_an_answer_lost_over_tls_keeps_the_claim_until_the_watch_shows_the_pod_b
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pair)
 
-    async def main() -> None:
-        monkeypatch.setattr(faulty_proxy, "FaultyProxy", LosingProxy)
-        async with asyncio.timeout(180), embedded_server() as server:
-            client = KubeClient.connect_to(server.url, TOKEN)
-            async with faulty_proxy.proxy(server.url, 0, tls=context) as proxy:
-                assert isinstance(proxy, LosingProxy)
-                proxy.binding_sent, proxy.shown = asyncio.Event(), asyncio.Event()
-                ca = authority.write(tmp_path / "ca.crt")
-                through = KubeClient.connect(kubeconfig(tmp_path / "kubeconfig", proxy.url, ca))
-                made = Scheduler(through)
-                async with scheduling(made):
-                    await story(ScheduledCluster(client), made, proxy)
-                await through.close()
-            await client.close()
-
-    asyncio.run(main())
+    monkeypatch.setattr(faulty_proxy, "FaultyProxy", LosingProxy)
+    async with embedded_server() as server, faulty_proxy.proxy(server.url, 0, tls=context) as proxy:
+        assert isinstance(proxy, LosingProxy)
+        proxy.binding_sent, proxy.shown = asyncio.Event(), asyncio.Event()
+        client = KubeClient.connect_to(server.url, TOKEN)
+        ca = authority.write(tmp_path / "ca.crt")
+        through = KubeClient.connect(kubeconfig(tmp_path / "kubeconfig", proxy.url, ca))
+        made = Scheduler(through)
+        async with scheduling(made):
+            await story(ScheduledCluster(client), made, proxy)
+        await through.close()
+        await client.close()
 
 
 async def story(cluster: ScheduledCluster, made: Scheduler, proxy: LosingProxy) -> None:

@@ -4,8 +4,8 @@ import asyncio
 import base64
 import json
 import ssl
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,178 +102,154 @@ class Leader:
     scheduler: Scheduler | None
 
 
-def run(story: Callable[[Asked], Awaitable[None]], *plugins: Any) -> None:
+@asynccontextmanager
+async def running(*plugins: Any) -> AsyncIterator[Asked]:
     outcomes = BindingOutcomes()
-
-    async def beside(cluster: ScheduledCluster) -> None:
-        scheduler = cluster.scheduler
-        extender = ExtenderServer(Leader(scheduler), cluster.client, outcomes)
+    settings = {"profile": profile_with(*plugins, name="corelane-scheduler"), "decisions": outcomes}
+    async with scheduled_cluster.running(identity="me", **settings) as cluster:
+        core = cluster.scheduler.core
+        extender = ExtenderServer(Leader(cluster.scheduler), cluster.client, outcomes)
         port = await extender.start("127.0.0.1", 0)
-        while not scheduler.synced:
+        while not cluster.scheduler.synced:
             await asyncio.sleep(0.01)
         for name, cpus in (("n1", 4), ("n2", 8)):
             await cluster.node(name, f"core:{cpus}", cpus, policy="pools")
-        while not all((node := scheduler.core.cluster.get(name)) and node.ledger for name in ("n1", "n2")):
+        while not all((node := core.cluster.get(name)) and node.ledger for name in ("n1", "n2")):
             await asyncio.sleep(0.01)
         try:
-            await story(Asked(f"http://127.0.0.1:{port}", cluster))
+            yield Asked(f"http://127.0.0.1:{port}", cluster)
         finally:
             await extender.stop()
 
-    profile = profile_with(*plugins, name="corelane-scheduler")
-    scheduled_cluster.run(beside, profile=profile, decisions=outcomes, identity="me")
+
+@pytest.fixture
+def asked() -> AbstractAsyncContextManager[Asked]:
+    return running()
 
 
-def test_filter_keeps_the_nodes_with_the_cpus_and_claims_nothing() -> None:
-    async def story(it: Asked) -> None:
-        pod = await it.pod("a", "4")
-        for _ in range(3):
-            found = await it.filter(pod, "n1", "n2", "other")
-            assert found["NodeNames"] == ["n2"]
-            assert "4 CPUs requested, 3 free" in found["FailedNodes"]["n1"]
-            assert list(found["FailedAndUnresolvableNodes"]) == ["other"]
-            assert found["Nodes"] is None
-        assert it.scheduler.core.cluster.node_of(pod["metadata"]["uid"]) is None
-        items = [{"metadata": {"name": name, "labels": {"x": "y"}}, "spec": {}} for name in ("n1", "n2")]
-        found = await it.post("filter", {"pod": pod, "nodes": {"items": items}, "nodeNames": None})
-        assert (found["Nodes"]["items"], found["NodeNames"]) == (items[1:], None)
-        pod["metadata"]["creationTimestamp"] = pod["metadata"]["labels"] = pod["spec"]["nodeSelector"] = None
-        assert (await it.filter(pod, "n1", "n2"))["NodeNames"] == ["n2"], "null counts as absent"
-        pod["metadata"]["annotations"] = {"scheduling.koordinator.sh/resource-spec": "nonsense"}
-        found = await it.filter(pod, "n1", "n2")
-        assert found["NodeNames"] == []
-        assert "resource-spec" in found["FailedAndUnresolvableNodes"]["n1"]
-
-    run(story)
+async def test_filter_keeps_the_nodes_with_the_cpus_and_claims_nothing(asked: Asked) -> None:
+    pod = await asked.pod("a", "4")
+    for _ in range(3):
+        found = await asked.filter(pod, "n1", "n2", "other")
+        assert found["NodeNames"] == ["n2"]
+        assert "4 CPUs requested, 3 free" in found["FailedNodes"]["n1"]
+        assert list(found["FailedAndUnresolvableNodes"]) == ["other"]
+        assert found["Nodes"] is None
+    assert asked.scheduler.core.cluster.node_of(pod["metadata"]["uid"]) is None
+    items = [{"metadata": {"name": name, "labels": {"x": "y"}}, "spec": {}} for name in ("n1", "n2")]
+    found = await asked.post("filter", {"pod": pod, "nodes": {"items": items}, "nodeNames": None})
+    assert (found["Nodes"]["items"], found["NodeNames"]) == (items[1:], None)
+    pod["metadata"]["creationTimestamp"] = pod["metadata"]["labels"] = pod["spec"]["nodeSelector"] = None
+    assert (await asked.filter(pod, "n1", "n2"))["NodeNames"] == ["n2"], "null counts as absent"
+    pod["metadata"]["annotations"] = {"scheduling.koordinator.sh/resource-spec": "nonsense"}
+    found = await asked.filter(pod, "n1", "n2")
+    assert found["NodeNames"] == []
+    assert "resource-spec" in found["FailedAndUnresolvableNodes"]["n1"]
 
 
-def test_priorities_are_whole_numbers_from_0_to_10_and_bound_pods_have_their_cpus_recorded() -> None:
-    async def story(it: Asked) -> None:
-        pod = await it.pod("a", "3")
-        found = await it.post("prioritize", {"Pod": pod, "NodeNames": ["n1", "n2", "other"]})
-        scores = {one["Host"]: one["Score"] for one in found}
-        assert scores["other"] == 0
-        assert 0 < scores["n2"] <= scores["n1"] <= 10  # n1 would be full
-        assert await it.bind(pod, "n1") == ""
-        (bound,) = await it.bound(1)
-        assert bound.spec.node_name == "n1"
-        assert translate.request(bound).proposal == {"main": CPUSet([1, 2, 3])}
-
-    run(story)
-
-
-def test_bind_reserves_and_binds_with_the_cpus() -> None:
-    async def story(it: Asked) -> None:
-        pods = [await it.pod(f"p{number}") for number in range(3)]
-        assert [await it.bind(pod, "n2") for pod in pods] == ["", "", ""]
-        bound = await it.bound(3)
-        assert assert_no_cpu_twice(bound) == 6
-        assert not it.scheduler.core.queue.counts().get("active", 0)
-        assert await it.bind(pods[0], "n2") == ""  # asked again, as after a lost answer
-
-    run(story)
+async def test_priorities_are_whole_numbers_from_0_to_10_and_bound_pods_have_their_cpus_recorded(
+    asked: Asked,
+) -> None:
+    pod = await asked.pod("a", "3")
+    found = await asked.post("prioritize", {"Pod": pod, "NodeNames": ["n1", "n2", "other"]})
+    scores = {one["Host"]: one["Score"] for one in found}
+    assert scores["other"] == 0
+    assert 0 < scores["n2"] <= scores["n1"] <= 10  # n1 would be full
+    assert await asked.bind(pod, "n1") == ""
+    (bound,) = await asked.bound(1)
+    assert bound.spec.node_name == "n1"
+    assert translate.request(bound).proposal == {"main": CPUSet([1, 2, 3])}
 
 
-def test_bind_of_a_pod_that_no_longer_fits_says_why_and_leaves_nothing() -> None:
-    async def story(it: Asked) -> None:
-        first, second = await it.pod("a"), await it.pod("b")
-        assert await it.bind(first, "n1") == ""
-        error = await it.bind(second, "n1")
-        assert error.startswith("pod default/b: no longer fits on node n1: not enough cpus available")
-        assert it.scheduler.core.cluster.node_of(second["metadata"]["uid"]) is None
-        assert await it.bind(second, "n2") == ""
-
-    run(story)
+async def test_bind_reserves_and_binds_with_the_cpus(asked: Asked) -> None:
+    pods = [await asked.pod(f"p{number}") for number in range(3)]
+    assert [await asked.bind(pod, "n2") for pod in pods] == ["", "", ""]
+    bound = await asked.bound(3)
+    assert assert_no_cpu_twice(bound) == 6
+    assert not asked.scheduler.core.queue.counts().get("active", 0)
+    assert await asked.bind(pods[0], "n2") == ""  # asked again, as after a lost answer
 
 
-def test_a_pod_that_is_gone_or_another_is_not_bound() -> None:
-    async def story(it: Asked) -> None:
-        pod = await it.pod("a")
-        other = {"metadata": {**pod["metadata"], "uid": "other"}}
-        assert "UID other requested" in await it.bind(other, "n1")
-        await it.cluster.client.delete(Pod, "a", namespace="default", grace_seconds=0)
-        assert "cannot be read" in await it.bind(pod, "n1")
-        assert it.scheduler.core.cluster.node_of(pod["metadata"]["uid"]) is None
-
-    run(story)
+async def test_bind_of_a_pod_that_no_longer_fits_says_why_and_leaves_nothing(asked: Asked) -> None:
+    first, second = await asked.pod("a"), await asked.pod("b")
+    assert await asked.bind(first, "n1") == ""
+    error = await asked.bind(second, "n1")
+    assert error.startswith("pod default/b: no longer fits on node n1: not enough cpus available")
+    assert asked.scheduler.core.cluster.node_of(second["metadata"]["uid"]) is None
+    assert await asked.bind(second, "n2") == ""
 
 
-def test_what_kube_scheduler_binds_itself_is_counted() -> None:
-    async def story(it: Asked) -> None:
-        pod = await it.pod("a")
-        assert (await it.filter(pod, "n1"))["NodeNames"] == ["n1"]
-        meta = pod["metadata"]
-        await it.cluster.client.bind("default", "a", meta["uid"], "n1", {})
-        while it.scheduler.core.cluster.node_of(meta["uid"]) is None:
-            await asyncio.sleep(0.02)
-        assert "n1" in (await it.filter(await it.pod("b"), "n1"))["FailedNodes"]
-
-    run(story)
+async def test_a_pod_that_is_gone_or_another_is_not_bound(asked: Asked) -> None:
+    pod = await asked.pod("a")
+    other = {"metadata": {**pod["metadata"], "uid": "other"}}
+    assert "UID other requested" in await asked.bind(other, "n1")
+    await asked.cluster.client.delete(Pod, "a", namespace="default", grace_seconds=0)
+    assert "cannot be read" in await asked.bind(pod, "n1")
+    assert asked.scheduler.core.cluster.node_of(pod["metadata"]["uid"]) is None
 
 
-def test_preempt_keeps_the_nodes_where_the_victims_have_what_is_missing() -> None:
-    async def story(it: Asked) -> None:
-        one, two, three = await it.pod("one", "3"), await it.pod("two", "4"), await it.pod("three", "3")
-        for pod, node in ((one, "n1"), (two, "n2"), (three, "n2")):
-            assert await it.bind(pod, node) == ""
-        new = await it.pod("new", "4")
-        uids = {name: [{"UID": pod["metadata"]["uid"]}] for name, pod in (("n1", one), ("n2", two))}
-        meta = {name: {"Pods": pods, "NumPDBViolations": 1} for name, pods in uids.items()}
-        found = await it.post("preempt", {"Pod": new, "NodeNameToMetaVictims": meta})
-        assert found == {"NodeNameToMetaVictims": {"n2": meta["n2"]}}
-        whole = {"n2": {"Pods": [two], "NumPDBViolations": 0}}
-        found = await it.post("preempt", {"Pod": new, "NodeNameToVictims": whole})
-        assert list(found["NodeNameToMetaVictims"]) == ["n2"]
-
-    run(story)
+async def test_what_kube_scheduler_binds_itself_is_counted(asked: Asked) -> None:
+    pod = await asked.pod("a")
+    assert (await asked.filter(pod, "n1"))["NodeNames"] == ["n1"]
+    meta = pod["metadata"]
+    await asked.cluster.client.bind("default", "a", meta["uid"], "n1", {})
+    while asked.scheduler.core.cluster.node_of(meta["uid"]) is None:
+        await asyncio.sleep(0.02)
+    assert "n1" in (await asked.filter(await asked.pod("b"), "n1"))["FailedNodes"]
 
 
-def test_malformed_bodies_are_one_clear_error() -> None:
-    async def story(it: Asked) -> None:
-        for verb, body, what in (
-            ("filter", b"", "body"),
-            ("filter", b"[]", "body"),
-            ("filter", b'{"NodeNames": []}', "Pod: missing"),
-            ("filter", b'{"Pod": {"metadata": {}}, "NodeNames": []}', "name or uid"),
-            ("filter", b'{"Pod": {"metadata": {"name": "a", "uid": "b"}}}', "nodeCacheCapable"),
-            ("prioritize", b'{"Pod": 1, "NodeNames": []}', "Pod"),
-            ("bind", b'{"PodName": "a"}', "PodNamespace"),
-            ("bind", b'{"PodName": 1}', "PodName"),
-            (
-                "preempt",
-                b'{"Pod": {"metadata": {"name": "a", "uid": "b"}}, "NodeNameToVictims": {"n": 1}}',
-                "n:",
-            ),
-        ):
-            answer = await it.post(verb, body, 400)
-            assert what in answer["Error"], (verb, answer)
-
-    run(story)
+async def test_preempt_keeps_the_nodes_where_the_victims_have_what_is_missing(asked: Asked) -> None:
+    one, two, three = await asked.pod("one", "3"), await asked.pod("two", "4"), await asked.pod("three", "3")
+    for pod, node in ((one, "n1"), (two, "n2"), (three, "n2")):
+        assert await asked.bind(pod, node) == ""
+    new = await asked.pod("new", "4")
+    uids = {name: [{"UID": pod["metadata"]["uid"]}] for name, pod in (("n1", one), ("n2", two))}
+    meta = {name: {"Pods": pods, "NumPDBViolations": 1} for name, pods in uids.items()}
+    found = await asked.post("preempt", {"Pod": new, "NodeNameToMetaVictims": meta})
+    assert found == {"NodeNameToMetaVictims": {"n2": meta["n2"]}}
+    whole = {"n2": {"Pods": [two], "NumPDBViolations": 0}}
+    found = await asked.post("preempt", {"Pod": new, "NodeNameToVictims": whole})
+    assert list(found["NodeNameToMetaVictims"]) == ["n2"]
 
 
-def test_a_body_that_is_too_large_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_malformed_bodies_are_one_clear_error(asked: Asked) -> None:
+    for verb, body, what in (
+        ("filter", b"", "body"),
+        ("filter", b"[]", "body"),
+        ("filter", b'{"NodeNames": []}', "Pod: missing"),
+        ("filter", b'{"Pod": {"metadata": {}}, "NodeNames": []}', "name or uid"),
+        ("filter", b'{"Pod": {"metadata": {"name": "a", "uid": "b"}}}', "nodeCacheCapable"),
+        ("prioritize", b'{"Pod": 1, "NodeNames": []}', "Pod"),
+        ("bind", b'{"PodName": "a"}', "PodNamespace"),
+        ("bind", b'{"PodName": 1}', "PodName"),
+        (
+            "preempt",
+            b'{"Pod": {"metadata": {"name": "a", "uid": "b"}}, "NodeNameToVictims": {"n": 1}}',
+            "n:",
+        ),
+    ):
+        answer = await asked.post(verb, body, 400)
+        assert what in answer["Error"], (verb, answer)
+
+
+async def test_a_body_that_is_too_large_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served, "LARGEST_BODY", 1 << 20)
 
-    async def story(it: Asked) -> None:
-        answer = await it.post("filter", b" " * (2 << 20), 413)
+    async with running() as asked:
+        answer = await asked.post("filter", b" " * (2 << 20), 413)
         assert "nodeCacheCapable" in answer["Error"]
 
-    run(story)
 
-
-def test_a_replica_that_does_not_lead_answers_so() -> None:
-    async def main() -> None:
-        client = KubeClient.connect_to("http://127.0.0.1:1")
-        extender = ExtenderServer(Leader(None), client, BindingOutcomes())
-        port = await extender.start("127.0.0.1", 0)
-        url = f"http://127.0.0.1:{port}/filter"
-        async with aiohttp.ClientSession() as session, session.post(url, json={}) as got:
-            assert got.status == 503
-            assert "does not lead" in (await got.json())["Error"]
-        await extender.stop()
-        await client.close()
-
-    asyncio.run(main())
+async def test_a_replica_that_does_not_lead_answers_so() -> None:
+    client = KubeClient.connect_to("http://127.0.0.1:1")
+    extender = ExtenderServer(Leader(None), client, BindingOutcomes())
+    port = await extender.start("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{port}/filter"
+    async with aiohttp.ClientSession() as session, session.post(url, json={}) as got:
+        assert got.status == 503
+        assert "does not lead" in (await got.json())["Error"]
+    await extender.stop()
+    await client.close()
 
 
 MEMBERS = [
@@ -299,7 +275,7 @@ MEMBERS += ["NodeNameToVictims"]
     st.recursive(
         st.none() | st.integers() | st.text(max_size=5),
         lambda s: st.lists(s, max_size=3) | st.dictionaries(st.sampled_from(MEMBERS), s, max_size=4),
-        max_leaves=12,
+        max_leaves=6,
     )
 )
 def test_any_body_is_read_or_refused(value: object) -> None:
@@ -309,34 +285,32 @@ def test_any_body_is_read_or_refused(value: object) -> None:
             read(body)
 
 
-def test_permit_plugins_deny_hold_and_allow_what_kube_scheduler_binds(
+async def test_permit_plugins_deny_hold_and_allow_what_kube_scheduler_binds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gate = Gate(answer=Rejection.of("Gate", Reason(Code.POD_INVALID, ("no quorum",))))
     monkeypatch.setattr(served, "_BIND_SECONDS", 0.5)
 
-    async def story(it: Asked) -> None:
-        pod, core = await it.pod("a"), it.scheduler.core
+    async with running(gate) as asked:
+        pod, core = await asked.pod("a"), asked.scheduler.core
         uid = pod["metadata"]["uid"]
-        assert (await it.bind(pod, "n2")).startswith("pod default/a: Gate: ")
+        assert (await asked.bind(pod, "n2")).startswith("pod default/a: Gate: ")
         assert (gate.reserved, core.cluster.node_of(uid), core.pending()) == (set(), None, {})
         gate.answer = Wait(300)
         held = "pod default/a: held by Permit plugins Gate, for node n2; its CPUs stay claimed"
-        assert await it.bind(pod, "n2") == held
-        assert (await it.filter(pod, "n1", "n2"))["NodeNames"] == ["n2"]
-        waiting = asyncio.create_task(it.bind(pod, "n2"))
+        assert await asked.bind(pod, "n2") == held
+        assert (await asked.filter(pod, "n1", "n2"))["NodeNames"] == ["n2"]
+        waiting = asyncio.create_task(asked.bind(pod, "n2"))
         await asyncio.sleep(0.1)
-        it.scheduler.decide_permit(uid, "Gate", allowed=False, message="quorum lost")
+        asked.scheduler.decide_permit(uid, "Gate", allowed=False, message="quorum lost")
         assert await waiting == "pod default/a: Gate: quorum lost"
         assert (gate.reserved, core.cluster.node_of(uid), core.pending()) == (set(), None, {})
-        waiting = asyncio.create_task(it.bind(pod, "n2"))
+        waiting = asyncio.create_task(asked.bind(pod, "n2"))
         while "a" not in gate.reserved:
             await asyncio.sleep(0.01)
-        it.scheduler.decide_permit(uid, "Gate", allowed=True)
+        asked.scheduler.decide_permit(uid, "Gate", allowed=True)
         assert await waiting == ""
-        assert assert_no_cpu_twice(await it.bound(1)) == 2
-
-    run(story, gate)
+        assert assert_no_cpu_twice(await asked.bound(1)) == 2
 
 
 def test_over_tls_only_clients_of_the_authority_are_answered(tmp_path: Path) -> None:
@@ -404,10 +378,10 @@ class Broken:
         return self.answer
 
 
-def test_a_plugin_that_fails_is_named_in_the_answer() -> None:
+async def test_a_plugin_that_fails_is_named_in_the_answer() -> None:
     plugin = Broken()
 
-    async def story(asked: Asked) -> None:
+    async with running(plugin) as asked:
         pod = await asked.pod("a")
         why = "plugin Broken failed: KeyError: 'rack'"
         assert (await asked.filter(pod, "n1"))["Error"].startswith(why)
@@ -418,8 +392,6 @@ def test_a_plugin_that_fails_is_named_in_the_answer() -> None:
         assert answer["Error"] in await asked.bind(pod, "n1")
         plugin.answer = 1
         assert await asked.bind(pod, "n1") == ""
-
-    run(story, plugin)
 
 
 def test_kube_schedulers_own_plugins_are_left_to_it_in_a_profile_of_a_file_too() -> None:

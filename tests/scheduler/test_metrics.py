@@ -3,7 +3,8 @@
 import asyncio
 import re
 import urllib.request
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -105,34 +106,33 @@ async def page(port: int, path: str) -> tuple[int, str]:
     return await asyncio.to_thread(read)
 
 
-def run(story: Callable[[ScheduledCluster, SchedulerDaemon, int], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(180), embedded_server() as server:
-            client, election = (KubeClient.connect_to(server.url, TOKEN) for _ in range(2))
-            metrics = SchedulerMetrics("corelane-scheduler")
-            settings = LeaseSettings("corelane-scheduler")
-            elector = LeaderElector(election, settings, "replica", reporter=metrics)
+@asynccontextmanager
+async def running() -> AsyncIterator[tuple[ScheduledCluster, SchedulerDaemon, int]]:
+    """A cluster, a daemon that schedules there, and the port of its pages."""
+    async with embedded_server() as server:
+        client, election = (KubeClient.connect_to(server.url, TOKEN) for _ in range(2))
+        metrics = SchedulerMetrics("corelane-scheduler")
+        settings = LeaseSettings("corelane-scheduler")
+        elector = LeaderElector(election, settings, "replica", reporter=metrics)
 
-            class Schedulers:
-                def new(self, lease: Leadership | None) -> Scheduler:
-                    return Scheduler(client, reporter=metrics, decisions=metrics, lease=lease)
+        class Schedulers:
+            def new(self, lease: Leadership | None) -> Scheduler:
+                return Scheduler(client, reporter=metrics, decisions=metrics, lease=lease)
 
-            daemon = SchedulerDaemon(Schedulers(), metrics, elector)
-            pages = daemon.server()
-            port = await pages.start("127.0.0.1", 0)
-            stop = asyncio.Event()
-            running = asyncio.create_task(daemon.run(stop))
-            try:
-                await story(ScheduledCluster(client), daemon, port)
-                stop.set()
-                await running
-            finally:
-                running.cancel()
-                await pages.stop()
-                await client.close()
-                await election.close()
-
-    asyncio.run(main())
+        daemon = SchedulerDaemon(Schedulers(), metrics, elector)
+        pages = daemon.server()
+        port = await pages.start("127.0.0.1", 0)
+        stop = asyncio.Event()
+        task = asyncio.create_task(daemon.run(stop))
+        try:
+            yield ScheduledCluster(client), daemon, port
+            stop.set()
+            await task
+        finally:
+            task.cancel()
+            await pages.stop()
+            await client.close()
+            await election.close()
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
@@ -140,8 +140,8 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
         await asyncio.sleep(0.05)
 
 
-def test_a_daemon_shows_readiness_and_what_it_did() -> None:
-    async def story(cluster: ScheduledCluster, daemon: SchedulerDaemon, port: int) -> None:
+async def test_a_daemon_shows_readiness_and_what_it_did() -> None:
+    async with running() as (cluster, daemon, port):
         assert (await page(port, "/healthz"))[0] == 200
         await cluster.node("n1", "core:8", 8)
         await cluster.pod("fits", "2")
@@ -181,11 +181,9 @@ def test_a_daemon_shows_readiness_and_what_it_did() -> None:
         assert "[-]informer-sync failed: nodes, topologies and pods are not listed yet" in text
         assert (await page(port, "/livez"))[0] == 200
 
-    run(story)
 
-
-def test_preemption_is_counted_by_attempts_victims_and_what_became_of_them() -> None:
-    async def story(cluster: ScheduledCluster, daemon: SchedulerDaemon, port: int) -> None:
+async def test_preemption_is_counted_by_attempts_victims_and_what_became_of_them() -> None:
+    async with running() as (cluster, _, port):
         await cluster.node("n1", "core:8", 8)
         await cluster.pod("low", "3")
         await cluster.pod("lower", "3")
@@ -204,5 +202,3 @@ def test_preemption_is_counted_by_attempts_victims_and_what_became_of_them() -> 
         assert values["scheduler_preemption_attempts_total"][""] >= 1
         assert values["scheduler_preemption_victims_sum"][""] == 2
         assert values["scheduler_preemption_victims_count"][""] == 1
-
-    run(story)

@@ -27,7 +27,6 @@ from corelane.scheduler.instructions import (
 from support import scheduled_cluster
 from support.core_lab import CoreLab, binds, conditions, events, evicted, names, profile_with
 from support.pods import guaranteed
-from support.scheduled_cluster import ScheduledCluster
 
 OURS = "corelane-scheduler"
 
@@ -236,8 +235,8 @@ class Pairs:
         return None
 
 
-def test_a_plugin_holds_a_pod_of_a_real_scheduler_until_its_partner_is_there() -> None:
-    async def story(cluster: ScheduledCluster) -> None:
+async def test_a_plugin_holds_a_pod_of_a_real_scheduler_until_its_partner_is_there() -> None:
+    async with scheduled_cluster.running(profile=profile_with(Pairs(), name=OURS)) as cluster:
         await cluster.node("n1", "core:8", 8)
         await cluster.pod("a")
         while cluster.scheduler.claims() != {"held": 1}:
@@ -245,5 +244,3 @@ def test_a_plugin_holds_a_pod_of_a_real_scheduler_until_its_partner_is_there() -
         assert not (await cluster.client.get(Pod, "a", "default")).spec.node_name
         await cluster.pod("b")
         assert {(await cluster.placed(name)).spec.node_name for name in "ab"} == {"n1"}
-
-    scheduled_cluster.run(story, profile=profile_with(Pairs()))

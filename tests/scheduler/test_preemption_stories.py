@@ -10,7 +10,6 @@ import pytest
 from corelane.scheduler.queue.waiting import Backoff
 from support import scheduled_cluster
 from support.kube_scheduler.stories import NAME, STORIES, Teller, classes, plain
-from support.scheduled_cluster import ScheduledCluster
 
 DIFFERENT = (
     # Of kube-scheduler's plugin for resource claims, which corelane leaves pending.
@@ -47,13 +46,11 @@ def test_every_story_is_recorded() -> None:
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_each_step_ends_as_with_kube_scheduler(story: str) -> None:
-    want = RECORDED["stories"][story]
-
-    async def told(cluster: ScheduledCluster) -> None:
+async def test_each_step_ends_as_with_kube_scheduler(story: str) -> None:
+    want, (nodes, steps), number = RECORDED["stories"][story], STORIES[story], 0
+    async with scheduled_cluster.running(name=NAME, backoff=Backoff(0.1, 0.1)) as cluster:
         await classes(cluster.client)
-        nodes, steps = STORIES[story]
-        teller, number = Teller(cluster.client, 0), 0
+        teller = Teller(cluster.client, 0)
         await teller.begin(nodes)
         for step in steps:
             await teller.do(step)
@@ -62,8 +59,6 @@ def test_each_step_ends_as_with_kube_scheduler(story: str) -> None:
                 assert await _settled(teller, expected) is None
                 number += 1
         assert await _equal(teller.events, want["events"], teller) is None
-
-    scheduled_cluster.run(told, name=NAME, backoff=Backoff(0.1, 0.1))
 
 
 async def _settled(teller: Teller, want: dict[str, Any]) -> object:

@@ -1,7 +1,8 @@
 """The scheduler behind a proxy that fails: every pod is bound once, and no CPU is proposed twice."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -33,21 +34,18 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(informer, "_LONGEST_DELAY", 0.5)
 
 
-def run(story: Callable[[ScheduledCluster, FaultyProxy], Awaitable[None]], seed: int, rate: float) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(120), embedded_server() as server:
-            client = KubeClient.connect_to(server.url, TOKEN)
-            async with faulty_proxy.proxy(server.url, seed, rate) as proxy:
-                through = KubeClient.connect_to(proxy.url, TOKEN)
-                async with scheduling(Scheduler(through)):
-                    cluster = ScheduledCluster(client)
-                    for number in range(4):
-                        await cluster.node(f"n{number}", "core:12 smt:2", 24)
-                    await story(cluster, proxy)
-                await through.close()
-            await client.close()
-
-    asyncio.run(main())
+@asynccontextmanager
+async def running(seed: int, rate: float) -> AsyncIterator[tuple[ScheduledCluster, FaultyProxy]]:
+    """Four nodes, and a scheduler behind a proxy."""
+    async with embedded_server() as server, faulty_proxy.proxy(server.url, seed, rate) as proxy:
+        client, through = KubeClient.connect_to(server.url, TOKEN), KubeClient.connect_to(proxy.url, TOKEN)
+        async with scheduling(Scheduler(through)):
+            cluster = ScheduledCluster(client)
+            for number in range(4):
+                await cluster.node(f"n{number}", "core:12 smt:2", 24)
+            yield cluster, proxy
+        await through.close()
+        await client.close()
 
 
 async def burst(cluster: ScheduledCluster) -> None:
@@ -64,30 +62,26 @@ async def burst(cluster: ScheduledCluster) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_server_that_fails_in_every_way_delays_pods_and_books_no_cpu_twice(seed: int) -> None:
-    async def story(cluster: ScheduledCluster, proxy: FaultyProxy) -> None:
+async def test_a_server_that_fails_in_every_way_delays_pods_and_books_no_cpu_twice(seed: int) -> None:
+    async with running(seed, rate=0.5) as (cluster, proxy):
         proxy.watch_seconds, proxy.watch_delay = 6.0, 0.5
         await burst(cluster)
         assert len(proxy.seen) >= 6, proxy.seen
 
-    run(story, seed, rate=0.5)
 
-
-def test_a_silent_watch_of_pods_leads_to_no_second_booking(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_watch_of_pods_leads_to_no_second_booking(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was bound is known from the answers, long before the watch is renewed."""
     monkeypatch.setattr(informer.Informer.__init__, "__kwdefaults__", {
         **informer.Informer.__init__.__kwdefaults__, "quiet_seconds": 1.0,
     })  # fmt: skip
 
-    async def story(cluster: ScheduledCluster, proxy: FaultyProxy) -> None:
+    async with running(4, rate=0.2) as (cluster, proxy):
         proxy.silent_watches = True
         await burst(cluster)
 
-    run(story, 4, rate=0.2)
 
-
-def test_a_node_that_vanishes_before_the_binding_is_sent_gets_no_pod() -> None:
-    async def story(cluster: ScheduledCluster, proxy: FaultyProxy) -> None:
+async def test_a_node_that_vanishes_before_the_binding_is_sent_gets_no_pod() -> None:
+    async with running(5, rate=0.0) as (cluster, proxy):
         for number in range(1, 4):
             await cluster.client.delete(Node, f"n{number}")
         await cluster.pod("first", "2")
@@ -114,5 +108,3 @@ def test_a_node_that_vanishes_before_the_binding_is_sent_gets_no_pod() -> None:
         assert len(bound) <= 1 + 32, "no binding is sent to a node that is known to be gone"
         await cluster.node("n9", "core:12 smt:2", 24)
         assert (await cluster.placed("p39")).spec.node_name == "n9"
-
-    run(story, 5, rate=0.0)

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
-from functools import wraps
 from typing import Any
 
 import msgspec
@@ -20,18 +18,6 @@ from corelane.scheduler.events import ClaimChanged, NamespaceChanged, SchedulerE
 from corelane.scheduler.framework.plugin import PreBindError
 from corelane.scheduler.plugins.volume_binding import VolumeWork, bind_volumes
 from support.fake_api import Fake, answer, event, failure, listing, serving, watching
-
-
-def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    @wraps(test)
-    def run(*args: Any, **named: Any) -> None:
-        async def whole() -> None:
-            await test(*args, **named)
-
-        asyncio.run(whole())
-
-    return run
-
 
 CLAIM = {
     "apiVersion": "v1",
@@ -69,7 +55,6 @@ PROVISION = VolumeWork("VolumeBinding", "n1", (), (claim(),))
 STATIC = VolumeWork("VolumeBinding", "n1", ((volume(), claim()),), ())
 
 
-@in_a_loop
 async def test_a_claim_gets_its_node_and_the_pod_waits_until_it_is_bound() -> None:
     async with serving() as (fake, client):
         fake.script[CLAIM_PATH].append(answer(CLAIM))
@@ -87,7 +72,6 @@ async def test_a_claim_gets_its_node_and_the_pod_waits_until_it_is_bound() -> No
         await asyncio.wait_for(task, 120)
 
 
-@in_a_loop
 async def test_a_volume_gets_its_claim() -> None:
     async with serving() as (fake, client):
         fake.script[VOLUME_PATH].append(answer(VOLUME))
@@ -105,7 +89,6 @@ async def test_a_volume_gets_its_claim() -> None:
         await asyncio.wait_for(task, 120)
 
 
-@in_a_loop
 async def test_what_is_written_already_is_not_written_again() -> None:
     async with serving() as (fake, client):
         objects = known()
@@ -116,7 +99,6 @@ async def test_what_is_written_already_is_not_written_again() -> None:
         assert fake.seen == []
 
 
-@in_a_loop
 async def test_a_changed_object_is_a_conflict() -> None:
     async with serving() as (fake, client):
         fake.script[CLAIM_PATH].append(failure(409, "Conflict", "the object has been modified"))
@@ -133,7 +115,6 @@ async def test_a_changed_object_is_a_conflict() -> None:
         (STATIC, volume("8"), "ClaimRef got reset for pv 'pv'"),
     ],
 )
-@in_a_loop
 async def test_waiting_ends_where_it_is_of_no_use(work: VolumeWork, change: Any, message: str) -> None:
     async with serving() as (fake, client):
         fake.script[CLAIM_PATH].append(answer(CLAIM))
@@ -149,7 +130,6 @@ async def test_waiting_ends_where_it_is_of_no_use(work: VolumeWork, change: Any,
             await asyncio.wait_for(task, 120)
 
 
-@in_a_loop
 async def test_the_wait_is_limited_and_says_for_what() -> None:
     async with serving() as (fake, client):
         fake.script[CLAIM_PATH].append(answer(CLAIM))
@@ -184,7 +164,6 @@ class Sink:
         self.handle = events.append
 
 
-@in_a_loop
 async def test_a_forbidden_kind_is_reported_and_listed_later() -> None:
     async with serving() as (fake, client):
         told: list[SchedulerEvent] = []
@@ -206,7 +185,6 @@ async def test_a_forbidden_kind_is_reported_and_listed_later() -> None:
         assert "claims are forbidden" in claims[0].error
 
 
-@in_a_loop
 async def test_storage_kinds_that_are_not_served_are_empty_and_no_failure_is_reported() -> None:
     async with serving() as (fake, client):
         told: list[SchedulerEvent] = []
@@ -228,7 +206,6 @@ async def test_storage_kinds_that_are_not_served_are_empty_and_no_failure_is_rep
         assert retries.kinds.isdisjoint(STORAGE)
 
 
-@in_a_loop
 async def test_kinds_known_not_to_be_served_are_not_asked_for() -> None:
     async with serving() as (fake, client):
         script_all(fake)

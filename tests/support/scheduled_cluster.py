@@ -1,7 +1,7 @@
 """Nodes and pods for a scheduler, made through an API server's client, and checks on what it bound."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -117,26 +117,22 @@ async def scheduling(scheduler: Scheduler) -> AsyncIterator[None]:
         assert not ended, running
 
 
-def run(
-    story: Callable[[Any], Awaitable[None]],
-    cluster: Callable[[KubeClient, Scheduler], ScheduledCluster] = ScheduledCluster,
+@asynccontextmanager
+async def running(
+    cluster: Callable[[KubeClient, Scheduler], Any] = ScheduledCluster,
     sees: type[KubeClient] = KubeClient,
     **settings: Any,
-) -> None:
-    """Run a story beside a scheduler with these settings, whose client is of class `sees`."""
-
-    async def main() -> None:
-        async with asyncio.timeout(180), embedded_server() as server:
-            client, own = KubeClient.connect_to(server.url, TOKEN), sees.connect_to(server.url, TOKEN)
-            scheduler = Scheduler(own, **settings)
-            try:
-                async with scheduling(scheduler):
-                    await story(cluster(client, scheduler))
-            finally:
-                await own.close()
-                await client.close()
-
-    asyncio.run(main())
+) -> AsyncIterator[Any]:
+    """A cluster beside a scheduler with these settings, whose client is of class `sees`."""
+    async with embedded_server() as server:
+        client, own = KubeClient.connect_to(server.url, TOKEN), sees.connect_to(server.url, TOKEN)
+        scheduler = Scheduler(own, **settings)
+        try:
+            async with scheduling(scheduler):
+                yield cluster(client, scheduler)
+        finally:
+            await own.close()
+            await client.close()
 
 
 def assert_no_cpu_twice(pods: list[Pod]) -> int:
