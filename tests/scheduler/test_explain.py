@@ -22,52 +22,36 @@ from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
     CycleDue,
-    NodeChanged,
-    PodChanged,
     PodLookedUp,
-    TopologyChanged,
 )
 from corelane.scheduler.explain import report
 from corelane.scheduler.explain.record import DecisionRing
-from corelane.scheduler.instructions import Bind, Instruction
+from corelane.scheduler.instructions import Bind
 from corelane.scheduler.plugins import default
 from corelane.view import explain as view
 from corelane.view import tables
 from support import objects
+from support.core_lab import CoreLab, binds
 from support.pods import guaranteed
 
-OURS = "corelane-scheduler"
 
-
-class Recorded:
+class Recorded(CoreLab):
     """A core, with a ring that records its decisions; its clock goes a second with each cycle."""
 
     def __init__(self, budget: int = 1 << 20, timer: Callable[[], float] = lambda: 0.0) -> None:
-        profile = default.profile()
         self.ring = DecisionRing(budget=budget, clock=lambda: 1_700_000_000.0 + self.now, timer=timer)
-        self.core = SchedulerCore(profile=profile, decisions=self.ring)
-        self.now = 0.0
+        super().__init__(core=SchedulerCore(decisions=self.ring))
 
-    def tell(self, event: object) -> list[Instruction]:
-        return self.core.handle(event)  # type: ignore[arg-type]
-
-    def node(self, name: str, spec: str | None = "core:4", cpus: int = 4, **more: object) -> "Recorded":
-        self.tell(NodeChanged(self.now, None, objects.node(name, cpus, **more)))  # type: ignore[arg-type]
-        if spec:
-            state = objects.state(spec, name, reserved=CPUSet([0]), policy="pools")
-            self.tell(TopologyChanged(self.now, None, objects.topology(name, state)))
+    def come(self, name: str, spec: str = "core:4", cpus: int = 4, **more: object) -> "Recorded":
+        self.has(objects.node(name, cpus, **more), spec=spec, reserved=CPUSet([0]), policy="pools")  # type: ignore[arg-type]
         return self
 
     def pod(self, name: str, cpu: str = "2", **more: object) -> Pod:
-        pod = guaranteed(name, cpu, **more)  # type: ignore[arg-type]
-        pod = replace(pod, spec=replace(pod.spec, scheduler_name=OURS))
-        self.tell(PodChanged(self.now, None, pod))
-        return pod
+        return self.add(guaranteed(name, cpu, **more))
 
     def cycle(self, seconds: float = 1) -> list[Bind]:
         self.now += seconds
-        done = self.tell(CycleDue(self.now))
-        return [one for one in done if isinstance(one, Bind)]
+        return binds(self.tell(CycleDue(self.now)))
 
     def decision(self, name: str) -> PodDecision:
         (history,) = self.ring.of("ns", name)
@@ -75,11 +59,11 @@ class Recorded:
 
 
 def test_a_bound_pods_decision_has_scores_cpus_and_the_bindings_course() -> None:
-    it = Recorded().node("n1").node("n2").node("n3", taints=(Taint("gpu", "yes", "NoSchedule"),))
-    pod = it.pod("web")
-    (bind,) = it.cycle()
-    it.tell(BindSucceeded(it.now, pod.metadata.uid))
-    seen = it.decision("web")
+    lab = Recorded().come("n1").come("n2").come("n3", taints=(Taint("gpu", "yes", "NoSchedule"),))
+    pod = lab.pod("web")
+    (bind,) = lab.cycle()
+    lab.tell(BindSucceeded(lab.now, pod.metadata.uid))
+    seen = lab.decision("web")
     assert (seen.source, seen.verdict, seen.node) == (Source.RECORDED, Verdict.BOUND, bind.node)
     assert (seen.nodes, seen.feasible, seen.attempt, seen.time) == (3, 2, 1, "2023-11-14T22:13:21Z")
     assert seen.candidates == ("n1", "n2")
@@ -104,15 +88,15 @@ def test_a_bound_pods_decision_has_scores_cpus_and_the_bindings_course() -> None
 
 
 def test_a_decision_survives_json() -> None:
-    it = Recorded().node("n1").node("n2")
-    it.pod("web")
-    it.cycle()
-    seen = it.decision("web")
+    lab = Recorded().come("n1").come("n2")
+    lab.pod("web")
+    lab.cycle()
+    seen = lab.decision("web")
     assert from_json(PodDecision, json_value(seen)) == seen
 
 
 def test_nodes_that_one_plugin_rejects_for_different_reasons_are_apart() -> None:
-    seen = Recorded().node("n1").node("bare", spec=None).node("small", "core:2", 4)
+    seen = Recorded().come("n1").come("bare", spec="").come("small", "core:2", 4)
     seen.pod("a", "3")
     seen.cycle()
     groups = {one.nodes: one.code for one in seen.decision("a").groups}
@@ -121,16 +105,16 @@ def test_nodes_that_one_plugin_rejects_for_different_reasons_are_apart() -> None
 
 
 def test_many_nodes_rejected_by_one_plugin_are_grouped_by_their_own_reasons() -> None:
-    it = Recorded().node("free")
+    lab = Recorded().come("free")
     for number in range(20):
-        it.node(f"a{number:02}", taints=(Taint("gpu", "yes", "NoSchedule"),))
-        it.node(f"b{number:02}", taints=(Taint("old", "", "NoSchedule"), Taint("x", "", "NoSchedule")))
-        it.node(f"c{number:02}", memory="1Gi")
-        it.node(f"d{number:02}", spec="core:2", cpus=2)
-    it.pod("web", "2", memory="2Gi")
-    (bind,) = it.cycle()
+        lab.come(f"a{number:02}", taints=(Taint("gpu", "yes", "NoSchedule"),))
+        lab.come(f"b{number:02}", taints=(Taint("old", "", "NoSchedule"), Taint("x", "", "NoSchedule")))
+        lab.come(f"c{number:02}", memory="1Gi")
+        lab.come(f"d{number:02}", spec="core:2", cpus=2)
+    lab.pod("web", "2", memory="2Gi")
+    (bind,) = lab.cycle()
     assert bind.node == "free"
-    seen = it.decision("web")
+    seen = lab.decision("web")
     assert {(one.message, one.count, one.nodes[0]) for one in seen.groups} == {
         ("node(s) had untolerated taint(s)", 20, "a00"),
         ("node(s) had untolerated taint(s)", 20, "b00"),
@@ -141,17 +125,17 @@ def test_many_nodes_rejected_by_one_plugin_are_grouped_by_their_own_reasons() ->
 
 def test_a_placed_pods_groups_are_those_of_each_nodes_own_filters() -> None:
     """The oracle: the filters, asked of each node in turn."""
-    it = Recorded()
+    lab = Recorded()
     for number in range(60):
         taints = (Taint(f"t{number % 3}", "", "NoSchedule"),) if number % 4 == 0 else ()
         labels = {"disk": "ssd"} if number % 5 else {}
-        it.node(f"n{number:02}", cpus=4 if number % 7 else 1, spec=None, taints=taints, labels=labels)
-    it.node("best", labels={"disk": "ssd"})
+        lab.come(f"n{number:02}", cpus=4 if number % 7 else 1, spec="", taints=taints, labels=labels)
+    lab.come("best", labels={"disk": "ssd"})
     for required in ({}, {"disk": "ssd"}):
         one = PodInfo.of(guaranteed("web", "2", node_selector=required))
-        tried = finalists.attempt(default.profile(), it.core.cluster, one)
+        tried = finalists.attempt(default.profile(), lab.core.cluster, one)
         assert tried.node is not None
-        cycle, _, _ = finalists.begin(default.profile(), it.core.cluster, one)
+        cycle, _, _ = finalists.begin(default.profile(), lab.core.cluster, one)
         filters = {plugin.name: plugin for plugin in default.profile().filters}
         found = list(tried.groups(100))
         assert len({rejection for rejection, _, _ in found}) == len(found)
@@ -159,19 +143,17 @@ def test_a_placed_pods_groups_are_those_of_each_nodes_own_filters() -> None:
             assert rejection.reasons
             assert len(names) == size
             for name in names:
-                info = it.core.cluster.get(name)
-                assert info is not None
-                assert filters[rejection.plugin].filter(cycle, info) == rejection
+                assert filters[rejection.plugin].filter(cycle, lab.node(name)) == rejection
         assert sum(size for _, size, _ in found) == 61 - tried.feasible
 
 
 def test_however_many_nodes_have_another_name_their_reason_is_recorded() -> None:
-    it = Recorded().node("n1")
+    lab = Recorded().come("n1")
     for number in range(attempts.ASKED_ALONE + 10):
-        it.node(f"other{number}")
+        lab.come(f"other{number}")
     asked = guaranteed("web", "2")
     one = PodInfo.of(replace(asked, spec=replace(asked.spec, node_name="n1")))
-    tried = finalists.attempt(default.profile(), it.core.cluster, one)
+    tried = finalists.attempt(default.profile(), lab.core.cluster, one)
     ((rejection, size, _),) = tried.groups(1)
     assert (rejection.plugin, size) == ("NodeName", attempts.ASKED_ALONE + 10)
     assert rejection.reasons
@@ -202,130 +184,130 @@ def test_rows_of_equal_text_are_one_row() -> None:
 
 
 def test_a_pending_pod_keeps_one_record_with_its_last_attempt() -> None:
-    it = Recorded().node("n1", unschedulable=True)
-    it.pod("big", "3")
-    it.cycle()
-    it.node("n2", cpus=4, unschedulable=True)
-    it.cycle()
-    it.now += 20
-    it.cycle()
-    seen = it.decision("big")
-    assert len(it.ring) == 1
+    lab = Recorded().come("n1", unschedulable=True)
+    lab.pod("big", "3")
+    lab.cycle()
+    lab.come("n2", cpus=4, unschedulable=True)
+    lab.cycle()
+    lab.now += 20
+    lab.cycle()
+    seen = lab.decision("big")
+    assert len(lab.ring) == 1
     assert (seen.verdict, seen.attempt, seen.nodes) == (Verdict.UNSCHEDULABLE, 2, 2)
     assert seen.groups[0].nodes == ("n1", "n2")
 
 
 @pytest.mark.parametrize("outcome", ["unknown", "throttled", "conflict"])
 def test_an_answer_that_leaves_the_binding_open_is_part_of_the_course(outcome) -> None:
-    it = Recorded().node("n1")
-    pod = it.pod("web")
-    it.cycle()
-    it.tell(BindFailed(it.now, pod.metadata.uid, outcome, "connection lost"))
-    seen = it.decision("web")
+    lab = Recorded().come("n1")
+    pod = lab.pod("web")
+    lab.cycle()
+    lab.tell(BindFailed(lab.now, pod.metadata.uid, outcome, "connection lost"))
+    seen = lab.decision("web")
     assert [one.step for one in seen.course] == ["claimed", outcome]
     assert "connection lost" in seen.course[1].text
     assert seen.verdict is Verdict.BINDING
-    it.tell(BindSucceeded(it.now, pod.metadata.uid))
-    assert it.decision("web").verdict is Verdict.BOUND
+    lab.tell(BindSucceeded(lab.now, pod.metadata.uid))
+    assert lab.decision("web").verdict is Verdict.BOUND
 
 
 def test_a_wait_for_a_request_that_may_be_late_is_part_of_the_course() -> None:
-    it = Recorded().node("n1")
-    pod = it.pod("web")
-    it.cycle()
-    it.tell(BindFailed(it.now, pod.metadata.uid, "conflict", "changed"))
-    it.tell(PodLookedUp(it.now, pod.metadata.uid, pod))
-    seen = it.decision("web")
+    lab = Recorded().come("n1")
+    pod = lab.pod("web")
+    lab.cycle()
+    lab.tell(BindFailed(lab.now, pod.metadata.uid, "conflict", "changed"))
+    lab.tell(PodLookedUp(lab.now, pod.metadata.uid, pod))
+    seen = lab.decision("web")
     assert [one.step for one in seen.course] == ["claimed", "conflict", "waits"]
     assert "the claim stays: binding to node n1" in seen.course[2].text
     assert seen.verdict is Verdict.BINDING
 
 
 def test_a_failed_binding_is_part_of_the_course_and_the_next_attempt_continues_it() -> None:
-    it = Recorded().node("n1")
-    pod = it.pod("web")
-    it.cycle()
-    it.tell(BindFailed(it.now, pod.metadata.uid, "rejected", "not allowed"))
-    it.now += 20
-    it.cycle()
-    it.tell(BindSucceeded(it.now, pod.metadata.uid))
-    seen = it.decision("web")
+    lab = Recorded().come("n1")
+    pod = lab.pod("web")
+    lab.cycle()
+    lab.tell(BindFailed(lab.now, pod.metadata.uid, "rejected", "not allowed"))
+    lab.now += 20
+    lab.cycle()
+    lab.tell(BindSucceeded(lab.now, pod.metadata.uid))
+    seen = lab.decision("web")
     assert [one.step for one in seen.course] == ["claimed", "released", "claimed", "bound"]
     assert "not allowed" in seen.course[1].text
     assert seen.verdict is Verdict.BOUND
 
 
 def test_a_deleted_pod_stays_in_the_ring_as_ended() -> None:
-    it = Recorded().node("n1")
-    pod = it.pod("web")
-    it.cycle()
-    it.tell(PodChanged(it.now, pod, None))
-    assert it.decision("web").verdict is Verdict.ENDED
-    assert it.decision("web").node == "n1"
+    lab = Recorded().come("n1")
+    pod = lab.pod("web")
+    lab.cycle()
+    lab.delete(pod)
+    assert lab.decision("web").verdict is Verdict.ENDED
+    assert lab.decision("web").node == "n1"
 
 
 def test_pods_of_one_name_are_listed_latest_first() -> None:
-    it = Recorded().node("n1", "core:8", 8)
-    first = it.pod("web", "1")
-    it.cycle()
-    it.tell(PodChanged(it.now, first, None))
+    lab = Recorded().come("n1", "core:8", 8)
+    first = lab.pod("web", "1")
+    lab.cycle()
+    lab.delete(first)
     second = replace(first, metadata=replace(first.metadata, uid="other"))
-    it.tell(PodChanged(it.now, None, second))
-    it.cycle()
-    assert [one.uid for one in it.ring.of("ns", "web")] == ["other", first.metadata.uid]
+    lab.seen(second)
+    lab.cycle()
+    assert [one.uid for one in lab.ring.of("ns", "web")] == ["other", first.metadata.uid]
 
 
 def test_the_ring_stays_within_its_bytes_and_its_estimate_is_near_the_truth() -> None:
-    it = Recorded(budget=200_000).node("n1", "core:4", 4)
+    lab = Recorded(budget=200_000).come("n1", "core:4", 4)
     for number in range(40):
-        it.pod(f"warm-{number}", str(9 + number))
-        it.cycle(0.01)
+        lab.pod(f"warm-{number}", str(9 + number))
+        lab.cycle(0.01)
     tracemalloc.start()
-    before, counted = tracemalloc.get_traced_memory()[0], it.ring.bytes
+    before, counted = tracemalloc.get_traced_memory()[0], lab.ring.bytes
     for number in range(40, 100):
-        it.pod(f"pod-{number}", str(9 + number))
-        it.cycle(0.01)
+        lab.pod(f"pod-{number}", str(9 + number))
+        lab.cycle(0.01)
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert grown < 60 * 20_000  # the core's own pods included
-    assert it.ring.bytes > counted
+    assert lab.ring.bytes > counted
     for number in range(100, 400):
-        it.pod(f"pod-{number}", str(9 + number))
-        it.cycle(0.01)
-    assert it.ring.bytes <= 200_000
-    assert not it.ring.of("ns", "warm-0")
-    assert it.ring.of("ns", "pod-399")
+        lab.pod(f"pod-{number}", str(9 + number))
+        lab.cycle(0.01)
+    assert lab.ring.bytes <= 200_000
+    assert not lab.ring.of("ns", "warm-0")
+    assert lab.ring.of("ns", "pod-399")
 
 
 def test_a_full_record_takes_hardly_more_memory_than_it_counts() -> None:
-    it = Recorded(budget=200_000)
+    lab = Recorded(budget=100_000)
     for name in ("n1", "n2", "n3"):
-        it.node(name, "core:16", 16)
+        lab.come(name, "core:16", 16)
     placed: deque[Pod] = deque()
     tracemalloc.start()
-    for number in range(250):
-        placed.append(it.pod(f"pod-{number}", "1"))
-        it.cycle(0.01)
+    for number in range(130):
+        placed.append(lab.pod(f"pod-{number}", "1"))
+        lab.cycle(0.01)
         if len(placed) > 24:
-            it.tell(PodChanged(it.now, placed.popleft(), None))
-    counted, records = it.ring.bytes, len(it.ring)
+            lab.delete(placed.popleft())
+    counted, records = lab.ring.bytes, len(lab.ring)
     gc.collect()
     before = tracemalloc.get_traced_memory()[0]
-    it.ring._histories.clear()
-    it.ring._with_state.clear()
+    lab.ring._histories.clear()
+    lab.ring._with_state.clear()
     gc.collect()
     taken = before - tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert records < 250
+    assert records < 130
     assert 0.5 * counted < taken < 1.3 * counted
 
 
 def test_a_record_of_an_old_decision_says_that_the_allocators_terms_are_gone() -> None:
-    it = Recorded().node("n1", "core:600", 600, pods=1000, memory="512Gi")
+    lab = Recorded().come("n1", "core:600", 600, pods=1000, memory="512Gi")
     for number in range(300):
-        it.pod(f"pod-{number}", "1")
-        it.cycle(0.01)
-    old, new = it.decision("pod-0"), it.decision("pod-299")
+        lab.pod(f"pod-{number}", "1")
+        lab.cycle(0.01)
+    old, new = lab.decision("pod-0"), lab.decision("pod-299")
     assert old.objective is None
     assert "latest decisions" in old.notes[0]
     assert new.objective is not None
@@ -334,11 +316,11 @@ def test_a_record_of_an_old_decision_says_that_the_allocators_terms_are_gone() -
 
 def test_recording_takes_a_small_share_of_the_time_and_says_what_it_left_out() -> None:
     ticks = count(step=0.15)  # every look at the clock costs 150 ms: recording takes all of the time
-    it = Recorded(timer=lambda: next(ticks)).node("n1", "core:60", 60).node("n2", "core:60", 60)
+    lab = Recorded(timer=lambda: next(ticks)).come("n1", "core:60", 60).come("n2", "core:60", 60)
     for number in range(4):
-        it.pod(f"pod-{number}", "1")
-        it.cycle()
-    first, last = it.decision("pod-0"), it.decision("pod-3")
+        lab.pod(f"pod-{number}", "1")
+        lab.cycle()
+    first, last = lab.decision("pod-0"), lab.decision("pod-3")
     assert first.terms
     assert not last.terms
     assert "not recorded" in last.notes[0]

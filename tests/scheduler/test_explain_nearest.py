@@ -22,13 +22,11 @@ from corelane.node.explain import pod_explanation
 from corelane.node.explain.pod_decision import NearestNode, PodDecision, Source, Verdict
 from corelane.node.ledger import NodeState
 from corelane.node.recovery import unplaced
-from corelane.scheduler.core import SchedulerCore
-from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
 from corelane.scheduler.explain import pod_changes, recompute
 from corelane.scheduler.explain.recompute import Snapshot, Trial
-from corelane.scheduler.instructions import RecordPodEvent
 from corelane.scheduler.plugins import default
 from support import objects
+from support.core_lab import CoreLab, events
 from support.pods import container, guaranteed, pod
 
 NOW = datetime(2026, 11, 23, 12, 3, 4, tzinfo=UTC)
@@ -74,35 +72,48 @@ def texts(found: NearestNode) -> list[str]:
     return [one.text for one in found.changes]
 
 
-def test_a_taint_is_to_be_tolerated() -> None:
-    cluster = Cluster().node("n1", taints=(Taint("gpu", "yes", "NoSchedule"),))
-    found = cluster.nearest(guaranteed("a", "2"))
-    assert (found.name, texts(found)) == ("n1", ["tolerate taint gpu=yes:NoSchedule"])
-    assert found.missing == ("node(s) had untolerated taint(s)",)
+GPU = Taint("gpu", "yes", "NoSchedule")
+NO_ARCH = NodeSelector((NodeSelectorTerm((NodeSelectorRequirement("arch", "DoesNotExist"),)),))
+NOWHERE = Affinity(node_affinity=NodeAffinity(required=NO_ARCH))
 
 
-def test_a_cordoned_node_is_to_be_uncordoned() -> None:
-    found = Cluster().node("n1", unschedulable=True).nearest(guaranteed("a", "2"))
-    assert texts(found) == ["uncordon node n1"]
-
-
-def test_a_node_that_is_not_ready_is_to_recover_not_to_be_tolerated() -> None:
-    found = Cluster().node("n1", ready="False").nearest(guaranteed("a", "2"))
-    assert texts(found) == ["wait until node n1 has no taint node.kubernetes.io/not-ready"]
-
-
-def test_a_missing_label_is_named() -> None:
-    cluster = Cluster().node("n1", labels={"disk": "hdd"})
-    found = cluster.nearest(guaranteed("a", "2", node_selector={"disk": "ssd", "zone": "a"}))
-    assert texts(found) == ["label node n1 with disk=ssd, zone=a"]
-
-
-def test_an_affinity_that_no_label_meets_is_to_be_dropped() -> None:
-    rule = NodeSelectorRequirement("arch", "DoesNotExist")
-    required = NodeSelector((NodeSelectorTerm((rule,)),))
-    affinity = Affinity(node_affinity=NodeAffinity(required=required))
-    found = Cluster().node("n1", labels={"arch": "arm"}).nearest(guaranteed("a", "2", affinity=affinity))
-    assert texts(found) == ["drop the pod's required node affinity"]
+@pytest.mark.parametrize(
+    ("node", "asked", "text"),
+    [
+        ({"taints": (GPU,)}, guaranteed("a", "2"), "tolerate taint gpu=yes:NoSchedule"),
+        (
+            {"taints": (GPU,)},
+            guaranteed("a", "4"),
+            "tolerate taint gpu=yes:NoSchedule, and request 3 CPUs instead of 4",
+        ),
+        ({"unschedulable": True}, guaranteed("a", "2"), "uncordon node n1"),
+        (
+            {"ready": "False"},
+            guaranteed("a", "2"),
+            "wait until node n1 has no taint node.kubernetes.io/not-ready",
+        ),
+        (
+            {"labels": {"disk": "hdd"}},
+            guaranteed("a", "2", node_selector={"disk": "ssd", "zone": "a"}),
+            "label node n1 with disk=ssd, zone=a",
+        ),
+        (
+            {"labels": {"arch": "arm"}},
+            guaranteed("a", "2", affinity=NOWHERE),
+            "drop the pod's required node affinity",
+        ),
+        (
+            {},
+            pod("a", container("main", "cpu=2 memory=1Gi example.com/gpu=1")),
+            "drop the pod's request for example.com/gpu",
+        ),
+    ],
+)
+def test_what_lets_the_pod_fit_is_named(node: dict[str, object], asked: Pod, text: str) -> None:
+    """A taint of a node that is not ready is not to be tolerated; two parts may be one change."""
+    nearest = Cluster().node("n1", **node).nearest(asked)
+    assert (nearest.name, texts(nearest)) == ("n1", [text])
+    assert node != {"taints": (GPU,)} or nearest.missing[0] == "node(s) had untolerated taint(s)"
 
 
 def test_fewer_cpus_and_pods_to_move_are_both_named() -> None:
@@ -132,18 +143,6 @@ def test_memory_is_named_with_the_amount_left() -> None:
     cluster = Cluster().node("n1", memory="4Gi").runs("n1", guaranteed("old", "1", memory="1Gi"))
     found = cluster.nearest(guaranteed("a", "1", memory="8Gi"))
     assert texts(found) == ["request 3072Mi memory instead of 8192Mi"]
-
-
-def test_a_request_for_a_resource_that_no_node_has_is_to_be_dropped() -> None:
-    wanting = pod("a", container("main", "cpu=2 memory=1Gi example.com/gpu=1"))
-    found = Cluster().node("n1").nearest(wanting)
-    assert texts(found) == ["drop the pod's request for example.com/gpu"]
-
-
-def test_a_taint_and_too_many_cpus_are_one_change_of_two_parts() -> None:
-    cluster = Cluster().node("n1", taints=(Taint("gpu", "", "NoSchedule"),))
-    found = cluster.nearest(guaranteed("a", "4"))
-    assert texts(found) == ["tolerate taint gpu:NoSchedule, and request 3 CPUs instead of 4"]
 
 
 def test_the_node_with_the_smaller_change_is_the_nearest() -> None:
@@ -275,46 +274,41 @@ def test_cpus_of_another_instance_are_named_with_the_command_that_frees_them() -
 
 
 def test_an_event_says_what_would_help_on_the_nearest_node_and_changes_nothing() -> None:
-    core = SchedulerCore()
-    core.handle(NodeChanged(0, None, objects.node("n1", 4, taints=(Taint("gpu", "", "NoSchedule"),))))
-    core.handle(NodeChanged(0, None, objects.node("n2", 4, labels={"disk": "hdd"})))
-    for name in ("n1", "n2"):
-        state = objects.state("core:4", name, reserved=CPUSet([0]), policy="pools")
-        core.handle(TopologyChanged(0, None, objects.topology(name, state)))
-    before = [(info.taints, info.labels, dict(info.pods), info.state) for info in core.cluster.placeable()]
-    for number, (more, helped) in enumerate(
-        (
-            ({"node_selector": {"disk": "ssd"}}, "Nearest is n2: label node n2 with disk=ssd."),
-            (
-                {"memory": "64Gi"},
-                (
-                    "Nearest is n2 (64Gi memory requested, 32Gi memory free of 32Gi memory allocatable): "
-                    "request 32Gi memory instead of 64Gi."
-                ),
-            ),
-        )
+    tainted = objects.node("n1", 4, taints=(Taint("gpu", "", "NoSchedule"),))
+    lab = CoreLab().has(
+        tainted,
+        objects.node("n2", 4, labels={"disk": "hdd"}),
+        spec="core:4",
+        reserved=CPUSet([0]),
+        policy="pools",
+    )
+
+    def state() -> list[object]:
+        placeable = lab.core.cluster.placeable()
+        return [(info.taints, info.labels, dict(info.pods), info.state) for info in placeable]
+
+    before = state()
+    memory = "(64Gi memory requested, 32Gi memory free of 32Gi memory allocatable)"
+    for name, more, expected in (
+        ("a", {"node_selector": {"disk": "ssd"}}, "Nearest is n2: label node n2 with disk=ssd."),
+        ("b", {"memory": "64Gi"}, f"Nearest is n2 {memory}: request 32Gi memory instead of 64Gi."),
     ):
-        asked = guaranteed(f"a{number}", "2", **more)  # type: ignore[arg-type]
-        core.handle(PodChanged(0, None, replace(asked, spec=replace(asked.spec, scheduler_name=core.name))))
-        done = core.handle(CycleDue(float(number)))
-        (event,) = [one for one in done if isinstance(one, RecordPodEvent)]
-        assert event.help == helped
+        lab.now += 1
+        (event,) = events(lab.place(guaranteed(name, "2", **more)))  # type: ignore[arg-type]
+        assert event.help == expected
         assert event.message.startswith("0/2 nodes are available: ")
-    after = [(info.taints, info.labels, dict(info.pods), info.state) for info in core.cluster.placeable()]
-    assert after == before
+    assert state() == before
 
 
 def test_an_event_names_no_remedy_for_cpus_on_a_node_that_another_rule_excludes() -> None:
-    core = SchedulerCore()
+    lab = CoreLab()
     for name, cpus in (("n1", 2), ("n2", 8)):
-        core.handle(NodeChanged(0, None, objects.node(name, 8, labels={"kubernetes.io/hostname": name})))
-        state = objects.state(f"core:{cpus}", name, reserved=CPUSet([0]), policy="pools")
-        core.handle(TopologyChanged(0, None, objects.topology(name, state)))
+        node = objects.node(name, labels={"kubernetes.io/hostname": name})
+        lab.has(node, spec=f"core:{cpus}", reserved=CPUSet([0]), policy="pools")
     rule = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "none"}}}
     terms = msgspec.json.encode({"requiredDuringSchedulingIgnoredDuringExecution": [rule]})
     asked = guaranteed("a", "2", affinity=Affinity(pod_affinity=msgspec.Raw(terms)))
-    core.handle(PodChanged(0, None, replace(asked, spec=replace(asked.spec, scheduler_name=core.name))))
-    (event,) = [one for one in core.handle(CycleDue(0)) if isinstance(one, RecordPodEvent)]
+    (event,) = events(lab.place(asked))
     assert event.nearest is None  # On n1 only one CPU is free, but no CPU would help there.
     assert event.help == "Nearest is n2: drop the pod's podAffinity."
 

@@ -20,7 +20,6 @@ from corelane.scheduler.cluster.node_kinds import NodeKind
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cycle import finalists
 from corelane.scheduler.instructions import Bind
-from corelane.scheduler.plugins import default
 from corelane.scheduler.plugins.node_numa_resource import NodeNUMAResource
 from corelane.scheduler.plugins.node_resources import CPUPlacement
 from support.core_lab import CoreLab, binds, conditions, only_bind
@@ -88,7 +87,7 @@ def scored(case: dict[str, Any], pod: Any, plugin: NodeNUMAResource) -> tuple[fl
     """The plugin's score of one node, its score over columns, and whether a NUMA policy holds."""
     lab = lab_of(case)
     cluster, node = lab.core.cluster, lab.node("0")
-    cycle, _, _ = finalists.begin(default.profile(), cluster, PodInfo.of(msgspec.convert(pod, Pod)))
+    cycle, _, _ = finalists.begin(lab.core.profile, cluster, PodInfo.of(msgspec.convert(pod, Pod)))
     assert CPUPlacement().filter(cycle, node) is None
     columns = cluster.columns
     over_columns = plugin.scores(cycle, columns, np.array([node.row]))

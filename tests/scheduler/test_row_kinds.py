@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from corelane.kube.pod import Pod
 from corelane.scheduler.cluster.pods import PodInfo
-from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.cycle import finalists
 from corelane.scheduler.cycle.vectors import KindForms, ShapeVectors
-from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
+from corelane.scheduler.events import CycleDue
 from corelane.scheduler.framework.plugin import Cycle
 from corelane.scheduler.instructions import Bind, SetCondition
 from corelane.scheduler.plugins import default
 from corelane.scheduler.plugins.node_resources import Strategy
 from support import objects
+from support.core_lab import CoreLab, binds
 from support.pods import container, guaranteed, pod
 
 NODES = 12
@@ -27,14 +27,14 @@ STEPS = 150
 SIZES = ("core:4", "socket:2 core:4 smt:2", "numa:2 core:3 smt:2")
 
 
-class Cluster:
+class Cluster(CoreLab):
     """Nodes of one policy, some with reserved CPUs, without a topology, or with few pods allowed."""
 
     def __init__(self, seed: int, policy: str, strategy: Strategy, first: str) -> None:
         self.random = random.Random(seed)
         profile = default.profile(strategy=strategy)
         plugins = sorted(profile.plugins, key=lambda plugin: plugin.name != first)
-        self.core = SchedulerCore(profile=dataclasses.replace(profile, plugins=tuple(plugins)))
+        super().__init__(profiles=(dataclasses.replace(profile, plugins=tuple(plugins)),))
         self.running: list[Pod] = []
         for number in range(NODES):
             self.put_node(f"n{number:02}", policy)
@@ -44,38 +44,27 @@ class Cluster:
         node = objects.node(
             name, cpus, memory=self.random.choice(("8Gi", "32Gi")), pods=self.random.randint(3, 30)
         )
-        self.core.handle(NodeChanged(0, None, node))
+        self.has(node)
         if self.random.random() < 0.9:
-            known = objects.state(self.random.choice(SIZES), name, policy=policy)
-            self.core.handle(TopologyChanged(0, None, objects.topology(name, known)))
+            self.publish(name, objects.state(self.random.choice(SIZES), name, policy=policy))
 
     def pending(self, number: int) -> Pod:
         name, memory = f"p{number}", self.random.choice(("1Gi", "3Gi", "7000000"))
         if self.random.random() < 0.6:
-            made = guaranteed(name, self.random.choice(("1", "2", "4", "500m")), memory)
-        else:
-            made = pod(
-                name, container("main", f"cpu={self.random.choice(('100m', '1500m'))} memory={memory}", "")
-            )
-        pending: Pod = replace(made, spec=replace(made.spec, scheduler_name=self.core.name))
-        return pending
+            return guaranteed(name, self.random.choice(("1", "2", "4", "500m")), memory)
+        return pod(
+            name, container("main", f"cpu={self.random.choice(('100m', '1500m'))} memory={memory}", "")
+        )
 
     def step(self, number: int) -> None:
         if self.running and self.random.random() < 0.25:
             gone = self.running.pop(self.random.randrange(len(self.running)))
-            self.core.handle(PodChanged(0, gone, None))
+            self.delete(gone)
             return
-        self.core.handle(PodChanged(0, None, self.pending(number)))
+        self.add(self.pending(number))
         for _ in range(20):
-            done = self.core.handle(CycleDue(0))
-            for one in done:
-                if isinstance(one, Bind):
-                    meta = replace(
-                        one.pod.metadata, annotations={**one.pod.metadata.annotations, **one.annotations}
-                    )
-                    bound = replace(one.pod, metadata=meta, spec=replace(one.pod.spec, node_name=one.node))
-                    self.core.handle(PodChanged(0, one.pod, bound))
-                    self.running.append(bound)
+            done = self.tell(CycleDue(0))
+            self.running += [self.show(bind) for bind in binds(done)]
             if not done or any(isinstance(one, Bind | SetCondition) for one in done):
                 return
 

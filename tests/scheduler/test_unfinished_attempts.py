@@ -1,14 +1,11 @@
 """An attempt in portions, between which the cluster changes, ends like one attempt on its last state."""
 
-import dataclasses
 import random
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import pytest
-from msgspec.structs import replace
 
-from corelane.kube.pod import Pod
 from corelane.reasons import Code, Reason
 from corelane.scheduler import core as scheduling
 from corelane.scheduler.cluster.node_info import NodeInfo
@@ -17,20 +14,14 @@ from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.cycle import finalists, vectors
 from corelane.scheduler.cycle.attempts import Attempt
-from corelane.scheduler.events import (
-    BindRequested,
-    BindSucceeded,
-    CycleDue,
-    NodeChanged,
-    PodChanged,
-    TopologyChanged,
-)
+from corelane.scheduler.events import BindRequested, CycleDue
 from corelane.scheduler.framework.plugin import Cycle, Rejection, Scope
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind, Evict, Instruction, SetCondition
-from corelane.scheduler.plugins import default, preemption
+from corelane.scheduler.plugins import preemption
 from corelane.scheduler.queue.waiting import MOST_PORTIONS
 from support import objects
+from support.core_lab import CoreLab, binds, profile_with
 from support.pods import guaranteed
 
 NODES = 6
@@ -56,82 +47,57 @@ class ByRow:
 
 
 def core() -> SchedulerCore:
-    usual = default.profile(OURS)
-    return SchedulerCore(OURS, dataclasses.replace(usual, plugins=(*usual.plugins, ByRow())))
+    return SchedulerCore(profile=profile_with(ByRow(), name=OURS), name=OURS)
 
 
-class Story:
+class Story(CoreLab):
     """A cluster that changes at random, and its scheduler."""
 
     def __init__(self, seed: int) -> None:
+        super().__init__(core=core())
         self.random = random.Random(seed)
-        self.core = core()
-        self.nodes: dict[str, NodeChanged] = {}
-        self.topologies: dict[str, TopologyChanged] = {}
         self.count = 0
         for number in range(NODES):
             self.put_node(f"n{number}")
         for _ in range(3 * NODES):
             self.run_pod()
-        self.size, self.priority, self.labels = "4", 11, {"app": "web"}
-        self.pod = self.pending()
-        self.core.handle(PodChanged(0, None, self.pod))
-
-    def pending(self) -> Pod:
-        one = guaranteed("asked", self.size, labels=self.labels)
-        return replace(one, spec=replace(one.spec, scheduler_name=OURS, priority=self.priority))
+        self.size, self.labels = "4", {"app": "web"}
+        self.change_pod(self.size, "web")
 
     def put_node(self, name: str) -> None:
         """A new or changed node: other CPUs, cordoned or not."""
         cores = self.random.choice((4, 5, 6, 7))
         node = objects.node(name, cores, unschedulable=self.random.random() < 0.2)
-        self.change(NodeChanged(0, self.nodes[name].new if name in self.nodes else None, node))
-        known = objects.topology(name, objects.state(f"core:{cores}", name))
-        self.change(TopologyChanged(0, self.topologies[name].new if name in self.topologies else None, known))
-
-    def change(self, event: NodeChanged | TopologyChanged) -> None:
-        kept = self.nodes if isinstance(event, NodeChanged) else self.topologies
-        assert event.new is not None
-        kept[event.new.metadata.name] = event  # type: ignore[assignment]
-        self.core.handle(event)
+        self.has(node, spec=f"core:{cores}")
 
     def run_pod(self) -> None:
         """A pod of another scheduler starts somewhere."""
         self.count += 1
         one = guaranteed(f"r{self.count}", str(self.random.choice((1, 2))), labels={"app": "web"})
-        spec = replace(
-            one.spec, node_name=f"n{self.random.randrange(NODES)}", priority=self.random.randrange(12)
-        )
-        self.core.handle(PodChanged(0, None, replace(one, spec=spec)))
+        self.on(f"n{self.random.randrange(NODES)}", one, priority=self.random.randrange(12))
 
     def end_pod(self) -> None:
         """A pod on a node ends."""
         running = [info.pod for node in self.core.cluster.placeable() for info in node.pods.values()]
         if running:
-            self.core.handle(PodChanged(0, self.random.choice(running), None))
+            self.delete(self.random.choice(running))
 
     def delete_node(self) -> None:
-        name = self.random.choice(sorted(self.nodes))
-        self.core.handle(NodeChanged(0, self.nodes.pop(name).new, None))
+        self.lose(self.random.choice(sorted(self.nodes)))
 
     def extender_binds(self) -> None:
         """Another scheduler has this one bind a pod that is alike, to a node of its choice."""
         self.count += 1
         one = guaranteed(f"e{self.count}", self.size, labels=self.labels)
         event = BindRequested(0, one, f"n{self.random.randrange(NODES)}", self.core.profile)
-        for bind in self.core.handle(event):
-            if isinstance(bind, Bind):
-                meta = replace(one.metadata, annotations=dict(bind.annotations))
-                placed = replace(one, metadata=meta, spec=replace(one.spec, node_name=bind.node))
-                self.core.handle(BindSucceeded(0, one.metadata.uid))
-                self.core.handle(PodChanged(0, None, placed))
+        for bind in binds(self.tell(event)):
+            self.accept(bind)
 
-    def change_pod(self) -> None:
+    def change_pod(self, size: str = "", app: str = "") -> None:
         """The pending pod is changed: its request and its labels."""
-        self.size = self.random.choice(("2", "3", "4", "5", "8"))
-        self.labels = {"app": self.random.choice(("web", "db"))}
-        old, self.pod = self.pod, self.pending()
-        self.core.handle(PodChanged(0, old, self.pod))
+        self.size = size or self.random.choice(("2", "3", "4", "5", "8"))
+        self.labels = {"app": app or self.random.choice(("web", "db"))}
+        self.pod = self.add(guaranteed("asked", self.size, labels=self.labels), priority=11)
 
     def step(self) -> None:
         """Change something, at random."""
@@ -142,17 +108,15 @@ class Story:
 
     def fresh(self) -> SchedulerCore:
         """Return a scheduler that meets the cluster as it is now."""
-        fresh = core()
-        for kept in (self.nodes, self.topologies):
-            for event in kept.values():
-                fresh.handle(type(event)(0, None, event.new))  # type: ignore[arg-type]
-        named = {f"n{number}" for number in range(NODES)}
-        for name in sorted(named):
+        fresh = CoreLab(*self.nodes.values(), core=core())
+        for name, state in self.agents.items():
+            fresh.publish(name, state)
+        for name in sorted(f"n{number}" for number in range(NODES)):
             node = self.core.cluster.get(name)
             for info in node.pods.values() if node else ():
-                fresh.handle(PodChanged(0, None, info.pod))
-        fresh.handle(PodChanged(0, None, self.pod))
-        return fresh
+                fresh.seen(info.pod)
+        fresh.seen(self.pod)
+        return fresh.core
 
 
 def decided(done: Sequence[Instruction]) -> Outcome:
@@ -217,9 +181,7 @@ def test_an_attempt_that_never_ends_lets_other_pods_through(monkeypatch: pytest.
         return usual(profile, nodes, pod, *rest, **more)
 
     monkeypatch.setattr(finalists, "attempt", attempt)
-    other = guaranteed("other", "1")
-    other = replace(other, spec=replace(other.spec, scheduler_name=OURS, priority=10))
-    story.core.handle(PodChanged(0, None, other))
+    story.add(guaranteed("other", "1"), priority=10)
     portions, result = outcome(story.core)
     assert result[0][0] == "bind"
     assert portions <= MOST_PORTIONS + 2
@@ -229,8 +191,7 @@ def test_an_attempt_that_never_ends_lets_other_pods_through(monkeypatch: pytest.
 
 def test_a_binding_for_another_scheduler_judges_its_node_only() -> None:
     story = Story(2)
-    while story.core.ready(0):
-        story.core.handle(CycleDue(0))
+    story.run()
     story.size, before = "3", judged(story.core)
     story.extender_binds()
     assert judged(story.core) == before + 1
