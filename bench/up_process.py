@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from cpu_parts import PartSampler
 
-from corelane.app import daemon_log
+from corelane import structured_log
 from corelane.embedded.up.cluster import Cluster
 from corelane.embedded.up.options import UpOptions
 
@@ -55,7 +55,7 @@ class PodCount:
 
 
 async def main(nodes: int, count: int, report: Path, idle_s: float) -> None:
-    daemon_log.configure(as_json=True)
+    structured_log.configure(as_json=True)
     sampler = PartSampler()
     figures: dict[str, Any] = {"nodes": nodes, "pods": count}
     with tempfile.TemporaryDirectory(prefix="corelane-bench-up-") as directory:

@@ -21,12 +21,11 @@ from corelane.app.state.files import StateFileError
 from corelane.cpuset import CPUSet, named, verb
 from corelane.machine.model import Machine
 from corelane.node import NodeConfigError, codec
-from corelane.node.config import AllocatorName, IsolatedCPUs, NodeConfig, PoolOptions
-from corelane.node.entries import Entry, Key, Origin, Phase, Sharing
+from corelane.node.config import AllocatorName, IsolatedCPUs, NodeConfig
+from corelane.node.entries import Entry, Origin, Phase, Sharing
 from corelane.node.explain import what_if
 from corelane.node.explain.pod_explanation import PodExplanation
 from corelane.node.kubelet import validation
-from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.ledger import LedgerError, NodeState, usable_topology, with_entries
 from corelane.settings import SettingsError, cpu_list
 from corelane.view import allocate as view
@@ -110,7 +109,17 @@ def read(where: NodeQuery) -> tuple[NodeState, tuple[str, ...]]:
     is_ledger = b'"corelane-ledger"' in content
     published = _published(where.pools.node) if where.pools.node else _Published()
     all_online = bool(where.kubelet.version) or (bool(content) and not is_ledger)
-    machine = _machine(where, published, all_online=all_online)
+    if published.state is not None and where.machine is None:
+        machine = published.state.machine
+    else:
+        machine = (kubelet_settings.hardware if all_online else machines.load)(where.machine)
+    if where.pools.isolate:
+        isolated = cpu_list("--isolate", where.pools.isolate)
+        if missing := isolated - machine.online:
+            these = f"{named(missing.mask)} {verb(missing.mask)}"
+            raise SettingsError(f"--isolate: {these} not on this machine, which has {machine.online}")
+        machine = replace(machine, isolated=isolated)
+    machine = kubelet_settings.with_memory(machine, where.resources)
     try:
         state = node.new(machine, _config(machine, where, published))
     except NodeConfigError as error:
@@ -118,42 +127,56 @@ def read(where: NodeQuery) -> tuple[NodeState, tuple[str, ...]]:
     if where.state is None:
         return _rebased(published.state, state) if published.state is not None else (state, ())
     if is_ledger:
-        return _rebased(_from_ledger(where.state, content, state), state)
+        try:
+            return _rebased(codec.decode(content, state.machine, state.config), state)
+        except LedgerError as error:
+            raise StateFileError(f"{where.state}: {error}") from None
     if state.config.policy != "pools":
         return _from_checkpoint(where.state, state), ()
     return _rebased(_from_checkpoint(where.state, node.new(machine, kubelet_config(where, machine))), state)
-
-
-def _machine(where: NodeQuery, published: _Published, *, all_online: bool) -> Machine:
-    """Raises SettingsError, MachineError."""
-    if published.state is not None and where.machine is None:
-        machine = published.state.machine
-    else:
-        load = kubelet_settings.hardware if all_online else machines.load
-        machine = load(where.machine)
-    return kubelet_settings.with_memory(_isolated(machine, where.pools.isolate), where.resources)
-
-
-def _isolated(machine: Machine, text: str) -> Machine:
-    """Replace the machine's isolated CPUs. Raises SettingsError."""
-    if not text:
-        return machine
-    cpus = cpu_list("--isolate", text)
-    if missing := cpus - machine.online:
-        these = f"{named(missing.mask)} {verb(missing.mask)}"
-        raise SettingsError(f"--isolate: {these} not on this machine, which has {machine.online}")
-    return replace(machine, isolated=cpus)
 
 
 # Settings.
 
 
 def _config(machine: Machine, where: NodeQuery, published: _Published) -> NodeConfig:
-    """Combine options, files and manifests. Raises SettingsError."""
+    """Combine options, files and manifests. Under policy `pools` a Node's labels precede the kubelet's.
+
+    Raises SettingsError.
+    """
     if where.kubelet.policy != "pools":
         return kubelet_config(where, machine)
+    from corelane.kube.translate import node_labels
+
     kubelet = kubelet_settings.config(replace(where.kubelet, policy="static"), exact=False)
-    config = _pool_config(kubelet, machine, where, published)
+    overrides, file = where.pools, where.pools.file
+    settings = node_labels.node_labels({**published.labels, **overrides.labels}, published.annotations)
+    if settings.faults:
+        source = f"{overrides.node}: " if overrides.node and not overrides.labels else ""
+        raise SettingsError(f"{source}{settings.faults[0]}")
+    pools = file.pools
+    if file == NodeConfig() and published.state is not None and published.state.config.policy == "pools":
+        pools = published.state.config.pools
+    profile, of_options = replace(pools, **overrides.options), where.kubelet
+    own_kubelet = published.kubelet
+    if own_kubelet is None or of_options.options or of_options.topology_policy or of_options.source:
+        own_kubelet = node_labels.KubeletSettings(
+            "static",
+            of_options.options,
+            topology_policy=of_options.topology_policy or "none",
+            topology_scope=of_options.topology_scope or "container",
+        )
+    options = node_labels.pool_options(settings, own_kubelet, profile, usable_topology(machine))
+    if overrides.allocator:
+        options = replace(options, allocator=profile.allocator)
+    has_reservation = kubelet.reserved is not None or kubelet.reserved_count is not None
+    reserving = kubelet if has_reservation else file
+    config = replace(
+        NodeConfig("pools", reserving.reserved, reserving.reserved_count, pools=options),
+        memory=file.memory,
+        devices=file.devices,
+        pod_level=file.pod_level,
+    )
     return kubelet_settings.with_resources(config, machine, where.kubelet, where.resources)
 
 
@@ -166,71 +189,16 @@ def kubelet_config(where: NodeQuery, machine: Machine) -> NodeConfig:
     if not settings.topology_policy and not (exact or settings.source):
         settings = replace(settings, topology_policy="best-effort")
     config = kubelet_settings.config(settings, exact=exact)
-    if where.pools.config:
-        config = _with_file(config, where)
+    if where.pools.config:  # options override the file
+        file, settings = where.pools.file, where.kubelet
+        if config.reserved is None and config.reserved_count is None:
+            config = replace(config, reserved=file.reserved, reserved_count=file.reserved_count)
+        if not settings.options:
+            config = replace(config, options=file.options)
+        if not (settings.topology_policy or settings.topology_scope or settings.topology_options):
+            config = replace(config, numa=file.numa)
+        config = replace(config, memory=file.memory, devices=file.devices, pod_level=file.pod_level)
     return kubelet_settings.with_resources(config, machine, where.kubelet, where.resources)
-
-
-def _with_file(config: NodeConfig, where: NodeQuery) -> NodeConfig:
-    """Complete the settings from the file; options override it."""
-    file, settings = where.pools.file, where.kubelet
-    if config.reserved is None and config.reserved_count is None:
-        config = replace(config, reserved=file.reserved, reserved_count=file.reserved_count)
-    if not settings.options:
-        config = replace(config, options=file.options)
-    if not (settings.topology_policy or settings.topology_scope or settings.topology_options):
-        config = replace(config, numa=file.numa)
-    return replace(config, memory=file.memory, devices=file.devices, pod_level=file.pod_level)
-
-
-def _pool_config(
-    kubelet: NodeConfig, machine: Machine, where: NodeQuery, published: _Published
-) -> NodeConfig:
-    """Return the settings under policy `pools`: the Node's labels first, then the kubelet's, then options.
-
-    Raises SettingsError for an invalid label or annotation.
-    """
-    from corelane.kube.translate import node_labels
-
-    overrides, file = where.pools, where.pools.file
-    settings = node_labels.node_labels({**published.labels, **overrides.labels}, published.annotations)
-    if settings.faults:
-        source = f"{overrides.node}: " if overrides.node and not overrides.labels else ""
-        raise SettingsError(f"{source}{settings.faults[0]}")
-    profile = replace(_profile(file, published), **overrides.options)
-    topology = usable_topology(machine)
-    options = node_labels.pool_options(settings, _published_kubelet(where, published), profile, topology)
-    if overrides.allocator:
-        options = replace(options, allocator=profile.allocator)
-    has_reservation = kubelet.reserved is not None or kubelet.reserved_count is not None
-    reserving = kubelet if has_reservation else file
-    return replace(
-        NodeConfig("pools", reserving.reserved, reserving.reserved_count, pools=options),
-        memory=file.memory,
-        devices=file.devices,
-        pod_level=file.pod_level,
-    )
-
-
-def _profile(file: NodeConfig, published: _Published) -> PoolOptions:
-    """Return the pool options of the file, else those that the node publishes."""
-    if file == NodeConfig() and published.state is not None and published.state.config.policy == "pools":
-        return published.state.config.pools
-    return file.pools
-
-
-def _published_kubelet(where: NodeQuery, published: _Published) -> Any:
-    """Return the kubelet's settings from options or its file, else as the node publishes them."""
-    from corelane.kube.translate.node_labels import KubeletSettings
-
-    settings = where.kubelet
-    if (
-        not (settings.options or settings.topology_policy or settings.source)
-        and published.kubelet is not None
-    ):
-        return published.kubelet
-    policy, scope = settings.topology_policy or "none", settings.topology_scope or "container"
-    return KubeletSettings("static", settings.options, topology_policy=policy, topology_scope=scope)
 
 
 # Manifests.
@@ -291,13 +259,6 @@ def _rebased(before: NodeState, state: NodeState) -> tuple[NodeState, tuple[str,
     return after, tuple(problem.text for problem in problems)
 
 
-def _from_ledger(path: Path, content: bytes, state: NodeState) -> NodeState:
-    try:
-        return codec.decode(content, state.machine, state.config)
-    except LedgerError as error:
-        raise StateFileError(f"{path}: {error}") from None
-
-
 def _from_checkpoint(path: Path, state: NodeState) -> NodeState:
     """Return the ledger of a kubelet's state. Raises StateFileError if the kubelet would not start."""
     loaded = files.load(path)
@@ -309,24 +270,20 @@ def _from_checkpoint(path: Path, state: NodeState) -> NodeState:
             f"{path}: {failing[0].name}: {failing[0].text}; give --reserved-cpus, --policy and --option as "
             "this kubelet has them; for details run `corelane state verify`"
         )
-    entries: dict[Key, Entry] = {entry.key: entry for entry in _entries(loaded.checkpoint)}
+    entries: list[Entry] = []
     pods: dict[str, int] = {}
-    for entry in entries.values():
-        pods[entry.uid] = pods.get(entry.uid, 0) | entry.cpus.mask
-    return with_entries(state, entries, {uid: 1000 * mask.bit_count() for uid, mask in pods.items()})
-
-
-def _entries(checkpoint: Checkpoint) -> Iterator[Entry]:
-    """Yield an entry for each container; one with CPUs of an earlier one counts as an init container."""
-    for uid, containers in checkpoint.entries.items():
+    for uid, containers in loaded.checkpoint.entries.items():
         before = 0
         for name, cpus in containers.items():
+            # A container with CPUs of an earlier one counts as an init container.
             kind = ContainerKind.INIT if before & cpus.mask else ContainerKind.APP
             before |= cpus.mask
-            if cpus:
-                yield _entry(uid, name, cpus, kind)
-        if rest := checkpoint.pods.get(uid, CPUSet()).mask & ~before:
-            yield _entry(uid, "(whole pod)", CPUSet.from_mask(rest), ContainerKind.APP)
+            entries += [_entry(uid, name, cpus, kind)] if cpus else []
+        if rest := loaded.checkpoint.pods.get(uid, CPUSet()).mask & ~before:
+            entries.append(_entry(uid, "(whole pod)", CPUSet.from_mask(rest), ContainerKind.APP))
+        if before | rest:
+            pods[uid] = 1000 * (before | rest).bit_count()
+    return with_entries(state, {entry.key: entry for entry in entries}, pods)
 
 
 def _entry(uid: str, name: str, cpus: CPUSet, kind: ContainerKind) -> Entry:
@@ -372,7 +329,14 @@ def main(requests: Sequence[PodRequest], where: NodeQuery, output: str, say: Cal
 def compare(requests: Sequence[PodRequest], where: NodeQuery, output: str, say: Callable[[str], None]) -> int:
     """Print the answers of all allocators as table or json. Raises as `main` does."""
     state, notes = read(where)
-    states = _allocator_states(state, kubelet_config(where, state.machine))
+    kubelet = kubelet_config(where, state.machine)
+    options = state.config.pools
+    configs = {
+        "kubelet": kubelet,
+        "koordinator": replace(state.config, pools=replace(options, allocator="koordinator")),
+        "optimal": replace(state.config, pools=replace(options, allocator="optimal")),
+    }
+    states = {name: node.rebase(state, state.machine, config)[0] for name, config in configs.items()}
     answers = list(what_if.compare(states, tuple(requests)))
     if output == "json":
         say(json.dumps({"pods": view.plain_comparison(answers), "notes": list(notes)}, indent=2))
@@ -383,22 +347,16 @@ def compare(requests: Sequence[PodRequest], where: NodeQuery, output: str, say: 
     return 0
 
 
-def _allocator_states(pooled: NodeState, kubelet: NodeConfig) -> dict[str, NodeState]:
-    """Return the node under each allocator: policy `static` with this configuration for the kubelet's."""
-    options = pooled.config.pools
-    configs = {
-        "kubelet": kubelet,
-        "koordinator": replace(pooled.config, pools=replace(options, allocator="koordinator")),
-        "optimal": replace(pooled.config, pools=replace(options, allocator="optimal")),
-    }
-    return {name: node.rebase(pooled, pooled.machine, config)[0] for name, config in configs.items()}
-
-
 def _explanations(
     state: NodeState, requests: Sequence[PodRequest], notes: tuple[str, ...]
 ) -> Iterator[PodExplanation]:
     for request in requests:
-        _check_memory(state, request)
+        without = [container.name for container in request.containers if not container.memory_request]
+        if without and state.memory and request.qos is QOSClass.GUARANTEED and not request.level:
+            raise SettingsError(
+                f"container {without[0]}: no memory request: the memory manager allocates memory to "
+                "Guaranteed pods; give --memory, such as 4Gi"
+            )
         state, explanation = what_if.explain(state, request, (*_notes(state, request), *notes))
         yield explanation
 
@@ -414,14 +372,3 @@ def _notes(state: NodeState, request: PodRequest) -> Iterator[str]:
             f"{request.key}: the node has no device {', '.join(missing)}, so no scheduler would choose it; "
             "describe the node's devices with --node-device"
         )
-
-
-def _check_memory(state: NodeState, request: PodRequest) -> None:
-    """Raises SettingsError for a Guaranteed pod without a memory request where memory is allocated too."""
-    if state.memory and request.qos is QOSClass.GUARANTEED and not request.level:
-        for container in request.containers:
-            if not container.memory_request:
-                raise SettingsError(
-                    f"container {container.name}: no memory request: the memory manager allocates memory to "
-                    "Guaranteed pods; give --memory, such as 4Gi"
-                )

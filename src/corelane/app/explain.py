@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from corelane.app import local_instance, recorded_decisions, status
-from corelane.app.recorded_decisions import Endpoint, NoScheduler
+from corelane.app.recorded_decisions import NoScheduler
 from corelane.cpuset import CPUSet
 from corelane.fleet import cluster as fleet
 from corelane.fleet.cluster import ClusterObjects
@@ -60,10 +60,26 @@ def main(query: PodQuery, output: str, say: Callable[[str], None]) -> int:
 
 def explain(query: PodQuery) -> PodDecision:
     """Return the explanation. Raises as `main` does."""
-    query = _split(query)
+    namespace, slash, name = query.name.rpartition("/")
+    if slash and query.namespace in (None, namespace):
+        query = replace(query, name=name, namespace=namespace)
     kubeconfig = query.kubeconfig or local_instance.kubeconfig()
-    profiles = _profiles(query.config)
-    records, notes = _records(query, kubeconfig)
+    config = configurations.read(query.config).configuration() if query.config else None
+    profiles = config.profiles if config else (default.profile(),)
+    endpoint = (
+        recorded_decisions.named(query.scheduler)
+        if query.scheduler
+        else recorded_decisions.beside(kubeconfig)
+    )
+    records: list[PodDecision] = []
+    notes: list[str] = []
+    try:
+        if endpoint:
+            records = recorded_decisions.read(endpoint, query.namespace or "default", query.name)
+    except NoScheduler as error:
+        if query.scheduler:
+            raise
+        notes.append(str(error))  # of a scheduler that was not named
     try:
         cluster = asyncio.run(_read(kubeconfig))
     except (NoCluster, APIError) as error:
@@ -78,54 +94,12 @@ def explain(query: PodQuery) -> PodDecision:
     return _explained(query, records, cluster, profiles, notes)
 
 
-def _profiles(config: Path | None) -> tuple[Profile, ...]:
-    return configurations.read(config).configuration().profiles if config else (default.profile(),)
-
-
-def _split(query: PodQuery) -> PodQuery:
-    """Take a name written as namespace/name apart."""
-    namespace, slash, name = query.name.rpartition("/")
-    if slash and query.namespace in (None, namespace):
-        return replace(query, name=name, namespace=namespace)
-    return query
-
-
-def _records(query: PodQuery, kubeconfig: Path | None) -> tuple[list[PodDecision], list[str]]:
-    """Read the scheduler's records; one that was not named and does not answer is only noted."""
-    endpoint: Endpoint | None
-    endpoint = (
-        recorded_decisions.named(query.scheduler)
-        if query.scheduler
-        else recorded_decisions.beside(kubeconfig)
-    )
-    if endpoint is None:
-        return [], []
-    try:
-        return recorded_decisions.read(endpoint, query.namespace or "default", query.name), []
-    except NoScheduler as error:
-        if query.scheduler:
-            raise
-        return [], [str(error)]
-
-
 async def _read(kubeconfig: Path | None) -> ClusterObjects:
     client = KubeClient.connect(kubeconfig)
     try:
         return await fleet.read(client)
     finally:
         await client.close()
-
-
-def _snapshot(cluster: ClusterObjects) -> Snapshot:
-    """Return the objects as the scheduler reads them."""
-    return Snapshot(
-        {node.metadata.name: node for node in cluster.nodes},
-        {topology.metadata.name: topology for topology in cluster.topologies},
-        {pod.metadata.uid: pod for pod in cluster.alive},
-        cluster.others,
-        {one.plural: one.error for one in cluster.unread},
-        cluster.agents,
-    )
 
 
 def _explained(
@@ -136,7 +110,8 @@ def _explained(
     notes: Iterable[str] = (),
 ) -> PodDecision:
     namespace = query.namespace or "default"
-    pod = _pod(cluster.pods, namespace, query.name)
+    key = namespace, query.name
+    pod = next((pod for pod in cluster.pods if (pod.metadata.namespace, pod.metadata.name) == key), None)
     if pod is None:
         if not records:
             raise NoSuchPod(_not_found(cluster.pods, namespace, query.name))
@@ -145,16 +120,19 @@ def _explained(
     rest = [one for one in records if one.uid != pod.metadata.uid]
     # The first profile is that of pods of another scheduler, too.
     profile = next((one for one in profiles if one.name == pod.spec.scheduler_name), profiles[0])
-    trial = profile, _snapshot(cluster), pod, cluster.read_at
+    snapshot = Snapshot(
+        {node.metadata.name: node for node in cluster.nodes},
+        {topology.metadata.name: topology for topology in cluster.topologies},
+        {pod.metadata.uid: pod for pod in cluster.alive},
+        cluster.others,
+        {kind.plural: kind.error for kind in cluster.unread},
+        cluster.agents,
+    )
+    trial = profile, snapshot, pod, cluster.read_at
     decision = recompute.with_today(own[0], *trial) if own else recompute.decide_again(*trial)
     more = (*recompute.decided_by(decision, pod, profile.name), *notes, *_others(rest))
     with_facts = _with_facts(decision, cluster, pod)
     return replace(with_facts, notes=(*with_facts.notes, *more))
-
-
-def _pod(pods: Iterable[Pod], namespace: str, name: str) -> Pod | None:
-    asked = (namespace, name)
-    return next((pod for pod in pods if (pod.metadata.namespace, pod.metadata.name) == asked), None)
 
 
 def _not_found(pods: Iterable[Pod], namespace: str, name: str) -> str:

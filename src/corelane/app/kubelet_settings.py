@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, cast
+from typing import Annotated, Final, Literal, cast
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -191,9 +191,17 @@ def from_file(path: Path, options: KubeletOptions) -> KubeletOptions:
     Raises SettingsError naming file and field.
     """
     try:
-        tree = _tree(files.read_stream(path))
+        tree = load_yaml(files.read_stream(path))
+        tree = tree.get("kubeletconfig", tree) if isinstance(tree, dict) else tree
+        if not isinstance(tree, dict):
+            raise SettingsError(f"is {type(tree).__name__}, not a KubeletConfiguration object")
         file = convert(tree, _Configuration)
-        reserved, node_memory = _reservation(file), _memory_reservation(file)
+        milli = memory = 0
+        for name, part in (("kubeReserved", file.kube_reserved), ("systemReserved", file.system_reserved)):
+            if part and part.cpu not in (None, ""):
+                milli += cpu_amount(f"{name}.cpu", str(part.cpu))
+            if part and part.memory not in (None, ""):
+                memory += size(f"{name}.memory", str(part.memory))
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from None
     memory_policy = file.memory_manager_policy
@@ -205,11 +213,19 @@ def from_file(path: Path, options: KubeletOptions) -> KubeletOptions:
         )
     of_file = "" if options.reserved or file.reserved_system_cpus is None else str(file.reserved_system_cpus)
     gate = file.feature_gates.pod_level if file.feature_gates else None
+    # A kubelet without `evictionHard` evicts below 100Mi.
+    eviction = (file.eviction_hard or {"memory.available": "100Mi"}).get("memory.available", "0")
+    similar = {name.casefold(): name for name in sorted(FIELDS)}
+    unknown = {
+        name: similar.get("".join(get_close_matches(name.casefold(), similar, 1)), "")
+        for name in map(str, tree)
+        if name not in FIELDS
+    }
     return replace(
         options,
         policy=options.policy or file.cpu_manager_policy or "none",
         reserved_cpus=options.reserved_cpus or of_file,
-        reserved=options.reserved or reserved,
+        reserved=options.reserved or (f"{milli}m" if milli else ""),
         options={**option_texts(file.cpu_manager_policy_options or {}), **options.options},
         topology_policy=options.topology_policy or file.topology_manager_policy or "",
         topology_scope=options.topology_scope or file.topology_manager_scope or "",
@@ -220,43 +236,9 @@ def from_file(path: Path, options: KubeletOptions) -> KubeletOptions:
         memory_policy=options.memory_policy or ("" if memory_policy is UNSET else memory_policy or "None"),
         pod_level=gate if options.pod_level is None else options.pod_level,
         source=str(path),
-        unknown={name: _similar(name) for name in map(str, tree) if name not in FIELDS},
-        node_memory=node_memory,
+        unknown=unknown,
+        node_memory=MemoryReservation(memory, str(eviction)),
     )
-
-
-def _similar(name: str) -> str:
-    """Return the field that may be meant; "" without a similar one."""
-    fields = {each.casefold(): each for each in sorted(FIELDS)}
-    return fields.get(next(iter(get_close_matches(name.casefold(), fields, 1)), ""), "")
-
-
-def _memory_reservation(file: _Configuration) -> MemoryReservation:
-    """Memory that is no pod's; a kubelet without `evictionHard` evicts below 100Mi."""
-    total = sum(
-        size(f"{name}.memory", str(reserved.memory))
-        for name, reserved in (("kubeReserved", file.kube_reserved), ("systemReserved", file.system_reserved))
-        if reserved and reserved.memory not in (None, "")
-    )
-    hard = file.eviction_hard or {"memory.available": "100Mi"}
-    return MemoryReservation(total, str(hard.get("memory.available", "0")))
-
-
-def _tree(content: bytes) -> dict[Any, Any]:
-    tree = load_yaml(content)
-    tree = tree.get("kubeletconfig", tree) if isinstance(tree, dict) else tree
-    if not isinstance(tree, dict):
-        raise SettingsError(f"is {type(tree).__name__}, not a KubeletConfiguration object")
-    return tree
-
-
-def _reservation(file: _Configuration) -> str:
-    """The sum of both reservations of CPU; "" where there is none."""
-    milli = 0
-    for name, reserved in (("kubeReserved", file.kube_reserved), ("systemReserved", file.system_reserved)):
-        if reserved and reserved.cpu not in (None, ""):
-            milli += cpu_amount(f"{name}.cpu", str(reserved.cpu))
-    return f"{milli}m" if milli else ""
 
 
 # Options.
@@ -300,24 +282,18 @@ def node_resources(memory: Iterable[str], devices: Iterable[str]) -> NodeResourc
             raise SettingsError(f"--node-device: {text!r} is not NAME=ID@NODE,…, {_DEVICE_HELP}")
         named = inventory.setdefault(resource, {})
         for item in filter(None, listed.split(",")):
-            device, nodes = _device(item)
-            if device in named:
+            match = re.fullmatch(r"([^@]+)(?:@([0-9]{1,3}(?:\+[0-9]{1,3})*))?", item, re.ASCII)
+            if not match:
+                raise SettingsError(f"--node-device: {item!r} is not ID or ID@NODE, {_DEVICE_HELP}")
+            if match[1] in named:
                 raise SettingsError(
-                    f"--node-device: {resource}: device {device} is given twice; give it once"
+                    f"--node-device: {resource}: device {match[1]} is given twice; give it once"
                 )
-            named[device] = nodes
+            named[match[1]] = CPUSet(map(int, match[2].split("+"))).mask if match[2] else 0
     return NodeResources(memory_by_node("--node-memory", memory), inventory)
 
 
 _DEVICE_HELP: Final = "such as nvidia.com/gpu=gpu0@0,gpu1@1 or example.com/nic=eth0@0+1"
-
-
-def _device(text: str) -> tuple[str, int]:
-    """A device's id, and the NUMA nodes (a mask of ids) that it is near."""
-    match = re.fullmatch(r"([^@]+)(?:@([0-9]{1,3}(?:\+[0-9]{1,3})*))?", text, re.ASCII)
-    if not match:
-        raise SettingsError(f"--node-device: {text!r} is not ID or ID@NODE, {_DEVICE_HELP}")
-    return match[1], CPUSet(map(int, match[2].split("+"))).mask if match[2] else 0
 
 
 # From a kubelet's settings to a node's.
@@ -333,7 +309,13 @@ def config(options: KubeletOptions, *, exact: bool = True) -> NodeConfig:
     reserved = (
         cpu_list(_where(options, "--reserved-cpus", "reservedSystemCPUs"), options.reserved_cpus) or None
     )
-    count = _reserved_count(options)
+    count = None
+    if options.reserved and not options.reserved_cpus:
+        where = _where(options, "--reserved", "kubeReserved.cpu and systemReserved.cpu")
+        milli = cpu_amount(where, options.reserved)
+        if milli <= 0:
+            raise SettingsError(f"{where}: {options.reserved}: {_NO_RESERVATION}")
+        count = -(-milli // 1000)
     if policy == "static" and exact and reserved is None and count is None:
         raise SettingsError(_unreserved(options))
     static = node.StaticOptions.parse(options.options, version)
@@ -362,16 +344,6 @@ def _unreserved(options: KubeletOptions) -> str:
     )
 
 
-def _reserved_count(options: KubeletOptions) -> int | None:
-    if not options.reserved or options.reserved_cpus:
-        return None
-    where = _where(options, "--reserved", "kubeReserved.cpu and systemReserved.cpu")
-    milli = cpu_amount(where, options.reserved)
-    if milli <= 0:
-        raise SettingsError(f"{where}: {options.reserved}: {_NO_RESERVATION}")
-    return -(-milli // 1000)
-
-
 def _where(options: KubeletOptions, option: str, name: str) -> str:
     return f"{options.source}: {name}" if options.source else option
 
@@ -380,31 +352,26 @@ def with_memory(machine: Machine, resources: NodeResources) -> Machine:
     """Return the machine with the memory and huge pages given for its NUMA nodes. Raises SettingsError."""
     sizes = resources.memory
     check_nodes("--node-memory", sizes, machine)
-    nodes = tuple(_sized(one, sizes[one.id]) if one.id in sizes else one for one in machine.nodes)
-    return replace(machine, nodes=nodes)
+    return replace(machine, nodes=tuple(_sized(node, sizes.get(node.id, {})) for node in machine.nodes))
 
 
 def _sized(numa_node: NUMANode, sizes: Mapping[str, int]) -> NUMANode:
     pages = dict(numa_node.hugepages)
     for name, amount in sizes.items():
-        if name != MEMORY:
-            kib = _page_kib(name)
-            if amount % (1024 * kib):
-                raise SettingsError(f"--node-memory: {name}={amount} is not a multiple of the page size")
-            pages[kib] = amount // (1024 * kib)
+        if name == MEMORY:
+            continue
+        kib = next((1 << shift for shift in range(40) if hugepages(1 << shift) == name), 0)
+        if not kib:
+            raise SettingsError(
+                f"--node-memory: {name!r} is invalid: use memory, or huge pages such as hugepages-2Mi"
+            )
+        if amount % (1024 * kib):
+            raise SettingsError(f"--node-memory: {name}={amount} is not a multiple of the page size")
+        pages[kib] = amount // (1024 * kib)
     memory = sizes.get(MEMORY, numa_node.memory)
-    if memory < sum(1024 * kib * count for kib, count in pages.items()):
+    if sizes and memory < sum(1024 * kib * count for kib, count in pages.items()):
         raise SettingsError(f"--node-memory: NUMA node {numa_node.id} has less memory than huge pages")
     return replace(numa_node, memory=memory, hugepages=pages)
-
-
-def _page_kib(name: str) -> int:
-    for shift in range(40):
-        if hugepages(1 << shift) == name:
-            return 1 << shift
-    raise SettingsError(
-        f"--node-memory: {name!r} is invalid: use memory, or huge pages such as hugepages-2Mi"
-    )
 
 
 def with_resources(

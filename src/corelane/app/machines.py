@@ -7,6 +7,7 @@ A NodeResourceTopology, gocrane's too, is the output of `kubectl get noderesourc
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,23 +23,11 @@ def load(source: str | None = None) -> Machine:
     """Return the machine that `source` names; None or "" is this one. Raises MachineError."""
     path, _, name = (source or "").partition("#")
     file, name = (Path(source), "") if source and Path(source).is_file() else (Path(path), name)
-    content = _content(file) if source else b""
-    if not _NAMED.search(content):
+    content = b""  # of a text; anything else is left to `machine.sources`
+    with suppress(OSError, ValueError):
+        content = input_files.read(file, input_files.OBJECTS_BYTES, regular=True) if source else b""
+    if b"\0" in content[:512] or not _NAMED.search(content):
         return sources.load(source)
-    return _from_object(str(source), _chosen(str(source), _objects(file, content), name))
-
-
-def _content(file: Path) -> bytes:
-    """A text of up to 64 MiB; anything else is left to `machine.sources`."""
-    try:
-        content = input_files.read(file, input_files.OBJECTS_BYTES, regular=True)
-    except (OSError, ValueError):
-        return b""
-    return b"" if b"\0" in content[:512] else content
-
-
-def _objects(file: Path, content: bytes) -> list[dict[str, Any]]:
-    """The objects of this kind in a file, including those in lists."""
     import json
 
     import yaml
@@ -52,11 +41,13 @@ def _objects(file: Path, content: bytes) -> list[dict[str, Any]]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise MachineError(f"{file}: not YAML or JSON: {' '.join(str(error).split())}; {_HELP}") from None
     listed = [item for tree in trees if isinstance(tree, dict) for item in tree.get("items") or [tree]]
-    return [item for item in listed if isinstance(item, dict) and item.get("kind") == _KIND]
+    objects = [item for item in listed if isinstance(item, dict) and item.get("kind") == _KIND]
+    return _from_object(str(source), _chosen(str(source), objects, name))
 
 
 def _chosen(source: str, objects: list[dict[str, Any]], name: str) -> dict[str, Any]:
-    names = [_name(item) for item in objects]
+    parts = [metadata if isinstance(metadata := item.get("metadata"), dict) else {} for item in objects]
+    names = [str(metadata.get("name", "")) for metadata in parts]
     chosen = [item for item, own in zip(objects, names, strict=True) if name in ("", own)]
     if len(chosen) == 1:
         return chosen[0]
@@ -65,11 +56,6 @@ def _chosen(source: str, objects: list[dict[str, Any]], name: str) -> dict[str, 
     what = f"none named {name}" if name and not chosen else "several"
     hint = f"choose one, as in {source.partition('#')[0]}#{names[0]}"
     raise MachineError(f"{source}: has {what} ({', '.join(names)}); {hint}")
-
-
-def _name(item: dict[str, Any]) -> str:
-    metadata = item.get("metadata")
-    return str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
 
 
 def _from_object(source: str, tree: dict[str, Any]) -> Machine:

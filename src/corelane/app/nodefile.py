@@ -213,7 +213,42 @@ def load(path: Path) -> NodeConfig:
 def read(path: Path) -> NodeFile:
     """Return everything in a file. Raises NodeFileError."""
     try:
-        return _node_file(parse(input_files.read(path, regular=True), _Settings))
+        file = parse(input_files.read(path, regular=True), _Settings)
+        values = given(file)
+        if "reserved" in values and "reserved_count" in values:
+            raise SettingsError("reservedCPUs and reservedCPUCount are both set; set one of them")
+        config = NodeConfig(
+            policy=file.policy,
+            pools=_pool_options(file.pools, {} if file.allocator is UNSET else {"allocator": file.allocator}),
+            reserved_count=values.get("reserved_count"),
+            pod_level=file.feature_gates.pod_level,
+        )
+        if file.zones is not UNSET:
+            # Without NUMA nodes, readers of the topology would get neither memory nor distances.
+            config = replace(config, zones=frozenset({"node", *file.zones}))
+        if file.static is not UNSET:
+            static = file.static
+            try:
+                options = StaticOptions.parse(option_texts(static.cpu_manager_policy_options))
+                numa = TopologyOptions.parse(
+                    static.topology_manager_policy,
+                    static.topology_manager_scope,
+                    option_texts(static.topology_manager_policy_options),
+                )
+            except NodeConfigError as error:  # with upstream's text
+                raise SettingsError(f"static: {error}") from None
+            config = replace(config, options=options, numa=numa)
+        kubelet = kubelet_connection(file.kubelet)
+        if "kubelet_state" in values and kubelet.state_file:
+            raise SettingsError("kubeletState and kubelet.stateFile are both set; set one of them")
+        return NodeFile(
+            replace(config, **_own(file)),
+            NodeConfig(**_own(file.simulated, "simulated.")),
+            Path(values["kubelet_state"]) if "kubelet_state" in values else kubelet.state_file,
+            file.reconcile_seconds,
+            runtime_sockets(file.runtime),
+            kubelet,
+        )
     except SettingsError as error:
         raise NodeFileError(f"{path}: {error}") from None
     except OSError as error:
@@ -257,9 +292,7 @@ _Positive = Annotated[int, Meta(ge=1, description="an integer of 1 or more")]
 _Sizes = Annotated[
     tuple[_Positive, ...], Meta(min_length=1, description="a list of numbers of CPUs such as [2, 4, 8, 16]")
 ]
-_FieldPath = Annotated[
-    str, Meta(pattern="^/", description="an absolute path such as /var/lib/kubelet/cpu_manager_state")
-]
+_FieldPath = Annotated[str, Meta(pattern="^/", description=f"an absolute path such as {STATE_FILE}")]
 _Seconds = Annotated[float, Meta(ge=1, le=3600, description="a number of seconds from 1 to 3600")]
 _NUMANode = Annotated[int, Meta(ge=0, le=1023, description="a NUMA node from 0 to 1023")]
 _DevicesOfNode = Annotated[
@@ -340,36 +373,8 @@ class _Settings(_OwnSettings, rename=_FIELDS):
 # From the file's form to the node's settings.
 
 
-def _node_file(file: _Settings) -> NodeFile:
-    values = given(file)
-    if "reserved" in values and "reserved_count" in values:
-        raise SettingsError("reservedCPUs and reservedCPUCount are both set; set one of them")
-    config = NodeConfig(
-        policy=file.policy,
-        pools=_pool_options(file),
-        reserved_count=values.get("reserved_count"),
-        pod_level=file.feature_gates.pod_level,
-    )
-    if file.zones is not UNSET:
-        # Without NUMA nodes, readers of the topology would get neither memory nor distances.
-        config = replace(config, zones=frozenset({"node", *file.zones}))
-    if file.static is not UNSET:
-        config = replace(config, **_kubelet_options(file.static))
-    kubelet = kubelet_connection(file.kubelet)
-    if "kubelet_state" in values and kubelet.state_file:
-        raise SettingsError("kubeletState and kubelet.stateFile are both set; set one of them")
-    return NodeFile(
-        replace(config, **_own(file)),
-        NodeConfig(**_own(file.simulated, "simulated.")),
-        Path(values["kubelet_state"]) if "kubelet_state" in values else kubelet.state_file,
-        file.reconcile_seconds,
-        runtime_sockets(file.runtime),
-        kubelet,
-    )
-
-
-def _pool_options(file: _Settings) -> PoolOptions:
-    values = given(file.pools)
+def _pool_options(pools: _Pools, more: Mapping[str, Any]) -> PoolOptions:
+    values = given(pools)
     kinds: dict[str, Callable[[str], Any]] = {
         "guaranteed_default": PodQOS,
         "bind": BindPolicy,
@@ -380,24 +385,7 @@ def _pool_options(file: _Settings) -> PoolOptions:
     for name in kinds.keys() & values.keys():
         word = values[name]
         values[name] = kinds[name](word) if word not in (None, "None") else None
-    if file.allocator is not UNSET:
-        values["allocator"] = file.allocator
-    return PoolOptions(**values)
-
-
-def _kubelet_options(static: _Static) -> dict[str, Any]:
-    """Settings under the kubelet's names. Raises SettingsError with upstream's text."""
-    try:
-        return {
-            "options": StaticOptions.parse(option_texts(static.cpu_manager_policy_options)),
-            "numa": TopologyOptions.parse(
-                static.topology_manager_policy,
-                static.topology_manager_scope,
-                option_texts(static.topology_manager_policy_options),
-            ),
-        }
-    except NodeConfigError as error:
-        raise SettingsError(f"static: {error}") from None
+    return PoolOptions(**values, **more)
 
 
 def _own(settings: _OwnSettings, within: str = "") -> dict[str, Any]:

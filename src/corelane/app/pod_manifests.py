@@ -34,7 +34,11 @@ def launcher_spec(template: Mapping[str, Any], annotations: Mapping[str, Any]) -
         return str(value).lower() if isinstance(value, bool) else str(value or "")
 
     vcpus, beside = launcher_cpus(field, to_even=_PARITY in annotations)
-    requests, limits = (_amounts(domain, part) for part in ("requests", "limits"))
+    resources = domain.get("resources")
+    parts: list[Any] = [
+        resources.get(name) if isinstance(resources, dict) else {} for name in ("requests", "limits")
+    ]
+    requests, limits = (dict(part) if isinstance(part, dict) else {} for part in parts)
     if memory := requests.get("memory") or limits.get("memory") or field("memory", "guest"):
         requests["memory"] = memory
     if page := field("memory", "hugepages", "pageSize"):
@@ -50,12 +54,6 @@ def launcher_spec(template: Mapping[str, Any], annotations: Mapping[str, Any]) -
     elif "cpu" not in requests | limits:
         requests["cpu"] = f"{1000 * ((vcpus or 1) + beside) // _CPU_ALLOCATION_RATIO}m"
     return {"containers": [{"name": "compute", "resources": {"requests": requests, "limits": limits}}]}
-
-
-def _amounts(domain: Mapping[str, Any], part: str) -> dict[str, Any]:
-    resources = domain.get("resources") or {}
-    amounts = (resources.get(part) or {}) if isinstance(resources, dict) else {}
-    return dict(amounts) if isinstance(amounts, dict) else {}
 
 
 _UID: Final = "corelane-allocate"
@@ -88,6 +86,14 @@ def pod_request(
     Huge pages are given as `2Mi=512Mi`, devices as `nvidia.com/gpu=2`. Raises SettingsError.
     """
     milli, memory_size = cpu_amount("--cpus", cpus), size("--memory", memory) if memory else 0
+    counts: dict[str, int] = {}
+    for text in devices:
+        match = re.fullmatch(r"([^=]+)=([0-9]{1,6})", text, re.ASCII)
+        if not match:
+            raise SettingsError(f"--device: {text!r} is not NAME=COUNT, such as nvidia.com/gpu=1")
+        if match[1] in counts:
+            raise SettingsError(f"--device: {match[1]} is given twice")
+        counts[match[1]] = int(match[2])
     only = ContainerRequest(
         "app",
         cpu_request=milli,
@@ -95,7 +101,7 @@ def pod_request(
         memory_request=memory_size,
         memory_limit=memory_size,
         hugepages=dict(map(_pages, hugepages)),
-        devices=_devices(devices),
+        devices=counts,
     )
     return PodRequest(_UID, "default", "request", QOSClass.GUARANTEED, (only,))
 
@@ -109,18 +115,6 @@ def _pages(text: str) -> tuple[int, int]:
     if not page or page % 1024 or total % page:
         raise SettingsError(f"--hugepages: {text}: {amount} is not a multiple of the page size {page_text}")
     return page // 1024, total
-
-
-def _devices(texts: Sequence[str]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for text in texts:
-        match = re.fullmatch(r"([^=]+)=([0-9]{1,6})", text, re.ASCII)
-        if not match:
-            raise SettingsError(f"--device: {text!r} is not NAME=COUNT, such as nvidia.com/gpu=1")
-        if match[1] in counts:
-            raise SettingsError(f"--device: {match[1]} is given twice")
-        counts[match[1]] = int(match[2])
-    return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,20 +133,21 @@ def pods(*paths: Path) -> ManifestPods:
     requests: list[PodRequest] = []
     skipped: Counter[str] = Counter()
     for number, path in enumerate(paths, 1):
-        skipped += _add_pods(path, _UID if len(paths) == 1 else f"{_UID}-file-{number}", requests)
+        uids, trees = _UID if len(paths) == 1 else f"{_UID}-file-{number}", objects(path)
+        others = [tree for tree in trees if not _makes_pods(tree)]
+        kinds = Counter(_kind(tree) for tree in others)
+        if len(others) == len(trees):
+            present = f"only {', '.join(kinds)}" if kinds else "no object"
+            raise SettingsError(
+                f"{path}: has {present}, and no pods; give a {', '.join((*_TEMPLATES, *_MACHINES))}"
+            )
+        skipped += kinds
+        _add_pods(path, uids, trees, requests)
     return ManifestPods(tuple(requests), skipped)
 
 
-def _add_pods(path: Path, uids: str, requests: list[PodRequest]) -> Counter[str]:
-    """Add the requests of a file's pods, whose UIDs begin with `uids`; return its other objects by kind."""
-    trees = objects(path)
-    made = [tree for tree in trees if _makes_pods(tree)]
-    skipped = Counter(_called(tree) for tree in trees if not _makes_pods(tree))
-    if not made:
-        kinds = f"only {', '.join(skipped)}" if skipped else "no object"
-        raise SettingsError(
-            f"{path}: has {kinds}, and no pods; give a {', '.join((*_TEMPLATES, *_MACHINES))}"
-        )
+def _add_pods(path: Path, uids: str, trees: list[dict[str, Any]], requests: list[PodRequest]) -> None:
+    """Add the requests of the pods among a file's objects; their UIDs begin with `uids`."""
     for number, tree in enumerate(trees, 1):
         if not _makes_pods(tree):
             continue
@@ -161,13 +156,13 @@ def _add_pods(path: Path, uids: str, requests: list[PodRequest]) -> Counter[str]
         if len(requests) + count > _MOST_PODS:
             raise SettingsError(f"{where}: {count} pods, more than {_MOST_PODS} in all; give fewer replicas")
         uid = uids if len(trees) == 1 else f"{uids}-{number}"
-        one = _pod_request(where, path, tree, uid) if count else None
-        copies = (one,) if one and count == 1 else (_copy(one, index) for index in range(count) if one)
-        requests += copies
-    return skipped
+        if count:
+            pod = _pod_request(where, path, tree, uid)
+            numbers = [""] if count == 1 else [f"-{index}" for index in range(count)]
+            requests += (replace(pod, uid=pod.uid + each, name=pod.name + each) for each in numbers)
 
 
-def _called(tree: Mapping[str, Any]) -> str:
+def _kind(tree: Mapping[str, Any]) -> str:
     """A kind, with its group where one of the kinds with pods has the same name: `Job.batch.volcano.sh`."""
     kind = str(tree.get("kind"))
     return f"{kind}.{_group(tree)}" if kind in _TEMPLATES else kind
@@ -186,7 +181,7 @@ def _makes_pods(tree: Mapping[str, Any]) -> bool:
 
 
 def _replicas(where: str, tree: Mapping[str, Any]) -> int:
-    """How many pods a workload has at once; of a DaemonSet one, as it has one on each node."""
+    """Return the number of pods of a workload; of a DaemonSet one, as it has one on each node."""
     kind, spec = tree.get("kind"), tree.get("spec")
     if not isinstance(spec, dict) or kind in ("Pod", "DaemonSet", "CronJob"):
         return 1
@@ -203,10 +198,6 @@ def _count(where: str, spec: Mapping[str, Any], name: str) -> int:
     if not isinstance(count, int) or isinstance(count, bool) or count < 0:
         raise SettingsError(f"{where}: spec.{name}: {count!r} is not an integer of 0 or more")
     return count
-
-
-def _copy(request: PodRequest, index: int) -> PodRequest:
-    return replace(request, uid=f"{request.uid}-{index}", name=f"{request.name}-{index}")
 
 
 def _pod_request(where: str, path: Path, tree: Mapping[str, Any], uid: str) -> PodRequest:
@@ -242,19 +233,16 @@ def objects(path: Path) -> list[dict[str, Any]]:
         raise SettingsError(f"{path}:{error.line}:{error.column}: {error}") from None
     except yaml.YAMLError as error:
         raise SettingsError(f"{path}: is not YAML or JSON: {' '.join(str(error).split())}") from None
+    listed: list[dict[str, Any]] = []
     for tree in trees:
         if not isinstance(tree, dict):
             raise SettingsError(f"{path}: is {type(tree).__name__}, not an object")
-    return [item for tree in trees for item in _items(path, tree)]
-
-
-def _items(path: Path, tree: dict[str, Any]) -> list[dict[str, Any]]:
-    if not str(tree.get("kind", "")).endswith("List"):
-        return [tree]
-    items = tree.get("items")
-    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise SettingsError(f"{path}: items: is not a list of objects")
-    return items
+        is_list = str(tree.get("kind", "")).endswith("List")
+        items = tree.get("items") if is_list else [tree]
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            raise SettingsError(f"{path}: items: is not a list of objects")
+        listed += items
+    return listed
 
 
 def _pod_tree(where: str, tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -265,7 +253,12 @@ def _pod_tree(where: str, tree: Mapping[str, Any]) -> dict[str, Any]:
     template = dict(tree)
     for name in path:
         template = _member(where, template, name)
-    meta = {**(template.get("metadata") or {}), **_named(where, tree)}
+    own = tree.get("metadata") or {}
+    if not isinstance(own, dict):
+        raise SettingsError(f"{where}: metadata: is not an object")
+    # Name and namespace of a Deployment stand for those of its pods.
+    named = {name: own[name] for name in ("name", "namespace") if name in own}
+    meta = {**(template.get("metadata") or {}), **named}
     spec = _launcher(where, tree, template) if machine else template.get("spec")
     return {"metadata": {**meta, "uid": ""}, "spec": spec}
 
@@ -279,14 +272,6 @@ def _launcher(where: str, tree: Mapping[str, Any], template: Mapping[str, Any]) 
         return launcher_spec(_member(where, template, "spec"), annotations)
     except ValueError as error:
         raise SettingsError(f"{where}: {error}") from None
-
-
-def _named(where: str, tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return name and namespace of a Deployment, which stand for those of its pods."""
-    meta = tree.get("metadata") or {}
-    if not isinstance(meta, dict):
-        raise SettingsError(f"{where}: metadata: is not an object")
-    return {name: meta[name] for name in ("name", "namespace") if name in meta}
 
 
 def _member(where: str, tree: Mapping[str, Any], name: str) -> dict[str, Any]:

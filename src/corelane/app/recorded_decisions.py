@@ -9,7 +9,7 @@ import urllib.request
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote, urlsplit
 
 from corelane import input_files
@@ -61,32 +61,23 @@ def beside(kubeconfig: Path | None) -> Endpoint | None:
 
 def read(endpoint: Endpoint, namespace: str, name: str) -> list[PodDecision]:
     """Return what the scheduler recorded of the pods of this name, the latest first. Raises NoScheduler."""
-    path = f"/debug/decisions/{quote(namespace, safe='')}/{quote(name, safe='')}"
-    body = _get(f"{endpoint.url}{path}", endpoint.token)
-    try:
-        return [from_json(PodDecision, one) for one in json.loads(body)["decisions"]]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise NoScheduler(f"scheduler {endpoint.url}: answer not understood: {error}") from error
-
-
-def _get(url: str, token: str) -> bytes:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    url = f"{endpoint.url}/debug/decisions/{quote(namespace, safe='')}/{quote(name, safe='')}"
+    headers = {"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
     request = urllib.request.Request(url, headers=headers)  # noqa: S310 - `named` admits http and https only
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=_SECONDS) as answer:
-            return _limited(answer)
+            body: bytes = answer.read(_LARGEST + 1)
+            if len(body) > _LARGEST:
+                raise ValueError(f"more than {_LARGEST >> 20} MiB")
     except urllib.error.HTTPError as error:
         if error.code == 404 and error.headers.get_content_type() == "application/json":
-            return b'{"decisions": []}'
+            return []
         raise NoScheduler(f"scheduler {url}: {error.code} {error.reason}") from error
     except (OSError, HTTPException, ValueError) as error:
         why = getattr(error, "reason", None) or error
         raise NoScheduler(f"scheduler {url}: no answer ({why})") from error
-
-
-def _limited(answer: Any) -> bytes:
-    body: bytes = answer.read(_LARGEST + 1)
-    if len(body) > _LARGEST:
-        raise ValueError(f"more than {_LARGEST >> 20} MiB")
-    return body
+    try:
+        return [from_json(PodDecision, record) for record in json.loads(body)["decisions"]]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise NoScheduler(f"scheduler {endpoint.url}: answer not understood: {error}") from error

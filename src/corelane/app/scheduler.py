@@ -7,12 +7,13 @@ import os
 import signal
 import ssl
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from corelane import input_files
-from corelane.app import daemon_log
+from corelane import input_files, structured_log
 from corelane.kube.client import KubeClient
 from corelane.kube.leader_election import ElectionSettingsError, LeaderElector, LeaseSettings
 from corelane.kube.meta import Object
@@ -20,14 +21,13 @@ from corelane.scheduler import profiles
 from corelane.scheduler.daemon import garbage, http
 from corelane.scheduler.daemon.daemon import SchedulerDaemon
 from corelane.scheduler.daemon.extender_server import BindingOutcomes, ExtenderServer
-from corelane.scheduler.daemon.http import DaemonServer
 from corelane.scheduler.daemon.log import LoggingReporter
 from corelane.scheduler.daemon.metrics import DecisionReporters
 from corelane.scheduler.daemon.pod_status_writer import Leadership
 from corelane.scheduler.daemon.scheduler import Scheduler
 from corelane.scheduler.explain.record import DecisionRing
 from corelane.scheduler.framework import configuration as files
-from corelane.scheduler.framework.configuration import Configuration, ConfigurationError, LeaderElection
+from corelane.scheduler.framework.configuration import Configuration, ConfigurationError
 from corelane.scheduler.framework.profile import RegistryError
 from corelane.scheduler.plugins import default
 from corelane.scheduler.profiles import ConfigurationFile
@@ -85,54 +85,48 @@ def with_file(options: SchedulerOptions) -> tuple[ConfigurationFile | None, Sche
     try:
         file = profiles.read(options.config)
         settings = file.configuration()
-        of_file = _election(settings.leader_election, file.source)
+        form = settings.leader_election
+        of_file: dict[str, Any] = {
+            "leader_elect": form.leader_elect,
+            "lease_name": form.resource_name or None,
+            "lease_namespace": form.resource_namespace or None,
+        }
+        for option, field, _ in _TIMES.values():
+            if (text := getattr(form, option)) is not None:
+                of_file[option] = files.duration(text, file.source, f"leaderElection.{field}")
         if settings.kubeconfig:
             of_file["kubeconfig"] = Path(settings.kubeconfig)
     except (ConfigurationError, RegistryError) as error:
         raise SettingsError(str(error)) from error
-    missing = {name: value for name, value in of_file.items() if getattr(options, name) is None}
+    missing = {
+        name: value for name, value in of_file.items() if value is not None and getattr(options, name) is None
+    }
     return file, replace(options, **missing, of_file=frozenset(missing))
-
-
-def _election(form: LeaderElection, source: str) -> dict[str, Any]:
-    times = {
-        "lease_duration": ("leaseDuration", form.lease_duration),
-        "renew_deadline": ("renewDeadline", form.renew_deadline),
-        "retry_period": ("retryPeriod", form.retry_period),
-    }
-    options: dict[str, Any] = {
-        "leader_elect": form.leader_elect,
-        "lease_name": form.resource_name or None,
-        "lease_namespace": form.resource_namespace or None,
-    }
-    for option, (name, text) in times.items():
-        options[option] = None if text is None else files.duration(text, source, f"leaderElection.{name}")
-    return {option: value for option, value in options.items() if value is not None}
 
 
 def lease_settings(options: SchedulerOptions) -> LeaseSettings | None:
     """Return where the lease is, and its times; None without leader election. Raises SettingsError."""
     if options.leader_elect is False:
         return None
+    try:  # of the pod that this process runs in
+        namespace = _NAMESPACE_FILE.read_text().strip() or _DEFAULT_NAMESPACE
+    except OSError:
+        namespace = _DEFAULT_NAMESPACE
     given: dict[str, Any] = {
         "name": options.lease_name or "corelane-scheduler",
-        "namespace": options.lease_namespace or _own_namespace(),
+        "namespace": options.lease_namespace or namespace,
         "duration": options.lease_duration,
         "renew_deadline": options.renew_deadline,
         "retry_period": options.retry_period,
     }
     try:
         return LeaseSettings(**{name: value for name, value in given.items() if value is not None})
-    except ElectionSettingsError as error:
-        raise SettingsError(f"{_origin(options, error.settings)}: {error}") from error
-
-
-def _origin(options: SchedulerOptions, settings: tuple[str, ...]) -> str:
-    """Where the first of these settings that is given comes from: field of the file, or flag."""
-    given = (one for one in settings if getattr(options, _TIMES[one][0]) is not None)
-    setting = next(given, settings[0])
-    option, field, flag = _TIMES[setting]
-    return f"{options.config}: leaderElection.{field}" if option in options.of_file else flag
+    except ElectionSettingsError as error:  # name field or flag of the first of these settings that is given
+        named = [_TIMES[setting] for setting in error.settings]
+        of_user = (names for names in named if getattr(options, names[0]) is not None)
+        option, field, flag = next(of_user, named[0])
+        where = f"{options.config}: leaderElection.{field}" if option in options.of_file else flag
+        raise SettingsError(f"{where}: {error}") from error
 
 
 def extender_address(options: SchedulerOptions) -> tuple[str, int]:
@@ -196,14 +190,6 @@ def identity() -> str:
     return f"{os.uname().nodename}_{uuid.uuid4()}"
 
 
-def _own_namespace() -> str:
-    """The namespace of the pod that this process runs in, else kube-system."""
-    try:
-        return _NAMESPACE_FILE.read_text().strip() or _DEFAULT_NAMESPACE
-    except OSError:
-        return _DEFAULT_NAMESPACE
-
-
 def main(options: SchedulerOptions, *, log_format: Literal["auto", "text", "json"] = "auto") -> int:
     """Run until SIGINT or SIGTERM. Raises the error that prevented the start."""
     file, options = with_file(options)
@@ -212,7 +198,7 @@ def main(options: SchedulerOptions, *, log_format: Literal["auto", "text", "json
         extender_address(options)
         extender_tls(options)
         extender_token(options)
-    daemon_log.configure(as_json=daemon_log.AS_JSON[log_format])
+    structured_log.configure(as_json=structured_log.AS_JSON[log_format])
     return asyncio.run(_run(options, file, lease))
 
 
@@ -233,9 +219,13 @@ async def _run(options: SchedulerOptions, file: ConfigurationFile | None, lease:
     garbage.collect_young()
     with until_signal(signal.SIGHUP) as stop:
         try:
-            await _serve(server, options)
+            where = f"address {options.bind_address}, port {options.port}"
+            with _naming(where, "give another with --bind-address or --port (0: any free)"):
+                await server.start(options.bind_address, options.port)
             if options.extender:
-                await _serve_extender(extender, options)
+                tls, token = extender_tls(options), extender_token(options)
+                with _naming(f"--listen {options.listen}", "give another address or port"):
+                    await extender.start(*extender_address(options), tls, token)
             await daemon.run(stop)
         finally:
             await extender.stop()
@@ -280,20 +270,11 @@ class _Reporter(LoggingReporter):
         garbage.settle()
 
 
-async def _serve_extender(extender: ExtenderServer, options: SchedulerOptions) -> None:
-    address, port = extender_address(options)
+@contextmanager
+def _naming(where: str, remedy: str) -> Iterator[None]:
+    """Describe an error of a server that cannot listen. Raises SettingsError."""
     try:
-        await extender.start(address, port, extender_tls(options), extender_token(options))
+        yield
     except OSError as error:
         cause = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        raise SettingsError(f"--listen {options.listen}: {cause}; give another address or port") from error
-
-
-async def _serve(server: DaemonServer, options: SchedulerOptions) -> None:
-    address, port = options.bind_address, options.port
-    try:
-        await server.start(address, port)
-    except OSError as error:
-        cause = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
-        remedy = "give another with --bind-address or --port (0: any free)"
-        raise SettingsError(f"address {address}, port {port}: {cause}; {remedy}") from error
+        raise SettingsError(f"{where}: {cause}; {remedy}") from error

@@ -43,7 +43,13 @@ def main(kubeconfig: Path | None, node: str | None, form: Literal["table", "json
         json.dump(view.plain(status), sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
-        sys.stdout.write(_drawing(status))
+        if len(status.nodes) != 1:
+            names = ", ".join(each.name for each in status.nodes)
+            raise NoSuchNode(f"-o svg draws one node: name it with --node ({names})")
+        (only_node,) = status.nodes
+        if only_node.state is None:
+            raise NoSuchNode(f"node {only_node.name} publishes no NodeResourceTopology: nothing to draw")
+        sys.stdout.write(svg(only_node.state.machine, view.painted(only_node.state)))
 
 
 def only(status: ClusterStatus, name: str) -> ClusterStatus:
@@ -55,30 +61,17 @@ def only(status: ClusterStatus, name: str) -> ClusterStatus:
     return ClusterStatus(nodes, tuple(line for line in status.containers if line.node == name), ())
 
 
-def _drawing(status: ClusterStatus) -> str:
-    if len(status.nodes) != 1:
-        names = ", ".join(node.name for node in status.nodes)
-        raise NoSuchNode(f"-o svg draws one node: name it with --node ({names})")
-    (node,) = status.nodes
-    if node.state is None:
-        raise NoSuchNode(f"node {node.name} publishes no NodeResourceTopology: nothing to draw")
-    return svg(node.state.machine, view.painted(node.state))
-
-
 async def _read(kubeconfig: Path | None) -> ClusterStatus:
     try:
-        return await _read_from(KubeClient.connect(kubeconfig))
+        client = KubeClient.connect(kubeconfig)
+        try:
+            return await gather(client)
+        finally:
+            await client.close()
     except (NoCluster, Unreachable) as error:
         raise NoAnswer(
             f"{error}; is `corelane up` running? Start it, or name a cluster with --kubeconfig"
         ) from error
-
-
-async def _read_from(client: KubeClient) -> ClusterStatus:
-    try:
-        return await gather(client)
-    finally:
-        await client.close()
 
 
 async def gather(client: KubeClient) -> ClusterStatus:

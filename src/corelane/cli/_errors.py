@@ -48,7 +48,8 @@ def text_for_users(error: Exception) -> str | None:
     """Return the line to print for an expected error; None for a bug of corelane."""
     if isinstance(error, ImportError):
         package = (error.name or "").partition(".")[0]
-        return _missing(package) if package in _EXTRAS else None
+        remedy = f"this command requires {package}, an optional dependency: pip install 'corelane[all]'"
+        return remedy if package in _EXTRAS else None
     if isinstance(error, OSError) and error.errno in _NO_SPACE and error.filename:
         return f"cannot write {error.filename}: {error.strerror}; free space on its file system"
     if type(error).__module__.startswith("corelane."):
@@ -62,10 +63,6 @@ def _system_error(error: OSError) -> str:
         return str(error)
     names = [str(name) for name in (error.filename, error.filename2) if name is not None]
     return f"{' -> '.join(names)}: {error.strerror}" if names else error.strerror
-
-
-def _missing(package: str) -> str:
-    return f"this command requires {package}, an optional dependency: pip install 'corelane[all]'"
 
 
 _EXTRAS = {

@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from corelane.app import daemon_log
+from corelane import structured_log
 from corelane.app.status import gather
 from corelane.embedded.containers.enforce import Mode
 from corelane.embedded.containers.local import LocalRuntime
@@ -62,7 +62,7 @@ def main(*, cgroups: Mode, as_json: bool) -> int:
 
     Raises KeyboardInterrupt after a signal, once everything is cleaned up.
     """
-    daemon_log.configure(stdlog.ERROR)
+    structured_log.configure(stdlog.ERROR)
     directory = Path(tempfile.mkdtemp(prefix="corelane-demo-"))
     try:
         return asyncio.run(_demo(directory, cgroups, as_json=as_json))

@@ -126,20 +126,17 @@ def judged(nodes: Iterable[str], leases: Iterable[Lease], at: datetime) -> Agent
     by_node = {lease.metadata.name: lease for lease in leases}
     agents = Agents()
     for name in nodes:
-        lease = by_node.get(name)
+        lease, age = by_node.get(name), DURATION
+        if lease:
+            try:
+                age = max(0.0, (at - datetime.fromisoformat(lease.spec.renew_time)).total_seconds())
+            except (ValueError, TypeError):
+                age = 0.0
         agents.judge(name, 0.0, leased=True)
-        agents.put(name, lease, -(_renewed_before(lease, at) if lease else DURATION))
+        agents.put(name, lease, -age)
     for _ in agents.expire(CHECK_SECONDS):
         pass
     return agents
-
-
-def _renewed_before(lease: Lease, at: datetime) -> float:
-    """Return how long ago a Lease was renewed, in s by this machine's clock; 0 without a valid time."""
-    try:
-        return max(0.0, (at - datetime.fromisoformat(lease.spec.renew_time)).total_seconds())
-    except (ValueError, TypeError):
-        return 0.0
 
 
 def _duration(lease: Lease | None) -> float:

@@ -21,6 +21,7 @@ from corelane.kube.connection import (
     AnswerTooLongError,
     Connection,
     CredentialsError,
+    Request,
     Response,
     Transport,
 )
@@ -80,7 +81,11 @@ class KubeClient:
 
     async def get(self, kind: type[T], name: str, namespace: str | None = None) -> T:
         """Read one object."""
-        return _object(kind, await self.raw("GET", kind.api.path(namespace, name)))
+        body = await self.raw("GET", kind.api.path(namespace, name))
+        read = decode.decode_object(kind, body)
+        if isinstance(read, Malformed):
+            raise MalformedObject(str(read))
+        return read
 
     async def list(
         self,
@@ -147,13 +152,11 @@ class KubeClient:
             labelSelector=label_selector,
             fieldSelector=field_selector,
         )
-        path = kind.api.path(namespace)
+        request = Request("GET", kind.api.path(namespace), query)
         try:
-            async with self._connection.request(
-                "GET", path, query=query, read_seconds=quiet_seconds
-            ) as response:
+            async with self._connection.stream(request, quiet_seconds) as response:
                 if response.status >= _REDIRECTS:
-                    raise _failure("GET", path, await _error(response))
+                    raise _failure(request, await _error(response))
                 opened()
                 lines = decode.Lines()
                 async for chunk in response.content.iter_any():
@@ -161,15 +164,14 @@ class KubeClient:
                         yield decode.decode_event(kind, line)
                 lines.close()
         except CredentialsError as error:
-            raise _without_credentials("GET", path, error) from error
+            raise _without_credentials(request, error) from error
         except NETWORK_ERRORS as error:
-            raise self._unreachable("GET", path, error) from error
+            raise self._unreachable(request, error) from error
 
     async def create(self, obj: Mapping[str, Any], *, field_manager: str | None = None) -> dict[str, Any]:
         """Create an object, and return it as stored; `field_manager` is recorded in `managedFields`."""
         api = api_of(str(obj.get("apiVersion")), str(obj.get("kind")))
-        metadata = obj.get("metadata") or {}
-        path = api.path(metadata.get("namespace") or "default")
+        path = api.path((obj.get("metadata") or {}).get("namespace") or "default")
         return await self._json("POST", path, obj, query=_query(fieldManager=field_manager))
 
     async def patch(
@@ -221,13 +223,12 @@ class KubeClient:
         target = _BindingTarget(node)
         meta = _BindingMeta(namespace, name, uid, annotations or {}, labels or {})
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
-        answer = await self._call(
-            "POST", path, None, _ENCODER.encode(_Binding(meta, target)), _JSON, _BIND_SECONDS
-        )
+        request = Request("POST", path, None, msgspec.json.encode(_Binding(meta, target)), _JSON)
+        answer = await self._call(request, _BIND_SECONDS)
         if answer.status >= _ERRORS:
-            raise _failure("POST", path, answer)
+            raise _failure(request, answer)
         if answer.status >= _REDIRECTS or not _succeeded(answer.body):
-            raise MalformedObject(f"POST {path}: {answer.status} without a Status: the outcome is unknown")
+            raise MalformedObject(f"{request}: {answer.status} without a Status: the outcome is unknown")
 
     async def raw(
         self,
@@ -241,36 +242,34 @@ class KubeClient:
         """Send any request, and return the body of the answer."""
         headers = {"Content-Type": content_type} if body is not None else {}
         headers |= {"Accept": accept} if accept else {}
-        answer = await self._call(method, path, query, body, headers)
+        request = Request(method, path, query, body, headers)
+        answer = await self._call(request)
         if answer.status >= _REDIRECTS:
-            raise _failure(method, path, answer)
+            raise _failure(request, answer)
         return answer.body
 
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None,
-        body: bytes | None,
-        headers: Mapping[str, str] | None,
-        seconds: float | None = None,
-    ) -> Answer:
+    async def _call(self, request: Request, seconds: float | None = None) -> Answer:
         try:
-            answer = await self._connection.call(method, path, query, body, headers, seconds)
+            answer = await self._connection.call(request, seconds)
             if answer.status == _UNAUTHORIZED and await self._connection.renew():
-                answer = await self._connection.call(method, path, query, body, headers, seconds)
+                answer = await self._connection.call(request, seconds)
         except CredentialsError as error:
-            raise _without_credentials(method, path, error) from error
+            raise _without_credentials(request, error) from error
         except AnswerTooLongError as error:
-            raise TooLong(f"API server {self._connection.server}: {method} {path}: {error}") from error
+            raise TooLong(f"API server {self._connection.server}: {request}: {error}") from error
         except NETWORK_ERRORS as error:
-            raise self._unreachable(method, path, error) from error
+            raise self._unreachable(request, error) from error
         return answer
 
-    def _unreachable(self, method: str, path: str, error: Exception) -> Unreachable:
-        """Return an error that names the server and the remedy."""
+    def _unreachable(self, request: Request, error: Exception) -> Unreachable:
+        """Return an error that names the server, the operating system's or TLS's reason, and the remedy."""
+        cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+        if isinstance(cause, OSError) and cause.errno and cause.errno > 0 and not isinstance(cause, SSLError):
+            why = os.strerror(cause.errno)
+        else:  # Name resolution and TLS have numbers of their own.
+            why = str(getattr(cause, "strerror", None) or cause or type(error).__name__)
         return Unreachable(
-            f"API server {self._connection.server}: {method} {path}: no whole answer ({_why(error)}); "
+            f"API server {self._connection.server}: {request}: no whole answer ({why}); "
             "check that it runs and is reachable"
         )
 
@@ -323,14 +322,10 @@ class _Outcome(msgspec.Struct, gc=False):
     status: Any = None
 
 
-_ENCODER: Final = msgspec.json.Encoder()
-_OUTCOME: Final = msgspec.json.Decoder(_Outcome)
-
-
 def _succeeded(body: bytes) -> bool:
     """Whether the body of a 2xx answer to a binding is the API server's: a Status, or the Binding itself."""
     try:
-        outcome = _OUTCOME.decode(body)
+        outcome = msgspec.json.decode(body, type=_Outcome)
     except decode.UNDECODABLE:
         return False
     return outcome.kind == "Binding" or (outcome.kind == "Status" and outcome.status == "Success")
@@ -338,13 +333,6 @@ def _succeeded(body: bytes) -> bool:
 
 def _query(**values: object) -> dict[str, str]:
     return {key: str(value) for key, value in values.items() if value is not None}
-
-
-def _object(kind: type[T], body: bytes) -> T:
-    read = decode.decode_object(kind, body)
-    if isinstance(read, Malformed):
-        raise MalformedObject(str(read))
-    return read
 
 
 async def _page(kind: type[T], body: bytes) -> decode.DecodedPage[T]:
@@ -360,8 +348,8 @@ async def _page(kind: type[T], body: bytes) -> decode.DecodedPage[T]:
         raise MalformedObject(f"the answer is not a list of {kind.api.plural}: {error}") from error
 
 
-def _failure(method: str, path: str, answer: Answer) -> APIError:
-    fallback = f"{method} {path}: {answer.status} {answer.reason}"
+def _failure(request: Request, answer: Answer) -> APIError:
+    fallback = f"{request}: {answer.status} {answer.reason}"
     return apierrors.of_status(answer.status, decode.plain_json(answer.body), fallback, answer.retry_after)
 
 
@@ -376,14 +364,5 @@ async def _error(response: Response) -> Answer:
     return Answer(response.status, response.reason or "", body, response.headers.get("Retry-After", ""))
 
 
-def _why(error: BaseException) -> str:
-    """Return the operating system's or TLS's reason behind an error, else its own text."""
-    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
-    if isinstance(cause, OSError) and cause.errno and cause.errno > 0 and not isinstance(cause, SSLError):
-        return os.strerror(cause.errno)
-    # Name resolution and TLS have numbers of their own.
-    return str(getattr(cause, "strerror", None) or cause or type(error).__name__)
-
-
-def _without_credentials(method: str, path: str, error: Exception) -> Unreachable:
-    return Unreachable(f"{method} {path}: credentials for the API server: {error}")
+def _without_credentials(request: Request, error: Exception) -> Unreachable:
+    return Unreachable(f"{request}: credentials for the API server: {error}")

@@ -3,7 +3,6 @@
 A replaced pool ends with its last request, so that watches outlive a rotated token.
 """
 
-import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -68,6 +67,20 @@ class Response(Protocol):
     def content(self) -> Chunks: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to send; `path` begins with a slash."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] | None = None
+    body: bytes | None = None
+    headers: Mapping[str, str] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
 class Transport(Protocol):
     """Requests to one API server."""
 
@@ -75,25 +88,10 @@ class Transport(Protocol):
     def server(self) -> str:
         """The server's URL, or other name."""
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str],
-        read_seconds: float | None = ...,
-    ) -> AbstractAsyncContextManager[Response]:
-        """Send a request without a body; `read_seconds` is the longest silence."""
+    def stream(self, request: Request, read_seconds: float | None) -> AbstractAsyncContextManager[Response]:
+        """Send a request, whose answer's body is not read yet; `read_seconds` is the longest silence."""
 
-    async def call(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        seconds: float | None = None,
-    ) -> Answer:
+    async def call(self, request: Request, seconds: float | None = None) -> Answer:
         """Send a request, and read the whole answer, within `seconds` in all if given."""
 
     async def renew(self) -> bool:
@@ -140,47 +138,53 @@ class _Pool:
         self.authorization = Authorization(config)
         self._cluster = config.cluster
         self._context = tls_context(config)
-        self.options: dict[str, Any] = {"server_hostname": config.cluster.tls_server_name} | _proxy(
-            config.cluster
-        )
-        self._base = config.cluster.server.rstrip("/")
+        self._options = {"server_hostname": config.cluster.tls_server_name, **_proxy(config.cluster)}
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
-    @property
-    def session(self) -> aiohttp.ClientSession:
-        """The session, made by the first request, in its event loop.
-
-        None is made for a request after the end, since it would stay open. Raises ClientConnectionError.
-        """
-        if self._closed:
+    async def start(
+        self,
+        request: Request,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own
+    ) -> aiohttp.ClientResponse:
+        """Send a request. Raises CredentialsError, NETWORK_ERRORS."""
+        try:
+            headers = await self.authorization.headers()
+        except CONFIGURATION_ERRORS as error:
+            raise CredentialsError(str(error)) from error
+        if self._closed:  # a session made now would stay open
             raise aiohttp.ClientConnectionError("the client is closed")
         if self._session is None:
-            self._session = _session(self._cluster, self._context)
-        return self._session
+            self._session = self._new_session()
+        return await self._session.request(
+            request.method,
+            self._cluster.server.rstrip("/") + request.path,
+            params=request.query or None,
+            data=request.body,
+            headers={**headers, **request.headers} if request.headers else headers,
+            timeout=timeout,
+            allow_redirects=False,
+            **self._options,
+        )
 
-    def url(self, path: str) -> str:
-        return self._base + path
+    def _new_session(self) -> aiohttp.ClientSession:
+        """Return a session; within the machine, compressing answers takes longer than sending them."""
+        headers = {"User-Agent": f"corelane/{__version__}", "Accept": "application/json"}
+        if _is_loopback(URL(self._cluster.server).host or ""):
+            headers["Accept-Encoding"] = "identity"
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                ssl=self._context or True, limit=_CONNECTIONS, keepalive_timeout=_KEEPALIVE_SECONDS
+            ),
+            headers=headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
 
     async def close(self) -> None:
         self._closed = True
         session, self._session = self._session, None
         if session is not None:
             await session.close()
-
-
-def _session(cluster: ClusterForm, context: ssl.SSLContext | None) -> aiohttp.ClientSession:
-    """Return a session; within the machine, compressing answers takes longer than sending them."""
-    headers = {"User-Agent": f"corelane/{__version__}", "Accept": "application/json"}
-    if _is_loopback(URL(cluster.server).host or ""):
-        headers["Accept-Encoding"] = "identity"
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(
-            ssl=context or True, limit=_CONNECTIONS, keepalive_timeout=_KEEPALIVE_SECONDS
-        ),
-        headers=headers,
-        cookie_jar=aiohttp.DummyCookieJar(),
-    )
 
 
 def _proxy(cluster: ClusterForm) -> dict[str, Any]:
@@ -233,39 +237,20 @@ class Connection:
         return self._config.cluster.server
 
     @asynccontextmanager
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str],
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        read_seconds: float | None = _READ_SECONDS,
+    async def stream(
+        self, request: Request, read_seconds: float | None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request with the credentials as the files have them now; the answer's body is not read yet.
-
-        `read_seconds` is the longest silence. Raises CredentialsError, NETWORK_ERRORS.
-        """
+        """Send a request with the credentials as the files have them now. Raises as `call` does."""
         pool = await self._current_pool()
         pool.requests += 1
         try:
             timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=read_seconds)
-            response = await self._start(pool, method, path, query, body, headers, timeout)
-            async with response:
+            async with await pool.start(request, timeout) as response:
                 yield response
         finally:
             await self._finished(pool)
 
-    async def call(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        seconds: float | None = None,
-    ) -> Answer:
+    async def call(self, request: Request, seconds: float | None = None) -> Answer:
         """Send a request, and read the whole answer, within `seconds` in all if given.
 
         Raises CredentialsError, NETWORK_ERRORS, AnswerTooLongError.
@@ -274,39 +259,21 @@ class Connection:
         pool.requests += 1
         timeout = _TIMEOUT if seconds is None else _timeout(seconds)
         try:
-            response = await self._start(pool, method, path, query, body, headers, timeout)
+            response = await pool.start(request, timeout)
             try:
-                whole = await _body(response)
+                chunks, size = [], 0
+                async for chunk in response.content.iter_any():
+                    chunks.append(chunk)
+                    size += len(chunk)
+                    if size > _LONGEST_ANSWER:
+                        raise AnswerTooLongError(f"an answer of more than {_LONGEST_ANSWER >> 20} MiB")
             except BaseException:
                 response.close()
                 raise
-            return Answer(
-                response.status, response.reason or "", whole, response.headers.get("Retry-After", "")
-            )
+            retry_after = response.headers.get("Retry-After", "")
+            return Answer(response.status, response.reason or "", b"".join(chunks), retry_after)
         finally:
             await self._finished(pool)
-
-    async def _start(
-        self,
-        pool: _Pool,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None,
-        body: bytes | None,
-        headers: Mapping[str, str] | None,
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own
-    ) -> aiohttp.ClientResponse:
-        authorization = await _headers(pool)
-        return await pool.session.request(
-            method,
-            pool.url(path),
-            params=query or None,
-            data=body,
-            headers={**authorization, **headers} if headers else authorization,
-            timeout=timeout,
-            allow_redirects=False,
-            **pool.options,
-        )
 
     async def _current_pool(self) -> _Pool:
         """The pool, made anew if the files of the credentials changed."""
@@ -347,39 +314,22 @@ class Connection:
         await self._pool.close()
 
 
-async def _body(response: aiohttp.ClientResponse) -> bytes:
-    chunks, size = [], 0
-    async for chunk in response.content.iter_any():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > _LONGEST_ANSWER:
-            raise AnswerTooLongError(f"an answer of more than {_LONGEST_ANSWER >> 20} MiB")
-    return b"".join(chunks)
-
-
 @lru_cache(maxsize=16)
 def _timeout(seconds: float) -> aiohttp.ClientTimeout:
     connect = min(seconds, _CONNECT_SECONDS)
     return aiohttp.ClientTimeout(total=seconds, sock_connect=connect, sock_read=seconds)
 
 
-async def _headers(pool: _Pool) -> dict[str, str]:
-    try:
-        return await pool.authorization.headers()
-    except CONFIGURATION_ERRORS as error:
-        raise CredentialsError(str(error)) from error
-
-
 def _versions(files: tuple[Path, ...]) -> _Versions:
-    return tuple(map(_version, files))
-
-
-def _version(file: Path) -> tuple[int, ...]:
-    try:
-        status = file.stat()
-    except OSError:
-        return ()
-    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+    """Return what changes with a file's content; () for a file that cannot be read."""
+    versions: list[tuple[int, ...]] = []
+    for file in files:
+        try:
+            status = file.stat()
+            versions.append((status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size))
+        except OSError:
+            versions.append(())
+    return tuple(versions)
 
 
 def _is_loopback(host: str) -> bool:

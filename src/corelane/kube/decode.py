@@ -103,11 +103,7 @@ def plain_values(raw: bytes) -> Any:
 
     Raises ValueError, RecursionError.
     """
-    return json.loads(raw, parse_int=_integer)
-
-
-def _integer(digits: str) -> int | str:
-    return int(digits) if len(digits) <= _MOST_DIGITS else digits
+    return json.loads(raw, parse_int=lambda digits: int(digits) if len(digits) <= _MOST_DIGITS else digits)
 
 
 T = TypeVar("T", bound=Object)
@@ -253,12 +249,10 @@ def split_list(body: bytes) -> tuple[_ListMeta, list[Raw] | list[bytes]]:
             rest, items = split_items(body)
             return _decoder(_RawList).decode(repaired(rest)).metadata, items
         except UNDECODABLE:
-            raise (error if isinstance(error, msgspec.MsgspecError) else _malformed(error)) from None
+            if isinstance(error, msgspec.MsgspecError):
+                raise error from None
+            raise msgspec.DecodeError(f"JSON is malformed: {error}") from None
     return listed.metadata, listed.items or []
-
-
-def _malformed(error: Exception) -> msgspec.DecodeError:
-    return msgspec.DecodeError(f"JSON is malformed: {error}")
 
 
 def _leniently(kind: type[T], raw: bytes, error: Exception) -> T | Malformed:
@@ -267,7 +261,19 @@ def _leniently(kind: type[T], raw: bytes, error: Exception) -> T | Malformed:
         return _of_tree(kind, tree)
     except UNDECODABLE as again:
         error = again if isinstance(again, msgspec.MsgspecError) else error
-    return _identify(kind, plain_json(raw), " ".join(str(error).split())[:_LONGEST_ERROR])
+    whole = plain_json(raw)
+    part = whole.get("metadata") if isinstance(whole, dict) else None
+    metadata = part if isinstance(part, dict) else {}
+    namespace, name, uid = (
+        str(metadata.get(key) or "")[:_LONGEST_NAME] for key in ("namespace", "name", "uid")
+    )
+    why = " ".join(str(error).split())[:_LONGEST_ERROR]
+    try:
+        essentials = kind.essentials(whole)
+        remainder = None if essentials is None else _of_tree(kind, essentials)
+    except (*UNDECODABLE, AttributeError, TypeError, KeyError):  # any field of any type
+        remainder = None
+    return Malformed(kind.api.kind, namespace, name, why, uid, remainder)
 
 
 def _of_tree(kind: type[T], tree: Any) -> T:
@@ -283,23 +289,6 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [without_nulls(member) for member in value if member is not None]
     return value
-
-
-def _identify(kind: type[T], whole: Any, error: str) -> Malformed:
-    part = whole.get("metadata") if isinstance(whole, dict) else None
-    metadata = part if isinstance(part, dict) else {}
-    namespace, name, uid = (
-        str(metadata.get(key) or "")[:_LONGEST_NAME] for key in ("namespace", "name", "uid")
-    )
-    return Malformed(kind.api.kind, namespace, name, error, uid, _remainder(kind, whole))
-
-
-def _remainder(kind: type[T], whole: Any) -> T | None:
-    try:
-        essentials = kind.essentials(whole)
-        return None if essentials is None else _of_tree(kind, essentials)
-    except (*UNDECODABLE, AttributeError, TypeError, KeyError):  # any field of any type
-        return None
 
 
 # Watches.
@@ -355,7 +344,16 @@ class Lines:
 
 def decode_event(kind: type[T], line: bytes) -> WatchEvent[T]:
     """Decode one line of a watch. Raises the APIError of an ERROR event (Gone for 410)."""
-    type_, raw = _event(kind, line)
+    raw: bytes | Raw
+    try:
+        read = msgspec.json.decode(line, type=_Line)
+        type_, raw = read.type, read.object
+    except UNDECODABLE as error:
+        tree = plain_json(line)
+        if not (isinstance(tree, dict) and isinstance(tree.get("type"), str) and "object" in tree):
+            why = f"watch of {kind.api.plural}: a line is not an event: {error}"
+            raise Unreachable(why) from error
+        type_, raw = tree["type"], msgspec.json.encode(tree["object"])
     if type_ == "ERROR":
         raise apierrors.of_status(0, plain_json(raw), f"watch of {kind.api.plural} failed")
     if type_ == "BOOKMARK":
@@ -364,14 +362,3 @@ def decode_event(kind: type[T], line: bytes) -> WatchEvent[T]:
     if isinstance(obj, Malformed):
         return WatchEvent(type_, resource_version_of(raw), malformed=obj)
     return WatchEvent(type_, obj.metadata.resource_version, obj)
-
-
-def _event(kind: type[Object], line: bytes) -> tuple[str, bytes | Raw]:
-    try:
-        read = msgspec.json.decode(line, type=_Line)
-        return read.type, read.object
-    except UNDECODABLE as error:
-        tree = plain_json(line)
-        if isinstance(tree, dict) and isinstance(tree.get("type"), str) and "object" in tree:
-            return tree["type"], msgspec.json.encode(tree["object"])
-        raise Unreachable(f"watch of {kind.api.plural}: a line is not an event: {error}") from error

@@ -107,7 +107,9 @@ class HTTPListener:
         self.server = server
         self.now = asyncio.get_running_loop().time
         self._name, self._log, self._tls = name, log, tls
-        self._most = most or _most_unproven()
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if resource else -1
+        share = limit // _SHARE if limit > 0 else MOST_UNPROVEN
+        self._most = most or max(_LEAST_UNPROVEN, min(MOST_UNPROVEN, share))
         self._sockets: list[socket.socket] = []
         self._unproven: dict[web.RequestHandler, _Guard] = {}
         self._sweep: asyncio.TimerHandle | None = None
@@ -164,31 +166,26 @@ class HTTPListener:
                 self._report("connections wait: no file descriptors", error=error.strerror)
                 return
             connection.setblocking(False)
-            self._admit(connection)
+            guard = _Guard(self, connection)
+            self._unproven[guard.inner] = guard
+            guard.task = loop.create_task(self._establish(guard))
+            if len(self._unproven) > self._most:
+                self._make_room()
+            if self._sweep is None:
+                self._sweep = loop.call_later(1.0, self._close_overdue)
 
     def _accept_again(self, listening: socket.socket) -> None:
         if listening in self._sockets:
             asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
-    def _admit(self, connection: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        guard = _Guard(self, connection)
-        self._unproven[guard.inner] = guard
-        seconds = HEAD_SECONDS if self._tls else None
-        made = loop.connect_accepted_socket(
-            lambda: guard, connection, ssl=self._tls, ssl_handshake_timeout=seconds
-        )
-        guard.task = loop.create_task(self._established(guard, made))
-        if len(self._unproven) > self._most:
-            self._make_room()
-        if self._sweep is None:
-            self._sweep = loop.call_later(1.0, self._close_overdue)
-
-    async def _established(self, guard: _Guard, made: Any) -> None:
+    async def _establish(self, guard: _Guard) -> None:
         """Wait for the handshake; one that fails is the client's affair."""
+        loop, seconds = asyncio.get_running_loop(), HEAD_SECONDS if self._tls else None
         try:
             with suppress(OSError, ssl.SSLError):
-                await made
+                await loop.connect_accepted_socket(
+                    lambda: guard, guard.connection, ssl=self._tls, ssl_handshake_timeout=seconds
+                )
         finally:
             if guard.transport is None:
                 self.forget(guard)
@@ -224,12 +221,6 @@ class HTTPListener:
             clients = ", ".join(f"{owner} {count}" for owner, count in self._closed.most_common(3))
             self._closed.clear()
             self._log.warning(what, listener=self._name, closed=clients or 0, **values)
-
-
-def _most_unproven() -> int:
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if resource else -1
-    share = limit // _SHARE if limit > 0 else MOST_UNPROVEN
-    return max(_LEAST_UNPROVEN, min(MOST_UNPROVEN, share))
 
 
 def _bound(family: int, address: Any) -> socket.socket:

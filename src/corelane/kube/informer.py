@@ -88,12 +88,9 @@ class Mirror(Generic[T]):
     def apply(self, event: WatchEvent[T]) -> list[ObjectChange[T]]:
         """Apply one event of a watch, and return the changes."""
         if event.type == "DELETED":
-            return self._delete(event)
+            deleted = event.object or event.malformed
+            return [] if deleted is None else self._drop(deleted.key, event.object)
         return [] if event.object is None else self._put(event.object)
-
-    def _delete(self, event: WatchEvent[T]) -> list[ObjectChange[T]]:
-        deleted = event.object or event.malformed
-        return [] if deleted is None else self._drop(deleted.key, event.object)
 
     def _drop(self, key: Key, last: T | None = None) -> list[ObjectChange[T]]:
         old = self._objects.pop(key, None)
@@ -178,23 +175,25 @@ class Informer(Generic[T]):
         while True:
             try:
                 if not self._version:
-                    await self._list()
+                    listing = await self._listing()
+                    await self._replace(listing)
+                    self._absences = 0
+                    self._reporter.listed(self.kind, len(listing.items))
+                    self._synced.set()
                 await self._watch()
             except Unreachable as error:
                 await self._back_off(error)
             except APIError as error:
                 self._version = ""
-                if self._optional and error.code == 404:
-                    await self._without_objects()
+                if self._optional and error.code == 404:  # not defined, or no longer
+                    await self._replace(Listing((), ""))
+                    self._reporter.not_served(self.kind)
+                    self._synced.set()
+                    longest = min(self._absent_seconds, _LONGEST_DELAY * 2.0**self._absences)
+                    self._absences = min(self._absences + 1, 30)
+                    await self._sleep(longest * self._random.uniform(0.5, 1.0))
                 else:
                     await self._back_off(error)
-
-    async def _list(self) -> None:
-        listing = await self._listing()
-        await self._replace(listing)
-        self._absences = 0
-        self._reporter.listed(self.kind, len(listing.items))
-        self._synced.set()
 
     async def _listing(self) -> Listing[T]:
         """List the kind in the newest version that is served."""
@@ -206,15 +205,6 @@ class Informer(Generic[T]):
                 raise
         self.kind = self._older
         return await self._client.list(self.kind, **self._where)
-
-    async def _without_objects(self) -> None:
-        """The kind is not served: nobody has defined it, or no longer."""
-        await self._replace(Listing((), ""))
-        self._reporter.not_served(self.kind)
-        self._synced.set()
-        longest = min(self._absent_seconds, _LONGEST_DELAY * 2.0**self._absences)
-        self._absences = min(self._absences + 1, 30)
-        await self._sleep(longest * self._random.uniform(0.5, 1.0))
 
     async def _replace(self, listing: Listing[T]) -> None:
         before, self._malformed = self._malformed, {bad.key: bad for bad in listing.malformed}
@@ -244,7 +234,7 @@ class Informer(Generic[T]):
             self.kind,
             resource_version=self._version,
             quiet_seconds=self._quiet,
-            opened=self._opened,
+            opened=self._on_open,
             **self._where,
         )
         pace = _Pace()
@@ -264,7 +254,7 @@ class Informer(Generic[T]):
         if loop.time() - begun < _SHORTEST_WATCH:
             raise Unreachable(f"the watch of {self.kind.api.plural} ended at once")
 
-    def _opened(self) -> None:
+    def _on_open(self) -> None:
         self._open = True
         self._reporter.watching(self.kind, len(self._mirror.objects))
 

@@ -112,9 +112,26 @@ def load(kubeconfig: Path | None = None, context: str | None = None) -> ServerCo
 
     Raises ConfigError, OSError.
     """
-    paths = [kubeconfig] if kubeconfig else _paths()
+    if kubeconfig:
+        paths = [kubeconfig]
+    else:  # the existing files, outside a cluster the first in any case
+        named = [Path(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
+        candidates = named or [_expanded(_DEFAULT)]
+        existing = [path for path in candidates if path.is_file()]
+        in_cluster = "KUBERNETES_SERVICE_HOST" in os.environ
+        paths = existing if existing or in_cluster else candidates[:1]
     if not paths:
-        return _of_service_account(SERVICE_ACCOUNT)
+        token = SERVICE_ACCOUNT / "token"
+        try:
+            token.read_text()
+        except OSError as error:
+            raise ConfigError(f"{token}: {error.strerror}") from error
+        host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+        cluster = ClusterForm(
+            server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+            certificate_authority=str(SERVICE_ACCOUNT / "ca.crt"),
+        )
+        return ServerConfig(cluster, UserForm(token_file=str(token)))
     merged = _Entries()
     for path in paths:
         merged.add(_read(path))
@@ -131,15 +148,6 @@ def load(kubeconfig: Path | None = None, context: str | None = None) -> ServerCo
     return ServerConfig(cluster, user, tuple(paths))
 
 
-def _paths() -> list[Path]:
-    """The existing files of $KUBECONFIG, else the default; outside a cluster the first in any case."""
-    named = [Path(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
-    candidates = named or [_expanded(_DEFAULT)]
-    existing = [path for path in candidates if path.is_file()]
-    in_cluster = "KUBERNETES_SERVICE_HOST" in os.environ
-    return existing if existing or in_cluster else candidates[:1]
-
-
 def _expanded(path: Path) -> Path:
     """Replace `~`; a container's user may have neither $HOME nor an entry in /etc/passwd."""
     try:
@@ -150,7 +158,7 @@ def _expanded(path: Path) -> Path:
 
 @dataclass
 class _Entries:
-    """What one file has, or several have together."""
+    """Entries of one file, or of several together."""
 
     current: str = ""
     clusters: dict[str, ClusterForm] = field(default_factory=dict)
@@ -176,7 +184,7 @@ def _read(path: Path) -> _Entries:
         return _Entries(
             msgspec.convert(content.get("current-context"), str | None) or "",
             {name: _absolute(path, cluster, _CLUSTER_FILES) for name, cluster in clusters},
-            {name: _with_program(path, _absolute(path, user, _USER_FILES)) for name, user in users},
+            {name: _absolute(path, user, _USER_FILES) for name, user in users},
             dict(_named(content.get("contexts") or [], "context", _Context)),
         )
     except ConfigError:
@@ -198,30 +206,11 @@ def _named(items: Sequence[Mapping[str, Any]], key: str, form: type[T]) -> Itera
 
 def _absolute(path: Path, form: F, names: Sequence[str]) -> F:
     """Return the form with the files that it names as seen from its own file."""
-    named = {name: str(path.parent / file) for name in names if (file := getattr(form, name))}
+    named: dict[str, Any] = {name: str(path.parent / file) for name in names if (file := getattr(form, name))}
+    if isinstance(form, UserForm) and form.exec and "/" in form.exec.command:  # else looked for in PATH
+        command = str(path.parent / form.exec.command)
+        named["exec"] = msgspec.structs.replace(form.exec, command=command)
     return msgspec.structs.replace(form, **named)
-
-
-def _with_program(path: Path, user: UserForm) -> UserForm:
-    """Return the user with its plugin as seen from the file; a bare name is looked for in PATH."""
-    if user.exec is None or "/" not in user.exec.command:
-        return user
-    command = str(path.parent / user.exec.command)
-    return msgspec.structs.replace(user, exec=msgspec.structs.replace(user.exec, command=command))
-
-
-def _of_service_account(directory: Path) -> ServerConfig:
-    token = directory / "token"
-    try:
-        token.read_text()
-    except OSError as error:
-        raise ConfigError(f"{token}: {error.strerror}") from error
-    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-    cluster = ClusterForm(
-        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
-        certificate_authority=str(directory / "ca.crt"),
-    )
-    return ServerConfig(cluster, UserForm(token_file=str(token)))
 
 
 def decoded(name: str, data: str) -> bytes:
@@ -308,7 +297,7 @@ class Authorization:
     async def _read(self) -> str:
         user = self._config.user
         if user.token_file:
-            return f"Bearer {_token(Path(user.token_file))}"
+            return f"Bearer {input_files.read(Path(user.token_file), regular=True).decode().strip()}"
         if user.token:
             return f"Bearer {user.token}"
         if user.exec:
@@ -316,11 +305,6 @@ class Authorization:
         if user.username and user.password:
             return f"Basic {base64.b64encode(f'{user.username}:{user.password}'.encode()).decode()}"
         return ""
-
-
-def _token(file: Path) -> str:
-    """Read a token; a file of some kilobytes, in memory where a kubelet mounts it."""
-    return input_files.read(file, regular=True).decode().strip()
 
 
 class _Status(msgspec.Struct):

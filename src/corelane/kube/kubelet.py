@@ -3,7 +3,7 @@
 import asyncio
 import os
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -67,7 +67,7 @@ class Credentials:
 
     def __init__(self, access: KubeletAccess) -> None:
         self._access = access
-        self._versions: tuple[tuple[int, ...], ...] | None = None
+        self._versions: list[tuple[int, ...]] | None = None
         self._token = access.token
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
@@ -78,20 +78,34 @@ class Credentials:
 
     def refresh(self) -> bool:
         """Read changed files again; return whether there were any. Blocks. Raises KubeletError."""
-        versions = tuple(map(_version, self._access.files))
+        access = self._access
+        versions: list[tuple[int, ...]] = []
+        for file in access.files:
+            try:
+                status = file.stat()
+            except OSError as error:
+                raise _unreadable(file, error) from None
+            versions.append((status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size))
         if versions == self._versions:
             return False
-        self.context, self._token = _context(self._access), _token(self._access)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if access.insecure:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        elif access.ca_file is None:
+            context.load_default_certs()
+        else:
+            with _reading(access.ca_file):
+                input_files.read(access.ca_file, regular=True)  # OpenSSL waits for a pipe
+                context.load_verify_locations(access.ca_file)
+        if access.certificate_file is not None:
+            with _reading(access.certificate_file):
+                for file in filter(None, (access.certificate_file, access.key_file)):
+                    input_files.read(file, regular=True)
+                context.load_cert_chain(access.certificate_file, access.key_file)
+        self.context, self._token = context, _token(access)
         self._versions = versions
         return True
-
-
-def _version(file: Path) -> tuple[int, ...]:
-    try:
-        status = file.stat()
-    except OSError as error:
-        raise _unreadable(file, error) from None
-    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _unreadable(file: Path, error: OSError) -> KubeletError:
@@ -112,25 +126,6 @@ def _token(access: KubeletAccess) -> str:
         values = (str(access.token_file), "empty" if not token else "not a token")
         raise KubeletError(Reason(Code.KUBELET_CREDENTIALS_UNREADABLE, values))
     return token
-
-
-def _context(access: KubeletAccess) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if access.insecure:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    elif access.ca_file is None:
-        context.load_default_certs()
-    else:
-        with _reading(access.ca_file):
-            input_files.read(access.ca_file, regular=True)  # OpenSSL waits for a pipe
-            context.load_verify_locations(access.ca_file)
-    if access.certificate_file is not None:
-        with _reading(access.certificate_file):
-            for file in filter(None, (access.certificate_file, access.key_file)):
-                input_files.read(file, regular=True)
-            context.load_cert_chain(access.certificate_file, access.key_file)
-    return context
 
 
 @contextmanager
@@ -205,7 +200,14 @@ class KubeletClient(Generic[T]):
         if status == HTTPStatus.UNAUTHORIZED and await self._refresh():
             status, body = await self._request(path)
         if status != HTTPStatus.OK:
-            raise self._refused(path, status, body)
+            if status == HTTPStatus.UNAUTHORIZED:
+                raise self._error(Code.KUBELET_UNAUTHORIZED, path)
+            if status == HTTPStatus.FORBIDDEN:
+                raise self._error(Code.KUBELET_FORBIDDEN, path, _RESOURCES[path])
+            if status in _DISABLED:
+                raise self._error(Code.KUBELET_ENDPOINT_OFF, path, status)
+            text = " ".join(body[:300].decode(errors="replace").split())
+            raise self._error(Code.KUBELET_FAILED, path, status, text)
         return body
 
     async def _refresh(self) -> bool:
@@ -226,32 +228,22 @@ class KubeletClient(Generic[T]):
                 server_hostname=name,
                 allow_redirects=False,
             ) as response:
-                return response.status, await self._body(path, response)
+                chunks, size = [], 0
+                async for chunk in response.content.iter_chunked(1 << 16):
+                    chunks.append(chunk)
+                    size += len(chunk)
+                    if size > _MOST_BYTES:
+                        why = f"longer than {_MOST_BYTES >> 20} MiB"
+                        raise self._error(Code.KUBELET_MALFORMED, path, why)
+                return response.status, b"".join(chunks)
         except TimeoutError:
             raise self._error(Code.KUBELET_SLOW, path, self._seconds) from None
         except aiohttp.ClientConnectorCertificateError as error:
             raise self._untrusted(error.certificate_error) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise self._error(Code.KUBELET_UNREACHABLE, path, _why(error)) from None
-
-    async def _body(self, path: str, response: aiohttp.ClientResponse) -> bytes:
-        chunks, size = [], 0
-        async for chunk in response.content.iter_chunked(1 << 16):
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > _MOST_BYTES:
-                raise self._error(Code.KUBELET_MALFORMED, path, f"longer than {_MOST_BYTES >> 20} MiB")
-        return b"".join(chunks)
-
-    def _refused(self, path: str, status: int, body: bytes) -> KubeletError:
-        text = " ".join(body[:300].decode(errors="replace").split())
-        if status == HTTPStatus.UNAUTHORIZED:
-            return self._error(Code.KUBELET_UNAUTHORIZED, path)
-        if status == HTTPStatus.FORBIDDEN:
-            return self._error(Code.KUBELET_FORBIDDEN, path, _RESOURCES[path])
-        if status in _DISABLED:
-            return self._error(Code.KUBELET_ENDPOINT_OFF, path, status)
-        return self._error(Code.KUBELET_FAILED, path, status, text)
+            cause = getattr(error, "os_error", None)
+            why = (getattr(cause, "strerror", None) or str(error) or type(error).__name__).strip()
+            raise self._error(Code.KUBELET_UNREACHABLE, path, why) from None
 
     def _untrusted(self, error: Exception) -> KubeletError:
         code = getattr(error, "verify_code", 0)
@@ -275,11 +267,6 @@ def _session(context: ssl.SSLContext, seconds: float) -> aiohttp.ClientSession:
         headers={"Accept": "application/json", "Accept-Encoding": "identity"},
         trust_env=False,
     )
-
-
-def _why(error: Exception) -> str:
-    inner = getattr(error, "os_error", None)
-    return (getattr(inner, "strerror", None) or str(error) or type(error).__name__).strip()
 
 
 def _digest(data: bytes | Raw) -> bytes:
@@ -310,17 +297,9 @@ class PodList(Generic[T]):
         items = {_digest(raw): raw for raw in split_list(body)[1]}
         if items.keys() != self._decoded.keys() or not self._body:
             decoded = {key: self._decoded.get(key) or decode_object(self._kind, items[key]) for key in items}
-            self._decoded, self._listing = decoded, _listing(decoded.values())
+            pods = [pod for pod in decoded.values() if not isinstance(pod, Malformed)]
+            malformed = sorted((pod for pod in decoded.values() if isinstance(pod, Malformed)), key=str)
+            pods.sort(key=lambda pod: (*pod.key, pod.metadata.uid))
+            self._decoded, self._listing = decoded, Listing(tuple(pods), "", tuple(malformed))
         self._body = digest
         return self._listing
-
-
-def _listing(decoded: Iterable[T | Malformed]) -> Listing[T]:
-    read = list(decoded)
-    pods = [item for item in read if not isinstance(item, Malformed)]
-    malformed = [item for item in read if isinstance(item, Malformed)]
-    return Listing(tuple(sorted(pods, key=_order)), "", tuple(sorted(malformed, key=str)))
-
-
-def _order(pod: Object) -> tuple[str, str, str]:
-    return (*pod.key, pod.metadata.uid)

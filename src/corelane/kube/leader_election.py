@@ -203,11 +203,25 @@ class LeaderElector:
                 return True
         lease = await self._read()
         if lease is None:
-            self._observe_stored(await self._client.create(self._new()))
+            now = micro_time(self._clock())
+            new = {
+                "apiVersion": Lease.api.api_version,
+                "kind": "Lease",
+                "metadata": {"name": self.settings.name, "namespace": self.settings.namespace},
+                "spec": {
+                    "holderIdentity": self.identity,
+                    "leaseDurationSeconds": int(self.settings.duration),
+                    "acquireTime": now,
+                    "renewTime": now,
+                    "leaseTransitions": 0,
+                },
+            }
+            self._observe_stored(await self._client.create(new))
             return True
         if self._lease is None or self._lease.metadata.resource_version != lease.metadata.resource_version:
             self._observe(lease)
-        if self.holder and self.holder != self.identity and begun < self._seen_at + _duration(lease):
+        expires = self._seen_at + max(0, lease.spec.lease_duration_seconds)
+        if self.holder and self.holder != self.identity and begun < expires:
             self._reporter.waiting(self.holder)
             return False
         await self._take(lease)
@@ -241,21 +255,6 @@ class LeaderElector:
         )
         self._observe_stored(stored)
 
-    def _new(self) -> dict[str, Any]:
-        now = micro_time(self._clock())
-        return {
-            "apiVersion": Lease.api.api_version,
-            "kind": "Lease",
-            "metadata": {"name": self.settings.name, "namespace": self.settings.namespace},
-            "spec": {
-                "holderIdentity": self.identity,
-                "leaseDurationSeconds": int(self.settings.duration),
-                "acquireTime": now,
-                "renewTime": now,
-                "leaseTransitions": 0,
-            },
-        }
-
     def _observe_stored(self, stored: dict[str, Any]) -> None:
         try:
             lease = msgspec.convert(without_nulls(stored), Lease)
@@ -265,7 +264,3 @@ class LeaderElector:
 
     def _observe(self, lease: Lease) -> None:
         self._lease, self._seen_at = lease, self._now()
-
-
-def _duration(lease: Lease) -> float:
-    return float(max(0, lease.spec.lease_duration_seconds))

@@ -53,7 +53,9 @@ def term_is_valid(term: NodeSelectorTerm) -> bool:
     """Return whether a term can match: it has rules, and all of them are valid."""
     if not term.match_expressions and not term.match_fields:
         return False
-    return all(map(is_valid, term.match_expressions)) and all(map(_valid_field, term.match_fields))
+    return all(map(is_valid, term.match_expressions)) and all(
+        rule.operator in {"In", "NotIn"} and len(rule.values) == 1 for rule in term.match_fields
+    )
 
 
 def is_valid(rule: NodeSelectorRequirement) -> bool:
@@ -76,10 +78,6 @@ def is_valid(rule: NodeSelectorRequirement) -> bool:
     return False
 
 
-def _valid_field(rule: NodeSelectorRequirement) -> bool:
-    return rule.operator in {"In", "NotIn"} and len(rule.values) == 1
-
-
 def rule_matches(rule: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
     """Return whether a valid rule holds for labels, or for fields."""
     value = labels.get(rule.key)
@@ -92,10 +90,6 @@ def rule_matches(rule: NodeSelectorRequirement, labels: Mapping[str, str]) -> bo
             return value is not None
         case "DoesNotExist":
             return value is None
-    return _compares(rule, value)
-
-
-def _compares(rule: NodeSelectorRequirement, value: str | None) -> bool:
     number, bound = _number(value or ""), _number(rule.values[0])
     if number is None or bound is None:
         return False

@@ -5,7 +5,7 @@ kube-scheduler's nodevolumelimits: the drivers of Azure Files and vSphere are no
 """
 
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
@@ -91,7 +91,9 @@ def volume_id(volume: PersistentVolume) -> VolumeID | None:
     if disk is None:
         return None
     try:
-        return MIGRATED[plugin].driver, _handle(disk, _zones(volume))
+        labels = volume.metadata.labels
+        zones = (labels.get(_BETA_ZONE) or labels.get(_ZONE, "")).split(_SEPARATOR)
+        return MIGRATED[plugin].driver, _handle(disk, zones)
     except ValueError:
         return None
 
@@ -122,43 +124,30 @@ def _plugin_and_disk(holder: PersistentVolumeSpec | Volume) -> tuple[str, Disk |
 
 
 def _handle(disk: Disk, zones: list[str]) -> str:
+    """Return the handle of a disk in one zone, a region, or an unknown zone. Raises ValueError."""
     match disk:
         case AWSDisk():
-            return _ebs_handle(disk.volume_id)
+            name = disk.volume_id
+            if not name.startswith("aws://"):
+                return name
+            volume = urlsplit(name).path.strip("/")
+            if not _EBS_VOLUME.fullmatch(volume):
+                raise ValueError(f"awsElasticBlockStore volumeID {name!r} is invalid; use aws://ZONE/vol-…")
+            return volume
         case AzureDisk():
             if disk.kind is not None and disk.kind.lower() != "managed":
                 raise ValueError(f"azureDisk kind {disk.kind} is not served by a CSI driver; use Managed")
             return disk.disk_uri
         case GCEDisk():
-            return _gce_handle(disk, zones)
+            if len(zones) == 1:
+                return f"projects/{_UNKNOWN}/zones/{zones[0] or _UNKNOWN}/disks/{disk.pd_name}"
+            # A zone is LOCALE-REGION-ZONE.
+            parts = [zone.split("-") for zone in zones]
+            regions = {"-".join(part[:2]) for part in parts}
+            if any(len(part) != 3 for part in parts) or len(regions) != 1:
+                raise ValueError(f"zones {', '.join(zones)} are not of one region")
+            return f"projects/{_UNKNOWN}/regions/{regions.pop()}/disks/{disk.pd_name}"
     return disk.volume_id
-
-
-def _ebs_handle(name: str) -> str:
-    """Return the volume of `aws://ZONE/VOLUME`, `aws:///VOLUME` or `VOLUME`. Raises ValueError."""
-    if not name.startswith("aws://"):
-        return name
-    volume = urlsplit(name).path.strip("/")
-    if not _EBS_VOLUME.fullmatch(volume):
-        raise ValueError(f"awsElasticBlockStore volumeID {name!r} is invalid; use aws://ZONE/vol-…")
-    return volume
-
-
-def _zones(volume: PersistentVolume) -> list[str]:
-    labels = volume.metadata.labels
-    return (labels.get(_BETA_ZONE) or labels.get(_ZONE, "")).split(_SEPARATOR)
-
-
-def _gce_handle(disk: GCEDisk, zones: list[str]) -> str:
-    """Return the handle of a disk of one zone, of a region, or of an unknown zone. Raises ValueError."""
-    if len(zones) == 1:
-        return f"projects/{_UNKNOWN}/zones/{zones[0] or _UNKNOWN}/disks/{disk.pd_name}"
-    # A zone is LOCALE-REGION-ZONE.
-    parts = [zone.split("-") for zone in zones]
-    regions = {"-".join(part[:2]) for part in parts}
-    if any(len(part) != 3 for part in parts) or len(regions) != 1:
-        raise ValueError(f"zones {', '.join(zones)} are not of one region")
-    return f"projects/{_UNKNOWN}/regions/{regions.pop()}/disks/{disk.pd_name}"
 
 
 # Node affinity.
@@ -175,35 +164,22 @@ def translated(volume: PersistentVolume) -> PersistentVolume:
 
     Upstream: `translateTopologyFromInTreeToCSI`.
     """
-    selector = _translated(volume, MIGRATED[plugin_of(volume.spec)].topology_key)
-    return replace(volume, spec=replace(volume.spec, node_affinity=VolumeNodeAffinity(selector)))
-
-
-def _translated(volume: PersistentVolume, key: str) -> NodeSelector | None:
+    key = MIGRATED[plugin_of(volume.spec)].topology_key
     affinity, labels = volume.spec.node_affinity, volume.metadata.labels
     selector = affinity.required if affinity else None
-    terms = selector.node_selector_terms if selector is not None else ()
-    zone = _zone_label(terms, labels)
-    if not key:
-        return selector
-    if _has_values(terms, zone):
-        terms = _renamed(terms, zone, key)
-    elif zone in labels:
-        terms = _restricted(terms, key, {part.strip() for part in labels[zone].split(_SEPARATOR)} - {""})
-    if zone == _BETA_ZONE and _has_values(terms, _BETA_REGION):
-        terms = _renamed(terms, _BETA_REGION, _REGION)
-    return NodeSelector(terms) if selector is not None or terms else None
-
-
-def _zone_label(terms: Iterable[NodeSelectorTerm], labels: Mapping[str, str]) -> str:
-    named = {rule.key for term in terms for rule in term.match_expressions}
-    places: tuple[tuple[str, Container[str]], ...] = (
-        (_ZONE, named),
-        (_BETA_ZONE, named),
-        (_ZONE, labels),
-        (_BETA_ZONE, labels),
-    )
-    return next((key for key, place in places if key in place), _ZONE)
+    if key:
+        terms = selector.node_selector_terms if selector is not None else ()
+        named = [rule.key for term in terms for rule in term.match_expressions]
+        zones = [each for place in (named, labels) for each in (_ZONE, _BETA_ZONE) if each in place]
+        zone = zones[0] if zones else _ZONE
+        if _has_values(terms, zone):
+            terms = _renamed(terms, zone, key)
+        elif zone in labels:
+            terms = _restricted(terms, key, {part.strip() for part in labels[zone].split(_SEPARATOR)} - {""})
+        if zone == _BETA_ZONE and _has_values(terms, _BETA_REGION):
+            terms = _renamed(terms, _BETA_REGION, _REGION)
+        selector = NodeSelector(terms) if selector is not None or terms else None
+    return replace(volume, spec=replace(volume.spec, node_affinity=VolumeNodeAffinity(selector)))
 
 
 def _has_values(terms: Iterable[NodeSelectorTerm], key: str) -> bool:

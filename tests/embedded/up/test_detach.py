@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from corelane.app.daemon_log import plain
 from corelane.embedded.up import command as up_command
 from corelane.embedded.up import datadir
+from corelane.structured_log import plain
 
 
 def detached(

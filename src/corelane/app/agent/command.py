@@ -11,19 +11,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from corelane import input_files
+from corelane import input_files, structured_log
 from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
 from corelane.agent.kubelet.kubelet_sources import KubeletConnections
 from corelane.agent.node_agent import AgentConnections, AgentSettings, NodeAgent
 from corelane.agent.state_directory import StateDirectoryTaken
-from corelane.app import daemon_log, nodefile
+from corelane.app import nodefile
 from corelane.app.nodefile import (
     CONTAINERD,
     POD_RESOURCES,
     STATE_FILE,
     KubeletConnection,
     NodeFile,
-    RuntimeSockets,
     host_or_given,
     nri_socket,
 )
@@ -78,14 +77,7 @@ def node_file(options: AgentOptions) -> NodeFile:
         input_files.read(options.kubeconfig, regular=True)  # read again when it changes
     empty = NodeFile(NodeConfig(policy="pools"), NodeConfig())
     file = nodefile.read(options.node_config) if options.node_config else empty
-    return replace(
-        file,
-        runtime=_sockets(options, file.runtime),
-        reconcile_seconds=options.reconcile_seconds or file.reconcile_seconds,
-    )
-
-
-def _sockets(options: AgentOptions, sockets: RuntimeSockets) -> RuntimeSockets:
+    sockets = file.runtime
     if options.runtime is not None:
         if not options.runtime.removeprefix("unix://").startswith("/"):
             raise SettingsError(
@@ -94,7 +86,8 @@ def _sockets(options: AgentOptions, sockets: RuntimeSockets) -> RuntimeSockets:
         sockets = replace(sockets, endpoint=options.runtime)
     if options.nri is not None:
         sockets = replace(sockets, nri=nri_socket("--nri", options.nri))
-    return sockets
+    seconds = options.reconcile_seconds or file.reconcile_seconds
+    return replace(file, runtime=sockets, reconcile_seconds=seconds)
 
 
 @contextmanager
@@ -128,9 +121,9 @@ def kubelet_access(
 
     The address is then that in $NODE_IP, else loopback, where the kubelet's certificate has the node's name.
     """
-    given = connection.address or (
-        f"https://{_bracketed(ip)}:{PORT}" if (ip := os.environ.get("NODE_IP")) else ""
-    )
+    given = connection.address
+    if not given and (ip := os.environ.get("NODE_IP")):
+        given = f"https://[{ip}]:{PORT}" if ":" in ip else f"https://{ip}:{PORT}"
     own_credentials = connection.certificate_file or connection.token_file
     token, authority = service_account / "token", service_account / "ca.crt"
     return KubeletAccess(
@@ -144,13 +137,9 @@ def kubelet_access(
     )
 
 
-def _bracketed(ip: str) -> str:
-    return f"[{ip}]" if ":" in ip else ip
-
-
 def main(options: AgentOptions, *, log_format: Literal["auto", "text", "json"] = "auto") -> int:
     """Run until SIGINT or SIGTERM. Raises the error that prevented the start."""
-    daemon_log.configure(as_json=daemon_log.AS_JSON[log_format])
+    structured_log.configure(as_json=structured_log.AS_JSON[log_format])
     return asyncio.run(_run(options))
 
 
@@ -174,7 +163,8 @@ async def _run(options: AgentOptions) -> int:
 async def start(options: AgentOptions) -> NodeAgent:
     """Return the agent, ready to run. Raises SettingsError, NotTheHost, and what files and sockets raise."""
     name, file = node_name(options), node_file(options)
-    view = container_paths.view(_cgroup_root())
+    host = container_paths.HOST_ROOT
+    view = container_paths.view(host if host.is_dir() else container_paths.DEFAULT_ROOT)
     runtime = Path(file.runtime.endpoint.removeprefix("unix://"))
     await asyncio.to_thread(container_paths.check, view, runtime)
     machine = await asyncio.to_thread(host_machine, view)
@@ -190,15 +180,9 @@ async def start(options: AgentOptions) -> NodeAgent:
         nri=file.runtime.nri,
         endpoint=file.runtime.endpoint,
     )
-    return NodeAgent(settings, _connections(options, name, file, view, machine))
-
-
-def _connections(
-    options: AgentOptions, name: str, file: NodeFile, view: CgroupView, machine: Machine
-) -> AgentConnections:
     access = kubelet_access(file.kubelet, name)
     state_file = file.kubelet_state or (STATE_FILE if STATE_FILE.exists() else None)
-    return AgentConnections(
+    connections = AgentConnections(
         client=KubeClient.connect(options.kubeconfig),
         runtime=CRIRuntime(view, file.runtime.endpoint, list_seconds=file.reconcile_seconds),
         machine=machine,
@@ -213,11 +197,7 @@ def _connections(
             machine, load=lambda: host_machine(view), allowed=lambda: container_cgroup.effective(view, "")
         ),
     )
-
-
-def _cgroup_root() -> Path:
-    host = container_paths.HOST_ROOT
-    return host if host.is_dir() else container_paths.DEFAULT_ROOT
+    return NodeAgent(settings, connections)
 
 
 def host_machine(view: CgroupView) -> Machine:

@@ -10,12 +10,11 @@ from typing import Any, Final, Literal
 
 from corelane import input_files
 from corelane.agent import agent_status, saved_state, state_directory
-from corelane.agent.saved_state import SavedSettings
 from corelane.app import machines
 from corelane.machine import MachineError
 from corelane.node import NodeConfigError, codec
 from corelane.node.config import NodeConfig
-from corelane.node.ledger import LedgerError, NodeState
+from corelane.node.ledger import LedgerError
 from corelane.runtime.nri import acting_lock
 from corelane.runtime.nri.acting_lock import state_lock
 from corelane.view import agent_status as view
@@ -62,8 +61,19 @@ def saved(state_dir: Path) -> dict[str, Any]:
     if not path.exists():
         why = f"{holder} starts, or waits for another agent; ask again" if holder else _NO_AGENT
         raise NoAgent(f"{state_dir}: {why}")
-    settings, settings_fault = _settings(state_dir / saved_state.SETTINGS_FILE)
-    ledger, fault = _ledger(path)
+    settings_file = state_dir / saved_state.SETTINGS_FILE
+    try:
+        settings, settings_fault = saved_state.load_settings(settings_file)
+    except OSError as error:
+        settings, settings_fault = saved_state.NOTHING_SAVED, f"{settings_file}: {error.strerror or error}"
+    ledger, fault = None, ""
+    try:
+        content = input_files.read(path, input_files.OBJECTS_BYTES, regular=True)
+        ledger = codec.decode(content, machines.load(None), NodeConfig())
+    except (LedgerError, NodeConfigError, MachineError) as error:
+        fault = str(error)
+    except OSError as error:
+        fault = f"{path}: {error.strerror or error}"
     status = agent_status.document(platform.node(), policy=settings.policy)
     if holder:
         status["fault"] = f"{holder} acts, but has no {state_directory.SOCKET_FILE}; see its log"
@@ -86,22 +96,3 @@ def _holder(state_dir: Path) -> str:
         return acting_lock.holder(state_lock(state_dir).path)
     except OSError:
         return ""
-
-
-def _ledger(path: Path) -> tuple[NodeState | None, str]:
-    """Return the saved ledger, or why it cannot be read. The file is left as it is."""
-    try:
-        content = input_files.read(path, input_files.OBJECTS_BYTES, regular=True)
-        return codec.decode(content, machines.load(None), NodeConfig()), ""
-    except (LedgerError, NodeConfigError, MachineError) as error:
-        return None, str(error)
-    except OSError as error:
-        return None, f"{path}: {error.strerror or error}"
-
-
-def _settings(path: Path) -> tuple[SavedSettings, str]:
-    """Return the saved settings, and what is wrong with them."""
-    try:
-        return saved_state.load_settings(path)
-    except OSError as error:
-        return saved_state.NOTHING_SAVED, f"{path}: {error.strerror or error}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from corelane.kernel.cpu_time import attribution
 from corelane.kernel.cpu_time.counters import Rates
 from corelane.kernel.cpu_time.threads import Crowd
 from corelane.limits.advice import judgement
-from corelane.limits.advice.judgement import Advice, Answer, Replicas
+from corelane.limits.advice.judgement import Answer, Replicas
 from corelane.limits.advice.subjects import ClusterSnapshot
 from corelane.limits.lint.policy import STATIC, Policy
 from corelane.limits.measure import Latency, Measurement
@@ -50,28 +50,30 @@ def main(source: MeasurementSource, options: AdviseOptions, say: Say) -> int:
     measured, more = source.measure(options.selected)
     notes += more
     snapshot.known.update(source.names)
-    selected = [
-        each
-        for each in _named(measured, dict(snapshot.names()))
-        if options.selected(each.namespace, each.pod or each.container)
-        and options.container in ("", each.container)
-    ]
+    names, selected = dict(snapshot.names()), []
+    for each in measured:
+        # The node itself may only have ids: names are in the list of pods.
+        if name := names.get(each.id) or names.get(each.pod.removeprefix("pod ").replace("_", "-")):
+            namespace, pod, container = name
+            each = replace(each, namespace=namespace, pod=pod, container=container or each.container)
+        if options.selected(each.namespace, each.pod or each.container) and (
+            options.container in ("", each.container)
+        ):
+            selected.append(each)
     if not selected:
         notes.append("no measured container matches the selection")
     groups = judgement.workloads(selected, snapshot)
     latency = _latency(source, options, groups)
-    advised = [judgement.advise_workload(group, snapshot, latency, source.weight) for group in groups]
-    _print(view.sort(advised), notes, options, say)
-    return 3 if all(each.answer is Answer.REFUSED for each in advised) else 0
-
-
-def _print(advised: Sequence[Advice], notes: Sequence[str], options: AdviseOptions, say: Say) -> None:
+    advised = view.sort(
+        [judgement.advise_workload(group, snapshot, latency, source.weight) for group in groups]
+    )
     if options.form == "json":
         say(json.dumps(view.plain(advised, notes), indent=2))
     elif options.form == "html":
         say(pages.advice(view.plain(advised, notes)))
     else:
         view.show(advised, notes, tables.console(), everything=options.everything)
+    return 3 if all(each.answer is Answer.REFUSED for each in advised) else 0
 
 
 def _snapshot(source: MeasurementSource, options: AdviseOptions) -> tuple[ClusterSnapshot, list[str]]:
@@ -82,31 +84,14 @@ def _snapshot(source: MeasurementSource, options: AdviseOptions) -> tuple[Cluste
     elif options.kubeconfig:
         notes += advise_inputs.fetch_objects(options.kubeconfig, snapshot)
     elif (own := source.cluster) and own.is_file():
-        notes += _own_cluster(own, snapshot)
+        # `corelane up` need not run for its containers to be measured.
+        from corelane.kube.apierrors import APIError
+
+        try:
+            advise_inputs.fetch_objects(own, snapshot)
+        except (APIError, ImportError, ValueError) as error:
+            notes.append(f"{own}: {error}: advice without the list of pods")
     return snapshot, notes
-
-
-def _own_cluster(kubeconfig: Path, snapshot: ClusterSnapshot) -> list[str]:
-    """The objects of `corelane up`, which need not run for its containers to be measured."""
-    from corelane.kube.apierrors import APIError
-
-    try:
-        advise_inputs.fetch_objects(kubeconfig, snapshot)
-    except (APIError, ImportError, ValueError) as error:
-        return [f"{kubeconfig}: {error}: advice without the list of pods"]
-    return []
-
-
-def _named(
-    measured: Iterable[Measurement], names: Mapping[str, tuple[str, str, str]]
-) -> Iterable[Measurement]:
-    """Names by the list of pods, where the node itself only has ids."""
-    for each in measured:
-        name = names.get(each.id) or names.get(each.pod.removeprefix("pod ").replace("_", "-"))
-        if name:
-            namespace, pod, container = name
-            each = replace(each, namespace=namespace, pod=pod, container=container or each.container)
-        yield each
 
 
 def _latency(source: MeasurementSource, options: AdviseOptions, groups: Sequence[Replicas]) -> Latency | None:
@@ -120,16 +105,13 @@ def _latency(source: MeasurementSource, options: AdviseOptions, groups: Sequence
             "choose one with -n, --pod and --container"
         )
     if Path(options.latency).is_file() or not isinstance(source, PrometheusSource):
-        return _of_file(Path(options.latency), groups)
+        path = Path(options.latency)
+        latency = advise_inputs.read_latency(path)
+        measured = [each.rates.seconds for _, of in groups for each in of if isinstance(each.rates, Rates)]
+        if latency.log and measured:
+            advise_inputs.check_time(path, latency.log, max(measured))
+        return latency
     return source.latency(options.latency)
-
-
-def _of_file(path: Path, groups: Sequence[Replicas]) -> Latency:
-    latency = advise_inputs.read_latency(path)
-    measured = [each.rates.seconds for _, of in groups for each in of if isinstance(each.rates, Rates)]
-    if latency.log and measured:
-        advise_inputs.check_time(path, latency.log, max(measured))
-    return latency
 
 
 # Sources of measurements.

@@ -18,7 +18,6 @@ from corelane.limits import measure
 from corelane.limits.advice.subjects import ClusterSnapshot
 from corelane.limits.lint import manifests, yaml_documents
 from corelane.limits.lint.located import Located, located
-from corelane.limits.lint.manifests import ManifestObject
 from corelane.limits.lint.yaml_documents import YAMLDocument
 from corelane.limits.measure import Latency, RequestLog
 from corelane.yaml_keys import DuplicateKeyError, UniqueKeyLoader
@@ -49,18 +48,13 @@ def read_objects(path: Path, snapshot: ClusterSnapshot) -> None:
             f"{path}: has no pods: give the output of kubectl get pods,nodes,hpa,replicasets -A -o json"
         )
     for each in objects:
-        _check_amounts(path, each)
+        for own in each.pod.containers if each.kind == "Pod" and each.pod else ():
+            for part, amounts in (("requests", own.resources.requests), ("limits", own.resources.limits)):
+                for name, amount in amounts.items():
+                    if amount.error:
+                        title = f"pod {each.namespace or 'default'}/{each.name}: container {own.name}"
+                        raise AdviseError(f"{path}: {title}: {part}.{name}: {amount.text!r}: {amount.error}")
     snapshot.add(objects)
-
-
-def _check_amounts(path: Path, pod: ManifestObject) -> None:
-    """An amount that cannot be parsed must not count as none."""
-    for own in pod.pod.containers if pod.kind == "Pod" and pod.pod else ():
-        for part, amounts in (("requests", own.resources.requests), ("limits", own.resources.limits)):
-            for name, amount in amounts.items():
-                if amount.error:
-                    title = f"pod {pod.namespace or 'default'}/{pod.name}: container {own.name}"
-                    raise AdviseError(f"{path}: {title}: {part}.{name}: {amount.text!r}: {amount.error}")
 
 
 def _roots(path: Path, content: bytes) -> Iterator[Located]:
@@ -84,28 +78,24 @@ def fetch_objects(kubeconfig: Path | None, snapshot: ClusterSnapshot) -> list[st
 
     Raises the client's errors if it does not serve pods.
     """
-    bodies, notes = asyncio.run(_get(kubeconfig))
-    for path, body in bodies:
-        snapshot.add(manifests.objects(located(body), path))
-    return notes
-
-
-async def _get(kubeconfig: Path | None) -> tuple[list[tuple[str, Any]], list[str]]:
     from corelane.kube.apierrors import APIError
     from corelane.kube.client import KubeClient
 
-    client, bodies, notes = KubeClient.connect(kubeconfig), [], []
-    try:
-        for path in _SERVED:
-            try:
-                bodies.append((path, await client.read_tree(path)))
-            except APIError as error:
-                if path == _SERVED[0]:
-                    raise
-                notes.append(f"{path.rpartition('/')[2]} are not served: {error}")
-    finally:
-        await client.close()
-    return bodies, notes
+    async def fetch() -> list[str]:
+        client, notes = KubeClient.connect(kubeconfig), []
+        try:
+            for path in _SERVED:
+                try:
+                    snapshot.add(manifests.objects(located(await client.read_tree(path)), path))
+                except APIError as error:
+                    if path == _SERVED[0]:
+                        raise
+                    notes.append(f"{path.rpartition('/')[2]} are not served: {error}")
+        finally:
+            await client.close()
+        return notes
+
+    return asyncio.run(fetch())
 
 
 # Latency: a file of percentiles, or a histogram in Prometheus.
@@ -141,7 +131,18 @@ def read_latency(path: Path) -> Latency:
     rate = tree.pop(_RATE, None)
     if rate is not None and not (_is_amount(rate) and rate > 0):
         raise AdviseError(f"{path}: {_RATE}: {rate!r} is not a number of requests a second")
-    quantiles = {_percentile(path, key): _milliseconds(path, key, value) for key, value in tree.items()}
+    quantiles = {}
+    for key, value in tree.items():
+        try:
+            percent = float(str(key).removeprefix("p"))
+        except ValueError:
+            percent = math.nan
+        percent = round(percent * 100, 6) if 0 < percent < 1 else percent
+        if not 0 < percent <= 100:
+            raise AdviseError(f"{path}: {key!r} is not a percentile, such as p99")
+        if not _is_amount(value) or not 0 <= value < _LARGEST_MS:
+            raise AdviseError(f"{path}: {key}: {value!r} is not a number of milliseconds")
+        quantiles[percent] = float(value)
     for (lower, shorter), (higher, longer) in pairwise(sorted(quantiles.items())):
         if longer < shorter:
             raise AdviseError(f"{path}: p{higher:g}: {longer:g} ms is less than p{lower:g}: {shorter:g} ms")
@@ -159,8 +160,6 @@ def check_time(path: Path, log: RequestLog, seconds: float) -> None:
 
 _UNLIKE: Final = 100
 """Times the measured time: more than what an access log may be longer or shorter, less than a thousand."""
-
-
 _RATE: Final = "requestsPerSecond"
 _FEWEST_REQUESTS: Final = 100
 """A 99th percentile of fewer is the largest value, which says little."""
@@ -171,9 +170,21 @@ def _is_content(line: str) -> bool:
 
 
 def _request_log(path: Path, text: str) -> RequestLog:
-    requests = sorted(
-        _request(path, number, line) for number, line in enumerate(text.splitlines(), 1) if _is_content(line)
-    )
+    requests = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not _is_content(line):
+            continue
+        try:
+            at, took = map(float, line.split())
+        except ValueError:
+            at = took = math.nan
+        if not (math.isfinite(at) and 0 <= took < _LARGEST_MS):
+            raise AdviseError(
+                f"{path}:{number}: {line.strip()[:60]!r} is not the time of a request in seconds and its "
+                "latency in milliseconds, such as 1732374000.25 34.5"
+            )
+        requests.append((at, took))
+    requests.sort()
     if len(requests) < _FEWEST_REQUESTS:
         raise AdviseError(
             f"{path}: {len(requests)} requests; a 99th percentile requires at least {_FEWEST_REQUESTS}"
@@ -187,38 +198,8 @@ def _request_log(path: Path, text: str) -> RequestLog:
     return RequestLog(seconds, moments, tuple(took for _, took in requests))
 
 
-def _request(path: Path, number: int, line: str) -> tuple[float, float]:
-    try:
-        at, took = map(float, line.split())
-    except ValueError:
-        at = took = math.nan
-    if not (math.isfinite(at) and 0 <= took < _LARGEST_MS):
-        raise AdviseError(
-            f"{path}:{number}: {line.strip()[:60]!r} is not the time of a request in seconds and its latency "
-            "in milliseconds, such as 1732374000.25 34.5"
-        )
-    return at, took
-
-
 def _is_amount(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _percentile(path: Path, key: Any) -> float:
-    try:
-        percent = float(str(key).removeprefix("p"))
-    except ValueError:
-        percent = math.nan
-    percent = round(percent * 100, 6) if 0 < percent < 1 else percent
-    if not 0 < percent <= 100:
-        raise AdviseError(f"{path}: {key!r} is not a percentile, such as p99")
-    return percent
-
-
-def _milliseconds(path: Path, key: Any, value: Any) -> float:
-    if not _is_amount(value) or not 0 <= value < _LARGEST_MS:
-        raise AdviseError(f"{path}: {key}: {value!r} is not a number of milliseconds")
-    return float(value)
 
 
 def latency_of_buckets(vector: Iterable[tuple[Mapping[str, str], float]], query: str) -> Latency:

@@ -34,9 +34,22 @@ def calibrate(
 
     Raises CalibrationError, CgroupError and CgroupsUnavailable.
     """
-    found = measure(chosen(only), runs, attempts, progress)
-    say(_FORMS[form](found))
-    counted = [row for row in found.rows if row.run is not None and row.run.noise.reason is None]
+    result = measure(chosen(only), runs, attempts, progress)
+    if form == "json":
+        tree = {
+            "kernel": platform.release(),
+            "hz": round(SECOND / kernel().tick_ns),
+            "runDelay": view.run_delay_json(result.run_delay),
+            "experiments": view.as_json(result.rows),
+        }
+        say(json.dumps(tree, indent=2, ensure_ascii=False))
+    else:
+        out = io.StringIO()
+        title = f"Linux {platform.release()}, {os.cpu_count()} CPUs: measured / by the model"
+        rows = [*view.rows(result.rows), view.run_delay_row(result.run_delay)]
+        tables.show(title, view.HEADINGS, rows, tables.console(out))
+        say(out.getvalue() + view.summary(result.rows))
+    counted = [row for row in result.rows if row.run is not None and row.run.noise.reason is None]
     if not counted:
         return 3
     return int(any(not claim.met for row in counted for claim in row.claims))
@@ -79,7 +92,11 @@ def measure(
                 continue
             for _ in range(runs):
                 progress(experiment.name)
-                rows.append(_row(experiment, _quiet_run(room, experiment, cpus, attempts, progress), here))
+                run = _quiet_run(room, experiment, cpus, attempts, progress)
+                predicted = predict(experiment, run.measured, here)
+                met = tuple(claims(experiment, run.measured, predicted))
+                why = f"discarded: {run.noise.reason}" if run.noise.reason else ""
+                rows.append(CalibrationRow(experiment, run, predicted, met, why))
     return Calibration(rows, waits)
 
 
@@ -94,17 +111,6 @@ def _quiet_run(
             return found[-1]
         progress(f"{experiment.name}: discarded, {found[-1].noise.reason}")
     return min(found, key=lambda one: one.noise.share)
-
-
-def _row(experiment: Experiment, run: CalibrationRun, here: Kernel) -> CalibrationRow:
-    predicted = predict(experiment, run.measured, here)
-    return CalibrationRow(
-        experiment,
-        run,
-        predicted,
-        tuple(claims(experiment, run.measured, predicted)),
-        f"discarded: {run.noise.reason}" if run.noise.reason else "",
-    )
 
 
 def kernel() -> Kernel:
@@ -127,25 +133,3 @@ def _terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, old)
-
-
-def _table(found: Calibration) -> str:
-    out = io.StringIO()
-    title = f"Linux {platform.release()}, {os.cpu_count()} CPUs: measured / by the model"
-    rows = [*view.rows(found.rows), view.run_delay_row(found.run_delay)]
-    tables.show(title, view.HEADINGS, rows, tables.console(out))
-    return out.getvalue() + view.summary(found.rows)
-
-
-def _json(found: Calibration) -> str:
-    here = kernel()
-    what = {
-        "kernel": platform.release(),
-        "hz": round(SECOND / here.tick_ns),
-        "runDelay": view.run_delay_json(found.run_delay),
-        "experiments": view.as_json(found.rows),
-    }
-    return json.dumps(what, indent=2, ensure_ascii=False)
-
-
-_FORMS: dict[str, Callable[[Calibration], str]] = {"table": _table, "json": _json}

@@ -29,40 +29,36 @@ Baseline: TypeAlias = dict[Key, list[Severity]]
 """Severities of the findings."""
 
 
-class BaselineError(ValueError):
-    """A baseline that cannot be used; the message states why."""
+class LintError(ValueError):
+    """Input that cannot be linted; the message names it, and what to do."""
 
 
 def load(path: Path) -> Baseline:
-    """Read a report that `-o json` or `-o sarif` wrote. Raises BaselineError."""
+    """Read a report that `-o json` or `-o sarif` wrote. Raises LintError."""
     try:
         tree = json.loads(input_files.read(path, input_files.OBJECTS_BYTES))
-        found = list(_sarif(tree) if "runs" in tree else _plain(tree))
+        baseline: Baseline = {}
+        for run in tree.get("runs", ()):
+            for result in run["results"]:
+                if not result.get("suppressions"):
+                    rule, _, rest = result["partialFingerprints"]["object/v1"].partition(":")
+                    file, _, name = rest.rpartition(":")
+                    baseline.setdefault(_key(rule, file, name), []).append(_LEVELS[result["level"]])
+        for finding in () if "runs" in tree else tree["findings"]:
+            name = "/".join(
+                filter(None, (finding[part] for part in ("namespace", "kind", "name", "container")))
+            )
+            key, severity = (
+                _key(finding["rule"], finding["file"], name),
+                Severity[finding["severity"].upper()],
+            )
+            baseline.setdefault(key, []).append(severity)
     except OSError as error:
-        raise BaselineError(error.strerror or str(error)) from None
+        raise LintError(f"--baseline {path}: {error.strerror or error}") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise BaselineError(
-            "is not a report of corelane limits lint: write it with -o json or -o sarif"
-        ) from None
-    baseline: Baseline = {}
-    for key, severity in found:
-        baseline.setdefault(key, []).append(severity)
+        what = "is not a report of corelane limits lint: write it with -o json or -o sarif"
+        raise LintError(f"--baseline {path}: {what}") from None
     return baseline
-
-
-def _plain(tree: Any) -> Iterator[tuple[Key, Severity]]:
-    for one in tree["findings"]:
-        parts = (one[name] for name in ("namespace", "kind", "name", "container"))
-        yield _key(one["rule"], one["file"], "/".join(filter(None, parts))), Severity[one["severity"].upper()]
-
-
-def _sarif(tree: Any) -> Iterator[tuple[Key, Severity]]:
-    for run in tree["runs"]:
-        for one in run["results"]:
-            if not one.get("suppressions"):
-                rule, _, rest = one["partialFingerprints"]["object/v1"].partition(":")
-                file, _, name = rest.rpartition(":")
-                yield _key(rule, file, name), _LEVELS[one["level"]]
 
 
 def _key(rule: str, file: str, name: str) -> Key:
@@ -106,10 +102,6 @@ _LARGEST: Final = 64 << 20
 Say = Callable[[str], None]
 
 
-class LintError(ValueError):
-    """Input that cannot be linted; the message names it, and what to do."""
-
-
 @dataclass(slots=True)
 class Sources:
     """Texts to lint by name; what could not be read, and what was left out on purpose."""
@@ -137,7 +129,7 @@ def main(
     Findings of the report `baseline` do not count. Input without any object is unusable unless `allow_empty`.
     Raises LintError.
     """
-    before = _baseline(baseline) if baseline else {}
+    before = load(baseline) if baseline else {}
     sources = gather(names)
     found = lint(sources.texts, settings)
     faults = (*sources.faults, *(one for one in found.faults if not _of_chart(one, sources.charts)))
@@ -145,7 +137,10 @@ def main(
     _print(report, sources.notes, form, ignored=ignored, say=say, complain=complain)
     for fault in report.faults:
         complain(f"Error: {fault}")
-    if _holds_nothing(report) and not allow_empty:
+    # An empty pipe is not a clean manifest.
+    objects = report.workloads + sum(count for kind, count in report.skipped.items() if kind)
+    content = objects or report.findings or report.known or report.ignored or report.faults
+    if not content and not allow_empty:
         complain("Error: no Kubernetes object in the input: give manifests, or pipe `helm template` into `-`")
         return 2
     if report.faults:
@@ -156,19 +151,6 @@ def main(
 def _of_chart(fault: FileFault, charts: Iterable[Path]) -> bool:
     """Whether it is a template that a chart reads from its other files: its chart is named already."""
     return fault.helm and any(chart in Path(fault.file).parents for chart in charts)
-
-
-def _baseline(path: Path) -> Baseline:
-    try:
-        return load(path)
-    except BaselineError as error:
-        raise LintError(f"--baseline {path}: {error}") from None
-
-
-def _holds_nothing(report: LintReport) -> bool:
-    """Whether the input has no object: an empty pipe is not a clean manifest."""
-    objects = report.workloads + sum(count for kind, count in report.skipped.items() if kind)
-    return not (objects or report.findings or report.known or report.ignored or report.faults)
 
 
 def _print(
@@ -190,23 +172,19 @@ def policy(
     path: Path | None, flags: Mapping[str, Any], disabled: Iterable[str], base: Policy | None = None
 ) -> Policy:
     """The policy of a file over `base` (the default one), changed by the command line. Raises LintError."""
-    known = [rule.id for rule in RULES]
-    found = _from_file(path, known, base or Policy()) if path else base or Policy()
+    ids, combined = [rule.id for rule in RULES], base or Policy()
     try:
-        said = {key: value for key, value in flags.items() if value is not None}
-        found = from_mapping(said, known, found)
-        off = from_mapping({"severity": dict.fromkeys(disabled, "off")}, known).severities
-    except PolicyError as error:
-        raise LintError(f"policy: {error}") from None
-    return replace(found, severities={**found.severities, **off})
-
-
-def _from_file(path: Path, known: list[str], base: Policy) -> Policy:
-    try:
-        tree = load_yaml(input_files.read(path))
-        return from_mapping(tree if tree is not None else {}, known, base)
+        tree = load_yaml(input_files.read(path)) if path else None
+        combined = from_mapping(tree if tree is not None else {}, ids, combined)
     except (SettingsError, PolicyError) as error:
         raise LintError(f"{path}: {error}") from None
+    try:
+        given = {key: value for key, value in flags.items() if value is not None}
+        combined = from_mapping(given, ids, combined)
+        off = from_mapping({"severity": dict.fromkeys(disabled, "off")}, ids).severities
+    except PolicyError as error:
+        raise LintError(f"policy: {error}") from None
+    return replace(combined, severities={**combined.severities, **off})
 
 
 def gather(names: Iterable[str]) -> Sources:
@@ -259,7 +237,10 @@ def _below(top: Path, sources: Sources) -> Iterator[Path]:
         if "Chart.yaml" in files:
             parts = [one for one in ("templates", "charts") if one in directories]
             directories[:] = [one for one in directories if one != "templates"]
-            if parts and not _is_subchart(here, top):
+            # Helm renders a subchart with its chart, at `top` or below.
+            above = here.parent
+            is_subchart = above.name == "charts" and (above.parent / "Chart.yaml").is_file()
+            if parts and not (is_subchart and top not in (above, here)):
                 sources.faults.append(_unrendered(str(here / parts[0]), here))
                 sources.charts.append(here)
         yield from (here / name for name in sorted(files) if Path(name).suffix in _SUFFIXES)
@@ -271,12 +252,6 @@ def _chart_of(folder: Path) -> Path | None:
     charts = (each.parent for each in above if each.name == "templates")
     found = next((chart for chart in charts if (chart / "Chart.yaml").is_file()), None)
     return Path(os.path.relpath(found)) if found and not folder.is_absolute() else found
-
-
-def _is_subchart(chart: Path, top: Path) -> bool:
-    """Whether Helm renders the chart with another one, at `top` or below."""
-    above = chart.parent
-    return above.name == "charts" and (above.parent / "Chart.yaml").is_file() and top not in (above, chart)
 
 
 def _unrendered(name: str, chart: Path, what: str = "a Helm chart's templates") -> FileFault:

@@ -36,6 +36,10 @@ COUNTERS: Final[Mapping[str, str]] = {
 """cAdvisor's names to ours; only newer or specially configured cAdvisors have the last five."""
 _QUOTA: Final = ("container_spec_cpu_quota", "container_spec_cpu_period")
 _NEEDED: Final = tuple(COUNTERS)[:4]
+_ABSENT: Final = {
+    _NEEDED[0]: "are the kubelets' /metrics/cadvisor scraped, and kept by relabelling?",
+}
+_DROPPED: Final = "no container in it has a CPU limit, or it is dropped"
 _ALL: Final = "total"
 _MANY: Final = 2**63
 _LARGEST: Final = 1 << 28
@@ -72,28 +76,32 @@ def measure(
 
     `pod` is a regular expression. Raises PrometheusError.
     """
-    selector = _selector(namespace, pod)
+    # cAdvisor counts pods and their sandboxes, too, without a name or as POD.
+    parts = ['container!=""', 'container!="POD"']
+    if namespace:
+        parts.append(f"namespace={_quoted(namespace)}")
+    if pod:
+        parts.append(f"pod=~{_quoted(pod)}")
+    selector = "{" + ",".join(parts) + "}"
     groups: dict[_Container, dict[tuple[str, ...], _Group]] = {}
     notes: list[str] = []
     for metric, name in COUNTERS.items():
         answer = _query(server, f"{metric}{selector}[{window}]")
         if not answer.data.result and metric in _NEEDED:
-            notes.append(_absent(metric))
+            notes.append(f"Prometheus has no {metric} for this selection: {_ABSENT.get(metric, _DROPPED)}")
         notes += (f"{server.url} warns: {text}" for text in answer.warnings)
         for one in answer.data.result:
-            of_cpu = _group(groups, one.metric).samples.setdefault(name, {})
-            of_cpu[one.metric.get("cpu", _ALL)] = _samples(server, one)
+            incarnations = groups.setdefault(_container(one.metric), {})
+            group = incarnations.setdefault(_incarnation(one.metric), _Group())
+            samples = [(at, _number(server, text)) for at, text in one.values]
+            group.samples.setdefault(name, {})[one.metric.get("cpu", _ALL)] = samples
     for metric in _QUOTA:
         for one in _query(server, f"{metric}{selector}").data.result:
-            if one.value and (known := _known(groups, one.metric)):
+            if one.value and (known := groups.get(_container(one.metric), {}).get(_incarnation(one.metric))):
                 known.quota[metric] = _number(server, one.value[1])
     now = max((one.last for of in groups.values() for one in of.values()), default=0.0)
     measured = [_measurement(container, of, now) for container, of in sorted(groups.items())]
     return measured, list(dict.fromkeys(notes))
-
-
-def _samples(server: PrometheusServer, one: Series) -> list[Sample]:
-    return [(at, _number(server, text)) for at, text in one.values]
 
 
 def _whole(of_cpu: Mapping[str, list[Sample]]) -> list[Sample]:
@@ -104,16 +112,6 @@ def _whole(of_cpu: Mapping[str, list[Sample]]) -> list[Sample]:
     for at, value in (sample for samples in of_cpu.values() for sample in samples):
         sums.setdefault(at, []).append(value)
     return [(at, sum(values)) for at, values in sorted(sums.items()) if len(values) == len(of_cpu)]
-
-
-def _selector(namespace: str, pod: str) -> str:
-    """Containers only: cAdvisor counts pods and their sandboxes, too, without a name or as POD."""
-    parts = ['container!=""', 'container!="POD"']
-    if namespace:
-        parts.append(f"namespace={_quoted(namespace)}")
-    if pod:
-        parts.append(f"pod=~{_quoted(pod)}")
-    return "{" + ",".join(parts) + "}"
 
 
 def _quoted(text: str) -> str:
@@ -131,23 +129,15 @@ def _incarnation(labels: Mapping[str, str]) -> tuple[str, ...]:
     return labels.get("id", ""), labels.get("name", ""), labels.get("job", ""), labels.get("instance", "")
 
 
-def _group(groups: dict[_Container, dict[tuple[str, ...], _Group]], labels: Mapping[str, str]) -> _Group:
-    return groups.setdefault(_container(labels), {}).setdefault(_incarnation(labels), _Group())
-
-
-def _known(
-    groups: dict[_Container, dict[tuple[str, ...], _Group]], labels: Mapping[str, str]
-) -> _Group | None:
-    return groups.get(_container(labels), {}).get(_incarnation(labels))
-
-
 def _measurement(
     container: _Container, incarnations: dict[tuple[str, ...], _Group], now: float
 ) -> Measurement:
     """Only the latest incarnation counts. `now` is the newest sample of all."""
     latest = max(incarnations.values(), key=lambda group: (group.last, len(group.samples)))
     samples = {name: _whole(of_cpu) for name, of_cpu in latest.samples.items()}
-    rates = rates_of_series(samples, _quota(latest.quota))
+    amount, period = (latest.quota.get(metric, 0.0) for metric in _QUOTA)
+    limited = 0 < amount < _MANY and 0 < period < _MANY
+    rates = rates_of_series(samples, Quota(int(amount), int(period)) if limited else Quota())
     if isinstance(rates, Unusable):
         return Measurement(rates, *container)
     notes, remarks = [*rates.notes], [*rates.remarks]
@@ -156,24 +146,6 @@ def _measurement(
     if silent := max(silence(one, now) for one in samples.values()):
         notes.append(f"no sample for the last {silent:.0f} s: it ended, or its node is not scraped")
     return Measurement(replace(rates, notes=tuple(notes), remarks=tuple(remarks)), *container)
-
-
-def _quota(values: Mapping[str, float]) -> Quota:
-    amount, period = (values.get(metric) for metric in _QUOTA)
-    if not amount or not period or not (0 < amount < _MANY and 0 < period < _MANY):
-        return Quota()
-    return Quota(int(amount), int(period))
-
-
-def _absent(metric: str) -> str:
-    if metric == "container_cpu_usage_seconds_total":
-        return (
-            f"Prometheus has no {metric} for this selection: are the kubelets' /metrics/cadvisor scraped, "
-            "and kept by relabelling?"
-        )
-    return (
-        f"Prometheus has no {metric} for this selection: no container in it has a CPU limit, or it is dropped"
-    )
 
 
 def vector(server: PrometheusServer, query: str) -> list[tuple[dict[str, str], float]]:
@@ -222,7 +194,19 @@ class _Answer(msgspec.Struct, frozen=True):
 
 def _query(server: PrometheusServer, text: str) -> _Answer:
     """Send an instant query. Raises PrometheusError."""
-    body = _body(server, _request(server, text))
+    try:  # urllib would open file: and ftp: as well
+        parts = urllib.parse.urlsplit(server.url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise PrometheusError(f"{server.url!r} is not an address: write it as http://prometheus:9090")
+    headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+    if server.token:
+        headers["Authorization"] = f"Bearer {server.token}"
+    url, form = f"{server.url.rstrip('/')}/api/v1/query", urllib.parse.urlencode({"query": text}).encode()
+    request = urllib.request.Request(url, data=form, headers=headers)  # noqa: S310 - the scheme was checked
+    body = _body(server, request)
     try:
         answer = msgspec.json.decode(body, type=_Answer)
     except (ValueError, RecursionError) as error:
@@ -250,26 +234,6 @@ def bearer(path: Path | None) -> str:
     return found.decode()
 
 
-def _request(server: PrometheusServer, text: str) -> urllib.request.Request:
-    if not _is_address(server.url):
-        raise PrometheusError(f"{server.url!r} is not an address: write it as http://prometheus:9090")
-    headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
-    if server.token:
-        headers["Authorization"] = f"Bearer {server.token}"
-    url = server.url.rstrip("/") + "/api/v1/query"
-    form = urllib.parse.urlencode({"query": text}).encode()
-    return urllib.request.Request(url, data=form, headers=headers)  # noqa: S310 - the scheme was checked
-
-
-def _is_address(url: str) -> bool:
-    """Whether this is an HTTP address; urllib would open file: and ftp: as well."""
-    try:
-        parts = urllib.parse.urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-
-
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     """Follow no redirect: the token is for the given address only."""
 
@@ -282,43 +246,27 @@ def _body(server: PrometheusServer, request: urllib.request.Request) -> bytes:
     deadline = time.monotonic() + server.timeout_seconds
     try:
         with opener.open(request, timeout=server.timeout_seconds) as response:
-            return _read(server, response, deadline)
+            pieces, size = [], 0
+            while piece := response.read1(_PIECE):
+                pieces.append(piece)
+                size += len(piece)
+                too_much = size > _LARGEST and f"is larger than {_LARGEST >> 20} MiB"
+                too_long = time.monotonic() > deadline and f"took longer than {server.timeout_seconds:g} s"
+                if what := too_much or too_long:
+                    remedy = "choose a namespace, or a shorter window"
+                    raise PrometheusError(f"{server.url}: the answer {what}: {remedy}")
+            return b"".join(pieces)
     except urllib.error.HTTPError as error:
         raise PrometheusError(f"{server.url}: {_refused(error)}") from None
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
         why = getattr(error, "reason", None) or error
-        raise PrometheusError(f"{server.url}: {_cause(why)}: {_hint(why)}") from None
-
-
-def _read(server: PrometheusServer, response: http.client.HTTPResponse, deadline: float) -> bytes:
-    """Read the whole answer, in bounded time and memory."""
-    pieces, size = [], 0
-    while piece := response.read1(_PIECE):
-        pieces.append(piece)
-        size += len(piece)
-        if size > _LARGEST:
-            raise PrometheusError(
-                f"{server.url}: the answer is larger than {_LARGEST >> 20} MiB: "
-                "choose a namespace, or a shorter window"
-            )
-        if time.monotonic() > deadline:
-            raise PrometheusError(
-                f"{server.url}: the answer took longer than {server.timeout_seconds:g} s: "
-                "choose a namespace, or a shorter window"
-            )
-    return b"".join(pieces)
-
-
-def _cause(why: Any) -> str:
-    """A system's error without its number; what TLS says as it is."""
-    plain = isinstance(why, OSError) and not isinstance(why, ssl.SSLError)
-    return (why.strerror if plain else "") or str(why)
-
-
-def _hint(why: Any) -> str:
-    if isinstance(why, ssl.SSLCertVerificationError):
-        return "set SSL_CERT_FILE to a file with the CA that signed it"
-    return "is this Prometheus' address?"
+        # A system's error without its number; what TLS says as it is.
+        plain = why if isinstance(why, OSError) and not isinstance(why, ssl.SSLError) else None
+        cause = (plain and plain.strerror) or str(why)
+        hint = "is this Prometheus' address?"
+        if isinstance(why, ssl.SSLCertVerificationError):
+            hint = "set SSL_CERT_FILE to a file with the CA that signed it"
+        raise PrometheusError(f"{server.url}: {cause}: {hint}") from None
 
 
 _HINTS: Final = {
@@ -332,13 +280,10 @@ def _refused(error: urllib.error.HTTPError) -> str:
         if 300 <= error.code < 400:
             where = error.headers.get("Location", "nowhere")[:_SHOWN]
             return f"HTTP {error.code}: redirects to {where!r}: give the address of Prometheus itself"
-        return f"HTTP {error.code}: {_error_text(error.read(_SHOWN * 8))}{_HINTS.get(error.code, '')}"
-
-
-def _error_text(body: bytes) -> str:
-    """The error in a refusal, from Prometheus' JSON or the text of a proxy."""
-    try:
-        answer = msgspec.json.decode(body, type=_Answer)
-        return answer.error or answer.status
-    except (ValueError, RecursionError):
-        return " ".join(body.decode(errors="replace").split())[:_SHOWN] or "no reason given"
+        body = error.read(_SHOWN * 8)
+        try:  # Prometheus' JSON, or the text of a proxy
+            answer = msgspec.json.decode(body, type=_Answer)
+            text = answer.error or answer.status
+        except (ValueError, RecursionError):
+            text = " ".join(body.decode(errors="replace").split())[:_SHOWN] or "no reason given"
+        return f"HTTP {error.code}: {text}{_HINTS.get(error.code, '')}"

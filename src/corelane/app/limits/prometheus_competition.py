@@ -82,7 +82,13 @@ def add(server: PrometheusServer, measured: Sequence[Measurement]) -> Competitor
     if all(isinstance(each.rates, Rates) and each.rates.stalled is None for each in measured):
         missing.append(PRESSURE)
     if missing:
-        return Competitors(list(measured), {}, [_missing(missing)] if measured else [])
+        note = (
+            f"Prometheus has no {', '.join(missing)}: no advice on requests where other processes hold a "
+            "container back. kube_… are kube-state-metrics', container_pressure_… the kubelets' (cgroup "
+            "version 2, feature KubeletPSI); or record on the node with corelane limits watch -o json, and "
+            "give that file"
+        )
+        return Competitors(list(measured), {}, [note] if measured else [])
     for each in measured:
         if (pod := pods.get((each.namespace, each.pod))) and isinstance(each.rates, Rates):
             pod.used[each.container] = each.rates.used or 0.0
@@ -90,15 +96,16 @@ def add(server: PrometheusServer, measured: Sequence[Measurement]) -> Competitor
     for pod in pods.values():
         nodes.setdefault(pod.node, []).append(pod)
     names = {pod.uid: (namespace, name, "") for (namespace, name), pod in pods.items()}
-    return Competitors([_with(each, pods, nodes, cpus) for each in measured], names, [])
-
-
-def _missing(metrics: Iterable[str]) -> str:
-    return (
-        f"Prometheus has no {', '.join(metrics)}: no advice on requests where other processes hold a "
-        "container back. kube_… are kube-state-metrics', container_pressure_… the kubelets' (cgroup version "
-        "2, feature KubeletPSI); or record on the node with corelane limits watch -o json, and give that file"
-    )
+    with_competition = []
+    for each in measured:
+        owner = pods.get((each.namespace, each.pod))
+        if owner is not None and owner.node in cpus and isinstance(each.rates, Rates):
+            levels = tuple(_levels(owner, each.container, nodes[owner.node]))
+            rivals = competitors.competition((), levels, 1.0)
+            request = owner.requests.get(each.container, 0)
+            each = replace(each, cpus=cpus[owner.node], competition=rivals, request=request)
+        with_competition.append(each)
+    return Competitors(with_competition, names, [])
 
 
 def _read(server: PrometheusServer) -> tuple[dict[Key, _Pod], dict[str, int], list[str]]:
@@ -130,27 +137,19 @@ def _label(labels: Mapping[str, str], name: str) -> str:
     return labels.get(f"exported_{name}") or labels.get(name, "")
 
 
-def _with(
-    each: Measurement, pods: Mapping[Key, _Pod], nodes: Mapping[str, list[_Pod]], cpus: Mapping[str, int]
-) -> Measurement:
-    pod = pods.get((each.namespace, each.pod))
-    if pod is None or pod.node not in cpus or not isinstance(each.rates, Rates):
-        return each
-    rivals = competitors.competition((), tuple(_levels(pod, each.container, nodes[pod.node])), 1.0)
-    request = pod.requests.get(each.container, 0)
-    return replace(each, cpus=cpus[pod.node], competition=rivals, request=request)
-
-
 def _levels(pod: _Pod, container: str, node: Sequence[_Pod]) -> Iterator[Level]:
     """The levels of a container's path, the lowest first."""
     containers = pod.containers
     beside = [group for name, group in containers.items() if name != container]
     yield Level(containers[container], tuple(beside))
-    classes = {
-        qos: _class(qos, [one for one in node if one.qos == qos])
-        for qos in ("burstable", "besteffort")
-        if any(one.qos == qos for one in node)
-    }
+    classes = {}
+    for qos in ("burstable", "besteffort"):
+        if of_class := [one for one in node if one.qos == qos]:
+            # Burstable pods' weight is that of their requests, BestEffort's the least.
+            requests = [milli for one in of_class for milli in one.requests.values()]
+            weight = cfs.pod_weight(_shares(requests if qos == "burstable" else ()))
+            used = sum(sum(one.used.values()) for one in of_class)
+            classes[qos] = _group(f"{_TOP}/{qos}", weight, used)
     others = [one for one in node if one is not pod]
     guaranteed = [one.group for one in others if one.qos == "guaranteed"]
     if pod.qos == "guaranteed":
@@ -159,13 +158,6 @@ def _levels(pod: _Pod, container: str, node: Sequence[_Pod]) -> Iterator[Level]:
     yield Level(pod.group, tuple(one.group for one in others if one.qos == pod.qos))
     rest = [group for qos, group in classes.items() if qos != pod.qos]
     yield Level(classes[pod.qos], (*guaranteed, *rest))
-
-
-def _class(qos: str, pods: Sequence[_Pod]) -> GroupWeight:
-    """The group of a class: Burstable pods' weight is that of their requests, BestEffort's the least."""
-    requests = [milli for pod in pods for milli in pod.requests.values()] if qos == "burstable" else []
-    used = sum(sum(pod.used.values()) for pod in pods)
-    return _group(f"{_TOP}/{qos}", cfs.pod_weight(_shares(requests)), used)
 
 
 def _shares(requests: Iterable[int]) -> int:

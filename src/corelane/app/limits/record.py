@@ -78,14 +78,8 @@ def load(rounds: Sequence[tuple[float, RecordedLoad | None]]) -> CPULoad | None:
     parts = [(seconds, each) for seconds, each in rounds if each is not None]
     if len(parts) < len(rounds) or total <= 0:
         return None
-
-    def mean(name: str) -> Any:
-        values = [(seconds, getattr(each, name)) for seconds, each in parts]
-        if any(value is None for _, value in values):
-            return None
-        return sum(seconds * value for seconds, value in values) / total
-
-    return CPULoad(parts[-1][1].cpus, mean("busy"), mean("steal"), mean("idle"))
+    busy, steal, idle = (_mean(name, parts, total) for name in ("busy", "steal", "idle"))
+    return CPULoad(parts[-1][1].cpus, busy or 0.0, steal or 0.0, idle)
 
 
 def combine(rounds: Sequence[tuple[float, RecordedCompetition | None]]) -> Competition | None:
@@ -99,40 +93,28 @@ def combine(rounds: Sequence[tuple[float, RecordedCompetition | None]]) -> Compe
     if len(parts) < len(rounds) or total <= 0:
         return None
     last = parts[-1][1]
-    claims = tuple(Claim(level.group, level.weight, _active(level, parts, total)) for level in last.levels)
-    found = sorted(_competitors(parts, total), key=lambda one: -one.used)
-    used = sum(seconds * _used(each) for seconds, each in parts) / total
-    unnamed = max(0.0, used - sum(one.used for one in found))
-    share = competitors.least_share(claims)
-    return Competition(last.weight, share, tuple(found), claims, unnamed)
-
-
-def _active(level: _Level, parts: Sequence[tuple[float, RecordedCompetition]], total: float) -> int:
-    of_rounds = [
-        seconds * each.active
-        for seconds, recorded in parts
-        for each in recorded.levels
-        if each.group == level.group
-    ]
-    return round(sum(of_rounds) / total)
-
-
-def _competitors(parts: Sequence[tuple[float, RecordedCompetition]], total: float) -> Iterator[Competitor]:
+    active: dict[str, float] = {}
     of_group: dict[tuple[str, bool], list[tuple[float, _Competitor]]] = {}
+    used = 0.0
     for seconds, recorded in parts:
+        for level in recorded.levels:
+            active[level.group] = active.get(level.group, 0.0) + seconds * level.active
         for each in recorded.competitors:
             of_group.setdefault((each.group, each.loose), []).append((seconds, each))
-    for (group, loose), rounds in of_group.items():
-        last, used = rounds[-1][1], sum(seconds * each.used for seconds, each in rounds) / total
-        yield Competitor(group, last.weight, last.relative, used, last.idle, loose)
+        used += seconds * max(sum(each.used for each in recorded.competitors), recorded.used or 0.0)
+    claims = tuple(
+        Claim(level.group, level.weight, round(active[level.group] / total)) for level in last.levels
+    )
+    rivals = []
+    for (group, loose), of_rounds in of_group.items():
+        newest, mean = of_rounds[-1][1], sum(seconds * each.used for seconds, each in of_rounds) / total
+        rivals.append(Competitor(group, newest.weight, newest.relative, mean, newest.idle, loose))
+    rivals.sort(key=lambda rival: -rival.used)
+    unnamed = max(0.0, used / total - sum(rival.used for rival in rivals))
+    return Competition(last.weight, competitors.least_share(claims), tuple(rivals), claims, unnamed)
 
 
-def _used(recorded: RecordedCompetition) -> float:
-    """CPU time of all competitors, in ms a second."""
-    listed = sum(each.used for each in recorded.competitors)
-    return max(listed, recorded.used or 0.0)
-
-
+_HELP: Final = "give what `corelane limits watch -o json` prints"
 _TIMES: Final = ("used", "throttled", "above", "burst", "waiting", "stalled", "queued")
 _COUNTS: Final = ("periods", "throttled_periods", "bursts")
 _LARGEST: Final = 1e12
@@ -215,15 +197,23 @@ def read(path: Path) -> tuple[list[Measurement], MeasuredNode]:
 def _rounds(path: Path, content: bytes) -> Iterator[_Round]:
     documents = list(_documents(path, content))
     if not documents:
-        raise AdviseError(f"{path}: is empty: give what `corelane limits watch -o json` prints")
+        raise AdviseError(f"{path}: is empty: {_HELP}")
     for number, document in enumerate(documents, 1):
         try:
             one = msgspec.convert(document, _Round)
         except msgspec.ValidationError as error:
-            raise AdviseError(
-                f"{path}: round {number}: {error}: give what `corelane limits watch -o json` prints"
-            ) from None
-        _check(path, number, one)
+            raise AdviseError(f"{path}: round {number}: {error}: {_HELP}") from None
+        # Numbers that watch never writes are refused, NaN among them.
+        if not 0 <= one.seconds < _LARGEST:
+            raise AdviseError(f"{path}: round {number}: seconds: {one.seconds} is not a duration")
+        for row in one.containers:
+            if not 1 <= row.period <= 1000:
+                raise AdviseError(f"{path}: round {number}: periodMs: {row.period} is not between 1 and 1000")
+            for name, value in _amounts(row):
+                if value is not None and not 0 <= value < _LARGEST:
+                    raise AdviseError(
+                        f"{path}: round {number}: {name.replace('_', ' ')}: {value} is not an amount"
+                    )
         yield one
 
 
@@ -240,23 +230,7 @@ def _documents(path: Path, content: bytes) -> Iterator[Any]:
         except (ValueError, RecursionError):
             if number == len(lines) > 1:
                 return
-            raise AdviseError(
-                f"{path}:{number}: is not JSON: give what `corelane limits watch -o json` prints"
-            ) from None
-
-
-def _check(path: Path, number: int, one: _Round) -> None:
-    """Refuse numbers that watch never writes, NaN among them."""
-    if not 0 <= one.seconds < _LARGEST:
-        raise AdviseError(f"{path}: round {number}: seconds: {one.seconds} is not a duration")
-    for row in one.containers:
-        if not 1 <= row.period <= 1000:
-            raise AdviseError(f"{path}: round {number}: periodMs: {row.period} is not between 1 and 1000")
-        for name, value in _amounts(row):
-            if value is not None and not 0 <= value < _LARGEST:
-                raise AdviseError(
-                    f"{path}: round {number}: {name.replace('_', ' ')}: {value} is not an amount"
-                )
+            raise AdviseError(f"{path}:{number}: is not JSON: {_HELP}") from None
 
 
 def _amounts(row: _Row) -> Iterator[tuple[str, float | None]]:
@@ -295,14 +269,9 @@ def _losses(rows: list[tuple[float, _Row]], total: float) -> Losses | None:
     if len(parts) < len(rows):
         return None
 
-    def mean(name: str) -> float | None:
-        amount = _sum(
-            None if (one := getattr(part, name)) is None else one * seconds for seconds, part in parts
-        )
-        return None if amount is None else amount / total
-
-    causes = {name: mean(name) or 0.0 for name in _LostTo.__struct_fields__ if name != "paused"}
-    return replace(Losses(**causes), paused=mean("paused"))
+    means = {name: _mean(name, parts, total) for name in _LostTo.__struct_fields__}
+    causes = {name: mean or 0.0 for name, mean in means.items() if name != "paused"}
+    return replace(Losses(**causes), paused=means["paused"])
 
 
 def _together(rows: list[tuple[float, _Row]], rounds: int) -> Rates | Unusable:
@@ -320,19 +289,12 @@ def _together(rows: list[tuple[float, _Row]], rounds: int) -> Rates | Unusable:
     counts: dict[str, Any] = {name: _sum(getattr(row, name) for _, row in rows) for name in _COUNTS}
     remarks = dict.fromkeys(remark for _, row in rows for remark in row.remarks)
     quota, waiters = rows[-1][1].quota, max(row.waiters or 0 for _, row in rows)
-    return Rates(
-        total,
-        **times,
-        **counts,
-        waiters=waiters,
-        quota=quota,
-        notes=tuple(notes),
-        remarks=tuple(remarks),
-    )
+    more: dict[str, Any] = {"quota": quota, "notes": tuple(notes), "remarks": tuple(remarks)}
+    return Rates(total, **times, **counts, waiters=waiters, **more)
 
 
-def _mean(name: str, rows: list[tuple[float, _Row]], total: float) -> float | None:
-    amount = _sum(None if (one := getattr(row, name)) is None else one * seconds for seconds, row in rows)
+def _mean(name: str, rounds: Iterable[tuple[float, object]], total: float) -> float | None:
+    amount = _sum(None if (one := getattr(row, name)) is None else one * seconds for seconds, row in rounds)
     return None if amount is None else amount / total
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -76,8 +76,13 @@ def find(root: Path) -> ServiceGroups:
 
     `root` is the node's root directory.
     """
-    directory = _hierarchy(root / "sys/fs/cgroup")
-    if directory is None:
+    # A limit on CPU time is in the version 2 hierarchy, else in the cpu controller's.
+    top = root / "sys/fs/cgroup"
+    if (top / "cgroup.controllers").exists():
+        directory = Directory(str(top))
+    elif names := [name for name in Directory(str(top)).names("") if "cpu" in name.split(",")]:
+        directory = Directory(str(top / names[0]))
+    else:
         return ServiceGroups()
     named = _Names(root)
     groups, unlimited, unknown = list[ServiceGroup](), list[str](), list[str]()
@@ -89,18 +94,14 @@ def find(root: Path) -> ServiceGroups:
         elif engine != SYSTEMD:
             groups.append(ServiceGroup(engine, named.name(engine, ident), ident, path))
         elif _limited(directory, path):
-            groups.append(ServiceGroup(engine, _unit(path), "", path))
+            # Without systemd's escapes; a user's own unit has the user manager before it.
+            *above, name = path.split("/")
+            manager = next((part.removesuffix(".service") for part in above if part.startswith("user@")), "")
+            plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), name)
+            groups.append(ServiceGroup(engine, f"{manager}/{plain}" if manager else plain, "", path))
         elif not path.endswith(".slice"):
             unlimited.append(path)
     return ServiceGroups(tuple(groups), tuple(unlimited), tuple(unknown))
-
-
-def _hierarchy(top: Path) -> Directory | None:
-    """The version 2 hierarchy, else the cpu controller's: a limit on CPU time needs its directory there."""
-    if (top / "cgroup.controllers").exists():
-        return Directory(str(top))
-    names = [name for name in Directory(str(top)).names("") if "cpu" in name.split(",")]
-    return Directory(str(top / names[0])) if names else None
 
 
 def _walk(directory: Directory, path: str, depth: int) -> Iterator[tuple[str, str, str]]:
@@ -115,10 +116,7 @@ def _walk(directory: Directory, path: str, depth: int) -> Iterator[tuple[str, st
         if container := _container(name, path.rpartition("/")[2]):
             yield *container, below
             continue
-        if _UNIT.fullmatch(name):
-            yield SYSTEMD, "", below
-        else:
-            yield "", "", below
+        yield SYSTEMD if _UNIT.fullmatch(name) else "", "", below
         yield from _walk(directory, below, depth - 1)
 
 
@@ -143,48 +141,32 @@ def _limited(directory: Directory, path: str) -> bool:
         return True  # so that reading it reports the file
 
 
-def _unit(path: str) -> str:
-    """A unit's name without systemd's escapes; a user's own has the user manager before it."""
-    *above, name = path.split("/")
-    manager = next((part.removesuffix(".service") for part in above if part.startswith("user@")), "")
-    plain = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), name)
-    return f"{manager}/{plain}" if manager else plain
-
-
 class _Names:
     """Containers' names, from the files in which Docker and Podman keep them; short ids elsewhere."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._podman: Mapping[str, str] | None = None
+        self._podman: dict[str, str] | None = None
 
     def name(self, engine: str, ident: str) -> str:
         if engine == "lxc":
             return ident
-        name = self._docker(ident) if engine == "docker" else ""
-        if engine == "podman":
-            if self._podman is None:
-                self._podman = dict(self._podmans())
-            name = self._podman.get(ident, "")
-        return name or ident[:12]
-
-    def _docker(self, ident: str) -> str:
-        for pattern in _DOCKER_NAMES:
-            for path in self._root.glob(pattern.format(ident)):
-                config = _json(path)
-                name = config.get("Name") if isinstance(config, dict) else None
-                if isinstance(name, str) and name:
-                    return name.removeprefix("/")
-        return ""
-
-    def _podmans(self) -> Iterator[tuple[str, str]]:
-        for pattern in _PODMAN_NAMES:
-            for path in self._root.glob(pattern):
+        if engine == "docker":
+            for path in (
+                path for pattern in _DOCKER_NAMES for path in self._root.glob(pattern.format(ident))
+            ):
+                match _json(path):
+                    case {"Name": str(name)} if name:
+                        return name.removeprefix("/")
+        if engine == "podman" and self._podman is None:
+            self._podman = {}
+            for path in (path for pattern in _PODMAN_NAMES for path in self._root.glob(pattern)):
                 listed = _json(path)
-                for one in listed if isinstance(listed, list) else ():
-                    match one:
-                        case {"id": str(ident), "names": [str(name), *_]}:
-                            yield ident, name
+                for container in listed if isinstance(listed, list) else ():
+                    match container:
+                        case {"id": str(own), "names": [str(name), *_]}:
+                            self._podman[own] = name
+        return (self._podman or {}).get(ident) or ident[:12]
 
 
 def _json(path: Path) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import yaml
 
 from corelane import input_files
 from corelane.limits.model import scenario_file, studies
-from corelane.limits.model.scenario import Scenario, run
+from corelane.limits.model.scenario import run
 from corelane.limits.model.scenario_file import ScenarioError
 from corelane.limits.model.studies import Study, StudyCase, phase_spread
 from corelane.view import tables
@@ -38,7 +38,23 @@ def render(
     """Run a study and give it as text of a form. Raises ScenarioError, also for a variant that cannot be."""
     study = _with_variants(_study(source), changes)
     columns = [_run(case, seconds, range(seed, seed + seeds), form) for case in study.cases]
-    return _FORMS[form](study, columns)
+    notes = (view.spread_note(columns), *study.notes)
+    match form:
+        case "json":
+            tree = {
+                "scenario": study.name,
+                "title": study.title,
+                "cases": view.as_json(columns),
+                "notes": list(study.notes),
+            }
+            return json.dumps(tree, indent=2, ensure_ascii=False) + "\n"
+        case "svg":
+            return view.timeline_svg(study.title, _panels(columns))
+        case "html":
+            return pages.simulation(study.title, columns, _panels(columns), notes)
+    out = io.StringIO()
+    tables.show(study.title, view.HEADINGS, view.rows(columns), tables.console(out))
+    return out.getvalue() + "".join(f"{note}\n" for note in notes if note)
 
 
 def _study(source: str) -> Study:
@@ -50,10 +66,6 @@ def _study(source: str) -> Study:
         raise ScenarioError(f"{source}: no such file, and none of the built-in scenarios: {known}")
     if path.is_dir():
         raise ScenarioError(f"{path}: a directory, not a scenario file; name one YAML file in it")
-    return _from_file(path)
-
-
-def _from_file(path: Path) -> Study:
     try:
         tree = yaml.load(input_files.read(path), UniqueKeyLoader)  # noqa: S506 - a SafeLoader
         scenario = scenario_file.read(tree)
@@ -82,15 +94,11 @@ def _with_variants(study: Study, changes: Sequence[str]) -> Study:
             f"{study.name} has no single container to change; --variant needs another scenario"
         )
     base = next((case for case in reversed(bases) if case.published), bases[-1])
-    cases = [StudyCase(f"{base.label}, {text}", _changed(base.scenario, text)) for text in changes]
-    return Study(study.name, study.title, (base, *cases), study.notes)
-
-
-def _changed(scenario: Scenario, text: str) -> Scenario:
     try:
-        return studies.vary(scenario, text)
+        cases = [StudyCase(f"{base.label}, {text}", studies.vary(base.scenario, text)) for text in changes]
     except ValueError as error:
         raise ScenarioError(str(error)) from None
+    return Study(study.name, study.title, (base, *cases), study.notes)
 
 
 def _run(case: StudyCase, seconds: float | None, seeds: range, form: str) -> view.StudyColumn:
@@ -108,32 +116,6 @@ def _run(case: StudyCase, seconds: float | None, seeds: range, form: str) -> vie
     return view.StudyColumn(case.label, outcomes, case.published, spread)
 
 
-def _table(study: Study, columns: Sequence[view.StudyColumn]) -> str:
-    out = io.StringIO()
-    tables.show(study.title, view.HEADINGS, view.rows(columns), tables.console(out))
-    notes = (view.spread_note(columns), *study.notes)
-    return out.getvalue() + "".join(f"{note}\n" for note in notes if note)
-
-
-def _json(study: Study, columns: Sequence[view.StudyColumn]) -> str:
-    what = {
-        "scenario": study.name,
-        "title": study.title,
-        "cases": view.as_json(columns),
-        "notes": list(study.notes),
-    }
-    return json.dumps(what, indent=2, ensure_ascii=False) + "\n"
-
-
-def _svg(study: Study, columns: Sequence[view.StudyColumn]) -> str:
-    return view.timeline_svg(study.title, _panels(columns))
-
-
-def _html(study: Study, columns: Sequence[view.StudyColumn]) -> str:
-    notes = (view.spread_note(columns), *study.notes)
-    return pages.simulation(study.title, columns, _panels(columns), notes)
-
-
 def _panels(columns: Sequence[view.StudyColumn]) -> list[view.Panel]:
     return [
         view.Panel(column.label, column.outcomes[0].scenario.machine.cpus, timeline)
@@ -142,11 +124,5 @@ def _panels(columns: Sequence[view.StudyColumn]) -> list[view.Panel]:
     ]
 
 
-_FORMS: dict[str, Callable[[Study, Sequence[view.StudyColumn]], str]] = {
-    "table": _table,
-    "json": _json,
-    "svg": _svg,
-    "html": _html,
-}
 _DRAWN = ("svg", "html")
 """Forms that show slices."""

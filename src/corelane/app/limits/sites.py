@@ -19,7 +19,6 @@ import msgspec
 
 from corelane.app import local_instance
 from corelane.app.limits import service_groups
-from corelane.app.limits.service_groups import ServiceGroups
 from corelane.app.state import cgroups, container_names
 from corelane.app.state.files import StateFileError
 from corelane.cpuset import CPUSet
@@ -38,7 +37,6 @@ from corelane.kernel.cpu_time.counters import (
 from corelane.kernel.cpu_time.threads import Counted, Crowd, ThreadWatch
 from corelane.kernel.files import Directory
 from corelane.limits.measure import Measurement
-from corelane.node.recovery.cpu_owners import ContainerName, ListedPod, RunningContainer
 
 _OWN_SPECS: Final = "nodes/*/containers/containers/*/spec.json"
 
@@ -221,56 +219,57 @@ def find(where: CgroupSource) -> Sites:
     """
     if where.groups:
         return Sites(tuple(_named(path, where.root) for path in where.groups))
-    pods, notes = _kubelets(where)
-    own = tuple(_own(where.data_dir or local_instance.of_kubeconfig()))
+    sites, notes = _kubelets(where)
+    sites += _own(where.data_dir or local_instance.of_kubeconfig())
     services = service_groups.find(where.root)
-    found = (*pods, *own, *_services(services, where.root))
-    return Sites(found, (*notes, *_left_out(services), *(() if found else _nothing(services))))
-
-
-def _services(services: ServiceGroups, root: Path) -> Iterator[Site]:
-    trees = _hierarchies(root / "sys/fs/cgroup") if services.groups else []
+    trees = _hierarchies(where.root / "sys/fs/cgroup") if services.groups else []
     for group in services.groups:
-        yield Site(group.engine, "", group.name, group.id, _below(trees, group.path))
-
-
-def _left_out(services: ServiceGroups) -> Iterator[str]:
+        sites.append(Site(group.engine, "", group.name, group.id, _below(trees, group.path)))
     if services.unknown:
-        yield (
+        notes.append(
             f"left out: {len(services.unknown)} cgroups with a CPU limit, which are not known containers or "
             f"units; measure one with --cgroup, such as {services.unknown[0]} in /sys/fs/cgroup"
         )
-
-
-def _nothing(services: ServiceGroups) -> Iterator[str]:
-    """Why nothing was found, and what to do."""
-    yield (
-        "no containers found: no cgroups of a kubelet, Docker, Podman, containerd, LXC or corelane up, and "
-        "no systemd unit with a CPU limit. Run on the node itself as root; inside a container, mount the "
-        "node's root directory and name it with --root; name any cgroup with --cgroup DIRECTORY; or measure "
-        "a cluster with --prometheus URL"
-    )
-    if services.unlimited:
-        yield (
+    if not sites:
+        notes.append(_NOTHING)
+    if not sites and services.unlimited:
+        notes.append(
             f"systemd units without a CPU limit, which nothing throttles: {len(services.unlimited)}; measure "
             f"one with --cgroup, such as {services.unlimited[0]} in /sys/fs/cgroup"
         )
+    return Sites(tuple(sites), tuple(notes))
 
 
-def _kubelets(where: CgroupSource) -> tuple[tuple[Site, ...], tuple[str, ...]]:
+_NOTHING: Final = (
+    "no containers found: no cgroups of a kubelet, Docker, Podman, containerd, LXC or corelane up, and no "
+    "systemd unit with a CPU limit. Run on the node itself as root; inside a container, mount the node's "
+    "root directory and name it with --root; name any cgroup with --cgroup DIRECTORY; or measure a cluster "
+    "with --prometheus URL"
+)
+
+
+def _kubelets(where: CgroupSource) -> tuple[list[Site], list[str]]:
     top = where.root / "sys/fs/cgroup"
     listed = container_names.read_pod_list(where.pods) if where.pods else container_names.PodList({})
     logged = container_names.logged(str(where.root / "var/log/containers"))
     try:
         groups = cgroups.read(str(top))
     except StateFileError as error:
-        return (), (*listed.notes, str(error))
+        return [], [*listed.notes, str(error)]
     trees = _hierarchies(top)
-    names = {group.id: _name(group, listed.pods, logged) for group in groups}
+    names = {}  # namespace, pod and container; ids where names are unknown
+    for group in groups:
+        link, pod, short = logged.get(group.id), listed.pods.get(group.uid), group.id[:12]
+        container = link.container if link else short
+        if pod:
+            namespace, _, name = pod.title.partition("/")
+            names[group.id] = namespace, name, pod.ids.get(group.id) or container
+        else:
+            names[group.id] = (*((link.namespace, link.pod) if link else ("", f"pod {group.uid}")), container)
     sites = [Site(*names[group.id], group.id, _below(trees, group.path)) for group in groups]
     pods = {group.path.rpartition("/")[0]: names[group.id][:2] for group in groups}
     sites += [Site(*name, "", "", _below(trees, path)) for path, name in pods.items()]
-    return tuple(sites), listed.notes
+    return sites, [*listed.notes]
 
 
 def _hierarchies(top: Path) -> list[Path]:
@@ -282,18 +281,6 @@ def _hierarchies(top: Path) -> list[Path]:
 
 def _below(trees: Iterable[Path], path: str) -> tuple[str, ...]:
     return tuple(str(tree / path) for tree in trees if (tree / path).is_dir())
-
-
-def _name(
-    group: RunningContainer, pods: Mapping[str, ListedPod], logged: Mapping[str, ContainerName]
-) -> tuple[str, str, str]:
-    """Namespace, pod and container; ids where names are unknown."""
-    link, pod = logged.get(group.id), pods.get(group.uid)
-    short = group.id[:12]
-    if pod:
-        namespace, _, name = pod.title.partition("/")
-        return namespace, name, pod.ids.get(group.id) or (link.container if link else short)
-    return (link.namespace, link.pod, link.container) if link else ("", f"pod {group.uid}", short)
 
 
 def _own(data_dir: Path) -> Iterator[Site]:
@@ -357,7 +344,11 @@ class _Watched:
 def wait(sites: Iterable[Site], seconds: float, root: Path) -> Mapping[Key, Crowd]:
     """Let `seconds` pass; return what the threads of sites did meanwhile, by the directories of the site."""
     end, proc = time.monotonic() + seconds, Directory(str(root / "proc"))
-    watched = [each for site in sites if (each := _watched(site))]
+    watched = []
+    for site in sites:
+        if threads.ids(site.directories):
+            cpus = competitors.allowed_cpus(site.directories)
+            watched.append(_Watched(site, cpus, ThreadWatch(len(cpus) if cpus else os.cpu_count() or 1)))
     total = _look(watched, proc) if watched else 0
     if not total or total > _MOST:
         time.sleep(max(0.0, end - time.monotonic()))
@@ -375,13 +366,6 @@ def wait(sites: Iterable[Site], seconds: float, root: Path) -> Mapping[Key, Crow
     return {key: crowd for key, crowd in found if crowd}
 
 
-def _watched(site: Site) -> _Watched | None:
-    if not threads.ids(site.directories):
-        return None
-    cpus = competitors.allowed_cpus(site.directories)
-    return _Watched(site, cpus, ThreadWatch(len(cpus) if cpus else os.cpu_count() or 1))
-
-
 def _look(watched: Iterable[_Watched], proc: Directory) -> int:
     """Look at all; how many threads there were."""
     processors, total = counters.processors(proc.read("stat") or ""), 0
@@ -391,12 +375,8 @@ def _look(watched: Iterable[_Watched], proc: Directory) -> int:
             used, throttled = counters.used_and_throttled(each.site.directories)
         except CounterError:
             continue
-        each.watch.add(Counted(time.monotonic(), used, throttled, _idle(processors, each.cpus)), found)
+        own = [one.idle for cpu, one in processors.items() if each.cpus is None or cpu in each.cpus]
+        idle = sum(own) * 1000 / os.sysconf("SC_CLK_TCK") if own else None  # ms so far
+        each.watch.add(Counted(time.monotonic(), used, throttled, idle), found)
         total += len(found)
     return total
-
-
-def _idle(processors: Mapping[int, Processor], cpus: CPUSet | None) -> float | None:
-    """Idle time of the container's CPUs so far, in ms."""
-    own = [each.idle for cpu, each in processors.items() if cpus is None or cpu in cpus]
-    return sum(own) * 1000 / os.sysconf("SC_CLK_TCK") if own else None

@@ -51,9 +51,7 @@ class WatchRound:
     seconds: float
     node: MeasuredNode | None = None
     """Where it is one node's."""
-    at: str = field(
-        default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-    )
+    at: str = field(default_factory=_now)
 
 
 class Watched(Protocol):
@@ -199,8 +197,10 @@ class PrometheusWatch:
         if self.answered:
             time.sleep(options.seconds)
         try:
-            pod, namespace = _pattern(options.selected.pod), options.selected.namespace
-            measured, notes = prometheus.measure(self.server, self.window, namespace, pod)
+            # Prometheus anchors the pattern; RE2 does not have all of `fnmatch.translate`.
+            glob = options.selected.pod
+            pod = "".join({"*": ".*", "?": "."}.get(letter, re.escape(letter)) for letter in glob)
+            measured, notes = prometheus.measure(self.server, self.window, options.selected.namespace, pod)
         except PrometheusError as error:
             if not self.answered:
                 raise
@@ -208,8 +208,3 @@ class PrometheusWatch:
         self.answered = True
         seconds = [each.rates.seconds for each in measured if isinstance(each.rates, Rates)]
         return WatchRound(measured, tuple(notes), max(seconds, default=0.0))
-
-
-def _pattern(glob: str) -> str:
-    """A glob as a pattern for Prometheus, which anchors it; RE2 does not have all of `fnmatch.translate`."""
-    return "".join({"*": ".*", "?": "."}.get(character, re.escape(character)) for character in glob)

@@ -38,11 +38,16 @@ def read(root: str) -> list[RunningContainer]:
     Raises StateFileError where there are no cgroups, or a cpuset cannot be parsed.
     """
     tree = _hierarchy(Directory(root), root)
-    found: list[RunningContainer] = []
+    running: list[RunningContainer] = []
     for path in _tops(tree.directory, "", _MAX_DEPTH):
         match = _TRIPLE.fullmatch(path.rpartition("/")[2])
-        found += _of_triple(tree, path, match) if match else _pods(tree, path, "")
-    return sorted(found, key=lambda one: one.path)
+        if not match:
+            running += _pods(tree, path, "")
+        elif (pod := _POD.fullmatch(match[1])) and has_processes(tree.directory, path):
+            own = _cpus(tree, f"{path}/{tree.cpus}")
+            uid = pod[1].replace("_", "-")
+            running.append(RunningContainer(uid, match[3], own, match[2] or "", path=path))
+    return sorted(running, key=lambda container: container.path)
 
 
 def is_kubelets(name: str) -> bool:
@@ -96,13 +101,6 @@ def _pods(tree: _Hierarchy, path: str, qos: str) -> Iterator[RunningContainer]:
             yield from _containers(tree, below, uid, qos)
         elif match := _QOS.fullmatch(name):
             yield from _pods(tree, below, match[1])
-
-
-def _of_triple(tree: _Hierarchy, path: str, match: re.Match[str]) -> Iterator[RunningContainer]:
-    pod = _POD.fullmatch(match[1])
-    if pod and has_processes(tree.directory, path):
-        own = _cpus(tree, f"{path}/{tree.cpus}")
-        yield RunningContainer(pod[1].replace("_", "-"), match[3], own, match[2] or "", path=path)
 
 
 def _containers(tree: _Hierarchy, path: str, uid: str, qos: str) -> Iterator[RunningContainer]:

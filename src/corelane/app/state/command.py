@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from corelane import node
 from corelane.app import kubelet_settings
@@ -16,51 +16,40 @@ from corelane.app.state.container_names import RuntimeReport
 from corelane.app.state.files import Say, StateFileError
 from corelane.node.kubelet import checkpoint, statefile, validation
 from corelane.node.kubelet.checkpoint import Checkpoint, Version
-from corelane.node.kubelet.memory_checkpoint import MemoryCheckpoint
 from corelane.node.kubelet.statefile import CheckpointError
 from corelane.node.kubelet.validation import StartRule
 from corelane.node.ledger import NodeState
 from corelane.node.recovery import cpu_owners, rebuilding
 from corelane.node.recovery.cpu_owners import Observation
-from corelane.node.recovery.rebuilding import RebuiltState, RepairError, StateDifference, StateFile
+from corelane.node.recovery.rebuilding import RepairError, StateDifference
 from corelane.reasons import Code, Reason
 from corelane.view import state as view
 from corelane.view import tables
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-
-_Content = TypeVar("_Content", Checkpoint, MemoryCheckpoint)
+    pass
 
 
 def show(path: Path, *, as_json: bool, say: Say) -> int:
     """Print a file's content; 0 if its checksum is right. Raises StateFileError."""
-    to = say if as_json else None
     if files.is_memory(path):
         memory = files.load_memory(path)
-        _show(memory, view.plain_memory_contents, view.show_memory_contents, to)
         fault = memory.fault
+        if as_json:
+            say(json.dumps(view.plain_memory_contents(memory), indent=2))
+        else:
+            view.show_memory_contents(memory, tables.console())
     else:
         loaded = files.load(path)
-        _show(loaded, view.plain_contents, view.show_contents, to)
-        files.refuse_foreign(loaded)
         fault = loaded.fault
+        if as_json:
+            say(json.dumps(view.plain_contents(loaded), indent=2))
+        else:
+            view.show_contents(loaded, tables.console())
+        files.refuse_foreign(loaded)
     if fault:
         raise StateFileError(f"{path}: {fault}")
     return 0
-
-
-def _show(
-    loaded: StateFile[_Content],
-    plain: Callable[[StateFile[_Content]], dict[str, Any]],
-    draw: Callable[[StateFile[_Content], Console], None],
-    say: Say | None,
-) -> None:
-    if say:
-        say(json.dumps(plain(loaded), indent=2))
-    else:
-        draw(loaded, tables.console())
 
 
 def verify(path: Path, machine: str | None, settings: KubeletOptions, *, as_json: bool, say: Say) -> int:
@@ -211,7 +200,14 @@ def plan(
     after = checkpoint.encode(rebuilt.checkpoint, target)
     if failing := validation.broken(validation.check(checkpoint.decode(after), state)):
         raise RepairError(f"{failing[0].name}: {failing[0].text}: this cannot be repaired")
-    notes += [*more, *rebuilt.notes, *_unnamed(rebuilt, observed)]
+    unknown = {cpu_owners.placeholder(container) for container in observed.containers}
+    notes += [*more, *rebuilt.notes]
+    if count := sum(name in unknown for of in rebuilt.checkpoint.entries.values() for name in of):
+        subject = "1 owner has no name: its" if count == 1 else f"{count} owners have no name: their"
+        notes.append(
+            f"{subject} CPUs stay allocated until the kubelet removes entries without a pod; "
+            "give --pods FILE or --cri to keep them allocated"
+        )
     needed = tail or not intact or recorded != replace(rebuilt.checkpoint, version=target)
     difference = StateDifference(
         str(path), recorded, rebuilt.checkpoint, target, rebuilt.changes, tuple(notes), needed
@@ -248,8 +244,16 @@ def _observe(
     if containers and report.without_cgroup:
         notes.append(f"owners without a cgroup here, reported by the runtime: {len(report.without_cgroup)}")
     ready = dict(report.ready)
+    # Containers run by the list, with exclusive CPUs, without a cgroup here or an entry that stays.
     seen = {one.id for one in (*containers, *report.without_cgroup)}
-    missing = list(_missing(listed, seen, recorded if intact else None))
+    missing = []
+    for uid, pod in listed.pods.items():
+        stays = intact and recorded and recorded.version != 1
+        entries = recorded.entries.get(uid, {}) if stays and recorded else {}
+        for ident, name in pod.ids.items():
+            need = pod.containers.get(name)
+            if ident in pod.running and ident not in seen and need and need.cpus and name not in entries:
+                missing.append(f"{pod.title}/{name} ({ident[:12]})")
     if missing:
         raise RepairError(
             f"{sources.pods}: {', '.join(missing[:3])} runs with exclusive CPUs, but has no cgroup below "
@@ -270,16 +274,6 @@ def _observe(
         reserved=state.reserved,
     )
     return observed, notes
-
-
-def _missing(listed: container_names.PodList, seen: set[str], recorded: Checkpoint | None) -> Iterator[str]:
-    """Containers that run by the list, with exclusive CPUs, without a cgroup here or an entry that stays."""
-    for uid, pod in listed.pods.items():
-        entries = recorded.entries.get(uid, {}) if recorded and recorded.version != 1 else {}
-        for ident, name in pod.ids.items():
-            need = pod.containers.get(name)
-            if ident in pod.running and ident not in seen and need and need.cpus and name not in entries:
-                yield f"{pod.title}/{name} ({ident[:12]})"
 
 
 def _nothing_runs(sources: RepairSources, report: RuntimeReport, recorded: Checkpoint | None) -> str:
@@ -303,19 +297,6 @@ def _nothing_runs(sources: RepairSources, report: RuntimeReport, recorded: Check
         "if the node is empty, confirm that with --cri or --pods FILE; else run this on the node itself, "
         "or give its root directory with --root"
     )
-
-
-def _unnamed(rebuilt: RebuiltState, observed: Observation) -> list[str]:
-    unknown = {cpu_owners.placeholder(container) for container in observed.containers}
-    count = sum(name in unknown for of in rebuilt.checkpoint.entries.values() for name in of)
-    if not count:
-        return []
-    subject = "1 owner has no name: its" if count == 1 else f"{count} owners have no name: their"
-    note = (
-        f"{subject} CPUs stay allocated until the kubelet removes entries without a pod; "
-        "give --pods FILE or --cri to keep them allocated"
-    )
-    return [note]
 
 
 def repair(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -25,7 +25,7 @@ from corelane.kube.translate import TranslationError, pod_requests, running_uid
 from corelane.node.recovery.cpu_owners import ContainerName, CPUNeed, ListedPod, RunningContainer
 from corelane.runtime.base import RuntimeVersion
 from corelane.runtime.cri import client, values
-from corelane.workload.request import ContainerKind, PodRequest
+from corelane.workload.request import ContainerKind
 
 _LOG = re.compile(r"(?P<pod>[^_]+)_(?P<namespace>[^_]+)_(?P<container>.+)-(?P<id>[0-9a-f]{64})\.log")
 _HELP = "give the output of `kubectl get pods -A -o json`"
@@ -46,7 +46,26 @@ def read_pod_list(path: Path) -> PodList:
     for pod in items:
         uid = running_uid(pod)
         try:
-            listed[uid] = _listed(pod, pod_requests.request(pod))
+            request = pod_requests.request(pod)
+            containers = {
+                container.name: CPUNeed(
+                    request.exclusive_cpus(container),
+                    container.kind is ContainerKind.INIT,
+                )
+                for container in request.containers
+            }
+            statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+            ids = {
+                status.container_id.rpartition("//")[2]: status.name
+                for status in statuses
+                if status.container_id
+            }
+            running = frozenset(
+                status.container_id.rpartition("//")[2]
+                for status in statuses
+                if status.state and status.state.running
+            )
+            listed[uid] = ListedPod(pod.title, pod.ended, containers, ids, running)
         except TranslationError as error:
             notes.append(f"{path}: pod {pod.title} is left out: {error}")
     return PodList(listed, tuple(notes))
@@ -69,24 +88,6 @@ def _items(path: Path, content: bytes) -> tuple[list[Pod], list[str]]:
     except msgspec.MsgspecError as error:
         raise StateFileError(f"{path}: is not a list of pods: {error}") from None
     return page.items, [f"{path}: {malformed}" for malformed in page.malformed]
-
-
-def _listed(pod: Pod, request: PodRequest) -> ListedPod:
-    containers = {
-        container.name: CPUNeed(
-            request.exclusive_cpus(container),
-            container.kind is ContainerKind.INIT,
-        )
-        for container in request.containers
-    }
-    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    ids = {status.container_id.rpartition("//")[2]: status.name for status in statuses if status.container_id}
-    running = frozenset(
-        status.container_id.rpartition("//")[2]
-        for status in statuses
-        if status.state and status.state.running
-    )
-    return ListedPod(pod.title, pod.ended, containers, ids, running)
 
 
 def logged(logs: str) -> dict[str, ContainerName]:
@@ -122,7 +123,31 @@ class RuntimeReport:
 
 def names_from_runtime(endpoint: str, containers: Sequence[RunningContainer]) -> RuntimeReport:
     """Ask the runtime behind a CRI socket for these containers. Raises CRIError."""
-    return asyncio.run(_request(endpoint, containers))
+    answers = asyncio.run(_ask(endpoint, {container.id: container.qos for container in containers}))
+    pods, listed = answers.pods, answers.containers
+    names = {
+        container.id: ContainerName(
+            pods[container.sandbox].namespace, pods[container.sandbox].name, container.name
+        )
+        for container in listed
+    }
+    counts = {ident: _exclusive_cpus(resources) for ident, resources in answers.resources.items()}
+    runtime, notes = f"{endpoint} ({answers.runtime.name} {answers.runtime.version})", []
+    unknown, count = sum(container.id not in {*names, *pods} for container in containers), len(containers)
+    if unknown == count > 0:
+        what = f"lists none of the {count} containers in the cgroups; is this the kubelet's runtime?"
+        notes.append(f"{runtime} {what}")
+    elif unknown:
+        notes.append(f"{runtime} does not list {unknown} of {count} containers in the cgroups")
+    return RuntimeReport(
+        names,
+        {ident: count for ident, count in counts.items() if count is not None},
+        {pod.uid: f"{pod.namespace}/{pod.name}" for pod in pods.values() if pod.ready},
+        sum(container.state == "running" for container in listed),
+        tuple(_without_cgroup(containers, answers)),
+        frozenset(pods),
+        tuple(notes),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,50 +159,29 @@ class _Answers:
     """By container id: of Guaranteed pods' containers, and of those without a visible cgroup."""
 
 
-async def _request(endpoint: str, containers: Sequence[RunningContainer]) -> RuntimeReport:
-    classes = {container.id: container.qos for container in containers}
+async def _ask(endpoint: str, classes: Mapping[str, str]) -> _Answers:
+    """Ask a runtime; `classes` are the QoS classes of containers with a cgroup, "" for Guaranteed."""
     async with client.connect(endpoint) as runtime_client:
         runtime = await runtime_client.version()
         pods = {sandbox.id: sandbox for sandbox in await runtime_client.sandboxes()}
         listed = [one for one in await runtime_client.containers() if one.sandbox in pods and one.name]
         undecided = [one.id for one in listed if one.state == "running" and not classes.get(one.id)]
         resources = {ident: await runtime_client.resources(ident) for ident in undecided}
-    return _report(endpoint, containers, _Answers(runtime, pods, listed, resources))
-
-
-def _report(endpoint: str, containers: Sequence[RunningContainer], answers: _Answers) -> RuntimeReport:
-    pods, listed = answers.pods, answers.containers
-    names = {
-        one.id: ContainerName(pods[one.sandbox].namespace, pods[one.sandbox].name, one.name) for one in listed
-    }
-    counts = {ident: _exclusive_cpus(resources) for ident, resources in answers.resources.items()}
-    runtime = f"{endpoint} ({answers.runtime.name} {answers.runtime.version})"
-    return RuntimeReport(
-        names,
-        {ident: count for ident, count in counts.items() if count is not None},
-        {one.uid: f"{one.namespace}/{one.name}" for one in pods.values() if one.ready},
-        sum(one.state == "running" for one in listed),
-        tuple(_without_cgroup(containers, answers)),
-        frozenset(pods),
-        tuple(_unlisted(runtime, containers, {*names, *pods})),
-    )
+    return _Answers(runtime, pods, listed, resources)
 
 
 def _without_cgroup(containers: Sequence[RunningContainer], answers: _Answers) -> Iterator[RunningContainer]:
     """Containers without a readable cgroup whose cpuset has as many CPUs as they request exclusively."""
     seen = {container.id for container in containers}
-    for one in answers.containers:
-        resources = answers.resources.get(one.id)
-        cpus = _cpus(resources) if resources and one.id not in seen else CPUSet()
-        if cpus and _exclusive_cpus(resources) == len(cpus):
-            yield RunningContainer(answers.pods[one.sandbox].uid, one.id, cpus)
-
-
-def _cpus(resources: values.CRIResources) -> CPUSet:
-    try:
-        return CPUSet.parse(resources.cpus)
-    except CPUSetError:
-        return CPUSet()
+    for container in answers.containers:
+        resources = answers.resources.get(container.id)
+        if resources and container.id not in seen:
+            try:
+                cpus = CPUSet.parse(resources.cpus)
+            except CPUSetError:
+                continue
+            if cpus and _exclusive_cpus(resources) == len(cpus):
+                yield RunningContainer(answers.pods[container.sandbox].uid, container.id, cpus)
 
 
 def _exclusive_cpus(resources: values.CRIResources | None) -> int | None:
@@ -186,15 +190,3 @@ def _exclusive_cpus(resources: values.CRIResources | None) -> int | None:
         return None
     cpus, rest = divmod(resources.shares, _SHARES_OF_CPU)
     return 0 if rest else cpus
-
-
-def _unlisted(runtime: str, containers: Sequence[RunningContainer], listed: Iterable[str]) -> list[str]:
-    ids = set(listed)
-    unknown = sum(container.id not in ids for container in containers)
-    if not unknown:
-        return []
-    if unknown == len(containers):
-        return [
-            f"{runtime} lists none of the {unknown} containers in the cgroups; is this the kubelet's runtime?"
-        ]
-    return [f"{runtime} does not list {unknown} of {len(containers)} containers in the cgroups"]

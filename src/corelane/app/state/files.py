@@ -107,7 +107,9 @@ def replace_file(path: Path, before: bytes | None, content: bytes) -> Path | Non
         raise StateFileError(f"{path}: changed since it was read; stop the kubelet, then try again")
     backup = None
     if before is not None:
-        backup = _free_name(path)
+        stamp = f"{path.name}.bak-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+        names = (path.with_name(f"{stamp}-{number}" if number else stamp) for number in count())
+        backup = next(name for name in names if not name.exists())
         write(backup, before)
     write(path, content)
     return backup
@@ -119,9 +121,3 @@ def write(path: Path, content: bytes) -> None:
         files.write_atomic(path, content, mode=_MODE)
     except OSError as error:
         raise StateFileError(f"{path}: cannot be written: {error.strerror}") from None
-
-
-def _free_name(path: Path) -> Path:
-    stamp = f"{path.name}.bak-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    names = (path.with_name(f"{stamp}-{number}" if number else stamp) for number in count())
-    return next(name for name in names if not name.exists())

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from corelane.app import daemon_log
+from corelane import structured_log
 from corelane.embedded.up import datadir, down, heap
 from corelane.embedded.up.cluster import Cluster
 from corelane.embedded.up.options import UpOptions
@@ -137,7 +137,11 @@ def report_ready(welcome: str) -> None:
 
 
 def main(
-    options: UpOptions, *, stop_pods: bool, say: Callable[[str], None], log_format: daemon_log.Format = "auto"
+    options: UpOptions,
+    *,
+    stop_pods: bool,
+    say: Callable[[str], None],
+    log_format: structured_log.Format = "auto",
 ) -> int:
     """Run until SIGINT or SIGTERM. Raises the error that prevented the start, or PartEnded.
 
@@ -147,7 +151,7 @@ def main(
     heap.bound_tls_buffers()
     path = log_path()
     handler = datadir.BoundedLog(path) if path else None
-    daemon_log.configure(as_json=daemon_log.AS_JSON[log_format], handler=handler)
+    structured_log.configure(as_json=structured_log.AS_JSON[log_format], handler=handler)
     return asyncio.run(_run(options, stop_pods=stop_pods, say=say))
 
 

@@ -50,21 +50,20 @@ class PodsFingerprint(NamedTuple):
 
 def zones_state(published: NodeResourceTopology) -> ZonesState:
     """Return the zones and settings, no pod assumed. Raises TranslationError for an invalid quantity."""
-    manager = topology_manager(published)
-    return ZonesState(tuple(_zones(published)), manager.policy, manager.scope, manager.max_numa_nodes)
+    manager, zones = topology_manager(published), []
+    for index, zone in enumerate(published.zones):
+        name = _NAME.fullmatch(zone.name)
+        if zone.type == NODE and name and int(name[1]) < _MOST_ZONES:
+            available = dict(_available(f"zones[{index}]", zone))
+            others = [(_NAME.fullmatch(cost.name), cost.value) for cost in zone.costs]
+            zones.append(Zone(int(name[1]), available, {int(node[1]): cost for node, cost in others if node}))
+    return ZonesState(tuple(zones), manager.policy, manager.scope, manager.max_numa_nodes)
 
 
 def topology_manager(published: NodeResourceTopology) -> TopologyManager:
     """Return policy and scope of the topology manager; invalid attributes are ignored, and named."""
     policy, scope = _WORDS.get(next(iter(published.topology_policies), ""), ("none", "container"))
     return with_attributes(published, TopologyManager(policy, scope))
-
-
-def _zones(published: NodeResourceTopology) -> Iterator[Zone]:
-    for index, zone in enumerate(published.zones):
-        name = _NAME.fullmatch(zone.name)
-        if zone.type == NODE and name and int(name[1]) < _MOST_ZONES:
-            yield Zone(int(name[1]), dict(_available(f"zones[{index}]", zone)), dict(_distances(zone)))
 
 
 def _available(path: str, zone: TopologyZone) -> Iterator[tuple[str, int]]:
@@ -76,12 +75,6 @@ def _available(path: str, zone: TopologyZone) -> Iterator[tuple[str, int]]:
             raise TranslationError(where, resource.available, str(error)) from error
         amount = nano // (10**6 if resource.name == "cpu" else quantity.NANO)
         yield resource.name, max(0, min(MOST, amount))
-
-
-def _distances(zone: TopologyZone) -> Iterator[tuple[int, int]]:
-    for cost in zone.costs:
-        if name := _NAME.fullmatch(cost.name):
-            yield int(name[1]), cost.value
 
 
 def pods_fingerprint(published: NodeResourceTopology) -> PodsFingerprint:

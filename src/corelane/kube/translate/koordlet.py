@@ -5,7 +5,7 @@ upstream; corelane's ledger has its own key. The CPUs withheld from pods are tho
 settings or from the Node's annotations.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
@@ -40,7 +40,6 @@ from corelane.node.ledger import NodeState, new, usable_topology, with_entries
 from corelane.placement.topologymanager import Policy, Scope
 from corelane.quantity import QuantityError
 from corelane.workload import NUMAPolicy, PodQOS
-from corelane.workload.request import Amounts
 
 OPTIONAL: Final = (keys.AMPLIFICATION, keys.CPU_MANAGER_POLICY, keys.POD_CPU_ALLOCS)
 """Annotations whose presence has a meaning."""
@@ -90,24 +89,29 @@ def annotations(
     """Return what koordlet would publish of this node; `node_annotations` are those of the Node."""
     ratio = amplification(state)
     amplified = {keys.AMPLIFICATION: f'{{"cpu":{float(ratio):.2f}}}'} if ratio > 1 else {}
+    of_config = state.config.policy == "pools"
+    source = state.config.pools if of_config else node_labels.node_labels({}, node_annotations)
+    system = {"cpuset": str(source.system), "cpusetExclusive": source.system_exclusive}
+    kubelet = {}
+    if report.settings is not None:
+        kubelet[keys.CPU_MANAGER_POLICY] = node_labels.dump_kubelet(report.settings)
+        kubelet[keys.POD_CPU_ALLOCS] = _json([dict(_members(pod)) for pod in report.pods] or None)
+    basic_info = {  # without false and empty members, as upstream's
+        "cpuModel": facts.model,
+        "hyperThreadEnabled": any(cpus.bit_count() > 1 for _, cpus in machine.core_masks),
+        "turboEnabled": facts.turbo,
+        "catL3CbmMask": facts.cache_ways,
+        "vendorID": facts.vendor,
+    }
     return {
-        keys.CPU_BASIC_INFO: _dump_basic_info(machine, facts),
+        keys.CPU_BASIC_INFO: _json({name: value for name, value in basic_info.items() if value}),
         keys.CPU_TOPOLOGY: machine_annotation.detail(machine),
         keys.CPU_SHARED_POOLS: _dump_pool(machine, state.shared_pool),
         keys.BE_CPU_SHARED_POOLS: _dump_pool(machine, state.best_effort_pool),
-        **_of_kubelet(report),
+        **kubelet,
         keys.RESERVATION: _dump_reservation(state, node_annotations),
-        keys.SYSTEM_QOS: _dump_system(state, node_annotations),
+        keys.SYSTEM_QOS: _json(system if source.system else None),
         **amplified,
-    }
-
-
-def _of_kubelet(report: KubeletReport) -> dict[str, str]:
-    if report.settings is None:
-        return {}
-    return {
-        keys.CPU_MANAGER_POLICY: node_labels.dump_kubelet(report.settings),
-        keys.POD_CPU_ALLOCS: _dump_allocations(report.pods),
     }
 
 
@@ -156,29 +160,6 @@ def _is_quantity(value: Any) -> bool:
         return False
 
 
-def _dump_system(state: NodeState, node_annotations: Mapping[str, str]) -> str:
-    """`null`, as upstream, without CPUs for SYSTEM pods."""
-    source = (
-        state.config.pools
-        if state.config.policy == "pools"
-        else node_labels.node_labels({}, node_annotations)
-    )
-    members = {"cpuset": str(source.system), "cpusetExclusive": source.system_exclusive}
-    return _json(members if source.system else None)
-
-
-def _dump_basic_info(machine: Machine, facts: CPUFacts) -> str:
-    """False and empty members are left out, as upstream does."""
-    members = {
-        "cpuModel": facts.model,
-        "hyperThreadEnabled": any(cpus.bit_count() > 1 for _, cpus in machine.core_masks),
-        "turboEnabled": facts.turbo,
-        "catL3CbmMask": facts.cache_ways,
-        "vendorID": facts.vendor,
-    }
-    return _json({name: value for name, value in members.items() if value})
-
-
 def _text(where: str, members: Mapping[str, Any], name: str) -> str:
     value = members.get(name)
     if value is not None and not isinstance(value, str):
@@ -211,11 +192,11 @@ def pools(published: Mapping[str, str], key: str = keys.CPU_SHARED_POOLS) -> tup
     """Read the LS pool, or the BE pool under its `key`. Raises TranslationError."""
     where = annotation(key)
     parts = items(where, json_list(where, published.get(key, "")))
-    return tuple(_pool_part(path, member(path, part, ("socket", "node", "cpuset"))) for path, part in parts)
-
-
-def _pool_part(where: str, part: Mapping[str, Any]) -> PoolPart:
-    return PoolPart(*socket_and_node(where, part), cpus(f"{where}.cpuset", part.get("cpuset")))
+    named = ((path, member(path, part, ("socket", "node", "cpuset"))) for path, part in parts)
+    return tuple(
+        PoolPart(*socket_and_node(path, part), cpus(f"{path}.cpuset", part.get("cpuset")))
+        for path, part in named
+    )
 
 
 def kubelet_settings(state: NodeState) -> KubeletSettings:
@@ -241,11 +222,6 @@ def numa_alignment(state: NodeState) -> tuple[str, str]:
     return (config.numa.policy if config.policy != "none" else "none"), config.numa.scope
 
 
-def _dump_allocations(pods: Iterable[PodCPUs]) -> str:
-    """`null` where there are none, as upstream."""
-    return _json([dict(_members(pod)) for pod in pods] or None)
-
-
 def _members(pod: PodCPUs) -> Iterator[tuple[str, str | bool]]:
     """Empty members are left out, as upstream: a kubelet's state may name pods that no longer exist."""
     texts = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid, "cpuset": str(pod.cpus)}
@@ -259,13 +235,11 @@ def kubelet_pods(state: NodeState) -> list[PodCPUs]:
     for entry in state.entries.values():
         if entry.origin is Origin.KUBELET and entry.exclusive:
             masks[entry.uid, entry.pod] = masks.get((entry.uid, entry.pod), 0) | entry.cpus.mask
-    return [_pod_cpus(pod, uid, mask) for (uid, pod), mask in sorted(masks.items())]
-
-
-def _pod_cpus(pod: str, uid: str, mask: int) -> PodCPUs:
-    """A pod without a namespace is known by its UID only, and gets no name."""
-    namespace, _, name = pod.rpartition("/")
-    return PodCPUs(namespace, name if namespace else "", uid, CPUSet.from_mask(mask))
+    pods = []
+    for (uid, pod), mask in sorted(masks.items()):
+        namespace, _, name = pod.rpartition("/")  # without a namespace only the UID is known
+        pods.append(PodCPUs(namespace, name if namespace else "", uid, CPUSet.from_mask(mask)))
+    return pods
 
 
 def pod_allocations(published: Mapping[str, str]) -> tuple[PodCPUs, ...]:
@@ -309,16 +283,18 @@ def zone_options(
             raise read.faults[0]
         ratios, amplified = read.amplification, {}
     else:
-        amplified = dict(ratios)
+        amplified = {name: ratio for name, ratio in ratios.items() if name in _AMPLIFIED}
     taken = state.topology.all & ~state.free_exclusive.mask
+    cpus_of = dict(zip(state.topology.numa_ids, state.topology.numa, strict=True))
     zones = {}
     for index, zone in enumerate(published.zones):
         number = zone.name.removeprefix(_PREFIX)
         if zone.type == _NODE and number != zone.name and number.isascii() and number.isdecimal():
             amounts = _allocatable(f"zones[{index}]", zone)
             if amounts.get("cpu"):
-                amounts["cpu"] -= 1000 * (taken & _cpus_of(state, int(number))).bit_count()
-            zones[int(number)] = _amplified(amounts, amplified)
+                amounts["cpu"] -= 1000 * (taken & cpus_of.get(int(number), 0)).bit_count()
+            more = {name: amplify(amounts[name], amplified[name]) for name in amounts if name in amplified}
+            zones[int(number)] = MappingProxyType(amounts | more)
     in_order = MappingProxyType({node: zones[node] for node in sorted(zones)})
     return KoordinatorOptions(in_order, ratios.get("cpu", _ONCE), allocatable)
 
@@ -333,21 +309,6 @@ def _allocatable(path: str, zone: TopologyZone) -> dict[str, int]:
         except QuantityError as error:
             raise TranslationError(where, resource.allocatable, str(error)) from error
     return amounts
-
-
-def _cpus_of(state: NodeState, node: int) -> int:
-    topology = state.topology
-    return topology.numa[topology.numa_ids.index(node)] if node in topology.numa_ids else 0
-
-
-def _amplified(amounts: Mapping[str, int], ratios: Mapping[str, Fraction]) -> Amounts:
-    """Upstream amplifies CPU, memory and ephemeral storage."""
-    return MappingProxyType(
-        {
-            name: amplify(amount, ratios[name]) if name in ratios and name in _AMPLIFIED else amount
-            for name, amount in amounts.items()
-        }
-    )
 
 
 _AMPLIFIED: Final = ("cpu", "memory", "ephemeral-storage")
@@ -387,22 +348,16 @@ def pools_state(
     settings = node_labels.node_labels(labels, annotations)
     if settings.faults:
         raise settings.faults[0]
-    kubelet, cpus = _as_upstream(published), usable_topology(machine)
+    # A kubelet without static CPU manager aligns no CPUs, so that no other word stands for a rejection.
+    policy = next((_KNOWN[word] for word in published.topology_policies if word in _KNOWN), "none")
+    kubelet = replace(node_labels.published_kubelet(published), topology_policy=policy, topology_scope="pod")
+    cpus = usable_topology(machine)
     options = _upstreams_cpus(node_labels.pool_options(settings, kubelet, _UPSTREAM_OPTIONS, cpus), settings)
     reserved = kubelet.reserved & machine.usable
     config = NodeConfig("pools", reserved or None, pools=options, exact=True)
     state = with_kubelets_pods(NodeState(machine, config, cpus, reserved), published)
     zones = zone_options(published, state, settings.amplification, allocatable)
     return replace(state, config=replace(config, koordinator=zones))
-
-
-def _as_upstream(published: NodeResourceTopology) -> KubeletSettings:
-    """The kubelet's settings with the topology policy that Koordinator's scheduler knows, else none.
-
-    A kubelet without static CPU manager aligns no CPUs, so that no other word stands for a rejection.
-    """
-    policy = next((_KNOWN[word] for word in published.topology_policies if word in _KNOWN), "none")
-    return replace(node_labels.published_kubelet(published), topology_policy=policy, topology_scope="pod")
 
 
 def _upstreams_cpus(options: PoolOptions, settings: NodeLabels) -> PoolOptions:

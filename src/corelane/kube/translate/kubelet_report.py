@@ -8,7 +8,6 @@ import msgspec
 from corelane import quantity
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.kube import keys
-from corelane.kube.meta import ResourceList
 from corelane.kube.objects import KubeletConfiguration
 from corelane.kube.pod import Pod
 from corelane.kube.translate.node_labels import KubeletSettings
@@ -40,15 +39,13 @@ def _reserved(configuration: KubeletConfiguration, machine: Machine) -> CPUSet:
         if configuration.reserved_system_cpus:
             return CPUSet.parse(configuration.reserved_system_cpus) & machine.online
         reservations = (configuration.kube_reserved, configuration.system_reserved)
-        count = -(-sum(map(_milli, reservations)) // 1000)
+        count = -(
+            -sum(quantity.milli(str(reservation.get("cpu", "0"))) for reservation in reservations) // 1000
+        )
         hardware = replace(machine, allowed=machine.online)
         return new(hardware, NodeConfig("static", reserved_count=count)).reserved if count else CPUSet()
     except (CPUSetError, NodeConfigError, QuantityError):
         return CPUSet()
-
-
-def _milli(reservation: ResourceList) -> int:
-    return quantity.milli(str(reservation.get("cpu", "0")))
 
 
 def kubelet_cpusets(containers: Mapping[str, CPUSet]) -> dict[str, str | None]:

@@ -21,7 +21,6 @@ from corelane.node import NodeConfigError, codec, memory_manager
 from corelane.node.config import NodeConfig
 from corelane.node.entries import (
     Entry,
-    Key,
     Origin,
     Phase,
     PlacedPod,
@@ -84,9 +83,26 @@ def dump(state: NodeState, *, leased: bool = False) -> str:
     owners = [entry for entry in state.entries.values() if entry.placed or entry.memory or entry.devices]
     pods = dict(sorted(state.pods.items()))
     placed = {uid: plain_placed_pod(_shortened(pod)) for uid, pod in state.placed_pods.items()}
+    config = state.config
+    reserved = {node: dict(of) for node, of in config.memory.reserved.items()}
+    plain = replace(
+        config,
+        reserved=None,
+        reserved_count=None,
+        memory=replace(config.memory, reserved=reserved),
+        devices={resource: dict(of) for resource, of in config.devices.items()},
+    )
+    settings: dict[str, Any] = msgspec.to_builtins(plain, enc_hook=_list, str_keys=True)
+    del settings["zones"]
+    if config.memory.policy == "None":
+        del settings["memory"]
+    if not config.devices:
+        del settings["devices"]
+    if not config.pod_level:
+        del settings["pod_level"]
     ledger = _Ledger(
         state.generation,
-        _settings(state.config),
+        settings,
         str(state.reserved),
         pods,
         tuple(map(_owned, owners)),
@@ -109,27 +125,6 @@ def _shortened(pod: PlacedPod) -> PlacedPod:
 
 def _length(label: tuple[str, str]) -> int:
     return len(label[0]) + len(label[1])
-
-
-def _settings(config: NodeConfig) -> dict[str, Any]:
-    """The settings that admission depends on, without those of managers that are off."""
-    reserved = {node: dict(of) for node, of in config.memory.reserved.items()}
-    plain = replace(
-        config,
-        reserved=None,
-        reserved_count=None,
-        memory=replace(config.memory, reserved=reserved),
-        devices={resource: dict(of) for resource, of in config.devices.items()},
-    )
-    settings: dict[str, Any] = msgspec.to_builtins(plain, enc_hook=_list, str_keys=True)
-    del settings["zones"]
-    if config.memory.policy == "None":
-        del settings["memory"]
-    if not config.devices:
-        del settings["devices"]
-    if not config.pod_level:
-        del settings["pod_level"]
-    return settings
 
 
 def _owned(entry: Entry) -> _Owned:
@@ -165,7 +160,13 @@ def load(text: str, machine: Machine) -> NodeState:
     except (NodeConfigError, msgspec.ValidationError) as error:
         raise _broken(text, f"config: {error}") from error
     entries = {(owned.uid, owned.container): _entry(text, owned) for owned in ledger.entries}
-    _check(text, state, entries)
+    for entry, twice in claimed_before(entries.values()):
+        if missing := entry.cpus.mask & ~state.topology.all:
+            what = f"{named(missing)}, which the machine does not have"
+            raise _broken(text, f"{entry.pod}/{entry.container} owns {what}")
+        if twice:
+            what = f"{named(twice)}, which another has too"
+            raise _broken(text, f"{entry.pod}/{entry.container} owns {what}")
     state = replace(state, placed_pods=frozen(_placed_pods(text, ledger)), memory=_memory(text, ledger))
     return replace(with_entries(state, entries, ledger.pods), generation=ledger.generation)
 
@@ -217,6 +218,10 @@ def _parsed(kind: type, value: object) -> CPUSet | Fraction:
 
 def _entry(text: str, owned: _Owned) -> Entry:
     cpus = _cpus(text, f"the entry of {owned.pod}/{owned.container}", owned.cpus)
+    try:
+        more = codec.of_plain(owned.more)
+    except ValueError as error:
+        raise _broken(text, f"the entry of {owned.pod}/{owned.container}: {error}") from error
     return Entry(
         uid=owned.uid,
         container=owned.container,
@@ -233,26 +238,8 @@ def _entry(text: str, owned: _Owned) -> Entry:
         phase=owned.phase,
         allocator=owned.allocator,
         cpu_request=owned.cpu_request,
-        **_more(text, owned),
+        **{**more, "mems": memory_manager.mems(more["memory"])} if "memory" in more else more,
     )
-
-
-def _more(text: str, owned: _Owned) -> dict[str, Any]:
-    try:
-        more = codec.of_plain(owned.more)
-    except ValueError as error:
-        raise _broken(text, f"the entry of {owned.pod}/{owned.container}: {error}") from error
-    return {**more, "mems": memory_manager.mems(more["memory"])} if "memory" in more else more
-
-
-def _check(text: str, state: NodeState, entries: dict[Key, Entry]) -> None:
-    for entry, twice in claimed_before(entries.values()):
-        if missing := entry.cpus.mask & ~state.topology.all:
-            what = f"{named(missing)}, which the machine does not have"
-            raise _broken(text, f"{entry.pod}/{entry.container} owns {what}")
-        if twice:
-            what = f"{named(twice)}, which another has too"
-            raise _broken(text, f"{entry.pod}/{entry.container} owns {what}")
 
 
 def _decoded(text: str) -> _Ledger:

@@ -5,7 +5,7 @@ hundreds of CPUs. Levels with the usual value on all CPUs are left out. Memory a
 are in the zones; devices are not published.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Annotated, Any, Final, TypeAlias
@@ -46,22 +46,16 @@ class _Detail(msgspec.Struct):
 def dump(machine: Machine) -> str:
     """Return the machine's usable CPUs as text. Cached: it is published with every change of the ledger."""
     cpus = [cpu for cpu in machine.cpus if cpu.id in machine.usable]
-    levels = {name: _units(cpus, name) for name in _LEVELS if name in _REQUIRED or _unusual(cpus, name)}
+    levels = {}
+    for name in _LEVELS:
+        if name in _REQUIRED or any(getattr(cpu, name) != _usual(name, cpu.core) for cpu in cpus):
+            members: dict[Any, int] = {}
+            for cpu in cpus:
+                if (unit := getattr(cpu, name)) is not None:
+                    members[unit] = members.get(unit, 0) | 1 << cpu.id
+            levels[name] = {str(unit): str(CPUSet.from_mask(members[unit])) for unit in sorted(members)}
     sets = {name: str(value) for name in _SETS if (value := getattr(machine, name) & machine.usable)}
-    return msgspec.json.encode(levels | sets).decode()
-
-
-def _units(cpus: Iterable[CPU], level: str) -> dict[str, str]:
-    members: dict[Any, int] = {}
-    for cpu in cpus:
-        unit = getattr(cpu, level)
-        if unit is not None:
-            members[unit] = members.get(unit, 0) | 1 << cpu.id
-    return {str(unit): str(CPUSet.from_mask(mask)) for unit, mask in sorted(members.items())}
-
-
-def _unusual(cpus: Iterable[CPU], level: str) -> bool:
-    return any(getattr(cpu, level) != _usual(level, cpu.core) for cpu in cpus)
+    return msgspec.json.encode({**levels, **sets}).decode()
 
 
 def _usual(level: str, core: int) -> int | str | None:
@@ -87,20 +81,19 @@ def load(text: str, name: str, nodes: Mapping[int, NUMANode]) -> Machine:
 def _read(text: str) -> tuple[tuple[CPU, ...], Mapping[str, Any]]:
     """CPUs, and sets of CPUs by name. Cached: equal machines publish equal texts."""
     tree = _decoded(MACHINE, text, dict[str, dict[str, str] | str])
-    levels = {level: _level(text, level, tree[level]) for level in _LEVELS if level in tree}
+    levels: dict[str, dict[int, Any]] = {}
+    for level in _LEVELS:
+        if isinstance(units := tree.get(level, {}), str):
+            raise _broken(MACHINE, text, f"{level} is not an object")
+        if level in tree:
+            sets = [(_unit(text, level, unit), _cpus(text, level, cpus)) for unit, cpus in units.items()]
+            levels[level] = {cpu: unit for unit, cpus in sets for cpu in cpus}
     if missing := _REQUIRED - levels.keys():
         raise _broken(MACHINE, text, f"lacks {', '.join(sorted(missing))}")
     cpus = tuple(_cpu(text, cpu, levels) for cpu in sorted(levels["core"]))
     if not cpus:
         raise _broken(MACHINE, text, "names no CPU")
     return cpus, {key: _cpus(text, key, tree.get(key, "")) for key in _SETS}
-
-
-def _level(text: str, level: str, units: dict[str, str] | str) -> dict[int, Any]:
-    """CPU id to its unit."""
-    if isinstance(units, str):
-        raise _broken(MACHINE, text, f"{level} is not an object")
-    return {cpu: _unit(text, level, unit) for unit, cpus in units.items() for cpu in _cpus(text, level, cpus)}
 
 
 def _unit(text: str, level: str, unit: str) -> int | str:
@@ -146,21 +139,15 @@ def _with_cpus(nodes: Mapping[int, NUMANode], cpus: Iterable[CPU]) -> tuple[NUMA
 @lru_cache(maxsize=16)
 def detail(machine: Machine) -> str:
     """Return Koordinator's `cpu-topology` of the usable CPUs. Cached, as `dump`."""
-    numbers = _core_numbers(machine)
+    # The kernel's core ids where they are unique on each socket, else the lowest CPU ids.
+    pairs = {(cpu.core, cpu.socket, cpu.core_id) for cpu in machine.cpus}
+    unique = len(pairs) == len(machine.core_masks) == len({pair[1:] for pair in pairs})
     rows = [
-        CPUDetail(cpu.id, numbers(cpu), cpu.socket, cpu.numa)
+        CPUDetail(cpu.id, cpu.core_id if unique else cpu.core, cpu.socket, cpu.numa)
         for cpu in machine.cpus
         if cpu.id in machine.usable
     ]
     return msgspec.json.encode(_Detail(rows)).decode()
-
-
-def _core_numbers(machine: Machine) -> Callable[[CPU], int]:
-    """The kernel's core ids where they are unique on each socket, else the lowest CPU ids."""
-    pairs = {(cpu.core, cpu.socket, cpu.core_id) for cpu in machine.cpus}
-    if len(pairs) == len(machine.core_masks) == len({pair[1:] for pair in pairs}):
-        return lambda cpu: cpu.core_id
-    return lambda cpu: cpu.core
 
 
 def load_detail(text: str, name: str, nodes: Mapping[int, NUMANode]) -> Machine:

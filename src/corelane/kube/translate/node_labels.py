@@ -15,7 +15,7 @@ import msgspec
 from corelane import quantity
 from corelane.cpuset import CPUSet
 from corelane.kube import keys
-from corelane.kube.objects import Attribute, NodeResourceTopology
+from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.translate.fields import (
     TranslationError,
     amount,
@@ -93,9 +93,10 @@ def node_labels(labels: Mapping[str, str], annotations: Mapping[str, str]) -> No
             faults.append(error)
             return default
 
+    strategy, ratios = labels.get(keys.NODE_NUMA_STRATEGY, ""), annotations.get(keys.AMPLIFICATION, "")
     node_policies = NodePolicies(
         attempt(lambda: _bind(labels), None),
-        attempt(lambda: _strategy(labels.get(keys.NODE_NUMA_STRATEGY, "")), None),
+        attempt(lambda: choice(label(keys.NODE_NUMA_STRATEGY), strategy, NUMAStrategy), None),
         attempt(lambda: _numa(labels), None),
     )
     system = attempt(lambda: _system(annotations.get(keys.SYSTEM_QOS, "")), (CPUSet(), True))
@@ -103,7 +104,7 @@ def node_labels(labels: Mapping[str, str], annotations: Mapping[str, str]) -> No
         node_policies,
         attempt(lambda: _reservation(annotations.get(keys.RESERVATION, "")), None),
         *system,
-        attempt(lambda: _amplification(annotations.get(keys.AMPLIFICATION, "")), _NO_RATIOS),
+        attempt(lambda: _amplification(ratios), _NO_RATIOS),
         attempt(lambda: _own_label(labels, keys.NODE_POLICY, get_args(Policy)), None),
         attempt(lambda: _own_label(labels, keys.NODE_ALLOCATOR, get_args(AllocatorName)), None),
         tuple(faults),
@@ -129,10 +130,6 @@ def _bind(labels: Mapping[str, str]) -> BindPolicy | None:
 def _first(texts: Mapping[str, str], *spellings: str) -> tuple[str, str]:
     """The first of these keys with a text, and the text; the first key and "" where there is none."""
     return next(((key, texts[key]) for key in spellings if texts.get(key)), (spellings[0], ""))
-
-
-def _strategy(text: str) -> NUMAStrategy | None:
-    return choice(label(keys.NODE_NUMA_STRATEGY), text, NUMAStrategy)
 
 
 def _numa(labels: Mapping[str, str]) -> NUMAPolicy | None:
@@ -175,16 +172,16 @@ def _system(text: str) -> tuple[CPUSet, bool]:
 
 def _amplification(text: str) -> Mapping[str, Fraction]:
     where = annotation(keys.AMPLIFICATION)
-    members = json_object(where, text).items()
-    ratios = {name: _ratio(f"{where}.{name}", value) for name, value in members if value is not None}
+    ratios = {}
+    for name, value in json_object(where, text).items():
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1000:
+            why = "must be a number such as 1.50, above 0 and below 1000"
+            raise TranslationError(f"{where}.{name}", value, why)
+        # The decimal number as written: 1.1 is 11/10, not the binary fraction next to it.
+        ratios[name] = Fraction(str(value)).limit_denominator(1_000_000)
     return {name: ratio for name, ratio in ratios.items() if ratio > 1}
-
-
-def _ratio(where: str, value: Any) -> Fraction:
-    """The decimal number as written, to a millionth: 1.1 is 11/10, not the binary fraction next to it."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1000:
-        raise TranslationError(where, value, "must be a number such as 1.50, above 0 and below 1000")
-    return Fraction(str(value)).limit_denominator(1_000_000)
 
 
 # The kubelet's settings.
@@ -244,37 +241,22 @@ def published_kubelet(published: NodeResourceTopology) -> KubeletSettings:
     )
     where = annotation(key)
     members = json_object(where, text, ("policy", "options", "reservedCPUs"))
-    policy = members.get("policy")
-    if policy not in (None, "", "none", "static"):
-        raise TranslationError(f"{where}.policy", policy, "use none or static")
-    return KubeletSettings(
-        policy or "none",
-        _options(f"{where}.options", members.get("options")),
-        cpus(f"{where}.reservedCPUs", members.get("reservedCPUs")),
-        *_topology_manager(published),
-    )
-
-
-def _options(where: str, value: Any) -> dict[str, str]:
-    """Texts, as in the kubelet's configuration; a JSON boolean becomes its text."""
-    options = {}
-    for name, option in member(where, value).items():
+    cpu_policy = members.get("policy")
+    if cpu_policy not in (None, "", "none", "static"):
+        raise TranslationError(f"{where}.policy", cpu_policy, "use none or static")
+    options = {}  # texts, as in the kubelet's configuration; a JSON boolean becomes its text
+    for name, option in member(f"{where}.options", members.get("options")).items():
         if not isinstance(option, str | bool):
-            raise TranslationError(f"{where}.{name}", option, 'must be a string such as "true"')
+            raise TranslationError(f"{where}.options.{name}", option, 'must be a string such as "true"')
         options[name] = str(option).lower() if isinstance(option, bool) else option
     for name in ("full-pcpus-only", "distribute-cpus-across-numa"):
-        boolean(f"{where}.{name}", options.get(name))
-    return options
-
-
-def _topology_manager(published: NodeResourceTopology) -> tuple[str, str]:
-    """Policy and scope; each valid attribute overrides what `topologyPolicies` says."""
-    words = published.topology_policies
-    known = (_TOPOLOGY_POLICIES[word] for word in words if word in _TOPOLOGY_POLICIES)
-    policy, scope = next(known, ("none", "container"))
+        boolean(f"{where}.options.{name}", options.get(name))
+    reserved = cpus(f"{where}.reservedCPUs", members.get("reservedCPUs"))
+    words = (word for word in published.topology_policies if word in _TOPOLOGY_POLICIES)
+    policy, scope = _TOPOLOGY_POLICIES.get(next(words, ""), ("none", "container"))
     by_words = TopologyManager(cast("KubeletPolicy", policy), cast("Scope", scope))
     manager = with_attributes(published, by_words)
-    return manager.policy, manager.scope
+    return KubeletSettings(cpu_policy or "none", options, reserved, manager.policy, manager.scope)
 
 
 def topology_policies(policy: str, scope: str) -> list[str]:
@@ -344,21 +326,17 @@ class TopologyManager(NamedTuple):
 def with_attributes(published: NodeResourceTopology, manager: TopologyManager) -> TopologyManager:
     """Return the settings with those that attributes override; invalid ones are ignored, and named."""
     for index, attribute in enumerate(published.attributes):
-        manager = _with_attribute(manager, f"attributes[{index}].value", attribute)
-    return manager
-
-
-def _with_attribute(manager: TopologyManager, path: str, attribute: Attribute) -> TopologyManager:
-    name, text = attribute.name, attribute.value
-    if name == POLICY and text in get_args(KubeletPolicy):
-        return manager._replace(policy=text)  # type: ignore[arg-type]
-    if name == SCOPE and text in get_args(Scope):
-        return manager._replace(scope=text)  # type: ignore[arg-type]
-    if name == MAX_NUMA_NODES and re.fullmatch(r"\+?[0-9]{1,9}", text, re.ASCII) and int(text) > 1:
-        return manager._replace(max_numa_nodes=min(int(text), _MOST_MAX_NUMA_NODES))
-    if name in _EXPECTED:
-        problem = TranslationError(path, text, f"{name} must be {_EXPECTED[name]}; it is ignored")
-        return manager._replace(problems=(*manager.problems, str(problem)))
+        name, text = attribute.name, attribute.value
+        if name == POLICY and text in get_args(KubeletPolicy):
+            manager = manager._replace(policy=text)  # type: ignore[arg-type]
+        elif name == SCOPE and text in get_args(Scope):
+            manager = manager._replace(scope=text)  # type: ignore[arg-type]
+        elif name == MAX_NUMA_NODES and re.fullmatch(r"\+?[0-9]{1,9}", text, re.ASCII) and int(text) > 1:
+            manager = manager._replace(max_numa_nodes=min(int(text), _MOST_MAX_NUMA_NODES))
+        elif name in _EXPECTED:
+            why = f"{name} must be {_EXPECTED[name]}; it is ignored"
+            problem = TranslationError(f"attributes[{index}].value", text, why)
+            manager = manager._replace(problems=(*manager.problems, str(problem)))
     return manager
 
 

@@ -15,7 +15,7 @@ in the shared pool.
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -91,14 +91,6 @@ def placement_spec(pod: Pod) -> PlacementSpec:
     return PlacementSpec(**members)
 
 
-def _qos(path: str, text: str) -> dict[str, Any]:
-    return {"qos": choice(path, text, PodQOS)}
-
-
-def _band(path: str, text: str) -> dict[str, Any]:
-    return {"band": choice(path, text, Band)}
-
-
 def _resource_spec(path: str, text: str) -> dict[str, Any]:
     """A required bind policy hides the preferred one, as upstream."""
     spec = own_resource_spec(path, text)
@@ -156,14 +148,6 @@ def _core_kind(path: str, text: str) -> dict[str, Any]:
     return {"core_kind": text.strip() or None}
 
 
-def _cpu_policy(path: str, text: str) -> dict[str, Any]:
-    return {"cpu_policy": choice(path, text, CPUPolicy)}
-
-
-def _topology_aware(path: str, text: str) -> dict[str, Any]:
-    return {"topology_aware": boolean(path, text or None)}
-
-
 # Which other pods' exclusive CPUs may be near: `corelane.io/exclusive` and `corelane.io/cpu-affinity`.
 
 
@@ -215,10 +199,7 @@ def _requirement(path: str, value: Any) -> LabelRequirement:
     if not isinstance(key, str) or not key:
         raise TranslationError(f"{path}.key", key, "must be the key of a label")
     operator = required_choice(f"{path}.operator", rule.get("operator"), Operator)
-    return LabelRequirement(key, operator, _values(f"{path}.values", rule.get("values"), operator))
-
-
-def _values(path: str, value: Any, operator: Operator) -> tuple[str, ...]:
+    path, value = f"{path}.values", rule.get("values")
     values = tuple(text for _, text in items(path, value))
     if not all(isinstance(text, str) for text in values):
         raise TranslationError(path, value, "must be strings")
@@ -226,18 +207,22 @@ def _values(path: str, value: Any, operator: Operator) -> tuple[str, ...]:
         raise TranslationError(path, value, f"must have at least one for {operator}")
     if values and not operator.compares:
         raise TranslationError(path, value, f"must be empty for {operator}")
-    return values
+    return LabelRequirement(key, operator, values)
 
 
-_LABELS: Final = {keys.QOS_CLASS: _qos, keys.PRIORITY_CLASS: _band}
-_ANNOTATIONS: Final = {
+_Reader: TypeAlias = Callable[[str, str], dict[str, Any]]
+_LABELS: Final[Mapping[str, _Reader]] = {
+    keys.QOS_CLASS: lambda path, text: {"qos": choice(path, text, PodQOS)},
+    keys.PRIORITY_CLASS: lambda path, text: {"band": choice(path, text, Band)},
+}
+_ANNOTATIONS: Final[Mapping[str, _Reader]] = {
     keys.RESOURCE_SPEC: _resource_spec,
     keys.NUMA_TOPOLOGY_SPEC: _numa_spec,
     keys.EXCLUSIVE: _exclusivity,
     keys.CPU_AFFINITY: _affinities,
     keys.CORE_KIND: _core_kind,
-    keys.CRANE_CPU_POLICY: _cpu_policy,
-    keys.CRANE_AWARENESS: _topology_aware,
+    keys.CRANE_CPU_POLICY: lambda path, text: {"cpu_policy": choice(path, text, CPUPolicy)},
+    keys.CRANE_AWARENESS: lambda path, text: {"topology_aware": boolean(path, text or None)},
 }
 
 
@@ -263,13 +248,11 @@ class ResourceStatus:
         `numaNodeResources` with CPUs.
         """
         nodes = {node for _, node in self.pools} or {
-            node for node, amounts in self.amounts.items() if _has_cpu(amounts)
+            node
+            for node, amounts in self.amounts.items()
+            if any(quantity.milli(amounts.get(name, "0")) > 0 for name in ("cpu", "kubernetes.io/batch-cpu"))
         }
         return CPUSet(nodes) if nodes and not self.cpus else None
-
-
-def _has_cpu(amounts: Mapping[str, str]) -> bool:
-    return any(quantity.milli(amounts.get(name, "0")) > 0 for name in ("cpu", "kubernetes.io/batch-cpu"))
 
 
 def resource_status(annotations: Mapping[str, str]) -> ResourceStatus:
@@ -308,7 +291,11 @@ def proposed_cpus(annotations: Mapping[str, str], containers: Collection[str]) -
     Raises TranslationError for an invalid annotation, or one that names a container the pod does not have.
     """
     if annotations.get(CONTAINER_CPUSETS):
-        return _container_cpusets(annotations[CONTAINER_CPUSETS], containers)
+        where, text = annotation(CONTAINER_CPUSETS), annotations[CONTAINER_CPUSETS]
+        sets = {name: cpus(f"{where}.{name}", value) for name, value in json_object(where, text).items()}
+        if unknown := [name for name in sets if name not in containers]:
+            raise TranslationError(where, text, f"the pod has no container {unknown[0]!r}")
+        return {name: own for name, own in sets.items() if own}
     if annotations.get(RESOURCE_STATUS):
         common = resource_status(annotations).cpus
         return dict.fromkeys(containers, common) if common else {}
@@ -340,23 +327,11 @@ def recorded_amounts(annotations: Mapping[str, str]) -> Mapping[int, Mapping[str
     """
     if not annotations.get(RESOURCE_STATUS):
         return {}
+    units = {"cpu": quantity.milli}
     return {
-        node: {name: _units(name)(text) for name, text in amounts.items()}
+        node: {name: units.get(name, quantity.value)(text) for name, text in amounts.items()}
         for node, amounts in resource_status(annotations).amounts.items()
     }
-
-
-def _units(name: str) -> Callable[[str], int]:
-    return quantity.milli if name == "cpu" else quantity.value
-
-
-def _container_cpusets(text: str, containers: Collection[str]) -> dict[str, CPUSet]:
-    where = annotation(CONTAINER_CPUSETS)
-    sets = {name: cpus(f"{where}.{name}", value) for name, value in json_object(where, text).items()}
-    for name in sets:
-        if name not in containers:
-            raise TranslationError(where, text, f"the pod has no container {name!r}")
-    return {name: own for name, own in sets.items() if own}
 
 
 _STRICT: Final = ("Restricted", "SingleNUMANode")
@@ -375,14 +350,10 @@ def softened(pod: Pod) -> Iterator[tuple[str, str, Pod]]:
         except TranslationError:
             continue
         for what, text in changes:
-            yield key, what, _with(pod, key, text)
-
-
-def _with(pod: Pod, key: str, text: str) -> Pod:
-    annotations = {**pod.metadata.annotations, key: text}
-    if not text:
-        del annotations[key]
-    return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
+            annotations = {**pod.metadata.annotations, key: text}
+            if not text:
+                del annotations[key]
+            yield key, what, replace(pod, metadata=replace(pod.metadata, annotations=annotations))
 
 
 def _softer_resource_spec(path: str, text: str) -> Iterator[tuple[str, str]]:

@@ -60,15 +60,12 @@ def proposal_annotations(
     stale = {key: text for key, text in _ABSENT.items() if key in pod.metadata.annotations}
     if numa_amounts is not None and len(set(exclusive.values())) <= 1:
         common = next(iter(exclusive.values()), None)
-        return stale | _status_annotation(common, _in_words(numa_amounts))
+        amounts = {
+            node: {name: str(_quantity(name, amount)) for name, amount in of_node.items()}
+            for node, of_node in numa_amounts.items()
+        }
+        return stale | _status_annotation(common, amounts)
     return stale | _record(exclusive, pod, machine, zone)
-
-
-def _in_words(amounts: Mapping[int, Amounts]) -> dict[int, dict[str, str]]:
-    return {
-        node: {name: str(_quantity(name, amount)) for name, amount in of_node.items()}
-        for node, of_node in amounts.items()
-    }
 
 
 def _quantity(name: str, amount: int) -> Quantity:
@@ -83,34 +80,22 @@ def _record(
 ) -> dict[str, str]:
     places = koordlet.places(machine, zone) if machine and zone else ()
     if not assignments:
-        amounts = _request_by_node(pod, zone) if zone and places else {}
+        # The pod's CPU request is for upstream's agent; of several nodes the shares are not known.
+        amounts = {}
+        if zone and places and len(zone) == 1 and (milli := pod_requests.requests(pod).get("cpu", 0)):
+            amounts = {next(iter(zone)): {"cpu": str(quantity.of_milli(milli))}}
         return _status_annotation(amounts=amounts, pools=places)
     containers = {container.name for container in (*pod.spec.init_containers, *pod.spec.containers)}
     sets = set(assignments.values())
-    if len(sets) == 1 and containers <= assignments.keys() and not _is_immovable(pod):
-        common = sets.pop()
-        return _status_annotation(cpus=common, amounts=_cpus_by_node(machine, common))
+    # Koordinator has no word for CPUs that stay in the shared pool.
+    immovable = pod.metadata.annotations.get(keys.CRANE_CPU_POLICY, "").strip() == CPUPolicy.IMMOVABLE
+    if len(sets) == 1 and containers <= assignments.keys() and not immovable:
+        common, nodes = sets.pop(), machine.numa_masks if machine else ()
+        counts = {node: (mask & common.mask).bit_count() for node, mask in nodes}
+        by_node = {node: {"cpu": str(count)} for node, count in counts.items() if count and len(nodes) > 1}
+        return _status_annotation(common, by_node)
     own = {name: str(cpus) for name, cpus in sorted(assignments.items())}
     return {CONTAINER_CPUSETS: msgspec.json.encode(own).decode(), **_status_annotation(pools=places)}
-
-
-def _is_immovable(pod: Pod) -> bool:
-    """Whether the pod's CPUs stay in the shared pool, for which Koordinator has no word."""
-    return pod.metadata.annotations.get(keys.CRANE_CPU_POLICY, "").strip() == CPUPolicy.IMMOVABLE
-
-
-def _cpus_by_node(machine: Machine | None, cpus: CPUSet) -> dict[int, dict[str, str]]:
-    """The number of these CPUs on each NUMA node; empty on a machine with one."""
-    nodes = machine.numa_masks if machine else ()
-    if len(nodes) < 2:
-        return {}
-    return {node: {"cpu": str(n)} for node, mask in nodes if (n := (mask & cpus.mask).bit_count())}
-
-
-def _request_by_node(pod: Pod, zone: CPUSet) -> dict[int, dict[str, str]]:
-    """The pod's CPU request, for upstream's agent; for several nodes, the shares are not known."""
-    milli = pod_requests.requests(pod).get("cpu", 0)
-    return {node: {"cpu": str(quantity.of_milli(milli))} for node in zone if milli and len(zone) == 1}
 
 
 def _status_annotation(
@@ -153,9 +138,10 @@ def resolved_spec(pod: Pod, bind: BindPolicy | None, *, required: bool) -> dict[
         open_names = _open_members(own_resource_spec(where, text), required=required) if bind else []
     except TranslationError:
         return {}
-    spec = _with_policy(own, open_names, str(bind))
-    unchanged = spec == json_object(where, text, RESOURCE_SPEC_MEMBERS)
-    return {} if unchanged else {RESOURCE_SPEC: msgspec.json.encode(spec).decode()}
+    if filled := {name: stripped(own.get(name)) or "" for name in open_names}:
+        own |= dict.fromkeys(filled, str(bind)) | {RESOLVED: filled | {"to": str(bind)}}
+    unchanged = own == json_object(where, text, RESOURCE_SPEC_MEMBERS)
+    return {} if unchanged else {RESOURCE_SPEC: msgspec.json.encode(own).decode()}
 
 
 def _open_members(spec: Mapping[str, Any], *, required: bool) -> list[str]:
@@ -164,11 +150,6 @@ def _open_members(spec: Mapping[str, Any], *, required: bool) -> list[str]:
     if spec[PREFERRED] == "Default" or not (spec[REQUIRED] or spec[PREFERRED]):
         return [PREFERRED]
     return []
-
-
-def _with_policy(spec: Mapping[str, Any], names: Iterable[str], bind: str) -> dict[str, Any]:
-    own = {name: stripped(spec.get(name)) or "" for name in names}
-    return {**spec, **dict.fromkeys(own, bind), RESOLVED: own | {"to": bind}} if own else dict(spec)
 
 
 def reasons_annotation(reasons: Iterable[Reason]) -> dict[str, str]:

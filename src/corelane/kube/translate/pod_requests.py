@@ -281,12 +281,11 @@ def _level(resources: ResourceRequirements | None) -> PodResources | None:
 
 def _devices(path: str, listed: ResourceList) -> dict[str, int]:
     """Extended resources, whose limit is their request: names with a domain that is not Kubernetes' own."""
-    return {name: _read(path, listed, name, _value) for name in listed if _is_extended(name)}
-
-
-def _is_extended(name: str) -> bool:
-    """As upstream's `IsExtendedResourceName`."""
-    return "/" in name and "kubernetes.io/" not in name and not name.startswith(_QUOTA)
+    return {
+        name: _read(path, listed, name, _value)
+        for name in listed
+        if ("/" in name and "kubernetes.io/" not in name and not name.startswith(_QUOTA))
+    }
 
 
 def _hugepages(path: str, listed: ResourceList) -> dict[int, int]:
@@ -340,23 +339,20 @@ def result_cpus(annotations: Mapping[str, str]) -> Mapping[int, int]:
     As in gocrane, an invalid one is none, and zones of other types than Node are not looked at.
     """
     try:
-        return _result_cpus(annotations.get(keys.CRANE_RESULT, ""))
+        text = annotations.get(keys.CRANE_RESULT, "")
+        where = annotation(keys.CRANE_RESULT)
+        cpus: dict[int, int] = {}
+        for path, part in items(where, json_list(where, text)):
+            zone = member(path, part)
+            if zone.get("type") == "Node":
+                numa = crane_node_id(f"{path}.name", zone.get("name"))
+                resources = member(f"{path}.resources", zone.get("resources"))
+                capacity = member(f"{path}.resources.capacity", resources.get("capacity"))
+                milli = amount(f"{path}.resources.capacity.cpu", capacity.get("cpu"), quantity.milli)
+                cpus[numa] = cpus.get(numa, 0) + -(-milli // 1000)
+        return cpus
     except TranslationError:
         return {}
-
-
-def _result_cpus(text: str) -> dict[int, int]:
-    where = annotation(keys.CRANE_RESULT)
-    cpus: dict[int, int] = {}
-    for path, part in items(where, json_list(where, text)):
-        zone = member(path, part)
-        if zone.get("type") == "Node":
-            numa = crane_node_id(f"{path}.name", zone.get("name"))
-            resources = member(f"{path}.resources", zone.get("resources"))
-            capacity = member(f"{path}.resources.capacity", resources.get("capacity"))
-            milli = amount(f"{path}.resources.capacity.cpu", capacity.get("cpu"), quantity.milli)
-            cpus[numa] = cpus.get(numa, 0) + -(-milli // 1000)
-    return cpus
 
 
 def result_annotation(cpus: Mapping[int, int]) -> dict[str, str]:

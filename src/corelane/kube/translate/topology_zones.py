@@ -72,11 +72,17 @@ def _outline(
     """The zones without their resources, which alone depend on the ledger; of a NUMA node's with the node."""
     units = [unit for unit in _units(machine) if unit.level in levels]
     nodes = {f"{_NODE_PREFIX}{node.id}": node for node in machine.nodes}
-    parents = sorted((unit for unit in units if unit.level != "core"), key=_size)
-    return tuple(
-        (_zone(unit, _parent(unit, parents), nodes.get(unit.name)), unit, nodes.get(unit.name))
-        for unit in units
+    # Smaller before larger; of several with the same CPUs, inner before outer.
+    parents = sorted(
+        (unit for unit in units if unit.level != "core"),
+        key=lambda unit: (unit.cpus.bit_count(), -_DEPTH[unit.level]),
     )
+    outline = []
+    for unit in units:
+        parent = next((parent.name for parent in parents if _holds(parent, unit)), "")
+        node = nodes.get(unit.name)
+        outline.append((_zone(unit, parent, node), unit, node))
+    return tuple(outline)
 
 
 def _units(machine: Machine) -> Iterator[_Unit]:
@@ -90,16 +96,6 @@ def _units(machine: Machine) -> Iterator[_Unit]:
             yield _Unit("l3", f"l3-{cache}", cpus)
     for core, cpus in machine.core_masks:
         yield _Unit("core", f"core-{core}", cpus)
-
-
-def _size(unit: _Unit) -> tuple[int, int]:
-    """Smaller before larger; of several with the same CPUs, inner before outer."""
-    return unit.cpus.bit_count(), -_DEPTH[unit.level]
-
-
-def _parent(unit: _Unit, parents: list[_Unit]) -> str:
-    """The smallest unit that holds all CPUs of this one; of several with the same CPUs, the next level up."""
-    return next((parent.name for parent in parents if _holds(parent, unit)), "")
 
 
 def _holds(parent: _Unit, unit: _Unit) -> bool:
@@ -128,16 +124,14 @@ def _with_resources(
     if not node and unit.level == "socket":
         return dict(zone)
     more = (*_memory(node, state.memory.get(node.id)), *_devices(node, state)) if node else ()
-    return {**zone, "resources": [_cpus(unit.cpus, state, taken), *more]}
-
-
-def _cpus(cpus: int, state: NodeState, taken: int) -> _Resource:
+    cpus = unit.cpus
     usable = cpus & state.usable.mask
     free = usable if state.config.policy == "none" else usable & state.free_exclusive.mask
     taken_milli = 1000 * (usable & taken).bit_count()
     rest = amplify(1000 * usable.bit_count() - taken_milli, amplification(state))
     offered = quantity.of_milli(rest + taken_milli)
-    return _resource("cpu", str(cpus.bit_count()), str(offered), str(free.bit_count()))
+    own = _resource("cpu", str(cpus.bit_count()), str(offered), str(free.bit_count()))
+    return {**zone, "resources": [own, *more]}
 
 
 def _memory(node: NUMANode, managed: MemoryNode | None) -> Iterator[_Resource]:
@@ -175,7 +169,9 @@ def numa_nodes(published: NodeResourceTopology) -> dict[int, NUMANode]:
     nodes = {number: _numa_node(path, number, zone) for path, number, zone in _node_zones(published)}
     if keys.CPU_TOPOLOGY in annotations and keys.MACHINE not in annotations:
         # koordlet subtracts huge pages from the memory that it reports.
-        nodes = {numa: replace(node, memory=node.memory + _in_pages(node)) for numa, node in nodes.items()}
+        for numa, node in nodes.items():
+            pages = sum(1024 * kib * count for kib, count in node.hugepages.items())
+            nodes[numa] = replace(node, memory=node.memory + pages)
     return {
         numa: node if node.distances else replace(node, distances=default_distances(numa, nodes))
         for numa, node in nodes.items()
@@ -214,12 +210,17 @@ def _node_zones(published: NodeResourceTopology) -> Iterator[tuple[str, int, Top
 def _numa_node(path: str, number: int, zone: TopologyZone) -> NUMANode:
     costs = enumerate(zone.costs)
     distances = {_number(f"{path}.costs[{i}].name", cost.name): cost.value for i, cost in costs}
-    return NUMANode(number, CPUSet(), *_amounts(path, zone), distances)
-
-
-def _in_pages(node: NUMANode) -> int:
-    """Bytes of huge pages."""
-    return sum(1024 * kib * count for kib, count in node.hugepages.items())
+    memory, pages = 0, {}
+    for index, resource in enumerate(zone.resources):
+        where = f"{path}.resources[{index}]"
+        if resource.name == MEMORY:
+            memory = amount(f"{where}.capacity", resource.capacity, quantity.value)
+        elif resource.name.startswith(_HUGEPAGES):
+            kib = amount(f"{where}.name", resource.name.removeprefix(_HUGEPAGES), quantity.value) // 1024
+            if kib <= 0:
+                raise TranslationError(f"{where}.name", resource.name, "not a size of pages")
+            pages[kib] = amount(f"{where}.capacity", resource.capacity, quantity.value) // (kib * 1024)
+    return NUMANode(number, CPUSet(), memory, pages, distances)
 
 
 def _number(path: str, name: str) -> int:
@@ -231,21 +232,6 @@ def _number(path: str, name: str) -> int:
     return int(number)
 
 
-def _amounts(path: str, zone: TopologyZone) -> tuple[int, Mapping[int, int]]:
-    """Bytes of memory, and page size in KiB to number of huge pages."""
-    memory, pages = 0, {}
-    for index, resource in enumerate(zone.resources):
-        where = f"{path}.resources[{index}]"
-        if resource.name == MEMORY:
-            memory = amount(f"{where}.capacity", resource.capacity, quantity.value)
-        elif resource.name.startswith(_HUGEPAGES):
-            kib = amount(f"{where}.name", resource.name.removeprefix(_HUGEPAGES), quantity.value) // 1024
-            if kib <= 0:
-                raise TranslationError(f"{where}.name", resource.name, "not a size of pages")
-            pages[kib] = amount(f"{where}.capacity", resource.capacity, quantity.value) // (kib * 1024)
-    return memory, pages
-
-
 # A machine from CPU counts. Such objects come from node-feature-discovery and resource-topology-exporter. The
 # result serves to look at and to try out requests, never for a scheduler.
 
@@ -255,7 +241,12 @@ def machine_from_zones(published: NodeResourceTopology) -> Machine:
 
     Raises TranslationError where no zone has CPUs.
     """
-    counts = dict(count for zone in _node_zones(published) for count in _counts(*zone))
+    counts = {
+        numa: amount(f"{path}.resources[{i}].capacity", resource.capacity, quantity.milli) // 1000
+        for path, numa, zone in _node_zones(published)
+        for i, resource in enumerate(zone.resources)
+        if resource.name == "cpu"
+    }
     return assumed_machine(published.metadata.name, counts, numa_nodes(published).values())
 
 
@@ -270,13 +261,6 @@ def assumed_machine(name: str, counts: Mapping[int, int], nodes: Iterable[NUMANo
     cpus = {node.id: node.cpus for node in machine.nodes}
     with_cpus = {node.id: replace(node, cpus=cpus.get(node.id, CPUSet())) for node in nodes}
     return replace(machine, nodes=tuple(with_cpus[numa] for numa in sorted(with_cpus)), notes=(ASSUMED,))
-
-
-def _counts(path: str, numa: int, zone: TopologyZone) -> Iterator[tuple[int, int]]:
-    for i, resource in enumerate(zone.resources):
-        if resource.name == "cpu":
-            where = f"{path}.resources[{i}].capacity"
-            yield numa, amount(where, resource.capacity, quantity.milli) // 1000
 
 
 FIELD_MANAGER: Final = "corelane-agent"
@@ -298,23 +282,20 @@ def zone_owner(stored: Mapping[str, Any]) -> str:
     metadata = stored.get("metadata") or {}
     fields = metadata.get("managedFields")
     if fields:
-        writers = sorted(_zone_writers(fields))
-        return "" if not writers or is_own(writers[-1][1]) else writers[-1][1]
+        writers = []
+        for entry in fields if isinstance(fields, list) else ():
+            if isinstance(entry, dict) and "f:zones" in (entry.get("fieldsV1") or {}):
+                manager = str(entry.get("manager") or "")
+                if manager != _KUBECTL and not manager.startswith(f"{_KUBECTL}-"):
+                    writers.append((str(entry.get("time") or ""), manager))
+        last = max(writers)[1] if writers else ""
+        return "" if is_own(last) else last
     label = str((metadata.get("labels") or {}).get(keys.MANAGED_BY) or "")
     return "" if label == "corelane" else label
 
 
 def is_own(manager: str) -> bool:
     return manager == FIELD_MANAGER or manager.startswith(_EARLIER)
-
-
-def _zone_writers(fields: Any) -> Iterator[tuple[str, str]]:
-    """Yield time and manager of each writer of the zones."""
-    for entry in fields if isinstance(fields, list) else ():
-        if isinstance(entry, dict) and "f:zones" in (entry.get("fieldsV1") or {}):
-            manager = str(entry.get("manager") or "")
-            if manager != _KUBECTL and not manager.startswith(f"{_KUBECTL}-"):
-                yield str(entry.get("time") or ""), manager
 
 
 def without_zones(body: Mapping[str, Any]) -> dict[str, Any]:

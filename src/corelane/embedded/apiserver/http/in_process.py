@@ -18,7 +18,7 @@ from corelane.embedded.apiserver.http import responses
 from corelane.embedded.apiserver.http.auth import User
 from corelane.embedded.apiserver.http.responses import Reply, Stream
 from corelane.embedded.apiserver.http.server import APIServer
-from corelane.kube.connection import Answer
+from corelane.kube.connection import Answer, Request
 
 _HEADERS: Final = {"User-Agent": f"corelane/{__version__}", "Accept": "application/json"}
 
@@ -51,7 +51,7 @@ class LocalRequest:
 
 
 class InProcess:
-    """A `kube.transport.Transport` to `server`, as `user`.
+    """A `kube.connection.Transport` to `server`, as `user`.
 
     A request is answered at once, or fails as any other would. After it other tasks run: without that one
     which writes much would keep the loop. Limits of time are not needed, and not kept.
@@ -64,51 +64,33 @@ class InProcess:
     def server(self) -> str:
         return self._server.url
 
-    async def call(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        seconds: float | None = None,
-    ) -> Answer:
+    async def call(self, request: Request, seconds: float | None = None) -> Answer:
         """Send a request, and return the whole answer."""
-        response = _Response(await self._answer(method, path, query, body, headers))
-        answer = Answer(
-            response.status, response.reason, await response.read(), response.headers.get("Retry-After", "")
-        )
+        response = _Response(await self._answer(request))
+        retry_after = response.headers.get("Retry-After", "")
+        answer = Answer(response.status, response.reason, await response.read(), retry_after)
         await asyncio.sleep(0)
         return answer
 
     @asynccontextmanager
-    async def request(
-        self, method: str, path: str, *, query: Mapping[str, str], read_seconds: float | None = None
-    ) -> AsyncIterator["_Response"]:
+    async def stream(self, request: Request, read_seconds: float | None) -> AsyncIterator["_Response"]:
         """Send a request; a stream ends with the context."""
-        reply = await self._answer(method, path, query)
+        reply = await self._answer(request)
         try:
             yield _Response(reply)
         finally:
             if isinstance(reply, Stream):
                 await responses.close(reply.chunks)
 
-    async def _answer(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Reply:
-        request = LocalRequest(
-            method,
-            unquote(path),
-            MultiDict(query or {}),
-            CIMultiDict({**_HEADERS, **(headers or {})}),
-            Body(body or b""),
+    async def _answer(self, request: Request) -> Reply:
+        local = LocalRequest(
+            request.method,
+            unquote(request.path),
+            MultiDict(request.query or {}),
+            CIMultiDict({**_HEADERS, **(request.headers or {})}),
+            Body(request.body or b""),
         )
-        return await self._server.answer(request, self._user)
+        return await self._server.answer(local, self._user)
 
     async def renew(self) -> bool:
         """Return False: there are no credentials."""
