@@ -138,7 +138,11 @@ def test_a_pod_in_one_numa_nodes_pool_says_so():
 
 def test_all_allocators_are_judged_by_one_objective():
     state = pools()
-    states = allocate._allocator_states(state, NodeConfig())
+    configs = {"kubelet": NodeConfig()} | {
+        name: replace(state.config, pools=replace(state.config.pools, allocator=name))
+        for name in ("koordinator", "optimal")
+    }
+    states = {name: node.rebase(state, MACHINE, config)[0] for name, config in configs.items()}
     requests = (pod("a", 3), pod("b", 3), pod("c", 4))
     rows = list(compare(states, requests))
     assert [row.pod for row in rows] == [request.key for request in requests]

@@ -431,8 +431,8 @@ def test_answers_within_the_machine_are_not_compressed() -> None:
 def test_answers_of_other_machines_may_be_compressed(address: str) -> None:
     async def main() -> None:
         pool = _Pool(ServerConfig(ClusterForm(server=address), UserForm()))
-        assert "Accept-Encoding" not in pool.session.headers, "aiohttp asks for gzip then"
-        await pool.close()
+        async with pool._new_session() as session:
+            assert "Accept-Encoding" not in session.headers, "aiohttp asks for gzip then"
 
     asyncio.run(main())
 

@@ -168,7 +168,7 @@ def test_a_watch_outlives_a_change_of_credentials(tmp_path):
 def test_the_files_of_credentials_are_looked_at_once_a_second_at_most(tmp_path, monkeypatch):
     looks = []
     monkeypatch.setattr(connection, "_CHECK_SECONDS", 3600.0)
-    monkeypatch.setattr(connection, "_version", lambda file: looks.append(file) or ())
+    monkeypatch.setattr(connection, "_versions", lambda files: looks.append(files) or ())
 
     async def body(fake):
         fake.script[NODE] = [FOUND]

@@ -15,7 +15,7 @@ from corelane.embedded.apiserver.http.in_process import InProcess
 from corelane.embedded.apiserver.http.pod_logs import LogUnavailableError
 from corelane.embedded.up.cluster import UNSERVED
 from corelane.kube.client import APIError, KubeClient
-from corelane.kube.connection import Connection
+from corelane.kube.connection import Connection, Request
 from corelane.kube.objects import Node, PodDisruptionBudget
 from corelane.kube.pod import Pod
 from corelane.scheduler.daemon.scheduler import Scheduler, SchedulerReporter
@@ -76,7 +76,7 @@ async def over_http(api, method, path, query, body, headers):
 
 async def within(transport, method, path, query, body, headers):
     data = None if body is None else json.dumps(body).encode()
-    answer = await transport.call(method, path, query, data, headers)
+    answer = await transport.call(Request(method, path, query, data, headers))
     return told(answer.status, answer.body)
 
 
