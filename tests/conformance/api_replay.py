@@ -12,7 +12,6 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -63,8 +62,6 @@ class _Run:
     url: str
     session: aiohttp.ClientSession
     normalise: Normaliser
-    recording: bool = False
-    """Whether answers become the steps' expectations, in place of being compared with them."""
     captured: dict[str, Any] = field(default_factory=dict)
     shown: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
@@ -76,10 +73,7 @@ async def embedded_server() -> AsyncIterator[str]:
     from corelane.embedded.apiserver.http.auth import User
     from corelane.embedded.apiserver.http.server import APIServer
 
-    tokens = {
-        "admintoken": User("admin", ("system:masters",)),
-        "viewtoken": User("viewer"),
-    }
+    tokens = {"admintoken": User("admin", ("system:masters",)), "viewtoken": User("viewer")}
     server = APIServer(tokens=tokens, default_scheduler="default-scheduler")
     await server.start()
     try:
@@ -120,19 +114,6 @@ async def replay_scenario(scenario: Scenario, open_server: OpenServer = embedded
     return run.outcomes
 
 
-async def record_scenario(scenario: Scenario, url: str, session: aiohttp.ClientSession) -> Scenario:
-    """Return the scenario with the answers of the server at `url` as its expectations."""
-    made = deepcopy(dict(scenario))
-    normalise = Normaliser(managed_fields=made["category"] == "ssa")
-    run = _Run(made, url, session, normalise, recording=True)
-    for number, step in enumerate(made["steps"]):
-        await _step(run, str(number), step)
-    failed = [f"{one.where}: {text}" for one in run.outcomes for text in one.differences]
-    if failed:
-        raise ValueError(f"scenario {made['scenario']}: {'; '.join(failed)}")
-    return made
-
-
 async def _step(run: _Run, number: str, step: Step) -> None:
     what = f"WATCH {step['watch']}" if "watch" in step else f"{step['method']} {step['path']}"
     try:
@@ -157,15 +138,7 @@ async def _request(run: _Run, step: Step) -> list[str]:
             actual = await _answer(response)
     run.normalise.learn(actual["body"])
     _add_checks(run, actual)
-    return [*_compared(run, step, actual), *_captures(run, step, actual), *_assertions(run, step)]
-
-
-def _compared(run: _Run, step: Step, actual: Answer) -> list[str]:
-    if not run.recording:
-        return compare(step, actual, run.normalise)
-    assert isinstance(step, dict)
-    step["expect"] = {"status": actual["status"]} if step.get("setup") else run.normalise(actual)
-    return []
+    return [*compare(step, actual, run.normalise), *_captures(run, step, actual), *_assertions(run, step)]
 
 
 def _send(session: aiohttp.ClientSession, method: str, url: URL, step: Step, body: Any) -> Any:
@@ -293,9 +266,9 @@ async def _watch(run: _Run, number: str, step: Step) -> list[str]:
         else:
             actual = await _events(run, number, step, response)
     run.normalise.learn(actual)
-    if (run.recording or "checks" in step["expect"]) and "events" in actual:
+    if "checks" in step["expect"] and "events" in actual:
         actual["checks"] = {"rv": _order(actual["events"], since or "0")}
-    return _compared(run, step, actual)
+    return compare(step, actual, run.normalise)
 
 
 async def _events(run: _Run, number: str, step: Step, response: aiohttp.ClientResponse) -> Answer:

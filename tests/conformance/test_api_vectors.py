@@ -56,7 +56,7 @@ def test_random_writes_by_several_managers_are_answered_as_recorded():
 
 
 def test_every_recorded_answer_to_random_requests_is_given():
-    """A sample of `support.api_scenarios`, recorded from kube-apiserver 1.36.2."""
+    """Drawn at random, objects changed in a few places; recorded from kube-apiserver 1.36.2."""
     report = replay.replay(RANDOM, limit=10_000)
     assert report.differences == ()
     assert report.passed == report.total

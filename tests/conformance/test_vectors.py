@@ -236,12 +236,7 @@ def test_the_report_counts_by_category(tmp_path, monkeypatch):
     assert report.differences == (
         "scripted[0] POST /api/v1/namespaces/d/configmaps\n    status: expected 500, got 201",
     )
-    assert report.lines()[1:] == [
-        "watch   7 of 7",
-        "create  6 of 7",
-        "ssa     7 of 7",
-        "passed 20 of 21",
-    ]
+    assert report.lines()[1:] == ["watch   7 of 7", "create  6 of 7", "ssa     7 of 7", "passed 20 of 21"]
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,3 @@ async def controlled(directory):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
     assert heard.failures == []
-
-
-def story(directory, scenario):
-    async def told():
-        async with controlled(directory) as client:
-            await scenario(client)
-
-    asyncio.run(told())

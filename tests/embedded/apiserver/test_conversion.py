@@ -126,11 +126,7 @@ def topology(version, **content):
 def test_a_topology_keeps_what_both_versions_know():
     obj, warnings = topology("v1alpha2", zones=[ZONE], attributes=[{"name": "a", "value": "b"}])
     assert warnings == []
-    assert wire.convert(TOPOLOGIES, obj, "v1alpha1") == {
-        **TOPOLOGY,
-        "apiVersion": V1,
-        "zones": [ZONE],
-    }
+    assert wire.convert(TOPOLOGIES, obj, "v1alpha1") == {**TOPOLOGY, "apiVersion": V1, "zones": [ZONE]}
     assert wire.convert(TOPOLOGIES, obj, "v1alpha2") == obj
 
 
@@ -148,19 +144,12 @@ def test_a_topology_is_kept_as_it_was_sent_but_for_what_no_version_knows():
         ("v1alpha1", {"zones": [ZONE]}, ["topologyPolicies: Required value"]),
         ("v1alpha2", {}, ["zones: Required value"]),
         ("v1alpha2", {"zones": [{"name": "a"}]}, ["zones[0].type: Required value"]),
-        (
-            "v1alpha2",
-            {"zones": "a"},
-            [wrong("zones", "array", "string")],
-        ),
+        ("v1alpha2", {"zones": "a"}, [wrong("zones", "array", "string")]),
         ("v1alpha2", {"zones": [{"name": 1, "type": "a"}]}, [wrong("zones[0].name", "string", "integer")]),
         (
             "v1alpha2",
             {"zones": [{**ZONE, "costs": [{"name": "a", "value": 1.5}]}]},
-            [
-                wrong("zones[0].costs[0].value", "int64", "float64"),
-                f"{NO_INTEGER} zones[0].costs[0].value",
-            ],
+            [wrong("zones[0].costs[0].value", "int64", "float64"), f"{NO_INTEGER} zones[0].costs[0].value"],
         ),
         (
             "v1alpha2",

@@ -159,7 +159,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(OPERATIONS, st.integers(1, 12))
 def test_any_history_is_kept_across_restarts(tmp_path_factory, operations, window):
     """Against a model that keeps every state it ever had."""
@@ -347,7 +347,7 @@ def filled(directory, count=400):
     return directory / FILE_NAME
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(st.data())
 def test_damage_anywhere_in_the_file_is_one_error_and_leaves_the_file(tmp_path_factory, data):
     path = filled(tmp_path_factory.mktemp("damage"), 40)

@@ -60,11 +60,7 @@ def test_whole_numbers_of_custom_objects_have_no_fraction():
 def test_keys_that_yaml_repeats_are_warnings_each():
     obj, warnings = request_bodies.decode(CONFIG_MAP, "v1", REPEATED, content_type=YAML)
     assert (obj["metadata"]["name"], obj["data"]) == ("b", {"k": "w"})
-    assert warnings == [
-        'duplicate field "metadata.name"',
-        'duplicate field "data.k"',
-        'unknown field "more"',
-    ]
+    assert warnings == ['duplicate field "metadata.name"', 'duplicate field "data.k"', 'unknown field "more"']
 
 
 def test_keys_that_yaml_repeats_are_one_error_where_fields_are_validated_strictly():

@@ -102,7 +102,7 @@ BATCHES = st.lists(
 @example([[event("a"), event("b")], [event("c"), event("c"), event("a"), event("d-1", "kube-system")]])
 @example([[event("a"), event("b", "ending"), event("Bad Name"), event("c", count=0)]])
 @given(BATCHES)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_events_are_created_and_refused_as_by_posts(batches):
     one, other = Server(), Server()
     for batch in batches:

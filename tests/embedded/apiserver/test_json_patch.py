@@ -4,7 +4,7 @@ import copy
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.embedded.apiserver.served_kinds import CONFIG_MAPS, PODS, TOPOLOGIES
@@ -50,6 +50,7 @@ def steps(old, new, path=""):
         yield {"op": "replace", "path": path, "value": new}
 
 
+@settings(max_examples=50)
 @given(documents, documents)
 def test_the_operations_between_two_documents_lead_from_one_to_the_other(old, new):
     before = copy.deepcopy(old)
@@ -58,6 +59,7 @@ def test_the_operations_between_two_documents_lead_from_one_to_the_other(old, ne
     assert old == before
 
 
+@settings(max_examples=50)
 @given(documents, documents)
 def test_a_test_holds_for_equal_values_only(one, other):
     operation = {"op": "test", "path": "", "value": other}
@@ -68,6 +70,7 @@ def test_a_test_holds_for_equal_values_only(one, other):
             patching.apply_json_patch(one, [operation])
 
 
+@settings(max_examples=50)
 @given(
     documents,
     st.lists(
@@ -149,6 +152,7 @@ def difference(old, new):
     return changed | {name: None for name in old if name not in new}
 
 
+@settings(max_examples=50)
 @given(documents, documents)
 def test_a_merge_patch_leads_from_one_document_to_the_other(old, new):
     before = copy.deepcopy(old)

@@ -328,12 +328,7 @@ def stored(name):
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "uid": name,
-            "creationTimestamp": TIME,
-        },
+        "metadata": {"name": name, "namespace": "default", "uid": name, "creationTimestamp": TIME},
     }
 
 

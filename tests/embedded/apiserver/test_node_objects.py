@@ -135,7 +135,7 @@ NAMES = st.lists(
 
 
 @given(NAMES, st.lists(st.sampled_from([0, 0, 0, 1]), min_size=6, max_size=6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_objects_that_resemble_each_other_are_created_as_by_requests(names, pauses):
     one, other = Server(), Server()
     for name, pause in zip(names, pauses, strict=False):
@@ -220,7 +220,7 @@ OTHER_WRITES = (
 
 
 @given(st.lists(st.sampled_from([*OTHER_WRITES, "renew", "renew", "refresh", "refresh"]), max_size=8))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_renewals_in_one_commit_leave_what_patches_leave(steps):
     one, other = Server(), Server()
     for server in (one, other):
@@ -306,7 +306,7 @@ STEP = st.tuples(CHANGE, st.none() | st.sampled_from(OTHERS_ON_TOPOLOGIES), st.s
 @example([("pod-0", None, 1), ("pod-1", None, 0), ("pod-0", None, 1), (None, None, 1), ("pod-3", None, 1)])
 @example([("pod-0", {"zones": []}, 1), ("pod-1", None, 1)])
 @given(st.lists(STEP, min_size=1, max_size=6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_merged_topologies_are_as_patched_by_requests(steps):
     one, other, state, version = Server(), Server(), LEDGER, ""
     before = topology("a", "u")

@@ -24,7 +24,7 @@ def change(store, steps):
             store.delete("things", key)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(STEPS, STEPS, STEPS, st.sampled_from(["", "a/", "b/"]), st.integers(1, 4))
 def test_pages_at_a_revision_are_the_list_as_it_was(before, between, later, prefix, size):
     store = Store(None, lambda *_: {}, 10_000)

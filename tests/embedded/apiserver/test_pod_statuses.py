@@ -166,7 +166,7 @@ def life(name, number, pause=0):
     [*life("a", 1), ("a", ended(0, 1, 1), 0, "own"), *life("b", 1), ("b", ended(0, 1, 1), 1, "own")], "Never"
 )
 @given(st.lists(STEP, max_size=9), st.sampled_from(["Always", "Never"]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_statuses_are_written_and_refused_as_by_patches(steps, policy):
     one, other, uids = Server(), Server(), {}
     for name in NAMES:

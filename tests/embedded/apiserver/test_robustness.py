@@ -94,7 +94,7 @@ REQUESTS = st.tuples(
 FORESEEN_500 = ("is not an unsigned integer of 64 bits", "resourceVersion should not be set", "target.")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(REQUESTS, min_size=5, max_size=25))
 def test_no_request_gets_an_answer_that_was_not_meant(requests):
     async def run():

@@ -2,14 +2,8 @@
 
 import asyncio
 import json
-import os
-import signal
 import socket
-import subprocess
-import sys
-import textwrap
 import time
-import urllib.request
 
 import pytest
 
@@ -257,45 +251,6 @@ async def test_a_taken_port_leaves_nothing_behind(tmp_path):
             await server.start()
     async with serving(data_dir=tmp_path) as api:
         assert (await api.get("/readyz")).status == 200
-
-
-SERVER = textwrap.dedent("""
-    import asyncio, sys
-    from pathlib import Path
-    from corelane.embedded.apiserver.http.auth import User
-    from corelane.embedded.apiserver.http.server import APIServer
-
-    async def run():
-        tokens = {"admintoken": User("admin", ("system:masters",))}
-        server = APIServer(data_dir=Path(sys.argv[1]), tokens=tokens)
-        await server.start()
-        print(server.url, flush=True)
-        await asyncio.sleep(60)
-
-    asyncio.run(run())
-""")
-
-
-def post(url, body):
-    headers = {"Authorization": f"Bearer {ADMIN}", "Content-Type": "application/json"}
-    request = urllib.request.Request(url + CONFIG_MAPS, json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=120) as response:
-        return json.loads(response.read())
-
-
-async def test_what_the_server_answered_survives_kill_9(tmp_path):
-    command = [sys.executable, "-c", SERVER, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        url = process.stdout.readline().strip()
-        answered = [post(url, config_map(f"c{number}")) for number in range(20)]
-        os.kill(process.pid, signal.SIGKILL)
-    async with serving(data_dir=tmp_path) as api:
-        for made in answered:
-            found = await api.get(f"{CONFIG_MAPS}/{made['metadata']['name']}")
-            assert found.body == made
-        newer = await api.made(CONFIG_MAPS, config_map("newer"))
-        last = max(int(made["metadata"]["resourceVersion"]) for made in answered)
-        assert int(newer["metadata"]["resourceVersion"]) > last
 
 
 async def test_a_client_that_waits_with_its_body_is_asked_for_it(api):

@@ -261,10 +261,7 @@ def test_the_fields_that_can_be_selected():
     named = {"metadata.name": "n", "name": "n", "status.phase": "Active"}
     assert wire.selectable_fields(NAMESPACES, space) == named
     config = {"metadata": {"name": "c", "namespace": "d"}}
-    assert wire.selectable_fields(CONFIG_MAPS, config) == {
-        "metadata.name": "c",
-        "metadata.namespace": "d",
-    }
+    assert wire.selectable_fields(CONFIG_MAPS, config) == {"metadata.name": "c", "metadata.namespace": "d"}
 
 
 @settings(max_examples=60)

@@ -42,8 +42,7 @@ def plain(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("version", "table"),
-    [("v1alpha1", kinds.TOPOLOGY_V1ALPHA1), ("v1alpha2", kinds.TOPOLOGY_V1ALPHA2)],
+    ("version", "table"), [("v1alpha1", kinds.TOPOLOGY_V1ALPHA1), ("v1alpha2", kinds.TOPOLOGY_V1ALPHA2)]
 )
 def test_tables_and_definition_agree(version: str, table: ObjectType) -> None:
     assert as_schema(table) == plain(openapi.schemas(CRD.read_text())[version])

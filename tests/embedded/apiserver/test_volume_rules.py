@@ -40,10 +40,7 @@ def refused(*changes):
         (volume(nfs={}, rbd={}, csi={}), [(f"{V}.{name}", "FieldValueForbidden") for name in ("rbd", "csi")]),
         (volume(hostPath={"path": ""}), [(f"{V}.hostPath.path", "FieldValueRequired")]),
         (volume(hostPath={"path": "/a/../b"}), [(f"{V}.hostPath.path", "FieldValueInvalid")]),
-        (
-            volume(hostPath={"path": "/a", "type": "Pipe"}),
-            [(f"{V}.hostPath.type", "FieldValueNotSupported")],
-        ),
+        (volume(hostPath={"path": "/a", "type": "Pipe"}), [(f"{V}.hostPath.type", "FieldValueNotSupported")]),
         (volume(secret={"secretName": ""}), [(f"{V}.secret.secretName", "FieldValueRequired")]),
         (volume(configMap={"name": ""}), [(f"{V}.configMap.name", "FieldValueRequired")]),
         (

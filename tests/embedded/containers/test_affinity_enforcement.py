@@ -24,10 +24,6 @@ from support.containers import (
 )
 
 
-def run(main):
-    asyncio.run(asyncio.wait_for(main, 180))
-
-
 async def mask(runtime, container_id):
     return {task.cpus for task in await runtime.allowed(container_id)}
 

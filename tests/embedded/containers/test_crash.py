@@ -332,14 +332,13 @@ def test_files_left_half_written_are_removed_but_not_those_that_are_being_writte
     assert not of_shim.exists()
 
 
-async def test_a_state_directory_has_one_owner_at_a_time(tmp_path):
-    async with opened(tmp_path / "state", "off") as runtime:
-        with pytest.raises(StateInUse, match=r"state: another corelane uses this directory"):
-            await LocalRuntime.open(tmp_path / "state", cgroups="off")
-        await runtime.close()
-        again = await LocalRuntime.open(tmp_path / "state", cgroups="off")
-        assert again.instance == runtime.instance
-        await again.close()
+async def test_a_state_directory_has_one_owner_at_a_time(runtime, tmp_path):
+    with pytest.raises(StateInUse, match=r"state: another corelane uses this directory"):
+        await LocalRuntime.open(tmp_path / "state", cgroups="off")
+    await runtime.close()
+    again = await LocalRuntime.open(tmp_path / "state", cgroups="off")
+    assert again.instance == runtime.instance
+    await again.close()
 
 
 async def test_a_shim_that_cannot_even_begin_is_a_failed_start(tmp_path, monkeypatch):
@@ -350,17 +349,16 @@ async def test_a_shim_that_cannot_even_begin_is_a_failed_start(tmp_path, monkeyp
         assert await runtime.containers() == []
 
 
-async def test_a_shim_is_light(tmp_path):
-    async with opened(tmp_path / "state", "off") as runtime:
-        found = await runtime.start(spec("sleep", "60"))
-        shim = shim_of(tmp_path / "state", found.id)
-        fields = dict(line.split(":", 1) for line in Path(f"/proc/{shim}/status").read_text().splitlines())
-        assert int(fields["RssAnon"].split()[0]) < 6 * 1024, "what it has for itself, in kB"
-        assert int(fields["VmRSS"].split()[0]) < 16 * 1024
-        assert fields["Threads"].strip() == "1"
-        assert fields["Name"].strip() == "corelane-shim"
-        kept = [
-            Path(f"/proc/{shim}/fd/{fd}").readlink().name
-            for fd in sorted(entry.name for entry in Path(f"/proc/{shim}/fd").iterdir())
-        ]
-        assert len(kept) == 9, f"stdio, lock, log, two pipes, and a pipe for signals: {kept}"
+async def test_a_shim_is_light(runtime, tmp_path):
+    found = await runtime.start(spec("sleep", "60"))
+    shim = shim_of(tmp_path / "state", found.id)
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{shim}/status").read_text().splitlines())
+    assert int(fields["RssAnon"].split()[0]) < 6 * 1024, "what it has for itself, in kB"
+    assert int(fields["VmRSS"].split()[0]) < 16 * 1024
+    assert fields["Threads"].strip() == "1"
+    assert fields["Name"].strip() == "corelane-shim"
+    kept = [
+        Path(f"/proc/{shim}/fd/{fd}").readlink().name
+        for fd in sorted(entry.name for entry in Path(f"/proc/{shim}/fd").iterdir())
+    ]
+    assert len(kept) == 9, f"stdio, lock, log, two pipes, and a pipe for signals: {kept}"

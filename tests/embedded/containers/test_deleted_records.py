@@ -14,10 +14,6 @@ SLEEP = "while :; do sleep 0.1; done"
 SWEEP = 0.05
 
 
-def run(main):
-    asyncio.run(asyncio.wait_for(main, 180))
-
-
 def open_in(state, mode):
     return LocalRuntime.open(state, cgroups=mode, sweep_seconds=SWEEP)
 

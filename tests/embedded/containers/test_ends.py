@@ -60,19 +60,20 @@ def kill_shim(runtime, run):
 
 
 @both_ways
-async def test_the_end_of_a_container_without_shim_is_reported_when_its_last_process_is_gone(tmp_path, mode):
-    async with opened(tmp_path / "state", mode) as runtime:
-        run, child = await with_child(runtime, tmp_path)
-        lived = []
-        publish = runtime._known.events.publish
-        runtime._known.events.publish = lambda what: (
-            publish(what),
-            lived.append(alive(child)) if what.state == "exited" else None,
-        )
-        await kill_shim(runtime, run)
-        os.kill(run.pid, signal.SIGKILL)
-        await ended(runtime, run.id)
-        assert lived == [False]
+async def test_the_end_of_a_container_without_shim_is_reported_when_its_last_process_is_gone(
+    runtime, tmp_path
+):
+    run, child = await with_child(runtime, tmp_path)
+    lived = []
+    publish = runtime._known.events.publish
+    runtime._known.events.publish = lambda what: (
+        publish(what),
+        lived.append(alive(child)) if what.state == "exited" else None,
+    )
+    await kill_shim(runtime, run)
+    os.kill(run.pid, signal.SIGKILL)
+    await ended(runtime, run.id)
+    assert lived == [False]
 
 
 @needs_freezer
@@ -122,13 +123,12 @@ async def test_a_restarted_runtime_waits_for_processes_that_an_ended_container_l
 
 
 @both_ways
-async def test_a_container_that_ends_at_once_is_reported_once(tmp_path, mode):
-    async with opened(tmp_path / "state", mode) as runtime:
-        changes = runtime.wait_events()
-        run = await runtime.start(shell("exit 3"))
-        found = await ended(runtime, run.id)
-        assert found.exit_code == 3
-        states = []
-        while not states or states[-1] != "exited":
-            states.append((await anext(changes)).state)
-        assert states in (["running", "exited"], ["exited"])
+async def test_a_container_that_ends_at_once_is_reported_once(runtime):
+    changes = runtime.wait_events()
+    run = await runtime.start(shell("exit 3"))
+    found = await ended(runtime, run.id)
+    assert found.exit_code == 3
+    states = []
+    while not states or states[-1] != "exited":
+        states.append((await anext(changes)).state)
+    assert states in (["running", "exited"], ["exited"])

@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 
 from corelane.embedded.containers import logs
 from corelane.embedded.containers.shim import supervise as shim_log
-from support.containers import PYTHON, ended, opened, output, shell, spec
+from support.containers import PYTHON, ended, output, shell, spec
 
 RECORD = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z) (stdout|stderr) ([FP]) (.*)", re.DOTALL)
+
+
+@pytest.fixture
+def mode():
+    return "off"
 
 
 def run(main):
@@ -257,52 +262,47 @@ def test_a_log_that_cannot_be_moved_aside_goes_on_growing(tmp_path, monkeypatch)
     assert kept == LINES
 
 
-async def test_a_container_is_followed_until_it_ends(tmp_path):
-    async with opened(tmp_path / "state", "off") as runtime:
-        script = "for i in 1 2 3; do echo $i; until [ -e $GO$i ]; do sleep 0.02; done; done; printf end >&2"
-        found = await runtime.start(shell(script, env=(("GO", str(tmp_path / "go")),)))
-        follow = runtime.logs(found.id, follow=True)
-        for number in (1, 2, 3):
-            assert await anext(follow) == b"%d\n" % number, "it comes as it is written"
-            (tmp_path / f"go{number}").touch()
-        assert b"".join([piece async for piece in follow]) == b"end"
-        await ended(runtime, found.id)
-        assert await output(runtime, found.id, tail_lines=2) == "3\nend"
+async def test_a_container_is_followed_until_it_ends(runtime, tmp_path):
+    script = "for i in 1 2 3; do echo $i; until [ -e $GO$i ]; do sleep 0.02; done; done; printf end >&2"
+    found = await runtime.start(shell(script, env=(("GO", str(tmp_path / "go")),)))
+    follow = runtime.logs(found.id, follow=True)
+    for number in (1, 2, 3):
+        assert await anext(follow) == b"%d\n" % number, "it comes as it is written"
+        (tmp_path / f"go{number}").touch()
+    assert b"".join([piece async for piece in follow]) == b"end"
+    await ended(runtime, found.id)
+    assert await output(runtime, found.id, tail_lines=2) == "3\nend"
 
 
-async def test_a_follower_who_loses_interest_leaves_nothing_open(tmp_path):
-    async with opened(tmp_path / "state", "off") as runtime:
-        found = await runtime.start(shell("echo hello; exec sleep 60"))
-        stream = runtime.logs(found.id, follow=True)
-        assert await anext(stream) == b"hello\n"
-        await stream.aclose()
-        assert await output(runtime, found.id) == "hello\n", "without following it does not wait"
+async def test_a_follower_who_loses_interest_leaves_nothing_open(runtime):
+    found = await runtime.start(shell("echo hello; exec sleep 60"))
+    stream = runtime.logs(found.id, follow=True)
+    assert await anext(stream) == b"hello\n"
+    await stream.aclose()
+    assert await output(runtime, found.id) == "hello\n", "without following it does not wait"
 
 
-async def test_a_container_that_writes_much_is_logged_whole_and_its_log_kept_in_bounds(tmp_path):
+async def test_a_container_that_writes_much_is_logged_whole_and_its_log_kept_in_bounds(runtime, tmp_path):
     code = "import sys\nfor n in range(40000): sys.stdout.write('%06d ' % n + 'x' * 60 + '\\n')"
-    async with opened(tmp_path / "state", "off") as runtime:
-        runtime.log_bytes, runtime.log_files = 1 << 20, 3
-        found = await runtime.start(spec(*PYTHON, code))
-        await ended(runtime, found.id, 30)
-        lines = (await output(runtime, found.id)).splitlines()
-        assert int(lines[-1].split()[0]) == 39999
-        assert [int(line.split()[0]) for line in lines] == list(range(40000 - len(lines), 40000))
-        directory = tmp_path / "state/logs/default_web-0_0a1b/main"
-        assert len(list(directory.iterdir())) == 3
-        assert sum(file.stat().st_size for file in directory.iterdir()) < 4 << 20
+    runtime.log_bytes, runtime.log_files = 1 << 20, 3
+    found = await runtime.start(spec(*PYTHON, code))
+    await ended(runtime, found.id, 30)
+    lines = (await output(runtime, found.id)).splitlines()
+    assert int(lines[-1].split()[0]) == 39999
+    assert [int(line.split()[0]) for line in lines] == list(range(40000 - len(lines), 40000))
+    directory = tmp_path / "state/logs/default_web-0_0a1b/main"
+    assert len(list(directory.iterdir())) == 3
+    assert sum(file.stat().st_size for file in directory.iterdir()) < 4 << 20
 
 
-async def test_a_container_that_closes_its_output_is_still_waited_for(tmp_path):
-    async with opened(tmp_path / "state", "off") as runtime:
-        found = await runtime.start(shell("exec >&- 2>&-; sleep 0.2; exit 3"))
-        assert (await ended(runtime, found.id)).exit_code == 3
+async def test_a_container_that_closes_its_output_is_still_waited_for(runtime):
+    found = await runtime.start(shell("exec >&- 2>&-; sleep 0.2; exit 3"))
+    assert (await ended(runtime, found.id)).exit_code == 3
 
 
-async def test_a_log_goes_where_it_was_asked_to(tmp_path):
-    async with opened(tmp_path / "state", "off") as runtime:
-        path = tmp_path / "elsewhere" / "my.log"
-        found = await runtime.start(shell("echo hello", log_path=path))
-        await ended(runtime, found.id)
-        assert path.read_text().endswith(" stdout F hello\n")
-        assert await output(runtime, found.id) == "hello\n"
+async def test_a_log_goes_where_it_was_asked_to(runtime, tmp_path):
+    path = tmp_path / "elsewhere" / "my.log"
+    found = await runtime.start(shell("echo hello", log_path=path))
+    await ended(runtime, found.id)
+    assert path.read_text().endswith(" stdout F hello\n")
+    assert await output(runtime, found.id) == "hello\n"

@@ -1,6 +1,5 @@
 """Records that are lost or unreadable: the process goes on, and what the kernel shows is recorded again."""
 
-import asyncio
 import json
 import os
 import re
@@ -31,20 +30,12 @@ from support.containers import (
 SLEEP = "while :; do sleep 0.1; done"
 
 
-def run(main):
-    asyncio.run(asyncio.wait_for(main, 180))
-
-
 async def start(state: Path, mode: str, **more: object) -> tuple[str, int]:
     """Start a container, and leave it to the next owner of the directory."""
     runtime = await LocalRuntime.open(state, cgroups=mode)
     begun = await runtime.start(shell(SLEEP, env=(("A", "b c"),), **more))
     await runtime.close()
     return begun.id, begun.pid
-
-
-async def destroyed(state: Path, mode: str) -> None:
-    await (await LocalRuntime.open(state, cgroups=mode)).destroy(0)
 
 
 def shim(pid: int) -> int:
@@ -70,10 +61,19 @@ DAMAGES = {
 }
 
 
+BOTH_RECORDS = ("spec.json", "status.json")
+
+
 @both_ways
 @pytest.mark.parametrize("shim_lives", [True, False], ids=["shim", "no shim"])
-@pytest.mark.parametrize("names", [("spec.json",), ("status.json",), ("spec.json", "status.json")], ids=str)
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    ("names", "damage"),
+    [
+        *((BOTH_RECORDS, damage) for damage in DAMAGES),
+        *(((name,), damage) for name in BOTH_RECORDS for damage in ("garbage", "missing")),
+    ],
+    ids=str,
+)
 async def test_running_container_with_unreadable_records_goes_on(
     tmp_path, monkeypatch, mode, names, damage, shim_lives
 ):
@@ -209,12 +209,7 @@ async def test_process_without_shim_record_and_mark_is_kept_by_its_cgroup(tmp_pa
     shutil.rmtree(tmp_path / "containers" / begun.id)
     async with opened(tmp_path, "required") as again:
         (found,) = await again.containers()
-        assert (found.pid, found.pod_uid, found.name, found.state) == (
-            begun.pid,
-            "u-9",
-            "bare",
-            "running",
-        )
+        assert (found.pid, found.pod_uid, found.name, found.state) == (begun.pid, "u-9", "bare", "running")
 
 
 @both_ways

@@ -241,7 +241,7 @@ async def test_lease_and_topology_go_with_their_node(tmp_path):
         await until(tidied)
 
 
-async def test_of_100_nodes_that_appear_at_once_every_lease_and_topology_stays(tmp_path):
+async def test_of_40_nodes_that_appear_at_once_every_lease_and_topology_stays(tmp_path):
     """The check awaits a request for each new node; objects that appear meanwhile have live nodes."""
 
     async def add(client, name, turn):
@@ -250,7 +250,7 @@ async def test_of_100_nodes_that_appear_at_once_every_lease_and_topology_stays(t
             await client.create(topology(name, uid))
 
     async with controlled(tmp_path) as (client, heard, _):
-        names = {f"n{number}" for number in range(100)}
+        names = {f"n{number}" for number in range(40)}
         turn = asyncio.Semaphore(4)
         await asyncio.gather(*(add(client, name, turn) for name in names))
         await asyncio.sleep(1)

@@ -130,21 +130,6 @@ async def test_an_exclusive_container_is_pinned_and_the_kernel_confirms_it(tmp_p
         await until(grown)
 
 
-@needs_two_cpus
-async def test_drift_is_corrected_and_reported(tmp_path):
-    async with working_node(tmp_path, "off") as (client, agent):
-        await client.create(pod("fast", container("lane", SERVE, "1")))
-        await confirmed(agent, "lane")
-        lane = agent.ledger.exclusive
-        status = (await agent._runtime.containers())[0]
-        os.sched_setaffinity(status.pid, set(MINE))
-
-        async def back():
-            return set(await allowed(agent, "lane")) == {lane}
-
-        await until(back)
-
-
 async def test_phases_exit_codes_and_restarts_are_reported(lab):
     client, _ = lab
     await client.create(pod("good", container("c", "exit 0"), restartPolicy="Never"))
@@ -244,14 +229,6 @@ async def test_logs_of_the_current_and_the_previous_run(lab, tmp_path):
     assert not following.done()
     await client.delete(Pod, "web", namespace="default")
     assert await asyncio.wait_for(following, 120) == b"second\n"
-
-
-async def test_a_pod_unsupported_by_local_processes_is_rejected_with_the_reason(lab):
-    client, _ = lab
-    await client.create(pod("image", {"name": "c", "image": "nginx"}))
-    found = await phase(client, "image", "Failed")
-    assert found.status.reason == "CommandMissing"
-    assert "container c: command is not set" in await event(client, "image", "CommandMissing")
 
 
 async def test_a_terminating_pod_gets_sigterm_and_its_grace_period(lab, tmp_path):

@@ -10,12 +10,11 @@ import pytest
 
 import corelane
 from corelane.embedded.containers.local import LocalRuntime
-from corelane.kernel import proc
 from corelane.machine.sources import load
 from corelane.node import codec, validate
 from corelane.node.config import NodeConfig
 from support.cluster_lab import SERVE, cluster, container, phase, pod, until
-from support.containers import MINE, needs_two_cpus
+from support.containers import needs_two_cpus
 
 VICTIM = Path(__file__).parents[2] / "support" / "agent_victim.py"
 
@@ -33,16 +32,6 @@ async def start(directory: Path) -> asyncio.subprocess.Process:
     )
 
 
-async def ready(process: asyncio.subprocess.Process) -> None:
-    assert process.stdout
-    seen = []
-    async for line in process.stdout:
-        if line.strip() == b"ready":
-            return
-        seen.append(line)
-    raise AssertionError(b"".join(seen).decode())
-
-
 async def kill(process: asyncio.subprocess.Process) -> None:
     process.send_signal(signal.SIGKILL)
     await process.communicate()
@@ -50,47 +39,6 @@ async def kill(process: asyncio.subprocess.Process) -> None:
 
 def ledger(directory: Path):
     return codec.decode((directory / "ledger.json").read_bytes(), load(), NodeConfig())
-
-
-@needs_two_cpus
-async def test_processes_stay_pinned_and_are_adopted_after_sigkill(tmp_path):
-    async with cluster(tmp_path) as client:
-        agent = await start(tmp_path)
-        try:
-            await ready(agent)
-            await client.create(pod("fast", container("lane", SERVE, "1")))
-            await client.create(pod("rest", container("shared", SERVE)))
-            await client.create(pod("job", container("c", "sleep 1; exit 9"), restartPolicy="Never"))
-            for name in ("fast", "rest", "job"):
-                await phase(client, name, "Running")
-
-            async def all_confirmed():
-                phases = [entry.phase for entry in ledger(tmp_path).entries.values()]
-                return phases == ["confirmed"] * 3
-
-            await until(all_confirmed)
-            await kill(agent)
-
-            lane = ledger(tmp_path).exclusive
-            runtime = await LocalRuntime.open(tmp_path / "runtime")
-            live = {one.name: one for one in await runtime.containers()}
-            assert {task.cpus for task in await runtime.allowed(live["lane"].id)} == {lane}
-            assert {task.cpus for task in await runtime.allowed(live["shared"].id)} == {MINE - lane}
-            await runtime.close()
-            await asyncio.sleep(1.2)
-
-            agent = await start(tmp_path)
-            job = await phase(client, "job", "Failed")
-            assert job.status.container_statuses[0].state.terminated.exit_code == 9
-            assert proc.identity(live["lane"].pid)
-            fast = await phase(client, "fast", "Running")
-            assert fast.status.container_statuses[0].restart_count == 0
-            assert fast.status.container_statuses[0].container_id.endswith(live["lane"].id)
-            assert ledger(tmp_path).exclusive == lane
-        finally:
-            await kill(agent)
-            runtime = await LocalRuntime.open(tmp_path / "runtime")
-            await runtime.destroy(0)
 
 
 @pytest.mark.system

@@ -41,6 +41,30 @@ def running(*plans, cpus=4, **members):
     return world
 
 
+def ends(world, uid, name, code, reason=""):
+    """The main process of a container exits, and all that follows is done."""
+    world.exit(world.container(uid, name), code, reason)
+    world.settle()
+
+
+def after(world, seconds):
+    world.tick(seconds)
+    world.settle()
+
+
+def machine_is(world, machine):
+    world.feed(events.MachineChanged(machine=machine, **world.times()))
+    world.settle()
+
+
+def start_fails(world, reason="StartError", message="no such file", exit_code=None):
+    """The start that is ordered fails; the answer waits to be delivered."""
+    order = world.pending.pop(next_of(world, records.Start))
+    failure = {"reason": reason, "message": message, "exit_code": exit_code, "attempt": order.attempt}
+    failed = StartFailed(uid=order.plan.uid, container=order.container, **failure, **world.times())
+    world.inbox.append(failed)
+
+
 def told(world, reason):
     return [one.message for one in world.told if one.reason == reason]
 
@@ -94,8 +118,7 @@ def test_the_ledger_is_on_disk_before_anything_starts():
 def test_the_confirmation_event_comes_once_with_the_cpus():
     world = running(plan("x", ("a", APP, 1000)))
     for _ in range(3):
-        world.tick(5)
-        world.settle()
+        after(world, 5)
     assert told(world, "CPUsPinned") == ["Container a pinned to CPU 1 (exclusive), confirmed by the kernel"]
     assert world.core.ledger.entries["x", "a"].phase == "confirmed"
 
@@ -157,12 +180,10 @@ def test_a_clock_set_back_delays_neither_a_repair_nor_a_restart():
         world.deliver(0)
     world.carry_out(next_of(world, cpu_orders.Pin), fails=True)
     for _ in range(2):
-        world.exit(world.container("y", "a"), 1)
-        world.settle()
+        ends(world, "y", "a", 1)
     assert (world.container("x", "a").cpus, world.container("y", "a")) == (CPUSet.parse("1,3"), None)
     world.at -= 3600
-    world.tick(12)
-    world.settle()
+    after(world, 12)
     assert world.container("x", "a").cpus == CPUSet.parse("1")
     assert world.container("y", "a").attempt == 2
 
@@ -192,14 +213,12 @@ def test_init_containers_run_in_order_and_sidecars_before_and_after():
         return {process.container for process in world.live()}
 
     order.append(live())
-    world.exit(world.container("p", "i"), 0)
-    world.settle()
+    ends(world, "p", "i", 0)
     order.append(live())
     assert world.phase("p") == "Pending"
     assert statuses(world, "p")["a"]["state"] == {"waiting": {"reason": "PodInitializing"}}
     assert conditions(world, "p")["Initialized"]["message"] == "containers with incomplete status: [j]"
-    world.exit(world.container("p", "j"), 0)
-    world.settle()
+    ends(world, "p", "j", 0)
     order.append(live())
     assert order == [{"i"}, {"s", "j"}, {"s", "a"}]
     assert world.phase("p") == "Running"
@@ -217,8 +236,7 @@ def test_init_containers_run_in_order_and_sidecars_before_and_after():
 
 def test_a_job_with_a_sidecar_succeeds_when_its_containers_have():
     world = running(plan("p", ("s", SIDECAR, 100), ("a", APP, 1000), policy=RestartPolicy.NEVER))
-    world.exit(world.container("p", "a"), 0)
-    world.settle()
+    ends(world, "p", "a", 0)
     assert world.live() == []
     assert world.phase("p") == "Succeeded"
     assert statuses(world, "p", "initContainerStatuses")["s"]["state"]["terminated"]["exitCode"] == 143
@@ -227,20 +245,17 @@ def test_a_job_with_a_sidecar_succeeds_when_its_containers_have():
 
 def test_a_failed_init_container_ends_a_pod_that_never_restarts():
     world = running(plan("p", ("i", INIT, 0), ("a", APP, 1000), policy=RestartPolicy.NEVER))
-    world.exit(world.container("p", "i"), 7)
-    world.settle()
+    ends(world, "p", "i", 7)
     assert world.phase("p") == "Failed"
     assert statuses(world, "p", "initContainerStatuses")["i"]["state"]["terminated"]["exitCode"] == 7
 
 
 def test_a_crashing_container_is_restarted_immediately_then_in_back_off():
     world = running(plan("p", ("a", APP, 1000)))
-    world.exit(world.container("p", "a"), 1)
-    world.settle()
+    ends(world, "p", "a", 1)
     assert world.container("p", "a").attempt == 1
     assert world.container("p", "a").cpus == CPUSet.parse("1"), "it keeps its CPUs"
-    world.exit(world.container("p", "a"), 1)
-    world.settle()
+    ends(world, "p", "a", 1)
     assert world.container("p", "a") is None
     shown = statuses(world, "p")["a"]
     assert shown["state"]["waiting"] == {
@@ -250,11 +265,9 @@ def test_a_crashing_container_is_restarted_immediately_then_in_back_off():
     assert shown["lastState"]["terminated"]["exitCode"] == 1
     assert shown["restartCount"] == 1
     assert world.phase("p") == "Running"
-    world.tick(9)
-    world.settle()
+    after(world, 9)
     assert world.container("p", "a") is None
-    world.tick(2)
-    world.settle()
+    after(world, 2)
     assert world.container("p", "a").attempt == 2
     assert len(told(world, "BackOff")) == 1
 
@@ -263,8 +276,7 @@ def test_only_the_last_two_runs_are_kept():
     world = running(plan("p", ("a", APP, 1000)))
     for _ in range(4):
         world.exit(world.container("p", "a"), 1)
-        world.tick(700)
-        world.settle()
+        after(world, 700)
     assert sorted(process.attempt for process in world.processes.values()) == [3, 4]
 
 
@@ -348,8 +360,7 @@ def test_the_image_warning_comes_once_others_for_every_pod():
 def test_a_container_out_of_memory_is_restarted_with_reason_and_event():
     world = running(plan("p", ("a", APP, 0), **SHARED))
     for _ in range(2):
-        world.exit(world.container("p", "a"), 137, "OOMKilled")
-        world.settle()
+        ends(world, "p", "a", 137, "OOMKilled")
     status = statuses(world, "p")["a"]
     assert status["state"]["waiting"]["reason"] == "CrashLoopBackOff"
     assert status["lastState"]["terminated"]["reason"] == "OOMKilled"
@@ -387,11 +398,9 @@ def test_memory_and_number_of_pods_are_limited():
 
 def test_a_pod_past_its_deadline_fails():
     world = running(plan("p", ("a", APP, 1000), active_deadline=60.0))
-    world.tick(59)
-    world.settle()
+    after(world, 59)
     assert world.phase("p") == "Running"
-    world.tick(2)
-    world.settle()
+    after(world, 2)
     assert (world.phase("p"), world.statuses["p"]["reason"]) == ("Failed", "DeadlineExceeded")
     assert world.live() == []
 
@@ -537,8 +546,7 @@ def test_cpus_of_an_unmanaged_pod_are_allocated_to_no_other_pod():
     world.boot()
     world.settle()
     assert world.container("x", "a").cpus == before, "nor does a restart of the agent move it"
-    world.exit(world.container("x", "a"), 1)
-    world.settle()
+    ends(world, "x", "a", 1)
     assert world.core.ledger.entries.get(("x", "a")) is None, "there is no room for it"
 
 
@@ -549,8 +557,7 @@ def test_a_pod_that_cannot_be_decoded_runs_on_after_a_restart_and_keeps_its_cpus
     world.undecodable = {"x", "s"}
     world.lose_ledger() if lost else world.boot()
     world.settle()
-    world.tick(100)
-    world.settle()
+    after(world, 100)
     assert (world.container("x", "a").cpus, world.statuses["x"]) == (CPUSet.parse("1-2"), before)
     assert world.core.ledger.entries["x", "a"].cpus == CPUSet.parse("1-2")
     world.undecodable.clear()
@@ -613,8 +620,7 @@ def test_draining_stops_all_containers_and_keeps_the_pods():
 
 def test_a_terminal_pod_is_unchanged_after_a_restart_and_keeps_its_log():
     world = running(plan("p", ("a", APP, 1000), policy=RestartPolicy.NEVER))
-    world.exit(world.container("p", "a"), 0)
-    world.settle()
+    ends(world, "p", "a", 0)
     world.boot()
     assert not [one for one in world.pending if isinstance(one, records.PublishStatus)]
     assert world.core.index.run_of("default", "pod-p", "a", previous=False) == "p-a-0"
@@ -625,8 +631,7 @@ def test_a_terminal_pod_is_unchanged_after_a_restart_and_keeps_its_log():
 
 def test_cpus_removed_by_hotplug_move_containers_to_the_remaining_ones():
     world = running(plan("s", ("a", APP, 100), **SHARED), plan("x", ("a", APP, 1000)))
-    world.feed(events.MachineChanged(machine=world.machine.restricted(0b0011), **world.times()))
-    world.settle()
+    machine_is(world, world.machine.restricted(0b0011))
     assert world.container("s", "a").cpus == CPUSet.parse("0")
     assert world.container("x", "a").cpus == CPUSet.parse("1")
 
@@ -642,21 +647,18 @@ def test_a_pod_that_lost_exclusive_cpus_is_not_pinned_until_they_are_back():
         (0b0011, "a: 1 of 3 exclusive CPUs left"),
         (0b0001, "a: 0 of 3 exclusive CPUs left, runs in the shared pool"),
     ):
-        world.feed(events.MachineChanged(machine=world.machine.restricted(cpus), **world.times()))
-        world.settle()
+        machine_is(world, world.machine.restricted(cpus))
         condition = pinned(world, "x")
         assert (condition["status"], condition["reason"]) == ("False", "CPUsLost")
         assert condition["message"] == text
-    world.feed(events.MachineChanged(machine=world.machine, **world.times()))
-    world.settle()
+    machine_is(world, world.machine)
     assert pinned(world, "x")["status"] == "True"
 
 
 def test_a_pod_that_lost_its_exclusive_cpus_before_a_restart_is_not_pinned(monkeypatch):
     world = running(plan("x", ("a", APP, 1000)))
     less = world.machine.restricted(0b0001)
-    world.feed(events.MachineChanged(machine=less, **world.times()))
-    world.settle()
+    machine_is(world, less)
     monkeypatch.setattr(world, "machine", less)
     world.boot()
     world.settle()
@@ -668,24 +670,13 @@ def test_a_failed_start_is_reported_and_retried(code):
     world = World(cpus=4)
     world.add(plan("p", ("a", APP, 1000)))
     world.deliver(0)
-    start = world.pending.pop(next_of(world, records.Start))
-    failed = StartFailed(
-        uid="p",
-        container="a",
-        attempt=start.attempt,
-        reason="StartError",
-        message="no such file",
-        exit_code=code,
-        **world.times(),
-    )
-    world.feed(failed)
+    start_fails(world, exit_code=code)
     world.settle()
     assert told(world, "Failed") == ["Error: no such file"]
     if code is None:
         assert statuses(world, "p")["a"]["state"]["waiting"]["reason"] == "StartError"
         assert world.processes == {}
-        world.tick(6)
-        world.settle()
+        after(world, 6)
     assert world.container("p", "a").attempt == (0 if code is None else 1)
     assert validate(world.core.ledger) == []
 
@@ -694,20 +685,9 @@ def test_a_start_cancelled_by_deletion_is_not_a_warning():
     world = World(cpus=4)
     world.add(plan("p", ("a", APP, 1000)))
     world.deliver(0)
-    start = world.pending.pop(next_of(world, records.Start))
+    start_fails(world, "CreateContainerError", "the pod is being deleted")
     world.delete("p")
-    world.deliver(0)
-    world.feed(
-        StartFailed(
-            uid="p",
-            container="a",
-            attempt=start.attempt,
-            reason="CreateContainerError",
-            message="the pod is being deleted",
-            exit_code=None,
-            **world.times(),
-        )
-    )
+    world.inbox.reverse()
     world.settle()
     assert told(world, "Failed") == []
     assert world.processes == {}
@@ -736,8 +716,7 @@ def test_after_a_failed_move_old_and_new_cpus_count_as_occupied():
     while world.inbox:
         world.deliver(0)
     assert not [one for one in world.pending if isinstance(one, records.Start)]
-    world.tick(6)
-    world.settle()
+    after(world, 6)
     assert world.container("y", "a").cpus == CPUSet.parse("1-2")
 
 
@@ -770,14 +749,6 @@ def lose(world: World, text: str) -> None:
     world.settle()
 
 
-def fail_start(world: World) -> None:
-    """The start that is ordered fails, as its CPUs went off-line."""
-    order = world.pending.pop(next_of(world, records.Start))
-    answer = {"uid": order.plan.uid, "container": order.container, "attempt": order.attempt}
-    failure = StartFailed(reason="CPUsOffline", message="CPU 1 went off-line", **answer, **world.times())
-    world.inbox.append(failure)
-
-
 def started_until_ordered(world: World, pod: PodPlan) -> None:
     world.add(pod)
     world.deliver(0)
@@ -787,10 +758,9 @@ def started_until_ordered(world: World, pod: PodPlan) -> None:
 def test_a_pod_whose_cpus_went_offline_before_its_start_gets_others() -> None:
     world = World(cpus=4)
     started_until_ordered(world, plan("x", ("a", APP, 1000), policy=RestartPolicy.NEVER))
-    fail_start(world)
+    start_fails(world, "CPUsOffline", "CPU 1 went off-line")
     lose(world, "1")
-    world.tick(5)
-    world.settle()
+    after(world, 5)
     assert world.container("x", "a").cpus == CPUSet.parse("2")
     assert world.annotated["x"] == {"a": CPUSet.parse("2")}
     assert world.phase("x") == "Running"
@@ -799,28 +769,25 @@ def test_a_pod_whose_cpus_went_offline_before_its_start_gets_others() -> None:
 def test_a_pod_that_never_ran_is_rejected_where_its_lost_cpus_have_no_replacement() -> None:
     world = World(cpus=4)
     started_until_ordered(world, plan("x", ("a", APP, 3000), policy=RestartPolicy.NEVER))
-    fail_start(world)
+    start_fails(world, "CPUsOffline", "CPU 1 went off-line")
     lose(world, "1")
-    world.tick(5)
-    world.settle()
+    after(world, 5)
     assert world.phase("x") == "Failed"
     assert world.core.ledger.pods == {}
 
 
-@pytest.mark.parametrize(("cpus", "after"), [(4, "2"), (3, "2"), (2, "0")])
+@pytest.mark.parametrize(("cpus", "expected"), [(4, "2"), (3, "2"), (2, "0")])
 def test_a_pod_between_two_runs_gets_others_for_lost_cpus_or_else_the_shared_pool(
-    cpus: int, after: str
+    cpus: int, expected: str
 ) -> None:
     world = running(plan("x", ("a", APP, 1000)), cpus=cpus)
     for _ in range(2):
-        world.exit(world.container("x", "a"), 1)
-        world.settle()
+        ends(world, "x", "a", 1)
     assert world.container("x", "a") is None
     lose(world, "1")
-    world.tick(30)
-    world.settle()
+    after(world, 30)
     assert world.phase("x") == "Running"
-    assert world.container("x", "a").cpus == CPUSet.parse(after)
+    assert world.container("x", "a").cpus == CPUSet.parse(expected)
     assert len(told(world, "CPUsLost")) == 1
 
 
@@ -859,8 +826,7 @@ def test_annotations_of_a_pod_in_the_shared_pool_are_kept_empty() -> None:
     for record in (CPURecord({"a": CPUSet.parse("1")}), INVALID_RECORD):
         edited(world, "s", record)
         assert world.annotated == {"s": {}}
-        world.tick(60)
-        world.settle()
+        after(world, 60)
 
 
 def test_a_writer_that_goes_on_is_answered_once_in_ten_seconds_and_named_once() -> None:
@@ -873,8 +839,7 @@ def test_a_writer_that_goes_on_is_answered_once_in_ten_seconds_and_named_once() 
     assert 5 <= writes <= 7
     assert len(told(world, "AnnotationRestored")) == 1
     world.annotated.clear()
-    world.tick(10)
-    world.settle()
+    after(world, 10)
     assert world.annotated == {"x": dict(RIGHT.cpus)}
 
 
@@ -931,8 +896,7 @@ def test_memory_of_init_containers_is_released_when_apps_run():
     world.add(replace(one, request=replace(one.request, containers=requests)))
     world.settle()
     assert world.core.ledger.entries["p", "i"].memory
-    world.exit(world.container("p", "i"), 0)
-    world.settle()
+    ends(world, "p", "i", 0)
     assert world.container("p", "a")
     assert not world.core.ledger.entries["p", "i"].memory
     assert world.core.ledger.entries["p", "a"].memory
@@ -969,8 +933,7 @@ def test_an_unchanged_problem_is_reported_once():
     first = ["on 0-3, not 1", "1: no"]
     assert heard.reported_problems == [*first, "on 0-1, not 1"]
     world.settle()
-    world.tick(5)
-    world.settle()
+    after(world, 5)
     assert world.container("x", "a").cpus == CPUSet.parse("1")
     reported = len(heard.reported_problems)
     looked("0-3")

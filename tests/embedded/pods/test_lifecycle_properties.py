@@ -204,7 +204,7 @@ def test_under_pools_incompatible_containers_never_meet(lived: list[tuple[str, i
     check_life(Life(world, OF_POOLS), lived)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(step | st.tuples(st.sampled_from(ENDINGS), st.integers(0, 1 << 12)), min_size=20, max_size=100)
 )

@@ -64,8 +64,9 @@ def pids_below(directory: Path) -> list[int]:
     return pids
 
 
-@pytest.mark.parametrize("insisting", [False, True], ids=["once", "again and again"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("number", "insisting"), [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGHUP, True)]
+)
 def test_a_demo_that_is_interrupted_cleans_up_all_the_same(
     tmp_path: Path, number: signal.Signals, insisting: bool
 ) -> None:

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from corelane.cli import main
 from corelane.embedded.containers.instances import InstanceContainer
 from corelane.embedded.containers.local import LocalRuntime
 from corelane.embedded.up.datadir import purge
@@ -65,7 +67,9 @@ def ended(found: dict[str, int]) -> bool:
     return not any(map(is_alive, found.values()))
 
 
-def test_running_up_is_stopped_and_its_containers_end(left: tuple[Path, Up, dict[str, int]]) -> None:
+def test_running_up_is_stopped_its_containers_end_and_purge_removes_its_files_only(
+    left: tuple[Path, Up, dict[str, int]],
+) -> None:
     data, running, before = left
     answer = down("--data-dir", str(data), "--grace-seconds", "0.5", "-o", "json")
     assert answer.returncode == 0, answer.stderr
@@ -78,30 +82,30 @@ def test_running_up_is_stopped_and_its_containers_end(left: tuple[Path, Up, dict
     for path in report["cgroups"]:
         assert not list(Path("/sys/fs/cgroup").glob(f"*/{path}"))
     assert (data / "apiserver.db").exists()
+    (data / "notes.txt").write_text("mine")
+    (data / "corelane.log").write_text("of --detach")
+    answer = down("--data-dir", str(data), "--purge")
+    assert [path.name for path in data.iterdir()] == ["notes.txt"]
+    assert "notes.txt" in answer.stdout
 
 
-def test_containers_end_without_server_and_data_directory(
-    left: tuple[Path, Up, dict[str, int]],
+def test_containers_are_named_by_down_of_another_directory_and_end_without_server_and_data(
+    left: tuple[Path, Up, dict[str, int]], tmp_path: Path
 ) -> None:
     data, running, before = left
     running.kill()
+    answer = down("--data-dir", str(tmp_path / "other"), "--grace-seconds", "0")
+    assert answer.returncode == 0
+    assert f"of {data}; to end: corelane down --data-dir {data}" in answer.stdout
+    refused = down("--data-dir", str(tmp_path / "other"), "--all")
+    assert refused.returncode == 2
+    assert "confirm with --yes" in refused.stderr
+    assert all(map(is_alive, before.values()))
     shutil.rmtree(data)
     answer = down("--data-dir", str(data), "--grace-seconds", "0")
     assert answer.returncode == 0, answer.stderr
     assert "ended default/web/a" in answer.stdout
     assert ended(before)
-
-
-def test_purge_removes_the_directory_but_no_file_of_others(left: tuple[Path, Up, dict[str, int]]) -> None:
-    data, running, before = left
-    running.kill()
-    (data / "notes.txt").write_text("mine")
-    (data / "corelane.log").write_text("of --detach")
-    answer = down("--data-dir", str(data), "--grace-seconds", "0", "--purge")
-    assert ended(before)
-    assert [path.name for path in data.iterdir()] == ["notes.txt"]
-    assert "notes.txt" in answer.stdout
-    (data / "notes.txt").unlink()
 
 
 @pytest.mark.parametrize("before_down", [True, False])
@@ -132,19 +136,6 @@ def test_a_stopped_shim_is_named_and_keeps_its_record(
     assert again.returncode == 0, again.stdout
     assert not is_alive(shim)
     assert not data.exists()
-
-
-def test_other_instances_are_named_and_left(left: tuple[Path, Up, dict[str, int]], tmp_path: Path) -> None:
-    data, running, before = left
-    running.kill()
-    answer = down("--data-dir", str(tmp_path / "other"), "--grace-seconds", "0")
-    assert answer.returncode == 0
-    assert f"of {data}; to end: corelane down --data-dir {data}" in answer.stdout
-    assert all(map(is_alive, before.values()))
-    refused = down("--data-dir", str(tmp_path / "other"), "--all")
-    assert refused.returncode == 2
-    assert "confirm with --yes" in refused.stderr
-    assert all(map(is_alive, before.values()))
 
 
 def test_instance_is_selected_by_directory_or_name() -> None:
@@ -248,10 +239,9 @@ def test_purge_through_a_link_keeps_the_link(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".", "x y"])
 def test_instance_that_cannot_be_a_name_is_refused(name: str) -> None:
     """An unset variable in a script does not end the default instance."""
-    answer = down("--instance", name)
-    assert answer.returncode == 2
-    assert f"--instance {name!r}: not the name of an instance" in answer.stderr
-    assert "Traceback" not in answer.stderr
+    answer = CliRunner().invoke(main, ["down", "--instance", name])
+    assert answer.exit_code == 2
+    assert f"--instance {name!r}: not the name of an instance" in answer.output
 
 
 def test_a_copy_does_not_select_the_containers_of_its_original(tmp_path: Path) -> None:

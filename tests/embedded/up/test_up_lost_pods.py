@@ -55,17 +55,13 @@ def _empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-def _moved(path: Path) -> None:
-    path.rename(path.with_name("elsewhere.db"))
-
-
 def _emptied_tables(path: Path) -> None:
     with sqlite3.connect(path) as db:
         db.execute("DELETE FROM revision")
     db.close()
 
 
-@pytest.mark.parametrize("loss", [Path.unlink, _moved, _empty, _emptied_tables])
+@pytest.mark.parametrize("loss", [Path.unlink, _empty, _emptied_tables])
 def test_api_without_data_leaves_every_process_and_has_the_pods_again(
     stopped: tuple[Path, dict[str, int], dict[str, str]], loss: Callable[[Path], None]
 ) -> None:
@@ -116,20 +112,6 @@ def test_older_copy_of_the_data_keeps_the_pods_made_since(tmp_path: Path) -> Non
         third.kill()
     finally:
         clear(data)
-
-
-def test_forget_pods_ends_what_the_api_server_lacks(
-    stopped: tuple[Path, dict[str, int], dict[str, str]],
-) -> None:
-    data, before, _ = stopped
-    for path in data.glob("apiserver.db*"):
-        path.unlink()
-    again = Up(data, *ARGS, "--forget-pods")
-    try:
-        again.until(lambda _: _all_ended(before), "the processes end")
-        assert again.call(_pods) == {}
-    finally:
-        again.kill()
 
 
 def test_forgotten_pod_whose_end_was_cut_short_ends_at_the_next_start(tmp_path: Path) -> None:

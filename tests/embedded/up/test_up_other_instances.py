@@ -31,8 +31,7 @@ def listed_first() -> Iterator[Path]:
 
 
 @needs_two
-@pytest.mark.parametrize("mode", ["auto", "off"])
-@pytest.mark.parametrize("first", ["running", "deleted"])
+@pytest.mark.parametrize(("mode", "first"), [("auto", "deleted"), ("off", "running")])
 def test_cpus_of_another_instance_are_not_promised_again(
     listed_first: Path, tmp_path: Path, mode: str, first: str
 ) -> None:

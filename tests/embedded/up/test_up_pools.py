@@ -85,15 +85,6 @@ def test_the_kernel_holds_every_class_to_the_cpus_that_the_rules_say(tmp_path: P
             eventually(cluster, lambda: allowed(cluster, "shared") == everything, "the pool grew back")
 
 
-@pytest.mark.skipif(CPUS < 4, reason="fewer than four CPUs: three pods with CPUs of their own do not fit")
-def test_all_classes_run_together(tmp_path: Path) -> None:
-    with up(tmp_path / "data", "--node-name", "here") as cluster:
-        pods = [of_class(name, qos, cpu) for name, qos, cpu in _ONE_OF_EACH]
-        cluster.call(lambda client: create(client, *pods))
-        eventually(cluster, lambda: all(allowed(cluster, name) for name, *_ in _ONE_OF_EACH), "they run")
-        eventually(cluster, lambda: _keeps_the_rules(lambda name: allowed(cluster, name)), "all is in place")
-
-
 _ONE_OF_EACH = (
     ("lse", "LSE", "1"),
     ("lsr", "LSR", "1"),
@@ -146,6 +137,8 @@ def test_a_simulated_node_keeps_the_same_rules(cluster: Up) -> None:
     status = shown()
     cpus = {line["pod"]: CPUSet.parse(line["cpus"]) for line in status["containers"]}
     assert _keeps_the_rules(lambda name: cpus[name])
+    assert {line["state"] for line in status["containers"]} == {"simulated"}
+    assert not pids(cluster)
     classes = {line["pod"]: (line["class"], line["lane"]) for line in status["containers"]}
     assert classes == {
         "lse": ("LSE", "exclusive CPUs"),
