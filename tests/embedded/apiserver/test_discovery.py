@@ -3,33 +3,8 @@
 import pytest
 
 from corelane.embedded.apiserver.openapi import discovery
-from corelane.embedded.apiserver.served_kinds import KINDS
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-
-
-def test_every_kind_is_in_the_resource_list_of_each_of_its_versions():
-    for kind in KINDS:
-        for version in kind.versions:
-            listed = discovery.resource_list(kind.group, version)
-            assert listed["groupVersion"] == kind.api_version(version)
-            mine = [r for r in listed["resources"] if r["name"] == kind.plural]
-            assert [(r["kind"], r["namespaced"]) for r in mine] == [(kind.kind, kind.namespaced)]
-
-
-def test_subresources_say_what_they_take_and_which_verbs_they_know():
-    pods = {r["name"]: r for r in discovery.resource_list("", "v1")["resources"]}
-    assert (pods["pods/log"]["kind"], pods["pods/log"]["verbs"]) == ("Pod", ["get"])
-    assert (pods["pods/binding"]["kind"], pods["pods/binding"]["verbs"]) == ("Binding", ["create"])
-    eviction = pods["pods/eviction"]
-    assert (eviction["group"], eviction["version"], eviction["kind"]) == ("policy", "v1", "Eviction")
-    assert "pods/exec" not in pods
-
-
-def test_namespaces_are_not_deleted_as_a_collection():
-    resources = {r["name"]: r for r in discovery.resource_list("", "v1")["resources"]}
-    assert "deletecollection" not in resources["namespaces"]["verbs"]
-    assert "deletecollection" in resources["nodes"]["verbs"]
 
 
 @pytest.mark.parametrize(

@@ -8,53 +8,13 @@ import pytest
 from corelane.embedded.apiserver.api_requests import list_options, parse
 from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.apiserver.store import database, lists_and_watches, server_backend
-from support.apiserver import CONFIG_MAPS, config_map
+from support.apiserver import CONFIG_MAPS
 
 FORM = "application/json;as={};v=v1;g=meta.k8s.io"
 
 
 def names(answer):
     return [item["metadata"]["name"] for item in answer.body["items"]]
-
-
-async def several(api, *wanted):
-    for name in wanted:
-        await api.made(CONFIG_MAPS, config_map(name) | {"metadata": {"name": name, "labels": {"l": name}}})
-
-
-async def test_pages_show_one_moment_whatever_happens_between(api):
-    await several(api, *"abcde")
-    first = await api.get(f"{CONFIG_MAPS}?limit=2")
-    assert names(first) == ["a", "b"]
-    assert first.body["metadata"]["remainingItemCount"] == 3
-    await api("DELETE", f"{CONFIG_MAPS}/d")
-    await several(api, "bb")
-    token = first.body["metadata"]["continue"]
-    second = await api.get(f"{CONFIG_MAPS}?limit=2&continue={token}")
-    assert names(second) == ["c", "d"]
-    rest = await api.get(f"{CONFIG_MAPS}?continue={second.body['metadata']['continue']}")
-    assert names(rest) == ["e"]
-    assert {a.body["metadata"]["resourceVersion"] for a in (first, second, rest)} == {
-        first.body["metadata"]["resourceVersion"]
-    }
-    assert names(await api.get(CONFIG_MAPS)) == ["a", "b", "bb", "c", "e"]
-
-
-async def test_the_remaining_count_is_not_told_of_a_selection(api):
-    await several(api, *"abc")
-    page = await api.get(f"{CONFIG_MAPS}?limit=1&labelSelector=l%20notin%20(z)")
-    assert names(page) == ["a"]
-    assert "remainingItemCount" not in page.body["metadata"]
-
-
-async def test_a_revision_can_be_asked_for_exactly(api):
-    await several(api, "a")
-    then = (await api.get(CONFIG_MAPS)).body["metadata"]["resourceVersion"]
-    await several(api, "b")
-    exact = await api.get(f"{CONFIG_MAPS}?resourceVersion={then}&resourceVersionMatch=Exact")
-    assert (names(exact), exact.body["metadata"]["resourceVersion"]) == (["a"], then)
-    newer = await api.get(f"{CONFIG_MAPS}?resourceVersion={then}&resourceVersionMatch=NotOlderThan")
-    assert names(newer) == ["a", "b"]
 
 
 def token_of(document):
@@ -113,17 +73,6 @@ def test_an_exact_revision_that_is_too_old_is_410():
     with pytest.raises(StatusError) as error:
         page(backend, {"resourceVersion": "1", "resourceVersionMatch": "Exact"})
     assert error.value.code == 410
-
-
-async def test_a_list_comes_in_the_form_asked_for(api):
-    await several(api, *"ab")
-    table = await api.get(CONFIG_MAPS, headers={"Accept": FORM.format("Table")})
-    assert [row["cells"][0] for row in table.body["rows"]] == ["a", "b"]
-    partial = await api.get(CONFIG_MAPS, headers={"Accept": FORM.format("PartialObjectMetadataList")})
-    assert partial.body["kind"] == "PartialObjectMetadataList"
-    assert [item["kind"] for item in partial.body["items"]] == ["PartialObjectMetadata"] * 2
-    wrong = await api.get(CONFIG_MAPS, headers={"Accept": FORM.format("PartialObjectMetadata")})
-    assert (wrong.status, "not a form of a list" in wrong.body["message"]) == (406, True)
 
 
 async def test_a_page_of_many_objects_names_how_many_remain(api):

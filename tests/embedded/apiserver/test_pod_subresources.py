@@ -7,29 +7,11 @@ import pytest
 
 from corelane.embedded.apiserver.http.pod_logs import LogUnavailableError
 from corelane.embedded.apiserver.status_errors import bad_request
-from support.apiserver import NAMESPACES, PODS, pod, serving
-
-BINDINGS = f"{NAMESPACES}/default/bindings"
+from support.apiserver import PODS, pod, serving
 
 
 def binding(name="p", node="n1", **meta):
     return {"metadata": {"name": name, **meta}, "target": {"kind": "Node", "name": node}}
-
-
-async def test_a_binding_brings_node_labels_annotations_and_condition_in_one_write(api):
-    body = pod()
-    body["metadata"] |= {"annotations": {"kept": "a", "both": "pod"}, "labels": {"kept": "l"}}
-    made = await api.made(PODS, body)
-    carried = {"annotations": {"both": "binding", "cpus": "0-3"}, "labels": {"zone": "z"}}
-    answer = await api("POST", f"{PODS}/p/binding", binding(**carried))
-    assert (answer.status, answer.body["status"]) == (201, "Success")
-    found = (await api.get(f"{PODS}/p")).body
-    assert found["spec"]["nodeName"] == "n1"
-    assert found["metadata"]["annotations"] == {"kept": "a", "both": "binding", "cpus": "0-3"}
-    assert found["metadata"]["labels"] == {"kept": "l", "zone": "z"}
-    assert [(c["type"], c["status"]) for c in found["status"]["conditions"]] == [("PodScheduled", "True")]
-    revisions = [int(o["metadata"]["resourceVersion"]) for o in (made, found)]
-    assert revisions[1] == revisions[0] + 1
 
 
 async def test_a_pod_is_bound_once(api):
@@ -38,42 +20,6 @@ async def test_a_pod_is_bound_once(api):
         *(api("POST", f"{PODS}/p/binding", binding(node=f"n{number}")) for number in range(5))
     )
     assert sorted(answer.status for answer in answers) == [201, 409, 409, 409, 409]
-
-
-async def test_the_old_collection_of_bindings_works_too(api):
-    await api.made(PODS, pod())
-    assert (await api("POST", BINDINGS, binding())).status == 201
-    assert (await api.get(f"{PODS}/p")).body["spec"]["nodeName"] == "n1"
-    assert (await api("POST", BINDINGS, binding("none"))).status == 404
-    assert (await api.get(BINDINGS)).status == 405
-
-
-async def test_a_pod_that_cannot_be_bound_says_why(api):
-    await api.made(PODS, pod("gated", schedulingGates=[{"name": "wait"}]))
-    gated = await api("POST", f"{PODS}/gated/binding", binding("gated"))
-    assert (gated.status, "schedulingGates" in gated.body["message"]) == (409, True)
-    ending = pod("ending")
-    ending["metadata"]["finalizers"] = ["a.example/x"]
-    await api.made(PODS, ending)
-    await api("DELETE", f"{PODS}/ending")
-    refused = await api("POST", f"{PODS}/ending/binding", binding("ending"))
-    assert (refused.status, "is being deleted" in refused.body["message"]) == (409, True)
-    await api.made(PODS, pod("p"))
-    stale = await api("POST", f"{PODS}/p/binding", binding(uid="another"))
-    assert (stale.status, "uid another given" in stale.body["message"]) == (409, True)
-    nowhere = await api("POST", f"{PODS}/p/binding", binding(node=""))
-    assert nowhere.body["message"] == "target.name: Required value"
-
-
-async def test_an_eviction_deletes_with_its_options_and_leaves_the_reason(api):
-    await api.made(PODS, pod(nodeName="n1"))
-    eviction = {"metadata": {"name": "p"}, "deleteOptions": {"gracePeriodSeconds": 9}}
-    assert (await api("POST", f"{PODS}/p/eviction?dryRun=All", eviction)).status == 201
-    assert "deletionTimestamp" not in (await api.get(f"{PODS}/p")).body["metadata"]
-    assert (await api("POST", f"{PODS}/p/eviction", eviction)).status == 201
-    found = (await api.get(f"{PODS}/p")).body
-    assert found["metadata"]["deletionGracePeriodSeconds"] == 9
-    assert found["status"]["conditions"][-1]["type"] == "DisruptionTarget"
 
 
 class Source:

@@ -1,21 +1,22 @@
 """Requests that few clients send, answered as kube-apiserver 1.36.2 answers them."""
 
+import asyncio
+import base64
+
 import pytest
 
 from corelane.embedded.apiserver.served_kinds import PODS as PODS_KIND
 from corelane.embedded.apiserver.status_errors import StatusError
+from corelane.embedded.apiserver.store.server_backend import generate_name
 from corelane.embedded.apiserver.write import patching
-from support.apiserver import CONFIG_MAPS, MERGE, NAMESPACES, PODS
+from support.apiserver import CONFIG_MAPS, MERGE, NAMESPACES, PODS, config_map, pod, serving
 
 NODES = "/api/v1/nodes"
 TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+SECRETS = "/api/v1/namespaces/default/secrets"
+JSON_PATCH = {"Content-Type": "application/json-patch+json"}
 TABLE = "as=Table;v=v1;g=meta.k8s.io"
-
-
-def pod(name="p", **spec):
-    containers = [{"name": "c", "image": "i"}]
-    return {"metadata": {"name": name}, "spec": {"containers": containers, **spec}}
 
 
 async def test_a_malformed_timeout_is_refused_before_the_caller_is_known(api):
@@ -135,3 +136,88 @@ def test_an_unknown_directive_is_refused():
     body = b'{"metadata":{"labels":{"$patch":"merge","z":"1"}}}'
     with pytest.raises(StatusError, match=r'\$patch: got string "merge", expected replace or delete'):
         patching.apply(PODS_KIND, patching.STRATEGIC_PATCH, CURRENT, body)
+
+
+async def test_a_grace_period_beyond_any_date_counts_as_136_years(api):
+    """Such a pod can be deleted, and its grace period shortened again."""
+    longest = 2**63 - 1
+    for name, own, query in (("own", longest, ""), ("asked", 1, f"?gracePeriodSeconds={longest}")):
+        await api.made(PODS, pod(name, nodeName="n1", terminationGracePeriodSeconds=own))
+        first = (await api("DELETE", f"{PODS}/{name}{query}")).body["metadata"]
+        assert first["deletionGracePeriodSeconds"] == 2**32
+        shorter = (await api("DELETE", f"{PODS}/{name}?gracePeriodSeconds=5")).body["metadata"]
+        assert shorter["deletionGracePeriodSeconds"] == 5
+        assert shorter["deletionTimestamp"] < first["deletionTimestamp"]
+
+
+def test_a_generated_name_keeps_within_63_characters():
+    made = generate_name("a" * 80)
+    assert len(made) == 63
+    assert generate_name("web-").startswith("web-")
+    assert generate_name("web-") != generate_name("web-")
+
+
+async def test_of_many_writers_at_once_one_wins_each_round(api):
+    made = await api.made(CONFIG_MAPS, config_map(data={"a": "0"}))
+    path = f"{CONFIG_MAPS}/c"
+    for number in range(5):
+        puts = [api("PUT", path, made | {"data": {"a": f"{number}-{i}"}}) for i in range(8)]
+        answers = await asyncio.gather(*puts)
+        assert sorted(answer.status for answer in answers) == [200] + [409] * 7
+        made = (await api.get(path)).body
+
+
+async def test_the_default_scheduler_is_ours_to_name():
+    async with serving(default_scheduler="mine") as api:
+        assert (await api.made(PODS, pod()))["spec"]["schedulerName"] == "mine"
+        other = await api.made(PODS, pod("q", schedulerName="theirs"))
+        assert other["spec"]["schedulerName"] == "theirs"
+
+
+def secret(name="s", **more):
+    return config_map(name, **more) | {"kind": "Secret"}
+
+
+async def test_a_secret_holds_a_mebibyte(api):
+    full = base64.b64encode(bytes(1024 * 1024)).decode()
+    await api.made(SECRETS, secret(data={"a": full}))
+    answer = await api("POST", SECRETS, secret("t", data={"a": full, "b": "eA=="}))
+    assert answer.body["details"]["causes"][0]["reason"] == "FieldValueTooLong"
+
+
+async def test_secrets_are_selected_by_type_and_listed_as_a_table(api):
+    await api.made(SECRETS, secret(type="example.com/a", data={"a": ""}))
+    await api.made(SECRETS, secret("t"))
+    found = await api.get(f"{SECRETS}?fieldSelector=type%3Dexample.com%2Fa")
+    assert [item["metadata"]["name"] for item in found.body["items"]] == ["s"]
+    table = await api.get(SECRETS, headers={"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"})
+    assert [row["cells"][:3] for row in table.body["rows"]] == [["s", "example.com/a", 1], ["t", "Opaque", 0]]
+
+
+async def test_a_generation_is_kept_where_the_server_counts_none(api):
+    node = await api.made(NODES, {"metadata": {"name": "n", "generation": 7}})
+    assert node["metadata"]["generation"] == 7
+    made = await api.made(PODS, pod() | {"metadata": {"name": "p", "generation": 7}})
+    assert made["metadata"]["generation"] == 1
+
+
+async def test_the_namespace_of_a_node_is_dropped(api):
+    await api.made(NODES, {"metadata": {"name": "n", "namespace": "other"}})
+    patch = b'{"metadata": {"namespace": "other", "labels": {"a": "b"}}}'
+    answer = await api("PATCH", f"{NODES}/n", data=patch, headers=MERGE)
+    assert answer.status == 200
+    assert "namespace" not in answer.body["metadata"]
+    assert answer.body["metadata"]["labels"] == {"a": "b"}
+
+
+async def test_a_conflict_names_the_uids(api):
+    await api.made(NODES, {"metadata": {"name": "n"}})
+    answer = await api("PUT", f"{NODES}/n", {"metadata": {"name": "n", "uid": "other"}})
+    assert answer.status == 409
+    assert "uid other given" in answer.body["message"]
+
+
+async def test_a_json_patch_of_nothing_changes_nothing(api):
+    before = await api.made(CONFIG_MAPS, config_map("c"))
+    answer = await api("PATCH", f"{CONFIG_MAPS}/c", data=b"null", headers=JSON_PATCH)
+    assert (answer.status, answer.body) == (200, before)

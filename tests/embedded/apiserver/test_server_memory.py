@@ -15,7 +15,6 @@ from corelane.embedded.apiserver.http import responses
 from corelane.embedded.apiserver.http.auth import User
 from corelane.embedded.apiserver.http.server import APIServer
 from corelane.embedded.apiserver.served_kinds import CONFIG_MAPS
-from corelane.embedded.apiserver.store import history
 from corelane.embedded.apiserver.store.database import Store
 from corelane.embedded.up import tls
 
@@ -139,10 +138,11 @@ def test_objects_take_no_more_memory_than_their_json(traced):
 
 def test_history_of_objects_that_come_and_go_is_soon_full_and_grows_no_more():
     """What is kept of them is counted, not measured."""
-    store = Store(None, lambda *_: {})
+    window = 1_000
+    store = Store(None, lambda *_: {}, window)
     counts = []
     for round_ in range(4):
-        for number in range(history.WINDOW // 4):
+        for number in range(window // 4):
             key = f"{round_}-{number}"
             for size in (100, 3_000):
                 event = store.put("things", key, thing(number, size))
@@ -151,5 +151,5 @@ def test_history_of_objects_that_come_and_go_is_soon_full_and_grows_no_more():
         kept = store.recent("things")
         counts.append((len(kept), sum(len(one.frames) for one in kept), sum(store.counts().values())))
     assert counts[1] == counts[-1]
-    assert counts[-1][0] <= history.WINDOW
+    assert counts[-1][0] <= window
     assert counts[-1][2] == 0

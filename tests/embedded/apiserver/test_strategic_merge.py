@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.embedded.apiserver.codec import request_bodies
-from corelane.embedded.apiserver.schema.notation import MapType, ObjectType
-from corelane.embedded.apiserver.served_kinds import KINDS, NODES, PODS
+from corelane.embedded.apiserver.schema.notation import ObjectType
+from corelane.embedded.apiserver.served_kinds import KINDS, PODS
 from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.apiserver.write import patching, strategic_merge
 from corelane.embedded.apiserver.write.patching import STRATEGIC_PATCH
@@ -214,19 +214,6 @@ def test_a_patch_that_makes_no_sense_is_refused(change, code):
     assert answered.value.code == code
 
 
-def test_a_status_patch_touches_one_condition_of_many():
-    types = ["Ready", "DiskPressure", "PIDPressure"]
-    conditions = [{"type": name, "status": "False"} for name in types]
-    node, _ = request_bodies.decode(NODES, "v1", json.dumps({"status": {"conditions": conditions}}).encode())
-    change = {"status": {"conditions": [{"type": "DiskPressure", "status": "True"}]}}
-    obj, _ = patching.apply(NODES, STRATEGIC_PATCH, node, json.dumps(change).encode())
-    assert {one["type"]: one["status"] for one in obj["status"]["conditions"]} == {
-        "Ready": "False",
-        "DiskPressure": "True",
-        "PIDPressure": "False",
-    }
-
-
 def test_long_lists_are_merged_in_little_time():
     env = [{"name": f"A{number}", "value": "x"} for number in range(20_000)]
     half = [{"name": f"A{number}", "value": "y"} for number in range(0, 20_000, 2)]
@@ -234,10 +221,3 @@ def test_long_lists_are_merged_in_little_time():
     result = merge(old, {"spec": {"containers": [{"name": "c", "env": half}]}})
     values = [one["value"] for one in result["spec"]["containers"][0]["env"]]
     assert (values.count("x"), values.count("y")) == (10_000, 10_000)
-
-
-def test_maps_have_no_rows():
-    assert isinstance(POD.fields["metadata"].shape.fields["labels"].shape, MapType)
-    assert merge({"metadata": {"labels": {"a": "b"}}}, {"metadata": {"labels": {"a": None, "c": "d"}}}) == {
-        "metadata": {"labels": {"c": "d"}}
-    }

@@ -39,42 +39,6 @@ def changed(kind, old, change, subresource=""):
     return obj
 
 
-def test_a_bare_pod_gets_upstreams_defaults():
-    pod = prepared(container(ports=[{"containerPort": 80}], livenessProbe={"httpGet": {"port": 80}}))
-    assert pod["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
-    assert pod["metadata"]["generation"] == 1
-    one = pod["spec"]["containers"][0]
-    assert one["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
-    assert one["livenessProbe"] == {
-        "httpGet": {"port": 80, "path": "/", "scheme": "HTTP"},
-        "timeoutSeconds": 1,
-        "periodSeconds": 10,
-        "successThreshold": 1,
-        "failureThreshold": 3,
-    }
-    del one["ports"], one["livenessProbe"], pod["spec"]["containers"]
-    assert one == {
-        "name": "c",
-        "image": "i",
-        "imagePullPolicy": "Always",
-        "resources": {},
-        "terminationMessagePath": "/dev/termination-log",
-        "terminationMessagePolicy": "File",
-    }
-    assert pod["spec"].pop("tolerations") == [
-        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
-        for key in TOLERATED
-    ]
-    assert pod["spec"] == {
-        "dnsPolicy": "ClusterFirst",
-        "enableServiceLinks": True,
-        "restartPolicy": "Always",
-        "schedulerName": "default-scheduler",
-        "securityContext": {},
-        "terminationGracePeriodSeconds": 30,
-    }
-
-
 @pytest.mark.parametrize(
     ("image", "policy"),
     [
@@ -96,30 +60,6 @@ def test_requests_follow_limits_and_keep_what_was_said():
     limits = {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}}
     read = prepared(container(resources=limits))["spec"]["containers"][0]["resources"]
     assert read["requests"] == {"cpu": "1", "memory": "1Gi"}
-
-
-@pytest.mark.parametrize(
-    ("resources", "qos"),
-    [
-        ({}, "BestEffort"),
-        ({"limits": {"example.com/gpu": "1"}}, "BestEffort"),
-        ({"requests": {"cpu": "0"}}, "BestEffort"),
-        ({"requests": {"cpu": "1"}}, "Burstable"),
-        ({"limits": {"cpu": "1"}}, "Burstable"),
-        ({"limits": {"cpu": "1", "memory": "1Gi"}}, "Guaranteed"),
-        ({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}, "Burstable"),
-        ({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m"}}, "Guaranteed"),
-    ],
-)
-def test_a_pods_class_is_that_of_its_resources(resources, qos):
-    assert prepared(container(resources=resources))["status"]["qosClass"] == qos
-
-
-def test_one_container_without_limits_makes_a_pod_burstable():
-    whole = {"limits": {"cpu": "1", "memory": "1Gi"}}
-    pair = [{"name": "a", "image": "i", "resources": whole}, {"name": "b", "image": "i"}]
-    assert prepared(spec(containers=pair))["status"]["qosClass"] == "Burstable"
-    assert prepared(spec(containers=pair, resources=whole))["status"]["qosClass"] == "Guaranteed"
 
 
 def test_what_a_pods_containers_need_together_counts_sidecars_and_the_largest_start():
@@ -189,39 +129,6 @@ def test_label_keys_become_expressions_with_the_pods_own_values():
     assert pod["spec"]["topologySpreadConstraints"][0]["labelSelector"] == {
         "matchExpressions": [{"key": "app", "operator": "In", "values": ["x"]}]
     }
-
-
-def test_a_new_namespace_can_be_selected_by_name_and_is_active():
-    space = made(NAMESPACES, {"metadata": {"name": "n"}, "spec": {"finalizers": ["a.b/c"]}})
-    assert space["metadata"]["labels"] == {"kubernetes.io/metadata.name": "n"}
-    assert space["spec"]["finalizers"] == ["a.b/c", "kubernetes"]
-    assert space["status"] == {"phase": "Active"}
-
-
-def test_a_new_node_is_not_ready_until_somebody_says_so():
-    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-    assert made(NODES, {"metadata": {"name": "n"}})["spec"]["taints"] == [taint]
-    valued = taint | {"value": "x"}
-    assert made(NODES, {"metadata": {"name": "n"}, "spec": {"taints": [valued]}})["spec"]["taints"] == [
-        valued
-    ]
-
-
-def test_what_a_node_can_give_is_what_it_has_unless_it_says_otherwise():
-    node = made(NODES, {"metadata": {"name": "n"}, "status": {"capacity": {"cpu": "4000m"}}})
-    assert node["status"]["allocatable"] == {"cpu": "4"}
-    node = made(NODES, {"metadata": {"name": "n"}, "spec": {"podCIDR": "10.0.0.0/24"}})
-    assert node["spec"]["podCIDRs"] == ["10.0.0.0/24"]
-
-
-def test_an_update_of_a_pod_leaves_its_status_and_an_update_of_the_status_the_rest():
-    old = prepared()
-    running = changed(PODS, old, {"status": {"phase": "Running"}, "spec": {"priority": 5}}, "status")
-    assert (running["status"]["phase"], running["spec"]) == ("Running", old["spec"])
-    assert running["metadata"]["generation"] == 1
-    moved = changed(PODS, running, {"status": {"phase": "Failed"}, "spec": {"nodeName": "n"}})
-    assert (moved["status"]["phase"], moved["metadata"]["generation"]) == ("Running", 2)
-    assert changed(PODS, moved, {"metadata": {"labels": {"a": "b"}}})["metadata"]["generation"] == 2
 
 
 def test_what_identifies_an_object_is_not_the_clients_to_change():

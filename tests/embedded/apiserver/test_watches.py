@@ -10,92 +10,11 @@ from corelane.embedded.apiserver.codec import wire
 from corelane.embedded.apiserver.store.database import Store
 from corelane.embedded.apiserver.store.lists_and_watches import WatchStream
 from corelane.embedded.apiserver.store.server_backend import Backend, describe
-from support.apiserver import CONFIG_MAPS, NAMESPACES, PODS, config_map, pod
-
-END = {"k8s.io/initial-events-end": "true"}
-
-
-def labelled(name, **labels):
-    return {"metadata": {"name": name, "labels": labels}}
+from support.apiserver import CONFIG_MAPS, config_map
 
 
 async def revision(api, path=CONFIG_MAPS):
     return (await api.get(path)).body["metadata"]["resourceVersion"]
-
-
-async def test_a_watch_from_now_begins_with_what_is_there(api):
-    await api.made(CONFIG_MAPS, config_map("a"))
-    for start in ({}, {"resourceVersion": "0"}, {"resourceVersion": ""}):
-        async with api.watching(CONFIG_MAPS, **start) as stream:
-            assert await stream.seen(1) == [("ADDED", "a")]
-
-
-async def test_a_watch_from_a_revision_tells_what_came_after(api):
-    await api.made(CONFIG_MAPS, config_map("a"))
-    since = await revision(api)
-    await api.made(CONFIG_MAPS, config_map("b"))
-    async with api.watching(CONFIG_MAPS, resourceVersion=since) as stream:
-        assert await stream.seen(1) == [("ADDED", "b")]
-        await api("PUT", f"{CONFIG_MAPS}/a", config_map("a", data={"x": "1"}))
-        await api("DELETE", f"{CONFIG_MAPS}/b")
-        assert await stream.seen(2) == [("MODIFIED", "a"), ("DELETED", "b")]
-
-
-async def test_entering_a_selection_is_added_and_leaving_it_deleted(api):
-    since = await revision(api)
-    await api.made(CONFIG_MAPS, labelled("c", sel="no"))
-    path = f"{CONFIG_MAPS}/c"
-    async with api.watching(CONFIG_MAPS, resourceVersion=since, labelSelector="sel=yes") as stream:
-        for value in ("yes", "yes-not", "yes"):
-            last = await api("PUT", path, labelled("c", sel=value))
-        await api("DELETE", path)
-        events = await stream.take(4)
-        assert [e["type"] for e in events] == ["ADDED", "DELETED", "ADDED", "DELETED"]
-        left = events[1]["object"]["metadata"]
-        assert left["labels"] == {"sel": "yes"}
-        revisions = [int(e["object"]["metadata"]["resourceVersion"]) for e in events]
-        assert revisions == sorted(set(revisions))
-        assert revisions[2] == int(last.body["metadata"]["resourceVersion"])
-
-
-async def test_a_field_selector_follows_a_pod_to_its_node(api):
-    since = await revision(api, PODS)
-    await api.made(PODS, pod("p"))
-    binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}}
-    async with (
-        api.watching(PODS, resourceVersion=since, fieldSelector="spec.nodeName=n1") as here,
-        api.watching(PODS, resourceVersion=since, fieldSelector="spec.nodeName=") as pending,
-    ):
-        assert (await api("POST", f"{PODS}/p/binding", binding)).status == 201
-        assert await here.seen(1) == [("ADDED", "p")]
-        assert await pending.seen(2) == [("ADDED", "p"), ("DELETED", "p")]
-
-
-async def test_a_watch_of_one_namespace_sees_no_other(api):
-    await api.made(NAMESPACES, {"metadata": {"name": "other"}})
-    since = await revision(api)
-    async with api.watching(CONFIG_MAPS, resourceVersion=since) as stream:
-        await api.made(f"{NAMESPACES}/other/configmaps", config_map("there"))
-        await api.made(CONFIG_MAPS, config_map("here"))
-        assert await stream.seen(1) == [("ADDED", "here")]
-
-
-async def test_initial_events_end_with_a_bookmark(api):
-    await api.made(CONFIG_MAPS, config_map("a"))
-    asked = {
-        "sendInitialEvents": "true",
-        "resourceVersionMatch": "NotOlderThan",
-        "allowWatchBookmarks": "true",
-    }
-    async with api.watching(CONFIG_MAPS, **asked) as stream:
-        added, bookmark = await stream.take(2)
-        assert (added["type"], bookmark["type"]) == ("ADDED", "BOOKMARK")
-        assert bookmark["object"]["metadata"]["annotations"] == END
-        assert bookmark["object"]["metadata"]["resourceVersion"] == await revision(api)
-    asked |= {"sendInitialEvents": "false", "timeoutSeconds": "1"}
-    async with api.watching(CONFIG_MAPS, **asked) as stream:
-        assert (await stream.next())["type"] == "BOOKMARK"
-        assert await stream.next() is None
 
 
 async def test_a_timeout_ends_the_watch_with_how_far_it_came(api):
@@ -106,14 +25,6 @@ async def test_a_timeout_ends_the_watch_with_how_far_it_came(api):
         assert await stream.next() is None
     async with api.watching(CONFIG_MAPS, timeoutSeconds=1) as stream:
         assert await stream.next() is None
-
-
-async def test_the_old_watch_paths_are_served(api):
-    await api.made(CONFIG_MAPS, config_map("a"))
-    await api.made(CONFIG_MAPS, config_map("b"))
-    old = CONFIG_MAPS.replace("/v1/", "/v1/watch/")
-    async with api.watching(f"{old}/b") as stream:
-        assert await stream.seen(1) == [("ADDED", "b")]
 
 
 @pytest.mark.parametrize("since", ["1", "999999999"])

@@ -100,13 +100,6 @@ async def test_how_a_container_ended_is_known(runtime, script, code, number):
     assert before <= found.started_at <= found.finished_at <= time.time()
 
 
-async def test_a_start_tells_who_runs(runtime):
-    found = await runtime.start(spec("sleep", "60", attempt=4))
-    assert (found.pod_uid, found.name, found.attempt, found.state) == ("0a1b", "main", 4, "running")
-    assert proc.stat(found.pid).name == "sleep"
-    assert await runtime.containers() == [found]
-
-
 async def test_a_container_gets_a_plain_process_with_the_environment_it_asked_for(runtime, tmp_path):
     script = """
         echo "$GREETING $HOSTNAME"; pwd; umask; tty; ls /proc/self/fd | wc -l

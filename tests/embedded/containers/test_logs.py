@@ -103,13 +103,6 @@ def test_a_log_that_has_grown_is_moved_aside_and_the_oldest_is_dropped(tmp_path)
     assert 20 < len(text) < 60
 
 
-@pytest.mark.parametrize("tail", [0, 1, 5, 30, 59, 60, 1000])
-def test_the_last_lines_are_found_across_files_moved_aside(tmp_path, tail):
-    path = rotated(tmp_path, max_files=9)
-    want = LINES[-tail:] if tail else []
-    assert run(read(path, tail_lines=tail)).decode().splitlines() == want
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=30), st.integers(0, 35), st.integers(1, 2000))
 def test_any_tail_of_any_log_is_its_last_lines(tmp_path_factory, sizes, tail, max_bytes):
@@ -119,15 +112,6 @@ def test_any_tail_of_any_log_is_its_last_lines(tmp_path_factory, sizes, tail, ma
     for line in lines:
         log.feed("stdout", line)
     assert run(read(path, tail_lines=tail)) == b"".join(lines[-tail:] if tail else [])
-
-
-def test_a_tail_that_ends_without_a_newline_counts_as_a_line(tmp_path):
-    path = tmp_path / "0.log"
-    log = writer(path)
-    log.feed("stdout", b"one\ntwo\nprompt> ")
-    log.finish()
-    assert run(read(path, tail_lines=1)) == b"prompt> "
-    assert run(read(path, tail_lines=2)) == b"two\nprompt> "
 
 
 def test_lines_since_a_moment_with_their_times_and_no_more_than_so_many_bytes(tmp_path):
@@ -151,10 +135,6 @@ def test_a_line_of_somebody_elses_making_is_shown_as_it_is(tmp_path):
         b"not a record\n2026-01-02T03:04:05.000000001Z stdout F \n2026-01-02T03:04:05.000000001Z stdout F\n"
     )
     assert run(read(path)) == b"not a record\n\n\n"
-
-
-def test_a_log_that_is_not_there_is_empty(tmp_path):
-    assert run(read(tmp_path / "0.log")) == b""
 
 
 def test_a_follower_sees_every_line_once_while_the_log_is_moved_aside_under_it(tmp_path):

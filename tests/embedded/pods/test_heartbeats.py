@@ -250,9 +250,9 @@ async def test_renewals_are_spread_over_the_period():
     assert len({at[0] for at in times.values()}) == 20
 
 
-@pytest.mark.parametrize("lag", [0.3, 2.0, 7.5, 15.0, 60.0])
+@pytest.mark.parametrize("lag", [0.3, 7.5, 60.0])
 async def test_a_loop_that_wakes_up_late_renews_every_lease_within_a_period_and_the_lag(lag):
-    times, loop = await renewals(lag, 200)
+    times, loop = await renewals(lag, 100)
     for at in times.values():
         waits = [b - a for a, b in zip([1_000.0, *at], [*at, loop.now], strict=True)]
         assert max(waits) <= registration.RENEW_SECONDS + lag + 0.5 + 1e-6

@@ -6,7 +6,7 @@ import pytest
 
 from conformance import replay
 
-FILE = Path(__file__).parents[1] / "data" / "kube_api.jsonl.gz"
+FILE = Path(__file__).parents[2] / "data" / "kube_api.jsonl.gz"
 BUDGETS = FILE.with_name("kube_api_budgets.jsonl.gz")
 RANDOM = FILE.with_name("kube_api_random.jsonl.gz")
 APPLY = FILE.with_name("kube_api_apply.jsonl.gz")
