@@ -154,7 +154,7 @@ def test_a_topology_is_kept_as_it_was_sent_but_for_what_no_version_knows():
         (
             "v1alpha2",
             {"zones": [{**ZONE, "costs": [{"name": "a", "value": True}]}]},
-            [wrong("zones[0].costs[0].value", "int64", "")],
+            [wrong("zones[0].costs[0].value", "integer", "boolean")],
         ),
     ],
 )
