@@ -331,7 +331,7 @@ def exclusive(
 ) -> Option:
     """Request exclusive CPUs: limit = request, an integer, the pod Guaranteed.
 
-    `used` is the container's use in ms a second, where its autoscalers are to be told of.
+    With `used`, the container's use in ms a second, the consequences name what its autoscalers read.
     """
     memory = subject.memory_limit or subject.memory_request
     amounts = {"cpu": str(count)} | ({"memory": str(memory)} if memory else {})

@@ -71,16 +71,16 @@ def _limit_below_request(context: PodContext) -> Iterator[Remark]:
             if asked is None or not found.limit or found.request <= found.limit:
                 continue
             limit = found.written.text if found.written else cpus(found.limit_milli)
-            whose, fix = f"limit {limit}", f"set limits.{resource} to {asked.text}"
+            title, fix = f"limit {limit}", f"set limits.{resource} to {asked.text}"
             if found.origin:
-                whose += f" from LimitRange {found.origin}"
+                title += f" from LimitRange {found.origin}"
                 other = f"or change LimitRange {found.origin}, which sets a limit"
                 fix = f"set limits.{resource}: {asked.text} here, {other}"
             elif resource == "cpu":
                 fix = "drop the limit"
             yield Remark(
                 found.written.place if found.written else asked.place,
-                f"{resource} {whose} is below the request {asked.text}: the API server rejects the pod",
+                f"{resource} {title} is below the request {asked.text}: the API server rejects the pod",
                 fix,
                 container=name,
             )
