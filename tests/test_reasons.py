@@ -145,7 +145,6 @@ VALUES: dict[Code, tuple[object, ...]] = {
     Code.POD_LEVEL_NOT_ALIGNED: ("pod",),
     Code.ZONES_NOT_ALIGNED: ("container", "main", "cpu", 4000, ((0, 2000), (1, 1500))),
     Code.ZONES_CANNOT_ALIGN: ("container",),
-    Code.ZONE_LOADED: (1, 4000, 3000, 2500),
     Code.CRANE_INSUFFICIENT: (4, ((0, 2000), (1, 1500))),
     Code.CRANE_INSUFFICIENT_NUMA: (),
     Code.KUBELET_EXCLUSIVE_CPUS: ("LSR",),

@@ -19,7 +19,7 @@ from corelane.kube.client import KubeClient
 from corelane.kube.meta import Object
 from corelane.kube.objects import Lease, Node, NodeResourceTopology, NodeResourceTopologyV1Alpha1
 from corelane.kube.pod import Pod
-from corelane.scheduler.daemon.object_watches import EVENTS
+from corelane.scheduler.daemon.object_watches import KINDS
 from support import objects
 from support.drawn_nodes import ledgers
 from support.fake_api import Fake, answer, serving
@@ -172,7 +172,7 @@ def test_a_cluster_whose_nodes_cannot_be_read_is_not_read() -> None:
 
 
 def test_every_object_that_a_scheduler_watches_is_read() -> None:
-    assert {*OTHERS, Lease} == {*EVENTS}
+    assert {*OTHERS, Lease} == {*KINDS}
 
 
 def test_pods_that_have_ended_are_not_alive() -> None:

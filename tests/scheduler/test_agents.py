@@ -10,7 +10,7 @@ from corelane.kube.agent_leases import CHECK_SECONDS, DURATION
 from corelane.kube.meta import ObjectMeta
 from corelane.kube.objects import Lease, LeaseSpec
 from corelane.kube.pod import Pod
-from corelane.scheduler.events import AgentLeaseChanged, AgentLeasesWatched, TopologyChanged
+from corelane.scheduler.events import AgentLeasesWatched, ObjectChanged, TopologyChanged
 from corelane.scheduler.explain.recompute import Snapshot, Trial
 from corelane.scheduler.instructions import Instruction
 from corelane.scheduler.plugins import default
@@ -43,7 +43,7 @@ class Agents(CoreLab):
         self.tell(TopologyChanged(self.now, None, new))
 
     def renews(self, name: str, renewed: int = 0, **spec: object) -> None:
-        self.tell(AgentLeaseChanged(self.now, None, lease(name, renewed, **spec)))  # type: ignore[arg-type]
+        self.tell(ObjectChanged(self.now, None, lease(name, renewed, **spec)))  # type: ignore[arg-type]
 
     def passes(self, seconds: float) -> list[Instruction]:
         """Time passes, with the scheduler at work."""
@@ -124,7 +124,7 @@ def test_a_scheduler_that_starts_gives_agents_the_whole_time() -> None:
 def test_a_lease_that_is_deleted_and_not_created_again_ends_the_time() -> None:
     lab = Agents("n1")
     lab.renews("n1")
-    lab.tell(AgentLeaseChanged(lab.now, lease("n1"), None))
+    lab.tell(ObjectChanged(lab.now, lease("n1"), None))
     assert binds(lab.place(exclusive()))
     lab.passes(60 + CHECK_SECONDS)
     assert "does not exist" in message(lab.place(exclusive("b")))
@@ -191,5 +191,5 @@ def test_a_lease_of_the_kubelets_with_the_nodes_name_is_not_the_agents() -> None
     lab.renews("n1")
     kubelets = lease("n1", 1, holder="")
     meta = replace(kubelets.metadata, namespace="kube-node-lease")
-    lab.tell(AgentLeaseChanged(lab.now, None, replace(kubelets, metadata=meta)))
+    lab.tell(ObjectChanged(lab.now, None, replace(kubelets, metadata=meta)))
     assert binds(lab.place(exclusive()))

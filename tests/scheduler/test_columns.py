@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import event, given, settings
-from hypothesis import strategies as st
 
 from corelane import node as nodes
 from corelane.cpuset import CPUSet
@@ -20,10 +19,9 @@ from corelane.node.ledger import NodeState
 from corelane.node.zones.zone_state import Zone, ZonesState
 from corelane.scheduler.cluster import needs, node_kinds
 from corelane.scheduler.cluster.columns import Columns
-from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.node_kinds import CPUState
 from corelane.scheduler.cluster.pods import PodInfo, Shape
 from corelane.scheduler.cluster.states import Fact, States
-from corelane.scheduler.cluster.zones import CPUState
 from corelane.workload.request import ContainerRequest, PodRequest, PodResources, QOSClass
 from support import drawn_nodes, objects, pods
 from support.drawn_nodes import GIB, GPU
@@ -40,29 +38,6 @@ def columns_of(state: CPUState, states: States) -> Columns:
     columns.new_row("n")
     columns.put_state(0, states.intern(state), state.requested if isinstance(state, NodeState) else 0)
     return columns
-
-
-@settings(max_examples=40, deadline=None)
-@given(drawn_nodes.fragmented(), st.dictionaries(st.integers(0, 3), st.integers(0, 9000)))
-def test_they_leave_every_node_that_admits_the_pod_beside_a_deduction(
-    drawn: tuple[CPUState, list[PodRequest]], load: dict[int, int]
-) -> None:
-    state, requests = drawn
-    states = States()
-    info = NodeInfo("n", 0, states)
-    info.cpus = replace(info.cpus, state=state)
-    info.deduct(load)
-    columns = Columns()
-    columns.new_row("n")
-    columns.put_state(0, info.canonical, 0)
-    for number, request in enumerate(requests):
-        shape = shape_of(request, number)
-        answer = states.admit(info.canonical, shape)
-        left = bool(needs.enough(columns, shape, ROW)[0])
-        assert left or not answer.admitted, needs.needs(columns, shape).by_config[0]
-        for zone, before in zip(answer.state.amounts, info.canonical.amounts, strict=True):
-            assert zone.deduction == before.deduction
-        event(f"admitted {answer.admitted}, left by the columns {left}")
 
 
 @settings(max_examples=60, deadline=None)

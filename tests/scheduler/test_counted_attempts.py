@@ -17,15 +17,12 @@ from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.daemon.metrics import SchedulerMetrics
 from corelane.scheduler.events import (
     BindSucceeded,
-    CSINodeChanged,
     CycleDue,
     NodeChanged,
+    ObjectChanged,
     PermitDecided,
     PodChanged,
-    ServiceChanged,
-    StorageClassChanged,
     Unwatched,
-    VolumeChanged,
     names_of,
 )
 from corelane.scheduler.framework.plugin import Rejection, Scope, Wait
@@ -136,7 +133,7 @@ def test_a_score_that_skips_is_not_counted() -> None:
     world = World()
     service = Service(metadata=ObjectMeta(name="web", namespace="ns"))
     world.core.handle(
-        ServiceChanged(0, None, replace(service, spec=replace(service.spec, selector={"a": "b"})))
+        ObjectChanged(0, None, replace(service, spec=replace(service.spec, selector={"a": "b"})))
     )
     world.come("p", labels={"a": "b"})
     world.come("q")
@@ -223,10 +220,8 @@ def test_changes_of_pods_have_upstreams_names(
 
 def test_changes_of_other_objects_have_upstreams_names() -> None:
     volume, csi = PersistentVolume(metadata=ObjectMeta(name="v")), CSINode(metadata=ObjectMeta(name="a"))
-    assert names_of(VolumeChanged(0, None, volume), set()) == ("PersistentVolumeAdd",)
-    assert names_of(CSINodeChanged(0, csi, csi), set()) == ("storage.k8s.io/CSINodeUpdate",)
-    assert names_of(StorageClassChanged(0, StorageClass(), None), set()) == (
-        "storage.k8s.io/StorageClassDelete",
-    )
-    assert names_of(ServiceChanged(0, None, Service()), set()) == ()
+    assert names_of(ObjectChanged(0, None, volume), set()) == ("PersistentVolumeAdd",)
+    assert names_of(ObjectChanged(0, csi, csi), set()) == ("storage.k8s.io/CSINodeUpdate",)
+    assert names_of(ObjectChanged(0, StorageClass(), None), set()) == ("storage.k8s.io/StorageClassDelete",)
+    assert names_of(ObjectChanged(0, None, Service()), set()) == ()
     assert names_of(CycleDue(0), set()) == names_of(Unwatched(0, "x", "y"), set()) == ()

@@ -30,7 +30,7 @@ def granted(role: str) -> dict[str, set[str]]:
 
 def test_every_kind_that_is_watched_may_be_listed_and_watched() -> None:
     scheduler = Scheduler(KubeClient.connect_to("http://127.0.0.1:1"))
-    kinds = [informer.kind for informer in scheduler._informers] + [*object_watches.EVENTS]
+    kinds = [informer.kind for informer in scheduler._informers] + [*object_watches.KINDS]
     watched = {kind.api.plural for kind in kinds}
     permitted = granted("ClusterRole") | granted("Role")
     assert {resource for resource, verbs in permitted.items() if {"list", "watch"} <= verbs} == watched

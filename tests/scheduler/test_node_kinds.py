@@ -31,8 +31,8 @@ from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.cycle import finalists
 from corelane.scheduler.events import (
-    CraneTopologyChanged,
     CycleDue,
+    ObjectChanged,
     TopologyChanged,
 )
 from corelane.scheduler.framework.profile import Profile
@@ -238,7 +238,7 @@ def test_requests_that_no_machine_has_end_nothing(requests) -> None:
 def test_amounts_that_no_machine_has_end_nothing(amount) -> None:
     lab = Lab().shows(zones({"cpu": amount, "memory": "8Gi"}, FOUR))
     lab.binds(guaranteed("a", "4"))
-    lab.tell(CraneTopologyChanged(0, None, cranes(10**40)))
+    lab.tell(ObjectChanged(0, None, cranes(10**40)))
     lab.tell(TopologyChanged(lab.now, lab.published["n"], None))
     lab.binds(guaranteed("b", "4"))
 
@@ -698,7 +698,7 @@ def cranes(*milli: int, policy: str = "Static", aware: str = "SingleNUMANodePodL
 
 def crane_lab(obj: CraneTopology) -> Lab:
     lab = Lab()
-    lab.tell(CraneTopologyChanged(0, None, obj))
+    lab.tell(ObjectChanged(0, None, obj))
     return lab
 
 
@@ -758,43 +758,9 @@ def test_another_object_comes_before_gocranes_and_a_damaged_one_is_told() -> Non
     assert result(lab.binds(guaranteed("a", "2"))) == {}
     lab.tell(TopologyChanged(lab.now, lab.published["n"], None))
     assert result(lab.binds(guaranteed("b", "2"))) == {"node0": "2"}
-    lab.tell(CraneTopologyChanged(lab.now, None, cranes(4000, policy="Loose")))
+    lab.tell(ObjectChanged(lab.now, None, cranes(4000, policy="Loose")))
     assert lab.node().cpus.kind is NodeKind.DAMAGED
     assert "craneManagerPolicy.cpuManagerPolicy" in lab.node().problem
-
-
-# Load beside requests, by NUMA node.
-
-
-@pytest.mark.parametrize(
-    ("published", "why"),
-    [
-        (objects.topology("n", objects.state("socket:2 core:8", "n", policy="pools")), "Insufficient NUMA"),
-        (koordlets("socket:2 core:8"), "Insufficient NUMA"),
-        (zones({"cpu": 8, "memory": "8Gi"}, {"cpu": 8, "memory": "8Gi"}), "cannot align container"),
-    ],
-)
-def test_what_is_deducted_of_a_numa_node_goes_to_no_pod(published, why) -> None:
-    near = {keys.NUMA_TOPOLOGY_SPEC: '{"numaTopologyPolicy":"SingleNUMANode"}'}
-
-    def answer(cpus: int, *load: int) -> str:
-        lab = Lab().shows(published)
-        lab.core.cluster.deduct("n", dict(enumerate(load)))
-        return lab.answers(lsr("a", str(cpus), near))
-
-    assert answer(8) == answer(5, 2000, 2000) == ""
-    assert why in answer(7, 2000, 1500)
-    assert why in answer(8, 1, 1)
-
-
-def test_a_deduction_that_ends_makes_room_again() -> None:
-    lab = Lab().shows(objects.topology("n", objects.state("core:8", "n", reserved_count=1)))
-    lab.binds(guaranteed("a", "3"))
-    lab.core.cluster.deduct("n", {0: 2000})
-    told = lab.refuses(guaranteed("b", "3"))
-    assert "Insufficient NUMA Node resources" in told
-    lab.core.cluster.deduct("n", {})
-    lab.binds(guaranteed("c", "3"))
 
 
 # Damage, and nothing at all.

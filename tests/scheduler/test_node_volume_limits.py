@@ -36,12 +36,8 @@ from corelane.reasons import sentence
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.events import (
-    ClaimChanged,
-    CSINodeChanged,
-    StorageClassChanged,
+    ObjectChanged,
     Unwatched,
-    VolumeAttachmentChanged,
-    VolumeChanged,
 )
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
 from corelane.scheduler.framework.plugin import Cycle, Skip
@@ -402,11 +398,10 @@ THERE = pod("there", "c0", node="n1")
 def lab() -> CoreLab:
     """A node that can have one volume, which a pod there has."""
     lab = CoreLab()
-    for event, listed in ((StorageClassChanged, CLASSES), (ClaimChanged, CLAIMS), (VolumeChanged, VOLUMES)):
-        for one in listed:
-            lab.tell(event(0, None, one))
+    for listed in (*CLASSES, *CLAIMS, *VOLUMES):
+        lab.tell(ObjectChanged(0, None, listed))
     lab.has("n1")
-    lab.tell(CSINodeChanged(0, None, LIMIT))
+    lab.tell(ObjectChanged(0, None, LIMIT))
     lab.seen(THERE)
     return lab
 
@@ -417,20 +412,20 @@ WAITING = pod("p", "c1")
 @pytest.mark.parametrize("what", ["limit", "no limit", "no CSINode", "pod", "attachment", "node"])
 def test_a_pod_waits_until_a_node_can_have_its_volumes(lab: CoreLab, what: str) -> None:
     attached = attachment("at", "n1", "pv0")
-    lab.tell(VolumeAttachmentChanged(0, None, attached))
+    lab.tell(ObjectChanged(0, None, attached))
     assert FULL in message(lab.place(WAITING))
     assert lab.bound(seconds=20) == []
     match what:
         case "limit":
-            lab.tell(CSINodeChanged(lab.now, LIMIT, limited(2)))
+            lab.tell(ObjectChanged(lab.now, LIMIT, limited(2)))
         case "no limit":
-            lab.tell(CSINodeChanged(lab.now, LIMIT, limited(None)))
+            lab.tell(ObjectChanged(lab.now, LIMIT, limited(None)))
         case "no CSINode":
-            lab.tell(CSINodeChanged(lab.now, LIMIT, None))
+            lab.tell(ObjectChanged(lab.now, LIMIT, None))
         case "pod" | "attachment":
             lab.delete(THERE)
             assert lab.bound(seconds=20) == [], "the volume is attached"
-            lab.tell(VolumeAttachmentChanged(lab.now, attached, None))
+            lab.tell(ObjectChanged(lab.now, attached, None))
         case "node":
             lab.has("n2")
     assert lab.bound(seconds=20) == ["n2" if what == "node" else "n1"]
@@ -439,7 +434,7 @@ def test_a_pod_waits_until_a_node_can_have_its_volumes(lab: CoreLab, what: str) 
 def test_heartbeats_of_a_csinode_wake_no_pod(lab: CoreLab) -> None:
     lab.place(WAITING)
     for new in (LIMIT, limited(0)):
-        lab.tell(CSINodeChanged(lab.now, LIMIT, new))
+        lab.tell(ObjectChanged(lab.now, LIMIT, new))
         assert lab.run(20) == []
 
 
@@ -447,12 +442,12 @@ def test_the_pod_waits_with_the_reason_where_limits_cannot_be_watched(lab: CoreL
     lab.tell(Unwatched(0, "csinodes", "forbidden"))
     assert "csinodes cannot be watched: forbidden" in message(lab.place(WAITING))
     lab.tell(Unwatched(lab.now, "csinodes", ""))
-    lab.tell(CSINodeChanged(lab.now, LIMIT, limited(3)))
+    lab.tell(ObjectChanged(lab.now, LIMIT, limited(3)))
     assert lab.bound(seconds=20) == ["n1"]
 
 
 def test_what_is_claimed_counts_before_its_binding(lab: CoreLab) -> None:
-    lab.tell(CSINodeChanged(0, LIMIT, limited(2)))
+    lab.tell(ObjectChanged(0, LIMIT, limited(2)))
     done = lab.place(WAITING, pod("q", "c2"))
     assert names(done) == ["p"]
     assert [condition.pod.metadata.name for condition in conditions(done)] == ["q"]

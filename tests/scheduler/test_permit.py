@@ -239,7 +239,7 @@ async def test_a_plugin_holds_a_pod_of_a_real_scheduler_until_its_partner_is_the
     async with scheduled_cluster.running(profile=profile_with(Pairs(), name=OURS)) as cluster:
         await cluster.node("n1", "core:8", 8)
         await cluster.pod("a")
-        while cluster.scheduler.claims() != {"held": 1}:
+        while [binding.phase.name for binding in cluster.scheduler.core.bindings] != ["HELD"]:
             await asyncio.sleep(0.02)
         assert not (await cluster.client.get(Pod, "a", "default")).spec.node_name
         await cluster.pod("b")

@@ -17,12 +17,9 @@ from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
-    ClaimChanged,
-    NamespaceChanged,
+    ObjectChanged,
     PreBindFailed,
-    StorageClassChanged,
     Unwatched,
-    VolumeChanged,
 )
 from corelane.scheduler.framework.plugin import Cycle, Skip
 from corelane.scheduler.instructions import Instruction
@@ -143,7 +140,7 @@ def test_namespaces_are_chosen_by_their_labels_as_they_change() -> None:
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     assert "didn't match pod affinity rules" in message(cluster.place(pod("near", affinity=affinity)))
     named = msgspec.convert({"metadata": {"name": "ns", "labels": {"team": "a"}}}, Namespace)
-    cluster.tell(NamespaceChanged(cluster.now, None, named))
+    cluster.tell(ObjectChanged(cluster.now, None, named))
     assert cluster.bound(seconds=2.0) == ["b1"]
     blind = Cluster()
     blind.tell(Unwatched(0.0, "namespaces", "403 Forbidden"))
@@ -221,12 +218,11 @@ class Storage(Cluster):
     def __init__(self) -> None:
         super().__init__()
         for one in (storage("local", "kubernetes.io/no-provisioner"), storage("wait", "example.com", "b")):
-            self.tell(StorageClassChanged(0.0, None, one))
+            self.tell(ObjectChanged(0.0, None, one))
 
     def shows(self, *changed: PersistentVolumeClaim | PersistentVolume) -> None:
         for one in changed:
-            event = ClaimChanged if isinstance(one, PersistentVolumeClaim) else VolumeChanged
-            self.tell(event(self.now, None, one))
+            self.tell(ObjectChanged(self.now, None, one))
 
 
 def work(instructions: list[Instruction]) -> VolumeWork:

@@ -20,8 +20,8 @@ from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cycle import finalists
 from corelane.scheduler.events import (
-    BudgetChanged,
     EvictFailed,
+    ObjectChanged,
     PodChanged,
 )
 from corelane.scheduler.framework.plugin import Nomination, NotNominated
@@ -205,7 +205,7 @@ def test_victims_whose_budget_allows_no_disruption_come_last() -> None:
     cluster.has("n1", "n2", spec="core:9")
     cluster.running(guaranteed("guarded", "8", labels={"app": "db"}))
     cluster.running(guaranteed("free", "8", labels={"app": "web"}), "n2", priority=5)
-    cluster.tell(BudgetChanged(0, None, budget("db", 0, app="db")))
+    cluster.tell(ObjectChanged(0, None, budget("db", 0, app="db")))
     cluster.pending(guaranteed("high", "8"), priority=10)
     assert evicted(cluster.run()) == ["free"]
     cluster.pending(guaranteed("higher", "8"), priority=20)
@@ -268,7 +268,7 @@ def replayed(case: Mapping[str, Any]) -> Nomination | NotNominated:
     core = replay.core({**case, "nominated": []})
     for one in case.get("budgets", []):
         made = msgspec.json.decode(msgspec.json.encode(one), type=PodDisruptionBudget)
-        core.handle(BudgetChanged(0.0, None, made))
+        core.handle(ObjectChanged(0.0, None, made))
     new = replay._pod(case["pod"], core.name)
     core.handle(PodChanged(0.0, None, new))
     attempt = finalists.attempt(core.profile, core.cluster, PodInfo.of(new))

@@ -26,11 +26,8 @@ from corelane.reasons import sentence
 from corelane.scheduler.cluster.nodes import NodeCache
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.events import (
-    ClaimChanged,
-    CSIDriverChanged,
+    ObjectChanged,
     SchedulerEvent,
-    StorageCapacityChanged,
-    StorageClassChanged,
     Unwatched,
 )
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
@@ -213,10 +210,10 @@ DRIVER, SMALL = driver("disk", publishes=True), capacity("1Gi")
 def lab() -> CoreLab:
     """A claim whose volume has no storage anywhere."""
     lab = CoreLab(objects.node("n1", labels={ZONE: "z1"}))
-    lab.tell(StorageClassChanged(0, None, storage_class("made", "disk")))
-    lab.tell(ClaimChanged(0, None, claim("c")))
-    lab.tell(CSIDriverChanged(0, None, DRIVER))
-    lab.tell(StorageCapacityChanged(0, None, SMALL))
+    lab.tell(ObjectChanged(0, None, storage_class("made", "disk")))
+    lab.tell(ObjectChanged(0, None, claim("c")))
+    lab.tell(ObjectChanged(0, None, DRIVER))
+    lab.tell(ObjectChanged(0, None, SMALL))
     return lab
 
 
@@ -226,16 +223,16 @@ LESS = capacity("500Mi")
 @pytest.mark.parametrize(
     "change",
     [
-        StorageCapacityChanged(20, LESS, capacity("5Gi")),
-        StorageCapacityChanged(20, None, capacity("5Gi", name="t")),
-        CSIDriverChanged(20, DRIVER, driver("disk", publishes=False)),
-        CSIDriverChanged(20, DRIVER, None),
+        ObjectChanged(20, LESS, capacity("5Gi")),
+        ObjectChanged(20, None, capacity("5Gi", name="t")),
+        ObjectChanged(20, DRIVER, driver("disk", publishes=False)),
+        ObjectChanged(20, DRIVER, None),
     ],
     ids=["more", "another", "not published", "no driver"],
 )
 def test_a_pod_waits_until_there_is_storage(lab: CoreLab, change: SchedulerEvent) -> None:
     assert FULL in message(lab.place(pod("p", "c")))
-    lab.tell(StorageCapacityChanged(0, SMALL, LESS))
+    lab.tell(ObjectChanged(0, SMALL, LESS))
     assert lab.run(20) == []
     lab.tell(change)
     assert lab.bound(seconds=20) == ["n1"]
@@ -243,7 +240,7 @@ def test_a_pod_waits_until_there_is_storage(lab: CoreLab, change: SchedulerEvent
 
 @pytest.mark.parametrize("plural", ["csidrivers", "csistoragecapacities"])
 def test_the_pod_waits_with_the_reason_where_capacity_cannot_be_watched(lab: CoreLab, plural: str) -> None:
-    lab.tell(CSIDriverChanged(0, DRIVER, None))
+    lab.tell(ObjectChanged(0, DRIVER, None))
     lab.tell(Unwatched(0, plural, "forbidden"))
     assert f"{plural} cannot be watched: forbidden" in message(lab.place(pod("p", "c")))
 

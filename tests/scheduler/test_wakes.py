@@ -12,7 +12,7 @@ from corelane.kube.meta import Condition, ObjectMeta, OwnerReference
 from corelane.kube.objects import Node, Service, ServiceSpec, Taint
 from corelane.kube.pod import ContainerPort, Pod
 from corelane.scheduler.cycle import finalists
-from corelane.scheduler.events import ServiceChanged, Unwatched
+from corelane.scheduler.events import ObjectChanged, Unwatched
 from corelane.scheduler.framework.changes import ChangeKind
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.plugins.node_affinity import NodeAffinity
@@ -270,7 +270,7 @@ def waiting_for_a_service() -> CoreLab:
     lab = CoreLab(node("a", "a"), objects.node("b", 1, labels={ZONE: "b"}), profiles=(made,))
     lab.on("b", pod("full", container("x", "cpu=1", "")))
     lab.on("a", web("p"))
-    lab.tell(ServiceChanged(0, None, service(app="web")))
+    lab.tell(ObjectChanged(0, None, service(app="web")))
     waits(lab, web("q"))
     return lab
 
@@ -278,7 +278,7 @@ def waiting_for_a_service() -> CoreLab:
 @pytest.mark.parametrize("new", [service(app="other"), None])
 def test_a_service_that_selects_the_pod_no_longer_wakes_it(new: Service | None) -> None:
     lab = waiting_for_a_service()
-    lab.tell(ServiceChanged(lab.now, service(app="web"), new))
+    lab.tell(ObjectChanged(lab.now, service(app="web"), new))
     assert lab.bound(seconds=20) == ["a"]
 
 
@@ -289,7 +289,7 @@ def test_other_services_wake_no_pod(other: Service) -> None:
     lab = waiting_for_a_service()
     number = lab.core.queue.changes.number
     for old, new in ((None, other), (other, None)):
-        lab.tell(ServiceChanged(lab.now, old, new))
+        lab.tell(ObjectChanged(lab.now, old, new))
         assert lab.bound(seconds=20) == []
     assert lab.core.queue.counts() == {"unschedulable": 1}
     assert (lab.core.queue.changes.number > number) == bool(other.spec.selector)

@@ -1,16 +1,16 @@
 """What is left by NUMA node bounds what any kind of node admits."""
 
 from corelane.node.zones.zone_state import Zone, ZonesState, assume
-from corelane.scheduler.cluster.zones import UncountedState, zone_amounts
+from corelane.scheduler.cluster.node_kinds import UncountedState, zone_amounts
 from support import objects
 
 
-def test_ledger_counts_free_cpus_whole_cores_and_whole_l3_domains() -> None:
+def test_ledger_counts_free_cpus_and_whole_cores() -> None:
     state = objects.state("socket:2 numa:1 l3:2 core:2 smt:2", "n", reserved_count=1)
     first, second = zone_amounts(state)
-    assert (first.numa, first.cpus, first.cores, first.l3_domains) == (0, 7, 3, 1)
-    assert (second.numa, second.cpus, second.cores, second.l3_domains) == (1, 8, 4, 2)
-    assert (second.memory, second.deduction) == (None, 0)
+    assert (first.numa, first.cpus, first.cores) == (0, 7, 3)
+    assert (second.numa, second.cpus, second.cores) == (1, 8, 4)
+    assert second.memory is None
 
 
 def test_exported_zones_count_what_is_available_without_assumed_pods() -> None:

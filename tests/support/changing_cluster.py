@@ -19,7 +19,7 @@ from corelane.scheduler.events import BindFailed, BindSucceeded, CycleDue, PodCh
 from corelane.scheduler.instructions import Bind
 from support.kube_scheduler import objects, pods, replay, volumes
 
-KINDS: Final = {key: (kind, event) for key, kind, event in replay._KINDS}
+KINDS: Final = dict(replay._KINDS)
 PATIENCE: Final = 30.0
 """Seconds that `settle` waits for back-offs; pods that nothing wakes are tried after 300 s."""
 
@@ -48,16 +48,15 @@ class ChangingCluster:
     # What happens.
 
     def put(self, key: str, obj: dict[str, Any]) -> None:
-        kind, event = KINDS[key]
         name = obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
-        new = replay._read(objects.without_empty(obj), kind)
+        new = replay._read(objects.without_empty(obj), KINDS[key])
         old, self.objects[key][name] = self.objects[key].get(name), new
-        self.tell(event(self.now, old, new))
+        self.tell(replay.changed(self.now, old, new))
 
     def delete(self, key: str, name: tuple[str, str]) -> None:
         old = self.objects[key].pop(name, None)
         if old is not None:
-            self.tell(KINDS[key][1](self.now, old, None))
+            self.tell(replay.changed(self.now, old, None))
 
     def put_node(self, number: int) -> None:
         node = objects.node(self.random, number)
@@ -184,9 +183,9 @@ class ChangingCluster:
     def anew(self, pod: Pod) -> Attempt:
         """Return the attempt of a core that was told of the cluster as it is now."""
         core = SchedulerCore()
-        for key, (_, event) in KINDS.items():
+        for key in KINDS:
             for obj in self.objects[key].values():
-                core.handle(event(0.0, None, obj))
+                core.handle(replay.changed(0.0, None, obj))
         for one in self.pods.values():
             if one.spec.node_name:
                 core.handle(PodChanged(0.0, None, one))

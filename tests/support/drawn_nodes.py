@@ -15,7 +15,7 @@ from corelane.node.ledger import NodeState
 from corelane.node.manager_options import NodeConfigError, StaticOptions, TopologyOptions
 from corelane.node.zones.zone_state import CraneRules, Zone, ZonesState
 from corelane.scheduler.cluster import node_kinds
-from corelane.scheduler.cluster.zones import CPUState
+from corelane.scheduler.cluster.node_kinds import CPUState
 from corelane.workload import NUMAPolicy, PlacementSpec, PodQOS
 from corelane.workload.request import ContainerRequest, PodRequest, PodResources, QOSClass
 from support import pool_asks

@@ -25,13 +25,12 @@ from corelane.node.config import NodeConfig
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.cycle import finalists
 from corelane.scheduler.events import (
-    AgentLeaseChanged,
     AgentLeasesWatched,
     BindFailed,
     BindSucceeded,
-    CraneTopologyChanged,
     CycleDue,
     NodeChanged,
+    ObjectChanged,
     SchedulerEvent,
     TopologyChanged,
     Unwatched,
@@ -132,9 +131,9 @@ class WakingCluster(ChangingCluster):
         super().__init__(seed)
         if profiles:
             self.core = SchedulerCore(profiles=profiles)
-            for key, (_, event) in _kinds().items():
-                for obj in self.objects[key].values():
-                    self.core.handle(event(0.0, None, obj))
+            for listed in self.objects.values():
+                for obj in listed.values():
+                    self.core.handle(replay.changed(0.0, None, obj))
         self.core.handle(AgentLeasesWatched(0.0, works=True))
         self._checked = True
 
@@ -238,7 +237,7 @@ class WakingCluster(ChangingCluster):
         if new is not None:
             self.crane[name] = new
         if old is not None or new is not None:
-            self.tell(CraneTopologyChanged(self.now, old, new))
+            self.tell(ObjectChanged(self.now, old, new))
 
     def _lease_changes(self) -> None:
         """A node's agent renews its Lease, gives it up, or the Lease is deleted."""
@@ -252,7 +251,7 @@ class WakingCluster(ChangingCluster):
             new = self.leases[name] = Lease(
                 metadata=ObjectMeta(name=name, namespace=keys.AGENT_NAMESPACE), spec=spec
             )
-        self.tell(AgentLeaseChanged(self.now, old, new))
+        self.tell(ObjectChanged(self.now, old, new))
 
     def _nominated(self) -> None:
         """A pending pod gets a nominated node, or loses it, or gets another label."""
@@ -395,12 +394,6 @@ class WakingCluster(ChangingCluster):
             return ""
         result = profile.post_filters[0].post_filter(attempt.cycle, attempt.rejections)
         return f"{result.node} without {result.victims}" if isinstance(result, Nomination) else ""
-
-
-def _kinds() -> dict[str, Any]:
-    from support.changing_cluster import KINDS
-
-    return KINDS
 
 
 def hash_of(name: str) -> int:

@@ -175,7 +175,6 @@ class Code(StrEnum):
     AGENT_LEASE_MISSING = "agent-lease-missing"
     NO_CPU_TOPOLOGY = "no-cpu-topology"
     ZONES_CANNOT_ALIGN = "zones-cannot-align"
-    ZONE_LOADED = "zone-loaded"
     CRANE_INSUFFICIENT = "crane-insufficient"
     CRANE_INSUFFICIENT_NUMA = "crane-insufficient-numa"
     NODE_NAME_MISMATCH = "node-name-mismatch"

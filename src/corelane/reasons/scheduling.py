@@ -81,7 +81,6 @@ _PHRASES: Final[Mapping[Code, str | Callable[..., str]]] = {
     Code.CPUS_UNKNOWN: "node(s) had pod {0} with unreadable CPUs ({1})",
     Code.NO_CPU_TOPOLOGY: _no_topology,
     Code.ZONES_CANNOT_ALIGN: "cannot align {0}",
-    Code.ZONE_LOADED: "NUMA node {0}: {1}m CPU requested, {2}m left beside {3}m of other load",
     Code.CRANE_INSUFFICIENT: _crane,
     Code.CRANE_INSUFFICIENT_NUMA: "node(s) had insufficient resource of NUMA node",
     Code.NODE_NAME_MISMATCH: "node(s) didn't match the requested node name",

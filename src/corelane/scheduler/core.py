@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from corelane.kube import keys
 from corelane.kube.meta import Object
-from corelane.kube.objects import Namespace, PodDisruptionBudget, Service
+from corelane.kube.objects import Lease, Namespace, PodDisruptionBudget, Service
 from corelane.kube.pod import Pod
 from corelane.kube.storage import (
     CSIDriver,
@@ -24,6 +24,7 @@ from corelane.kube.storage import (
     StorageClass,
     VolumeAttachment,
 )
+from corelane.kube.translate.crane import CraneTopology
 from corelane.scheduler.binding import claims, preemption, steps
 from corelane.scheduler.binding.bindings import (
     as_sent,
@@ -42,12 +43,10 @@ from corelane.scheduler.cycle import finalists
 from corelane.scheduler.cycle.attempts import Attempt, message
 from corelane.scheduler.cycle.finalists import Attempts
 from corelane.scheduler.events import (
-    AgentLeaseChanged,
     AgentLeasesWatched,
     BindFailed,
     BindRequested,
     BindSucceeded,
-    CraneTopologyChanged,
     CycleDue,
     EvictFailed,
     LookUpFailed,
@@ -120,8 +119,8 @@ class SchedulerCore:
 
     def handle(self, event: SchedulerEvent) -> list[Instruction]:
         """Update the state by an event, and return what to do now."""
-        if isinstance(event, AgentLeaseChanged):  # mostly renewals, of which there are many
-            _agent_lease_changed(self.state, event)
+        if isinstance(event, ObjectChanged) and isinstance(lease := event.new or event.old, Lease):
+            _agent_lease_changed(self.state, lease, event)  # mostly renewals, of which there are many
             return []
         if not isinstance(event, CycleDue):
             self.state.attempts.kept.clear()
@@ -154,8 +153,6 @@ def _transition(state: SchedulerState, event: SchedulerEvent) -> Iterator[Instru
             yield from _node_changed(state, event)
         case TopologyChanged():
             yield from _topology_changed(state, event)
-        case CraneTopologyChanged():
-            _crane_changed(state, event)
         case ObjectChanged():
             _object_changed(state, event)
         case AgentLeasesWatched():
@@ -275,22 +272,12 @@ def _topology_changed(state: SchedulerState, event: TopologyChanged) -> Iterator
         yield RecordNodeEvent(name, "InvalidNodeResourceTopology", fault)
 
 
-def _crane_changed(state: SchedulerState, event: CraneTopologyChanged) -> None:
-    crane = event.new or event.old
-    assert crane is not None
-    name = crane.metadata.name
-    with NodeComparison(state, ChangeKind.TOPOLOGY, name, event.now, event.old, event.new):
-        state.cluster.put_crane(name, event.new)
-
-
-def _agent_lease_changed(state: SchedulerState, event: AgentLeaseChanged) -> None:
-    lease = event.new or event.old
-    assert lease is not None
+def _agent_lease_changed(state: SchedulerState, lease: Lease, event: ObjectChanged) -> None:
     name = lease.metadata.name
     if lease.metadata.namespace != keys.AGENT_NAMESPACE:
         return
     before = state.agents.fault(name)
-    state.agents.put(name, event.new, event.now)
+    state.agents.put(name, lease if event.new else None, event.now)
     if state.agents.fault(name) != before:
         _put_agent_fault(state, name, event.now)
 
@@ -319,11 +306,15 @@ _PUT: Final[Mapping[type[Object], tuple[ChangeKind, Callable[[ClusterObjects, An
 def _object_changed(state: SchedulerState, event: ObjectChanged) -> None:
     changed = event.new or event.old
     assert changed is not None
+    name = changed.metadata.name
     if isinstance(changed, PodDisruptionBudget):
         state.cluster.budgets.put(changed.key, changed if event.new else None)
         return
+    if isinstance(changed, CraneTopology):
+        with NodeComparison(state, ChangeKind.TOPOLOGY, name, event.now, event.old, event.new):
+            state.cluster.put_crane(name, changed if event.new else None)
+        return
     kind, put = _PUT[type(changed)]
-    name = changed.metadata.name
     if put(state.cluster.objects, changed.key if changed.api.namespaced else name, event.new) is False:
         return
     if kind is ChangeKind.NAMESPACE:
@@ -388,7 +379,12 @@ def _attempt(state: SchedulerState, waiting: Waiting, now: float) -> Iterator[In
     if result is not None:
         state.decisions.post_filtered(now, waiting.uid)
     if isinstance(result, Nomination):
-        yield from _preempt(state, waiting, result, now)
+        for instruction in preemption.nominate(state, waiting, result, now):
+            if isinstance(instruction, Evict) and state.bindings.holds(instruction.victim.metadata.uid):
+                yield from steps.give_way(state, instruction.victim.metadata.uid, waiting, now)
+            else:
+                yield instruction
+        state.decisions.nominated(now, waiting.uid, result)
     elif result is not None:
         if not result.keep:
             preemption.forget(state, waiting.uid, now)
@@ -406,17 +402,6 @@ def _report_attempt(
         state.decisions.attempted(now, waiting, attempt)
     except Exception as error:  # noqa: BLE001 - of a plugin that is asked once more, as above
         note_fault(state, profile, error)
-
-
-def _preempt(
-    state: SchedulerState, waiting: Waiting, nomination: Nomination, now: float
-) -> Iterator[Instruction]:
-    for instruction in preemption.nominate(state, waiting, nomination, now):
-        if isinstance(instruction, Evict) and state.bindings.holds(instruction.victim.metadata.uid):
-            yield from steps.give_way(state, instruction.victim.metadata.uid, waiting, now)
-        else:
-            yield instruction
-    state.decisions.nominated(now, waiting.uid, nomination)
 
 
 def _place(

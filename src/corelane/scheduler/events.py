@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 from corelane.kube.meta import Object
-from corelane.kube.objects import Lease, Namespace, Node, NodeResourceTopology, PodDisruptionBudget, Service
+from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.kube.storage import (
     CSIDriver,
@@ -20,7 +20,6 @@ from corelane.kube.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from corelane.kube.translate.crane import CraneTopology
 from corelane.scheduler.framework.profile import Profile
 
 
@@ -49,18 +48,14 @@ class TopologyChanged(Struct, frozen=True):
 
 
 class ObjectChanged(Struct, frozen=True):
-    """An object beside pods, nodes and topologies; a scheduler runs without those that it cannot watch."""
+    """As PodChanged, for an object of another kind; a scheduler runs without those that it cannot watch.
+
+    Leases are those that nodes' agents renew, named after their nodes.
+    """
 
     now: float
     old: Object | None
     new: Object | None
-
-
-class AgentLeaseChanged(ObjectChanged, frozen=True):
-    """As PodChanged, for the Lease that a node's agent renews; of its kind alone it has a node's name."""
-
-    old: Lease | None
-    new: Lease | None
 
 
 class AgentLeasesWatched(Struct, frozen=True):
@@ -68,83 +63,6 @@ class AgentLeasesWatched(Struct, frozen=True):
 
     now: float
     works: bool
-
-
-class NamespaceChanged(ObjectChanged, frozen=True):
-    """As PodChanged, for a Namespace."""
-
-    old: Namespace | None
-    new: Namespace | None
-
-
-class ClaimChanged(ObjectChanged, frozen=True):
-    """As PodChanged, for a PersistentVolumeClaim."""
-
-    old: PersistentVolumeClaim | None
-    new: PersistentVolumeClaim | None
-
-
-class VolumeChanged(ObjectChanged, frozen=True):
-    """As PodChanged, for a PersistentVolume."""
-
-    old: PersistentVolume | None
-    new: PersistentVolume | None
-
-
-class StorageClassChanged(ObjectChanged, frozen=True):
-    """As PodChanged, for a StorageClass."""
-
-    old: StorageClass | None
-    new: StorageClass | None
-
-
-class ServiceChanged(ObjectChanged, frozen=True):
-    """As PodChanged, for a Service."""
-
-    old: Service | None
-    new: Service | None
-
-
-class BudgetChanged(ObjectChanged, frozen=True):
-    """As PodChanged, for a PodDisruptionBudget."""
-
-    old: PodDisruptionBudget | None
-    new: PodDisruptionBudget | None
-
-
-class CraneTopologyChanged(ObjectChanged, frozen=True):
-    """As TopologyChanged, for gocrane's object of a node."""
-
-    old: CraneTopology | None
-    new: CraneTopology | None
-
-
-class CSINodeChanged(ObjectChanged, frozen=True):
-    """As PodChanged, for a CSINode."""
-
-    old: CSINode | None
-    new: CSINode | None
-
-
-class CSIDriverChanged(ObjectChanged, frozen=True):
-    """As PodChanged, for a CSIDriver."""
-
-    old: CSIDriver | None
-    new: CSIDriver | None
-
-
-class StorageCapacityChanged(ObjectChanged, frozen=True):
-    """As PodChanged, for a CSIStorageCapacity."""
-
-    old: CSIStorageCapacity | None
-    new: CSIStorageCapacity | None
-
-
-class VolumeAttachmentChanged(ObjectChanged, frozen=True):
-    """As PodChanged, for a VolumeAttachment."""
-
-    old: VolumeAttachment | None
-    new: VolumeAttachment | None
 
 
 class Unwatched(Struct, frozen=True):
@@ -264,13 +182,11 @@ class EventSink(Protocol):
         """Handle an event at once."""
 
 
-_STORAGE: Final = (
-    CSIDriverChanged,
-    CSINodeChanged,
-    StorageCapacityChanged,
-    StorageClassChanged,
-    VolumeAttachmentChanged,
+_TIMED: Final = frozenset(
+    {PersistentVolumeClaim, PersistentVolume, CSIDriver, CSINode, CSIStorageCapacity, StorageClass}
+    | {VolumeAttachment}
 )
+"""Kinds beside pods, nodes and topologies whose changes have a name upstream."""
 _TOPOLOGY: Final = "noderesourcetopologies.v1alpha2.topology.node.k8s.io"
 
 
@@ -282,7 +198,7 @@ def names_of(event: SchedulerEvent, schedulers: Collection[str]) -> tuple[str, .
     """
     match event:
         case PodChanged():
-            return _of_pod(event.old, event.new, schedulers)
+            return _of_pod(event, schedulers)
         case NodeChanged():
             if event.old is not None and event.new is not None:
                 return _of_node(event.old, event.new)
@@ -291,10 +207,9 @@ def names_of(event: SchedulerEvent, schedulers: Collection[str]) -> tuple[str, .
             return (_TOPOLOGY + _action(event),)
         case ObjectChanged():
             changed = event.new or event.old
-            if changed is None or not isinstance(event, (*_STORAGE, ClaimChanged, VolumeChanged)):
-                return ()
-            group = "storage.k8s.io/" if isinstance(event, _STORAGE) else ""
-            return (f"{group}{changed.api.kind}{_action(event)}",)
+            if changed is not None and type(changed) in _TIMED:
+                group = "storage.k8s.io/" if changed.api.group else ""
+                return (f"{group}{changed.api.kind}{_action(event)}",)
     return ()
 
 
@@ -304,8 +219,9 @@ def _action(event: Any) -> str:
     return "Add" if event.old is None else "Update"
 
 
-def _of_pod(old: Pod | None, new: Pod | None, schedulers: Collection[str]) -> tuple[str, ...]:
+def _of_pod(event: PodChanged, schedulers: Collection[str]) -> tuple[str, ...]:
     """A pod that gets its node leaves the queue, and is added to its node."""
+    old, new = event.old, event.new
     pod = new or old
     assert pod is not None
     if pod.spec.node_name:
@@ -313,14 +229,10 @@ def _of_pod(old: Pod | None, new: Pod | None, schedulers: Collection[str]) -> tu
             return ("AssignedPodDelete",)
         if old is not None and old.spec.node_name:
             return ("AssignedPodUpdate",)
-        left = (
-            ("UnschedulablePodDelete",) if old is not None and pod.spec.scheduler_name in schedulers else ()
-        )
-        return (*left, "AssignedPodAdd")
-    if pod.spec.scheduler_name not in schedulers:
-        return ()
-    action = "Delete" if new is None else "Add" if old is None else "Update"
-    return (f"UnschedulablePod{action}",)
+        if old is not None and pod.spec.scheduler_name in schedulers:
+            return "UnschedulablePodDelete", "AssignedPodAdd"
+        return ("AssignedPodAdd",)
+    return (f"UnschedulablePod{_action(event)}",) if pod.spec.scheduler_name in schedulers else ()
 
 
 def _of_node(old: Node, new: Node) -> tuple[str, ...]:

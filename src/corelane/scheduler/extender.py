@@ -65,7 +65,12 @@ class Extender:
         asked = tuple(names)
         claimed = self._cluster.node_of(pod.metadata.uid)
         if claimed is not None:
-            return _being_bound(claimed, asked)
+            others = {
+                name: f"the pod's binding to node {claimed} was sent, and its outcome is not known yet"
+                for name in asked
+                if name != claimed
+            }
+            return Verdicts(tuple(name for name in asked if name == claimed), others)
         cycle, skipped, rejected = self._begin(pod, asked)
         fitting: list[str] = []
         failed: dict[str, str] = {}
@@ -79,7 +84,9 @@ class Extender:
             if rejection is None:
                 fitting.append(name)
             else:
-                (failed if rejection.resolvable else unresolvable)[name] = _text(rejection)
+                (failed if rejection.resolvable else unresolvable)[name] = (
+                    "; ".join(map(str, rejection.reasons)) or f"rejected by plugin {rejection.plugin}"
+                )
         return Verdicts(tuple(fitting), failed, unresolvable)
 
     def priorities(self, pod: Pod, names: Iterable[str]) -> Iterator[tuple[str, int]]:
@@ -90,7 +97,10 @@ class Extender:
             node = self._cluster.get(name)
             fits = node is not None and node.node is not None and rejected is None
             if fits and node is not None and self._rejection(cycle, skipped, node) is None:
-                yield name, self._priority(cycle, node)
+                weighted = [(weight, plugin.score(cycle, node)) for plugin, weight in self.profile.scores]
+                total = sum(weight for weight, _ in weighted)
+                mean = sum(weight * score for weight, score in weighted) / total if total else 0.0
+                yield name, round(HIGHEST * min(max(mean / BEST, 0.0), 1.0))
             else:
                 yield name, 0
 
@@ -109,23 +119,3 @@ class Extender:
     def _rejection(self, cycle: Cycle, skipped: frozenset[str], node: NodeInfo) -> Rejection | None:
         filters = (plugin for plugin in self.profile.filters if plugin.name not in skipped)
         return first_rejection(filters, cycle, node)
-
-    def _priority(self, cycle: Cycle, node: NodeInfo) -> int:
-        weighted = [(weight, plugin.score(cycle, node)) for plugin, weight in self.profile.scores]
-        total = sum(weight for weight, _ in weighted)
-        mean = sum(weight * score for weight, score in weighted) / total if total else 0.0
-        return round(HIGHEST * min(max(mean / BEST, 0.0), 1.0))
-
-
-def _being_bound(claimed: str, asked: Iterable[str]) -> Verdicts:
-    """The outcome of a binding is not known: the pod may only be bound to the same node again."""
-    others = {
-        name: f"the pod's binding to node {claimed} was sent, and its outcome is not known yet"
-        for name in asked
-        if name != claimed
-    }
-    return Verdicts(tuple(name for name in asked if name == claimed), others)
-
-
-def _text(rejection: Rejection) -> str:
-    return "; ".join(map(str, rejection.reasons)) or f"rejected by plugin {rejection.plugin}"

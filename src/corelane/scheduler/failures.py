@@ -9,7 +9,6 @@ from typing import Final
 
 from corelane.kube.meta import condition
 from corelane.kube.pod import Pod
-from corelane.scheduler.cluster.node_info import NodeInfo
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cluster.states import Fact
 from corelane.scheduler.cycle.attempts import Attempt
@@ -84,14 +83,11 @@ def _nearest(cycle: Cycle) -> NearestNode | None:
     if not lacking or request is None:
         return None
     others = tuple(plugin for plugin in cycle.filters if plugin.name != CPU_PLACEMENT)
-    for node in nsmallest(_ASKED, lacking.values(), key=_most_free):
+    free = {name: int(node.canonical.facts[Fact.FREE]) for name, node in lacking.items()}
+    for node in nsmallest(_ASKED, lacking.values(), key=lambda node: (-free[node.name], node.name)):
         if node.cpu_state and first_rejection(others, cycle, node) is None:
             return NearestNode(node.name, node.cpu_state, request)
     return None
-
-
-def _most_free(node: NodeInfo) -> tuple[int, str]:
-    return -int(node.canonical.facts[Fact.FREE]), node.name
 
 
 def _has_condition(pod: Pod, reason: str, message: str) -> bool:

@@ -23,18 +23,10 @@ from corelane.kube.storage import (
 )
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import (
-    ClaimChanged,
-    CSIDriverChanged,
-    CSINodeChanged,
     CycleDue,
-    NamespaceChanged,
     NodeChanged,
+    ObjectChanged,
     PodChanged,
-    ServiceChanged,
-    StorageCapacityChanged,
-    StorageClassChanged,
-    VolumeAttachmentChanged,
-    VolumeChanged,
 )
 from corelane.scheduler.instructions import Bind, SetCondition
 
@@ -44,16 +36,16 @@ NOT_LOOKED_AT = "didn't satisfy plugin(s) [NodeAffinity]"
 """kube-scheduler's text for nodes outside a list of names, whatever else is wrong with them; corelane names
 their first reason, in the order of the plugins."""
 _KINDS = (
-    ("namespaces", Namespace, NamespaceChanged),
-    ("services", Service, ServiceChanged),
-    ("classes", StorageClass, StorageClassChanged),
-    ("claims", PersistentVolumeClaim, ClaimChanged),
-    ("volumes", PersistentVolume, VolumeChanged),
-    ("csi_nodes", CSINode, CSINodeChanged),
-    ("csi_drivers", CSIDriver, CSIDriverChanged),
-    ("capacities", CSIStorageCapacity, StorageCapacityChanged),
-    ("attachments", VolumeAttachment, VolumeAttachmentChanged),
-    ("nodes", Node, NodeChanged),
+    ("namespaces", Namespace),
+    ("services", Service),
+    ("classes", StorageClass),
+    ("claims", PersistentVolumeClaim),
+    ("volumes", PersistentVolume),
+    ("csi_nodes", CSINode),
+    ("csi_drivers", CSIDriver),
+    ("capacities", CSIStorageCapacity),
+    ("attachments", VolumeAttachment),
+    ("nodes", Node),
 )
 
 
@@ -79,12 +71,17 @@ def recorded(path: Path = FILE, family: str = "") -> Iterator[Case]:
                 yield case
 
 
+def changed(now: float, old: Any, new: Any) -> NodeChanged | ObjectChanged:
+    """Return the event of a changed node or other object."""
+    return (NodeChanged if isinstance(new or old, Node) else ObjectChanged)(now, old, new)
+
+
 def core(case: Case) -> SchedulerCore:
     """Return a core that has been told everything but the pod to place."""
     made = SchedulerCore()
-    for key, kind, event in _KINDS:
+    for key, kind in _KINDS:
         for obj in case.get(key, []):
-            made.handle(event(0.0, None, _read(obj, kind)))
+            made.handle(changed(0.0, None, _read(obj, kind)))
     for obj in [*case.get("pods", []), *case.get("nominated", [])]:
         made.handle(PodChanged(0.0, None, _pod(obj, made.name)))
     return made

@@ -65,7 +65,7 @@ KUBELET_LOGS = Path("/var/log/pods")
 _ADMIN: Final = User("admin", (MASTERS,))
 UNSERVED: Final = frozenset(
     kind
-    for kind in object_watches.EVENTS
+    for kind in object_watches.KINDS
     if by_path(kind.api.group, kind.api.version, kind.api.plural) is None
 )
 """Kinds that a scheduler watches and the embedded server does not serve."""

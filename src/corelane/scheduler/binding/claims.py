@@ -47,7 +47,7 @@ def claim(
         record = state.signature | translate.result_annotation(claimed.zone_cpus)
         info = cluster.get(node)
         replays = info is not None and info.cpus.kind is NodeKind.KUBELET_REPLAY
-        return Bind(pod.pod, node, record, work=work, in_order=replays and pod.exclusive_cpus > 0)
+        return Bind(pod.pod, node, record, work=work, in_order=replays and pod.shape.exclusive_cpus > 0)
     record = dict(state.signature)
     if claimed.pod.metadata.annotations.keys().isdisjoint(_RECORDS):
         if (annotations := answer.derived.get("annotations")) is None:

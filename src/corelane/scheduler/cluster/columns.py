@@ -16,9 +16,9 @@ from corelane.kube.objects import Taint
 from corelane.node.ledger import NodeState
 from corelane.node.zones.zone_state import ZonesState
 from corelane.scheduler.cluster.labels import ABSENT, Ids, Topology
+from corelane.scheduler.cluster.node_kinds import UNLIMITED
 from corelane.scheduler.cluster.pods import Shape
 from corelane.scheduler.cluster.states import CanonicalState, Fact
-from corelane.scheduler.cluster.zones import UNLIMITED
 
 Rows: TypeAlias = NDArray[np.intp]
 
@@ -157,7 +157,7 @@ class ZoneColumns:
     def __init__(self, capacity: int) -> None:
         self._named: dict[str, tuple[Callable[[CanonicalState], Sequence[int]], Integers]] = {}
         self.amounts: Integers = np.zeros((capacity, 1, 0), dtype=np.int64)
-        """By row, NUMA node and resource; see `zone_table`. NUMA nodes that a machine lacks have nothing."""
+        """By row, NUMA node and resource; see `table_of`. NUMA nodes that a machine lacks have nothing."""
 
     def grow(self, capacity: int) -> None:
         """Make room for more rows."""
@@ -173,18 +173,15 @@ class ZoneColumns:
         if table.shape == self.amounts.shape[1:]:
             self.amounts[row] = table
         else:
-            self._put_other_size(row, table)
+            zones, resources = table.shape
+            _, most, width = self.amounts.shape
+            self.amounts = _padded(self.amounts, 1, zones - most)
+            self.amounts = _padded(self.amounts, 2, resources - width, UNLIMITED)
+            self.amounts[row, zones:] = 0
+            self.amounts[row, :zones, :resources] = table
+            self.amounts[row, :zones, resources:] = UNLIMITED
         for name in self._named:
             self._put_numbers(name, row, state)
-
-    def _put_other_size(self, row: int, table: Integers) -> None:
-        zones, resources = table.shape
-        _, most, width = self.amounts.shape
-        self.amounts = _padded(self.amounts, 1, zones - most)
-        self.amounts = _padded(self.amounts, 2, resources - width, UNLIMITED)
-        self.amounts[row, zones:] = 0
-        self.amounts[row, :zones, :resources] = table
-        self.amounts[row, :zones, resources:] = UNLIMITED
 
     def numbers(
         self,
@@ -359,19 +356,11 @@ class Columns:
         if self.topology.live[row] != (labels is not None):
             self._live_rows = None
         self.unschedulable[row] = bool(unschedulable)
-        self.taints[row] = self._taint_id(taints)
-        self.topology.put(row, labels)
-        self._put_amounts(row, allocatable)
-        self.kinds.changed(row)
-        self.nodes_log.add(row)
-
-    def _taint_id(self, taints: tuple[Taint, ...]) -> int:
         number = self._taint_ids.setdefault(taints, len(self.taint_sets))
         if number == len(self.taint_sets):
             self.taint_sets.append(taints)
-        return number
-
-    def _put_amounts(self, row: int, allocatable: Mapping[str, int]) -> None:
+        self.taints[row] = number
+        self.topology.put(row, labels)
         indices = {name: self.add_column(name) for name in allocatable}
         self.allocatable[row] = 0
         for name, amount in allocatable.items():
@@ -382,6 +371,8 @@ class Columns:
             self.used[row, index] = self.scored[row, index] * self.share[row, index]
         self.left[row] = self.allocatable[row] - self.requested[row]
         self.weighed[row] = max(1, int(np.count_nonzero(self.share[row])))
+        self.kinds.changed(row)
+        self.nodes_log.add(row)
 
     def label(self, key: str) -> Ids:
         """Return the ids of a label's values by row, ABSENT for nodes without it."""
@@ -459,24 +450,17 @@ class Columns:
             self.state[row] = state.id
             self.facts[row] = state.facts
             if before is None or before.config != state.config:
-                self._put_config(row, state)
+                number = self._config_numbers.setdefault(state.config, len(self.configs))
+                if number == len(self.configs):
+                    self.configs.append(state)
+                    ledger = state.state if isinstance(state.state, NodeState) else None
+                    self.any_koordinator |= ledger is not None and ledger.config.koordinator is not None
+                self.config[row] = number
+                self.any_amplified |= state.amplified
+                self.amplified[row] = state.amplified
+                self.zoned[row] = isinstance(state.state, ZonesState)
             self._zones.put(row, state)
         self.pods_log.add(row)
-
-    def _put_config(self, row: int, state: CanonicalState) -> None:
-        """Set what all states of a machine with its settings have in common."""
-        self.config[row] = self._config_number(state)
-        self.any_amplified |= state.amplified
-        self.amplified[row] = state.amplified
-        self.zoned[row] = isinstance(state.state, ZonesState)
-
-    def _config_number(self, state: CanonicalState) -> int:
-        number = self._config_numbers.setdefault(state.config, len(self.configs))
-        if number == len(self.configs):
-            self.configs.append(state)
-            ledger = state.state if isinstance(state.state, NodeState) else None
-            self.any_koordinator |= ledger is not None and ledger.config.koordinator is not None
-        return number
 
     def state_of(self, row: int) -> CanonicalState | None:
         """Return the canonical state of a row's CPUs."""
@@ -487,7 +471,7 @@ class Columns:
         return self._zones.numbers(name, numbers, self._states)
 
     def amounts(self) -> Integers:
-        """Return what is left, by row, NUMA node (first the node as a whole) and resource: `zone_table`."""
+        """Return what is left, by row, NUMA node (first the node as a whole) and resource: `table_of`."""
         return self._zones.amounts
 
 

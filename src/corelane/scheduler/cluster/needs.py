@@ -26,10 +26,9 @@ from corelane.node.zones import alignment
 from corelane.reasons import Refusal
 from corelane.scheduler.cluster import node_kinds
 from corelane.scheduler.cluster.columns import Columns, Mask, Rows, Scores
-from corelane.scheduler.cluster.node_kinds import requests_exclusive_cpus
+from corelane.scheduler.cluster.node_kinds import ResourceIndex, UncountedState, requests_exclusive_cpus
 from corelane.scheduler.cluster.pods import Shape
 from corelane.scheduler.cluster.states import CanonicalState, Fact
-from corelane.scheduler.cluster.zones import ResourceIndex, UncountedState
 from corelane.workload import BindPolicy
 from corelane.workload.request import PodRequest, peak
 
@@ -72,7 +71,20 @@ def needs_of(canonical: CanonicalState, shape: Shape) -> Needs:
     if state.config.koordinator is not None:
         return _of_koordinator(canonical, shape, least)
     if state.config.policy == "pools":
-        return _of_pools(state, request, least)
+        try:
+            of_class = pod_class(request, state.config.pools)
+            policies = policies_of(state, request, of_class)
+            if not of_class.bound:
+                check_rules_need_cpus(request, of_class)
+                amounts = pool_admission.zone_needs_of(state, request, of_class, policies.numa)
+                return _with_amounts(Needs(least, pool=_POOLS.get(of_class.sharing, Fact.SHARED)), amounts)
+            binding = binding_of(state, request)
+        except Refusal:
+            return _never(least, Fact.SHARED)
+        assert binding is not None
+        cpus = of_class.cpus(request)
+        amounts = pool_admission.zone_needs_of_bound(state, request, binding)
+        return _with_amounts(Needs(least, cpus, spread=binding.demand.spread), amounts)
     return _of_static(state, request, least)
 
 
@@ -111,23 +123,6 @@ def _of_koordinator(canonical: CanonicalState, shape: Shape, least: NDArray[np.i
     return _with_amounts(Needs(least, pool=Fact.SHARED, demand=demand), amounts)
 
 
-def _of_pools(state: NodeState, request: PodRequest, least: NDArray[np.int64]) -> Needs:
-    try:
-        of_class = pod_class(request, state.config.pools)
-        policies = policies_of(state, request, of_class)
-        if not of_class.bound:
-            check_rules_need_cpus(request, of_class)
-            amounts = pool_admission.zone_needs_of(state, request, of_class, policies.numa)
-            return _with_amounts(Needs(least, pool=_POOLS.get(of_class.sharing, Fact.SHARED)), amounts)
-        binding = binding_of(state, request)
-    except Refusal:
-        return _never(least, Fact.SHARED)
-    assert binding is not None
-    cpus = of_class.cpus(request)
-    amounts = pool_admission.zone_needs_of_bound(state, request, binding)
-    return _with_amounts(Needs(least, cpus, spread=binding.demand.spread), amounts)
-
-
 def _of_static(state: NodeState, request: PodRequest, least: NDArray[np.int64]) -> Needs:
     if node_kinds.replays_kubelet(state) and node_kinds.refusal_of_kubelet(state, request):
         return _never(least, Fact.SHARED)
@@ -159,7 +154,7 @@ class NeedsTable:
 
     zones: NDArray[np.int64] | None = None
     """Amounts needed of the node and then of some NUMA node each, by configuration, need and column of
-    `zone_table`; None where none are needed."""
+    `table_of`; None where none are needed."""
     resources: NDArray[np.int64] | None = None
     """What must be left of each resource, in the order of the columns; see `NodeResourcesFit`."""
     needed: list[tuple[int, int]] = field(default_factory=list)

@@ -1,6 +1,6 @@
 """One node: its objects, its pods, and the state of its CPUs with all claims."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from msgspec import structs
@@ -10,14 +10,17 @@ from corelane.kube import keys, translate
 from corelane.kube.meta import condition
 from corelane.kube.objects import Node, NodeResourceTopology, Taint
 from corelane.kube.pod import Pod
+from corelane.kube.translate import exported_zones
 from corelane.kube.translate.crane import CraneTopology
 from corelane.node.entries import Origin
 from corelane.node.ledger import Decision, NodeState, release
-from corelane.node.zones.zone_state import ZonesState, forget
+from corelane.node.zones.alignment import is_device, requested
+from corelane.node.zones.zone_state import ZonesState, fingerprint, forget
+from corelane.placement.memory_blocks import MEMORY
 from corelane.quantity import QuantityError
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cluster import node_kinds, zones
-from corelane.scheduler.cluster.node_kinds import NOTHING, NodeKind
+from corelane.scheduler.cluster import node_kinds
+from corelane.scheduler.cluster.node_kinds import HUGEPAGES, NOTHING, CPUState, NodeKind
 from corelane.scheduler.cluster.pods import PodInfo, Shape
 from corelane.scheduler.cluster.states import (
     Answer,
@@ -26,7 +29,7 @@ from corelane.scheduler.cluster.states import (
     too_much,
     with_pod,
 )
-from corelane.scheduler.cluster.zones import CPUState
+from corelane.workload.request import ContainerKind, PodRequest, QOSClass
 
 
 class NodeInfo:
@@ -44,7 +47,6 @@ class NodeInfo:
         "counted",
         "cpus",
         "crane",
-        "deductions",
         "name",
         "newer",
         "node",
@@ -78,8 +80,6 @@ class NodeInfo:
         self.allocatable: dict[str, int] = {}
         self.agent_fault: Reason | None = None
         """Why the node's agent counts as ended; None where it runs, or is not judged."""
-        self.deductions = zones.NONE
-        """What real load takes off its NUMA nodes."""
         self.taints: tuple[Taint, ...] = ()
         """The Node's taints, and those that follow from its conditions."""
         self._states = states
@@ -172,22 +172,17 @@ class NodeInfo:
         if not shape.looks_at_others:
             return self.canonical
         if self._detailed is None:
-            self._detailed = self._interned(self.state, detailed=True)
+            self._detailed = self._states.intern(self.state, detailed=True)
         return self._detailed
 
     def answer(self, shape: Shape) -> Answer:
         """Return what becomes of a pod of this shape here."""
-        canonical = self.canonical_for(shape)
-        if refusal := self._unknown_cpus(shape) or too_much(canonical, self.admitted, shape):
+        canonical, refusal = self.canonical_for(shape), self.agent_fault if shape.binds else None
+        if refusal is None and shape.binds and self.unreadable and (other := self.unknown_pod):
+            refusal = Reason(Code.CPUS_UNKNOWN, (other.pod.title, other.unreadable))
+        if refusal := refusal or too_much(canonical, self.admitted, shape):
             return Answer(Decision(False, refusal), canonical, canonical)
         return self._states.admit(canonical, shape)
-
-    def _unknown_cpus(self, shape: Shape) -> Reason | None:
-        """Why a pod with exclusive CPUs may get some that another pod has, or does not get them at all."""
-        if self.agent_fault and shape.binds:
-            return self.agent_fault
-        other = self.unknown_pod if self.unreadable and shape.binds else None
-        return Reason(Code.CPUS_UNKNOWN, (other.pod.title, other.unreadable)) if other else None
 
     def known(self, shape: Shape) -> bool:
         """Return whether `answer` costs no admission."""
@@ -202,11 +197,17 @@ class NodeInfo:
             # Foreseen when it was placed; no annotation says so.
             info = structs.replace(info, proposal=old.proposal)
         self.pods[info.uid] = info
-        self._note_unreadable(info)
-        if old is None and self.topology and self._is_zones and zones.started(info):
+        if info.unreadable:
+            self.unreadable[info.uid] = info
+        else:
+            self.unreadable.pop(info.uid, None)
+        if old is None and self.topology and self._is_zones and started(info):
             self.counted |= {info.uid}
         if old is not None:
-            if _same_request(old, info):
+            same = old.shape is info.shape or (
+                old.shape.request == info.shape.request and old.requests == info.requests
+            )
+            if same and _decided(old) == _decided(info):
                 return self._resynced()
             self._count(old, -1)
             self._forget()
@@ -239,21 +240,15 @@ class NodeInfo:
         if not self._resynced():
             self._forget()
 
-    def _note_unreadable(self, info: PodInfo) -> None:
-        if info.unreadable:
-            self.unreadable[info.uid] = info
-        else:
-            self.unreadable.pop(info.uid, None)
-
     def refresh(self, pod: Pod) -> bool:
         """Replace a pod of which only the status changed; return whether that changes the CPUs' state."""
-        info = self.pods[pod.metadata.uid] = self.pods[pod.metadata.uid].with_pod(pod)
+        info = self.pods[pod.metadata.uid] = structs.replace(self.pods[pod.metadata.uid], pod=pod)
         state, topology = self.cpus.state, self.topology
         if not isinstance(state, ZonesState) or topology is None:
             return False
         if self._resynced():
             return True
-        if zones.started(info) and zones.counts_from_start(state, topology, info):
+        if started(info) and counts_from_start(state, topology, info):
             self.counted |= {info.uid}
             self._forget()
             return True
@@ -261,7 +256,7 @@ class NodeInfo:
 
     def _resynced(self) -> bool:
         """Whether the newer zones count the pods as they are now; they are in force then."""
-        if self.newer is None or zones.counted(self.newer, self.pods.values()) is None:
+        if self.newer is None or counted_by(self.newer, self.pods.values()) is None:
             return False
         self.publish(self.newer)
         return True
@@ -281,17 +276,12 @@ class NodeInfo:
             cpus = node_kinds.read_crane(self.crane)
         self.newer, counted = None, frozenset[str]()
         if topology and isinstance(cpus.state, ZonesState):
-            of_object = zones.counted(topology, self.pods.values())
+            of_object = counted_by(topology, self.pods.values())
             if of_object is None and isinstance(self.cpus.state, ZonesState):
                 self.newer, topology = topology, self.topology
                 of_object, cpus = self.counted, node_kinds.with_settings(self.cpus, cpus)
-            counted = zones.started_uids(self.pods.values()) if of_object is None else of_object
+            counted = started_uids(self.pods.values()) if of_object is None else of_object
         self.topology, self.cpus, self.counted = topology, cpus, counted
-        self._forget()
-
-    def deduct(self, milli: Mapping[int, int]) -> None:
-        """Set what is taken off each NUMA node, in milliCPU, beside what pods request."""
-        self.deductions = zones.deductions(milli)
         self._forget()
 
     @property
@@ -359,8 +349,8 @@ class NodeInfo:
         other.unreadable = {uid: info for uid, info in self.unreadable.items() if uid in pods}
         for info in pods.values():
             other._count(info, 1)
-        other.deductions, other.agent_fault = self.deductions, self.agent_fault
-        other._canonical = other._interned(state)
+        other.agent_fault = self.agent_fault
+        other._canonical = other._states.intern(state)
         other._admitted = state.requested if isinstance(state, NodeState) else 0
         return other
 
@@ -379,7 +369,7 @@ class NodeInfo:
         claims = [info for uid, info in self.pods.items() if uid not in counted]
         if any(info.shape.looks_at_others for info in claims):
             return self._of_state()
-        self._canonical = self._interned(published)
+        self._canonical = self._states.intern(published)
         self._admitted = published.requested if isinstance(published, NodeState) else 0
         for info in sorted(claims, key=self._rank):
             self._apply(info)
@@ -387,12 +377,7 @@ class NodeInfo:
 
     def _of_state(self) -> tuple[CanonicalState, int]:
         state = self.state
-        return self._interned(state), state.requested if isinstance(state, NodeState) else 0
-
-    def _interned(self, state: CPUState, *, detailed: bool = False) -> CanonicalState:
-        if isinstance(state, ZonesState):
-            return self._states.intern(zones.without(state, self.deductions))
-        return self._states.deducted(self._states.intern(state, detailed=detailed), self.deductions)
+        return self._states.intern(state), state.requested if isinstance(state, NodeState) else 0
 
     def _apply(self, info: PodInfo) -> None:
         """Admit a pod into the canonical state; one that is refused changes nothing."""
@@ -423,11 +408,6 @@ class Admissions:
     """Nodes that only lack CPUs."""
 
 
-def _same_request(old: PodInfo, new: PodInfo) -> bool:
-    same = old.shape is new.shape or (old.shape.request == new.shape.request and old.requests == new.requests)
-    return same and _decided(old) == _decided(new)
-
-
 def _decided(info: PodInfo) -> tuple[object, ...]:
     return info.proposal, info.zone, info.zone_cpus, info.numa_amounts, info.invalid
 
@@ -445,14 +425,70 @@ def taints_of(node: Node) -> Iterator[Taint]:
     On the embedded server they may be missing, and placement must not depend on them.
     """
     yield from node.spec.taints
-    present = {taint.key for taint in node.spec.taints}
-    yield from (Taint(key, effect="NoSchedule") for key in _derived_taints(node) if key not in present)
+    derived, conditions = [], node.status.conditions
+    if (ready := condition(conditions, "Ready")) is not None and ready.status != "True":
+        derived.append("not-ready" if ready.status == "False" else "unreachable")
+    if (disk := condition(conditions, "DiskPressure")) is not None and disk.status == "True":
+        derived.append("disk-pressure")
+    for key in (f"node.kubernetes.io/{name}" for name in derived):
+        if all(taint.key != key for taint in node.spec.taints):
+            yield Taint(key, effect="NoSchedule")
 
 
-def _derived_taints(node: Node) -> Iterator[str]:
-    ready = condition(node.status.conditions, "Ready")
-    if ready is not None and ready.status != "True":
-        yield f"node.kubernetes.io/{'not-ready' if ready.status == 'False' else 'unreachable'}"
-    disk = condition(node.status.conditions, "DiskPressure")
-    if disk is not None and disk.status == "True":
-        yield "node.kubernetes.io/disk-pressure"
+# Which pods an exporter's zones count already, so that they are not taken off again.
+#
+# The rule is that of scheduler-plugins' OverReserve cache: an object counts the pods of its fingerprint.
+# Where that is of other pods than are known here, the object waits, and the former zones stay in force with
+# all pods that they do not count. An object without a fingerprint counts the pods that were seen started
+# before it came; pods without exclusive resources, which change no zone, count from their start.
+
+
+def counted_by(published: NodeResourceTopology, pods: Iterable[PodInfo]) -> frozenset[str] | None:
+    """Return the UIDs of the node's pods that the object counts; None where its fingerprint is of others."""
+    bound = [info for info in pods if info.pod.spec.node_name]
+    running = [info for info in bound if started(info)]
+    expected = exported_zones.pods_fingerprint(published)
+    if not expected.text:
+        return started_uids(running)
+    names = {resource.name for zone in published.zones for resource in zone.resources}
+    for candidates in (running, bound):
+        signed = [info for info in candidates if not expected.exclusive_only or _is_exclusive(info, names)]
+        pairs = ((info.pod.metadata.namespace, info.pod.metadata.name) for info in signed)
+        if fingerprint(pairs) == expected.text:
+            return frozenset(info.uid for info in candidates)
+    return None
+
+
+def counts_from_start(state: ZonesState, published: NodeResourceTopology, info: PodInfo) -> bool:
+    """Return whether a started pod changes no zone, and no fingerprint will tell that it is counted."""
+    names = {name for zone in state.zones for name in zone.available}
+    return not exported_zones.pods_fingerprint(published).text and not _is_exclusive(info, names)
+
+
+def started(info: PodInfo) -> bool:
+    """Return whether the kubelet has admitted the pod."""
+    return bool(info.pod.spec.node_name) and info.pod.status.phase not in ("", "Pending")
+
+
+def started_uids(pods: Iterable[PodInfo]) -> frozenset[str]:
+    """Return the UIDs of the pods that the kubelet has admitted."""
+    return frozenset(info.uid for info in pods if started(info))
+
+
+def _is_exclusive(info: PodInfo, names: set[str]) -> bool:
+    return info.request is not None and has_exclusive_resources(info.request, names)
+
+
+def has_exclusive_resources(request: PodRequest, names: set[str]) -> bool:
+    """Upstream's `AreExclusiveForPod`: devices in some zone, integer CPUs or memory of a Guaranteed pod."""
+    guaranteed = request.qos is QOSClass.GUARANTEED
+    lasting = (one for one in request.containers if one.kind is not ContainerKind.INIT)
+    amounts = [pair for container in lasting for pair in requested(container).items()]
+    return any(
+        name in names
+        if is_device(name)
+        else guaranteed
+        and amount > 0
+        and (amount % 1000 == 0 if name == "cpu" else name == MEMORY or name.startswith(HUGEPAGES))
+        for name, amount in amounts
+    )

@@ -1,4 +1,4 @@
-"""What is known of a node's CPUs, by who published it, and the one judge for all kinds.
+"""Nodes by who published their CPUs: the one judge for all kinds, and what is left on each NUMA node.
 
 | kind | published by | judged by |
 |---|---|---|
@@ -14,11 +14,14 @@ A pod says in Koordinator's words how its CPUs are to lie. A kubelet does not re
 something is placed only where the kubelet will do so by itself.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from corelane import node as nodes
 from corelane.kube import translate
@@ -29,17 +32,20 @@ from corelane.machine.model import Machine
 from corelane.node.admission import capacity_refusal
 from corelane.node.config import PoolOptions
 from corelane.node.koordinator import admission as koordinator_admission
+from corelane.node.koordinator.zone_shares import left_by_zone
 from corelane.node.kubelet.cpu_manager import pod_cpus
 from corelane.node.ledger import Decision, NodeState
+from corelane.node.managers import held
 from corelane.node.pools import classes
 from corelane.node.pools.classes import NodePolicies, pod_class
 from corelane.node.recovery.unplaced import record
+from corelane.node.zone_needs import CORES, FREE, L3, WHOLE
 from corelane.node.zones import alignment
-from corelane.node.zones.zone_state import ZonesState, assume
+from corelane.node.zones.zone_state import Zone, ZonesState, assume
+from corelane.placement.memory_blocks import MEMORY
 from corelane.reasons import Code, Reason, Refusal
-from corelane.scheduler.cluster.zones import CPUState, UncountedState
 from corelane.workload import BindPolicy, CPUPolicy, NUMAPolicy, PodQOS
-from corelane.workload.request import PodRequest
+from corelane.workload.request import Amounts, PodRequest
 
 _EXCLUSIVE: Final = frozenset({PodQOS.LSE, PodQOS.LSR, CPUPolicy.EXCLUSIVE, CPUPolicy.IMMOVABLE})
 
@@ -59,6 +65,17 @@ class NodeKind(StrEnum):
 
 
 _WRITING: Final = frozenset({NodeKind.LEDGER, NodeKind.KOORDLET})
+
+
+@dataclass(frozen=True, slots=True)
+class UncountedState:
+    """A node of whose CPUs nothing is known by NUMA node; `problem` is "" where nothing is published."""
+
+    problem: str = ""
+
+
+CPUState: TypeAlias = NodeState | ZonesState | UncountedState
+"""What `admit` decides on. All are frozen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +116,21 @@ def read(
     if published is None:
         return NOTHING
     try:
-        return _read(published, labels, machine, reserved_count, annotations, allocatable)
+        if not translate.names_cpus(published):
+            problem = "; ".join(exported_zones.topology_manager(published).problems)
+            return NodeCPUs(NodeKind.ZONES, exported_zones.zones_state(published), problem)
+        machine = machine or translate.machine_from_topology(published)
+        static = node_labels.published_kubelet(published).policy == "static"
+        if not translate.is_koordlets(published):
+            ledger = translate.state_from_topology(published, machine)
+            if not static or ledger.config.policy != "none":
+                leased = ledger.config.policy != "none" and translate.is_leased(published)
+                return NodeCPUs(NodeKind.LEDGER, ledger, leased=leased)
+        if static:
+            state = koordlet.static_state(published, machine, reserved_count)
+            return NodeCPUs(NodeKind.KUBELET_REPLAY, state)
+        state = koordlet.pools_state(published, machine, labels, annotations, allocatable)
+        return NodeCPUs(NodeKind.KOORDLET, state)
     except TranslationError as error:
         return NodeCPUs(NodeKind.DAMAGED, UncountedState(str(error)), str(error))
 
@@ -110,31 +141,6 @@ def read_crane(published: CraneTopology) -> NodeCPUs:
         return NodeCPUs(NodeKind.ZONES, crane_zones(published))
     except TranslationError as error:
         return NodeCPUs(NodeKind.DAMAGED, UncountedState(str(error)), str(error))
-
-
-def _read(
-    published: NodeResourceTopology,
-    labels: Mapping[str, str],
-    machine: Machine | None,
-    reserved_count: int,
-    annotations: Mapping[str, str],
-    allocatable: int,
-) -> NodeCPUs:
-    if not translate.names_cpus(published):
-        problem = "; ".join(exported_zones.topology_manager(published).problems)
-        return NodeCPUs(NodeKind.ZONES, exported_zones.zones_state(published), problem)
-    machine = machine or translate.machine_from_topology(published)
-    static = node_labels.published_kubelet(published).policy == "static"
-    if not translate.is_koordlets(published):
-        ledger = translate.state_from_topology(published, machine)
-        if not static or ledger.config.policy != "none":
-            leased = ledger.config.policy != "none" and translate.is_leased(published)
-            return NodeCPUs(NodeKind.LEDGER, ledger, leased=leased)
-    if static:
-        state = koordlet.static_state(published, machine, reserved_count)
-        return NodeCPUs(NodeKind.KUBELET_REPLAY, state)
-    state = koordlet.pools_state(published, machine, labels, annotations, allocatable)
-    return NodeCPUs(NodeKind.KOORDLET, state)
 
 
 def with_settings(former: NodeCPUs, newer: NodeCPUs) -> NodeCPUs:
@@ -166,7 +172,10 @@ def running(state: CPUState, request: PodRequest, *, recorded: bool = False) -> 
 def admit(state: CPUState, request: PodRequest) -> tuple[CPUState, Decision]:
     """Return the state with the pod, and the decision; the state is the claim. Alike for all kinds."""
     if isinstance(state, NodeState):
-        return _judge(state)(state, request)
+        # Settings that answer exactly as another program does are not those of corelane's agent.
+        if state.config.koordinator is not None:
+            return admit_as_koordinator(state, request)
+        return (admit_as_kubelet if replays_kubelet(state) else nodes.admit)(state, request)
     if isinstance(state, ZonesState):
         if state.crane:
             return alignment.crane_admit(state, request)
@@ -175,13 +184,6 @@ def admit(state: CPUState, request: PodRequest) -> tuple[CPUState, Decision]:
     if requests_exclusive_cpus(request):
         return state, Decision(False, Reason(Code.NO_CPU_TOPOLOGY, (state.problem,)))
     return state, Decision(True)
-
-
-def _judge(state: NodeState) -> Callable[[NodeState, PodRequest], tuple[NodeState, Decision]]:
-    """Settings that answer exactly as another program does are not those of corelane's agent."""
-    if state.config.koordinator is not None:
-        return admit_as_koordinator
-    return admit_as_kubelet if replays_kubelet(state) else nodes.admit
 
 
 def admit_as_koordinator(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
@@ -225,7 +227,19 @@ def replays_kubelet(state: NodeState) -> bool:
 
 def refusal_of_kubelet(state: NodeState, request: PodRequest) -> Reason | None:
     """Return why the pod contradicts the node's settings, whatever runs there."""
-    return class_refusal_of_kubelet(request) or _conflict(state, request)
+    if refusal := class_refusal_of_kubelet(request):
+        return refusal
+    here, topology = state.config.pools, state.topology
+    resolved = classes.resolve(
+        request.placement_spec,
+        NodePolicies(here.node_bind, here.strategy, here.numa),  # the kubelet's options
+        None,
+        cpus=pod_cpus(request),
+        threads=topology.cpus_per_core,
+        most_threads=topology.threads,
+        as_code=True,
+    )
+    return resolved if isinstance(resolved, Reason) and resolved.code not in _LEFT_TO_THE_KUBELET else None
 
 
 def class_refusal_of_kubelet(request: PodRequest) -> Reason | None:
@@ -235,21 +249,6 @@ def class_refusal_of_kubelet(request: PodRequest) -> Reason | None:
     if not exclusive or any(map(request.exclusive_cpus, request.containers)):
         return None
     return Reason(Code.KUBELET_EXCLUSIVE_CPUS, (str(exclusive[0]),))
-
-
-def _conflict(state: NodeState, request: PodRequest) -> Reason | None:
-    """Return where the pod contradicts the kubelet's options, by Koordinator's rules."""
-    here, topology = state.config.pools, state.topology
-    resolved = classes.resolve(
-        request.placement_spec,
-        NodePolicies(here.node_bind, here.strategy, here.numa),
-        None,
-        cpus=pod_cpus(request),
-        threads=topology.cpus_per_core,
-        most_threads=topology.threads,
-        as_code=True,
-    )
-    return resolved if isinstance(resolved, Reason) and resolved.code not in _LEFT_TO_THE_KUBELET else None
 
 
 def _missed(after: NodeState, request: PodRequest, decision: Decision) -> Reason | None:
@@ -272,3 +271,194 @@ def _lies(state: NodeState, bind: BindPolicy, cpus: int) -> bool:
     if bind is BindPolicy.SPREAD_BY_PCPUS:
         return state.topology.cores_of(cpus).bit_count() == cpus.bit_count()
     return True
+
+
+# What is left on each NUMA node, as plain numbers: the columns are made of these.
+
+
+HUGEPAGES: Final = "hugepages-"
+_NONE: Final[Amounts] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneAmounts:
+    """What a pod could still get from one NUMA node. None is an amount that is not counted by NUMA node."""
+
+    numa: int
+    """Id of the NUMA node."""
+    cpu: int
+    """MilliCPU that may still become exclusive; of zones without CPU ids, what the exporter has left."""
+    cores: int | None = None
+    """Cores of which every CPU is free."""
+    memory: int | None = None
+    """Bytes that may still be allocated here."""
+    hugepages: Amounts = field(default_factory=lambda: _NONE)
+    """Resource name (`hugepages-2Mi`) to bytes."""
+    devices: Amounts = field(default_factory=lambda: _NONE)
+    """Extended resource to count."""
+    whole: int | None = None
+    """CPUs of the cores of which every CPU is free."""
+    touchable: int | None = None
+    """Cores with a CPU that may become exclusive."""
+    quiet: int | None = None
+    """CPUs that may become exclusive, in L3 domains where no pod has CPUs."""
+
+    @property
+    def cpus(self) -> int:
+        """Whole CPUs."""
+        return self.cpu // 1000
+
+
+def zone_amounts(state: CPUState) -> tuple[ZoneAmounts, ...]:
+    """Return what is left by NUMA node, in the order of the machine; () where nothing is known.
+
+    Amounts are upper bounds: `admit` gives no pod more of a NUMA node than this. Of a ZonesState
+    they bind Guaranteed pods, and devices of all pods, and only under policy single-numa-node.
+    """
+    if isinstance(state, NodeState):
+        return tuple(_of_ledger(state))
+    if isinstance(state, ZonesState):
+        return tuple(map(_of_zone, state.free))
+    return ()
+
+
+def _of_ledger(state: NodeState) -> Iterator[ZoneAmounts]:
+    free = state.free_exclusive.mask
+    topology = state.topology
+    full = topology.full_cores(free) if free else 0
+    devices = _devices_by_node(state)
+    # CPUs of L3 domains where no pod has CPUs.
+    quiet = free & sum(cpus for _, cpus in state.machine.l3_masks if not cpus & state.bound.mask)
+    numa = dict(zip(topology.numa_ids, topology.numa, strict=True))
+    for node in state.machine.nodes:
+        cpus = numa.get(node.id, 0)
+        memory = state.memory.get(node.id)
+        yield ZoneAmounts(
+            node.id,
+            1000 * (free & cpus).bit_count(),
+            topology.cores_of(full & cpus).bit_count(),
+            memory.free.get(MEMORY, 0) if memory else None,
+            {name: size for name, size in memory.free.items() if name != MEMORY} if memory else _NONE,
+            devices.get(node.id, _NONE),
+            (full & cpus).bit_count(),
+            topology.cores_of(free & cpus).bit_count(),
+            (quiet & cpus).bit_count(),
+        )
+
+
+def free_devices(state: NodeState) -> dict[str, int]:
+    """Return how many devices of each resource no pod has."""
+    used = held(state.entries.values()) if state.config.devices else {}
+    return {name: len(of.keys() - used.get(name, set())) for name, of in state.config.devices.items()}
+
+
+def _devices_by_node(state: NodeState) -> Mapping[int, dict[str, int]]:
+    """NUMA node to the free devices near it; one whose place is unknown counts everywhere."""
+    if not state.config.devices:
+        return {}
+    used = held(state.entries.values())
+    counts = {node.id: dict.fromkeys(state.config.devices, 0) for node in state.machine.nodes}
+    for resource, inventory in state.config.devices.items():
+        for device, near in inventory.items():
+            if device in used.get(resource, ()):
+                continue
+            for node, here in counts.items():
+                here[resource] += not near or near >> node & 1
+    return counts
+
+
+def _of_zone(zone: Zone) -> ZoneAmounts:
+    available = zone.available
+    return ZoneAmounts(
+        zone.id,
+        available.get("cpu", 0),
+        memory=available.get(MEMORY),
+        hugepages={name: amount for name, amount in available.items() if name.startswith(HUGEPAGES)},
+        devices={name: amount for name, amount in available.items() if "/" in name},
+    )
+
+
+# What is left of each resource on each NUMA node of a state as one array, and of the node as a whole.
+#
+# Row 0 is the node as a whole, each other row one NUMA node. Amounts are upper bounds: `admit`
+# gives no pod more, so a pod that needs more is rejected. An amount that is not counted by NUMA node is
+# `UNLIMITED`.
+
+
+UNLIMITED: Final = 1 << 60
+_NOTHING: Final = (0, 0, 0, 0)
+_NOT_COUNTED: Final = UNLIMITED >> 16
+"""As good as unlimited, and so is the sum over NUMA nodes."""
+_FIXED: Final = (FREE, WHOLE, CORES, L3)
+MOST_RESOURCES: Final = 64
+"""Resources with a column; others are left to `admit`."""
+
+
+class ResourceIndex:
+    """Numbers the columns of a table; resources are added as they appear, and keep their column."""
+
+    __slots__ = ("_columns",)
+
+    def __init__(self) -> None:
+        self._columns = {name: number for number, name in enumerate(_FIXED)}
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def column(self, name: str) -> int | None:
+        """Return the column of a resource, which is added if it is new; None where there are too many."""
+        number = self._columns.get(name)
+        if number is None and len(self._columns) < MOST_RESOURCES:
+            number = self._columns[name] = len(self._columns)
+        return number
+
+    def vector(self, amounts: Amounts) -> NDArray[np.int64]:
+        """Return amounts by column; resources without one are left out."""
+        columns = [(self.column(name), amount) for name, amount in amounts.items()]
+        vector = np.zeros(len(self._columns), dtype=np.int64)
+        for column, amount in columns:
+            if column is not None:
+                vector[column] = min(amount, UNLIMITED)
+        return vector
+
+
+def table_of(state: CPUState, amounts: Sequence[ZoneAmounts], index: ResourceIndex) -> NDArray[np.int64]:
+    """Return the table of a state, whose amounts by NUMA node these are."""
+    named = _named(state, amounts)
+    zones = [_fixed(one) for one in amounts] + [_NOTHING] * (len(named) - len(amounts))
+    columns = {name: index.column(name) for here in named for name in here}
+    beyond = [UNLIMITED] * (len(index) - len(_FIXED))
+    rows = [[*map(sum, zip(_NOTHING, *zones, strict=True)), *beyond], *([*zone, *beyond] for zone in zones)]
+    totals = free_devices(state) if columns and isinstance(state, NodeState) else {}
+    for name, column in columns.items():
+        if column is not None:
+            here = [max(0, min(one.get(name, 0), UNLIMITED)) for one in named]
+            rows[0][column] = min(totals.get(name, sum(here)), UNLIMITED)
+            for row, amount in zip(rows[1:], here, strict=True):
+                row[column] = amount
+    return np.array(rows, dtype=np.int64)
+
+
+def _fixed(zone: ZoneAmounts) -> tuple[int, int, int, int]:
+    whole, touchable, quiet = zone.whole, zone.touchable, zone.quiet
+    if whole is None or touchable is None or quiet is None:
+        return max(0, zone.cpus), _NOT_COUNTED, _NOT_COUNTED, _NOT_COUNTED
+    return zone.cpus, whole, touchable, quiet
+
+
+def _named(state: CPUState, amounts: Sequence[ZoneAmounts]) -> list[Mapping[str, int]]:
+    """Memory, huge pages, devices and others by name, in the order of the NUMA nodes, then of other zones."""
+    if isinstance(state, ZonesState):
+        return [zone.available for zone in state.free]
+    if isinstance(state, NodeState) and state.config.koordinator is not None:
+        left = left_by_zone(state)
+        numbered = [left.pop(one.numa, {}) for one in amounts]
+        return numbered + list(left.values())
+    return [dict(_named_of_ledger(one)) for one in amounts] if isinstance(state, NodeState) else []
+
+
+def _named_of_ledger(zone: ZoneAmounts) -> Iterator[tuple[str, int]]:
+    if zone.memory is not None:
+        yield "memory", zone.memory
+    yield from zone.hugepages.items()
+    yield from zone.devices.items()

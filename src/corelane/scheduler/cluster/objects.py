@@ -254,19 +254,16 @@ class ImageIndex:
         for image in old:
             self._drop(row, image)
         for image in images:
-            self._put(row, image)
+            holders = self._images.get(image.names)
+            if holders is None:
+                holders = self._images[image.names] = _Holders()
+                for name in image.names:
+                    self._by_name.setdefault(name, []).append(holders)
+            holders.put(row, image.size_bytes)
         if images:
             self._of_row[row] = images
         else:
             self._of_row.pop(row, None)
-
-    def _put(self, row: int, image: ContainerImage) -> None:
-        holders = self._images.get(image.names)
-        if holders is None:
-            holders = self._images[image.names] = _Holders()
-            for name in image.names:
-                self._by_name.setdefault(name, []).append(holders)
-        holders.put(row, image.size_bytes)
 
     def _drop(self, row: int, image: ContainerImage) -> None:
         holders = self._images[image.names]

@@ -24,7 +24,7 @@ from msgspec import Struct
 from corelane.kube.pod import Pod
 from corelane.scheduler.cluster.labels import Counts, PodSet, Term, Topology, holds
 from corelane.scheduler.cluster.objects import ClusterObjects
-from corelane.scheduler.cluster.pods import NO_FACTS, Affinities, HostPort, PodInfo, is_disk
+from corelane.scheduler.cluster.pods import NO_FACTS, Affinities, PodInfo, is_disk
 
 OWNER: Final = "\0controller"
 """A label that each pod of a controller is given here: the controller's UID."""
@@ -143,26 +143,20 @@ class PodIndex:
         for owned in _owned(info.facts.affinities):
             self._counts_of(owned).add(row, number)
         for port in info.facts.host_ports:
-            self._add_port(port, row, number)
+            rows = self.ports.setdefault((port.port, port.protocol), {})
+            addresses = rows.setdefault(row, {})
+            _count(addresses, port.address, number)
+            if not addresses:
+                del rows[row]
         if info.facts.volumes:
-            self._add_volumes(info, row, number)
+            if any(map(is_disk, info.pod.spec.volumes)):
+                _count(self.disks, row, number)
+            if number > 0:
+                self._objects.uses.put(info, row)
+            else:
+                self._objects.uses.drop(info.uid)
         for name in info.facts.claims:
             _count(self.claims, (info.pod.metadata.namespace, name), number)
-
-    def _add_volumes(self, info: PodInfo, row: int, number: int) -> None:
-        if any(map(is_disk, info.pod.spec.volumes)):
-            _count(self.disks, row, number)
-        if number > 0:
-            self._objects.uses.put(info, row)
-        else:
-            self._objects.uses.drop(info.uid)
-
-    def _add_port(self, port: HostPort, row: int, number: int) -> None:
-        rows = self.ports.setdefault((port.port, port.protocol), {})
-        addresses = rows.setdefault(row, {})
-        _count(addresses, port.address, number)
-        if not addresses:
-            del rows[row]
 
     def _remove_if_empty(self, of: PodClass) -> None:
         if not of.rows:

@@ -4,7 +4,7 @@ What it requires beside resources (`PodFacts`: host ports, affinity to other pod
 once for each distinct text; replicas share the result.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import count
@@ -108,7 +108,10 @@ def pod_facts(pod: Pod) -> PodFacts:
     if not (ports or volumes or raw_spread) and raw_affinities == _NONE:
         return NO_FACTS
     try:
-        affinities = _affinities(*raw_affinities, pod) if raw_affinities != _NONE else NO_AFFINITIES
+        affinities = NO_AFFINITIES
+        if raw_affinities != _NONE:
+            own = _own_labels(pod, frozenset().union(*(_decoded(raw)[1] for raw in raw_affinities)))
+            affinities = _interned(*raw_affinities, pod.metadata.namespace, own)
         return PodFacts(ports, affinities, _spread(raw_spread, pod) if raw_spread else (), claims, volumes)
     except (msgspec.MsgspecError, ValueError) as error:
         why = f"spec.affinity or spec.topologySpreadConstraints cannot be read: {error}"
@@ -156,11 +159,6 @@ def _decoded(raw: bytes) -> tuple[PodAffinity, frozenset[str]]:
     return affinity, frozenset(
         key for term in terms for key in (*term.match_label_keys, *term.mismatch_label_keys)
     )
-
-
-def _affinities(raw: bytes, raw_anti: bytes, pod: Pod) -> Affinities:
-    keys = _decoded(raw)[1] | _decoded(raw_anti)[1]
-    return _interned(raw, raw_anti, pod.metadata.namespace, _own_labels(pod, keys))
 
 
 @lru_cache(_CACHED)
@@ -249,13 +247,8 @@ _NO_ZONE_CPUS: Final[Mapping[int, int]] = MappingProxyType({})
 _NO_NUMA_AMOUNTS: Final[Mapping[int, Amounts]] = MappingProxyType({})
 _LABELS: Final = (keys.QOS_CLASS, keys.PRIORITY_CLASS)
 _ANNOTATIONS: Final = (
-    keys.RESOURCE_SPEC,
-    keys.NUMA_TOPOLOGY_SPEC,
-    keys.EXCLUSIVE,
-    keys.CPU_AFFINITY,
-    keys.CORE_KIND,
-    keys.CRANE_CPU_POLICY,
-    keys.CRANE_AWARENESS,
+    *(keys.RESOURCE_SPEC, keys.NUMA_TOPOLOGY_SPEC, keys.EXCLUSIVE, keys.CPU_AFFINITY),
+    *(keys.CORE_KIND, keys.CRANE_CPU_POLICY, keys.CRANE_AWARENESS),
 )
 _encoder: Final = msgspec.json.Encoder(order="deterministic")
 _ids: Final = count(1)
@@ -348,10 +341,6 @@ class PodInfo(Struct, frozen=True):
         cpus, zone_cpus, amounts = decided.assignments, decided.zone_cpus, decided.numa_amounts
         return PodInfo(self.pod, self.shape, cpus, decided.zone, zone_cpus, amounts, self.invalid, self.facts)
 
-    def with_pod(self, pod: Pod) -> "PodInfo":
-        """Return the same for another version of the pod."""
-        return structs.replace(self, pod=pod)
-
     @property
     def uid(self) -> str:
         return self.pod.metadata.uid
@@ -405,16 +394,6 @@ class PodInfo(Struct, frozen=True):
         """Resource to amount: CPU in milliCPU, others in whole units."""
         return self.shape.requests
 
-    @property
-    def exclusive_cpus(self) -> int:
-        """Exclusive CPUs of all containers together, under the static policy."""
-        return self.shape.exclusive_cpus
-
-    @property
-    def binds(self) -> bool:
-        """Whether the pod requests exclusive CPUs; the node's settings are not considered."""
-        return self.shape.binds
-
 
 def shape_of(pod: Pod) -> Shape:
     """Return the pod's shape, without labels."""
@@ -446,25 +425,25 @@ def with_labels(shape: Shape, labels: Mapping[str, str], looked_at: Collection[s
     seen = {key: labels[key] for key in sorted(looked_at) if key in labels}
     if not seen or shape.request is None:
         return shape
-    key = shape.id.to_bytes(8, "big"), tuple(seen.items())
-    labelled = _shapes.get(key)
-    if labelled is None:
-        request = replace(shape.request, labels=MappingProxyType(seen))
-        labelled = _shapes[key] = Shape(next(_ids), request, shape.requests, scored=shape.scored)
-    return labelled
+    return _variant(shape, tuple(seen.items()), labels=MappingProxyType(seen))
 
 
 def with_defaults(shape: Shape, defaults: SchedulerDefaults) -> Shape:
     """Return the shape of pods under a profile with these defaults."""
     if defaults is NO_DEFAULTS or defaults == NO_DEFAULTS or shape.request is None:
         return shape
-    key = shape.id.to_bytes(8, "big"), defaults
-    defaulted = _shapes.get(key)
-    if defaulted is None:
-        spec = replace(shape.request.placement_spec, defaults=defaults)
-        request = replace(shape.request, placement_spec=spec)
-        defaulted = _shapes[key] = Shape(next(_ids), request, shape.requests, scored=shape.scored)
-    return defaulted
+    return _variant(shape, defaults, placement_spec=replace(shape.request.placement_spec, defaults=defaults))
+
+
+def _variant(shape: Shape, what: Hashable, **changes: Any) -> Shape:
+    """The shape with changes of its request, which `what` tells from others."""
+    key = shape.id.to_bytes(8, "big"), what
+    variant = _shapes.get(key)
+    if variant is None:
+        assert shape.request is not None
+        request = replace(shape.request, **changes)
+        variant = _shapes[key] = Shape(next(_ids), request, shape.requests, scored=shape.scored)
+    return variant
 
 
 def _key(pod: Pod) -> bytes:

@@ -32,18 +32,16 @@ from corelane.node.managers import held
 from corelane.node.zones.zone_state import ZonesState
 from corelane.placement.topology import Topology
 from corelane.reasons import Reason
-from corelane.scheduler.cluster import node_kinds, zones
-from corelane.scheduler.cluster.pods import PodInfo, Shape
-from corelane.scheduler.cluster.zones import (
-    NONE,
+from corelane.scheduler.cluster import node_kinds
+from corelane.scheduler.cluster.node_kinds import (
     UNLIMITED,
     CPUState,
-    Deductions,
     ResourceIndex,
     ZoneAmounts,
     table_of,
     zone_amounts,
 )
+from corelane.scheduler.cluster.pods import PodInfo, Shape
 from corelane.workload import ExclusivePolicy
 from corelane.workload.request import ContainerKind
 
@@ -91,16 +89,13 @@ class CanonicalState:
     amounts: tuple[ZoneAmounts, ...]
     facts: NDArray[np.int64]
     table: NDArray[np.int64]
-    """Amounts of the node and by NUMA node; see `zone_table`."""
+    """Amounts of the node and by NUMA node; see `table_of`."""
     resources: ResourceIndex
     """Of the columns of `table`, and of those of all states of this table of states."""
     capacity: int = UNLIMITED
     amplified: bool = False
     zones: dict[str, NDArray[np.int64]] = field(default_factory=dict)
     """Numbers of each NUMA node, by the names of the columns that have them."""
-    deductions: Deductions = NONE
-    base: "CanonicalState | None" = None
-    """The same without deductions, where there are any."""
 
 
 @dataclass(slots=True, eq=False)
@@ -214,35 +209,13 @@ class States:
         if after is canonical.state:
             return Answer(decision, canonical, canonical)
         state = self.following(canonical, after)
-        if canonical.base is not None and state.base is not None:
-            off = canonical.deductions
-            decision = zones.decided(decision, canonical.base.amounts, state.base.amounts, off)
-            if not decision.admitted:
-                return Answer(decision, canonical, canonical)
         spans = latest_pod_spans(after) if isinstance(after, NodeState) else ()
         return Answer(decision, state, canonical, spans)
 
     def following(self, before: CanonicalState, state: CPUState) -> CanonicalState:
         """Return the canonical state of a node after a change of its pods."""
         config = before.config if isinstance(state, NodeState) else None
-        after = self.intern(state, detailed=before.detailed, config=config)
-        return self.deducted(after, before.deductions)
-
-    def deducted(self, base: CanonicalState, off: Deductions) -> CanonicalState:
-        """Return the canonical state of nodes with deductions that are else in this one."""
-        if not off:
-            return base
-        key = "deducted", base.id, off
-        state = self._states.get(key)
-        if state is None:
-            amounts = zones.deducted(base.amounts, off)
-            facts = np.array(_facts(base.state, amounts), dtype=np.int64)
-            table = table_of(base.state, amounts, self._resources)
-            number = next(self._ids)
-            state = replace(base, id=number, amounts=amounts, facts=facts, table=table, zones={})
-            state.deductions, state.base = off, base
-            self._states[key] = state
-        return state
+        return self.intern(state, detailed=before.detailed, config=config)
 
     def _get(self, key: Hashable, config: int, state: CPUState, *, detailed: bool) -> CanonicalState:
         canonical = self._states.get(key)
@@ -418,7 +391,10 @@ def with_pod(
     if isinstance(state, NodeState) and state.config.koordinator and not (info.proposal or info.numa_amounts):
         return before, True
     if fact or isinstance(state, ZonesState):
-        return _recorded(states, before, info, fact=fact), True
+        request = info.request
+        assert request is not None
+        running = node_kinds.running(state, replace(request, uid=f"@{next(_uids)}"), recorded=fact)
+        return states.following(before, running), True
     if not info.proposal and info.zone is None:
         answer = states.admit(before, info.shape)
         return answer.state, answer.admitted
@@ -430,14 +406,6 @@ def with_pod(
     assert request is not None
     after, decision = node_kinds.admit(state, replace(request, uid=f"@{next(_uids)}"))
     return states.following(before, after), decision.admitted
-
-
-def _recorded(states: States, before: CanonicalState, info: PodInfo, *, fact: bool) -> CanonicalState:
-    request = info.request
-    assert request is not None
-    request = replace(request, uid=f"@{next(_uids)}")
-    state = node_kinds.running(before.state, request, recorded=fact)
-    return states.following(before, state)
 
 
 def too_much(canonical: CanonicalState, admitted: int, shape: Shape) -> Reason | None:

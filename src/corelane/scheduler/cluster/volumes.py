@@ -47,11 +47,12 @@ Key: TypeAlias = tuple[str, str]
 
 
 class VolumeObjects(Protocol):
-    """What decides which volume a claim means."""
+    """What decides which volume a claim means, and how many a node can have: `ClusterObjects`."""
 
     claims: dict[Key, PersistentVolumeClaim]
     volumes: dict[str, PersistentVolume]
     classes: dict[str, StorageClass]
+    csi_nodes: dict[str, CSINode]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +87,13 @@ def claim_volume(claim: PersistentVolumeClaim, objects: VolumeObjects) -> Volume
     """Return the volume of a claim, made or to be made; None for one that no CSI driver serves."""
     volume = objects.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is None:
-        return _to_be_made(claim, objects)
+        storage = objects.classes.get(class_of(claim))
+        if storage is None or not storage.provisioner or storage.provisioner in NOT_COUNTED:
+            return None
+        migrated = MIGRATED.get(storage.provisioner)
+        return migrated.driver if migrated else storage.provisioner, "\0" + "/".join(claim.key)
     named = volume_id(volume)
     return named if named is not None and all(named) else None
-
-
-def _to_be_made(claim: PersistentVolumeClaim, objects: VolumeObjects) -> VolumeID | None:
-    storage = objects.classes.get(class_of(claim))
-    if storage is None or not storage.provisioner or storage.provisioner in NOT_COUNTED:
-        return None
-    migrated = MIGRATED.get(storage.provisioner)
-    return migrated.driver if migrated else storage.provisioner, "\0" + "/".join(claim.key)
 
 
 def volumes_on_node(pod: Pod, objects: VolumeObjects) -> set[VolumeID]:
@@ -124,12 +121,6 @@ def _inline(pod: Pod, volume: Volume) -> VolumeID | None:
 Numbers: TypeAlias = NDArray[np.int32]
 NO_LIMIT: Final = np.iinfo(np.int32).max
 _NO_NUMBERS: Final = np.zeros(0, np.int32)
-
-
-class LimitedObjects(VolumeObjects, Protocol):
-    """What decides how many volumes a node can have."""
-
-    csi_nodes: dict[str, CSINode]
 
 
 @dataclass(slots=True)
@@ -177,7 +168,7 @@ class DriverCounts:
 class VolumeUses:
     """See the theory of operation."""
 
-    def __init__(self, objects: LimitedObjects) -> None:
+    def __init__(self, objects: VolumeObjects) -> None:
         self._objects = objects
         self._users: dict[str, _User] = {}
         self._users_of_claim: dict[Key, set[str]] = {}

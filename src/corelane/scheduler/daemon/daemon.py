@@ -54,35 +54,31 @@ class SchedulerDaemon:
         while not stop.is_set():
             if self._elector is not None and not await _first(self._elector.acquire(), stop):
                 break
-            await self._lead(stop)
+            self.scheduler = scheduler = self._schedulers.new(self._elector)
+            self._metrics.attach(scheduler)
+            running = asyncio.create_task(scheduler.run())
+            holding = asyncio.create_task(self._hold())
+            stopping = asyncio.create_task(stop.wait())
+            ended = {running, holding}
+            try:
+                await asyncio.wait({*ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if not running.done() and not holding.done():
+                    draining = asyncio.create_task(scheduler.drain(self._drain_seconds))
+                    await asyncio.wait({*ended, draining}, return_when=asyncio.FIRST_COMPLETED)
+                    await _cancel(draining)
+            finally:
+                # First the scheduler: what it has under way ends with its connections.
+                await _cancel(running)
+                await _cancel(holding)
+                await _cancel(stopping)
+                self.scheduler = None
+                self._metrics.attach(None)
+            if not running.cancelled():
+                running.result()
             if not stop.is_set():
                 garbage.release()  # What the ended scheduler held; the next one lists again.
         if self._elector is not None:
             await self._elector.release()
-
-    async def _lead(self, stop: asyncio.Event) -> None:
-        """Schedule until the lease is lost or `stop` is set. Raises what ended the scheduler."""
-        self.scheduler = scheduler = self._schedulers.new(self._elector)
-        self._metrics.attach(scheduler)
-        running = asyncio.create_task(scheduler.run())
-        holding = asyncio.create_task(self._hold())
-        stopping = asyncio.create_task(stop.wait())
-        ended = {running, holding}
-        try:
-            await asyncio.wait({*ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if not running.done() and not holding.done():
-                draining = asyncio.create_task(scheduler.drain(self._drain_seconds))
-                await asyncio.wait({*ended, draining}, return_when=asyncio.FIRST_COMPLETED)
-                await _cancel(draining)
-        finally:
-            # First the scheduler: what it has under way ends with its connections.
-            await _cancel(running)
-            await _cancel(holding)
-            await _cancel(stopping)
-            self.scheduler = None
-            self._metrics.attach(None)
-        if not running.cancelled():
-            running.result()
 
     async def _hold(self) -> None:
         if self._elector is None:

@@ -23,8 +23,8 @@ from corelane import structured_log
 from corelane.kube.apierrors import APIError
 from corelane.kube.client import KubeClient
 from corelane.kube.decode import Malformed, decode_object
-from corelane.kube.http_listener import HTTPListener
 from corelane.kube.pod import Pod
+from corelane.scheduler.daemon.http import Server, json_answer
 from corelane.scheduler.daemon.scheduler import Scheduler
 from corelane.scheduler.extender import Extender
 from corelane.scheduler.failures import described, raised_by
@@ -245,7 +245,7 @@ class Leading(Protocol):
     def scheduler(self) -> Scheduler | None: ...
 
 
-class ExtenderServer:
+class ExtenderServer(Server):
     """Serves the protocol's verbs below `/`."""
 
     def __init__(self, daemon: Leading, client: KubeClient, outcomes: BindingOutcomes) -> None:
@@ -261,47 +261,39 @@ class ExtenderServer:
         }
         for verb, handler in handlers.items():
             app.router.add_post(f"/{verb}", self._answering(handler))
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        self._listener: HTTPListener | None = None
+        super().__init__("extender", app)
         self._gate = Gate(on_loopback=True)
 
     async def start(self, address: str, port: int, tls: SSLContext | None = None, token: str = "") -> int:
         """Listen, and return the port; with a token, requests must have it. Raises OSError."""
         self._gate = Gate(_is_loopback(address), token)
-        await self._runner.setup()
-        assert self._runner.server is not None
-        self._listener = HTTPListener("extender", self._runner.server, _log, tls)
-        return (await self._listener.start(address, port))[1]
-
-    async def stop(self) -> None:
-        if self._listener:
-            self._listener.stop()
-        await self._runner.cleanup()
+        return await super().start(address, port, tls)
 
     def _answering(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(request: web.Request) -> web.Response:
             if refusal := self._gate.refusal(request):
                 status, why = refusal
-                return _json({"Error": f"{request.path}: {why}"}, status)
-            if self._gate.token and self._listener:
-                self._listener.prove(request.protocol)
+                return json_answer({"Error": f"{request.path}: {why}"}, status)
+            if self._gate.token and self.listener:
+                self.listener.prove(request.protocol)
             scheduler = self._daemon.scheduler
             if scheduler is None or not scheduler.synced:
-                return _json({"Error": "this replica does not lead, or has not listed the cluster"}, 503)
+                why = "this replica does not lead, or has not listed the cluster"
+                return json_answer({"Error": why}, 503)
             try:
-                return _json(await handler(await request.read(), scheduler))
+                return json_answer(await handler(await request.read(), scheduler))
             except ExtenderError as error:
-                return _json({"Error": f"{request.path}: {error}"}, 400)
+                return json_answer({"Error": f"{request.path}: {error}"}, 400)
             except web.HTTPRequestEntityTooLarge:
                 why = f"body: more than {LARGEST_BODY >> 20} MiB; set nodeCacheCapable: true for the extender"
-                return _json({"Error": f"{request.path}: {why}"}, 413)
+                return json_answer({"Error": f"{request.path}: {why}"}, 413)
             except Exception as error:
                 plugin = raised_by(error, self._extender(scheduler).profile)
                 if not plugin:
                     raise
                 # Answers to Prioritize and Preempt have no place for an error.
                 status = 200 if handler in (self._filter, self._bind) else 500
-                return _json({"Error": described(plugin, error)}, status)
+                return json_answer({"Error": described(plugin, error)}, status)
 
         return answer
 
@@ -313,7 +305,11 @@ class ExtenderServer:
 
     async def _filter(self, body: bytes, scheduler: Scheduler) -> Any:
         args = nodes_args(body)
-        self._remember(args.pod)
+        pod = args.pod
+        self._pods.pop(pod.metadata.uid, None)
+        self._pods[pod.metadata.uid] = pod
+        while len(self._pods) > _PODS:
+            self._pods.popitem(last=False)
         verdicts = self._extender(scheduler).verdicts(args.pod, args.names)
         nodes = None if args.raw is None else {"items": [args.raw[name] for name in verdicts.fitting]}
         return {
@@ -349,38 +345,32 @@ class ExtenderServer:
 
     async def _bound(self, args: BindArgs, scheduler: Scheduler) -> None:
         """Claim, send and wait for the outcome; one that is under way to the same node is waited for."""
-        claimed = scheduler.core.cluster.node_of(args.uid)
+        core, extender = scheduler.core, self._extender(scheduler)
+        claimed = core.cluster.node_of(args.uid)
         if claimed not in {None, args.node}:
             raise NotBound(f"already being bound to node {claimed}; node {args.node} requested")
         outcome = self._outcomes.expect(args.uid)
         try:
             if claimed is None:
-                await self._request(args, scheduler, outcome)
-            elif args.uid not in scheduler.core.bindings:
+                pod = await self._pod(args)
+                scheduler.request_bind(pod, args.node, extender.profile)
+                if core.cluster.node_of(args.uid) is None and not outcome.done():
+                    verdicts = extender.verdicts(pod, [args.node])
+                    why = {**verdicts.failed, **verdicts.unresolvable}.get(args.node, "rejected")
+                    raise NotBound(f"no longer fits on node {args.node}: {why}")
+            elif args.uid not in core.bindings:
                 return  # the informer has shown it bound there
             async with asyncio.timeout(_BIND_SECONDS):
                 result, why = await outcome
         except TimeoutError:
-            raise NotBound(self._unknown(args, scheduler)) from None
+            doing = f"outcome of the binding to node {args.node} not known yet,"
+            if core.bindings.holds(args.uid):
+                doing = f"{core.bindings[args.uid].doing};"
+            raise NotBound(f"{doing} its CPUs stay claimed") from None
         finally:
             self._outcomes.forget(args.uid, outcome)
         if result != "bound":
             raise NotBound(why or result)
-
-    async def _request(self, args: BindArgs, scheduler: Scheduler, outcome: asyncio.Future[Any]) -> None:
-        pod = await self._pod(args)
-        profile = self._extender(scheduler).profile
-        scheduler.request_bind(pod, args.node, profile)
-        if scheduler.core.cluster.node_of(args.uid) is None and not outcome.done():
-            verdicts = self._extender(scheduler).verdicts(pod, [args.node])
-            why = {**verdicts.failed, **verdicts.unresolvable}.get(args.node, "rejected")
-            raise NotBound(f"no longer fits on node {args.node}: {why}")
-
-    @staticmethod
-    def _unknown(args: BindArgs, scheduler: Scheduler) -> str:
-        if scheduler.core.bindings.holds(args.uid):
-            return f"{scheduler.core.bindings[args.uid].doing}; its CPUs stay claimed"
-        return f"outcome of the binding to node {args.node} not known yet, its CPUs stay claimed"
 
     async def _pod(self, args: BindArgs) -> Pod:
         """Return the pod of the last Filter, or read it."""
@@ -393,13 +383,3 @@ class ExtenderServer:
         if pod.metadata.uid != args.uid:
             raise NotBound(f"UID {args.uid} requested, the pod of this name has UID {pod.metadata.uid}")
         return pod
-
-    def _remember(self, pod: Pod) -> None:
-        self._pods.pop(pod.metadata.uid, None)
-        self._pods[pod.metadata.uid] = pod
-        while len(self._pods) > _PODS:
-            self._pods.popitem(last=False)
-
-
-def _json(value: Any, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")

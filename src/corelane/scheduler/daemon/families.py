@@ -3,6 +3,7 @@
 What corelane adds without a counterpart upstream begins with `corelane_scheduler_`. Gauges are in `metrics`.
 """
 
+from functools import partial
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -36,142 +37,117 @@ class Families:
     """Counters and histograms of a registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        count, time = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        time_often = partial(FrequentHistogram, registry=registry)
         result = ("result", "profile")
-        self.schedule_attempts = Counter(
+        self.schedule_attempts = count(
             "scheduler_schedule_attempts_total",
             "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be "
             "scheduled, while 'error' means an internal scheduler problem.",
             result,
-            registry=registry,
         )
-        self.attempt_duration = Histogram(
+        self.attempt_duration = time(
             "scheduler_scheduling_attempt_duration_seconds",
             "Scheduling attempt latency in seconds (scheduling algorithm + binding)",
             result,
             buckets=ATTEMPT_BUCKETS,
-            registry=registry,
         )
-        self.algorithm_duration = Histogram(
+        self.algorithm_duration = time(
             "scheduler_scheduling_algorithm_duration_seconds",
             "Scheduling algorithm latency in seconds",
             buckets=ATTEMPT_BUCKETS,
-            registry=registry,
         )
-        self.sli_duration = Histogram(
+        self.sli_duration = time(
             "scheduler_pod_scheduling_sli_duration_seconds",
             "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and "
             "might involve multiple scheduling attempts.",
             ("attempts",),
             buckets=exponential(0.01, 2, 20),
-            registry=registry,
         )
-        self.pod_attempts = Histogram(
+        self.pod_attempts = time(
             "scheduler_pod_scheduling_attempts",
             "Number of attempts to successfully schedule a pod.",
             buckets=exponential(1, 2, 5),
-            registry=registry,
         )
-        self.extension_points = FrequentHistogram(
+        self.extension_points = time_often(
             "scheduler_framework_extension_point_duration_seconds",
             "Latency for running all plugins of a specific extension point.",
             ("extension_point", "status", "profile"),
             buckets=exponential(0.0001, 2, 12),
-            registry=registry,
         )
-        self.plugins = Histogram(
+        self.plugins = time(
             "scheduler_plugin_execution_duration_seconds",
             "Duration for running a plugin at a specific extension point.",
             ("plugin", "extension_point", "status"),
             buckets=exponential(0.00001, 1.5, 20),
-            registry=registry,
         )
-        self.permit_wait = Histogram(
+        self.permit_wait = time(
             "scheduler_permit_wait_duration_seconds",
             "Duration of waiting on permit.",
             ("result",),
             buckets=ATTEMPT_BUCKETS,
-            registry=registry,
         )
-        self.event_handling = FrequentHistogram(
+        self.event_handling = time_often(
             "scheduler_event_handling_duration_seconds",
             "Event handling latency in seconds.",
             ("event",),
             buckets=exponential(0.0001, 2, 12),
-            registry=registry,
         )
-        self.after_flush = Counter(
+        self.after_flush = count(
             "scheduler_pod_scheduled_after_flush_total",
             "Number of pods that were successfully scheduled after being flushed from unschedulablePods due "
             "to timeout. This metric helps detect potential queueing hint misconfigurations or event "
             "handling issues.",
-            registry=registry,
         )
-        self.preemption_attempts = Counter(
-            "scheduler_preemption_attempts_total",
-            "Total preemption attempts in the cluster till now",
-            registry=registry,
+        self.preemption_attempts = count(
+            "scheduler_preemption_attempts_total", "Total preemption attempts in the cluster till now"
         )
-        self.preemption_victims = Histogram(
+        self.preemption_victims = time(
             "scheduler_preemption_victims",
             "Number of selected preemption victims",
             buckets=exponential(1, 2, 7),
-            registry=registry,
         )
-        self.queue_incoming = Counter(
+        self.queue_incoming = count(
             "scheduler_queue_incoming_pods_total",
             "Number of pods added to scheduling queues by event and queue type.",
             ("queue", "event"),
-            registry=registry,
         )
-        self.bindings = Counter(
+        self.bindings = count(
             "corelane_scheduler_bindings_total",
             "Answers to bindings: bound, rejected, throttled, conflict or unknown.",
             ("outcome",),
-            registry=registry,
         )
-        self.evictions = Counter(
+        self.evictions = count(
             "corelane_scheduler_evictions_total",
             "Victims of preemption by what the API server answered: evicted or failed.",
             ("outcome",),
-            registry=registry,
         )
-        self.refused = Counter(
+        self.refused = count(
             "corelane_scheduler_refused_after_binding_total",
             "Pods that their node refused after they were bound, by the node's reason.",
             ("reason",),
-            registry=registry,
         )
-        self.reallocated = Counter(
+        self.reallocated = count(
             "corelane_scheduler_reallocated_pods_total",
             "Pods to which their node allocated other CPUs than the scheduler proposed.",
-            registry=registry,
         )
-        self.lost_writes = Counter(
+        self.lost_writes = count(
             "corelane_scheduler_lost_writes_total",
             "Conditions and events of pods that were not written: too many (dropped), or an error (failed).",
             ("why",),
-            registry=registry,
         )
-        self.malformed = Counter(
+        self.malformed = count(
             "corelane_scheduler_malformed_objects_total",
             "Objects that could not be decoded, or in part only; the log names them.",
             ("kind",),
-            registry=registry,
         )
-        self.lists = Counter(
-            "corelane_scheduler_lists_total",
-            "Lists of all objects, at start and after 410 Gone.",
-            ("kind",),
-            registry=registry,
+        self.lists = count(
+            "corelane_scheduler_lists_total", "Lists of all objects, at start and after 410 Gone.", ("kind",)
         )
-        self.watch_failures = Counter(
-            "corelane_scheduler_watch_failures_total",
-            "Lists and watches that failed.",
-            ("kind",),
-            registry=registry,
+        self.watch_failures = count(
+            "corelane_scheduler_watch_failures_total", "Lists and watches that failed.", ("kind",)
         )
-        self.problems = Counter(
+        self.problems = count(
             "corelane_scheduler_unusable_topologies_total",
             "NodeResourceTopologies that were read and could not be used.",
-            registry=registry,
         )

@@ -1,8 +1,9 @@
-"""Health, metrics and recorded decisions of a daemon, over plain HTTP."""
+"""HTTP servers of a daemon: health, metrics and recorded decisions."""
 
 import ipaddress
 import secrets
 from collections.abc import Callable, Mapping
+from ssl import SSLContext
 from typing import Final, TypeAlias
 
 import msgspec
@@ -20,7 +21,28 @@ _log = structured_log.get_logger("corelane.scheduler")
 _HEALTH: Final = ("/healthz", "/livez", "/readyz")
 
 
-class DaemonServer:
+class Server:
+    """An application that listens once it is started; `name` is for the log."""
+
+    def __init__(self, name: str, app: web.Application) -> None:
+        self._name = name
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        self.listener: HTTPListener | None = None
+
+    async def start(self, address: str, port: int, tls: SSLContext | None = None) -> int:
+        """Listen, and return the port. Raises OSError."""
+        await self._runner.setup()
+        assert self._runner.server is not None
+        self.listener = HTTPListener(self._name, self._runner.server, _log, tls)
+        return (await self.listener.start(address, port))[1]
+
+    async def stop(self) -> None:
+        if self.listener:
+            self.listener.stop()
+        await self._runner.cleanup()
+
+
+class DaemonServer(Server):
     """Serves /healthz, /livez, /readyz and /metrics."""
 
     def __init__(
@@ -33,20 +55,7 @@ class DaemonServer:
             app.router.add_get(path, self._health)
         app.router.add_get("/metrics", self._scrape)
         self.router = app.router
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        self._listener: HTTPListener | None = None
-
-    async def start(self, address: str, port: int) -> int:
-        """Listen, and return the port. Raises OSError."""
-        await self._runner.setup()
-        assert self._runner.server is not None
-        self._listener = HTTPListener("metrics and health", self._runner.server, _log)
-        return (await self._listener.start(address, port))[1]
-
-    async def stop(self) -> None:
-        if self._listener:
-            self._listener.stop()
-        await self._runner.cleanup()
+        super().__init__("metrics and health", app)
 
     async def _health(self, request: web.Request) -> web.Response:
         """As kube-apiserver's: `ok`, or one line for each check where one fails or with ?verbose."""
@@ -73,14 +82,14 @@ def routes(ring: DecisionRing, token: str = "") -> list[web.RouteDef]:
     """Return the routes of the recorded decisions, for loopback peers; with a `token`, for who has it."""
 
     async def titles(request: web.Request) -> web.Response:
-        return _json_answer({"decisions": report.titles(ring)}) if _allowed(request, token) else _refused()
+        return json_answer({"decisions": report.titles(ring)}) if _allowed(request, token) else _refused()
 
     async def decisions(request: web.Request) -> web.Response:
         if not _allowed(request, token):
             return _refused()
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         recorded = report.decisions(ring, namespace, name)
-        return _json_answer({"decisions": recorded}, status=200 if recorded else 404)
+        return json_answer({"decisions": recorded}, status=200 if recorded else 404)
 
     return [web.get(PATH, titles), web.get(f"{PATH}/{{namespace}}/{{name}}", decisions)]
 
@@ -96,8 +105,9 @@ def _allowed(request: web.Request, token: str) -> bool:
 
 
 def _refused() -> web.Response:
-    return _json_answer({"error": "debug endpoints answer loopback peers, or a bearer token"}, status=403)
+    return json_answer({"error": "debug endpoints answer loopback peers, or a bearer token"}, status=403)
 
 
-def _json_answer(value: object, status: int = 200) -> web.Response:
+def json_answer(value: object, status: int = 200) -> web.Response:
+    """Return an answer in JSON."""
     return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")

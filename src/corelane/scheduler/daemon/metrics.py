@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -319,62 +319,37 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
         self._leads = leads
 
     def _gauges(self) -> Iterator[Metric]:
+        """Yield what is read from the scheduler; 0, or nothing, while there is none."""
+        scheduler, rejecting = self._scheduler, Counter[LabelValues]()
+        for pod in self._pods.values():
+            rejecting.update((plugin, pod.profile) for plugin in pod.plugins)
+        queued = scheduler.core.queue.counts() if scheduler else Counter[str]()
+        pending: dict[LabelValues, float] = {(queue,): queued[queue] for queue in _QUEUES}
+        cached: dict[LabelValues, float] = {}
+        claims = Counter[LabelValues]()
+        if scheduler:
+            claims.update((binding.phase.name.lower(),) for binding in scheduler.core.bindings)
+            nodes = list(scheduler.core.cluster.placeable())
+            pods = sum(len(node.pods) for node in nodes)
+            cached = {("nodes",): len(nodes), ("pods",): pods, ("assumed_pods",): claims.total()}
+        ended = len(scheduler.core.state.agents.faults()) if scheduler else 0
+        binding = scheduler.unfinished_bindings if scheduler else 0
+        gauge = prometheus.gauge
         yield from self._evaluations.collect()
-        yield prometheus.gauge("scheduler_pending_pods", families.PENDING_HELP, ("queue",), self._pending())
-        yield prometheus.gauge(
-            "scheduler_unschedulable_pods",
-            families.UNSCHEDULABLE_HELP,
-            ("plugin", "profile"),
-            self._unschedulable(),
-        )
-        yield prometheus.gauge(
-            "scheduler_cache_size",
-            "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.",
-            ("type",),
-            self._cache_size(),
-        )
-        yield prometheus.gauge(
-            "scheduler_goroutines",
-            "Number of running goroutines split by the work they do such as binding.",
-            ("operation",),
-            {("binding",): self._scheduler.unfinished_bindings if self._scheduler else 0},
-        )
-        ended = len(self._scheduler.core.state.agents.faults()) if self._scheduler else 0
-        yield prometheus.gauge(
-            "corelane_scheduler_ended_agents",
-            "Nodes that get no pod with exclusive CPUs because their agent does not renew its Lease.",
-            (),
-            {(): ended},
-        )
-        yield prometheus.gauge(
-            "corelane_scheduler_claims",
-            "Pods with claimed CPUs that are not seen bound yet, by phase of the binding.",
-            ("phase",),
-            self._claims(),
-        )
+        yield gauge("scheduler_pending_pods", families.PENDING_HELP, ("queue",), pending)
+        help_text = families.UNSCHEDULABLE_HELP
+        yield gauge("scheduler_unschedulable_pods", help_text, ("plugin", "profile"), rejecting)
+        help_text = "Number of nodes, pods, and assumed (bound) pods in the scheduler cache."
+        yield gauge("scheduler_cache_size", help_text, ("type",), cached)
+        help_text = "Number of running goroutines split by the work they do such as binding."
+        yield gauge("scheduler_goroutines", help_text, ("operation",), {("binding",): binding})
+        help_text = "Nodes that get no pod with exclusive CPUs because their agent does not renew its Lease."
+        yield gauge("corelane_scheduler_ended_agents", help_text, (), {(): ended})
+        help_text = "Pods with claimed CPUs that are not seen bound yet, by phase of the binding."
+        yield gauge("corelane_scheduler_claims", help_text, ("phase",), claims)
         if self._lease:
             master = {(self._lease,): float(self._leads)}
-            yield prometheus.gauge("leader_election_master_status", families.LEADER_HELP, ("name",), master)
-
-    def _pending(self) -> Mapping[LabelValues, float]:
-        counts = self._scheduler.pending_counts() if self._scheduler else {}
-        return {(queue,): counts.get(queue, 0) for queue in _QUEUES}
-
-    def _unschedulable(self) -> Mapping[LabelValues, float]:
-        tally: Counter[LabelValues] = Counter()
-        for pod in self._pods.values():
-            tally.update((plugin, pod.profile) for plugin in pod.plugins)
-        return tally
-
-    def _cache_size(self) -> Mapping[LabelValues, float]:
-        if self._scheduler is None:
-            return {}
-        nodes, pods = self._scheduler.cache_size()
-        return {("nodes",): nodes, ("pods",): pods, ("assumed_pods",): self._scheduler.claims().total()}
-
-    def _claims(self) -> Mapping[LabelValues, float]:
-        claims = self._scheduler.claims() if self._scheduler else {}
-        return {(phase,): count for phase, count in claims.items()}
+            yield gauge("leader_election_master_status", families.LEADER_HELP, ("name",), master)
 
 
 class DecisionReporters(DecisionReporter):

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from typing import Any, Final
 
 from corelane.kube import keys
@@ -24,27 +24,16 @@ from corelane.kube.storage import (
 from corelane.kube.translate.crane import CraneTopology
 from corelane.scheduler import events
 
-EVENTS: Final[Mapping[type[Object], Callable[[float, Any, Any], events.ObjectChanged]]] = {
-    Lease: events.AgentLeaseChanged,
-    Namespace: events.NamespaceChanged,
-    PersistentVolumeClaim: events.ClaimChanged,
-    PersistentVolume: events.VolumeChanged,
-    StorageClass: events.StorageClassChanged,
-    Service: events.ServiceChanged,
-    CSINode: events.CSINodeChanged,
-    CSIDriver: events.CSIDriverChanged,
-    CSIStorageCapacity: events.StorageCapacityChanged,
-    VolumeAttachment: events.VolumeAttachmentChanged,
-    CraneTopology: events.CraneTopologyChanged,
-    PodDisruptionBudget: events.BudgetChanged,
-}
-"""The kinds, and the events of their objects."""
+KINDS: Final[tuple[type[Object], ...]] = (
+    *(Lease, Namespace, PersistentVolumeClaim, PersistentVolume, StorageClass, Service),
+    *(CSINode, CSIDriver, CSIStorageCapacity, VolumeAttachment, CraneTopology, PodDisruptionBudget),
+)
 _ABSENT: Final = {403, 404, 405}
 """Answers that say that a kind is not served, or not to this client."""
 
 
 class ObjectWatches:
-    """Informers of `EVENTS`; their changes go to the core as events."""
+    """Informers of `KINDS`; their changes go to the core as events."""
 
     def __init__(
         self,
@@ -55,7 +44,7 @@ class ObjectWatches:
         unserved: Collection[type[Object]] = (),
     ) -> None:
         """`unserved` are kinds that the server is known not to serve: it is not asked for them."""
-        self._watches = [_Watch(client, kind, core, reporter, rng) for kind in EVENTS if kind not in unserved]
+        self._watches = [_Watch(client, kind, core, reporter, rng) for kind in KINDS if kind not in unserved]
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -80,10 +69,8 @@ class _Watch(InformerReporter):
         reporter: InformerReporter,
         rng: random.Random | None,
     ) -> None:
-        event = EVENTS[kind]
-
         def changed(change: ObjectChange[Any]) -> None:
-            core.handle(event(_now(), change.old, change.new))
+            core.handle(events.ObjectChanged(_now(), change.old, change.new))
 
         self.settled = asyncio.Event()
         self._core, self._reporter = core, reporter

@@ -129,7 +129,12 @@ class PodStatusWriter:
     async def _write_notes(self) -> NoReturn:
         while True:
             await self._work.acquire()
-            await self._let_bindings_go_first()
+            if self._binder is not None:
+                try:
+                    async with asyncio.timeout(_LONGEST_YIELD):
+                        await self._binder.wait_sent()
+                except TimeoutError:
+                    pass
             note = self._next()
             if note is None:
                 continue
@@ -153,14 +158,6 @@ class PodStatusWriter:
             return self._conditions.pop(next(iter(self._conditions)))
         return self._events.popleft() if self._events else None
 
-    async def _let_bindings_go_first(self) -> None:
-        if self._binder is not None:
-            try:
-                async with asyncio.timeout(_LONGEST_YIELD):
-                    await self._binder.wait_sent()
-            except TimeoutError:
-                pass
-
     async def _write(self, note: Note) -> None:
         if isinstance(note, StatusChange):
             await self._change_status(note)
@@ -170,9 +167,14 @@ class PodStatusWriter:
     async def _change_status(self, note: StatusChange) -> None:
         """Write it unless the pod has a node, is being deleted, or is not the same any more."""
         pod = note.pod
+        if isinstance(note, SetNominatedNode):
+            status: dict[str, Any] = {"nominatedNodeName": note.node}
+        else:
+            waits = _condition("PodScheduled", "False", note.reason, note.message)
+            status = {"conditions": [waits], "nominatedNodeName": note.nominated or None}
         for last in range(_TRIES - 1, -1, -1):
             try:
-                await self._patch_status(note, pod.metadata.resource_version)
+                await _patch_status(self._client, note.pod, status, pod.metadata.resource_version)
             except APIError as error:
                 if error.code == 404 and error.is_status:
                     return
@@ -184,27 +186,6 @@ class PodStatusWriter:
             if pod.metadata.uid != note.pod.metadata.uid or pod.spec.node_name or pod.ended:
                 return
 
-    async def _patch_status(self, note: StatusChange, version: str) -> None:
-        pod = note.pod.metadata
-        metadata = {"uid": pod.uid} | ({"resourceVersion": version} if version else {})
-        body = {"metadata": metadata, "status": self._status(note)}
-        await self._client.patch(
-            Pod, pod.name, body, namespace=pod.namespace, kind_of_patch="strategic", subresource="status"
-        )
-
-    def _status(self, note: StatusChange) -> dict[str, Any]:
-        if isinstance(note, SetNominatedNode):
-            return {"nominatedNodeName": note.node}
-        condition = {
-            "type": "PodScheduled",
-            "status": "False",
-            "reason": note.reason,
-            "message": note.message,
-            "lastProbeTime": None,
-            "lastTransitionTime": _timestamp(),
-        }
-        return {"conditions": [condition], "nominatedNodeName": note.nominated or None}
-
     async def _record(self, note: RecordPodEvent | RecordNodeEvent) -> None:
         if (
             isinstance(note, RecordPodEvent)
@@ -212,7 +193,10 @@ class PodStatusWriter:
             and len(self._events) < _MOST_WITH_REMEDIES
         ):
             note = await asyncio.to_thread(_with_remedies, note, note.nearest)
-        name = _event_name(note)
+        kind = note.type if isinstance(note, RecordPodEvent) else "Warning"
+        involved = _involved(note)
+        text = "\0".join((involved["uid"], kind, note.reason, _message(note)))
+        name = f"{involved['name'][:230]}.{blake2s(text.encode(), digest_size=8).hexdigest()}"
         count = self._counts.pop(name, 0)
         self._counts[name] = (
             await self._count_up(note, name, count) if count else await self._create(note, name)
@@ -228,14 +212,14 @@ class PodStatusWriter:
         except APIError as error:
             if error.code != 409:
                 raise
-            event = await self._client.get(Event, name, _involved(note)["namespace"])
+            event = await self._client.get(Event, name, _namespace(note))
             return await self._count_up(note, name, event.count)
         return 1
 
     async def _count_up(self, note: RecordPodEvent | RecordNodeEvent, name: str, count: int) -> int:
         body = {"count": count + 1, "lastTimestamp": _timestamp()}
         try:
-            await self._client.patch(Event, name, body, namespace=_involved(note)["namespace"])
+            await self._client.patch(Event, name, body, namespace=_namespace(note))
         except APIError as error:
             if error.code != 404:
                 raise
@@ -248,8 +232,8 @@ class PodStatusWriter:
         return _about(note) | {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": name, "namespace": involved["namespace"]},
-            "involvedObject": {name: text for name, text in involved.items() if _is_of_object(note, name)},
+            "metadata": {"name": name, "namespace": _namespace(note)},
+            "involvedObject": involved,
             "type": note.type if isinstance(note, RecordPodEvent) else "Warning",
             "reason": note.reason,
             "message": _message(note),
@@ -275,16 +259,14 @@ def _message(note: RecordPodEvent | RecordNodeEvent) -> str:
 
 
 def _involved(note: RecordPodEvent | RecordNodeEvent) -> dict[str, str]:
-    """The object of an event; events about nodes are in the namespace default, with the name as UID."""
+    """The object of an event; a node's UID is its name here, as in events of kubelets."""
     if isinstance(note, RecordNodeEvent):
-        return {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "namespace": "default",
-            "name": note.node,
-            "uid": note.node,
-        }
+        return {"apiVersion": "v1", "kind": "Node", "name": note.node, "uid": note.node}
     return _reference(note.pod)
+
+
+def _namespace(note: RecordPodEvent | RecordNodeEvent) -> str:
+    return note.pod.metadata.namespace if isinstance(note, RecordPodEvent) else "default"
 
 
 def _reference(pod: Pod) -> dict[str, str]:
@@ -299,18 +281,6 @@ def _about(note: RecordPodEvent | RecordNodeEvent) -> dict[str, Any]:
     return {"action": note.action} | ({"related": _reference(note.related)} if note.related else {})
 
 
-def _is_of_object(note: RecordPodEvent | RecordNodeEvent, field: str) -> bool:
-    return isinstance(note, RecordPodEvent) or field != "namespace"
-
-
-def _event_name(note: RecordPodEvent | RecordNodeEvent) -> str:
-    """Equal for equal events about an object, so that a restart does not repeat them."""
-    kind = note.type if isinstance(note, RecordPodEvent) else "Warning"
-    involved = _involved(note)
-    text = "\0".join((involved["uid"], kind, note.reason, _message(note)))
-    return f"{involved['name'][:230]}.{blake2s(text.encode(), digest_size=8).hexdigest()}"
-
-
 def _title(note: Note) -> str:
     if isinstance(note, RecordNodeEvent):
         return f"event {note.reason} of node {note.node}"
@@ -318,6 +288,21 @@ def _title(note: Note) -> str:
         return f"nominated node {note.node} of pod {note.pod.title}"
     what = "condition" if isinstance(note, SetCondition) else "event"
     return f"{what} {note.reason} of pod {note.pod.title}"
+
+
+async def _patch_status(client: KubeClient, pod: Pod, status: dict[str, Any], version: str = "") -> None:
+    """Patch the status of the pod with this UID; of this version only, if one is given. Raises APIError."""
+    of = pod.metadata
+    metadata = {"uid": of.uid} | ({"resourceVersion": version} if version else {})
+    body = {"metadata": metadata, "status": status}
+    await client.patch(
+        Pod, of.name, body, namespace=of.namespace, kind_of_patch="strategic", subresource="status"
+    )
+
+
+def _condition(kind: str, status: str, reason: str, message: str) -> dict[str, Any]:
+    what = {"type": kind, "status": status, "reason": reason, "message": message}
+    return what | {"lastProbeTime": None, "lastTransitionTime": _timestamp()}
 
 
 def _timestamp() -> str:
@@ -367,45 +352,24 @@ class Evictor:
             try:
                 await self._evict(evict)
             except APIError as error:
-                self._failed(evict, error)
+                self._reporter.evict_failed(evict.victim, error)
+                now = asyncio.get_running_loop().time()
+                preemptor, victim = evict.preemptor.metadata.uid, evict.victim.metadata.uid
+                self._core.handle(EvictFailed(now, preemptor, victim, str(error)))
             else:
                 self._reporter.preempted(evict.victim, evict.preemptor, evict.node)
                 self._writer.put(preempted(evict.victim, evict.preemptor, evict.node))
-
-    def _failed(self, evict: Evict, error: APIError) -> None:
-        self._reporter.evict_failed(evict.victim, error)
-        now = asyncio.get_running_loop().time()
-        preemptor, victim = evict.preemptor.metadata.uid, evict.victim.metadata.uid
-        self._core.handle(EvictFailed(now, preemptor, victim, str(error)))
 
     async def _evict(self, evict: Evict) -> None:
         """Raises APIError, but not for a pod that is gone, or another one of that name."""
         meta = evict.victim.metadata
         try:
-            if not _is_target(evict.victim):
-                await self._set_condition(evict)
+            target = condition(evict.victim.status.conditions, "DisruptionTarget")
+            if target is None or (target.status, target.reason) != ("True", "PreemptionByScheduler"):
+                why = f"{self._name}: preempting to accommodate a higher priority pod"
+                target_now = _condition("DisruptionTarget", "True", "PreemptionByScheduler", why)
+                await _patch_status(self._client, evict.victim, {"conditions": [target_now]})
             await self._client.delete(Pod, meta.name, namespace=meta.namespace, uid=meta.uid)
         except APIError as error:
             if error.code not in {404, 409} or not error.is_status:
                 raise
-
-    async def _set_condition(self, evict: Evict) -> None:
-        meta = evict.victim.metadata
-        target = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "PreemptionByScheduler",
-            "message": f"{self._name}: preempting to accommodate a higher priority pod",
-            "lastProbeTime": None,
-            "lastTransitionTime": _timestamp(),
-        }
-        body = {"metadata": {"uid": meta.uid}, "status": {"conditions": [target]}}
-        await self._client.patch(
-            Pod, meta.name, body, namespace=meta.namespace, kind_of_patch="strategic", subresource="status"
-        )
-
-
-def _is_target(pod: Pod) -> bool:
-    """Whether the pod has the condition already."""
-    target = condition(pod.status.conditions, "DisruptionTarget")
-    return target is not None and (target.status, target.reason) == ("True", "PreemptionByScheduler")

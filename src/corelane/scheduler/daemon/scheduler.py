@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
@@ -37,7 +37,7 @@ from corelane.scheduler.events import (
     PodChanged,
     TopologyChanged,
 )
-from corelane.scheduler.framework.plugin import DecidePermit, DecidingPermitPlugin
+from corelane.scheduler.framework.plugin import DecidingPermitPlugin
 from corelane.scheduler.framework.profile import DEFAULT_NAME, Profile
 from corelane.scheduler.instructions import Bind, Evict, Instruction, LookUpPod, SetCondition, StopPreBind
 from corelane.scheduler.queue.waiting import Backoff
@@ -332,13 +332,10 @@ class Scheduler:
         for profile in self.core.profiles.values():
             for plugin in profile.permits:
                 if isinstance(plugin, DecidingPermitPlugin):
-                    self._give_permit(plugin, decide)
-
-    def _give_permit(self, plugin: DecidingPermitPlugin, decide: DecidePermit) -> None:
-        try:
-            plugin.decides_with(decide)
-        except Exception as error:  # noqa: BLE001 - a third party's plugin must not end the scheduler
-            self._reporter.plugin_failed(plugin.name, "decides_with", error)
+                    try:
+                        plugin.decides_with(decide)
+                    except Exception as error:  # noqa: BLE001 - of a third party's plugin
+                        self._reporter.plugin_failed(plugin.name, "decides_with", error)
 
     @property
     def synced(self) -> bool:
@@ -350,77 +347,53 @@ class Scheduler:
         """Number of bindings and look-ups that wait, are prepared or under way."""
         return self._binder.unfinished
 
-    def pending_counts(self) -> Mapping[str, int]:
-        """Return the number of pods in each queue: active, backoff, unschedulable, gated."""
-        return self.core.queue.counts()
-
-    def claims(self) -> Counter[str]:
-        """Return the number of pods being bound, by phase."""
-        return Counter(binding.phase.name.lower() for binding in self.core.bindings)
-
-    def cache_size(self) -> tuple[int, int]:
-        """Return the number of nodes and of pods on them."""
-        nodes = list(self.core.cluster.placeable())
-        return len(nodes), sum(len(node.pods) for node in nodes)
-
     async def _schedule(self) -> NoReturn:
         while True:
             self._intake.changed.clear()
             self._carry_out_all()
             attempts = self._started and not self._draining
             if attempts:
-                await self._attempts()
-            await self._wait(self.core.next_time() if attempts else None)
-
-    async def _attempts(self) -> None:
-        """Make attempts while there is something to do, and let other tasks run in between."""
-        begun = now = _now()
-        while not self._draining and self.core.ready(now):
-            self._intake.handle(CycleDue(now))
-            self._carry_out_all()
-            now = _now()
-            if now - begun >= _SLICE_SECONDS:
-                await asyncio.sleep(0)
-                self._carry_out_all()
-                begun = now = _now()
-
-    async def _wait(self, time: float | None) -> None:
-        try:
-            async with asyncio.timeout_at(time):
-                await self._intake.changed.wait()
-        except TimeoutError:
-            pass
+                begun = now = _now()  # Other tasks run in between.
+                while not self._draining and self.core.ready(now):
+                    self._intake.handle(CycleDue(now))
+                    self._carry_out_all()
+                    now = _now()
+                    if now - begun >= _SLICE_SECONDS:
+                        await asyncio.sleep(0)
+                        self._carry_out_all()
+                        begun = now = _now()
+            try:
+                async with asyncio.timeout_at(self.core.next_time() if attempts else None):
+                    await self._intake.changed.wait()
+            except TimeoutError:
+                pass
 
     def _carry_out_all(self) -> None:
         """Carry out what the core has said, in its order."""
         while self._intake.instructions:
-            self._carry_out(self._intake.instructions.popleft())
-
-    def _evict(self, evict: Evict) -> None:
-        """A victim whose binding is only prepared is not deleted: its claim is released."""
-        preemptor = evict.preemptor.metadata.uid
-        if self._binder.stop_preparing(evict.victim.metadata.uid, f"preempted by pod {preemptor}"):
-            self._writer.put(preempted(evict.victim, evict.preemptor, evict.node, claim_only=True))
-        else:
-            self._evictor.put(evict)
-
-    def _carry_out(self, instruction: Instruction) -> None:
-        match instruction:
-            case Bind():
-                self._reporter.binding(instruction.pod, instruction.node, instruction.assignments)
-                self._writer.being_bound(instruction.pod.metadata.uid)
-                self._binder.put(instruction)
-            case LookUpPod():
-                self._binder.put(instruction)
-            case Evict():
-                self._evict(instruction)
-            case StopPreBind(uid, why):
-                self._binder.stop_preparing(uid, why)
-            case SetCondition():
-                self._reporter.unschedulable(instruction.pod, instruction.reason, instruction.message)
-                self._writer.put(instruction)
-            case _:
-                self._writer.put(instruction)
+            instruction = self._intake.instructions.popleft()
+            match instruction:
+                case Bind():
+                    self._reporter.binding(instruction.pod, instruction.node, instruction.assignments)
+                    self._writer.being_bound(instruction.pod.metadata.uid)
+                    self._binder.put(instruction)
+                case LookUpPod():
+                    self._binder.put(instruction)
+                case Evict():
+                    victim, preemptor, node = instruction.victim, instruction.preemptor, instruction.node
+                    why = f"preempted by pod {preemptor.metadata.uid}"
+                    if self._binder.stop_preparing(victim.metadata.uid, why):
+                        # The binding is only prepared: its claim is released, and the pod not deleted.
+                        self._writer.put(preempted(victim, preemptor, node, claim_only=True))
+                    else:
+                        self._evictor.put(instruction)
+                case StopPreBind(uid, why):
+                    self._binder.stop_preparing(uid, why)
+                case SetCondition():
+                    self._reporter.unschedulable(instruction.pod, instruction.reason, instruction.message)
+                    self._writer.put(instruction)
+                case _:
+                    self._writer.put(instruction)
 
 
 def _now() -> float:

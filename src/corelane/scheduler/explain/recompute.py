@@ -24,8 +24,14 @@ from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.cycle import finalists
 from corelane.scheduler.cycle.attempts import Attempt
-from corelane.scheduler.daemon.object_watches import EVENTS
-from corelane.scheduler.events import NodeChanged, PodChanged, SchedulerEvent, TopologyChanged, Unwatched
+from corelane.scheduler.events import (
+    NodeChanged,
+    ObjectChanged,
+    PodChanged,
+    SchedulerEvent,
+    TopologyChanged,
+    Unwatched,
+)
 from corelane.scheduler.explain import nearest, record, report
 from corelane.scheduler.framework.plugin import Rejection
 from corelane.scheduler.framework.profile import Profile
@@ -64,7 +70,7 @@ class Trial:
         self.core.state.agents = self.snapshot.agents
         self._handle(NodeChanged(0, None, node) for node in self.snapshot.nodes.values())
         self._handle(TopologyChanged(0, None, topology) for topology in self.snapshot.topologies.values())
-        self._handle(EVENTS[type(one)](0, None, one) for one in self.snapshot.others)
+        self._handle(ObjectChanged(0, None, one) for one in self.snapshot.others)
         self._handle(Unwatched(0, plural, error) for plural, error in self.snapshot.unread.items())
         self._handle(PodChanged(0, None, pod) for pod in self.snapshot.pods.values())
 

@@ -17,9 +17,9 @@ from corelane.node.ledger import NodeState
 from corelane.node.pools.classes import pod_class
 from corelane.reasons import Refusal
 from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.node_kinds import ZoneAmounts
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.cluster.states import CanonicalState
-from corelane.scheduler.cluster.zones import ZoneAmounts
 from corelane.workload import NUMAPolicy
 from corelane.workload.request import PodRequest, peak
 

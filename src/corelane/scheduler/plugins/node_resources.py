@@ -66,7 +66,6 @@ _SHORT: Final = {
     Code.OUT_OF_CPU: _OF_CAPACITY[0],
     Code.OUT_OF_AMPLIFIED_CPU: _OF_CAPACITY[1],
     Code.INSUFFICIENT_NUMA: Reason(Code.KOORDINATOR_NUMA),
-    Code.ZONE_LOADED: Reason(Code.KOORDINATOR_NUMA),
     Code.SHARED_POOL_EXHAUSTED: Reason(Code.POOL_WITHOUT_CPU),
     Code.BEST_EFFORT_EXHAUSTED: Reason(Code.BEST_EFFORT_WITHOUT_CPU),
 }
@@ -381,7 +380,7 @@ def _refusal(refusal: Reason, info: PodInfo) -> NodeReason:
         return NodeReason(refusal)
     if label(refusal) in _SAME_EVERYWHERE:
         return NodeReason(refusal)
-    return NodeReason(Reason(Code.TOO_FEW_EXCLUSIVE, (info.exclusive_cpus,)))
+    return NodeReason(Reason(Code.TOO_FEW_EXCLUSIVE, (info.shape.exclusive_cpus,)))
 
 
 def _too_few(cause: Reason, info: PodInfo) -> NodeReason:

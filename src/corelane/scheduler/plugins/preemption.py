@@ -25,8 +25,8 @@ import numpy as np
 from corelane.kube.pod import Pod
 from corelane.reasons import Code, Reason, Refusal, sentence
 from corelane.scheduler.cluster.columns import CPU, MEMORY, Columns, Integers, Rows
-from corelane.scheduler.cluster.evictions import NONE
 from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.nodes import NONE
 from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.framework import filtering
 from corelane.scheduler.framework.changes import exclusive_needs
@@ -288,7 +288,7 @@ class _Search:
             used = sum(one.requests.get(name, 0) for one in staying)
             if pod.requests.get(name, 0) > node.allocatable.get(name, 0) - used:
                 texts.append(f"Insufficient {name}")
-        too_few = Reason(Code.TOO_FEW_EXCLUSIVE, (pod.exclusive_cpus,))
+        too_few = Reason(Code.TOO_FEW_EXCLUSIVE, (pod.shape.exclusive_cpus,))
         self.known[row] = tuple(texts or [sentence(too_few)])
         self.plugins |= _OF_AMOUNTS
 

@@ -83,11 +83,9 @@ class GatedPods:
         return [
             waiting
             for waiting in self._pods.values()
-            if waiting.gate and self._may_help(waiting, waiting.gate, change)
+            if waiting.gate
+            and helps(self._profile.of(waiting.info).hints(waiting.gate.plugin).items(), waiting.info, change)
         ]
-
-    def _may_help(self, waiting: Waiting, gate: Rejection, change: ClusterChange) -> bool:
-        return helps(self._profile.of(waiting.info).hints(gate.plugin).items(), waiting.info, change)
 
 
 AT_ONCE: Final = 256
@@ -232,16 +230,14 @@ class SchedulingQueue:
     def verdict(self, waiting: Waiting) -> Verdict | None:
         """Return why a popped pod fits nowhere, if an equal one was tried and no change since can help."""
         group = None if waiting.trial else self._group_of(waiting)
-        if group is None or (self._changed_since(group) and not self._asked(group)):
+        if group is None:
             return None
-        return group.verdict
+        # Where its parked pods were asked about every change, none helps.
+        asked = not group.trials and self._questions.over
+        return None if self._changed_since(group) and not asked else group.verdict
 
     def _changed_since(self, group: Group) -> bool:
         return self.changes.since(group.verdict.sequence, group.kinds)
-
-    def _asked(self, group: Group) -> bool:
-        """Return whether the parked pods of the group were asked about every change, and none helps."""
-        return not group.trials and self._questions.over
 
     def park(self, waiting: Waiting, now: float, plugins: frozenset[str], message: str = "") -> None:
         """Put back a pod that no node fits, since these plugins rejected it."""

@@ -20,6 +20,7 @@ import heapq
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
+from functools import total_ordering
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -210,20 +211,12 @@ class WaitingHeap:
         heapq.heappop(self._heap)
 
 
+@total_ordering
 class _Last:
     """Comes after everything."""
 
     def __lt__(self, other: object) -> bool:
         return False
-
-    def __le__(self, other: object) -> bool:
-        return other is self
-
-    def __gt__(self, other: object) -> bool:
-        return other is not self
-
-    def __ge__(self, other: object) -> bool:
-        return True
 
     def __eq__(self, other: object) -> bool:
         return other is self
@@ -427,8 +420,13 @@ class ActiveQueue:
         if level is None:
             return None
         able = [line for line in heads if heads[line][0][0] == level]
-        line = self._turn(able) if self._failed is not None else min(able, key=lambda line: heads[line][0])
-        if line is Line.NEW and self._long_in_vain(now) and self._attempts % 2:
+        last = self._failed
+        if last is None:
+            line = min(able, key=lambda line: heads[line][0])
+        else:
+            line = min(able, key=lambda line: (line - last - 1) % len(_LINES))
+        in_vain = 0.0 if self._failing_since is None else now - self._failing_since
+        if line is Line.NEW and in_vain >= FAILING_SECONDS and self._attempts % 2:
             newest = self._newest.head()
             assert newest is not None
             return line, newest[1]
@@ -450,14 +448,6 @@ class ActiveQueue:
     def put_off(self) -> None:
         """Let other pods come before the one that is being tried, though its attempt has not ended."""
         self._attempts += 1
-
-    def _long_in_vain(self, now: float) -> bool:
-        return self._failing_since is not None and now - self._failing_since >= FAILING_SECONDS
-
-    def _turn(self, able: list[Line]) -> Line:
-        assert self._failed is not None
-        last = self._failed
-        return min(able, key=lambda line: (line - last - 1) % len(_LINES))
 
 
 class Screen:
