@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from msgspec import structs
 
@@ -202,6 +204,18 @@ def test_a_proposal_counts_only_once_the_pod_is_bound() -> None:
     assert translate.request(guaranteed("a", "2", annotations=record)).proposal == {}
     bound = guaranteed("a", "2", annotations=record, node="n")
     assert translate.request(bound).proposal == {"main": CPUSet([0, 1])}
+
+
+@pytest.mark.parametrize("count", [2, 400])
+def test_the_placement_of_a_bound_pod_is_read_alike_short_or_long(count: int) -> None:
+    cpus = CPUSet(range(0, 2 * count, 2))
+    numa = [{"node": 1, "resources": {"cpu": "2"}}]
+    record = {keys.RESOURCE_STATUS: json.dumps({"cpuset": str(cpus), "numaNodeResources": numa})}
+    for name in ("a", "b"):
+        bound = guaranteed(name, "2", annotations=record, node="n")
+        assert translate.placement(bound) == ({"main": cpus}, None, {}, {1: {"cpu": 2000}})
+        request = translate.request(bound)
+        assert (request.proposal, request.numa_amounts) == ({"main": cpus}, {1: {"cpu": 2000}})
 
 
 def test_reasons_are_written_a_line_a_container_and_a_broken_line_counts_as_none() -> None:

@@ -29,6 +29,7 @@ from corelane.kube.translate.placement_record import (
 )
 from corelane.kube.translate.pod_requests import (
     in_pool_annotation,
+    placement,
     qos,
     request,
     requests,
@@ -55,6 +56,7 @@ __all__ = [
     "machine_from_topology",
     "machine_from_zones",
     "names_cpus",
+    "placement",
     "placement_reasons",
     "places",
     "proposal_annotations",

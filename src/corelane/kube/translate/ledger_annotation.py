@@ -7,6 +7,7 @@ gone from the API server while the agent still counts it.
 import re
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ from corelane.placement.memory_blocks import Nodes
 from corelane.workload.request import ContainerKind
 
 _FRACTION: Final = re.compile(r"[0-9]{1,9}(?:/[1-9][0-9]{0,8})?", re.ASCII)
+_MOST_CONFIGS: Final = 256
 _MOST_LABELS: Final = 4096
 """Characters of a pod's labels in the annotation: an API server takes 256 KiB of annotations."""
 
@@ -154,9 +156,7 @@ def load(text: str, machine: Machine) -> NodeState:
     ledger = _decoded(text) if text else _Ledger()
     reserved = _cpus(text, "reserved", ledger.reserved) or None
     try:
-        settings = ledger.config | {"reserved": None}
-        config = msgspec.convert(settings, NodeConfig, dec_hook=_parsed, str_keys=True)
-        state = _empty_state(machine, replace(config, reserved=reserved))
+        state = _empty_state(machine, _config(ledger.config, reserved))
     except (NodeConfigError, msgspec.ValidationError) as error:
         raise _broken(text, f"config: {error}") from error
     entries = {(owned.uid, owned.container): _entry(text, owned) for owned in ledger.entries}
@@ -169,6 +169,23 @@ def load(text: str, machine: Machine) -> NodeState:
             raise _broken(text, f"{entry.pod}/{entry.container} owns {what}")
     state = replace(state, placed_pods=frozen(_placed_pods(text, ledger)), memory=_memory(text, ledger))
     return replace(with_entries(state, entries, ledger.pods), generation=ledger.generation)
+
+
+_CONFIGS: Final[dict[tuple[str, CPUSet | None], NodeConfig]] = {}
+"""Settings that were read: most nodes of a cluster have the same."""
+
+
+def _config(published: dict[str, Any], reserved: CPUSet | None) -> NodeConfig:
+    """Return the settings. Raises ValidationError and NodeConfigError."""
+    key = repr(published), reserved
+    config = _CONFIGS.get(key)
+    if config is None:
+        settings = published | {"reserved": None}
+        config = msgspec.convert(settings, NodeConfig, dec_hook=_parsed, str_keys=True)
+        if len(_CONFIGS) >= _MOST_CONFIGS:
+            _CONFIGS.clear()
+        config = _CONFIGS[key] = replace(config, reserved=reserved)
+    return config
 
 
 def is_leased(text: str) -> bool:
@@ -251,9 +268,14 @@ def _decoded(text: str) -> _Ledger:
 
 def _cpus(text: str, what: str, value: str) -> CPUSet:
     try:
-        return CPUSet.parse(value)
+        return _few(value) if len(value) <= _LONGEST_KEPT else CPUSet.parse(value)
     except CPUSetError as error:
         raise _broken(text, f"{what}: {value!r} is not a CPU list: {error}") from error
+
+
+_LONGEST_KEPT: Final = 256
+_few: Final = lru_cache(4096)(CPUSet.parse)
+"""Sets are alike on alike nodes."""
 
 
 def _broken(text: str, why: str) -> TranslationError:

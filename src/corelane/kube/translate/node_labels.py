@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar, cast, get_args
 
@@ -239,11 +240,21 @@ def published_kubelet(published: NodeResourceTopology) -> KubeletSettings:
     key, text = _first(
         published.metadata.annotations, keys.CPU_MANAGER_POLICY, *keys.CPU_MANAGER_POLICY_PROPOSED
     )
+    words = (word for word in published.topology_policies if word in _TOPOLOGY_POLICIES)
+    policy, scope = _TOPOLOGY_POLICIES.get(next(words, ""), ("none", "container"))
+    by_words = TopologyManager(cast("KubeletPolicy", policy), cast("Scope", scope))
+    cpu_manager, manager = _cpu_manager(key, text), with_attributes(published, by_words)
+    return KubeletSettings(*cpu_manager, manager.policy, manager.scope)
+
+
+@lru_cache(256)
+def _cpu_manager(key: str, text: str) -> tuple[str, Mapping[str, str], CPUSet]:
+    """Policy, options and reserved CPUs; most nodes of a cluster have the same."""
     where = annotation(key)
     members = json_object(where, text, ("policy", "options", "reservedCPUs"))
-    cpu_policy = members.get("policy")
-    if cpu_policy not in (None, "", "none", "static"):
-        raise TranslationError(f"{where}.policy", cpu_policy, "use none or static")
+    policy = members.get("policy")
+    if policy not in (None, "", "none", "static"):
+        raise TranslationError(f"{where}.policy", policy, "use none or static")
     options = {}  # texts, as in the kubelet's configuration; a JSON boolean becomes its text
     for name, option in member(f"{where}.options", members.get("options")).items():
         if not isinstance(option, str | bool):
@@ -251,12 +262,7 @@ def published_kubelet(published: NodeResourceTopology) -> KubeletSettings:
         options[name] = str(option).lower() if isinstance(option, bool) else option
     for name in ("full-pcpus-only", "distribute-cpus-across-numa"):
         boolean(f"{where}.options.{name}", options.get(name))
-    reserved = cpus(f"{where}.reservedCPUs", members.get("reservedCPUs"))
-    words = (word for word in published.topology_policies if word in _TOPOLOGY_POLICIES)
-    policy, scope = _TOPOLOGY_POLICIES.get(next(words, ""), ("none", "container"))
-    by_words = TopologyManager(cast("KubeletPolicy", policy), cast("Scope", scope))
-    manager = with_attributes(published, by_words)
-    return KubeletSettings(cpu_policy or "none", options, reserved, manager.policy, manager.scope)
+    return policy or "none", options, cpus(f"{where}.reservedCPUs", members.get("reservedCPUs"))
 
 
 def topology_policies(policy: str, scope: str) -> list[str]:

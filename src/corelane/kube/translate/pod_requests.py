@@ -5,11 +5,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from corelane import quantity
+from corelane.cpuset import CPUSet
 from corelane.kube import keys
 from corelane.kube.meta import ResourceList
 from corelane.kube.pod import Container, Pod, ResourceRequirements
@@ -59,8 +60,11 @@ class Resizes:
 
 def pod_resizes(pod: Pod) -> Resizes | None:
     """Return what a pod's status says of resources; None where the spec says all."""
-    of_containers = dict(_of_containers(pod))
     status, level = pod.status, pod.spec.resources
+    statuses = (*status.init_container_statuses, *status.container_statuses)
+    if status.resources is None and all(one.resources is None for one in statuses):
+        return None
+    of_containers = dict(_of_containers(pod))
     of_pod = _resize(status.resources, status.allocated_resources)
     requests = {one.name: one.resources.requests for one in (*pod.spec.init_containers, *pod.spec.containers)}
     same = all(_same(one, requests.get(name, {})) for name, one in of_containers.items())
@@ -143,8 +147,8 @@ def request(pod: Pod) -> PodRequest:
     Raises TranslationError for an invalid quantity, label or annotation.
     """
     containers = tuple(_container(*container) for container in _containers(pod))
-    names = [container.name for container in containers]
-    meta, bound = pod.metadata, bool(pod.spec.node_name)
+    meta = pod.metadata
+    proposal, zone, zone_cpus, numa_amounts = placement(pod) if pod.spec.node_name else ({}, None, {}, {})
     may_specify = meta.labels or meta.annotations or pod.spec.priority
     return PodRequest(
         meta.uid,
@@ -152,14 +156,47 @@ def request(pod: Pod) -> PodRequest:
         meta.name,
         qos(pod),
         containers,
-        placement_annotations.proposed_cpus(meta.annotations, names) if bound else {},
+        proposal,
         labels=meta.labels,
         placement_spec=placement_annotations.placement_spec(pod) if may_specify else _NO_SPEC,
         level=_level(pod.spec.resources),
-        zone=placement_annotations.proposed_zone(meta.annotations) if bound else None,
-        zone_cpus=result_cpus(meta.annotations) if bound else {},
-        numa_amounts=placement_annotations.recorded_amounts(meta.annotations) if bound else {},
+        zone=zone,
+        zone_cpus=zone_cpus,
+        numa_amounts=numa_amounts,
         overhead=_amounts("spec.overhead", pod.spec.overhead),
+    )
+
+
+Placement: TypeAlias = tuple[
+    Mapping[str, CPUSet], CPUSet | None, Mapping[int, int], Mapping[int, Mapping[str, int]]
+]
+"""A pod's CPUs by container; the NUMA nodes in whose pools it runs; its CPUs by NUMA node, as gocrane records
+them; its amounts by NUMA node. As the members of `PodRequest`."""
+_RECORDS: Final = (keys.CONTAINER_CPUSETS, keys.RESOURCE_STATUS, keys.CRANE_RESULT)
+
+
+_LONGEST_KEPT: Final = 2048
+"""Characters of records that are kept with what they say, for other pods."""
+
+
+def placement(pod: Pod) -> Placement:
+    """Return what a bound pod's annotations record. Raises TranslationError."""
+    annotations = pod.metadata.annotations
+    records = tuple((key, annotations[key]) for key in _RECORDS if key in annotations)
+    containers = tuple(one.name for one in (*pod.spec.init_containers, *pod.spec.containers))
+    short = sum(len(text) for _, text in records) <= _LONGEST_KEPT
+    return (_placement if short else _placement.__wrapped__)(records, containers)
+
+
+@lru_cache(4096)
+def _placement(records: tuple[tuple[str, str], ...], containers: tuple[str, ...]) -> Placement:
+    """Pods on alike nodes have the same."""
+    annotations = dict(records)
+    return (
+        placement_annotations.proposed_cpus(annotations, containers),
+        placement_annotations.proposed_zone(annotations),
+        result_cpus(annotations),
+        placement_annotations.recorded_amounts(annotations),
     )
 
 

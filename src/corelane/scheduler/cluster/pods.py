@@ -330,11 +330,9 @@ class PodInfo(Struct, frozen=True):
         if not pod.spec.node_name or shape.request is None:
             return cls(pod, shape, facts=facts)
         try:
-            request = translate.request(pod)
+            return cls(pod, shape, *translate.placement(pod), facts=facts)
         except TranslationError as error:
             return cls(pod, shape, invalid=str(error), facts=facts)
-        amounts = request.numa_amounts
-        return cls(pod, shape, request.proposal, request.zone, request.zone_cpus, amounts, facts=facts)
 
     def with_decision(self, decided: Decision) -> "PodInfo":
         """Return the pod with the CPUs and NUMA nodes decided."""
