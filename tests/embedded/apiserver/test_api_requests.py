@@ -103,27 +103,6 @@ def test_a_wrong_number_is_found_before_a_wrong_selector():
     assert error.message == 'limit: "x" is not an integer of 64 bits'
 
 
-@pytest.mark.parametrize(
-    ("query", "watch", "message"),
-    [
-        ({"resourceVersionMatch": "Exact"}, False, "forbidden unless resourceVersion is provided"),
-        ({"resourceVersionMatch": "Odd", "resourceVersion": "1"}, False, 'Unsupported value: "Odd"'),
-        (
-            {"resourceVersionMatch": "Exact", "resourceVersion": "0"},
-            False,
-            'forbidden for resourceVersion "0"',
-        ),
-        ({"sendInitialEvents": "true"}, False, "sendInitialEvents is forbidden for list"),
-        ({"sendInitialEvents": "true"}, True, "requires setting resourceVersionMatch to NotOlderThan"),
-        ({"resourceVersionMatch": "NotOlderThan"}, True, "forbidden for watch unless sendInitialEvents"),
-    ],
-)
-def test_options_that_contradict_each_other_are_refused(query, watch, message):
-    error = faults(query, watch=watch)
-    assert error.code == 422
-    assert message in error.message
-
-
 def test_write_options_are_checked():
     options = api_requests.write_options({"fieldValidation": "Strict"}, "CreateOptions", ["All"])
     assert (options.dry_run, options.field_validation) == (True, "Strict")

@@ -84,17 +84,6 @@ def faults(kind, obj, version="v1"):
     return [f"{cause.field}: {cause.message}" for cause in validation.create(kind, obj, version=version)]
 
 
-def test_the_new_group_holds_events_to_more_than_the_old():
-    event = {**CORE, "involvedObject": {}, "metadata": {"name": "e", "namespace": "default"}}
-    assert faults(EVENTS, event) == []
-    assert [cause.field for cause in validation.create(NEW_EVENTS, event)] == [
-        "eventTime",
-        "firstTimestamp",
-        "count",
-        "source",
-    ]
-
-
 def test_a_series_of_events_has_a_count_and_a_time():
     event = {**CORE, "eventTime": MOMENT, "action": "a", "reportingInstance": "i"}
     for name in ("firstTimestamp", "count", "source"):
@@ -103,15 +92,6 @@ def test_a_series_of_events_has_a_count_and_a_time():
     event["series"] = {"count": 1, "lastObservedTime": None}
     found = validation.create(NEW_EVENTS, event)
     assert [cause.field for cause in found] == ["series.count", "series.lastObservedTime"]
-
-
-def test_through_the_new_group_only_the_series_of_an_event_changes():
-    meta = CORE["metadata"] | {"resourceVersion": "1"}
-    old = {**CORE, "metadata": meta}
-    new = {**old, "message": "else", "type": "Warning"}
-    fields = [cause.field for cause in validation.update(NEW_EVENTS, new, old)]
-    assert fields == ["message", "type"]
-    assert validation.update(EVENTS, new, old) == []
 
 
 def wrong(path, wanted, found):

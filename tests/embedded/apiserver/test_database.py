@@ -39,13 +39,6 @@ def values(records):
     return {record.key: record.object()["value"] for record in records}
 
 
-def test_every_write_has_the_next_revision_and_the_object_says_it():
-    store = memory()
-    first, second = store.put("things", "a", thing()), store.put("things", "b", thing())
-    assert (first.revision, second.revision, store.revision) == (1, 2, 2)
-    assert second.object()["metadata"]["resourceVersion"] == "2"
-
-
 def test_a_record_hands_out_copies():
     store = memory()
     store.put("things", "a", thing(1))
@@ -72,15 +65,6 @@ def test_history_ends_at_the_window():
         store.events("things", 1)
     with pytest.raises(Compacted):
         store.find("things", at=1)
-
-
-def test_a_quiet_resource_misses_nothing_while_another_fills_the_window():
-    store = memory(window=3)
-    store.put("quiet", "a", thing())
-    here = store.revision
-    for value in range(10):
-        store.put("things", "a", thing(value))
-    assert store.events("quiet", here) == []
 
 
 def test_a_deletion_carries_the_last_state_under_its_own_revision():

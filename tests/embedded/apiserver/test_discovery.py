@@ -44,35 +44,6 @@ async def test_aggregated_discovery_is_sent_once_to_who_keeps_it(api):
     assert (again.status, again.headers["ETag"]) == (304, tag)
 
 
-def test_groups_and_resources_come_in_upstreams_order():
-    assert discovery.groups() == [
-        "events.k8s.io",
-        "authentication.k8s.io",
-        "authorization.k8s.io",
-        "policy",
-        "scheduling.k8s.io",
-        "coordination.k8s.io",
-        "topology.node.k8s.io",
-    ]
-    core = [one["resource"] for one in discovery.aggregated("/api")["items"][0]["versions"][0]["resources"]]
-    assert core == sorted(core)
-
-
-def test_only_what_is_not_its_own_group_is_named_in_a_response_kind():
-    core = discovery.aggregated("/api")["items"][0]["versions"][0]["resources"]
-    (pods,) = (one for one in core if one["resource"] == "pods")
-    assert pods["responseKind"] == {"group": "", "version": "", "kind": "Pod"}
-    kinds = {one["subresource"]: one["responseKind"] for one in pods["subresources"]}
-    assert kinds["status"] == {"group": "", "version": "", "kind": "Pod"}
-    assert kinds["eviction"] == {"group": "policy", "version": "v1", "kind": "Eviction"}
-    custom = discovery.aggregated("/apis")["items"][-1]["versions"][-1]
-    assert custom["resources"][0]["responseKind"] == {
-        "group": "topology.node.k8s.io",
-        "version": "v1alpha1",
-        "kind": "NodeResourceTopology",
-    }
-
-
 def test_both_forms_of_discovery_tell_the_same():
     for path, groups in (("/api", [""]), ("/apis", discovery.groups())):
         items = discovery.aggregated(path)["items"]

@@ -4,7 +4,6 @@ import pytest
 
 from corelane.embedded.apiserver import served_kinds
 from corelane.embedded.apiserver.codec import request_bodies
-from corelane.embedded.apiserver.codec.json_and_yaml import ReadError
 from corelane.embedded.apiserver.status_errors import StatusError
 
 (CONFIG_MAP,) = (kind for kind in served_kinds.KINDS if kind.kind == "ConfigMap")
@@ -34,18 +33,9 @@ def test_a_custom_object_of_null_lacks_its_kind():
     assert "kind is missing, expected NodeResourceTopology" in refusal(b"null", kind=TOPOLOGY)
 
 
-def test_a_list_is_not_an_object():
-    assert refusal(b"[]") == "the body is not a ConfigMap: got list, expected an object"
-
-
 @pytest.mark.parametrize("kind", [CONFIG_MAP, TOPOLOGY])
 def test_an_api_version_of_three_parts_is_refused(kind):
     assert "got a/b/c X, expected" in refusal(b'{"kind":"X","apiVersion":"a/b/c"}', kind=kind)
-
-
-def test_a_body_that_is_not_protobuf_is_refused():
-    with pytest.raises(ReadError, match="not Kubernetes' protobuf"):
-        request_bodies.read_protobuf(b"x")
 
 
 def test_whole_numbers_of_custom_objects_have_no_fraction():

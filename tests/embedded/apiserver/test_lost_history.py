@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import sqlite3
-import time
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -20,7 +19,7 @@ from corelane.embedded.apiserver.write import node_objects
 from corelane.kube.client import KubeClient
 from corelane.kube.informer import Informer, InformerReporter
 from corelane.kube.objects import ConfigMap
-from support.apiserver import ADMIN, CONFIG_MAPS, TOKENS, config_map
+from support.apiserver import ADMIN, TOKENS, config_map
 
 SOON = 1_800_000_000.0
 TIME = "2026-01-01T00:00:00Z"
@@ -330,24 +329,3 @@ def stored(name):
         "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": "default", "uid": name, "creationTimestamp": TIME},
     }
-
-
-async def test_a_watch_over_http_from_a_lost_revision_is_410(tmp_path):
-    async with serving(tmp_path) as server:
-        client = KubeClient.connect_to(server.url, ADMIN)
-        await create(client, "a")
-        lost = (await client.list(ConfigMap)).resource_version
-        await client.close()
-    (tmp_path / FILE_NAME).unlink()
-    begun = time.time()
-    async with serving(tmp_path) as server:
-        client = KubeClient.connect_to(server.url, ADMIN)
-        query = {"watch": "1", "resourceVersion": lost, "timeoutSeconds": "1"}
-        answer = await client.raw("GET", CONFIG_MAPS, query)
-        assert b'"code":410' in answer
-        assert b'"reason":"Expired"' in answer
-        exact = {"resourceVersion": lost, "resourceVersionMatch": "Exact"}
-        with pytest.raises(Exception, match="too old"):
-            await client.raw("GET", CONFIG_MAPS, exact)
-        assert int((await client.list(ConfigMap)).resource_version) > begun * 1e6
-        await client.close()

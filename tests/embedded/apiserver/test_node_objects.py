@@ -267,15 +267,6 @@ def test_a_renewal_is_one_commit_and_names_what_is_missing():
     assert server.nodes.refresh_heartbeats(["gone"], CONDITIONS, 0.0) == ["gone"]
 
 
-def test_a_ready_node_has_no_taint_that_the_controller_would_remove():
-    one, other = Server(), Server()
-    for name in ("a", "b"):
-        one.nodes.ensure(node(name))
-        assert len(other.create_ready(name)["spec"]["taints"]) == 2
-    for key, obj in one.objects(NODES).items():
-        assert json.loads(without_uids(obj)) == json.loads(without_uids(other.objects(NODES)[key]))
-
-
 def test_a_node_that_is_not_ready_keeps_its_taint():
     server = Server()
     silent = node("a")

@@ -62,26 +62,6 @@ def test_unknown_fields_are_named_in_alphabetical_order(media):
     assert warnings == [f'unknown field "{name}"' for name in ("areas", "metadata.size", "zones")]
 
 
-@pytest.mark.parametrize("media", [MERGE_PATCH, STRATEGIC_PATCH])
-def test_a_strict_patch_names_every_unknown_field(media):
-    why = refusal(LEASES, LEASE, media, {"b": 1, "a": 2}, field_validation="Strict")
-    assert 'strict decoding error: unknown field "a", unknown field "b"' in why
-
-
 def test_a_json_patch_to_a_value_of_another_type_is_refused():
     why = refusal(PODS, POD, JSON_PATCH, [{"op": "add", "path": "/status", "value": 1}])
     assert "status: got number 1, expected an object" in why
-
-
-@pytest.mark.parametrize(
-    ("containers", "message"),
-    [
-        (["x"], "of different types"),
-        ([["x"]], "of different types"),
-        ([{"env": [{"name": "A"}]}], "lacks its merge key name"),
-    ],
-)
-def test_lists_that_cannot_be_merged_are_refused(containers, message):
-    with pytest.raises(StatusError, match=message) as refused:
-        patched(PODS, POD, STRATEGIC_PATCH, {"spec": {"containers": containers}})
-    assert refused.value.code == 500

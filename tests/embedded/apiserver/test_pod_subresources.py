@@ -7,7 +7,7 @@ import pytest
 
 from corelane.embedded.apiserver.http.pod_logs import LogUnavailableError
 from corelane.embedded.apiserver.status_errors import bad_request
-from support.apiserver import PODS, pod, serving
+from support.apiserver import PODS, pod
 
 
 def binding(name="p", node="n1", **meta):
@@ -45,68 +45,49 @@ class Source:
             self.closed = True
 
 
-def with_logs(source, scenario):
-    async def run():
-        async with serving(log_source=source) as api:
-            await api.made(PODS, pod(nodeName="n1"))
-            await scenario(api)
-
-    asyncio.run(run())
+async def logging_to(api, source):
+    """Have the server read logs of a bound pod from this source."""
+    api.server.log_source = source
+    await api.made(PODS, pod(nodeName="n1"))
 
 
-def test_a_log_is_streamed_as_text():
+async def test_a_log_is_streamed_as_text(api):
     source = Source()
-
-    async def scenario(api):
-        query = "tailLines=5&timestamps=true&sinceTime=2026-01-02T03:04:05Z&previous=1"
-        answer = await api.get(f"{PODS}/p/log?{query}")
-        assert (answer.status, answer.body) == (200, "first\nsecond\n")
-        assert answer.headers["Content-Type"] == "text/plain"
-        name, options = source.asked[0]
-        assert (name, options.container, options.tail_lines) == ("p", "c", 5)
-        assert options.timestamps
-        assert options.previous
-        assert options.since_time.year == 2026
-
-    with_logs(source, scenario)
+    await logging_to(api, source)
+    query = "tailLines=5&timestamps=true&sinceTime=2026-01-02T03:04:05Z&previous=1"
+    answer = await api.get(f"{PODS}/p/log?{query}")
+    assert (answer.status, answer.body) == (200, "first\nsecond\n")
+    assert answer.headers["Content-Type"] == "text/plain"
+    name, options = source.asked[0]
+    assert (name, options.container, options.tail_lines) == ("p", "c", 5)
+    assert options.timestamps
+    assert options.previous
+    assert options.since_time.year == 2026
 
 
-def test_a_byte_limit_cuts_the_log():
-    async def scenario(api):
-        assert (await api.get(f"{PODS}/p/log?limitBytes=8")).body == "first\nse"
-
-    with_logs(Source(), scenario)
-
-
-def test_a_followed_log_ends_with_its_reader():
+async def test_a_followed_log_ends_with_its_reader(api):
     source = Source()
-
-    async def scenario(api):
-        headers = {"Authorization": "Bearer admintoken"}
-        url = f"{api.server.url}{PODS}/p/log?follow=true"
-        async with api.session.get(url, headers=headers) as response:
-            lines = [await response.content.readline() for _ in range(4)]
-            assert lines == [b"first\n", b"second\n", b"more\n", b"more\n"]
-        for _ in range(200):
-            if source.closed:
-                return
-            await asyncio.sleep(0.02)
-        raise AssertionError("the log source was not closed")
-
-    with_logs(source, scenario)
+    await logging_to(api, source)
+    headers = {"Authorization": "Bearer admintoken"}
+    url = f"{api.server.url}{PODS}/p/log?follow=true"
+    async with api.session.get(url, headers=headers) as response:
+        lines = [await response.content.readline() for _ in range(4)]
+        assert lines == [b"first\n", b"second\n", b"more\n", b"more\n"]
+    for _ in range(200):
+        if source.closed:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("the log source was not closed")
 
 
-def test_stopping_the_server_ends_followed_logs():
+async def test_stopping_the_server_ends_followed_logs(api):
     source = Source()
-
-    async def scenario(api):
-        url, headers = f"{api.server.url}{PODS}/p/log?follow=true", {"Authorization": "Bearer admintoken"}
-        async with api.session.get(url, headers=headers) as response:
-            await response.content.readline()
-            await asyncio.wait_for(api.server.stop(), 60)
-        assert source.closed
-
-    with_logs(source, scenario)
+    await logging_to(api, source)
+    url, headers = f"{api.server.url}{PODS}/p/log?follow=true", {"Authorization": "Bearer admintoken"}
+    async with api.session.get(url, headers=headers) as response:
+        await response.content.readline()
+        await asyncio.wait_for(api.server.stop(), 60)
+    assert source.closed
 
 
 @pytest.mark.parametrize(
@@ -121,16 +102,14 @@ def test_stopping_the_server_ends_followed_logs():
         ("tailLines=many", 400, "not an integer"),
     ],
 )
-def test_what_is_wrong_with_a_log_request_is_said(query, code, message):
-    async def scenario(api):
-        answer = await api.get(f"{PODS}/p/log?{query}")
-        assert answer.status == code
-        assert message in answer.body["message"]
-
-    with_logs(Source(), scenario)
+async def test_what_is_wrong_with_a_log_request_is_said(api, query, code, message):
+    await logging_to(api, Source())
+    answer = await api.get(f"{PODS}/p/log?{query}")
+    assert answer.status == code
+    assert message in answer.body["message"]
 
 
-def test_a_log_that_breaks_off_ends_the_connection():
+async def test_a_log_that_breaks_off_ends_the_connection(api):
     """The client must not take what it got for the whole."""
 
     class Breaking(Source):
@@ -138,12 +117,10 @@ def test_a_log_that_breaks_off_ends_the_connection():
             yield b"first\n"
             raise LogUnavailableError("node n1 went away")
 
-    async def scenario(api):
-        with pytest.raises(aiohttp.ClientPayloadError):
-            await api.get(f"{PODS}/p/log")
-        assert (await api.get("/readyz")).status == 200
-
-    with_logs(Breaking(), scenario)
+    await logging_to(api, Breaking())
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await api.get(f"{PODS}/p/log")
+    assert (await api.get("/readyz")).status == 200
 
 
 async def test_of_several_containers_one_must_be_named(api):
@@ -155,13 +132,6 @@ async def test_of_several_containers_one_must_be_named(api):
     assert answer.body["message"] == ("a container name must be specified for pod p, choose one of: c, d, i")
 
 
-async def test_a_pod_without_a_node_has_no_log(api):
-    await api.made(PODS, pod())
-    answer = await api.get(f"{PODS}/p/log")
-    assert (answer.status, answer.body) == (204, "")
-    assert (await api.get(f"{PODS}/none/log")).status == 404
-
-
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
@@ -169,13 +139,11 @@ async def test_a_pod_without_a_node_has_no_log(api):
         (bad_request('container "c" in pod "p" is waiting to start'), 400, "waiting to start"),
     ],
 )
-def test_a_log_that_cannot_be_had_says_why(error, code, message):
-    async def scenario(api):
-        answer = await api.get(f"{PODS}/p/log")
-        assert answer.status == code
-        assert message in answer.body["message"]
-
-    with_logs(Source(error), scenario)
+async def test_a_log_that_cannot_be_had_says_why(api, error, code, message):
+    await logging_to(api, Source(error))
+    answer = await api.get(f"{PODS}/p/log")
+    assert answer.status == code
+    assert message in answer.body["message"]
 
 
 async def test_a_binding_made_as_an_object_of_its_own_has_no_uid_to_hold_to(api):

@@ -12,7 +12,6 @@ from corelane.embedded.apiserver.write import patching
 from support.apiserver import CONFIG_MAPS, MERGE, NAMESPACES, PODS, config_map, pod, serving
 
 NODES = "/api/v1/nodes"
-TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 SECRETS = "/api/v1/namespaces/default/secrets"
 JSON_PATCH = {"Content-Type": "application/json-patch+json"}

@@ -13,11 +13,9 @@ from corelane.embedded.apiserver.schema import defaults_and_formats
 from corelane.embedded.apiserver.served_kinds import (
     CONFIG_MAPS,
     KINDS,
-    LEASES,
     NAMESPACES,
     NODES,
     PODS,
-    TOPOLOGIES,
 )
 from corelane.embedded.apiserver.write import strategy
 from support.drawn import objects
@@ -30,12 +28,6 @@ ALL = [(kind, version) for kind in KINDS for version in kind.versions]
 def made(kind, body):
     obj, _ = request_bodies.decode(kind, kind.version, json.dumps(body).encode())
     strategy.prepare_create(kind, obj)
-    return obj
-
-
-def changed(kind, old, change, subresource=""):
-    obj, _ = request_bodies.decode(kind, kind.version, json.dumps(merged(old, change)).encode())
-    strategy.prepare_update(kind, obj, old, subresource)
     return obj
 
 
@@ -54,12 +46,6 @@ def changed(kind, old, change, subresource=""):
 )
 def test_images_without_a_version_are_pulled_always(image, policy):
     assert prepared(container(image=image))["spec"]["containers"][0]["imagePullPolicy"] == policy
-
-
-def test_requests_follow_limits_and_keep_what_was_said():
-    limits = {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1"}}
-    read = prepared(container(resources=limits))["spec"]["containers"][0]["resources"]
-    assert read["requests"] == {"cpu": "1", "memory": "1Gi"}
 
 
 def test_what_a_pods_containers_need_together_counts_sidecars_and_the_largest_start():
@@ -101,15 +87,6 @@ def test_a_toleration_of_all_spares_the_ones_that_are_added():
     assert len(prepared(spec(tolerations=[other]))["spec"]["tolerations"]) == 3
 
 
-def test_a_gated_pod_says_so():
-    pod = prepared(spec(schedulingGates=[{"name": "a"}]))
-    assert [condition["reason"] for condition in pod["status"]["conditions"]] == ["SchedulingGated"]
-
-
-def test_the_status_that_a_client_sends_with_a_pod_is_dropped():
-    assert prepared({"status": {"phase": "Running", "podIP": "1.2.3.4"}})["status"]["phase"] == "Pending"
-
-
 def test_the_schedulers_name_is_the_servers_to_choose_and_stays():
     pod, _ = request_bodies.decode(
         PODS, "v1", b'{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c"}]}}'
@@ -129,23 +106,6 @@ def test_label_keys_become_expressions_with_the_pods_own_values():
     assert pod["spec"]["topologySpreadConstraints"][0]["labelSelector"] == {
         "matchExpressions": [{"key": "app", "operator": "In", "values": ["x"]}]
     }
-
-
-def test_what_identifies_an_object_is_not_the_clients_to_change():
-    old = made(LEASES, {"metadata": {"name": "l", "namespace": "d", "uid": "u"}})
-    old["metadata"]["creationTimestamp"] = "2026-01-02T03:04:05Z"
-    meta = {"uid": "", "creationTimestamp": "2027-01-01T00:00:00Z", "selfLink": "/x", "generation": 9}
-    kept = changed(LEASES, old, {"metadata": meta})["metadata"]
-    assert kept == old["metadata"]
-
-
-def test_a_custom_object_counts_generations_of_all_but_its_metadata():
-    body = {"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "zones": []}
-    old = made(TOPOLOGIES, body | {"metadata": {"name": "n"}})
-    assert old["metadata"]["generation"] == 1
-    assert changed(TOPOLOGIES, old, {"metadata": {"labels": {"a": "b"}}})["metadata"]["generation"] == 1
-    zone = {"name": "z", "type": "Node"}
-    assert changed(TOPOLOGIES, old, {"zones": [zone]})["metadata"]["generation"] == 2
 
 
 def test_the_fields_that_can_be_selected():

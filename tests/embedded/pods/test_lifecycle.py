@@ -10,7 +10,6 @@ from corelane.agent.allocation.records import INVALID_RECORD, CPURecord, PodCPUs
 from corelane.cpuset import CPUSet
 from corelane.embedded.pods import pod_steps, records
 from corelane.embedded.pods.records import (
-    ContainerExit,
     DrainRequested,
     PastRuns,
     PodPlan,
@@ -596,13 +595,6 @@ def test_a_run_without_a_known_end_ends_when_it_is_listed():
     made = plan("x", ("a", APP, 100), **SHARED)
     pod = PodRecord(made, {}, PodCPUs(made))
     assert pod_steps.adopt_run(pod, unseen, None, 1000.0).ended.finished_at == 1000.0
-
-
-def test_a_lost_run_is_not_restarted_with_policy_never():
-    past = {"a": PastRuns(0, ContainerExit(0, 5.0))}
-    world = running(plan("p", ("a", APP, 1000), past=past, policy=RestartPolicy.NEVER))
-    assert world.phase("p") == "Succeeded"
-    assert world.processes == {}
 
 
 def test_draining_stops_all_containers_and_keeps_the_pods():

@@ -12,11 +12,10 @@ from corelane.embedded.pods.records import (
     ContainerStage,
     PodRecord,
     RestartPolicy,
-    Termination,
     container_records,
 )
 from corelane.kube.keys import PINNED
-from support.agent_world import APP, INIT, SIDECAR, plan
+from support.agent_world import APP, plan
 
 PLACE = PodHost(("10.0.0.7", "fd00::7"))
 
@@ -72,16 +71,6 @@ def test_a_running_pod_is_ready_and_has_its_hosts_addresses():
     assert found["podIPs"] == [{"ip": "10.0.0.7"}, {"ip": "fd00::7"}]
     assert condition(pod, "Ready")["status"] == "True"
     assert "reason" in condition(pod, "Ready"), "null takes an old reason away"
-
-
-def test_during_init_containers_the_others_show_pod_initializing():
-    pod = a_pod(("i", INIT, 0), ("s", SIDECAR, 0), ("a", APP, 0))
-    run(pod, "i")
-    found = shown(pod)
-    assert found["containerStatuses"][0]["state"]["waiting"]["reason"] == "PodInitializing"
-    assert [one["name"] for one in found["initContainerStatuses"]] == ["i", "s"]
-    assert condition(pod, "Initialized")["reason"] == "ContainersNotInitialized"
-    assert condition(pod, "Initialized")["message"] == "containers with incomplete status: [i s]"
 
 
 def test_a_condition_keeps_its_time_until_it_changes():
@@ -165,13 +154,3 @@ def test_a_rejected_pods_status_has_only_the_reason():
         "message": "Pod was rejected: Node didn't have enough resource: cpu",
         "startTime": "1970-01-01T00:16:40Z",
     }
-
-
-def test_a_pod_past_its_deadline_shows_the_reason():
-    pod = a_pod()
-    pod.termination = Termination(2000.0, StatusReason("DeadlineExceeded", "too long"))
-    assert (shown(pod)["phase"], shown(pod)["reason"], shown(pod)["message"]) == (
-        "Failed",
-        "DeadlineExceeded",
-        "too long",
-    )
