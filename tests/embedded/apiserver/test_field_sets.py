@@ -29,7 +29,7 @@ def test_operations_are_those_of_sets_of_paths(one, other):
     assert field_sets.intersection(left, right) == made(one & other)
     assert field_sets.difference(left, right) == made(one - other)
     below = {path for path in one if any(path[: len(top)] == top for top in other)}
-    assert field_sets.without(left, right) == made(one - below)
+    assert field_sets.difference(left, right, deep=True) == made(one - below)
     assert (left, right) == (made(one), made(other)), "arguments stay as they are"
 
 

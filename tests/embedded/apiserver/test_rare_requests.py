@@ -18,18 +18,6 @@ JSON_PATCH = {"Content-Type": "application/json-patch+json"}
 TABLE = "as=Table;v=v1;g=meta.k8s.io"
 
 
-async def test_a_malformed_timeout_is_refused_before_the_caller_is_known(api):
-    for token in ("admintoken", "wrong", None):
-        answer = await api.get(f"{PODS}?timeout=1", token=token)
-        assert answer.status == 400
-        assert answer.body["message"].startswith("invalid timeout specified in the request URL: '1' is not")
-    assert (await api.get(f"{PODS}?timeout=1s")).status == 200
-    assert (await api.get(f"{PODS}?timeout=")).status == 200
-    await api.made(PODS, pod())
-    assert (await api.get(f"{PODS}/p/log?timeout=x")).status == 204
-    assert (await api.get(f"{PODS}?watch=1&timeout=x&timeoutSeconds=1")).status == 200
-
-
 async def test_overhead_needs_a_runtime_class(api):
     for overhead in ({"cpu": "1"}, {"example.com/a": "2", "memory": "1Mi"}):
         answer = await api("POST", PODS, pod(overhead=overhead))

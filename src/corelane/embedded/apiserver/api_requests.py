@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from corelane import durations
 from corelane.embedded.apiserver import selector_syntax, status_errors
 from corelane.embedded.apiserver.served_kinds import BINDINGS, REVIEWS, ServedKind, by_path
 from corelane.embedded.apiserver.status_errors import StatusCause, quoted
@@ -40,7 +39,6 @@ _SUBRESOURCE_METHODS = {
 }
 _POD_PARTS = {"binding", "eviction", "log", "exec", "attach", "portforward", "proxy"}
 _NODE_PARTS = {"proxy"}
-_LONG_RUNNING = {"attach", "exec", "log", "portforward", "proxy"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +143,12 @@ def methods(target: Target) -> tuple[str, ...]:
     if target.rest and target.subresource != "proxy":
         return ()
     if target.subresource:
-        return _subresource_methods(target, kind)
+        own = {"pods": _POD_PARTS, "nodes": _NODE_PARTS}.get(target.resource, set())
+        is_served = target.subresource in own or target.subresource in kind.subresources
+        placed = bool(target.namespace) or not kind.namespaced
+        if not is_served or not placed or not target.named:
+            return ()
+        return _SUBRESOURCE_METHODS.get(target.subresource, ("GET", "PUT", "PATCH"))
     if kind.namespaced and not target.namespace:
         return () if named else ("GET",)
     if not kind.namespaced and target.namespace and target.resource != "namespaces":
@@ -153,15 +156,6 @@ def methods(target: Target) -> tuple[str, ...]:
     if named:
         return ITEM
     return ("GET", "POST") if target.resource == "namespaces" else COLLECTION
-
-
-def _subresource_methods(target: Target, kind: ServedKind) -> tuple[str, ...]:
-    own = {"pods": _POD_PARTS, "nodes": _NODE_PARTS}.get(target.resource, set())
-    is_served = target.subresource in own or target.subresource in kind.subresources
-    placed = bool(target.namespace) or not kind.namespaced
-    if not is_served or not placed or not target.named:
-        return ()
-    return _SUBRESOURCE_METHODS.get(target.subresource, ("GET", "PUT", "PATCH"))
 
 
 # --- query options
@@ -211,20 +205,6 @@ class ListOptions:
     bookmarks: bool = False
     initial_events: bool | None = None
     watch: bool = False
-
-
-def check_timeout(target: Target, query: Query) -> None:
-    """Check the parameter `timeout` of a request that ends by itself. Raises StatusError 400.
-
-    After apiserver's `pkg/endpoints/filters/request_deadline.go`; a sound one has no effect here.
-    """
-    text = query.get("timeout", "")
-    if not text or target.verb == "watch" or target.subresource in _LONG_RUNNING:
-        return
-    try:
-        durations.parse(text)
-    except durations.DurationError as error:
-        raise status_errors.bad_request(f"invalid timeout specified in the request URL: {error}") from None
 
 
 def list_options(query: Query, *, watch: bool) -> ListOptions:

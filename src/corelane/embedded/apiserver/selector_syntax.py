@@ -109,7 +109,8 @@ def _terms(text: str) -> Iterator[SelectorTerm]:
 
 def _label_term(match: re.Match[str]) -> SelectorTerm:
     key, word = match["absent"] or match["key"], match["set"] or match["operator"]
-    _check_key(key)
+    if faults := names.qualified_name(key):
+        raise ValueError(f'label selector: key "{key}": {"; ".join(faults)}')
     if not word:
         return SelectorTerm(key, "absent" if match["absent"] else "exists")
     values = {value.strip() for value in match["values"].split(",")} if match["set"] else {match["value"]}
@@ -124,11 +125,6 @@ def _integer(text: str) -> int | None:
         return int(text)
     except ValueError:
         return None
-
-
-def _check_key(key: str) -> None:
-    if faults := names.qualified_name(key):
-        raise ValueError(f'label selector: key "{key}": {"; ".join(faults)}')
 
 
 def _check_value(key: str, value: str, *, numeric: bool) -> None:
@@ -148,12 +144,9 @@ def _field_term(term: str, whole: str) -> SelectorTerm:
     if not match:
         raise ValueError(f"invalid selector: '{whole}'; can't understand '{term}'")
     operator = "notin" if match[2] == "!=" else "in"
-    return SelectorTerm(match[1], operator, frozenset({_unescape(match[3])}))
-
-
-def _unescape(value: str) -> str:
+    value = match[3]
     if bad := re.search(r"\\(?![\\,=])", re.sub(r"\\\\", "", value)):
         raise ValueError(f"invalid field selector: invalid escape sequence: {value[bad.start() :][:2]}")
     if "=" in re.sub(r"\\.", "", value):
         raise ValueError("invalid field selector: unescaped character in value: 61")  # Go prints its number
-    return re.sub(r"\\(.)", r"\1", value)
+    return SelectorTerm(match[1], operator, frozenset({re.sub(r"\\(.)", r"\1", value)}))

@@ -156,11 +156,9 @@ def forbidden(
     )
 
 
-def method_not_allowed(allowed: Iterable[str] = ()) -> StatusError:
-    """`allowed` methods go into the Allow header."""
-    headers = {"Allow": ", ".join(allowed)} if allowed else {}
+def method_not_allowed() -> StatusError:
     message = "the server does not allow this method on the requested resource"
-    return StatusError(405, "MethodNotAllowed", message, {}, headers)
+    return StatusError(405, "MethodNotAllowed", message, {})
 
 
 def unsupported_verb(resource: str, group: str, verb: str) -> StatusError:

@@ -16,7 +16,7 @@ from corelane.embedded.apiserver.served_kinds import by_path
 from corelane.embedded.housekeeping import node_controller
 from corelane.embedded.housekeeping.disruption_budgets import DisruptionController
 from corelane.embedded.housekeeping.garbage_collector import GarbageCollector
-from corelane.embedded.housekeeping.node_controller import NodeController
+from corelane.embedded.housekeeping.node_controller import NodeController, NodeReporter
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.informer import Informer, ObjectChange
 from corelane.kube.meta import Object
@@ -44,20 +44,11 @@ _RETRY_SECONDS: Final = 0.5
 T = TypeVar("T", bound=Object)
 
 
-class ControllerReporter:
-    """Hooks for logs and tests, empty by default; they must not raise and must not block."""
+class ControllerReporter(NodeReporter):
+    """Hooks of all parts."""
 
     def namespace_ended(self, name: str) -> None:
         """A terminating namespace was empty, and is deleted."""
-
-    def node_lost(self, name: str, silent_for: float) -> None:
-        """A node's agent sent no heartbeat for that many seconds."""
-
-    def node_back(self, name: str) -> None:
-        """A lost node is ready again."""
-
-    def orphan_deleted(self, what: str) -> None:
-        """An object was deleted because its node was deleted."""
 
     def api_failed(self, what: str, error: Exception) -> None:
         """A request failed; it is repeated later."""
@@ -179,17 +170,7 @@ async def _empty(client: KubeClient, namespace: Namespace) -> bool:
             await client.raw("DELETE", kind.api.path(name))
         if [kind for kind in _CONTENTS if await _holds(client, kind, name)]:
             return False
-    await _finalize(client, namespace)
-    return True
-
-
-async def _holds(client: KubeClient, kind: type[Object], namespace: str) -> bool:
-    listing = await client.list(kind, namespace=namespace, page=1)
-    return bool(listing.items or listing.malformed)
-
-
-async def _finalize(client: KubeClient, namespace: Namespace) -> None:
-    """Remove the finalizer, so that the server deletes the namespace; a deleted one is no error."""
+    # without the finalizer the server deletes the namespace; a deleted one is no error
     remaining = [finalizer for finalizer in namespace.spec.finalizers if finalizer != _FINALIZER]
     body = {
         "apiVersion": "v1",
@@ -203,3 +184,9 @@ async def _finalize(client: KubeClient, namespace: Namespace) -> None:
     except APIError as error:
         if error.code != 404:
             raise
+    return True
+
+
+async def _holds(client: KubeClient, kind: type[Object], namespace: str) -> bool:
+    listing = await client.list(kind, namespace=namespace, page=1)
+    return bool(listing.items or listing.malformed)

@@ -98,18 +98,16 @@ def _is_healthy(pod: Pod) -> bool:
 
 
 def _expected(budget: PodDisruptionBudget, pods: Collection[Pod]) -> tuple[int, int, tuple[str, ...]]:
-    """Return the pods expected, the healthy ones desired, and names of pods without a controller."""
+    """Return the pods expected, the healthy ones desired, and names of pods without a controller.
+
+    Raises ScaleError for a pod with a controller.
+    """
     least, most = budget.spec.min_available, budget.spec.max_unavailable
     if most is None and isinstance(least, int):
         return len(pods), least, ()
     if most is None and least is None:
         return 0, 0, ()
     # What is expected is what the pods' controllers want; pods without one are not expected.
-    return 0, 0, _unmanaged(pods)
-
-
-def _unmanaged(pods: Iterable[Pod]) -> tuple[str, ...]:
-    """Return the pods without a controller. Raises ScaleError for one with a controller."""
     names = []
     for pod in pods:
         owner = next((reference for reference in pod.metadata.owner_references if reference.controller), None)
@@ -122,7 +120,7 @@ def _unmanaged(pods: Iterable[Pod]) -> tuple[str, ...]:
         if (group, owner.kind) in _UNSCALABLE:
             raise ScaleError(f"{_UNSCALABLE[group, owner.kind]} does not implement the scale subresource")
         raise ScaleError(f'no matches for kind "{owner.kind}" in version "{owner.api_version}"')
-    return tuple(names)
+    return 0, 0, tuple(names)
 
 
 def _disrupted(

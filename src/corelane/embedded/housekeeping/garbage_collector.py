@@ -255,10 +255,7 @@ class GarbageCollector:
             return _Owner.WAITING
         if self._graph.is_present(owner.uid):
             return _Owner.PRESENT
-        return await self._read_state(api, owner, item)
-
-    async def _read_state(self, api: API, owner: OwnerReference, item: Item) -> _Owner:
-        """Ask the API server: what was watched may be older than the reference."""
+        # the API server knows: what was watched may be older than the reference
         deletions = self._graph.deletions
         try:
             meta = await self._read(Item(api, item.namespace if api.namespaced else "", owner.name))

@@ -18,7 +18,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec import field
 
@@ -199,8 +199,8 @@ def timestamp(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class NodeReporter(Protocol):
-    """Hooks for logs and tests; they must not raise and must not block."""
+class NodeReporter:
+    """Hooks for logs and tests, empty by default; they must not raise and must not block."""
 
     def node_lost(self, name: str, silent_for: float) -> None:
         """A node's agent sent no heartbeat for that many seconds."""
@@ -295,7 +295,12 @@ class NodeController:
             while await self._changes_before(end):
                 await asyncio.sleep(min(_DEBOUNCE, self._period))
                 self._changed.clear()
-                await self._check_changed()
+                now = self._clock()
+                awake = self._awake.advance(now)
+                for name in list(self._unchecked):
+                    self._renewals.update(name, self._leases.objects.get((LEASES, name)), awake)
+                    await self._check_node(name, now, awake)
+                await self._delete_outlived()
 
     async def _changes_before(self, end: float) -> bool:
         with suppress(TimeoutError):
@@ -318,14 +323,6 @@ class NodeController:
             await self._check_node(name, now, awake)
         for pod in self._missing.orphans(self._pods.objects.values(), nodes, awake):
             await self._attempt(f"orphaned pod {pod.title}", self._delete_orphan(pod))
-        await self._delete_outlived()
-
-    async def _check_changed(self) -> None:
-        now = self._clock()
-        awake = self._awake.advance(now)
-        for name in list(self._unchecked):
-            self._renewals.update(name, self._leases.objects.get((LEASES, name)), awake)
-            await self._check_node(name, now, awake)
         await self._delete_outlived()
 
     async def _check_node(self, name: str, now: float, awake: float) -> None:

@@ -313,26 +313,22 @@ def _pruned_custom(shape: Shape | None, value: Any, path: str, unknown: list[str
     if kind is str or kind is int:
         return value
     if isinstance(value, dict):
-        return _members(shape, value, path, unknown)
+        rows = shape.fields if isinstance(shape, ObjectType) else {}
+        within = f"{path}." if path else ""
+        members = {}
+        for name, item in value.items():
+            row = rows.get(name)
+            if row is None:
+                unknown.append(f"{within}{name}")
+            elif type(item) is str:
+                members[name] = item
+            elif item is not None:
+                members[name] = _pruned_custom(row.shape, item, f"{within}{name}", unknown)
+        return members
     if isinstance(value, list):
         inner = shape.item if isinstance(shape, ListType) else None
         return [_pruned_custom(inner, item, f"{path}[{index}]", unknown) for index, item in enumerate(value)]
     return plain_values(value)
-
-
-def _members(shape: Shape | None, value: dict[str, Any], path: str, unknown: list[str]) -> dict[str, Any]:
-    rows = shape.fields if isinstance(shape, ObjectType) else {}
-    within = f"{path}." if path else ""
-    members = {}
-    for name, item in value.items():
-        row = rows.get(name)
-        if row is None:
-            unknown.append(f"{within}{name}")
-        elif type(item) is str:
-            members[name] = item
-        elif item is not None:
-            members[name] = _pruned_custom(row.shape, item, f"{within}{name}", unknown)
-    return members
 
 
 def plain_values(tree: Any) -> Any:

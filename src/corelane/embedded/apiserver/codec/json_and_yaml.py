@@ -80,14 +80,6 @@ def read_json(body: bytes) -> Any:
             return tree
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, _Unusual):
         pass
-    return _read_exactly(body)
-
-
-def _may_be_deep(text: AnyStr, *brackets: AnyStr) -> bool:
-    return sum(map(text.count, brackets)) > MAX_DEPTH
-
-
-def _read_exactly(body: bytes) -> Any:
     text = body.decode("utf-8", errors="replace")
     try:
         tree = json.loads(
@@ -106,6 +98,10 @@ def _read_exactly(body: bytes) -> Any:
     if _may_be_deep(text, "[", "{") and too_deep(tree):
         raise ReadError("exceeded max depth")
     return _clean(tree) if "\\u" in text else tree
+
+
+def _may_be_deep(text: AnyStr, *brackets: AnyStr) -> bool:
+    return sum(map(text.count, brackets)) > MAX_DEPTH
 
 
 def too_deep(tree: Any) -> bool:
@@ -208,7 +204,19 @@ class _Builder:
         if self._nodes > MAX_NODES:
             raise ReadError(_TOO_MANY)
         if isinstance(node, yaml.ScalarNode):
-            return _scalar(node)
+            text = str(node.value)
+            if SURROGATE.search(text):
+                raise ReadError("yaml: found invalid Unicode character escape code")
+            match node.tag.removeprefix(_TAG):
+                case "null":
+                    return None
+                case "bool":
+                    return text.lower() in _TRUE
+                case "int":
+                    return _yaml_integer(text)
+                case "float":
+                    return _float(text)
+            return text
         if depth == MAX_DEPTH:
             raise ReadError("yaml: exceeded max depth")
         if isinstance(node, yaml.SequenceNode):
@@ -241,22 +249,6 @@ def _key(key: Any) -> str:
     if isinstance(key, Float):
         return key.text
     raise ReadError(f"yaml: a map key must be a scalar, not {'null' if key is None else type(key).__name__}")
-
-
-def _scalar(node: Any) -> Any:
-    text = str(node.value)
-    if SURROGATE.search(text):
-        raise ReadError("yaml: found invalid Unicode character escape code")
-    match node.tag.removeprefix(_TAG):
-        case "null":
-            return None
-        case "bool":
-            return text.lower() in _TRUE
-        case "int":
-            return _yaml_integer(text)
-        case "float":
-            return _float(text)
-    return text
 
 
 def _yaml_integer(text: str) -> Any:

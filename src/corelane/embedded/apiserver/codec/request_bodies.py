@@ -224,21 +224,17 @@ def _fill(tree: Tree, raw: bytes, members: dict[str, Any], depth: int) -> None:
     for number, value in fields(raw):
         row = tree.get(number)
         if isinstance(row, FieldRow):
-            _put(row, value, members, depth)
+            shape = row.shape
+            if isinstance(shape, ListType):
+                members.setdefault(row.name, []).extend(_items(shape.item, value, depth))
+            elif isinstance(shape, MapType):
+                entry = dict(fields(_message(value)))
+                key = _string(entry.get(1, b""))
+                members.setdefault(row.name, {})[key] = _value(shape.value, entry.get(2, b""), depth)
+            else:
+                members[row.name] = _value(shape, value, depth)
         elif row is not None:
             _fill(row, _message(value), members, depth)
-
-
-def _put(row: FieldRow, value: Value, members: dict[str, Any], depth: int) -> None:
-    shape = row.shape
-    if isinstance(shape, ListType):
-        members.setdefault(row.name, []).extend(_items(shape.item, value, depth))
-    elif isinstance(shape, MapType):
-        entry = dict(fields(_message(value)))
-        key = _string(entry.get(1, b""))
-        members.setdefault(row.name, {})[key] = _value(shape.value, entry.get(2, b""), depth)
-    else:
-        members[row.name] = _value(shape, value, depth)
 
 
 def _items(shape: Shape, value: Value, depth: int) -> Iterator[Any]:

@@ -317,10 +317,19 @@ def _node(node: Object, now: datetime) -> list[Any]:
     status = node.get("status") or {}
     info = status.get("nodeInfo") or {}
     architecture = info.get("architecture")
+    prefix = "node-role.kubernetes.io/"
+    labels = _meta(node, "labels") or {}
+    roles = {label.removeprefix(prefix) for label in labels if label.startswith(prefix)}
+    roles.add(labels.get("kubernetes.io/role", ""))
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready = [c.get("status") == "True" for c in conditions if c.get("type") == "Ready"]
+    words = [("Ready" if ready[-1] else "NotReady") if ready else "Unknown"]
+    if (node.get("spec") or {}).get("unschedulable"):
+        words.append("SchedulingDisabled")
     return [
         _meta(node, "name"),
-        _node_status(node),
-        ",".join(_roles(node)) or NONE,
+        ",".join(words),
+        ",".join(sorted(roles - {""})) or NONE,
         _created(node, now),
         info.get("kubeletVersion") or "",
         _address(status, "InternalIP"),
@@ -329,23 +338,6 @@ def _node(node: Object, now: datetime) -> list[Any]:
         (info.get("kernelVersion") or UNKNOWN) + (f" ({architecture})" if architecture else ""),
         info.get("containerRuntimeVersion") or UNKNOWN,
     ]
-
-
-def _node_status(node: Object) -> str:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    ready = [c.get("status") == "True" for c in conditions if c.get("type") == "Ready"]
-    words = [("Ready" if ready[-1] else "NotReady") if ready else "Unknown"]
-    if (node.get("spec") or {}).get("unschedulable"):
-        words.append("SchedulingDisabled")
-    return ",".join(words)
-
-
-def _roles(node: Object) -> list[str]:
-    prefix = "node-role.kubernetes.io/"
-    labels = _meta(node, "labels") or {}
-    roles = {label.removeprefix(prefix) for label in labels if label.startswith(prefix)}
-    roles.add(labels.get("kubernetes.io/role", ""))
-    return sorted(roles - {""})
 
 
 def _address(status: Object, kind: str) -> str:
@@ -383,13 +375,17 @@ def _event(event: Object, now: datetime) -> list[Any]:
     about = event.get("involvedObject") or event.get("regarding") or {}
     target = about.get("kind", "").lower() + (f"/{about['name']}" if about.get("name") else "")
     first, last, count = _occurrences(event, now)
+    source = event.get("source") or event.get("deprecatedSource") or {}
+    controller = event.get("reportingComponent") or event.get("reportingController") or ""
+    component = source.get("component") or controller
+    host = source.get("host") or event.get("reportingInstance")
     return [
         last,
         event.get("type") or "",
         event.get("reason") or "",
         target,
         about.get("fieldPath") or "",
-        _source(event),
+        f"{component}, {host}" if host else component,
         (event.get("message") or event.get("note") or "").strip(),
         first,
         count,
@@ -407,14 +403,6 @@ def _occurrences(event: Object, now: datetime) -> tuple[str, str, int]:
     if series:
         return first, age(series.get("lastObservedTime"), now), series.get("count") or 0
     return first, last, event.get("count") or event.get("deprecatedCount") or 1
-
-
-def _source(event: Object) -> str:
-    source = event.get("source") or event.get("deprecatedSource") or {}
-    controller = event.get("reportingComponent") or event.get("reportingController") or ""
-    component = source.get("component") or controller
-    host = source.get("host") or event.get("reportingInstance")
-    return f"{component}, {host}" if host else component
 
 
 def _budget(item: Object, now: datetime) -> list[Any]:

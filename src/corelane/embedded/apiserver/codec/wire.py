@@ -61,7 +61,9 @@ def convert(kind: ServedKind, obj: Object, version: str) -> Object:
     api_version = kind.api_version(version)
     if kind.custom:
         envelope = {"kind": kind.kind, "apiVersion": api_version, "metadata": obj["metadata"]}
-        content = _content(obj)
+        content = {
+            name: value for name, value in obj.items() if name not in {"kind", "apiVersion", "metadata"}
+        }
         if obj.get("apiVersion") != api_version:  # else it was pruned when it was decoded
             content = decoding.prune_custom(kind.schema[version], content)
         return envelope | content
@@ -70,10 +72,6 @@ def convert(kind: ServedKind, obj: Object, version: str) -> Object:
     names = _EVENT_NAMES if kind.group else _CORE_NAMES
     renamed = {names.get(name, name): value for name, value in obj.items()}
     return _in_rows(kind.schema[version], renamed | {"apiVersion": api_version})
-
-
-def _content(obj: Object) -> Object:
-    return {name: value for name, value in obj.items() if name not in {"kind", "apiVersion", "metadata"}}
 
 
 def _in_rows(record: ObjectType, obj: Object) -> Object:

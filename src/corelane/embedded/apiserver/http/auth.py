@@ -180,23 +180,19 @@ def _authorize_path(user: User, target: Target) -> None:
 def answer_review(user: User, review: Object, now: str, tokens: Mapping[str, User] | None = None) -> Object:
     """Fill in a review's status; `tokens` are those that the server knows. Raises StatusError."""
     if review["kind"] == "TokenReview":
-        return _token(review, tokens or {})
+        # A token is good for the API server alone, whatever other audiences are asked for.
+        token, audiences = review["spec"].get("token", ""), review["spec"].get("audiences") or [_AUDIENCE]
+        if not token:
+            raise status_errors.bad_request("token is required for TokenReview in authentication")
+        owner = user_of(token, tokens or {}) if _AUDIENCE in audiences else None
+        if owner is None:
+            return {**review, "status": {"user": {}, "error": "invalid bearer token"}}
+        return {**review, "status": {"authenticated": True, "user": info(owner), "audiences": [_AUDIENCE]}}
     return _ANSWERS[review["kind"]](user, review, now)
 
 
 def _who(user: User, review: Object, now: str) -> Object:
     return {**review, "metadata": {"creationTimestamp": now}, "status": {"userInfo": info(user)}}
-
-
-def _token(review: Object, tokens: Mapping[str, User]) -> Object:
-    """A token is good for the API server alone, whatever other audiences are asked for."""
-    token, audiences = review["spec"].get("token", ""), review["spec"].get("audiences") or [_AUDIENCE]
-    if not token:
-        raise status_errors.bad_request("token is required for TokenReview in authentication")
-    user = user_of(token, tokens) if _AUDIENCE in audiences else None
-    if user is None:
-        return {**review, "status": {"user": {}, "error": "invalid bearer token"}}
-    return {**review, "status": {"authenticated": True, "user": info(user), "audiences": [_AUDIENCE]}}
 
 
 def _access(user: User, review: Object, _now: str) -> Object:

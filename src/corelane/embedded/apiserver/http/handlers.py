@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TypeAlias
 
 import msgspec
 from aiohttp import web
@@ -35,37 +35,38 @@ _SHOWN_DELETED = {"Pod", "Namespace"}
 """Kinds of which a deletion is answered with the object's last state."""
 _ENCODED_AT_ONCE = 500
 _READS = {"GET", "HEAD"}
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
-class Chunks(Protocol):
-    """A body that is read as it comes."""
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The body of a request from this process."""
 
-    def iter_any(self) -> AsyncIterator[bytes]: ...
+    data: bytes = b""
+
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        if self.data:
+            yield self.data
 
 
-class Request(Protocol):
-    """A request whose body is not read yet; `path` is decoded."""
+@dataclass(frozen=True, slots=True)
+class LocalRequest:
+    """A request from this process; `path` is decoded."""
 
-    @property
-    def method(self) -> str: ...
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def host(self) -> str: ...
-
-    @property
-    def query(self) -> MultiMapping[str]: ...
-
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-
-    @property
-    def content_length(self) -> int | None: ...
+    method: str
+    path: str
+    query: MultiMapping[str]
+    headers: Mapping[str, str]
+    content: Body
+    host: str = "localhost"
 
     @property
-    def content(self) -> Chunks: ...
+    def content_length(self) -> int:
+        return len(self.content.data)
+
+
+Request: TypeAlias = web.BaseRequest | LocalRequest
+"""A request whose body is not read yet."""
 
 
 @dataclass(slots=True)
@@ -185,7 +186,12 @@ async def answer(context: Context, request: Request, target: Target, user: User)
     """
     handler = _route(request.method, target)
     if handler is None or target.kind is None:
-        return _no_route(context, request, target)
+        if request.method != "GET" or target.path != _DEFINITIONS or target.verb != "list":
+            raise status_errors.no_such_resource()
+        # kubectl asks before it reports an unknown kind, and an error would hide that
+        meta = {"resourceVersion": str(context.backend.store.revision)}
+        empty = {"kind": "CustomResourceDefinitionList", "apiVersion": "apiextensions.k8s.io/v1"}
+        return responses.data(msgspec.json.encode({**empty, "metadata": meta, "items": []}))
     call = Call(context, request, target, target.kind, user)
     store = context.backend.store
     if request.method in _READS:
@@ -213,43 +219,17 @@ def _route(method: str, target: Target) -> Handler | None:
     path and method.
     """
     if target.kind is not None and target.kind.custom:
-        return _custom_route(target)
+        if target.namespace:
+            return None
+        if target.subresource:
+            raise server_backend.not_found(target)
+        if target.verb not in _VERBS:
+            raise status_errors.unsupported_verb(target.resource, target.group, target.verb)
+        return _VERBS[target.verb]
     allowed = api_requests.methods(target)
     if allowed and method not in allowed:
         raise status_errors.method_not_allowed()
     return _handler(target, method) if allowed else None
-
-
-def _custom_route(target: Target) -> Handler | None:
-    if target.namespace:
-        return None
-    if target.subresource:
-        raise server_backend.not_found(target)
-    if target.verb not in _VERBS:
-        raise status_errors.unsupported_verb(target.resource, target.group, target.verb)
-    return _VERBS[target.verb]
-
-
-def _no_route(context: Context, request: Request, target: Target) -> web.Response:
-    if _asks_for_definitions(target) and request.method == "GET":
-        return _no_definitions(context)
-    raise status_errors.no_such_resource()
-
-
-def _asks_for_definitions(target: Target) -> bool:
-    place = (target.group, target.version, target.resource)
-    return place == ("apiextensions.k8s.io", "v1", "customresourcedefinitions") and target.verb == "list"
-
-
-def _no_definitions(context: Context) -> web.Response:
-    """Return an empty list: kubectl asks before it reports an unknown kind, and an error would hide that."""
-    body = {
-        "kind": "CustomResourceDefinitionList",
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "metadata": {"resourceVersion": str(context.backend.store.revision)},
-        "items": [],
-    }
-    return responses.data(msgspec.json.encode(body))
 
 
 def _handler(target: Target, method: str) -> Handler:
@@ -268,13 +248,7 @@ def _handler(target: Target, method: str) -> Handler:
 
 async def get(call: Call) -> web.Response:
     view = call.view()
-    _check_revision(call)
-    record = call.backend.find(call.target)
-    return responses.data(wire.record_bytes(view, record), view.representation.media)
-
-
-def _check_revision(call: Call) -> None:
-    """`resourceVersion` of a get: a lower bound, which the store always meets unless it is in the future."""
+    # resourceVersion is a lower bound, which the store always meets unless it is in the future
     text = call.query.get("resourceVersion", "")
     try:
         revision = api_requests.revision(text) if text else 0
@@ -282,6 +256,8 @@ def _check_revision(call: Call) -> None:
         raise status_errors.internal(str(error)) from None
     if revision > call.backend.store.revision:
         raise status_errors.resource_version_too_large(revision, call.backend.store.revision)
+    record = call.backend.find(call.target)
+    return responses.data(wire.record_bytes(view, record), view.representation.media)
 
 
 async def list_(call: Call) -> web.Response:

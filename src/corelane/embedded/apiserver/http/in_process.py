@@ -6,48 +6,22 @@ They take the same way from there on: the same handlers, checks, bodies, answers
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
 from aiohttp import web
-from multidict import CIMultiDict, MultiDict, MultiMapping
+from multidict import CIMultiDict, MultiDict
 
 from corelane import __version__
 from corelane.embedded.apiserver.http import responses
 from corelane.embedded.apiserver.http.auth import User
+from corelane.embedded.apiserver.http.handlers import Body, LocalRequest
 from corelane.embedded.apiserver.http.responses import Reply, Stream
 from corelane.embedded.apiserver.http.server import APIServer
 from corelane.kube.connection import Answer, Request
 
 _HEADERS: Final = {"User-Agent": f"corelane/{__version__}", "Accept": "application/json"}
-
-
-@dataclass(frozen=True, slots=True)
-class Body:
-    """A body that is there already."""
-
-    data: bytes = b""
-
-    async def iter_any(self) -> AsyncIterator[bytes]:
-        if self.data:
-            yield self.data
-
-
-@dataclass(frozen=True, slots=True)
-class LocalRequest:
-    """A request from this process."""
-
-    method: str
-    path: str
-    query: MultiMapping[str] = field(default_factory=MultiDict)
-    headers: Mapping[str, str] = field(default_factory=CIMultiDict)
-    content: Body = field(default_factory=Body)
-    host: str = "localhost"
-
-    @property
-    def content_length(self) -> int:
-        return len(self.content.data)
 
 
 class InProcess:

@@ -236,7 +236,10 @@ async def send(request: web.BaseRequest, stream: Stream) -> web.StreamResponse:
     try:
         with _cancelled_with(request):
             await response.prepare(request)
-            await _send(response, stream.chunks)
+            async for chunk in stream.chunks:
+                async with asyncio.timeout(_WRITE_TIMEOUT):
+                    await response.write(chunk)
+                await asyncio.sleep(0)  # a fast stream must not keep the loop
             await response.write_eof()
     except TimeoutError:
         if request.transport:
@@ -264,13 +267,6 @@ def _cancelled_with(request: web.BaseRequest) -> AbstractContextManager[None]:
     """Cancel the stream as soon as its connection is lost."""
     streaming = getattr(request.protocol, "streaming", None)
     return streaming() if streaming else nullcontext()
-
-
-async def _send(response: web.StreamResponse, chunks: AsyncIterator[bytes]) -> None:
-    async for chunk in chunks:
-        async with asyncio.timeout(_WRITE_TIMEOUT):
-            await response.write(chunk)
-        await asyncio.sleep(0)  # a fast stream must not keep the loop
 
 
 # --- compression, as upstream: objects and lists of more than 128 KiB, at the fastest level

@@ -113,26 +113,23 @@ class APIServer:
         begun = time.time() if path else None
         self._store = await asyncio.to_thread(Store, path, describe, begun=begun)
         try:
-            await self._listen(self._store)
+            backend = Backend(self._store, self._default_scheduler)
+            pipeline.make_default_objects(backend)
+            if self._prepare:
+                self._prepare(backend)
+            self._store.group_commits(asyncio.get_running_loop().call_soon)
+            self._context = handlers.Context(backend, self._log_source, self._tokens)
+            self._runner = web.ServerRunner(responses.Connections(self._handle), shutdown_timeout=_SHUTDOWN)
+            await self._runner.setup()
+            assert self._runner.server is not None
+            self._listener = HTTPListener("API server", self._runner.server, _log, self._tls)
+            host, port = await self._listener.start(self._host, self._port)
+            scheme = "https" if self._tls else "http"
+            self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+            self._chores = asyncio.create_task(server_backend.keep_house(backend))
         except BaseException:
             await self.stop()
             raise
-
-    async def _listen(self, store: Store) -> None:
-        backend = Backend(store, self._default_scheduler)
-        pipeline.make_default_objects(backend)
-        if self._prepare:
-            self._prepare(backend)
-        store.group_commits(asyncio.get_running_loop().call_soon)
-        self._context = handlers.Context(backend, self._log_source, self._tokens)
-        self._runner = web.ServerRunner(responses.Connections(self._handle), shutdown_timeout=_SHUTDOWN)
-        await self._runner.setup()
-        assert self._runner.server is not None
-        self._listener = HTTPListener("API server", self._runner.server, _log, self._tls)
-        host, port = await self._listener.start(self._host, self._port)
-        scheme = "https" if self._tls else "http"
-        self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-        self._chores = asyncio.create_task(server_backend.keep_house(backend))
 
     async def stop(self) -> None:
         """End watches, finish what is being answered, and close the store; takes at most a few seconds."""
@@ -193,12 +190,16 @@ class APIServer:
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - the last resort
-            _log.error("request failed", method=request.method, path=request.path, **_trace(error))
-            return responses.error_response(_unexpected(), accept)
+            frames = traceback.extract_tb(error.__traceback__)[-4:]
+            where = " > ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames)
+            about = {"method": request.method, "path": request.path, "error": repr(error)}
+            _log.error("request failed", **about, where=where)
+            text = "Internal error occurred: the request failed; see the log of corelane up for the cause"
+            fault = StatusError(500, "InternalError", text, {"causes": [{"message": "unexpected"}]})
+            return responses.error_response(fault, accept)
 
     async def _sent(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         """Answer a request by the user of its token, and send a stream."""
-        api_requests.check_timeout(target, request.query)
         user = auth.authenticate(request.headers.get("Authorization"), self._tokens)
         if user is not auth.ANONYMOUS and self._listener:
             self._listener.prove(request.protocol)
@@ -217,12 +218,9 @@ class APIServer:
         if target.is_resource:
             return await handlers.answer(self._context, request, target, user)
         if target.path == "/metrics":
-            return self._scraped(self._context)
+            text = self._metrics.text(len(self._context.watches), self._context.backend.store.counts())
+            return responses.data(text, prometheus.MEDIA_TYPE)
         return plain(request, target)
-
-    def _scraped(self, context: handlers.Context) -> web.Response:
-        stored = context.backend.store.counts()
-        return responses.data(self._metrics.text(len(context.watches), stored), prometheus.MEDIA_TYPE)
 
 
 @dataclass(slots=True)
@@ -246,22 +244,18 @@ def _document(request: Request, accept: str) -> web.Response | None:
     if path.startswith(("//", "/apis//")):
         return None
     if path.startswith("/openapi/"):
-        return _openapi(request)
+        described = _openapi_document(path, accept)
+        return _unless_known(request, *described, {}) if described else None
     if checked := _health(path, request.query):
         return responses.text(checked)
     document = discovery.document(path, request.host)
     if document is None:
         return None
     if path.rstrip("/") in {"/api", "/apis"} and (form := responses.aggregated_discovery(accept)):
-        return _aggregated(request, form)
+        body = wire.body(form, discovery.aggregated(request.path))
+        return _unless_known(request, responses.aggregated_type(form), body, {"Cache-Control": "public"})
     form = responses.plain(accept)
     return responses.data(wire.body(form, document), form.media)
-
-
-def _aggregated(request: Request, form: wire.Representation) -> web.Response:
-    """Aggregated discovery, or 304 for a client that has it already."""
-    body = wire.body(form, discovery.aggregated(request.path))
-    return _unless_known(request, body, responses.aggregated_type(form), {"Cache-Control": "public"})
 
 
 def _health(path: str, query: Query) -> str:
@@ -277,16 +271,7 @@ def _health(path: str, query: Query) -> str:
     return "\n".join([*lines, f"{root} check passed", ""])
 
 
-def _openapi(request: Request) -> web.Response | None:
-    """An OpenAPI document, or 304 for a client that has it already."""
-    document = _openapi_document(request.path, request.headers.get("Accept", ""))
-    if document is None:
-        return None
-    media, body = document
-    return _unless_known(request, body, media, {})
-
-
-def _unless_known(request: Request, body: bytes, media: str, headers: dict[str, str]) -> web.Response:
+def _unless_known(request: Request, media: str, body: bytes, headers: dict[str, str]) -> web.Response:
     """A document with its tag, or 304 for a client that has the tag."""
     headers = headers | {"ETag": f'"{hashlib.sha256(body).hexdigest()}"', "Vary": "Accept"}
     if request.headers.get("If-None-Match") == headers["ETag"]:
@@ -304,18 +289,6 @@ def _openapi_document(path: str, accept: str) -> tuple[str, bytes] | None:
         return wire.JSON, msgspec.json.encode(openapi.v3_root())
     group = openapi.v3_group(part.removeprefix("v3/")) if part.startswith("v3/") else None
     return (wire.JSON, msgspec.json.encode(group)) if group else None
-
-
-def _trace(error: Exception) -> dict[str, str]:
-    """Describe an unexpected error in one log line: the error and the innermost functions."""
-    frames = traceback.extract_tb(error.__traceback__)[-4:]
-    where = " > ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames)
-    return {"error": repr(error), "where": where}
-
-
-def _unexpected() -> StatusError:
-    message = "Internal error occurred: the request failed; see the log of corelane up for the cause"
-    return StatusError(500, "InternalError", message, {"causes": [{"message": "unexpected"}]})
 
 
 def _check_loopback(host: str) -> None:

@@ -93,7 +93,13 @@ def operations(kind: ServedKind, version: str) -> Iterator[Operation]:
     scope = (_NAMESPACE,) if kind.namespaced else ()
     if kind.namespaced:
         yield _list(kind, version, f"{root}/{kind.plural}", ())
-    yield from _collection(kind, version, within, scope)
+    own, named = gvk(kind, version), model(kind, version)
+    yield _list(kind, version, within, scope)
+    yield Operation(within, "post", "post", own, (*scope, *_WRITE, _PRETTY), named, named)
+    if "deletecollection" in discovery.verbs(kind):
+        parameters = (*scope, *_LIST[1:7], *_DELETE, _PRETTY)
+        answer = DELETE_OPTIONS.model, STATUS.model
+        yield Operation(within, "delete", "deletecollection", own, parameters, *answer)
     yield from _item(kind, version, f"{within}/{{name}}", (*scope, _NAME))
     for name in kind.subresources:
         yield from _subresource(kind, version, name, f"{within}/{{name}}/{name}", (*scope, _NAME))
@@ -102,18 +108,6 @@ def operations(kind: ServedKind, version: str) -> Iterator[Operation]:
 def _list(kind: ServedKind, version: str, path: str, scope: tuple[Parameter, ...]) -> Operation:
     parameters = (*scope, *_LIST, _PRETTY)
     return Operation(path, "get", "list", gvk(kind, version), parameters, "", list_model(kind, version))
-
-
-def _collection(
-    kind: ServedKind, version: str, path: str, scope: tuple[Parameter, ...]
-) -> Iterator[Operation]:
-    own, named = gvk(kind, version), model(kind, version)
-    yield _list(kind, version, path, scope)
-    yield Operation(path, "post", "post", own, (*scope, *_WRITE, _PRETTY), named, named)
-    if "deletecollection" in discovery.verbs(kind):
-        parameters = (*scope, *_LIST[1:7], *_DELETE, _PRETTY)
-        answer = DELETE_OPTIONS.model, STATUS.model
-        yield Operation(path, "delete", "deletecollection", own, parameters, *answer)
 
 
 def _item(kind: ServedKind, version: str, path: str, scope: tuple[Parameter, ...]) -> Iterator[Operation]:
@@ -163,9 +157,14 @@ def v3_group(path: str) -> Document | None:
     if path not in _group_paths():
         return None
     document = {"openapi": "3.0.0", "info": _INFO}
-    kinds = _kinds_at(path)
+    kinds = [(kind, v) for kind in KINDS for v in kind.versions if _path(kind.group, v) == path]
     if not kinds:
-        return document | {"paths": {f"/{path}/": {"get": _discovery_operation(path)}}}
+        operation = {
+            "description": "Lists the groups, versions and resources that are served.",
+            "operationId": "discover" + "".join(map(str.capitalize, path.replace(".", "/").split("/"))),
+            "responses": {"200": {"description": "OK"}},
+        }
+        return document | {"paths": {f"/{path}/": {"get": operation}}}
     served = (operation for kind, version in kinds for operation in operations(kind, version))
     return document | {
         "paths": _paths(served, _v3_operation),
@@ -202,10 +201,6 @@ def _path(group: str, version: str) -> str:
     return f"apis/{group}/{version}" if group else f"api/{version}"
 
 
-def _kinds_at(path: str) -> list[tuple[ServedKind, str]]:
-    return [(kind, v) for kind in KINDS for v in kind.versions if _path(kind.group, v) == path]
-
-
 def _url(path: str) -> str:
     content = msgspec.json.encode(v3_group(path))
     return f"/openapi/v3/{path}?hash={hashlib.sha256(content).hexdigest().upper()}"
@@ -216,15 +211,6 @@ def _paths(served: Iterable[Operation], render: Any) -> Document:
     return {
         path: {operation.method: render(operation) for operation in group}
         for path, group in groupby(ordered, key=lambda operation: operation.path)
-    }
-
-
-def _discovery_operation(path: str) -> Document:
-    name = "".join(word.capitalize() for word in path.replace(".", "/").split("/"))
-    return {
-        "description": "Lists the groups, versions and resources that are served.",
-        "operationId": f"discover{name}",
-        "responses": {"200": {"description": "OK"}},
     }
 
 

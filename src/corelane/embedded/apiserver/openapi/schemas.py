@@ -189,23 +189,19 @@ def definitions(kinds: list[tuple[ServedKind, str]], refs: str) -> dict[str, Sch
             shown = version if member is kind else member.version
             _add(member.schema[shown], schemas, refs)
             schemas[model(member, shown)]["x-kubernetes-group-version-kind"] = [gvk(member, shown)]
-        schemas[list_model(kind, version)] = _list_schema(kind, version, refs)
+        schemas[list_model(kind, version)] = {
+            "description": f"A list of {kind.plural}.",
+            "type": "object",
+            "required": ["items"],
+            "properties": {
+                "apiVersion": _described({"type": "string"}, FIELDS.get("apiVersion", "")),
+                "items": {"type": "array", "items": {"$ref": refs + model(kind, version)}},
+                "kind": _described({"type": "string"}, FIELDS.get("kind", "")),
+                "metadata": {"$ref": refs + LIST_META.model},
+            },
+            "x-kubernetes-group-version-kind": [gvk(kind, version, "ListType")],
+        }
     return dict(sorted(schemas.items()))
-
-
-def _list_schema(kind: ServedKind, version: str, refs: str) -> Schema:
-    return {
-        "description": f"A list of {kind.plural}.",
-        "type": "object",
-        "required": ["items"],
-        "properties": {
-            "apiVersion": _described({"type": "string"}, FIELDS.get("apiVersion", "")),
-            "items": {"type": "array", "items": {"$ref": refs + model(kind, version)}},
-            "kind": _described({"type": "string"}, FIELDS.get("kind", "")),
-            "metadata": {"$ref": refs + LIST_META.model},
-        },
-        "x-kubernetes-group-version-kind": [gvk(kind, version, "ListType")],
-    }
 
 
 def _add(record: ObjectType, schemas: dict[str, Schema], refs: str) -> None:
@@ -243,11 +239,22 @@ def _leaves(shape: Shape) -> Iterator[ObjectType | ScalarType]:
 def _property(record: ObjectType, row: FieldRow, refs: str) -> Schema:
     schema = _shape(row.shape, refs)
     text = FIELDS.get(f"{record.name}.{row.name}") or FIELDS.get(row.name, "")
-    extra = _extras(row) | ({"description": text} if text else {})
+    # what a row says beside its type: defaults, choices, and how lists and maps merge
+    members: Schema = {
+        "default": None if callable(row.default) else row.default,
+        "enum": list(row.enum) or None,
+        "x-kubernetes-list-type": row.list or None,
+        "x-kubernetes-list-map-keys": list(row.keys) if row.list == "map" else None,
+        "x-kubernetes-map-type": None if row.atomic is None else "atomic" if row.atomic else "granular",
+        "x-kubernetes-patch-merge-key": row.merge or None,
+        "x-kubernetes-patch-strategy": ",".join(row.strategy) or None,
+        **_limits(row),
+        "description": text or None,
+    }
+    extra = {key: value for key, value in members.items() if value is not None}
     if extra and "$ref" in schema and refs == V3_REFS:
-        schema = {
-            "allOf": [schema]
-        }  # beside a reference v3 reads nothing; of v2's clients some know no allOf
+        # beside a reference v3 reads nothing; of v2's clients some know no allOf
+        schema = {"allOf": [schema]}
     return schema | extra
 
 
@@ -265,20 +272,6 @@ def _shape(shape: Shape, refs: str) -> Schema:
     if shape.name in _NAMED:
         return {"$ref": refs + _NAMED[shape.name][0]}
     return dict(_SCALARS[shape.name])
-
-
-def _extras(row: FieldRow) -> Schema:
-    """Return a row's members beside its type: defaults, choices, and how lists and maps merge."""
-    members: Schema = {
-        "default": None if callable(row.default) else row.default,
-        "enum": list(row.enum) or None,
-        "x-kubernetes-list-type": row.list or None,
-        "x-kubernetes-list-map-keys": list(row.keys) if row.list == "map" else None,
-        "x-kubernetes-map-type": None if row.atomic is None else "atomic" if row.atomic else "granular",
-        "x-kubernetes-patch-merge-key": row.merge or None,
-        "x-kubernetes-patch-strategy": ",".join(row.strategy) or None,
-    }
-    return {key: value for key, value in (members | _limits(row)).items() if value is not None}
 
 
 def _limits(row: FieldRow) -> Schema:

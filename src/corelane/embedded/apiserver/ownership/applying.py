@@ -97,7 +97,10 @@ def apply(resource: Resource, live: Object, config: Object, applier: Applier) ->
     except ApplyConflictError as error:
         if applier.name != _KUBECTL:
             raise
-        left = _not_last_applied(resource, live, error)
+        # conflicts are left with fields that the annotation does not have as they are
+        allowed = _last_applied_fields(resource, live)
+        clashes = {who: field_sets.difference(fields, allowed) for who, fields in error.clashes.items()}
+        left = {who: fields for who, fields in clashes.items() if fields}
         if left:
             raise ApplyConflictError(left) from None
         applied = _applied(resource, live, config, replace(applier, force=True))
@@ -153,7 +156,7 @@ def _apply(resource: Resource, live: Object, config: Object, managers: Managers,
     except ListItemError as error:
         raise status_errors.internal(f"failed to merge config: {error}") from None
     before = managers.get(who)
-    fields = field_sets.without(typed_values.fields_of(kind, config), resource.reset)
+    fields = field_sets.difference(typed_values.fields_of(kind, config), resource.reset, deep=True)
     managers = {**managers, who: Owned(fields, resource.api_version, before.time if before else None)}
     if before and before.fields:
         merged = _prune(resource, merged, managers, before)
@@ -162,18 +165,15 @@ def _apply(resource: Resource, live: Object, config: Object, managers: Managers,
     if clashes and not applier.force:
         raise ApplyConflictError(clashes)
     managers = changes.taken_from(managers, clashes, who)
-    return _settled(managers, who, None if same(live, merged) else merged, applier.now)
-
-
-def _settled(managers: Managers, who: Manager, obj: Object | None, now: str) -> Applied:
-    """Take from the applier what nobody owns, and note the time if anything changed."""
+    # what nobody owns is taken from the applier, and the time noted if anything changed
+    obj = None if same(live, merged) else merged
     own = managers.get(who)
     if own is None:
         return Applied(obj, managers)
     fields = field_sets.difference(own.fields, STRIPPED)
     rest = {manager: owned for manager, owned in managers.items() if manager != who}
     if fields:
-        rest[who] = Owned(fields, own.version, own.time if obj is None else now)
+        rest[who] = Owned(fields, own.version, own.time if obj is None else applier.now)
     return Applied(obj, rest)
 
 
@@ -186,19 +186,18 @@ def _prune(resource: Resource, merged: Object, managers: Managers, last: Owned) 
     if at is None:
         return merged
     try:
-        whole = _converted(at, merged, "failed to convert merged object to last applied version")
+        whole = at.converted(merged)
         pruned = merging.remove(at.type, whole, merging.with_named_fields(at.type, last.fields))
         pruned = _with_owned(at, whole, pruned, managers)
-        return resource.converted(_with_dangling(at, whole, pruned, last))
+        # put back what was removed only because it lay below a removed item, and was never applied
+        kind = at.type
+        fields = merging.with_named_fields(kind, typed_values.fields_of(kind, pruned))
+        all_fields = merging.with_named_fields(kind, typed_values.fields_of(kind, whole))
+        applied = merging.with_named_fields(kind, last.fields)
+        gone = field_sets.intersection(field_sets.difference(all_fields, fields), applied)
+        return resource.converted(merging.remove(kind, whole, gone))
     except ConversionError as error:
         raise ConversionError(f"failed to prune fields: {error}") from None
-
-
-def _converted(at: Resource, obj: Object, fault: str) -> Object:
-    try:
-        return at.converted(obj)
-    except ConversionError as error:
-        raise ConversionError(f"{fault}: {error}") from None
 
 
 def _with_owned(at: Resource, whole: Object, pruned: Object, managers: Managers) -> Object:
@@ -206,31 +205,20 @@ def _with_owned(at: Resource, whole: Object, pruned: Object, managers: Managers)
     owned: dict[str, FieldSet] = {}
     for entry in managers.values():
         owned[entry.version] = field_sets.union(owned.get(entry.version, {}), entry.fields)
-    fault = "failed add back owned items: failed to convert"
     for version in sorted(owned, key=lambda version: version != at.api_version):
         other = at.at(version)
         if other is None:
             continue
         kind = other.type
-        whole = _converted(other, whole, f"{fault} merged object at version {version}")
-        pruned = _converted(other, pruned, f"{fault} pruned object at version {version}")
+        whole = other.converted(whole)
+        pruned = other.converted(pruned)
         fields = field_sets.union(
             merging.with_named_fields(kind, typed_values.fields_of(kind, pruned)),
             merging.with_named_fields(kind, owned[version]),
         )
         all_fields = merging.with_named_fields(kind, typed_values.fields_of(kind, whole))
         pruned = merging.remove(kind, whole, field_sets.difference(all_fields, fields))
-    return _converted(at, pruned, "failed to convert pruned object to last applied version")
-
-
-def _with_dangling(at: Resource, whole: Object, pruned: Object, last: Owned) -> Object:
-    """Put back what was removed only because it lay below a removed item, and was never applied."""
-    kind = at.type
-    fields = merging.with_named_fields(kind, typed_values.fields_of(kind, pruned))
-    all_fields = merging.with_named_fields(kind, typed_values.fields_of(kind, whole))
-    applied = merging.with_named_fields(kind, last.fields)
-    gone = field_sets.intersection(field_sets.difference(all_fields, fields), applied)
-    return merging.remove(kind, whole, gone)
+    return at.converted(pruned)
 
 
 def unchanged_fields(resource: Resource, old: Object, new: Object) -> FieldSet:
@@ -243,13 +231,6 @@ def unchanged_fields(resource: Resource, old: Object, new: Object) -> FieldSet:
 
 
 # --- objects of kubectl's client-side apply, which its server-side apply takes over
-
-
-def _not_last_applied(resource: Resource, live: Object, error: ApplyConflictError) -> dict[Any, FieldSet]:
-    """Return the conflicts with fields that the annotation does not have as they are."""
-    allowed = _last_applied_fields(resource, live)
-    clashes = {who: field_sets.difference(fields, allowed) for who, fields in error.clashes.items()}
-    return {who: fields for who, fields in clashes.items() if fields}
 
 
 def _last_applied_fields(resource: Resource, live: Object) -> FieldSet:

@@ -69,10 +69,8 @@ def read_element(text: str) -> str:
 
     Raises PathElementError.
     """
-    if len(text) < 2:
-        raise PathElementError("key must be 2 characters long:")
-    if text[1] != ":":
-        raise PathElementError(f"missing colon: {text}")
+    if text[1:2] != ":":
+        raise PathElementError(f"{text}: got no colon after the first letter")
     try:
         match text[0]:
             case "f":
@@ -188,8 +186,8 @@ def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
     return made
 
 
-def difference(left: FieldSet, right: FieldSet) -> FieldSet:
-    """Return what is in `left` only; what lies below a removed element stays."""
+def difference(left: FieldSet, right: FieldSet, *, deep: bool = False) -> FieldSet:
+    """Return what is in `left` only; what lies below a removed element stays, unless `deep`."""
     if not right:
         return left
     made: FieldSet = {}
@@ -197,56 +195,28 @@ def difference(left: FieldSet, right: FieldSet) -> FieldSet:
         match = right.get(element)
         if match is None:
             made[element] = node
-        elif element != SELF:
-            rest = _node(difference(below(node), below(match)), holds(node) and not holds(match))
+        elif element != SELF and not (deep and holds(match)):
+            inside = difference(below(node), below(match), deep=deep)
+            rest = _node(inside, holds(node) and not holds(match))
             if rest is not None:
                 made[element] = rest
     return left if made == left else made
 
 
-def without(left: FieldSet, right: FieldSet) -> FieldSet:
-    """Return what is in `left` only, less all that lies below an element of `right`."""
-    if not right:
-        return left
-    made: FieldSet = {}
-    for element, node in left.items():
-        match = right.get(element)
-        if match is None:
-            made[element] = node
-        elif element != SELF and not holds(match):
-            rest = _node(without(below(node), below(match)), holds(node))
-            if rest is not None:
-                made[element] = rest
-    return left if made == left else made
-
-
-def add(fields: FieldSet, path: Path) -> None:
-    """Add a path to a set that is being made."""
+def add(fields: FieldSet, path: Path, inside: FieldSet = LEAF) -> None:
+    """Add a path to a set that is being made, with `inside` below it where nothing is there yet."""
     if not path:
         return
-    *above, last = path
-    for element in above:
-        node = fields.get(element)
-        if node is None:
-            node = fields[element] = {}
-        elif not node:
-            node = fields[element] = {SELF: LEAF}
-        fields = node
-    node = fields.get(last)
-    if node is None:
-        fields[last] = {}
-    elif node:
-        node[SELF] = LEAF
-
-
-def put(fields: FieldSet, path: Path, node: FieldSet) -> None:
-    """Add a path, and what `node` has below it, to a set that is being made and has nothing there yet."""
     for element in path[:-1]:
-        inner = fields.get(element)
-        if not inner:
-            inner = fields[element] = {} if inner is None else {SELF: LEAF}
-        fields = inner
-    fields[path[-1]] = node
+        node = fields.get(element)
+        if not node:
+            node = fields[element] = {} if node is None else {SELF: LEAF}
+        fields = node
+    present = fields.get(path[-1])
+    if present:
+        present[SELF] = LEAF
+    else:
+        fields[path[-1]] = inside
 
 
 def paths(fields: FieldSet, above: Path = ()) -> Iterator[Path]:

@@ -42,10 +42,6 @@ _POD_STATUS: FieldSet = {
 }
 
 
-class ManagedFieldsError(ValueError):
-    """Entries are not managed fields; the message is upstream's."""
-
-
 @dataclass(frozen=True, slots=True)
 class Manager:
     """Identity of an entry. Updates of one program in two versions are two managers, applies are one."""
@@ -97,45 +93,30 @@ def manager(name: str, operation: str, version: str, subresource: str = "") -> M
 
 def stored_managers(entries: Iterable[dict[str, Any]] | None) -> Managers:
     """Return the managers of a stored object, whose entries this server wrote."""
-    managers: Managers = {}
-    for entry in entries or ():
-        version = entry["apiVersion"]
-        who = Manager(
-            entry.get("manager", ""),
-            entry["operation"],
-            version if entry["operation"] == UPDATE else "",
-            entry.get("subresource", ""),
-        )
-        managers[who] = Owned(entry.get("fieldsV1") or {}, version, entry.get("time"), entry)
-    return managers
+    return {
+        _writer(entry): Owned(entry.get("fieldsV1") or {}, entry["apiVersion"], entry.get("time"), entry)
+        for entry in entries or ()
+    }
 
 
 def read_managers(entries: Iterable[dict[str, Any]]) -> Managers:
-    """Return the managers of entries that a client wrote. Raises ManagedFieldsError."""
+    """Return the managers of entries that a client wrote; none where an entry cannot be read."""
     managers: Managers = {}
-    for index, entry in enumerate(entries):
-        operation, version = entry.get("operation", ""), entry.get("apiVersion", "")
-        if operation not in {APPLY, UPDATE}:
-            raise ManagedFieldsError("operation must be `Apply` or `Update`")
-        if not version:
-            raise ManagedFieldsError("apiVersion must not be empty")
-        kind = entry.get("fieldsType", "")
-        if not kind:
-            raise ManagedFieldsError(f"missing fieldsType in managed fields entry {index}")
-        if kind != "FieldsV1":
-            raise ManagedFieldsError(f"invalid fieldsType {quoted(kind)} in managed fields entry {index}")
+    for entry in entries:
+        version, form = entry.get("apiVersion", ""), entry.get("fieldsType")
+        if entry.get("operation") not in {APPLY, UPDATE} or not version or form != "FieldsV1":
+            return {}
         try:
             fields = field_sets.read(entry.get("fieldsV1"))
-        except PathElementError as error:
-            raise ManagedFieldsError(f"error decoding set: {error}") from None
-        who = Manager(
-            entry.get("manager", ""),
-            operation,
-            version if operation == UPDATE else "",
-            entry.get("subresource", ""),
-        )
-        managers[who] = Owned(fields, version, entry.get("time"))
+        except PathElementError:
+            return {}
+        managers[_writer(entry)] = Owned(fields, version, entry.get("time"))
     return managers
+
+
+def _writer(entry: dict[str, Any]) -> Manager:
+    version = entry["apiVersion"] if entry["operation"] == UPDATE else ""
+    return Manager(entry.get("manager", ""), entry["operation"], version, entry.get("subresource", ""))
 
 
 def written_entries(managers: Managers) -> list[dict[str, Any]]:
@@ -268,7 +249,7 @@ def updated(resource: Resource, live: Object, obj: Object, writer: str, now: str
     given = None if resource.subresource else obj["metadata"].get("managedFields")
     if given is not None and (not given or given == [{}]):
         return []
-    managers = _given(given) if given and given != present else {}
+    managers = read_managers(given) if given and given != present else {}
     foreign, managers = bool(managers), managers or stored_managers(present)
     if not managers:
         return []
@@ -294,14 +275,6 @@ def _equal(some: Entries, others: Entries, but: str) -> bool:
     """Whether objects are equal but for one member."""
     pairs = zip(some, others, strict=True)
     return all({**left, but: None} == {**right, but: None} for left, right in pairs)
-
-
-def _given(entries: Iterable[dict[str, Any]]) -> Managers:
-    """Return the managers that a client wrote; none where they cannot be read."""
-    try:
-        return read_managers(entries)
-    except ManagedFieldsError:
-        return {}
 
 
 def reconcile(resource: Resource, managers: Managers, live: Object | None = None) -> Managers:
@@ -355,27 +328,20 @@ class Changes:
 
     def __init__(self, resource: Resource, live: Object, obj: Object) -> None:
         self._resource, self._live, self._obj = resource, without_managers(live), without_managers(obj)
-        self._found: dict[str, Comparison | None] = {}
+        self._by_version: dict[str, Comparison | None] = {}
         own = self.at(resource.api_version)
         assert own is not None
         self.own = own
 
     def at(self, api_version: str) -> Comparison | None:
         """Return the difference less what the resource resets, None in a version that is not served."""
-        if api_version not in self._found:
-            self._found[api_version] = self._compared(self._resource.at(api_version))
-        return self._found[api_version]
-
-    def _compared(self, at: Resource | None) -> Comparison | None:
-        if at is None:
-            return None
-        return merging.compare(at.type, self._written(at, "old"), self._written(at, "new")).less(at.reset)
-
-    def _written(self, at: Resource, which: str) -> Object:
-        try:
-            return at.converted(self._live if which == "old" else self._obj)
-        except ConversionError as error:
-            raise ConversionError(f"failed to convert {which} object: {error}") from None
+        if api_version not in self._by_version:
+            at, difference = self._resource.at(api_version), None
+            if at is not None:
+                whole = merging.compare(at.type, at.converted(self._live), at.converted(self._obj))
+                difference = whole.less(at.reset)
+            self._by_version[api_version] = difference
+        return self._by_version[api_version]
 
     def conflicts(self, managers: Managers, but: Manager | None = None) -> dict[Manager, FieldSet]:
         """Return the fields of managers, other than `but`, that change or come anew."""

@@ -46,11 +46,8 @@ class Comparison:
         """Return the comparison without what is ignored."""
         if not ignored:
             return self
-        return Comparison(
-            field_sets.without(self.removed, ignored),
-            field_sets.without(self.modified, ignored),
-            field_sets.without(self.added, ignored),
-        )
+        parts = (self.removed, self.modified, self.added)
+        return Comparison(*(field_sets.difference(part, ignored, deep=True) for part in parts))
 
 
 def compare(kind: Mapping, old: Any, new: Any) -> Comparison:
@@ -68,9 +65,9 @@ def same(left: Any, right: Any) -> bool:
 
 def _compare(made: Comparison, kind: MergeType, old: Any, new: Any, path: Path) -> None:
     if old is ABSENT:
-        field_sets.put(made.added, path, _whole(kind, new))
+        field_sets.add(made.added, path, _whole(kind, new))
     elif new is ABSENT:
-        field_sets.put(made.removed, path, _whole(kind, old))
+        field_sets.add(made.removed, path, _whole(kind, old))
     elif isinstance(kind, Scalar) or kind.atomic:
         _leaf(made, old, new, path)
     elif isinstance(kind, Mapping):
@@ -163,7 +160,15 @@ def _merge(kind: MergeType, live: Any, applied: Any) -> Any:
     if not before and not after:
         return live if applied is ABSENT else applied
     if isinstance(kind, Mapping):
-        return _merge_members(kind, before, after)
+        made = {}
+        for name in {**before, **after}:
+            inner = kind.fields.get(name, kind.values)
+            if inner is None:
+                continue
+            value = _merge(inner, before.get(name, ABSENT), after.get(name, ABSENT))
+            if value is not ABSENT:
+                made[name] = value
+        return made or ABSENT
     return _merge_items(kind, before, after) or ABSENT
 
 
@@ -171,18 +176,6 @@ def _parts(kind: Mapping | Listing, value: Any) -> Any:
     """Return the container, an empty one for null and for what is not there."""
     container: type[Any] = dict if isinstance(kind, Mapping) else list
     return value if isinstance(value, container) else container()
-
-
-def _merge_members(kind: Mapping, live: dict[str, Any], applied: dict[str, Any]) -> Any:
-    made = {}
-    for name in {**live, **applied}:
-        inner = kind.fields.get(name, kind.values)
-        if inner is None:
-            continue
-        value = _merge(inner, live.get(name, ABSENT), applied.get(name, ABSENT))
-        if value is not ABSENT:
-            made[name] = value
-    return made or ABSENT
 
 
 def _merge_items(kind: Listing, live: list[Any], applied: list[Any]) -> list[Any]:

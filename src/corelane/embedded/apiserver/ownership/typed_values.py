@@ -184,7 +184,9 @@ def _mismatch(expected: str, value: Any) -> str:
 def list_element(kind: Listing, value: Any) -> str:
     """Return the path element of an item of a set or a list with keys. Raises ListItemError."""
     if not kind.keys:
-        return _set_element(value)
+        if value is None or isinstance(value, dict | list):
+            raise ListItemError(_mismatch("scalar", value))
+        return field_sets.member_element(value)
     if not isinstance(value, dict):
         raise ListItemError(_mismatch("object", value))
     members = [(key, value.get(key, default)) for key, default in kind.keys]
@@ -193,12 +195,6 @@ def list_element(kind: Listing, value: Any) -> str:
         names = ", ".join(key for key, _ in kind.keys)
         raise ListItemError(f"an item lacks the fields that identify it: {names}")
     return field_sets.item_element(keys)
-
-
-def _set_element(value: Any) -> str:
-    if value is None or isinstance(value, dict | list):
-        raise ListItemError(_mismatch("scalar", value))
-    return field_sets.member_element(value)
 
 
 def indexed(kind: Listing, values: list[Any] | None) -> dict[str, list[Any]]:

@@ -24,7 +24,6 @@ _LONGEST_IMAGE = 1024
 _SOURCELESS = {"name"}
 _CONFIG_KEY = "[-._a-zA-Z0-9]{1,253}"
 _ENV_NAME = "[ -<>-~]+"
-_PORT_NAME = "(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?"
 _PERCENT = "[0-9]+%"
 _REASON = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
 PATTERNS: Mapping[str, str] = {
@@ -216,15 +215,15 @@ def config_key(text: str) -> list[str]:
     return ["must be 1 to 253 letters, digits, '-', '_' and '.', other than '.' and not starting with '..'"]
 
 
-def env_name(text: str) -> list[str]:
-    return [] if names.matches(_ENV_NAME, text) else ["must be printable ASCII characters other than '='"]
+def _pattern(pattern: str, rule: str) -> Callable[[str], list[str]]:
+    """Return a format's function from a regular expression and its description."""
+    return lambda text: [] if names.matches(pattern, text) else [rule]
 
 
-def port_name(text: str) -> list[str]:
-    if names.matches(_PORT_NAME, text):
-        return []
-    why = "must be at most 15 lower-case letters, digits and single '-', with a letter and no '-' at the ends"
-    return [why]
+port_name = _pattern(
+    "(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?",
+    "must be at most 15 lower-case letters, digits and single '-', with a letter and no '-' at the ends",
+)
 
 
 def port_or_name(value: int | str) -> list[str]:
@@ -240,15 +239,6 @@ def count_or_percentage(value: int | str) -> list[str]:
     if names.matches(_PERCENT, value) and len(value.lstrip("0")) <= 4 and int(value[:-1]) <= 100:
         return []
     return ["must be a whole number of per cent from 0% to 100%"]
-
-
-def reason(text: str) -> list[str]:
-    """Why a condition has its status: one word in camel case."""
-    if names.matches(_REASON, text):
-        return []
-    return [
-        "must start with a letter, go on with letters, digits, '_', ',' and ':', and not end with ',' or ':'"
-    ]
 
 
 def generated_name(text: str) -> list[str]:
@@ -278,11 +268,14 @@ FORMATS: Mapping[str, Callable[[Any], list[str]]] = {
     "qualified-name": names.qualified_name,
     "label-value": names.label_value,
     "config-key": config_key,
-    "env-name": env_name,
+    "env-name": _pattern(_ENV_NAME, "must be printable ASCII characters other than '='"),
     "port-name": port_name,
     "port-or-name": port_or_name,
     "count-or-percentage": count_or_percentage,
-    "reason": reason,
+    "reason": _pattern(
+        _REASON,
+        "must start with a letter, go on with letters, digits, '_', ',' and ':', not end with ',' or ':'",
+    ),
     "trimmed": trimmed,
     "no-backsteps": no_backsteps,
     "local-path": local_path,

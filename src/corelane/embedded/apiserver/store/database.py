@@ -157,7 +157,9 @@ class Store:
         try:
             self._insert(events)
         except BaseException as error:
-            self._undo(events)
+            for event in reversed(events):
+                self._shelf(event.resource).undo(event)
+            self._number = self.revision
             _wake(waiting, error if isinstance(error, StoreError) else StoreError(repr(error)))
             raise
         self._announce(events)
@@ -261,21 +263,16 @@ class Store:
         for number, change in enumerate(changes, first):
             place = (change.resource, change.key)
             previous = earlier[place] if place in earlier else self.get(change.resource, change.key)
-            event = self._event(change, previous, number)
-            earlier[place] = None if event.kind == "DELETED" else event.record
-            events.append(event)
-        return events
-
-    def _event(self, change: StoreChange, previous: StoredObject | None, revision: int) -> StoreEvent:
-        obj = change.obj
-        if obj is None:
-            if previous is None:
+            if change.obj is None and previous is None:
                 raise KeyError(change.key)
-            obj = previous.object()
-        obj["metadata"]["resourceVersion"] = str(revision)
-        record = self._record(change.resource, change.key, revision, _encode(obj), obj)
-        kind: EventKind = "DELETED" if change.obj is None else "MODIFIED" if previous else "ADDED"
-        return StoreEvent(kind, change.resource, record, previous)
+            obj = change.obj if previous is None or change.obj is not None else previous.object()
+            assert obj is not None
+            obj["metadata"]["resourceVersion"] = str(number)
+            record = self._record(change.resource, change.key, number, _encode(obj), obj)
+            kind: EventKind = "DELETED" if change.obj is None else "MODIFIED" if previous else "ADDED"
+            events.append(StoreEvent(kind, change.resource, record, previous))
+            earlier[place] = None if change.obj is None else record
+        return events
 
     def _insert(self, events: Sequence[StoreEvent]) -> None:
         rows = [(e.revision, e.resource, e.record.key, e.kind == "DELETED", e.record.value) for e in events]
@@ -292,11 +289,6 @@ class Store:
             raise failure(self._path, "write", error) from error
         if self._life:
             self._lives, self._life = Lives(self._lives.followed_by(self._life)), None
-
-    def _undo(self, events: Sequence[StoreEvent]) -> None:
-        for event in reversed(events):
-            self._shelf(event.resource).undo(event)
-        self._number = self.revision
 
     def _announce(self, events: Sequence[StoreEvent]) -> None:
         for event in events:

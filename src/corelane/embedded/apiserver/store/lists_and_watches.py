@@ -11,6 +11,7 @@ import base64
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -67,13 +68,22 @@ def page(backend: Backend, target: Target, options: ListOptions) -> ListPage:
 
 
 def _position(backend: Backend, options: ListOptions) -> tuple[int | None, str, int]:
-    """The revision to list at (None: now), the key to begin with, and how many."""
+    """Return the revision to list at (None: now), the key to begin with, and how many. Raises StatusError."""
     limit = max(options.limit, 0)
     if options.continuation:
-        revision, start = _read_token(options.continuation)
+        text = options.continuation
+        try:
+            raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+            token = msgspec.json.decode(raw, type=_Token)
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+            raise _bad_token(str(error)) from None
+        if token.v != _TOKEN_VERSION or not token.rv or not token.start:
+            raise _bad_token(f"v must be {_TOKEN_VERSION}, rv and start must be set")
+        if not {"", ".", ".."}.isdisjoint(token.start.removeprefix("/").split("/")):
+            raise _bad_token(f"start is not a key: {token.start}")
         if options.resource_version not in {"", "0"}:
             raise status_errors.bad_request("specifying resource version is not allowed when using continue")
-        return (None if revision < 0 else revision), start, limit
+        return (None if token.rv < 0 else token.rv), token.start, limit
     given = _revision(options.resource_version)
     if given > backend.store.revision:
         raise status_errors.resource_version_too_large(given, backend.store.revision)
@@ -109,20 +119,6 @@ class _Token(msgspec.Struct):
 def _token(revision: int, start: str) -> str:
     text = msgspec.json.encode(_Token(_TOKEN_VERSION, revision, start))
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
-
-
-def _read_token(text: str) -> tuple[int, str]:
-    """Return a token's revision and start. Raises StatusError 400."""
-    try:
-        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        token = msgspec.json.decode(raw, type=_Token)
-    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-        raise _bad_token(str(error)) from None
-    if token.v != _TOKEN_VERSION or not token.rv or not token.start:
-        raise _bad_token(f"v must be {_TOKEN_VERSION}, rv and start must be set")
-    if not {"", ".", ".."}.isdisjoint(token.start.removeprefix("/").split("/")):
-        raise _bad_token(f"start is not a key: {token.start}")
-    return token.rv, token.start
 
 
 def _bad_token(why: str) -> status_errors.StatusError:
@@ -255,14 +251,9 @@ class WatchStream:
                 yield self._bookmark(cursor)
             if timer.expired(now):
                 return
-            await self._pause(timer.pause(time.monotonic()))
-
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timer.pause(time.monotonic())):
+                    await self._wake.wait()
 
     @property
     def _initial(self) -> bool:

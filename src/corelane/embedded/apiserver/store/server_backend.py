@@ -133,7 +133,13 @@ async def keep_house(backend: Backend, period: float = _PERIOD) -> None:
     expiry_due = True
     for number in count(1):
         try:
-            await _pause(backend, period)
+            # sleep, and fold the log meanwhile whenever it is long
+            loop = asyncio.get_running_loop()
+            end = loop.time() + period
+            while (left := end - loop.time()) > 0 and await backend.store.next_commit(left):
+                await asyncio.sleep(min(left, _LOOK))
+                if backend.store.log_bytes > _LONGEST_LOG:
+                    await asyncio.to_thread(backend.store.checkpoint)
             if expiry_due or number % _EXPIRY_PERIODS == 0:
                 expiry_due = True
                 await expire_events(backend)
@@ -144,16 +150,6 @@ async def keep_house(backend: Backend, period: float = _PERIOD) -> None:
         except (StoreError, OSError, ValueError) as error:
             _log.warning("housekeeping failed", error=str(error))
             await asyncio.sleep(period)
-
-
-async def _pause(backend: Backend, seconds: float) -> None:
-    """Sleep; fold the log meanwhile whenever it is long. Raises StoreError."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
-    while (left := end - loop.time()) > 0 and await backend.store.next_commit(left):
-        await asyncio.sleep(min(left, _LOOK))
-        if backend.store.log_bytes > _LONGEST_LOG:
-            await asyncio.to_thread(backend.store.checkpoint)
 
 
 async def expire_events(backend: Backend) -> None:

@@ -223,7 +223,10 @@ class StateFile:
             if path:
                 sweep_backups(path)
             self.is_new = path is None or not path.exists() or path.stat().st_size == 0
-            self.db = self._open()
+            self.db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
+            if path:
+                path.chmod(0o600)
+            _prepare(self.db, path, new=self.is_new)
             self._identity = _identity(path)
         except (sqlite3.Error, OSError) as error:
             self._unlock()
@@ -234,13 +237,6 @@ class StateFile:
         except BaseException:
             self._unlock()
             raise
-
-    def _open(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path or ":memory:", isolation_level=None, check_same_thread=False)
-        if self.path:
-            self.path.chmod(0o600)
-        _prepare(db, self.path, new=self.is_new)
-        return db
 
     def check_in_place(self) -> None:
         """Raise StoreError if the file was deleted or replaced: what is written to it now would be lost."""

@@ -279,20 +279,17 @@ def event(obj: Object, *, new_group: bool) -> Iterator[StatusCause]:
     if space not in spaces and not (where and dated):
         yield causes.invalid("involvedObject.namespace", where, "must be the event's namespace")
     if dated:
-        yield from _reported(obj, "reportingController" if new_group else "reportingComponent")
+        reporter = "reportingController" if new_group else "reportingComponent"
+        controller = obj.get("reportingComponent", "")
+        if not controller:
+            yield causes.required(reporter)
+        yield from causes.all_invalid(reporter, controller, names.qualified_name(controller))
+        for name, limit in _EVENT_LIMITS.items():
+            if not obj.get(name):
+                yield causes.required(name)
+            yield from _within(obj, name, limit)
+        yield from _within(obj, "message", _LONGEST_NOTE)
     yield from causes.all_invalid("namespace", space, names.dns_subdomain(space))
-
-
-def _reported(obj: Object, reporter: str) -> Iterator[StatusCause]:
-    controller = obj.get("reportingComponent", "")
-    if not controller:
-        yield causes.required(reporter)
-    yield from causes.all_invalid(reporter, controller, names.qualified_name(controller))
-    for name, limit in _EVENT_LIMITS.items():
-        if not obj.get(name):
-            yield causes.required(name)
-        yield from _within(obj, name, limit)
-    yield from _within(obj, "message", _LONGEST_NOTE)
 
 
 def _within(obj: Object, name: str, limit: int) -> Iterator[StatusCause]:

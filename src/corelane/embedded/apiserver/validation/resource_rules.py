@@ -52,7 +52,19 @@ def _pod_resources(spec: Object, path: str, scope: Scope) -> Iterator[StatusCaus
     if resources is None:
         return
     yield from requirements(resources, path, scope, _pod_name)
-    yield from _consistency(spec, resources, path)
+    # pod-level resources cover those of the containers (KEP-2837)
+    requests, limits = resources.get("requests", {}), resources.get("limits", {})
+    for column, amounts in (("requests", requests), ("limits", limits)):
+        for name, text in defaults_and_formats.aggregated({"spec": spec}, column).items():
+            compared = name in amounts and (column == "requests" or defaults_and_formats.is_huge_page(name))
+            if compared and _exceeds(text, amounts[name]):
+                why = f"must be at least the containers' {column}, {text}"
+                yield causes.invalid(key(child(path, column), name), amounts[name], why)
+    for index, container in enumerate(spec.get("containers") or ()):
+        for name, text in container.get("resources", {}).get("limits", {}).items():
+            if name in limits and _exceeds(text, limits[name]):
+                where = child(key(item(child(path, "containers"), index), name), "limits")
+                yield causes.invalid(where, text, f"must be at most the pod's limit {limits[name]}")
 
 
 def requirements(
@@ -114,24 +126,6 @@ def _pod_name(name: str, path: str) -> list[StatusCause]:
     if faults or defaults_and_formats.is_pod_level(name):
         return faults
     return [causes.not_supported(path, name, _POD_LEVEL)]
-
-
-def _consistency(spec: Object, resources: Object, path: str) -> Iterator[StatusCause]:
-    """Check that pod-level resources cover those of the containers (KEP-2837)."""
-    requests, limits = resources.get("requests", {}), resources.get("limits", {})
-    for column, amounts in (("requests", requests), ("limits", limits)):
-        for name, text in defaults_and_formats.aggregated({"spec": spec}, column).items():
-            compared = name in amounts and (column == "requests" or defaults_and_formats.is_huge_page(name))
-            if compared and _exceeds(text, amounts[name]):
-                where = key(child(path, column), name)
-                yield causes.invalid(
-                    where, amounts[name], f"must be at least the containers' {column}, {text}"
-                )
-    for index, container in enumerate(spec.get("containers") or ()):
-        for name, text in container.get("resources", {}).get("limits", {}).items():
-            if name in limits and _exceeds(text, limits[name]):
-                where = child(key(item(child(path, "containers"), index), name), "limits")
-                yield causes.invalid(where, text, f"must be at most the pod's limit {limits[name]}")
 
 
 def _exceeds(amount: str, limit: str) -> bool:

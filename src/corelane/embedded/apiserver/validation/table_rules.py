@@ -204,7 +204,12 @@ def _record(record: ObjectType, obj: Object, path: str, old: Any) -> Iterator[St
 
 def _value(shape: Shape, value: Any, path: str, row: FieldRow, old: Any) -> Iterator[StatusCause]:
     if isinstance(shape, ScalarType):
-        yield from _scalar(shape, value, path, row)
+        if shape.name == "int-or-string":
+            yield from _integer_or_string(value, path, row)
+        elif shape.name == "int64":
+            yield from _integer(value, path)
+        elif _type_of(value) != shape.name:
+            yield _wrong_type(path, shape.name, _type_of(value))
         return
     if old is not None and _encode(value) == _encode(old):  # unlike `==` this tells 1 from True
         return
@@ -218,15 +223,6 @@ def _value(shape: Shape, value: Any, path: str, row: FieldRow, old: Any) -> Iter
         for index, part in enumerate(value):
             previous = before[index] if index < len(before) else None
             yield from _value(shape.item, part, item(path, index), row, previous)
-
-
-def _scalar(shape: ScalarType, value: Any, path: str, row: FieldRow) -> Iterator[StatusCause]:
-    if shape.name == "int-or-string":
-        yield from _integer_or_string(value, path, row)
-    elif shape.name == "int64":
-        yield from _integer(value, path)
-    elif _type_of(value) != shape.name:
-        yield _wrong_type(path, shape.name, _type_of(value))
 
 
 def _integer(value: Any, path: str) -> Iterator[StatusCause]:

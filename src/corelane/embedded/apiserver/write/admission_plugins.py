@@ -28,8 +28,12 @@ def admit_create(backend: Backend, target: Target, obj: Object) -> None:
 
 def validate_create(backend: Backend, target: Target, obj: Object) -> None:
     """Check a new object once its own fields are valid. Raises StatusError 403 or 422."""
-    if target.resource == "pods" and not target.subresource:
-        _check_overhead(target, obj)
+    spec = obj["spec"] if target.resource == "pods" and not target.subresource else {}
+    if "overhead" in spec and "runtimeClassName" not in spec:
+        # KEP 688: overhead is a runtime class's; the scheduler would reserve CPUs that nothing uses
+        why = "spec.overhead is set without spec.runtimeClassName; remove it"
+        cause = StatusCause("FieldValueForbidden", why, "spec.overhead")
+        raise _refuse(target, obj["metadata"].get("name", ""), why, (cause,))
     if target.resource == "priorityclasses":
         _check_default_class(backend, target, obj)
 
@@ -61,14 +65,6 @@ def _check_namespace(backend: Backend, target: Target, name: str) -> None:
     why = f"unable to create new content in namespace {target.namespace} because it is being terminated"
     text = f"namespace {target.namespace} is being terminated"
     raise _refuse(target, name, why, (StatusCause("NamespaceTerminating", text, "metadata.namespace"),))
-
-
-def _check_overhead(target: Target, pod: Object) -> None:
-    """KEP 688: overhead is a runtime class's; the scheduler would reserve CPUs that nothing uses."""
-    if "overhead" in pod["spec"] and "runtimeClassName" not in pod["spec"]:
-        why = "spec.overhead is set without spec.runtimeClassName; remove it"
-        cause = StatusCause("FieldValueForbidden", why, "spec.overhead")
-        raise _refuse(target, pod["metadata"].get("name", ""), why, (cause,))
 
 
 def _set_priority(backend: Backend, target: Target, pod: Object) -> None:

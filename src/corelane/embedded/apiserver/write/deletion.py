@@ -92,7 +92,20 @@ def delete(backend: Backend, target: Target, options: DeleteOptions) -> DeleteRe
 def _delete_any(backend: Backend, target: Target, options: DeleteOptions) -> DeleteResult:
     obj = backend.find(target).object()
     if target.resource == "namespaces" and not target.subresource:
-        return _delete_namespace(backend, target, obj, options)
+        # first it is Terminating; it goes only when the finalizers in its spec are gone
+        kind = server_backend.kind_of(target)
+        check_preconditions(kind, obj, options)
+        meta = obj["metadata"]
+        if "deletionTimestamp" in meta:
+            if (obj.get("spec") or {}).get("finalizers"):
+                return DeleteResult(obj, gone=False)
+            return _delete(backend, target, obj, options)
+        meta["deletionTimestamp"] = backend.timestamp()
+        obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+        _set_finalizers(meta, options)
+        if not options.dry_run:
+            backend.store.put(kind.stored, target.key, obj)
+        return DeleteResult(obj, gone=False)
     return _delete(backend, target, obj, options)
 
 
@@ -117,24 +130,25 @@ def _delete(backend: Backend, target: Target, obj: Object, options: DeleteOption
     grace = _begin(obj, options, backend.now()) if kind.kind == "Pod" else None
     if grace is not None and grace < 0:
         return DeleteResult(obj, gone=False)
-    _set_finalizers(obj["metadata"], options)
-    held = bool(obj["metadata"].get("finalizers"))
+    meta = obj["metadata"]
+    _set_finalizers(meta, options)
+    held = bool(meta.get("finalizers"))
     if grace is None and held:
-        _mark_now(obj["metadata"], backend.now())
+        if "deletionTimestamp" not in meta:
+            if meta.get("generation"):
+                meta["generation"] += 1
+            meta["deletionTimestamp"] = backend.timestamp()
+        meta["deletionGracePeriodSeconds"] = 0
     gone = not held and not grace
     if not options.dry_run:
-        _write(backend, kind, target.key, obj, changed=obj != before, gone=gone)
+        # a pod's last state is written before it goes, as upstream does, so that watchers see both
+        changes = [StoreChange(kind.stored, target.key, obj)] if obj != before else []
+        if gone:
+            changes.append(StoreChange(kind.stored, target.key, None))
+        events = backend.store.write(changes)
+        if gone:
+            meta["resourceVersion"] = str(events[-1].revision)
     return DeleteResult(obj, gone)
-
-
-def _write(backend: Backend, kind: ServedKind, key: str, obj: Object, *, changed: bool, gone: bool) -> None:
-    """A pod's last state is written before it goes, as upstream does, so that watchers see both."""
-    changes = [StoreChange(kind.stored, key, obj)] if changed else []
-    if gone:
-        changes.append(StoreChange(kind.stored, key, None))
-    events = backend.store.write(changes)
-    if gone:
-        obj["metadata"]["resourceVersion"] = str(events[-1].revision)
 
 
 def check_preconditions(kind: ServedKind, obj: Object, options: DeleteOptions) -> None:
@@ -198,15 +212,6 @@ def _shorten(meta: Object, running: int, grace: int, now: datetime) -> None:
     meta["deletionGracePeriodSeconds"] = grace
 
 
-def _mark_now(meta: Object, now: datetime) -> None:
-    """For kinds without grace whose finalizers are still to be worked off."""
-    if "deletionTimestamp" not in meta:
-        if meta.get("generation"):
-            meta["generation"] += 1
-        meta["deletionTimestamp"] = rfc3339(now)
-    meta["deletionGracePeriodSeconds"] = 0
-
-
 def _parse(timestamp: str) -> datetime:
     return datetime.strptime(timestamp, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
 
@@ -225,20 +230,3 @@ def _set_finalizers(meta: Object, options: DeleteOptions) -> None:
         meta["finalizers"] = finalizers
     else:
         meta.pop("finalizers", None)
-
-
-def _delete_namespace(backend: Backend, target: Target, obj: Object, options: DeleteOptions) -> DeleteResult:
-    """First make it Terminating; it goes only when the finalizers in its spec are gone."""
-    kind = server_backend.kind_of(target)
-    check_preconditions(kind, obj, options)
-    meta = obj["metadata"]
-    if "deletionTimestamp" in meta:
-        if (obj.get("spec") or {}).get("finalizers"):
-            return DeleteResult(obj, gone=False)
-        return _delete(backend, target, obj, options)
-    meta["deletionTimestamp"] = backend.timestamp()
-    obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
-    _set_finalizers(meta, options)
-    if not options.dry_run:
-        backend.store.put(kind.stored, target.key, obj)
-    return DeleteResult(obj, gone=False)

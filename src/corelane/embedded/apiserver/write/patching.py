@@ -46,7 +46,9 @@ def apply_json_patch(document: Any, operations: list[dict[str, Any]]) -> Any:
     for operation in operations:
         kind = operation.get("op")
         if kind == "copy":
-            bytes_copied += _copy(holder, operation)
+            value = copied(_get(*_place(holder, _pointer(operation, "from"))))
+            _insert(*_place(holder, _pointer(operation, "path")), value)
+            bytes_copied += len(json.dumps(value))
             if bytes_copied > MAX_COPIED:
                 raise PatchError(f"copied values are larger than {MAX_COPIED} bytes")
         elif kind in _OPERATIONS:
@@ -82,12 +84,6 @@ def _replace(holder: _Document, operation: dict[str, Any]) -> None:
 def _move(holder: _Document, operation: dict[str, Any]) -> None:
     value = _take(*_place(holder, _pointer(operation, "from")))
     _insert(*_place(holder, _pointer(operation, "path")), value)
-
-
-def _copy(holder: _Document, operation: dict[str, Any]) -> int:
-    value = copied(_get(*_place(holder, _pointer(operation, "from"))))
-    _insert(*_place(holder, _pointer(operation, "path")), value)
-    return len(json.dumps(value))
 
 
 def _test(holder: _Document, operation: dict[str, Any]) -> None:

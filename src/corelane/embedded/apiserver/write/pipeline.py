@@ -334,7 +334,12 @@ def apply_object(
     except ApplyConflictError as error:
         raise error.status() from None
     obj = _shaped(resource, live if applied.obj is None else applied.obj, config)
-    _check_place(target, obj, exists=old is not None)
+    meta: dict[str, Any] = obj["metadata"]
+    if meta.get("uid") and old is None:
+        given = f"the provided object specified uid {meta['uid']}"
+        raise server_backend.conflict(target, f"uid mismatch: {given}, and no existing object was found")
+    check_namespace(target, server_backend.kind_of(target), meta)
+    check_name(target, meta)
     return _written(backend, target, old, obj, applied, options)
 
 
@@ -374,15 +379,6 @@ def _shaped(resource: Resource, merged: Object, config: Object) -> Object:
     except StatusError as error:
         why = f"{applying.described(config)} cannot be applied: {error.message}"
         raise status_errors.internal(why) from None
-
-
-def _check_place(target: Target, obj: Object, *, exists: bool) -> None:
-    meta: dict[str, Any] = obj["metadata"]
-    if meta.get("uid") and not exists:
-        given = f"the provided object specified uid {meta['uid']}"
-        raise server_backend.conflict(target, f"uid mismatch: {given}, and no existing object was found")
-    check_namespace(target, server_backend.kind_of(target), meta)
-    check_name(target, meta)
 
 
 def _written(

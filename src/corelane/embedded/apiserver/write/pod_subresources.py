@@ -50,7 +50,8 @@ def evict(backend: Backend, target: Target, eviction: Object, options: WriteOpti
     how = replace(how, dry_run=how.dry_run or options.dry_run)
     pods = replace(target, subresource="")
     pod = backend.find(pods).object()
-    if not _ignores_budgets(pod):
+    phase = (pod.get("status") or {}).get("phase")
+    if phase not in {"Pending", "Succeeded", "Failed"} and "deletionTimestamp" not in pod["metadata"]:
         _take_disruption(backend, target.namespace, pod, dry_run=how.dry_run)
     _delete(backend, pods, pod, how, fault)
 
@@ -69,12 +70,6 @@ def _unreadable(name: str) -> StatusError:
     return status_errors.invalid("Eviction", "policy", name, [cause])
 
 
-def _ignores_budgets(pod: Object) -> bool:
-    """Whether the pod is not yet, or no longer, of use: its end disrupts nothing."""
-    phase = (pod.get("status") or {}).get("phase")
-    return phase in {"Pending", "Succeeded", "Failed"} or "deletionTimestamp" in pod["metadata"]
-
-
 def _take_disruption(backend: Backend, namespace: str, pod: Object, *, dry_run: bool) -> None:
     """Count the eviction in the pod's budget. Raises StatusError 429, 403 or 500."""
     budgets = _budgets(backend, namespace, pod)
@@ -83,7 +78,17 @@ def _take_disruption(backend: Backend, namespace: str, pod: Object, *, dry_run: 
     if not budgets or _may_go_unhealthy(pod, budgets[0]):
         return
     budget = budgets[0]
-    _check(budget)
+    name, status = budget["metadata"]["name"], budget["status"]
+    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+        why = f"The disruption budget {name} is still being processed by the server."
+        raise _too_many(why, _RETRY_SECONDS)
+    if status["disruptionsAllowed"] < 0:
+        raise _forbidden(name, "pdb disruptions allowed is negative")
+    if len(status.get("disruptedPods") or ()) > MOST_DISRUPTED:
+        why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
+        raise _forbidden(name, why)
+    if status["disruptionsAllowed"] == 0:
+        raise _too_many(_reason(name, status))
     if not dry_run:
         _count(budget, pod["metadata"]["name"], backend.timestamp())
         backend.store.put(BUDGETS.stored, f"{namespace}/{budget['metadata']['name']}", budget)
@@ -110,21 +115,6 @@ def _may_go_unhealthy(pod: Object, budget: Object) -> bool:
     status = budget["status"]
     enough: bool = status["currentHealthy"] >= status["desiredHealthy"] > 0
     return enough or budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow"
-
-
-def _check(budget: Object) -> None:
-    """Whether the budget, as its controller last saw it, allows one more disruption. Raises StatusError."""
-    name, status = budget["metadata"]["name"], budget["status"]
-    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
-        why = f"The disruption budget {name} is still being processed by the server."
-        raise _too_many(why, _RETRY_SECONDS)
-    if status["disruptionsAllowed"] < 0:
-        raise _forbidden(name, "pdb disruptions allowed is negative")
-    if len(status.get("disruptedPods") or ()) > MOST_DISRUPTED:
-        why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
-        raise _forbidden(name, why)
-    if status["disruptionsAllowed"] == 0:
-        raise _too_many(_reason(name, status))
 
 
 def _forbidden(name: str, why: str) -> StatusError:
@@ -191,25 +181,20 @@ def _delete(
     """Delete the pod, marked as disrupted. Raises StatusError 409 where it is not the one asked for."""
     deletion.check_preconditions(PODS, pod, how)
     if not how.dry_run:
-        if _mark_disrupted(pod, backend.timestamp()):
+        disrupted = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "lastProbeTime": None,
+            "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting",
+        }
+        if _set_condition(pod.setdefault("status", {}), disrupted, backend.timestamp()):
             backend.store.put(PODS.stored, target.key, pod)
         # The mark, which is part of the eviction, gave the pod another version.
         how = replace(how, resource_version="")
     if fault:
         raise fault
     deletion.delete(backend, target, how)
-
-
-def _mark_disrupted(pod: Object, now: str) -> bool:
-    """Add the condition DisruptionTarget to the pod's status; False if it is there already."""
-    disrupted = {
-        "type": "DisruptionTarget",
-        "status": "True",
-        "lastProbeTime": None,
-        "reason": "EvictionByEvictionAPI",
-        "message": "Eviction API: evicting",
-    }
-    return _set_condition(pod.setdefault("status", {}), disrupted, now)
 
 
 def bind(backend: Backend, target: Target, binding: Object, options: WriteOptions) -> None:
@@ -226,7 +211,13 @@ def bind(backend: Backend, target: Target, binding: Object, options: WriteOption
     # a binding that is created as an object of its own loses its uid, as any new object does
     uid = meta.get("uid", "") if by_subresource else ""
     server_backend.check_preconditions(target, pod, uid, meta.get("resourceVersion", ""))
-    _check_unbound(target.name, pod)
+    name, spec = target.name, pod["spec"]
+    if "deletionTimestamp" in pod["metadata"]:
+        raise _unbindable(name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if spec.get("nodeName"):
+        raise _unbindable(name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+    if spec.get("schedulingGates"):
+        raise _unbindable(name, f"pod {name} has non-empty .spec.schedulingGates")
     if not options.dry_run:
         _assign(pod, node, meta, backend.timestamp())
         backend.store.put(PODS.stored, target.key, pod)
@@ -243,16 +234,6 @@ def _node(reference: Object) -> str:
     if faults:
         raise status_errors.internal(status_errors.aggregate(faults))
     return str(name)
-
-
-def _check_unbound(name: str, pod: Object) -> None:
-    spec: dict[str, Any] = pod["spec"]
-    if "deletionTimestamp" in pod["metadata"]:
-        raise _unbindable(name, f"pod {name} is being deleted, cannot be assigned to a host")
-    if spec.get("nodeName"):
-        raise _unbindable(name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
-    if spec.get("schedulingGates"):
-        raise _unbindable(name, f"pod {name} has non-empty .spec.schedulingGates")
 
 
 def _unbindable(name: str, why: str) -> StatusError:

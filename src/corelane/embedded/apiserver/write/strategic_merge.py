@@ -6,7 +6,7 @@ The merge, and above all the order of merged lists, is that of apimachinery's `p
 
 import json
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any
 
 from corelane.embedded.apiserver.codec.decoding import shown
@@ -34,7 +34,12 @@ def merge(record: ObjectType, original: dict[str, Any], patch: dict[str, Any]) -
 
 def _merge_map(original: dict[str, Any], patch: dict[str, Any], shape: Shape | None) -> dict[str, Any]:
     if PATCH in patch:
-        return _directed(patch)
+        if patch[PATCH] == "replace":
+            del patch[PATCH]
+            return patch
+        if patch[PATCH] == "delete":
+            return {}
+        raise _unknown(patch[PATCH])
     _retain(original, patch)
     for name in [name for name in patch if name.startswith(ORDER)]:
         _merge_ordered(original, patch, name, shape)
@@ -46,15 +51,6 @@ def _merge_map(original: dict[str, Any], patch: dict[str, Any], shape: Shape | N
         else:
             _merge_member(original, name, value, shape)
     return original
-
-
-def _directed(patch: dict[str, Any]) -> dict[str, Any]:
-    if patch[PATCH] == "replace":
-        del patch[PATCH]
-        return patch
-    if patch[PATCH] == "delete":
-        return {}
-    raise _unknown(patch[PATCH])
 
 
 def _unknown(directive: Any) -> StrategicError:
@@ -91,15 +87,11 @@ def _merge_member(original: dict[str, Any], name: str, value: Any, shape: Shape 
     elif isinstance(before, list) and isinstance(value, list):
         original[name] = value
     else:
-        _take_over(original, name, value)
-
-
-def _take_over(original: dict[str, Any], name: str, value: Any) -> None:
-    _discard_nulls(value)
-    if _is_directive(value):
-        original.pop(name, None)
-    else:
-        original[name] = _without_directives(value)
+        _discard_nulls(value)
+        if _is_directive(value):
+            original.pop(name, None)
+        else:
+            original[name] = _without_directives(value)
 
 
 def _row(shape: Shape | None, name: str) -> FieldRow | None:
@@ -208,14 +200,14 @@ def _ordered(merged: list[Any], order: list[Any], server: list[Any], key: str) -
         bad = next(item for item in (*merged, *order) if not isinstance(item, dict) or key not in item)
         raise _no_merge_key(bad if isinstance(bad, dict) else {}, key)
     requested_places, server_places = _places(order, key), _places(server, key)
+
+    def place(item: Any) -> int:
+        return server_places.get(_token(item, key), -1)
+
     mine = [item for item in merged if _token(item, key) in requested_places]
     rest = [item for item in merged if _token(item, key) not in requested_places]
     mine.sort(key=lambda item: requested_places[_token(item, key)])
-    rest.sort(key=lambda item: server_places.get(_token(item, key), -1))
-    return _zipped(rest, mine, lambda item: server_places.get(_token(item, key), -1))
-
-
-def _zipped(rest: list[Any], mine: list[Any], place: Callable[[Any], int]) -> list[Any]:
+    rest.sort(key=place)
     left, right, result = deque(rest), deque(mine), []
     while left and right:
         left_place, right_place = place(left[0]), place(right[0])

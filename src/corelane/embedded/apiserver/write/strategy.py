@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from corelane.embedded.apiserver.codec import wire
-from corelane.embedded.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, Shape
+from corelane.embedded.apiserver.schema.notation import ListType, MapType, ObjectType, Shape
 from corelane.embedded.apiserver.served_kinds import ServedKind
 from corelane.embedded.apiserver.stored_objects import Object, copied
 from corelane.kube.pod import Pod
@@ -45,17 +45,13 @@ def complete(
         if scheduler:
             obj["spec"].setdefault("schedulerName", scheduler)
     if kind.plural == "secrets":
-        _take_string_data(obj)
+        # stringData is for writing only: it goes into data, over what is there
+        given = obj.pop("stringData", None)
+        if given:
+            encoded = {name: base64.b64encode((text or "").encode()).decode() for name, text in given.items()}
+            obj["data"] = {**(obj.get("data") or {}), **encoded}
     if not kind.custom:
         fill_defaults(kind.schema[_version(obj)], obj)
-
-
-def _take_string_data(secret: Object) -> None:
-    """`stringData` is for writing only: it goes into `data`, over what is there."""
-    given = secret.pop("stringData", None)
-    if given:
-        encoded = {name: base64.b64encode((text or "").encode()).decode() for name, text in given.items()}
-        secret["data"] = {**(secret.get("data") or {}), **encoded}
 
 
 def prepare_create(
@@ -170,17 +166,13 @@ def fill_defaults(record: ObjectType, obj: dict[str, Any]) -> None:
     """Set what is absent and has a default, everywhere in a decoded object. Twice is the same as once."""
     for row in record:
         if row.default is not None and row.name not in obj:
-            _set(row, obj)
+            value = row.default(obj) if callable(row.default) else copy.deepcopy(row.default)
+            if value not in ("", None) or row.presence == "opt":
+                obj[row.name] = value
         if obj.get(row.name) is not None:
             _inside(row.shape, obj[row.name])
     for filler in record.defaults:
         filler(obj)
-
-
-def _set(row: FieldRow, obj: dict[str, Any]) -> None:
-    value = row.default(obj) if callable(row.default) else copy.deepcopy(row.default)
-    if value not in ("", None) or row.presence == "opt":
-        obj[row.name] = value
 
 
 def _inside(shape: Shape, value: Any) -> None:
@@ -202,7 +194,17 @@ def _create_pod(pod: Object) -> None:
     tolerate_bad_nodes(pod)
     qos = pod.get("status", {}).get("qosClass") or _qos_class(pod["spec"])
     pod["status"] = {"phase": "Pending", "qosClass": qos}
-    _merge_label_keys(pod)
+    # KEP-3633, KEP-3243: matchLabelKeys become expressions of the selector, with the pod's own values
+    labels = pod["metadata"].get("labels", {})
+    for term in _label_key_terms(pod["spec"]):
+        selector = term.get("labelSelector")
+        if selector is None:
+            continue
+        named = [("In", key) for key in term.get("matchLabelKeys", ())]
+        named += [("NotIn", key) for key in term.get("mismatchLabelKeys", ())]
+        more = [{"key": key, "operator": op, "values": [labels[key]]} for op, key in named if key in labels]
+        if more:
+            selector["matchExpressions"] = [*selector.get("matchExpressions", ()), *more]
 
 
 def _qos_class(spec: Object) -> str:
@@ -260,20 +262,6 @@ def _keep(new: Object, old: Object, name: str, *, always: bool = False) -> None:
         new.pop(name, None)
     if not new.get(name) and name in old:
         new[name] = old[name]
-
-
-def _merge_label_keys(pod: Object) -> None:
-    """KEP-3633, KEP-3243: `matchLabelKeys` become expressions of the selector, with the pod's own values."""
-    labels = pod["metadata"].get("labels", {})
-    for term in _label_key_terms(pod["spec"]):
-        selector = term.get("labelSelector")
-        if selector is None:
-            continue
-        named = [("In", key) for key in term.get("matchLabelKeys", ())]
-        named += [("NotIn", key) for key in term.get("mismatchLabelKeys", ())]
-        more = [{"key": key, "operator": op, "values": [labels[key]]} for op, key in named if key in labels]
-        if more:
-            selector["matchExpressions"] = [*selector.get("matchExpressions", ()), *more]
 
 
 def _label_key_terms(spec: Object) -> list[Object]:
