@@ -4,7 +4,7 @@ Columns and cells are upstream's (kubernetes `pkg/printers/internalversion`, `pr
 custom resources apiextensions-apiserver's default columns); the descriptions of the columns are corelane's.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,25 +20,41 @@ UNKNOWN = "<unknown>"
 INCLUDE = ("None", "Metadata", "Object")
 
 
-@dataclass(frozen=True, slots=True)
-class Containers:
-    """Summary of the containers' statuses; `reason` None leaves the pod's own, `restarted` is a time."""
-
-    ready: int
-    reason: str | None
-    restarts: int
-    restarted: str
-
-
 def summary(pod: Object) -> tuple[str, str, int, str]:
-    """Ready as `1/2`, status, restarts, and when a container last ended before a restart ("" if never)."""
+    """Ready as `1/2`, status, restarts, and when a container last ended before a restart ("" if never).
+
+    Init containers are looked at up to the first that is neither done nor a started sidecar. Once a pod is
+    initialised, only the sidecars' restarts count beside the containers', whose first in trouble shows.
+    """
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    containers = _initialising(spec, status)
-    if containers.reason is None or _condition(status, "Initialized").get("status") == "True":
-        containers = _running(status, _sidecars(spec, status), containers.reason or _own_reason(status))
-    total = len(spec.get("containers") or ()) + len(_sidecar_names(spec))
-    reason = _deletion(pod, status) or containers.reason or ""
-    return f"{containers.ready}/{total}", reason, containers.restarts, containers.restarted
+    # sidecars are init containers that keep running beside the others
+    sidecars = {c["name"] for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"}
+    initial: list[Any] = status.get("initContainerStatuses") or []
+    reason = ""
+    for number, container in enumerate(initial, 1):
+        if not (_succeeded(container) or (container.get("name") in sidecars and container.get("started"))):
+            reason = _init_reason(container, f"Init:{number - 1}/{len(spec.get('initContainers') or ())}")
+            initial = initial[:number]
+            break
+    counted = [c for c in initial if c.get("name") in sidecars]
+    ready = sum(bool(c.get("ready")) for c in counted if c.get("started") and not _succeeded(c))
+    if reason and _condition(status, "Initialized").get("status") != "True":
+        counted = initial
+    else:
+        running, containers = False, status.get("containerStatuses") or ()
+        reason = reason or _own_reason(status)
+        for container in reversed(containers):
+            if trouble := _trouble(container):
+                reason = trouble
+            elif container.get("ready") and _state(container, "running") is not None:
+                running, ready = True, ready + 1
+        if reason == "Completed" and running:
+            reason = "Running" if _condition(status, "Ready").get("status") == "True" else "NotReady"
+        counted += containers
+    total = len(spec.get("containers") or ()) + len(sidecars)
+    restarts = sum(c.get("restartCount") or 0 for c in counted)
+    restarted = max(map(_last_end, counted), default="")
+    return f"{ready}/{total}", _deletion(pod, status) or reason, restarts, restarted
 
 
 def readiness_gates(pod: Object) -> str:
@@ -87,73 +103,12 @@ def _condition(status: Object, name: object) -> Object:
     return {}
 
 
-def _sidecar_names(spec: Object) -> set[str]:
-    """Init containers that keep running beside the others."""
-    return {c["name"] for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"}
-
-
-def _initialising(spec: Object, status: Object) -> Containers:
-    """The init containers up to the first that is neither done nor a started sidecar, and why it is not."""
-    sidecars = _sidecar_names(spec)
-    ready = restarts = 0
-    restarted = ""
-    for number, container in enumerate(status.get("initContainerStatuses") or ()):
-        restarts += container.get("restartCount") or 0
-        restarted = max(restarted, _last_end(container))
-        if _succeeded(container):
-            continue
-        if container.get("name") in sidecars and container.get("started"):
-            ready += bool(container.get("ready"))
-            continue
-        count = len(spec.get("initContainers") or ())
-        return Containers(ready, _init_reason(container, f"Init:{number}/{count}"), restarts, restarted)
-    return Containers(ready, None, restarts, restarted)
-
-
 def _init_reason(container: Object, progress: str) -> str:
     terminated = _state(container, "terminated")
     if terminated is not None:
         return f"Init:{_end_reason(terminated)}"
     waiting = (_state(container, "waiting") or {}).get("reason")
     return f"Init:{waiting}" if waiting and waiting != "PodInitializing" else progress
-
-
-def _sidecars(spec: Object, status: Object) -> Containers:
-    """The sidecars alone: once a pod is initialised, only their restarts count beside the containers'."""
-    if not spec.get("initContainers"):
-        return Containers(0, None, 0, "")
-    seen = list(_seen_init_statuses(spec, status))
-    names = _sidecar_names(spec)
-    mine = [c for c in seen if c.get("name") in names]
-    ready = sum(bool(c.get("ready")) for c in mine if c.get("started") and not _succeeded(c))
-    restarts = sum(c.get("restartCount") or 0 for c in mine)
-    return Containers(ready, None, restarts, max(map(_last_end, mine), default=""))
-
-
-def _seen_init_statuses(spec: Object, status: Object) -> Iterator[Object]:
-    """Upstream stops counting at the first init container that holds the pod up."""
-    names = _sidecar_names(spec)
-    for container in status.get("initContainerStatuses") or ():
-        yield container
-        if not (_succeeded(container) or (container.get("name") in names and container.get("started"))):
-            return
-
-
-def _running(status: Object, sidecars: Containers, reason: str) -> Containers:
-    """The containers proper, the last first, so that the first one's trouble is what shows."""
-    ready, running = sidecars.ready, False
-    statuses = status.get("containerStatuses") or ()
-    for container in reversed(statuses):
-        trouble = _trouble(container)
-        if trouble:
-            reason = trouble
-        elif container.get("ready") and _state(container, "running") is not None:
-            running, ready = True, ready + 1
-    if reason == "Completed" and running:
-        reason = "Running" if _condition(status, "Ready").get("status") == "True" else "NotReady"
-    restarts = sidecars.restarts + sum(c.get("restartCount") or 0 for c in statuses)
-    restarted = max([sidecars.restarted, *map(_last_end, statuses)])
-    return Containers(ready, reason, restarts, restarted)
 
 
 def _trouble(container: Object) -> str:

@@ -35,6 +35,7 @@ _EVENT_NAMES = {
 }
 _CORE_NAMES = {new: old for old, new in _EVENT_NAMES.items()}
 _REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_CORE_REFERENCE = ("involvedObject", "reportingComponent")
 _POD_FIELDS = (
     "spec.nodeName",
     "spec.restartPolicy",
@@ -95,7 +96,12 @@ def selectable_fields(kind: ServedKind, obj: Mapping[str, Any]) -> dict[str, str
     if kind.namespaced:
         labels["metadata.namespace"] = meta.get("namespace", "")
     if kind.stored == "events":
-        return labels | (_new_event_fields(obj) if kind.group else _event_fields(obj))
+        about, reporter = ("regarding", "reportingController") if kind.group else _CORE_REFERENCE
+        reference = obj.get(about) or {}
+        labels |= {f"{about}.{part}": reference.get(part, "") for part in _REFERENCE}
+        labels |= {name: obj.get(name) or "" for name in ("reason", reporter, "type")}
+        source = (obj.get("source") or {}).get("component") or labels[reporter]
+        return labels | ({} if kind.group else {"source": source})
     if kind.plural == "pods":
         return labels | {path: _at(obj, path) for path in _POD_FIELDS}
     if kind.plural == "secrets":
@@ -115,30 +121,6 @@ def _at(obj: Mapping[str, Any], path: str) -> str:
     if path in {"spec.hostNetwork", "spec.unschedulable"}:
         return "true" if value else "false"
     return value or ""
-
-
-def _event_fields(event: Mapping[str, Any]) -> dict[str, str]:
-    reporter = event.get("reportingComponent") or ""
-    return {
-        **_reference("involvedObject", event.get("involvedObject")),
-        "reason": event.get("reason", ""),
-        "reportingComponent": reporter,
-        "source": (event.get("source") or {}).get("component") or reporter,
-        "type": event.get("type", ""),
-    }
-
-
-def _new_event_fields(event: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        **_reference("regarding", event.get("regarding")),
-        "reason": event.get("reason", ""),
-        "reportingController": event.get("reportingController") or "",
-        "type": event.get("type", ""),
-    }
-
-
-def _reference(name: str, reference: Mapping[str, Any] | None) -> dict[str, str]:
-    return {f"{name}.{part}": (reference or {}).get(part, "") for part in _REFERENCE}
 
 
 class _Present(msgspec.Struct, gc=False):
@@ -220,7 +202,10 @@ def _ordinary_row(record: StoredObject, version: str, age: Callable[[str | None]
         cells = _cells(pod, age)
     except msgspec.ValidationError:
         return None
-    return _row(cells, pod.metadata, version) if cells and _GATED not in record.value else None
+    if not cells or _GATED in record.value:
+        return None
+    meta = {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": pod.metadata}
+    return {"cells": cells, "object": meta}
 
 
 def _cells(pod: _Ordinary, age: Callable[[str | None], str]) -> list[Any] | None:
@@ -241,11 +226,6 @@ def _cells(pod: _Ordinary, age: Callable[[str | None], str]) -> list[Any] | None
     address = (status.podIPs[0].ip if status.podIPs else None) or NONE
     created = age(meta.creationTimestamp)
     return [*shown, created, address, spec.nodeName or NONE, status.nominatedNodeName or NONE, NONE]
-
-
-def _row(cells: list[Any], metadata: msgspec.Raw, version: str) -> Object:
-    about = {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata}
-    return {"cells": cells, "object": about}
 
 
 _encode = msgspec.json.Encoder().encode
@@ -321,16 +301,20 @@ def to_yaml(value: Any) -> bytes:
 
 def object_bytes(view: View, obj: Object) -> bytes:
     """The answer with one stored object, which need not be in the store (dry run)."""
-    wire = to_wire(view, obj)
+    if view.representation.form == "PartialObjectMetadataList":
+        raise _wrong_form(view, "one object")
+    return body(view.representation, _document(view, to_wire(view, obj)))
+
+
+def _document(view: View, wire: Object, *, columns: bool = True) -> Object:
+    """Return an object, in wire form, in the view's form."""
     match view.representation.form:
         case "Table":
-            meta = {"resourceVersion": wire["metadata"].get("resourceVersion", "")}
-            return body(view.representation, _table(view, [wire], meta))
-        case "PartialObjectMetadata":
-            return body(view.representation, server_tables.partial(wire, view.representation.version))
-        case "PartialObjectMetadataList":
-            raise _wrong_form(view, "one object")
-    return body(view.representation, wire)
+            version = wire["metadata"].get("resourceVersion", "")
+            return _table(view, [wire], {"resourceVersion": version}, columns=columns)
+        case "PartialObjectMetadata" | "PartialObjectMetadataList":
+            return server_tables.partial(wire, view.representation.version)
+    return wire
 
 
 def record_bytes(view: View, record: StoredObject) -> bytes:
@@ -430,14 +414,7 @@ def _event_object(view: View, record: StoredObject, revision: int | None, *, col
     obj = record.object()
     if revision is not None:
         obj["metadata"]["resourceVersion"] = str(revision)
-    wire = to_wire(view, obj)
-    match view.representation.form:
-        case "Table":
-            meta = {"resourceVersion": obj["metadata"]["resourceVersion"]}
-            return _encode(_table(view, [wire], meta, columns=columns))
-        case "PartialObjectMetadata" | "PartialObjectMetadataList":
-            return _encode(server_tables.partial(wire, view.representation.version))
-    return _encode(wire)
+    return _encode(_document(view, to_wire(view, obj), columns=columns))
 
 
 def bookmark(view: View, revision: int, *, initial: bool = False, columns: bool = False) -> bytes:
@@ -446,14 +423,11 @@ def bookmark(view: View, revision: int, *, initial: bool = False, columns: bool 
     if initial:
         meta["annotations"] = {"k8s.io/initial-events-end": "true"}
     wire = typed(view.kind, view.version, {"metadata": meta})
-    match view.representation.form:
-        case "Table":
-            table = _table(view, [], {"resourceVersion": str(revision)}, columns=columns)
-            row = {"cells": [], "object": server_tables.partial(wire, view.representation.version)}
-            return frame("BOOKMARK", _encode({**table, "rows": [row]}))
-        case "PartialObjectMetadata" | "PartialObjectMetadataList":
-            return frame("BOOKMARK", _encode(server_tables.partial(wire, view.representation.version)))
-    return frame("BOOKMARK", _encode(wire))
+    if view.representation.form != "Table":
+        return frame("BOOKMARK", _encode(_document(view, wire)))
+    table = _table(view, [], {"resourceVersion": str(revision)}, columns=columns)
+    row = {"cells": [], "object": server_tables.partial(wire, view.representation.version)}
+    return frame("BOOKMARK", _encode({**table, "rows": [row]}))
 
 
 def error(fault: StatusError) -> bytes:

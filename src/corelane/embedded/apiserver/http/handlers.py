@@ -249,11 +249,7 @@ def _handler(target: Target, method: str) -> Handler:
 async def get(call: Call) -> web.Response:
     view = call.view()
     # resourceVersion is a lower bound, which the store always meets unless it is in the future
-    text = call.query.get("resourceVersion", "")
-    try:
-        revision = api_requests.revision(text) if text else 0
-    except ValueError as error:
-        raise status_errors.internal(str(error)) from None
+    revision = server_backend.parse_revision(call.query.get("resourceVersion", ""))
     if revision > call.backend.store.revision:
         raise status_errors.resource_version_too_large(revision, call.backend.store.revision)
     record = call.backend.find(call.target)

@@ -93,29 +93,23 @@ def operations(kind: ServedKind, version: str) -> Iterator[Operation]:
     scope = (_NAMESPACE,) if kind.namespaced else ()
     if kind.namespaced:
         yield _list(kind, version, f"{root}/{kind.plural}", ())
-    own, named = gvk(kind, version), model(kind, version)
+    own, named, answer = gvk(kind, version), model(kind, version), (DELETE_OPTIONS.model, STATUS.model)
     yield _list(kind, version, within, scope)
     yield Operation(within, "post", "post", own, (*scope, *_WRITE, _PRETTY), named, named)
     if "deletecollection" in discovery.verbs(kind):
         parameters = (*scope, *_LIST[1:7], *_DELETE, _PRETTY)
-        answer = DELETE_OPTIONS.model, STATUS.model
         yield Operation(within, "delete", "deletecollection", own, parameters, *answer)
-    yield from _item(kind, version, f"{within}/{{name}}", (*scope, _NAME))
+    item, scope = f"{within}/{{name}}", (*scope, _NAME)
+    yield Operation(item, "get", "get", own, (*scope, _PRETTY), "", named)
+    yield from _writes(kind, version, item, scope)
+    yield Operation(item, "delete", "delete", own, (*scope, *_DELETE, _PRETTY), *answer)
     for name in kind.subresources:
-        yield from _subresource(kind, version, name, f"{within}/{{name}}/{name}", (*scope, _NAME))
+        yield from _subresource(kind, version, name, f"{item}/{name}", scope)
 
 
 def _list(kind: ServedKind, version: str, path: str, scope: tuple[Parameter, ...]) -> Operation:
     parameters = (*scope, *_LIST, _PRETTY)
     return Operation(path, "get", "list", gvk(kind, version), parameters, "", list_model(kind, version))
-
-
-def _item(kind: ServedKind, version: str, path: str, scope: tuple[Parameter, ...]) -> Iterator[Operation]:
-    own, named = gvk(kind, version), model(kind, version)
-    yield Operation(path, "get", "get", own, (*scope, _PRETTY), "", named)
-    yield from _writes(kind, version, path, scope)
-    answer = DELETE_OPTIONS.model, STATUS.model
-    yield Operation(path, "delete", "delete", own, (*scope, *_DELETE, _PRETTY), *answer)
 
 
 def _writes(kind: ServedKind, version: str, path: str, scope: tuple[Parameter, ...]) -> Iterator[Operation]:
@@ -147,7 +141,11 @@ def _subresource(
 @cache
 def v3_root() -> Document:
     """`/openapi/v3`: where the document of each group version is; the hash lets clients keep it."""
-    return {"paths": {path: {"serverRelativeURL": _url(path)} for path in _group_paths()}}
+    return {
+        "paths": {
+            path: {"serverRelativeURL": f"/openapi/v3/{path}?hash={_hash(path)}"} for path in _group_paths()
+        }
+    }
 
 
 @cache
@@ -201,9 +199,8 @@ def _path(group: str, version: str) -> str:
     return f"apis/{group}/{version}" if group else f"api/{version}"
 
 
-def _url(path: str) -> str:
-    content = msgspec.json.encode(v3_group(path))
-    return f"/openapi/v3/{path}?hash={hashlib.sha256(content).hexdigest().upper()}"
+def _hash(path: str) -> str:
+    return hashlib.sha256(msgspec.json.encode(v3_group(path))).hexdigest().upper()
 
 
 def _paths(served: Iterable[Operation], render: Any) -> Document:
@@ -223,7 +220,9 @@ def _common(operation: Operation) -> Document:
 
 
 def _v3_operation(operation: Operation) -> Document:
-    rendered = _common(operation) | {"parameters": [_v3_parameter(p) for p in operation.parameters]}
+    rendered = _common(operation) | {
+        "parameters": [_parameter(p) | {"schema": {"type": p.type}} for p in operation.parameters]
+    }
     if operation.request:
         body = _v3_content(operation.consumes, operation.request)
         rendered["requestBody"] = {"content": body, "required": operation.method != "delete"}
@@ -237,17 +236,15 @@ def _v3_content(types: Iterable[str], model: str) -> Document:
     return {media_type: {"schema": schema} for media_type in types}
 
 
-def _v3_parameter(parameter: Parameter) -> Document:
-    return _parameter(parameter) | {"schema": {"type": parameter.type}}
-
-
 def _parameter(parameter: Parameter) -> Document:
     required = {"required": True} if parameter.where == "path" else {}
     return {"name": parameter.name, "in": parameter.where, **required}
 
 
 def _v2_operation(operation: Operation) -> Document:
-    rendered = _common(operation) | {"parameters": [_v2_parameter(p) for p in operation.parameters]}
+    rendered = _common(operation) | {
+        "parameters": [_parameter(p) | {"type": p.type} for p in operation.parameters]
+    }
     if operation.request:
         body = {"name": "body", "in": "body", "schema": {"$ref": V2_REFS + operation.request}}
         rendered["consumes"] = list(operation.consumes)
@@ -255,7 +252,3 @@ def _v2_operation(operation: Operation) -> Document:
     schema = {"$ref": V2_REFS + operation.response} if operation.response else {"type": "string"}
     rendered["produces"] = ["application/json" if operation.response else "text/plain"]
     return rendered | {"responses": {"200": {"description": "OK", "schema": schema}}}
-
-
-def _v2_parameter(parameter: Parameter) -> Document:
-    return _parameter(parameter) | {"type": parameter.type}

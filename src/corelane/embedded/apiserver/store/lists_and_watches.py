@@ -262,11 +262,7 @@ class WatchStream:
         return self._start == 0 if asked is None else asked
 
     def _revision(self) -> int:
-        text = self._options.resource_version
-        try:
-            revision = api_requests.revision(text) if text else 0
-        except ValueError as error:
-            raise status_errors.internal(str(error)) from None
+        revision = server_backend.parse_revision(self._options.resource_version)
         if self._options.initial_events is None:
             return revision
         if revision > self._store.revision:

@@ -15,13 +15,9 @@ def child(path: str, *names: str) -> str:
     return ".".join((path, *names)) if path else ".".join(names)
 
 
-def item(path: str, index: int) -> str:
-    return f"{path}[{index}]"
-
-
-def key(path: str, name: str) -> str:
-    """The path of a map's entry."""
-    return f"{path}[{name}]"
+def item(path: str, key: int | str) -> str:
+    """The path of a list's item or a map's entry."""
+    return f"{path}[{key}]"
 
 
 def invalid(path: str, value: Any, rule: str) -> StatusCause:

@@ -11,7 +11,7 @@ from corelane.embedded.apiserver.schema.notation import CORE, OBJECT_META, TYPES
 from corelane.embedded.apiserver.status_errors import StatusCause
 from corelane.embedded.apiserver.stored_objects import Object
 from corelane.embedded.apiserver.validation import causes
-from corelane.embedded.apiserver.validation.causes import child, item, key, unless_equal
+from corelane.embedded.apiserver.validation.causes import child, item, unless_equal
 from corelane.embedded.apiserver.validation.resource_rules import amount
 from corelane.embedded.apiserver.validation.table_rules import Scope, rule, walk
 
@@ -211,7 +211,7 @@ def finalized_namespace(new: Object, _old: Object) -> Iterator[StatusCause]:
 def _config_data(config: Object, _path: str, scope: Scope) -> Iterator[StatusCause]:
     data, binary = config.get("data", {}), config.get("binaryData", {})
     for name in data.keys() & binary.keys():
-        yield causes.invalid(key("data", name), name, "must not be in binaryData, too")
+        yield causes.invalid(item("data", name), name, "must not be in binaryData, too")
     size = sum(len(text.encode()) for text in data.values()) + _decoded_size(binary)
     if size > _LARGEST_DATA:
         yield causes.too_long("", _LARGEST_DATA)
@@ -225,7 +225,7 @@ def _secret_data(secret: Object, _path: str, _scope: Scope) -> Iterator[StatusCa
     missing = [name for name in _SECRET_KEYS.get(kind, ()) if name not in data]
     if kind == "kubernetes.io/basic-auth" and not {"username", "password"} & data.keys():
         missing = ["username", "password"]
-    yield from (causes.required(key("data", name)) for name in missing)
+    yield from (causes.required(item("data", name)) for name in missing)
 
 
 def _decoded_size(data: Object) -> int:

@@ -7,7 +7,7 @@ from corelane.embedded.apiserver.schema import defaults_and_formats
 from corelane.embedded.apiserver.status_errors import StatusCause
 from corelane.embedded.apiserver.stored_objects import Object
 from corelane.embedded.apiserver.validation import causes
-from corelane.embedded.apiserver.validation.causes import child, item, key
+from corelane.embedded.apiserver.validation.causes import child, item
 from corelane.embedded.apiserver.validation.table_rules import Scope, rule
 
 _CONTAINER = {"cpu", "memory", "ephemeral-storage"}
@@ -59,11 +59,11 @@ def _pod_resources(spec: Object, path: str, scope: Scope) -> Iterator[StatusCaus
             compared = name in amounts and (column == "requests" or defaults_and_formats.is_huge_page(name))
             if compared and _exceeds(text, amounts[name]):
                 why = f"must be at least the containers' {column}, {text}"
-                yield causes.invalid(key(child(path, column), name), amounts[name], why)
+                yield causes.invalid(item(child(path, column), name), amounts[name], why)
     for index, container in enumerate(spec.get("containers") or ()):
         for name, text in container.get("resources", {}).get("limits", {}).items():
             if name in limits and _exceeds(text, limits[name]):
-                where = child(key(item(child(path, "containers"), index), name), "limits")
+                where = child(item(item(child(path, "containers"), index), name), "limits")
                 yield causes.invalid(where, text, f"must be at most the pod's limit {limits[name]}")
 
 
@@ -73,7 +73,7 @@ def requirements(
     limits, requests = resources.get("limits", {}), resources.get("requests", {})
     for column, amounts in (("limits", limits), ("requests", requests)):
         for name, text in amounts.items():
-            where = key(child(path, column), name)
+            where = item(child(path, column), name)
             yield from check_name(name, where)
             yield from amount(name, text, where)
             if defaults_and_formats.is_huge_page(name) and not _whole_pages(name, text):

@@ -30,7 +30,7 @@ from corelane.embedded.apiserver.schema.notation import (
 from corelane.embedded.apiserver.status_errors import StatusCause
 from corelane.embedded.apiserver.stored_objects import Object
 from corelane.embedded.apiserver.validation import causes
-from corelane.embedded.apiserver.validation.causes import child, item, key
+from corelane.embedded.apiserver.validation.causes import child, item
 
 Rule: TypeAlias = "Callable[[Any, str, Scope], Iterable[StatusCause]]"
 RULES: dict[str, Rule] = {}
@@ -151,7 +151,7 @@ def _check(text: str, shape: Shape) -> Rule:
 
     def each(values: Iterable[Any], path: str, scope: Scope) -> Iterator[StatusCause]:
         for index, value in enumerate(values):
-            where = item(path, index) if isinstance(shape, ListType) else key(path, value)
+            where = item(path, index) if isinstance(shape, ListType) else item(path, value)
             yield from single(value, where, scope)
 
     return each

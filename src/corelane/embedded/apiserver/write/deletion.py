@@ -6,7 +6,7 @@ strategies of pods and namespaces.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from corelane.embedded.apiserver import api_requests, status_errors
@@ -205,15 +205,11 @@ def _grace(pod: Object, options: DeleteOptions) -> int:
 
 def _shorten(meta: Object, running: int, grace: int, now: datetime) -> None:
     """Count `grace` from the time the deletion began; a graceful end is never due in the past."""
-    due = _parse(meta["deletionTimestamp"]) + timedelta(seconds=grace - running)
+    due = datetime.fromisoformat(meta["deletionTimestamp"]) + timedelta(seconds=grace - running)
     if due < now:
         due, grace = now, min(grace, 1)
     meta["deletionTimestamp"] = rfc3339(due)
     meta["deletionGracePeriodSeconds"] = grace
-
-
-def _parse(timestamp: str) -> datetime:
-    return datetime.strptime(timestamp, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
 
 
 def _set_finalizers(meta: Object, options: DeleteOptions) -> None:

@@ -5,8 +5,6 @@ new member, and indexes may count from the end.
 """
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from corelane.embedded.apiserver import status_errors
@@ -32,74 +30,38 @@ class PatchError(ValueError):
     """An operation cannot be carried out."""
 
 
-@dataclass(slots=True)
-class _Document:
-    """A document under way."""
-
-    root: Any
-
-
 def apply_json_patch(document: Any, operations: list[dict[str, Any]]) -> Any:
     """The document after the operations, one after the other; the one given stays. Raises PatchError."""
-    holder = _Document(copied(document))
-    bytes_copied = 0
+    root, bytes_copied = copied(document), 0
     for operation in operations:
-        kind = operation.get("op")
-        if kind == "copy":
-            value = copied(_get(*_place(holder, _pointer(operation, "from"))))
-            _insert(*_place(holder, _pointer(operation, "path")), value)
-            bytes_copied += len(json.dumps(value))
-            if bytes_copied > MAX_COPIED:
-                raise PatchError(f"copied values are larger than {MAX_COPIED} bytes")
-        elif kind in _OPERATIONS:
-            _OPERATIONS[kind](holder, operation)
-        else:
-            raise PatchError(f"unexpected operation {kind!r}")
-    return holder.root
-
-
-def _add(holder: _Document, operation: dict[str, Any]) -> None:
-    _insert(*_place(holder, _pointer(operation, "path")), copied(operation.get("value")))
-
-
-def _remove(holder: _Document, operation: dict[str, Any]) -> None:
-    _take(*_place(holder, _pointer(operation, "path")))
-
-
-def _replace(holder: _Document, operation: dict[str, Any]) -> None:
-    path, value = _pointer(operation, "path"), copied(operation.get("value"))
-    if path == "":
-        if not isinstance(value, dict | list):
-            raise PatchError("a whole document is replaced by an object or an array only")
-        holder.root = value
-        return
-    parent, key = _place(holder, path)
-    _get(parent, key)
-    if isinstance(parent, list):
-        parent[_index(key, len(parent) - 1)] = value
-    else:
-        parent[key] = value
-
-
-def _move(holder: _Document, operation: dict[str, Any]) -> None:
-    value = _take(*_place(holder, _pointer(operation, "from")))
-    _insert(*_place(holder, _pointer(operation, "path")), value)
-
-
-def _test(holder: _Document, operation: dict[str, Any]) -> None:
-    path = _pointer(operation, "path")
-    value = holder.root if path == "" else _get(*_place(holder, path))
-    if not same(value, operation.get("value")):
-        raise PatchError(f"testing value {path} failed")
-
-
-_OPERATIONS: dict[str, Callable[[_Document, dict[str, Any]], None]] = {
-    "add": _add,
-    "remove": _remove,
-    "replace": _replace,
-    "move": _move,
-    "test": _test,
-}
+        path, value = _pointer(operation, "path"), copied(operation.get("value"))
+        match operation.get("op"):
+            case "add":
+                _insert(*_place(root, path), value)
+            case "remove":
+                _take(*_place(root, path))
+            case "replace" if path == "":
+                if not isinstance(value, dict | list):
+                    raise PatchError("a whole document is replaced by an object or an array only")
+                root = value
+            case "replace":
+                parent, key = _place(root, path)
+                parent[_index(key, len(parent) - 1) if isinstance(parent, list) else key] = value
+            case "move":
+                moved = _take(*_place(root, _pointer(operation, "from")))
+                _insert(*_place(root, path), moved)
+            case "copy":
+                value = copied(_get(*_place(root, _pointer(operation, "from"))))
+                _insert(*_place(root, path), value)
+                bytes_copied += len(json.dumps(value))
+                if bytes_copied > MAX_COPIED:
+                    raise PatchError(f"copied values are larger than {MAX_COPIED} bytes")
+            case "test":
+                if not same(_get(*_place(root, path)) if path else root, value):
+                    raise PatchError(f"testing value {path} failed")
+            case kind:
+                raise PatchError(f"unexpected operation {kind!r}")
+    return root
 
 
 def same(left: Any, right: Any) -> bool:
@@ -120,12 +82,12 @@ def _pointer(operation: dict[str, Any], name: str) -> str:
     return path
 
 
-def _place(holder: _Document, path: str) -> tuple[Any, str]:
+def _place(root: Any, path: str) -> tuple[Any, str]:
     """Return the container of the value that a pointer names, and the value's key in it."""
     parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")]
     if len(parts) < 2:
         raise PatchError(f'the document has no path "{path}"')
-    parent = holder.root
+    parent = root
     for part in parts[1:-1]:
         parent = _get(parent, part)
         if not isinstance(parent, dict | list):
