@@ -23,6 +23,7 @@ _VERBS = {
     "DELETE": "delete",
 }
 _INTEGER = re.compile(r"([-+]?)([0-9]+)", re.ASCII)
+_MANY = {"list", "watch"}
 _NAMESPACE_PARTS = {"status", "finalize"}
 
 ITEM = ("GET", "PUT", "PATCH", "DELETE")
@@ -113,20 +114,15 @@ def _resource(path: str, verb: str, group: str, version: str, parts: list[str], 
 
 def _collection_verb(verb: str, query: Query) -> tuple[str, str]:
     """A get or delete without a name is about the collection; a list's selector may still name one object."""
+    if verb == "delete":
+        return "deletecollection", ""
     if verb == "get":
         verb = "watch" if flag(query, "watch") else "list"
-    if verb == "delete":
-        verb = "deletecollection"
-    return verb, _selected_name(query) if verb in {"list", "watch"} else ""
-
-
-def _selected_name(query: Query) -> str:
     try:
-        return selector_syntax.Selectors(
-            fields=selector_syntax.parse_fields(query.get("fieldSelector", ""))
-        ).name
+        fields = selector_syntax.parse_fields(query.get("fieldSelector", "")) if verb in _MANY else ()
     except ValueError:
-        return ""
+        fields = ()
+    return verb, selector_syntax.Selectors(fields=fields).name
 
 
 def methods(target: Target) -> tuple[str, ...]:
@@ -302,7 +298,14 @@ def write_options(
     A writer that does not name itself goes by the beginning of its `user_agent`, but for an `apply`.
     """
     manager = query.get("fieldManager", "")
-    faults = [*_manager_faults(manager), *dry_run_faults(dry_run)]
+    faults = []
+    if len(manager.encode()) > _LONGEST_MANAGER:
+        text = f"Too long: may not be more than {_LONGEST_MANAGER} bytes"
+        faults.append(StatusCause("FieldValueTooLong", text, "fieldManager"))
+    if not manager.isprintable():
+        text = f"Invalid value: {quoted(manager)}: must have printable characters only"
+        faults.append(StatusCause("FieldValueInvalid", text, "fieldManager"))
+    faults += dry_run_faults(dry_run)
     validation = query.get("fieldValidation", "")
     if validation not in {"", "Ignore", "Strict", "Warn"}:
         faults.append(unsupported("fieldValidation", f'"{validation}"', ("", "Ignore", "Strict", "Warn")))
@@ -333,14 +336,3 @@ def dry_run_faults(values: list[str]) -> list[StatusCause]:
         return []
     shown = "[" + ",".join(f'"{value}"' for value in values) + "]"
     return [unsupported("dryRun", shown, ("All",))]
-
-
-def _manager_faults(manager: str) -> list[StatusCause]:
-    faults = []
-    if len(manager.encode()) > _LONGEST_MANAGER:
-        text = f"Too long: may not be more than {_LONGEST_MANAGER} bytes"
-        faults.append(StatusCause("FieldValueTooLong", text, "fieldManager"))
-    if not manager.isprintable():
-        text = f"Invalid value: {quoted(manager)}: must have printable characters only"
-        faults.append(StatusCause("FieldValueInvalid", text, "fieldManager"))
-    return faults

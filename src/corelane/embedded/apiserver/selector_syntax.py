@@ -84,7 +84,11 @@ def parse_fields(text: str) -> tuple[SelectorTerm, ...]:
 
     Nothing equal to nothing selects everything.
     """
-    terms = [_field_term(term, text) for term in _split_terms(text) if term]
+    terms = [
+        _field_term(term, text)
+        for term in [match[0] for match in re.finditer(r"(?:\\.|[^,\\]|\\$)+", text, re.DOTALL)]
+        if term
+    ]
     return tuple(term for term in terms if term != SelectorTerm("", "in", frozenset({""})))
 
 
@@ -132,11 +136,6 @@ def _check_value(key: str, value: str, *, numeric: bool) -> None:
         raise ValueError(f'label selector: value "{value}" of {key} must be an integer for > and <')
     if faults := names.label_value(value):
         raise ValueError(f'label selector: value "{value}" of {key}: {"; ".join(faults)}')
-
-
-def _split_terms(text: str) -> list[str]:
-    """Split at commas that no backslash escapes."""
-    return [match[0] for match in re.finditer(r"(?:\\.|[^,\\]|\\$)+", text, re.DOTALL)]
 
 
 def _field_term(term: str, whole: str) -> SelectorTerm:

@@ -101,18 +101,13 @@ def no_such_resource() -> StatusError:
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
-def already_exists(resource: str, group: str, name: str) -> StatusError:
+def already_exists(resource: str, group: str, name: str, *, generated: bool = False) -> StatusError:
+    """409; where the name was `generated` the client may simply try again."""
     message = f'{qualified(resource, group)} "{name}" already exists'
-    return StatusError(409, "AlreadyExists", message, details(name, group, resource))
-
-
-def generated_name_exists(resource: str, group: str, name: str) -> StatusError:
-    """A name made from `generateName` was taken; the client may simply try again."""
-    message = (
-        f'{qualified(resource, group)} "{name}" already exists, the server was not able to generate a unique '
-        "name for the object"
-    )
-    return StatusError(409, "AlreadyExists", message, details(name, group, resource, retry_after=1))
+    if generated:
+        message += ", the server was not able to generate a unique name for the object"
+    about = details(name, group, resource, retry_after=int(generated))
+    return StatusError(409, "AlreadyExists", message, about)
 
 
 def conflict(resource: str, group: str, name: str, why: str) -> StatusError:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
-import msgspec
+from msgspec.json import encode
 
 from corelane.embedded.apiserver.served_kinds import by_path
 from corelane.embedded.housekeeping import node_controller
@@ -141,8 +141,27 @@ class Controller:
                 self._terminating.set()
 
     async def _end_namespace(self, namespace: Namespace) -> None:
-        if await _empty(self._client, namespace):
-            self._reporter.namespace_ended(namespace.metadata.name)
+        """Delete the contents of a terminating namespace, then its finalizer. Raises APIError."""
+        name = namespace.metadata.name
+        held = [kind for kind in _CONTENTS if await _holds(self._client, kind, name)]
+        for kind in held:
+            await self._client.raw("DELETE", kind.api.path(name))
+        if [kind for kind in (_CONTENTS if held else ()) if await _holds(self._client, kind, name)]:
+            return
+        # without the finalizer the server deletes the namespace; a deleted one is no error
+        remaining = [finalizer for finalizer in namespace.spec.finalizers if finalizer != _FINALIZER]
+        body = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": name, "uid": namespace.metadata.uid},
+            "spec": {"finalizers": remaining},
+        }
+        try:
+            await self._client.raw("PUT", Namespace.api.path(None, name, "finalize"), body=encode(body))
+        except APIError as error:
+            if error.code != 404:
+                raise
+        self._reporter.namespace_ended(name)
 
     async def _attempt(self, what: str, work: Awaitable[None]) -> None:
         """Report a failed request, which the next check repeats. A conflict or a 404 is no failure."""
@@ -159,32 +178,6 @@ class Controller:
 def _is_terminating(namespace: Namespace) -> bool:
     """Return whether it is deleted but for its finalizer."""
     return bool(namespace.metadata.deletion_timestamp) and _FINALIZER in namespace.spec.finalizers
-
-
-async def _empty(client: KubeClient, namespace: Namespace) -> bool:
-    """Delete the contents of a terminating namespace; true once it is finalized. Raises APIError."""
-    name = namespace.metadata.name
-    held = [kind for kind in _CONTENTS if await _holds(client, kind, name)]
-    if held:
-        for kind in held:
-            await client.raw("DELETE", kind.api.path(name))
-        if [kind for kind in _CONTENTS if await _holds(client, kind, name)]:
-            return False
-    # without the finalizer the server deletes the namespace; a deleted one is no error
-    remaining = [finalizer for finalizer in namespace.spec.finalizers if finalizer != _FINALIZER]
-    body = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": namespace.metadata.name, "uid": namespace.metadata.uid},
-        "spec": {"finalizers": remaining},
-    }
-    path = Namespace.api.path(None, namespace.metadata.name, "finalize")
-    try:
-        await client.raw("PUT", path, body=msgspec.json.encode(body))
-    except APIError as error:
-        if error.code != 404:
-            raise
-    return True
 
 
 async def _holds(client: KubeClient, kind: type[Object], namespace: str) -> bool:

@@ -349,7 +349,7 @@ class DisruptionController:
         if not pods:
             await self._events.record(budget, "Normal", "NoPods", "No matching pods found")
         if counts.unmanaged:
-            text = _UNMANAGED.format(_selector_text(budget))
+            text = _UNMANAGED.format(str(_compiled(budget.spec.selector) or ""))
             await self._events.record(budget, "Warning", "UnmanagedPods", text)
         for pod in counts.not_deleted:
             text = f"Pod was expected by PDB {budget.title} to be deleted but it wasn't"
@@ -380,10 +380,6 @@ def _compiled(selector: LabelSelector | None) -> Selector | None:
         return selector.compiled() if selector is not None else None
     except ValueError:
         return None
-
-
-def _selector_text(budget: PodDisruptionBudget) -> str:
-    return str(_compiled(budget.spec.selector) or "")
 
 
 class _EventRecorder:

@@ -195,7 +195,10 @@ class GarbageCollector:
             assert change.old is not None
             for item in self._graph.deleted(change.old):
                 self._queue.add(item)
-        elif obj.api not in _NODES_OWN or not _belongs_to_nodes(obj.metadata):
+        elif obj.api not in _NODES_OWN or not (
+            bool(obj.metadata.owner_references)
+            and all(owner.kind == "Node" for owner in obj.metadata.owner_references)
+        ):
             wait = 0.0 if obj.metadata.deletion_timestamp else _SETTLE_SECONDS
             for item in self._graph.changed(obj):
                 self._queue.add(item, wait)
@@ -305,7 +308,3 @@ class GarbageCollector:
         body = {"metadata": {"uid": uid, "resourceVersion": version, **metadata}}
         kind = "application/merge-patch+json"
         await self._client.raw("PATCH", item.path, body=msgspec.json.encode(body), content_type=kind)
-
-
-def _belongs_to_nodes(meta: ObjectMeta) -> bool:
-    return bool(meta.owner_references) and all(owner.kind == "Node" for owner in meta.owner_references)

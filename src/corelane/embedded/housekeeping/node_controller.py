@@ -17,14 +17,13 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
-from msgspec import field
+from msgspec import field, to_builtins
 
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.informer import Informer, Key, ObjectChange
-from corelane.kube.meta import BareMeta, Object, ObjectMeta, OwnerReference, condition
+from corelane.kube.meta import BareMeta, Object, ObjectMeta, OwnerReference, condition, rfc3339
 from corelane.kube.objects import Lease, Node, NodeResourceTopology, Taint
 from corelane.kube.pod import Pod
 
@@ -137,22 +136,22 @@ def unknown_conditions(node: Node, at: float) -> list[dict[str, Any]] | None:
     """Return the conditions of a node without heartbeat, as a merge patch; None if they are Unknown."""
     if all(_status(node, kind) == "Unknown" for kind in _CONDITIONS):
         return None
-    return [_unknown(kind, at) for kind in _CONDITIONS if _status(node, kind) != "Unknown"]
+    return [
+        {
+            "type": kind,
+            "status": "Unknown",
+            "reason": "NodeStatusUnknown",
+            "message": "Kubelet stopped posting node status.",
+            "lastTransitionTime": rfc3339(at),
+        }
+        for kind in _CONDITIONS
+        if _status(node, kind) != "Unknown"
+    ]
 
 
 def _status(node: Node, kind: str) -> str:
     present = condition(node.status.conditions, kind)
     return present.status if present else ""
-
-
-def _unknown(kind: str, at: float) -> dict[str, Any]:
-    return {
-        "type": kind,
-        "status": "Unknown",
-        "reason": "NodeStatusUnknown",
-        "message": "Kubelet stopped posting node status.",
-        "lastTransitionTime": timestamp(at),
-    }
 
 
 def health_taints(node: Node, ready: str, at: float) -> list[dict[str, str]] | None:
@@ -164,8 +163,9 @@ def health_taints(node: Node, ready: str, at: float) -> list[dict[str, str]] | N
     remaining = [
         taint for taint in node.spec.taints if (taint.key, taint.effect) not in _OURS.difference(expected)
     ]
-    new = [Taint(key, "", effect, timestamp(at)) for key, effect in expected if (key, effect) not in present]
-    return [_plain(taint) for taint in (*remaining, *new)]
+    new = [Taint(key, "", effect, rfc3339(at)) for key, effect in expected if (key, effect) not in present]
+    trees = [to_builtins(taint) for taint in (*remaining, *new)]
+    return [{name: text for name, text in tree.items() if text} for tree in trees]
 
 
 def is_marked(node: Node) -> bool:
@@ -182,21 +182,6 @@ def _expected(node: Node, ready: str) -> Iterator[tuple[str, str]]:
     for kind, key in _OF_CONDITIONS.items():
         if _status(node, kind) == "True":
             yield key, "NoSchedule"
-
-
-def _plain(taint: Taint) -> dict[str, str]:
-    members = {
-        "key": taint.key,
-        "value": taint.value,
-        "effect": taint.effect,
-        "timeAdded": taint.time_added,
-    }
-    return {key: value for key, value in members.items() if value}
-
-
-def timestamp(at: float) -> str:
-    """Return Unix seconds as Kubernetes writes times."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class NodeReporter:
@@ -329,20 +314,18 @@ class NodeController:
         """Check a node; it counts as checked once nothing about it is to be written."""
         node = self._nodes.objects.get(("", name))
         silent = self._renewals.age(name, awake)
-        if node is None or self._is_settled(node, now, silent):
+        taints, conditions = _due(node, now, silent) if node else (None, None)
+        if node is None or (taints is None and not conditions):
             self._unchecked.discard(name)
         else:
             self._unchecked.add(name)
-            await self._attempt(f"node {name}", self._mark(node, now, silent))
+            await self._attempt(f"node {name}", self._mark(node, silent, taints, conditions))
 
-    def _is_settled(self, node: Node, now: float, silent: float) -> bool:
-        taints, conditions = _due(node, now, silent)
-        return taints is None and not conditions
-
-    async def _mark(self, node: Node, now: float, silent: float) -> None:
-        """Set taints and conditions of a node without heartbeat for `silent` seconds; `now` is Unix time."""
+    async def _mark(
+        self, node: Node, silent: float, taints: list[Any] | None, conditions: list[Any] | None
+    ) -> None:
+        """Set taints and conditions of a node without heartbeat for `silent` seconds."""
         name = node.metadata.name
-        taints, conditions = _due(node, now, silent)
         if taints is not None:
             version = {"resourceVersion": node.metadata.resource_version}
             await self._client.patch(Node, name, {"metadata": version, "spec": {"taints": taints}})

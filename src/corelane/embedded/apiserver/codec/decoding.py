@@ -20,7 +20,6 @@ from corelane.embedded.apiserver.schema.notation import (
     OBJECT_META,
     FieldRow,
     ListType,
-    MapType,
     ObjectType,
     ScalarType,
     Shape,
@@ -93,7 +92,19 @@ def _value(shape: Shape, tree: Any, at: _At, notes: StrictNotes) -> Any:
         return _record(shape, tree, at, notes)
     if tree is None:
         return None
-    return _list(shape, tree, at, notes) if isinstance(shape, ListType) else _map(shape, tree, at, notes)
+    if isinstance(shape, ListType):
+        if not isinstance(tree, list):
+            raise _mismatch("a list", tree, at)
+        return [_value(shape.item, item, (at, position), notes) for position, item in enumerate(tree)]
+    if not isinstance(tree, dict):
+        raise _mismatch("an object", tree, at)
+    made: dict[str, Any] = {}
+    for name, value in pairs(tree):
+        inner = (at, name)
+        if name in made:
+            notes.duplicate(_path(inner))
+        made[name] = _value(shape.value, value, inner, notes)
+    return made
 
 
 def _record(record: ObjectType, tree: Any, at: _At, notes: StrictNotes) -> dict[str, Any]:
@@ -111,40 +122,18 @@ def _record(record: ObjectType, tree: Any, at: _At, notes: StrictNotes) -> dict[
             continue
         if name in made:
             notes.duplicate(_path(inner))
-        _put(made, row, None if value is None else _value(row.shape, value, inner, notes))
+        before, decoded = made.get(name), None if value is None else _value(row.shape, value, inner, notes)
+        if isinstance(before, dict) and isinstance(decoded, dict):
+            decoded = {**before, **decoded}  # Go decodes a repeated object into the one it has
+        made[name] = decoded
     for row in record.always:
         if made.get(row.name) is None:
             made[row.name] = zero(row.shape)
     return {name: made[name] for name in rows if name in made and not _left_out(rows[name], made[name])}
 
 
-def _put(made: dict[str, Any], row: FieldRow, value: Any) -> None:
-    before = made.get(row.name)
-    if isinstance(before, dict) and isinstance(value, dict):
-        value = {**before, **value}  # Go decodes a repeated object into the one it has
-    made[row.name] = value
-
-
 def _left_out(row: FieldRow, value: Any) -> bool:
     return row.gated or (row.presence != "req" and is_zero(row, value))
-
-
-def _list(shape: ListType, tree: Any, at: _At, notes: StrictNotes) -> list[Any]:
-    if not isinstance(tree, list):
-        raise _mismatch("a list", tree, at)
-    return [_value(shape.item, item, (at, position), notes) for position, item in enumerate(tree)]
-
-
-def _map(shape: MapType, tree: Any, at: _At, notes: StrictNotes) -> dict[str, Any]:
-    if not isinstance(tree, dict):
-        raise _mismatch("an object", tree, at)
-    made: dict[str, Any] = {}
-    for name, value in pairs(tree):
-        inner = (at, name)
-        if name in made:
-            notes.duplicate(_path(inner))
-        made[name] = _value(shape.value, value, inner, notes)
-    return made
 
 
 def _string(_shape: ScalarType, tree: Any, at: _At) -> str:

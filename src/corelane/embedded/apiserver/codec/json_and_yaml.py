@@ -80,6 +80,10 @@ def read_json(body: bytes) -> Any:
             return tree
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, _Unusual):
         pass
+    return _read_exactly(body)
+
+
+def _read_exactly(body: bytes) -> Any:
     text = body.decode("utf-8", errors="replace")
     try:
         tree = json.loads(
@@ -213,7 +217,22 @@ class _Builder:
                 case "bool":
                     return text.lower() in _TRUE
                 case "int":
-                    return _yaml_integer(text)
+                    digits = text.replace("_", "").lower()
+                    sign = -1 if digits.startswith("-") else 1
+                    digits = digits.lstrip("+-")
+                    if ":" in digits:
+                        return text
+                    base = {"0b": 2, "0x": 16, "0o": 8}.get(
+                        digits[:2], 8 if digits.startswith("0") and len(digits) > 1 else 10
+                    )
+                    bare = digits[2:] if digits[:2] in {"0b", "0x", "0o"} else digits
+                    try:
+                        number = sign * int(bare, base)
+                    except ValueError:
+                        return text
+                    if abs(number) < _INTEGERS_END:
+                        return number
+                    return _float(text) if base == 10 else text
                 case "float":
                     return _float(text)
             return text
@@ -249,25 +268,6 @@ def _key(key: Any) -> str:
     if isinstance(key, Float):
         return key.text
     raise ReadError(f"yaml: a map key must be a scalar, not {'null' if key is None else type(key).__name__}")
-
-
-def _yaml_integer(text: str) -> Any:
-    digits = text.replace("_", "").lower()
-    sign = -1 if digits.startswith("-") else 1
-    digits = digits.lstrip("+-")
-    if ":" in digits:
-        return text
-    base = {"0b": 2, "0x": 16, "0o": 8}.get(
-        digits[:2], 8 if digits.startswith("0") and len(digits) > 1 else 10
-    )
-    bare = digits[2:] if digits[:2] in {"0b", "0x", "0o"} else digits
-    try:
-        number = sign * int(bare, base)
-    except ValueError:
-        return text
-    if abs(number) < _INTEGERS_END:
-        return number
-    return _float(text) if base == 10 else text
 
 
 def _float(text: str) -> Any:

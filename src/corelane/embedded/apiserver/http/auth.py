@@ -38,12 +38,9 @@ class PathRule:
 
     def allows(self, verb: str, path: str) -> bool:
         return ("*" in self.verbs or verb in self.verbs) and any(
-            _covers(pattern, path) for pattern in self.paths
+            path.startswith(pattern[:-1]) if pattern.endswith("*") else path == pattern
+            for pattern in self.paths
         )
-
-
-def _covers(pattern: str, path: str) -> bool:
-    return path.startswith(pattern[:-1]) if pattern.endswith("*") else path == pattern
 
 
 # Upstream's default roles: system:basic-user, system:public-info-viewer, system:discovery, cluster-admin.
@@ -155,7 +152,9 @@ def path_allowed(user: User, verb: str, path: str) -> bool:
 def authorize(user: User, target: Target) -> None:
     """Raises StatusError 403 when `user` may not do what `target` says."""
     if not target.is_resource:
-        _authorize_path(user, target)
+        if not path_allowed(user, target.verb, target.path):
+            message = f'forbidden: User "{user.name}" cannot {target.verb} path "{target.path}"'
+            raise status_errors.StatusError(403, "Forbidden", message, {})
         return
     if resource_allowed(user, target.verb, target.group, target.resource, target.subresource):
         return
@@ -165,13 +164,6 @@ def authorize(user: User, target: Target) -> None:
         f'User "{user.name}" cannot {target.verb} resource "{resource}" in API group "{target.group}" {where}'
     )
     raise status_errors.forbidden(target.resource, target.group, target.name, why)
-
-
-def _authorize_path(user: User, target: Target) -> None:
-    if path_allowed(user, target.verb, target.path):
-        return
-    message = f'forbidden: User "{user.name}" cannot {target.verb} path "{target.path}"'
-    raise status_errors.StatusError(403, "Forbidden", message, {})
 
 
 # --- reviews

@@ -27,7 +27,7 @@ from corelane.embedded.apiserver.store import lists_and_watches, server_backend
 from corelane.embedded.apiserver.store.lists_and_watches import WatchStream
 from corelane.embedded.apiserver.store.server_backend import Backend
 from corelane.embedded.apiserver.stored_objects import Object
-from corelane.embedded.apiserver.write import deletion, pipeline, pod_subresources
+from corelane.embedded.apiserver.write import deletion, patching, pipeline, pod_subresources
 
 MAX_BODY = 3 * 1024 * 1024
 _DELETES_AT_ONCE = 50
@@ -194,22 +194,16 @@ async def answer(context: Context, request: Request, target: Target, user: User)
         return responses.data(msgspec.json.encode({**empty, "metadata": meta, "items": []}))
     call = Call(context, request, target, target.kind, user)
     store = context.backend.store
-    if request.method in _READS:
-        store.settle()
-        return await _warned(handler, call)
     try:
-        return await _warned(handler, call)
-    finally:
-        await store.committed()  # a refusal, too, may be due to what is not committed yet
-
-
-async def _warned(handler: Handler, call: Call) -> Reply:
-    """Answer; an error carries the warnings so far. Raises StatusError."""
-    try:
+        if request.method in _READS:
+            store.settle()
         return await handler(call)
     except StatusError as error:
         error.warnings = (*call.warnings, *error.warnings)
         raise
+    finally:
+        if request.method not in _READS:
+            await store.committed()  # a refusal, too, may be due to what is not committed yet
 
 
 def _route(method: str, target: Target) -> Handler | None:
@@ -316,7 +310,7 @@ async def patch(call: Call) -> web.Response:
     view = call.view()
     _check_named(call)
     body = await read_body(call)
-    if responses.PATCHES[media] == "apply":
+    if media == patching.APPLY_PATCH:
         options = write_options(call, "PatchOptions", apply=True)
         written = pipeline.apply_object(call.backend, call.target, body, options, call.warnings)
     else:

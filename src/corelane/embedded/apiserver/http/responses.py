@@ -12,7 +12,7 @@ import re
 import socket
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,20 +25,11 @@ from corelane.embedded.apiserver import status_errors
 from corelane.embedded.apiserver.codec import wire
 from corelane.embedded.apiserver.codec.wire import FORMS, JSON, YAML, Representation
 from corelane.embedded.apiserver.status_errors import StatusError
+from corelane.embedded.apiserver.write import patching
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 MEDIA_TYPES = (JSON, YAML, PROTOBUF)
-PATCHES = {
-    "application/json-patch+json": "json",
-    "application/merge-patch+json": "merge",
-    "application/strategic-merge-patch+json": "strategic",
-    "application/apply-patch+yaml": "apply",
-}
-_CUSTOM_PATCHES = (
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/apply-patch+yaml",
-)
+PATCHES = (patching.JSON_PATCH, patching.MERGE_PATCH, patching.STRATEGIC_PATCH, patching.APPLY_PATCH)
 
 _AGGREGATED = {"as": "APIGroupDiscoveryList", "g": "apidiscovery.k8s.io", "v": "v2"}
 _TRANSFORMS = frozenset(_AGGREGATED)
@@ -85,7 +76,8 @@ def _best(
     """The first form of a served media type among the clauses. Raises StatusError 406."""
     for media, parameters in _clauses(accept or "*/*"):
         for served in (JSON, YAML):
-            if _covers(media, served) and (representation := form(served, parameters)):
+            wild = {served, "*/*", f"{served.partition('/')[0]}/*"}
+            if media in wild and (representation := form(served, parameters)):
                 return representation
     raise status_errors.not_acceptable(MEDIA_TYPES)
 
@@ -114,10 +106,9 @@ def body_type(content_type: str | None) -> str:
 def patch_type(content_type: str | None, *, custom: bool) -> str:
     """The bare media type of a patch. Raises StatusError 415; `custom` resources take no strategic patch."""
     media = bare(content_type)
-    if custom and media not in _CUSTOM_PATCHES:
-        raise status_errors.unsupported_media_type(_CUSTOM_PATCHES)
-    if media not in PATCHES:
-        raise status_errors.unsupported_media_type(PATCHES)
+    allowed = [patch for patch in PATCHES if not custom or patch != patching.STRATEGIC_PATCH]
+    if media not in allowed:
+        raise status_errors.unsupported_media_type(allowed)
     return media
 
 
@@ -126,27 +117,22 @@ def bare(header: str | None) -> str:
     return (header or "").partition(";")[0].strip().lower()
 
 
-def _clauses(accept: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Media ranges with their parameters, best first: by q, then the exact before the wild."""
-    parsed = [_clause(text) for text in accept.split(",") if text.strip()]
-    yield from sorted(parsed, key=lambda item: (-_quality(item[1]), item[0].count("*")))
+def _clauses(accept: str) -> list[tuple[str, Mapping[str, str]]]:
+    """Return media ranges with their parameters, best first: by q, then the exact before the wild."""
 
+    def place(clause: tuple[str, Mapping[str, str]]) -> tuple[float, int]:
+        try:
+            return -float(clause[1].get("q", "1")), clause[0].count("*")
+        except ValueError:
+            return -1.0, clause[0].count("*")
 
-def _clause(text: str) -> tuple[str, dict[str, str]]:
-    media, *rest = text.split(";")
-    pairs = (part.partition("=") for part in rest)
-    return media.strip().lower(), {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def _quality(parameters: Mapping[str, str]) -> float:
-    try:
-        return float(parameters.get("q", "1"))
-    except ValueError:
-        return 1.0
-
-
-def _covers(wild: str, media: str) -> bool:
-    return wild in {media, "*/*"} or wild == f"{media.partition('/')[0]}/*"
+    clauses: list[tuple[str, Mapping[str, str]]] = []
+    for text in filter(str.strip, accept.split(",")):
+        media, *rest = text.split(";")
+        pairs = (part.partition("=") for part in rest)
+        parameters = {name.strip(): value.strip() for name, _, value in pairs}
+        clauses.append((media.strip().lower(), parameters))
+    return sorted(clauses, key=place)
 
 
 def _form(media: str, parameters: Mapping[str, str]) -> Representation | None:
@@ -234,7 +220,8 @@ async def send(request: web.BaseRequest, stream: Stream) -> web.StreamResponse:
     """Send a stream. A client that has gone ends it quietly."""
     response = web.StreamResponse(headers=stream.headers)
     try:
-        with _cancelled_with(request):
+        # the loss of the connection cancels the stream at once
+        with getattr(request.protocol, "streaming", nullcontext)():
             await response.prepare(request)
             async for chunk in stream.chunks:
                 async with asyncio.timeout(_WRITE_TIMEOUT):
@@ -261,12 +248,6 @@ async def close(chunks: AsyncIterator[bytes]) -> None:
     closing = getattr(chunks, "aclose", None)
     if closing:
         await closing()
-
-
-def _cancelled_with(request: web.BaseRequest) -> AbstractContextManager[None]:
-    """Cancel the stream as soon as its connection is lost."""
-    streaming = getattr(request.protocol, "streaming", None)
-    return streaming() if streaming else nullcontext()
 
 
 # --- compression, as upstream: objects and lists of more than 128 KiB, at the fastest level

@@ -66,7 +66,12 @@ class APIServer:
 
         Raises ValueError for a host that is not loopback.
         """
-        _check_loopback(host)
+        try:
+            loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            loopback = False
+        if not loopback:
+            raise ValueError(f"API server: address {host!r} is not a loopback address; use 127.0.0.1 or ::1")
         self._data_dir = data_dir
         self._tokens = dict(tokens)
         self._host, self._port, self._tls = host, port, tls
@@ -289,12 +294,3 @@ def _openapi_document(path: str, accept: str) -> tuple[str, bytes] | None:
         return wire.JSON, msgspec.json.encode(openapi.v3_root())
     group = openapi.v3_group(part.removeprefix("v3/")) if part.startswith("v3/") else None
     return (wire.JSON, msgspec.json.encode(group)) if group else None
-
-
-def _check_loopback(host: str) -> None:
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
-        raise ValueError(f"API server: address {host!r} is not a loopback address; use 127.0.0.1 or ::1")

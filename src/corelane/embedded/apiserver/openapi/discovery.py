@@ -38,11 +38,13 @@ def document(path: str, address: str = "") -> Document | None:
         case ["version"]:
             return version_info()
         case ["api"]:
-            return api_versions(address)
+            places = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
+            return {"kind": "APIVersions", "versions": _versions(""), "serverAddressByClientCIDRs": places}
         case ["apis"]:
-            return api_group_list()
-        case ["apis", group]:
-            return api_group(group)
+            listed = [_group(name) for name in groups()]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
+        case ["apis", group] if group in groups():
+            return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
         case ["api", version]:
             return resource_list("", version)
         case ["apis", group, version] if group:
@@ -67,24 +69,6 @@ def version_info() -> Document:
     }
 
 
-def api_versions(address: str) -> Document:
-    """`/api`: the versions of the core group."""
-    places = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
-    return {"kind": "APIVersions", "versions": _versions(""), "serverAddressByClientCIDRs": places}
-
-
-def api_group_list() -> Document:
-    """`/apis`: every group but core."""
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in groups()]}
-
-
-def api_group(group: str) -> Document | None:
-    """`/apis/GROUP`."""
-    if group not in groups():
-        return None
-    return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
-
-
 def resource_list(group: str, version: str) -> Document | None:
     """`/api/v1` and `/apis/GROUP/VERSION`."""
     kinds = kinds_of(group, version)
@@ -92,13 +76,26 @@ def resource_list(group: str, version: str) -> Document | None:
         return None
     envelope = {"kind": "APIResourceList"} | ({"apiVersion": "v1"} if group else {})
     resources = [entry for kind in kinds for entry in _resources(kind)]
-    return envelope | {"groupVersion": _group_version(group, version), "resources": resources}
+    return envelope | {"groupVersion": f"{group}/{version}" if group else version, "resources": resources}
 
 
 def aggregated(path: str) -> Document:
     """`/api` (core) or `/apis` (all other groups) with every version and resource in one document."""
     names = groups() if path.strip("/") == "apis" else [""]
-    items = [{"metadata": {"name": name} if name else {}, "versions": _discovery(name)} for name in names]
+    items = [
+        {
+            "metadata": {"name": name} if name else {},
+            "versions": [
+                {
+                    "version": version,
+                    "resources": [_aggregated_resource(kind, version) for kind in kinds_of(name, version)],
+                    "freshness": "Current",
+                }
+                for version in _versions(name)
+            ],
+        }
+        for name in names
+    ]
     api_version = "apidiscovery.k8s.io/v2"
     return {"kind": "APIGroupDiscoveryList", "apiVersion": api_version, "metadata": {}, "items": items}
 
@@ -134,10 +131,6 @@ def verbs(kind: ServedKind) -> list[str]:
 
 def _versions(group: str) -> list[str]:
     return list(dict.fromkeys(v for kind in (*KINDS, *REVIEWS) if kind.group == group for v in kind.versions))
-
-
-def _group_version(group: str, version: str) -> str:
-    return f"{group}/{version}" if group else version
 
 
 def _group(name: str) -> Document:
@@ -179,18 +172,6 @@ def _subresource(kind: ServedKind, name: str) -> Document:
         "verbs": list(_SUBRESOURCE_VERBS[name]),
     }
     return entry | ({"group": group, "version": version} if group != kind.group else {})
-
-
-def _discovery(group: str) -> list[Document]:
-    """A group's versions in an aggregated document."""
-    return [
-        {
-            "version": version,
-            "resources": [_aggregated_resource(kind, version) for kind in kinds_of(group, version)],
-            "freshness": "Current",
-        }
-        for version in _versions(group)
-    ]
 
 
 def _aggregated_resource(kind: ServedKind, version: str) -> Document:

@@ -27,12 +27,8 @@ from corelane.embedded.apiserver.openapi.schemas import (
 from corelane.embedded.apiserver.schema.notation import DELETE_OPTIONS, STATUS
 from corelane.embedded.apiserver.served_kinds import KINDS, ServedKind
 
-PATCH_TYPES = (
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-)
-_STRATEGIC = PATCH_TYPES[2]
+_STRATEGIC = "application/strategic-merge-patch+json"
+PATCH_TYPES = ("application/json-patch+json", "application/merge-patch+json", _STRATEGIC)
 Document = dict[str, Any]
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 _INFO = {"title": "Kubernetes", "version": f"v{discovery.KUBERNETES_VERSION}"}

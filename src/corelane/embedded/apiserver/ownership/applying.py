@@ -108,7 +108,11 @@ def apply(resource: Resource, live: Object, config: Object, applier: Applier) ->
 
 
 def _applied(resource: Resource, live: Object, config: Object, applier: Applier) -> Applied:
-    _check(resource, config)
+    try:
+        typed_values.check(resource.type, config)
+    except TypedValueError as error:
+        why = f"failed to create typed patch object ({described(config)}): {error}"
+        raise status_errors.internal(why) from None
     managers = managed_fields.stored_managers(live.get("metadata", {}).get("managedFields"))
     live = managed_fields.without_managers(live)
     if not managers:
@@ -119,15 +123,6 @@ def _applied(resource: Resource, live: Object, config: Object, applier: Applier)
         return _apply(resource, live, config, managers, applier)
     except ConversionError as error:
         raise status_errors.internal(str(error)) from None
-
-
-def _check(resource: Resource, config: Object) -> None:
-    try:
-        typed_values.check(resource.type, config)
-    except TypedValueError as error:
-        raise status_errors.internal(
-            f"failed to create typed patch object ({described(config)}): {error}"
-        ) from None
 
 
 def described(obj: Object) -> str:
@@ -221,19 +216,11 @@ def _with_owned(at: Resource, whole: Object, pruned: Object, managers: Managers)
     return at.converted(pruned)
 
 
-def unchanged_fields(resource: Resource, old: Object, new: Object) -> FieldSet:
-    """Return the fields of `old`, less those in which `new` differs."""
-    change = merging.compare(resource.type, old, new)
-    fields = typed_values.fields_of(resource.type, old)
-    for part in (change.modified, change.added, change.removed):
-        fields = field_sets.difference(fields, part)
-    return fields
-
-
 # --- objects of kubectl's client-side apply, which its server-side apply takes over
 
 
 def _last_applied_fields(resource: Resource, live: Object) -> FieldSet:
+    """Return the fields of the annotation that are as in `live`."""
     text = _annotation(live)
     if not text:
         return {}
@@ -244,7 +231,11 @@ def _last_applied_fields(resource: Resource, live: Object) -> FieldSet:
         typed_values.check(resource.type, last)
     except (msgspec.DecodeError, TypedValueError):
         return {}
-    return unchanged_fields(resource, last, live)
+    change = merging.compare(resource.type, last, live)
+    fields = typed_values.fields_of(resource.type, last)
+    for part in (change.modified, change.added, change.removed):
+        fields = field_sets.difference(fields, part)
+    return fields
 
 
 def _annotation(obj: Object) -> str:

@@ -121,12 +121,12 @@ def _writer(entry: dict[str, Any]) -> Manager:
 
 def written_entries(managers: Managers) -> list[dict[str, Any]]:
     """Return the entries of managers, in upstream's order."""
-    return [_entry(who, owned) for who, owned in sorted(managers.items(), key=_place)]
 
+    def place(pair: tuple[Manager, Owned]) -> tuple[str, ...]:
+        who, owned = pair
+        return who.operation, owned.time or "", who.name, owned.version, who.subresource
 
-def _place(pair: tuple[Manager, Owned]) -> tuple[str, ...]:
-    who, owned = pair
-    return who.operation, owned.time or "", who.name, owned.version, who.subresource
+    return [_entry(*pair) for pair in sorted(managers.items(), key=place)]
 
 
 def _entry(who: Manager, owned: Owned) -> dict[str, Any]:

@@ -156,7 +156,8 @@ def _merge(kind: MergeType, live: Any, applied: Any) -> Any:
     """The merged value, ABSENT for none; at most one of both is ABSENT."""
     if isinstance(kind, Scalar) or kind.atomic:
         return live if applied is ABSENT else applied
-    before, after = (_parts(kind, value) for value in (live, applied))
+    container: type[Any] = dict if isinstance(kind, Mapping) else list  # empty for null and what is absent
+    before, after = (value if isinstance(value, container) else container() for value in (live, applied))
     if not before and not after:
         return live if applied is ABSENT else applied
     if isinstance(kind, Mapping):
@@ -170,12 +171,6 @@ def _merge(kind: MergeType, live: Any, applied: Any) -> Any:
                 made[name] = value
         return made or ABSENT
     return _merge_items(kind, before, after) or ABSENT
-
-
-def _parts(kind: Mapping | Listing, value: Any) -> Any:
-    """Return the container, an empty one for null and for what is not there."""
-    container: type[Any] = dict if isinstance(kind, Mapping) else list
-    return value if isinstance(value, container) else container()
 
 
 def _merge_items(kind: Listing, live: list[Any], applied: list[Any]) -> list[Any]:

@@ -75,16 +75,12 @@ def merge_type(record: ObjectType, atomic: bool | None = None) -> Mapping:
 def _row(row: FieldRow) -> MergeType:
     shape = row.shape
     if isinstance(shape, ListType):
-        return Listing(_shape(shape.item), atomic=row.list == "atomic", keys=_keys(row, shape.item))
+        rows = shape.item.fields if row.list == "map" and isinstance(shape.item, ObjectType) else {}
+        keys = tuple((key, _default(rows[key])) for key in sorted(row.keys)) if rows else ()
+        return Listing(_shape(shape.item), atomic=row.list == "atomic", keys=keys)
     if isinstance(shape, MapType):
         return Mapping(values=_shape(shape.value), atomic=bool(row.atomic))
     return merge_type(shape, row.atomic) if isinstance(shape, ObjectType) else _shape(shape)
-
-
-def _keys(row: FieldRow, shape: Shape) -> tuple[tuple[str, Any], ...]:
-    if row.list != "map" or not isinstance(shape, ObjectType):
-        return ()
-    return tuple((key, _default(shape.fields[key])) for key in sorted(row.keys))
 
 
 def _default(row: FieldRow) -> Any:
@@ -130,23 +126,19 @@ def _faults(kind: MergeType, value: Any) -> Iterator[tuple[str, str]]:
         if text:
             yield "", text
     elif isinstance(kind, Mapping):
-        if isinstance(value, dict):
-            yield from _member_faults(kind, value)
-        else:
+        if not isinstance(value, dict):
             yield "", _mismatch("object", value)
+            return
+        for name, part in value.items():
+            inner = kind.fields.get(name, kind.values)
+            if inner is None:
+                yield f".{name}", "field not declared in schema"
+                return
+            yield from ((f".{name}{path}", text) for path, text in _faults(inner, part))
     elif isinstance(value, list):
         yield from _item_faults(kind, value)
     else:
         yield "", _mismatch("list", value)
-
-
-def _member_faults(kind: Mapping, value: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, part in value.items():
-        inner = kind.fields.get(name, kind.values)
-        if inner is None:
-            yield f".{name}", "field not declared in schema"
-            return
-        yield from ((f".{name}{path}", text) for path, text in _faults(inner, part))
 
 
 def _item_faults(kind: Listing, value: list[Any]) -> Iterator[tuple[str, str]]:

@@ -84,7 +84,7 @@ class Shelf:
     def range(self, prefix: str, start: str = "", revision: int | None = None) -> "RecordRange":
         """The records from the key `prefix` + `start` on; as they were at `revision`."""
         first = bisect_left(self.keys, prefix + start)
-        end = bisect_left(self.keys, _after(prefix)) if prefix else len(self.keys)
+        end = bisect_left(self.keys, prefix[:-1] + chr(ord(prefix[-1]) + 1)) if prefix else len(self.keys)
         keys, former = self.keys[first:end], {}
         for event in reversed(self.events if revision is not None else ()):
             if revision is None or event.revision <= revision:
@@ -129,10 +129,6 @@ class RecordRange(Sequence[StoredObject]):
 
     def _record(self, key: str) -> StoredObject:
         return self._former.get(key) or self._records[key]
-
-
-def _after(prefix: str) -> str:
-    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
 class Windows:

@@ -71,19 +71,10 @@ def _position(backend: Backend, options: ListOptions) -> tuple[int | None, str, 
     """Return the revision to list at (None: now), the key to begin with, and how many. Raises StatusError."""
     limit = max(options.limit, 0)
     if options.continuation:
-        text = options.continuation
-        try:
-            raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-            token = msgspec.json.decode(raw, type=_Token)
-        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
-            raise _bad_token(str(error)) from None
-        if token.v != _TOKEN_VERSION or not token.rv or not token.start:
-            raise _bad_token(f"v must be {_TOKEN_VERSION}, rv and start must be set")
-        if not {"", ".", ".."}.isdisjoint(token.start.removeprefix("/").split("/")):
-            raise _bad_token(f"start is not a key: {token.start}")
+        revision, start = _read_token(options.continuation)
         if options.resource_version not in {"", "0"}:
             raise status_errors.bad_request("specifying resource version is not allowed when using continue")
-        return (None if token.rv < 0 else token.rv), token.start, limit
+        return (None if revision < 0 else revision), start, limit
     given = _revision(options.resource_version)
     if given > backend.store.revision:
         raise status_errors.resource_version_too_large(given, backend.store.revision)
@@ -119,6 +110,20 @@ class _Token(msgspec.Struct):
 def _token(revision: int, start: str) -> str:
     text = msgspec.json.encode(_Token(_TOKEN_VERSION, revision, start))
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
+
+
+def _read_token(text: str) -> tuple[int, str]:
+    """Return a token's revision and start. Raises StatusError 400."""
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        token = msgspec.json.decode(raw, type=_Token)
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise _bad_token(str(error)) from None
+    if token.v != _TOKEN_VERSION or not token.rv or not token.start:
+        raise _bad_token(f"v must be {_TOKEN_VERSION}, rv and start must be set")
+    if not {"", ".", ".."}.isdisjoint(token.start.removeprefix("/").split("/")):
+        raise _bad_token(f"start is not a key: {token.start}")
+    return token.rv, token.start
 
 
 def _bad_token(why: str) -> status_errors.StatusError:

@@ -71,7 +71,13 @@ def create(
         yield causes.required(child(PATH, "name"), "name or generateName is required")
     else:
         yield from causes.all_invalid(child(PATH, "name"), name, name_format(name))
-    yield from _namespace(meta.get("namespace", ""), namespaced=namespaced)
+    space, path = meta.get("namespace", ""), child(PATH, "namespace")
+    if namespaced:
+        yield from (
+            causes.all_invalid(path, space, names.dns_label(space)) if space else [causes.required(path)]
+        )
+    elif space:
+        yield causes.forbidden(path, "not allowed on this type")
     yield from _common(meta, core=core)
     path, finalizers = child(PATH, "finalizers"), meta.get("finalizers", ())
     for finalizer in finalizers:
@@ -108,13 +114,6 @@ def finalizer(name: str, path: str) -> list[StatusCause]:
     if "/" in name or name in _STANDARD_FINALIZERS:
         return []
     return [causes.invalid(path, name, "must be a standard finalizer or have a domain")]
-
-
-def _namespace(name: str, *, namespaced: bool) -> list[StatusCause]:
-    path = child(PATH, "namespace")
-    if not namespaced:
-        return [causes.forbidden(path, "not allowed on this type")] if name else []
-    return causes.all_invalid(path, name, names.dns_label(name)) if name else [causes.required(path)]
 
 
 def _common(meta: Object, *, core: bool) -> Iterator[StatusCause]:

@@ -4,8 +4,8 @@ A rule is a function registered under the name that the tables use. A rule on a 
 a rule on a record gets the object. Rows below which nothing is checked are left out of
 the walk when a record is met for the first time.
 
-Custom resources have a walk of their own, with kube-openapi's words and quirks: a number that is not an
-integer is faulted twice, and some faults have `<nil>` for a field.
+Custom resources have a walk of their own, as kube-openapi's: a number that is not an integer is faulted
+twice, once with `<nil>` for a field.
 """
 
 import re
@@ -61,7 +61,7 @@ class _Step:
     checks: tuple[Rule, ...]
     of_zero: tuple[Rule, ...]
     required: bool
-    inside: bool
+    record: ObjectType | None
     scalar: bool  # or a list: zero counts as unset
 
 
@@ -103,17 +103,11 @@ def walk(record: ObjectType, obj: Object, path: str, scope: Scope) -> Iterator[S
         yield from faults
         if row.enum and not faults and value not in row.enum:
             yield causes.not_supported(where, value, row.enum)
-        if step.inside:
-            yield from inside(row.shape, value, where, scope)
-
-
-def inside(shape: Shape, value: Any, path: str, scope: Scope) -> Iterator[StatusCause]:
-    """The faults of the parts of a value."""
-    if isinstance(shape, ObjectType):
-        yield from walk(shape, value, path, scope)
-    elif isinstance(shape, ListType) and isinstance(shape.item, ObjectType):
-        for index, part in enumerate(value):
-            yield from walk(shape.item, part, item(path, index), scope)
+        if step.record and isinstance(row.shape, ListType):
+            for index, part in enumerate(value):
+                yield from walk(step.record, part, item(where, index), scope)
+        elif step.record:
+            yield from walk(step.record, value, where, scope)
 
 
 def _faults_of_nothing(step: _Step, value: Any, path: str, scope: Scope) -> list[StatusCause]:
@@ -134,64 +128,46 @@ def _plan(record: ObjectType) -> "tuple[_Step | Rule, ...]":
 def _step(row: FieldRow) -> _Step | None:
     checks = {text: _check(text, row.shape) for text in row.check if text != "required"}
     leaf = row.shape.item if isinstance(row.shape, ListType) else row.shape
-    below = row.walked and isinstance(leaf, ObjectType) and bool(_plan(leaf))
-    if not (row.check or row.enum or below):
+    inner = leaf if row.walked and isinstance(leaf, ObjectType) and _plan(leaf) else None
+    if not (row.check or row.enum or inner):
         return None
     of_zero = tuple(check for text, check in checks.items() if text.endswith("!"))
     scalar = isinstance(row.shape, ScalarType | ListType)
-    return _Step(row, tuple(checks.values()), of_zero, "required" in row.check, below, scalar)
+    return _Step(row, tuple(checks.values()), of_zero, "required" in row.check, inner, scalar)
 
 
 def _check(text: str, shape: Shape) -> Rule:
-    if not (text.rstrip("!") in FORMATS or read_range(text) or read_length(text) is not None):
-        return RULES[text.rstrip("!")]
-    single = _single(text)
-    if not isinstance(shape, ListType | MapType):
-        return single
+    """Return the function for a check: of a value, of each item of a list, or of each key of a map."""
+    name, bounds, longest = text.rstrip("!"), read_range(text), read_length(text)
+    if name in RULES:
+        return RULES[name]
 
-    def each(values: Iterable[Any], path: str, scope: Scope) -> Iterator[StatusCause]:
+    def single(value: Any, path: str, _scope: Scope | None = None) -> list[StatusCause]:
+        if longest is not None:
+            return [causes.too_long(path, longest)] if len(value.encode()) > longest else []
+        if bounds is None:
+            return causes.all_invalid(path, value, FORMATS[name](value))
+        low, high = bounds
+        if (low is None or value >= low) and (high is None or value <= high):
+            return []
+        why = f"must be at least {low}" if high is None else f"must be between {low} and {high}"
+        return [causes.invalid(path, value, why)]
+
+    def each(values: Iterable[Any], path: str, _scope: Scope) -> Iterator[StatusCause]:
         for index, value in enumerate(values):
-            where = item(path, index) if isinstance(shape, ListType) else item(path, value)
-            yield from single(value, where, scope)
+            yield from single(value, item(path, index if isinstance(shape, ListType) else value))
 
-    return each
-
-
-def _single(text: str) -> Rule:
-    bounds, limit = read_range(text), read_length(text)
-    if bounds:
-        return _range(*bounds)
-    if limit is not None:
-        longest = limit
-        return lambda value, path, _: (
-            [causes.too_long(path, longest)] if len(value.encode()) > longest else []
-        )
-    faults_of = FORMATS[text.rstrip("!")]
-    return lambda value, path, _: causes.all_invalid(path, value, faults_of(value))
-
-
-def _range(low: int | None, high: int | None) -> Rule:
-    why = f"must be at least {low}" if high is None else f"must be between {low} and {high}"
-
-    def check(value: int, path: str, _scope: Scope) -> list[StatusCause]:
-        sound = (low is None or value >= low) and (high is None or value <= high)
-        return [] if sound else [causes.invalid(path, value, why)]
-
-    return check
+    return each if isinstance(shape, ListType | MapType) else single
 
 
 _encode = msgspec.json.Encoder().encode
 
 
-def validate(record: ObjectType, obj: Object, old: Object | None = None) -> list[StatusCause]:
+def validate(record: ObjectType, obj: Object, old: Any = None, path: str = "") -> Iterator[StatusCause]:
     """The faults of an object against its schema; those of missing fields come last at each level.
 
     What is as in `old`, the valid object that it replaces, is not looked at again.
     """
-    return list(_record(record, obj, "", old))
-
-
-def _record(record: ObjectType, obj: Object, path: str, old: Any) -> Iterator[StatusCause]:
     rows = [row for row in record if not (path == "" and row.name in _ENVELOPE)]
     before = old if isinstance(old, dict) else {}
     for row in rows:
@@ -204,10 +180,8 @@ def _record(record: ObjectType, obj: Object, path: str, old: Any) -> Iterator[St
 
 def _value(shape: Shape, value: Any, path: str, row: FieldRow, old: Any) -> Iterator[StatusCause]:
     if isinstance(shape, ScalarType):
-        if shape.name == "int-or-string":
-            yield from _integer_or_string(value, path, row)
-        elif shape.name == "int64":
-            yield from _integer(value, path)
+        if shape.name in {"int-or-string", "int64"}:
+            yield from _integer(value, path, row, or_text=shape.name == "int-or-string")
         elif _type_of(value) != shape.name:
             yield _wrong_type(path, shape.name, _type_of(value))
         return
@@ -217,7 +191,7 @@ def _value(shape: Shape, value: Any, path: str, row: FieldRow, old: Any) -> Iter
     if _type_of(value) != expected:
         yield _wrong_type(path, expected, _type_of(value))
     elif isinstance(shape, ObjectType):
-        yield from _record(shape, value, path, old)
+        yield from validate(shape, value, old, path)
     elif isinstance(shape, ListType):
         before = old if isinstance(old, list) else []
         for index, part in enumerate(value):
@@ -225,34 +199,17 @@ def _value(shape: Shape, value: Any, path: str, row: FieldRow, old: Any) -> Iter
             yield from _value(shape.item, part, item(path, index), row, previous)
 
 
-def _integer(value: Any, path: str) -> Iterator[StatusCause]:
+def _integer(value: Any, path: str, row: FieldRow, *, or_text: bool) -> Iterator[StatusCause]:
     actual = _type_of(value)
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+    if actual == "integer" or (isinstance(value, float) and value.is_integer() and abs(value) < 2**53):
         return
-    if actual == "number":
-        yield _wrong_type(path, "int64", "float64")
-        yield causes.invalid(
-            _NOWHERE, "", f"Checked value must be of type integer with format int64 in {path}"
-        )
-    elif actual != "integer":
-        yield _wrong_type(path, "integer", actual)
-
-
-def _integer_or_string(value: Any, path: str, row: FieldRow) -> Iterator[StatusCause]:
-    actual = _type_of(value)
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+    if or_text and actual == "string":
+        if row.pattern and not re.search(row.pattern, value):
+            yield causes.invalid(path, value, f"must match {row.pattern}")
         return
-    if actual in {"integer", "string"}:
-        if actual == "string" and row.pattern and not re.search(row.pattern, value):
-            yield causes.invalid(path, value, f"{path} in body should match '{row.pattern}'")
-        return
-    yield _wrong_type(path, "integer,string", actual)
-    yield causes.invalid(_NOWHERE, "", f'"{path}" must validate at least one schema (anyOf)')
-    yield _wrong_type(path, "integer", actual)
-    if actual == "number":
-        yield causes.invalid(
-            _NOWHERE, "", f"Checked value must be of type integer (default format) in {path}"
-        )
+    yield _wrong_type(path, "integer,string" if or_text else "integer", actual)
+    if or_text or actual == "number":
+        yield causes.invalid(_NOWHERE, "", f"{path}: got a {actual}, expected an integer of 64 bits")
 
 
 def _wrong_type(path: str, expected: str, actual: str) -> StatusCause:

@@ -75,7 +75,14 @@ def _set_priority(backend: Backend, target: Target, pod: Object) -> None:
     name, value, policy = _priority(backend, target, pod)
     given = spec.get("priority")
     if given is not None and given != value:
-        raise _refuse(target, pod["metadata"].get("name", ""), _mismatch(given, value, name))
+        raise _refuse(
+            target,
+            pod["metadata"].get("name", ""),
+            (
+                f"the integer value of priority ({given}) must not be provided in pod spec; "
+                f"priority admission controller computed {value} from the given PriorityClass name"
+            ),
+        )
     if name:
         spec["priorityClassName"] = name
     spec["priority"] = value
@@ -87,13 +94,6 @@ def _set_priority(backend: Backend, target: Target, pod: Object) -> None:
         )
         raise _refuse(target, pod["metadata"].get("name", ""), why)
     spec["preemptionPolicy"] = policy
-
-
-def _mismatch(given: int, value: int, name: str) -> str:
-    return (
-        f"the integer value of priority ({given}) must not be provided in pod spec; "
-        f"priority admission controller computed {value} from the given PriorityClass name"
-    )
 
 
 def _priority(backend: Backend, target: Target, pod: Object) -> tuple[str, int, str]:

@@ -16,7 +16,6 @@ import msgspec
 from corelane import names
 from corelane.embedded.apiserver import served_kinds
 from corelane.embedded.apiserver.api_requests import Target, WriteOptions
-from corelane.embedded.apiserver.codec import request_bodies
 from corelane.embedded.apiserver.ownership import field_sets, managed_fields
 from corelane.embedded.apiserver.ownership.managed_fields import Resource
 from corelane.embedded.apiserver.served_kinds import EVENTS, LEASES, NODES, PODS, ServedKind, by_path
@@ -113,8 +112,7 @@ class NodeObjects:
         made = self.templates.filled(request, [*variables, uid.encode()]) if usual else None
         if made is not None:
             return self._backend.store.put(kind.stored, target.key, made)
-        obj, _ = request_bodies.shaped(kind, target.version, body)
-        created = pipeline.create(self._backend, target, obj, WriteOptions(manager=manager)).obj
+        created = pipeline.create_body(self._backend, kind, body, WriteOptions(manager=manager))
         made = _without_taint(created) if kind is NODES else created
         if made != created:
             self._backend.store.put(kind.stored, target.key, made)
@@ -131,10 +129,8 @@ class NodeObjects:
         return answers
 
     def _record(self, body: Object) -> StatusError | None:
-        target = _target("create", EVENTS, body["metadata"])
         try:
-            obj, _ = request_bodies.shaped(EVENTS, EVENTS.version, body)
-            pipeline.create(self._backend, target, obj, WriteOptions(manager=_MANAGER))
+            pipeline.create_body(self._backend, EVENTS, body, WriteOptions(manager=_MANAGER))
         except StatusError as error:
             return error
         return None
@@ -152,7 +148,11 @@ class NodeObjects:
         meta = pod.get("metadata", {})
         usual = meta.get("uid") == uid and "deletionTimestamp" not in meta and meta.get("managedFields")
         request = _status_request(pod, status, self._backend.timestamp())
-        variables = _variables(request)
+        # Return the times of a request, the earliest first (managed fields are sorted by them), then
+        # the ids.
+        texts = dict.fromkeys(_VARIABLE.findall(request))
+        times = sorted(variable for variable in texts if variable[1:2].isdigit())
+        variables = times + [variable for variable in texts if not variable[1:2].isdigit()]
         made = self.templates.filled(request, variables) if usual else None
         if made is not None:
             self._put_status(target.key, pod, *made)
@@ -269,13 +269,6 @@ def _status_request(pod: Object, status: Object, now: str) -> bytes:
     return _encode([*parts, status, now])
 
 
-def _variables(text: bytes) -> list[bytes]:
-    """Return the times of a request, the earliest first (managed fields are sorted by them), then the ids."""
-    texts = dict.fromkeys(_VARIABLE.findall(text))
-    times = sorted(variable for variable in texts if variable[1:2].isdigit())
-    return times + [variable for variable in texts if not variable[1:2].isdigit()]
-
-
 def _without_taint(node: Object) -> Object:
     """Return a new Node without the taint of nodes that are not ready, if it is ready.
 
@@ -319,16 +312,26 @@ def restore_pod(backend: Backend, manifest: Mapping[str, Any]) -> str:
     meta: Object = dict(manifest["metadata"])
     namespace = meta["namespace"]
     if backend.store.get(_NAMESPACES.stored, namespace) is None:
-        _create(backend, _NAMESPACES, "", {"metadata": {"name": namespace}}, WriteOptions())
+        pipeline.create_body(backend, _NAMESPACES, {"metadata": {"name": namespace}}, WriteOptions())
     meta["name"] = _free_name(backend, meta)
     priority = _priority(manifest["spec"])
     spec = {name: value for name, value in manifest["spec"].items() if name not in _PRIORITY}
     tree = {**manifest, "metadata": meta, "spec": spec}
-    obj = _create(backend, _PODS, namespace, tree, WriteOptions(dry_run=True))
+    obj = pipeline.create_body(backend, _PODS, tree, WriteOptions(dry_run=True))
     obj["spec"] |= priority
     kept: Collection[str] = ("uid", "creationTimestamp")
     obj["metadata"] |= {name: meta[name] for name in kept if meta.get(name)}
-    obj["status"] |= {"phase": "Running", "conditions": [_scheduled(backend.timestamp())]}
+    obj["status"] |= {
+        "phase": "Running",
+        "conditions": [
+            {
+                "type": "PodScheduled",
+                "status": "True",
+                "lastProbeTime": None,
+                "lastTransitionTime": backend.timestamp(),
+            }
+        ],
+    }
     backend.store.put(_PODS.stored, f"{namespace}/{meta['name']}", obj)
     return str(meta["name"])
 
@@ -347,19 +350,7 @@ def _free_name(backend: Backend, meta: Mapping[str, Any]) -> str:
     return f"{meta['name'][:240]}-{meta['uid'][:8]}" if taken else str(meta["name"])
 
 
-def _create(
-    backend: Backend, kind: ServedKind, namespace: str, obj: Mapping[str, Any], options: WriteOptions
-) -> Object:
-    target = Target("", "create", kind.group, kind.version, kind.plural, namespace=namespace, kind=kind)
-    shaped = request_bodies.shaped(kind, kind.version, dict(obj))[0]
-    return pipeline.create(backend, target, shaped, options).obj
-
-
 def _priority(spec: Mapping[str, Any]) -> Object:
     """Return what admission once computed of a pod's priority; nothing where the number is missing."""
     members = {name: spec[name] for name, kind in _PRIORITY.items() if type(spec.get(name)) is kind}
     return members if "priority" in members else {}
-
-
-def _scheduled(now: str) -> Object:
-    return {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}

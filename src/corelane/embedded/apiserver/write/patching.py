@@ -135,15 +135,17 @@ def apply(
     Raises StatusError: 400 for a body that is no patch, 413 for one too long, 415 for another media type, 422
     for one that does not apply or whose result is not an object of the kind.
     """
-    media_type = content_type.partition(";")[0].strip()
-    notes = StrictNotes()
-    if media_type == STRATEGIC_PATCH and not kind.custom:
-        return _read_back(kind, current, _strategic(kind, current, body, notes), notes, field_validation)
-    if media_type not in {JSON_PATCH, MERGE_PATCH}:
+    media_type, notes = content_type.partition(";")[0].strip(), StrictNotes()
+    if media_type == JSON_PATCH:
+        patched = _json_patch(current, body, notes)
+    elif media_type == MERGE_PATCH:
+        patched = merged(current, _object_patch(body, notes))
+    elif media_type == STRATEGIC_PATCH and not kind.custom:
+        patched = _strategic(kind, current, _object_patch(body, notes))
+    else:
         media_types = (JSON_PATCH, MERGE_PATCH, *(() if kind.custom else (STRATEGIC_PATCH,)), APPLY_PATCH)
         raise status_errors.unsupported_media_type(media_types)
-    patch = _json_patch if media_type == JSON_PATCH else _merge_patch
-    return _read_back(kind, current, patch(current, body, notes), notes, field_validation)
+    return _read_back(kind, current, patched, notes, field_validation)
 
 
 def _json_patch(current: Object, body: bytes, notes: StrictNotes) -> Any:
@@ -151,21 +153,9 @@ def _json_patch(current: Object, body: bytes, notes: StrictNotes) -> Any:
     operations = [] if operations is None else operations
     if not isinstance(operations, list) or not all(isinstance(operation, dict) for operation in operations):
         raise _bad_request("got", operations, "a list of operations")
-    _check_operations(operations, notes)
-    try:
-        patched = apply_json_patch(current, operations)
-    except (PatchError, RecursionError) as error:
-        raise status_errors.unprocessable(f"the JSON patch does not apply: {error}") from None
-    if json_and_yaml.too_deep(patched):
-        raise status_errors.unprocessable("the JSON patch nests values too deep")
-    return patched
-
-
-def _check_operations(operations: list[Object], notes: StrictNotes) -> None:
     if len(operations) > MAX_OPERATIONS:
-        raise status_errors.too_large(
-            f"JSON patch of {len(operations)} operations; the limit is {MAX_OPERATIONS}"
-        )
+        why = f"JSON patch of {len(operations)} operations; the limit is {MAX_OPERATIONS}"
+        raise status_errors.too_large(why)
     for index, operation in enumerate(operations):
         seen: set[str] = set()
         for name, value in pairs(operation):
@@ -176,14 +166,21 @@ def _check_operations(operations: list[Object], notes: StrictNotes) -> None:
             elif name != "value" and not isinstance(value, str | None):
                 raise _bad_request(f"[{index}].{name}: got", value, "a string")
             seen.add(name)
+    try:
+        patched = apply_json_patch(current, operations)
+    except (PatchError, RecursionError) as error:
+        raise status_errors.unprocessable(f"the JSON patch does not apply: {error}") from None
+    if json_and_yaml.too_deep(patched):
+        raise status_errors.unprocessable("the JSON patch nests values too deep")
+    return patched
 
 
-def _merge_patch(current: Object, body: bytes, notes: StrictNotes) -> Any:
+def _object_patch(body: bytes, notes: StrictNotes) -> Object:
     patch = _parsed(body)
     if not isinstance(patch, dict):
         raise _bad_request("got", patch, "an object")
     decoding.note_repeats(patch, "", notes)
-    return merged(current, patch)
+    return patch
 
 
 def merged(original: Any, patch: Any) -> Any:
@@ -211,25 +208,14 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def _strategic(kind: ServedKind, current: Object, body: bytes, notes: StrictNotes) -> Object:
+def _strategic(kind: ServedKind, current: Object, patch: Object) -> Object:
     """Merge; kind and version are left alone, whatever the patch has."""
-    patch = _parsed(body)
-    if not isinstance(patch, dict):
-        raise _bad_request("got", patch, "an object")
-    decoding.note_repeats(patch, "", notes)
     try:
         patched = strategic_merge.merge(kind.schema[_version(current)], current, decoding.plain_values(patch))
     except StrategicError as error:
-        raise _refused(error) from None
+        fault = {400: status_errors.bad_request, 422: status_errors.unprocessable}.get(error.code)
+        raise (fault or status_errors.internal)(str(error)) from None
     return patched | {name: current[name] for name in ("kind", "apiVersion")}
-
-
-def _refused(error: StrategicError) -> StatusError:
-    if error.code == 400:
-        return status_errors.bad_request(str(error))
-    return (
-        status_errors.unprocessable(str(error)) if error.code == 422 else status_errors.internal(str(error))
-    )
 
 
 def _parsed(body: bytes) -> Any:

@@ -4,6 +4,7 @@ All are synchronous from reading to writing, so that no other request comes betw
 are those of apiserver's `pkg/endpoints/handlers` and `pkg/registry/generic/registry`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from corelane.embedded.apiserver.codec import decoding, json_and_yaml, request_b
 from corelane.embedded.apiserver.codec.decoding import StrictNotes
 from corelane.embedded.apiserver.codec.json_and_yaml import ReadError
 from corelane.embedded.apiserver.ownership import applying, managed_fields
-from corelane.embedded.apiserver.ownership.applying import Applied, Applier, ApplyConflictError
+from corelane.embedded.apiserver.ownership.applying import Applier, ApplyConflictError
 from corelane.embedded.apiserver.ownership.managed_fields import Entries, Resource
 from corelane.embedded.apiserver.served_kinds import ServedKind
 from corelane.embedded.apiserver.status_errors import StatusCause, StatusError
@@ -126,10 +127,8 @@ def _check_absent(backend: Backend, target: Target, *, generated: bool) -> None:
     record = backend.store.get(server_backend.resource(target), target.key)
     if record is None:
         return
-    if generated:
-        raise status_errors.generated_name_exists(target.resource, target.group, target.name)
-    error = status_errors.already_exists(target.resource, target.group, target.name)
-    if "deletionTimestamp" in record.object()["metadata"]:
+    error = status_errors.already_exists(target.resource, target.group, target.name, generated=generated)
+    if not generated and "deletionTimestamp" in record.object()["metadata"]:
         error.message = f"object is being deleted: {error.message}"
     raise error
 
@@ -301,15 +300,16 @@ def make_default_objects(backend: Backend) -> None:
 
 
 def _create_missing(backend: Backend, kind: ServedKind, obj: Object) -> None:
-    name = obj["metadata"]["name"]
-    if backend.store.get(kind.stored, name) is None:
-        target = Target("", "create", kind.group, kind.version, kind.plural, kind=kind)
-        create(
-            backend,
-            target,
-            request_bodies.shaped(kind, kind.version, obj)[0],
-            WriteOptions(manager="corelane"),
-        )
+    if backend.store.get(kind.stored, obj["metadata"]["name"]) is None:
+        create_body(backend, kind, obj, WriteOptions(manager="corelane"))
+
+
+def create_body(backend: Backend, kind: ServedKind, body: Mapping[str, Any], options: WriteOptions) -> Object:
+    """Create an object from plain values in the kind's preferred version. Raises StatusError."""
+    namespace = body["metadata"].get("namespace", "")
+    target = Target("", "create", kind.group, kind.version, kind.plural, namespace=namespace, kind=kind)
+    obj, _ = request_bodies.shaped(kind, kind.version, dict(body))
+    return create(backend, target, obj, options).obj
 
 
 def apply_object(
@@ -325,25 +325,33 @@ def apply_object(
         raise server_backend.not_found(target)
     old = record.object() if record else None
     resource = Resource(kind, target.version, target.subresource)
-    config = _read(body, options, warnings)
-    _check(resource, config)
+    config = _read(resource, body, options, warnings)
     live = resource.view(old) if old else resource.empty()
     applier = Applier(options.manager, options.force, backend.timestamp())
     try:
         applied = applying.apply(resource, live, config, applier)
     except ApplyConflictError as error:
         raise error.status() from None
-    obj = _shaped(resource, live if applied.obj is None else applied.obj, config)
+    made = live if applied.obj is None else applied.obj
+    try:
+        obj, _ = request_bodies.shaped(kind, target.version, made, field_validation="Ignore")
+    except StatusError as error:
+        why = f"{applying.described(config)} cannot be applied: {error.message}"
+        raise status_errors.internal(why) from None
     meta: dict[str, Any] = obj["metadata"]
     if meta.get("uid") and old is None:
         given = f"the provided object specified uid {meta['uid']}"
         raise server_backend.conflict(target, f"uid mismatch: {given}, and no existing object was found")
-    check_namespace(target, server_backend.kind_of(target), meta)
+    check_namespace(target, kind, meta)
     check_name(target, meta)
-    return _written(backend, target, old, obj, applied, options)
+    entries = managed_fields.written_entries(applied.managers)
+    if old is not None:
+        return replace_old(backend, target, old, obj, options, entries)
+    meta.pop("resourceVersion", None)
+    return create_new(backend, target, obj, options, entries)
 
 
-def _read(body: bytes, options: WriteOptions, warnings: list[str]) -> Object:
+def _read(resource: Resource, body: bytes, options: WriteOptions, warnings: list[str]) -> Object:
     """Read an applied configuration, JSON or YAML; keys that it repeats go to `warnings`."""
     try:
         tree = json_and_yaml.read_yaml(body)
@@ -358,34 +366,10 @@ def _read(body: bytes, options: WriteOptions, warnings: list[str]) -> Object:
     if not isinstance(config, dict):
         actual = decoding.json_type(config)
         raise status_errors.bad_request(f"the applied configuration is {actual}, expected an object")
-    return config
-
-
-def _check(resource: Resource, config: Object) -> None:
-    """Whether an applied object is of the path's kind and leaves its managers alone. Raises StatusError."""
     given = applying.gvk(config)
-    expected = applying.gvk({"apiVersion": resource.api_version, "kind": resource.kind.kind})
-    if given != expected:
+    if given != applying.gvk({"apiVersion": resource.api_version, "kind": resource.kind.kind}):
         raise status_errors.bad_request(f"invalid object type: {given}")
     meta = config.get("metadata")
     if isinstance(meta, dict) and isinstance(meta.get("managedFields"), list):
         raise status_errors.bad_request("metadata.managedFields must be nil")
-
-
-def _shaped(resource: Resource, merged: Object, config: Object) -> Object:
-    """Decode a merged object as one of the kind. Raises StatusError 500."""
-    try:
-        return request_bodies.shaped(resource.kind, resource.version, merged, field_validation="Ignore")[0]
-    except StatusError as error:
-        why = f"{applying.described(config)} cannot be applied: {error.message}"
-        raise status_errors.internal(why) from None
-
-
-def _written(
-    backend: Backend, target: Target, old: Object | None, obj: Object, applied: Applied, options: WriteOptions
-) -> WriteResult:
-    entries = managed_fields.written_entries(applied.managers)
-    if old is not None:
-        return replace_old(backend, target, old, obj, options, entries)
-    obj["metadata"].pop("resourceVersion", None)
-    return create_new(backend, target, obj, options, entries)
+    return config

@@ -219,7 +219,12 @@ def tolerate_bad_nodes(pod: Object) -> None:
     """Five minutes on a node that is not ready or reachable (admission plugin DefaultTolerationSeconds)."""
     tolerations = pod["spec"].get("tolerations") or []
     missing = [
-        key for key in _BAD_NODE_TAINTS if not any(_tolerates(toleration, key) for toleration in tolerations)
+        key
+        for key in _BAD_NODE_TAINTS
+        if not any(
+            toleration.get("key", "") in {key, ""} and toleration.get("effect", "") in {"NoExecute", ""}
+            for toleration in tolerations
+        )
     ]
     added: list[Object] = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _GRACE_ON_BAD_NODE}
@@ -227,10 +232,6 @@ def tolerate_bad_nodes(pod: Object) -> None:
     ]
     if added:
         pod["spec"]["tolerations"] = [*tolerations, *added]
-
-
-def _tolerates(toleration: Object, key: str) -> bool:
-    return toleration.get("key", "") in {key, ""} and toleration.get("effect", "") in {"NoExecute", ""}
 
 
 def _update_pod(pod: Object, old: Object) -> None:
