@@ -205,31 +205,29 @@ class ListOptions:
 
 def list_options(query: Query, *, watch: bool) -> ListOptions:
     """Read and validate. Raises StatusError 400 or 422."""
-    options = ListOptions(
-        resource_version=query.get("resourceVersion", ""),
-        match=query.get("resourceVersionMatch", ""),
-        limit=integer(query, "limit") or 0,
-        continuation=query.get("continue", ""),
-        timeout=integer(query, "timeoutSeconds"),
-        bookmarks=flag(query, "allowWatchBookmarks"),
-        initial_events=flag(query, "sendInitialEvents") if "sendInitialEvents" in query else None,
-        watch=watch,
-        selection=_selection(query),  # read last: wrong numbers are found first
-    )
-    faults = _watch_faults(options) if watch else _list_faults(options)
-    if faults:
-        raise status_errors.invalid("ListOptions", "meta.k8s.io", "", faults)
-    return options
-
-
-def _selection(query: Query) -> selector_syntax.Selectors:
+    limit, timeout = integer(query, "limit") or 0, integer(query, "timeoutSeconds")
     try:
-        return selector_syntax.Selectors(
+        selection = selector_syntax.Selectors(
             selector_syntax.parse_labels(query.get("labelSelector", "")),
             selector_syntax.parse_fields(query.get("fieldSelector", "")),
         )
     except ValueError as error:
         raise status_errors.bad_request(str(error)) from None
+    options = ListOptions(
+        selection,
+        resource_version=query.get("resourceVersion", ""),
+        match=query.get("resourceVersionMatch", ""),
+        limit=limit,
+        continuation=query.get("continue", ""),
+        timeout=timeout,
+        bookmarks=flag(query, "allowWatchBookmarks"),
+        initial_events=flag(query, "sendInitialEvents") if "sendInitialEvents" in query else None,
+        watch=watch,
+    )
+    faults = _watch_faults(options) if watch else _list_faults(options)
+    if faults:
+        raise status_errors.invalid("ListOptions", "meta.k8s.io", "", faults)
+    return options
 
 
 def _forbidden(name: str, why: str) -> StatusCause:

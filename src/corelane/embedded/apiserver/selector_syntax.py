@@ -37,10 +37,7 @@ class SelectorTerm:
                 return value is not None
             case "absent":
                 return value is None
-        return value is not None and self._compares(value)
-
-    def _compares(self, value: str) -> bool:
-        number, bound = _integer(value), _integer(min(self.values))
+        number, bound = _integer(value or ""), _integer(min(self.values))
         if number is None or bound is None:
             return False
         return number > bound if self.operator == "gt" else number < bound

@@ -254,7 +254,7 @@ class DisruptionController:
         if change.new and since is not None:
             self._stale.add(change.new.key, max(since + STALE_SECONDS - self._clock(), 0.0))
         budgets = self._budgets.objects
-        if not budgets or _counts_alike(change):
+        if not budgets or (change.old and change.new and _counted(change.old) == _counted(change.new)):
             return
         for pod in filter(None, (change.old, change.new)):
             for key, budget in budgets.items():
@@ -356,12 +356,6 @@ class DisruptionController:
             await self._events.record(pod, "Warning", "NotDeleted", text)
 
 
-def _counts_alike(change: ObjectChange[Pod]) -> bool:
-    """Whether nothing changed that a budget counts."""
-    old, new = change.old, change.new
-    return old is not None and new is not None and _counted(old) == _counted(new)
-
-
 def _counted(pod: Pod) -> tuple[object, ...]:
     ready = condition(pod.status.conditions, "Ready")
     meta = pod.metadata
@@ -400,21 +394,10 @@ class _EventRecorder:
         self._latest.move_to_end(key)
         while len(self._latest) > _REMEMBERED:
             self._latest.popitem(last=False)
-        try:
-            await self._client.create(self._event(obj, kind, reason, message[:_LONGEST_MESSAGE]))
-        except APIError:
-            self._latest.pop(key, None)
-
-    def _event(self, obj: Object, kind: str, reason: str, message: str) -> dict[str, Any]:
         meta, now = obj.metadata, rfc3339(self._clock())
-        about = {
-            "apiVersion": obj.api.api_version,
-            "kind": obj.api.kind,
-            "namespace": meta.namespace,
-            "name": meta.name,
-            "uid": meta.uid,
-        }
-        return {
+        about = {"apiVersion": obj.api.api_version, "kind": obj.api.kind}
+        about |= {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid}
+        event = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {
@@ -424,10 +407,14 @@ class _EventRecorder:
             "involvedObject": {name: text for name, text in about.items() if text},
             "type": kind,
             "reason": reason,
-            "message": message,
+            "message": message[:_LONGEST_MESSAGE],
             "source": {"component": COMPONENT},
             "reportingComponent": COMPONENT,
             "firstTimestamp": now,
             "lastTimestamp": now,
             "count": 1,
         }
+        try:
+            await self._client.create(event)
+        except APIError:
+            self._latest.pop(key, None)

@@ -8,10 +8,10 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
-from msgspec import field
+from msgspec import defstruct, field
 
 from corelane.embedded.housekeeping.work_queue import WorkQueue
 from corelane.kube.client import APIError, KubeClient, MalformedObject
@@ -140,19 +140,13 @@ class OwnershipGraph:
             self._owners[item] = owners
 
 
-class _ConfigMap(Object, frozen=True):
-    api = ConfigMap.api
-    metadata: ObjectMeta = field(default_factory=BareMeta)
-
-
-class _Secret(Object, frozen=True):
-    api = Secret.api
-    metadata: ObjectMeta = field(default_factory=BareMeta)
-
-
-class _PriorityClass(Object, frozen=True):
-    api = PriorityClass.api
-    metadata: ObjectMeta = field(default_factory=BareMeta)
+def metadata_of(kind: type[Object]) -> type[Object]:
+    """Return a kind of which only the metadata is read."""
+    metadata = ("metadata", ObjectMeta, field(default_factory=BareMeta))
+    name, namespace = f"_{kind.__name__}", {"api": kind.api}
+    return cast(
+        "type[Object]", defstruct(name, [metadata], bases=(Object,), namespace=namespace, frozen=True)
+    )
 
 
 class _Owner(Enum):
@@ -178,7 +172,7 @@ class GarbageCollector:
         self._failed = failed
         self._graph = OwnershipGraph()
         self._queue: WorkQueue[Item] = WorkQueue()
-        own: tuple[type[Object], ...] = (_ConfigMap, _Secret, _PriorityClass)
+        own = [metadata_of(kind) for kind in (ConfigMap, Secret, PriorityClass)]
         self.informers: tuple[Informer[Any], ...] = tuple(
             Informer(client, kind, handler=self.changed) for kind in own
         )

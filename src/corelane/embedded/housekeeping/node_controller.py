@@ -19,11 +19,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from msgspec import field, to_builtins
+from msgspec import to_builtins
 
+from corelane.embedded.housekeeping.garbage_collector import metadata_of
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.informer import Informer, Key, ObjectChange
-from corelane.kube.meta import BareMeta, Object, ObjectMeta, OwnerReference, condition, rfc3339
+from corelane.kube.meta import Object, OwnerReference, condition, rfc3339
 from corelane.kube.objects import Lease, Node, NodeResourceTopology, Taint
 from corelane.kube.pod import Pod
 
@@ -197,13 +198,6 @@ class NodeReporter:
         """An object was deleted because its node was deleted."""
 
 
-class _Topology(Object, frozen=True):
-    """The metadata of a NodeResourceTopology."""
-
-    api = NodeResourceTopology.api
-    metadata: ObjectMeta = field(default_factory=BareMeta)
-
-
 class NodeController:
     """`run` it until cancelled, once `informers` have listed their objects."""
 
@@ -242,7 +236,9 @@ class NodeController:
         """Whether objects of deleted nodes may be left."""
         self._nodes = Informer(client, Node, handler=self._node_changed)
         self._leases = Informer(client, Lease, handler=self._dependent_changed)
-        self._topologies = Informer(client, _Topology, handler=self._dependent_changed)
+        self._topologies = Informer(
+            client, metadata_of(NodeResourceTopology), handler=self._dependent_changed
+        )
         self.informers: tuple[Informer[Any], ...] = (self._nodes, self._leases, self._topologies)
 
     @property
@@ -264,7 +260,7 @@ class NodeController:
         self._unchecked.add(node.metadata.name)
         self._changed.set()
 
-    def _dependent_changed(self, change: ObjectChange[Lease] | ObjectChange[_Topology]) -> None:
+    def _dependent_changed(self, change: ObjectChange[Any]) -> None:
         """A new object may belong to a node that was deleted before."""
         self._observe(change)
         if change.old is None:

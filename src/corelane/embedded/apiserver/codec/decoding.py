@@ -129,11 +129,11 @@ def _record(record: ObjectType, tree: Any, at: _At, notes: StrictNotes) -> dict[
     for row in record.always:
         if made.get(row.name) is None:
             made[row.name] = zero(row.shape)
-    return {name: made[name] for name in rows if name in made and not _left_out(rows[name], made[name])}
-
-
-def _left_out(row: FieldRow, value: Any) -> bool:
-    return row.gated or (row.presence != "req" and is_zero(row, value))
+    return {
+        name: made[name]
+        for name, row in rows.items()
+        if name in made and not (row.gated or (row.presence != "req" and is_zero(row, made[name])))
+    }
 
 
 def _string(_shape: ScalarType, tree: Any, at: _At) -> str:

@@ -9,7 +9,7 @@ composer recurses in C and would end the process; what aliases expand to is coun
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, AnyStr, Final, Self
 
 import msgspec
@@ -112,16 +112,11 @@ def too_deep(tree: Any) -> bool:
     """Whether values are nested deeper than anything that reads them should have to go."""
     level = [tree]
     for _ in range(MAX_DEPTH):
-        level = [part for value in level if isinstance(value, dict | list) for part in _parts(value)]
+        dicts = (part for value in level if isinstance(value, dict) for _, part in pairs(value))
+        level = [*dicts, *(part for value in level if isinstance(value, list) for part in value)]
         if not level:
             return False
     return True
-
-
-def _parts(value: Any) -> Iterable[Any]:
-    if isinstance(value, RepeatedKeys):
-        return (part for _, part in value.pairs)
-    return value.values() if isinstance(value, dict) else value
 
 
 def object_of(members: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -300,30 +300,14 @@ def _address(status: Object, kind: str) -> str:
     return next((a.get("address", "") for a in addresses if a.get("type") == kind), NONE)
 
 
-def _namespace(namespace: Object, now: datetime) -> list[Any]:
-    phase = (namespace.get("status") or {}).get("phase") or ""
-    return [_meta(namespace, "name"), phase, _created(namespace, now)]
-
-
 def _config_map(config_map: Object, now: datetime) -> list[Any]:
     count = len(config_map.get("data") or ()) + len(config_map.get("binaryData") or ())
     return [_meta(config_map, "name"), count, _created(config_map, now)]
 
 
-def _secret(secret: Object, now: datetime) -> list[Any]:
-    count = len(secret.get("data") or ())
-    return [_meta(secret, "name"), secret.get("type") or "", count, _created(secret, now)]
-
-
-def _lease(lease: Object, now: datetime) -> list[Any]:
-    holder = (lease.get("spec") or {}).get("holderIdentity") or ""
-    return [_meta(lease, "name"), holder, _created(lease, now)]
-
-
 def _priority_class(item: Object, now: datetime) -> list[Any]:
-    default = item.get("globalDefault") or False
-    policy = item.get("preemptionPolicy") or ""
-    return [_meta(item, "name"), item.get("value") or 0, default, _created(item, now), policy]
+    value, default = item.get("value") or 0, item.get("globalDefault") or False
+    return [_meta(item, "name"), value, default, _created(item, now), item.get("preemptionPolicy") or ""]
 
 
 def _event(event: Object, now: datetime) -> list[Any]:
@@ -366,10 +350,6 @@ def _budget(item: Object, now: datetime) -> list[Any]:
     return [_meta(item, "name"), *numbers, status.get("disruptionsAllowed") or 0, _created(item, now)]
 
 
-def _custom(item: Object, now: datetime) -> list[Any]:
-    return [_meta(item, "name"), _created(item, now)]
-
-
 LAYOUTS: dict[tuple[str, str], TableLayout] = {
     ("", "Pod"): TableLayout(
         "Name, Ready, Status, Restarts, Age, +IP, +Node, +Nominated Node, +Readiness Gates", _pod
@@ -379,10 +359,23 @@ LAYOUTS: dict[tuple[str, str], TableLayout] = {
         "+Internal-IP, +External-IP, +OS-Image, +Kernel-Version, +Container-Runtime",
         _node,
     ),
-    ("", "Namespace"): TableLayout("Name, Status, Age", _namespace),
+    ("", "Namespace"): TableLayout(
+        "Name, Status, Age",
+        lambda o, now: [_meta(o, "name"), (o.get("status") or {}).get("phase") or "", _created(o, now)],
+    ),
     ("", "ConfigMap"): TableLayout("Name, Data, Age", _config_map),
-    ("", "Secret"): TableLayout("Name, Type, Data, Age", _secret),
-    ("coordination.k8s.io", "Lease"): TableLayout("Name, Holder, Age", _lease),
+    ("", "Secret"): TableLayout(
+        "Name, Type, Data, Age",
+        lambda o, now: [_meta(o, "name"), o.get("type") or "", len(o.get("data") or ()), _created(o, now)],
+    ),
+    ("coordination.k8s.io", "Lease"): TableLayout(
+        "Name, Holder, Age",
+        lambda o, now: [
+            _meta(o, "name"),
+            (o.get("spec") or {}).get("holderIdentity") or "",
+            _created(o, now),
+        ],
+    ),
     ("scheduling.k8s.io", "PriorityClass"): TableLayout(
         "Name, Value:integer, Global-Default:boolean, Age, PreemptionPolicy", _priority_class
     ),
@@ -395,4 +388,4 @@ LAYOUTS: dict[tuple[str, str], TableLayout] = {
 }
 LAYOUTS["events.k8s.io", "Event"] = LAYOUTS["", "Event"]
 
-CUSTOM = TableLayout("Name, Age:date", _custom)
+CUSTOM = TableLayout("Name, Age:date", lambda o, now: [_meta(o, "name"), _created(o, now)])

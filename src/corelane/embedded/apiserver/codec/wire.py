@@ -58,7 +58,7 @@ FORMS: dict[str, Form] = {
 
 
 def convert(kind: ServedKind, obj: Object, version: str) -> Object:
-    """See `strategy.convert`."""
+    """Return an object in another version of its kind, or in the other group of events."""
     api_version = kind.api_version(version)
     if kind.custom:
         envelope = {"kind": kind.kind, "apiVersion": api_version, "metadata": obj["metadata"]}
@@ -90,7 +90,7 @@ def _in_rows(record: ObjectType, obj: Object) -> Object:
 
 
 def selectable_fields(kind: ServedKind, obj: Mapping[str, Any]) -> dict[str, str]:
-    """See `strategy.selectable_fields`."""
+    """Return the field labels of an object, by which field selectors choose."""
     meta = obj.get("metadata", {})
     labels = {"metadata.name": meta.get("name", "")}
     if kind.namespaced:

@@ -223,10 +223,8 @@ def _route(method: str, target: Target) -> Handler | None:
     allowed = api_requests.methods(target)
     if allowed and method not in allowed:
         raise status_errors.method_not_allowed()
-    return _handler(target, method) if allowed else None
-
-
-def _handler(target: Target, method: str) -> Handler:
+    if not allowed:
+        return None
     if target.kind is BINDINGS:
         return bind
     if target.kind in REVIEWS:

@@ -57,7 +57,18 @@ def options(query: Query, pod: Object) -> LogOptions:
         since_seconds=api_requests.integer(query, "sinceSeconds"),
         since_time=_moment(query.get("sinceTime", "")),
     )
-    faults = _faults(log_options)
+    faults = []
+    rules = (
+        ("tailLines", log_options.tail_lines, 0, "must be greater than or equal to 0"),
+        ("limitBytes", log_options.limit_bytes, 1, "must be greater than 0"),
+        ("sinceSeconds", log_options.since_seconds, 1, "must be greater than 0"),
+    )
+    for name, value, least, rule in rules:
+        if value is not None and value < least:
+            faults.append(StatusCause("FieldValueInvalid", f"Invalid value: {value}: {rule}", name))
+    if log_options.since_seconds is not None and log_options.since_time is not None:
+        why = "Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified"
+        faults.append(StatusCause("FieldValueForbidden", why, ""))
     if faults:
         raise status_errors.invalid("PodLogOptions", "", pod["metadata"]["name"], faults)
     return log_options
@@ -74,22 +85,6 @@ async def limited(chunks: AsyncIterator[bytes], limit: int) -> AsyncIterator[byt
                 return
     finally:
         await responses.close(chunks)
-
-
-def _faults(log_options: LogOptions) -> list[StatusCause]:
-    faults = []
-    rules = (
-        ("tailLines", log_options.tail_lines, 0, "must be greater than or equal to 0"),
-        ("limitBytes", log_options.limit_bytes, 1, "must be greater than 0"),
-        ("sinceSeconds", log_options.since_seconds, 1, "must be greater than 0"),
-    )
-    for name, value, least, rule in rules:
-        if value is not None and value < least:
-            faults.append(StatusCause("FieldValueInvalid", f"Invalid value: {value}: {rule}", name))
-    if log_options.since_seconds is not None and log_options.since_time is not None:
-        why = "Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified"
-        faults.append(StatusCause("FieldValueForbidden", why, ""))
-    return faults
 
 
 def _moment(text: str) -> datetime | None:

@@ -103,11 +103,7 @@ def aggregated(path: str) -> Document:
 def groups() -> list[str]:
     """Names of the groups served beside core, in upstream's order."""
     names = {kind.group for kind in (*KINDS, *REVIEWS) if kind.group}
-    return sorted(names, key=lambda name: (_place(name), name))
-
-
-def _place(group: str) -> int:
-    return _GROUP_ORDER.index(group) if group in _GROUP_ORDER else len(_GROUP_ORDER)
+    return sorted(names, key=lambda name: ([*_GROUP_ORDER, name].index(name), name))
 
 
 def group_versions() -> list[tuple[str, str]]:
@@ -140,6 +136,9 @@ def _group(name: str) -> Document:
 
 def _resources(kind: ServedKind) -> list[Document]:
     """A kind's own entry and those of its subresources, in a plain resource list."""
+    # as upstream's storage version hash is for the same stored group, version and kind
+    text = f"{'' if kind.stored == 'events' else kind.group}/{kind.version}/{kind.kind}"
+    stored_as = base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
     own = {
         "name": kind.plural,
         "singularName": kind.singular,
@@ -147,14 +146,8 @@ def _resources(kind: ServedKind) -> list[Document]:
         "kind": kind.kind,
         "verbs": verbs(kind),
     }
-    own |= _aliases(kind) | ({} if kind in REVIEWS else {"storageVersionHash": _storage_hash(kind)})
+    own |= _aliases(kind) | ({} if kind in REVIEWS else {"storageVersionHash": stored_as})
     return [own, *(_subresource(kind, name) for name in sorted(kind.subresources))]
-
-
-def _storage_hash(kind: ServedKind) -> str:
-    """What upstream's storage version hash is for the same stored group, version and kind."""
-    text = f"{'' if kind.stored == 'events' else kind.group}/{kind.version}/{kind.kind}"
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 
 def _aliases(kind: ServedKind) -> Document:

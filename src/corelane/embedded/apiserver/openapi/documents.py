@@ -30,7 +30,6 @@ from corelane.embedded.apiserver.served_kinds import KINDS, ServedKind
 _STRATEGIC = "application/strategic-merge-patch+json"
 PATCH_TYPES = ("application/json-patch+json", "application/merge-patch+json", _STRATEGIC)
 Document = dict[str, Any]
-V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 _INFO = {"title": "Kubernetes", "version": f"v{discovery.KUBERNETES_VERSION}"}
 
 

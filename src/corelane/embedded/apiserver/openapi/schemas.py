@@ -4,6 +4,7 @@ Each type and field has one line that `kubectl explain` shows; the texts are cor
 """
 
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from typing import Any
 
 from corelane.embedded.apiserver.schema.defaults_and_formats import PATTERNS
@@ -214,17 +215,15 @@ def _add(record: ObjectType, schemas: dict[str, Schema], refs: str) -> None:
     required = [row.name for row in record if row.required]
     if required:
         schema["required"] = sorted(required)
-    schema["properties"] = {row.name: _property(record, row, refs) for row in sorted(record, key=_by_name)}
+    schema["properties"] = {
+        row.name: _property(record, row, refs) for row in sorted(record, key=attrgetter("name"))
+    }
     for inner in (leaf for row in record for leaf in _leaves(row.shape)):
         if isinstance(inner, ObjectType):
             _add(inner, schemas, refs)
         elif inner.name in _NAMED:
             name, named = _NAMED[inner.name]
             schemas[name] = named
-
-
-def _by_name(row: FieldRow) -> str:
-    return row.name
 
 
 def _leaves(shape: Shape) -> Iterator[ObjectType | ScalarType]:

@@ -243,19 +243,13 @@ def shown(path: Path) -> str:
 
 def read(tree: Any) -> FieldSet:
     """Read `fieldsV1` as a client wrote it. Raises PathElementError."""
+    if not isinstance(tree, dict | None):
+        raise PathElementError(f"expected an object, got {type(tree).__name__}")
     made: FieldSet = {}
-    for element, inner in _members(tree):
-        text = read_element(element)
+    for element, inner in (tree or {}).items():
+        text = "" if element == SELF else read_element(element)
         if text:
             inside = read(inner)
             itself = not inside or (isinstance(inner, dict) and SELF in inner)
             made = union(made, {text: _node(inside, itself) or LEAF})
     return made
-
-
-def _members(tree: Any) -> Iterator[tuple[str, Any]]:
-    if tree is None:
-        return
-    if not isinstance(tree, dict):
-        raise PathElementError(f"expected an object, got {type(tree).__name__}")
-    yield from ((element, inner) for element, inner in tree.items() if element != SELF)

@@ -162,7 +162,11 @@ class Store:
             self._number = self.revision
             _wake(waiting, error if isinstance(error, StoreError) else StoreError(repr(error)))
             raise
-        self._announce(events)
+        for event in events:
+            self._keep(event)
+        for resource in {event.resource for event in events}:
+            for wake in tuple(self._shelf(resource).wakers):
+                wake()
         self._written.set()
         _wake(waiting)
 
@@ -289,13 +293,6 @@ class Store:
             raise failure(self._path, "write", error) from error
         if self._life:
             self._lives, self._life = Lives(self._lives.followed_by(self._life)), None
-
-    def _announce(self, events: Sequence[StoreEvent]) -> None:
-        for event in events:
-            self._keep(event)
-        for resource in {event.resource for event in events}:
-            for wake in tuple(self._shelf(resource).wakers):
-                wake()
 
     def _keep(self, event: StoreEvent) -> None:
         """Append a committed event to the history; what leaves it makes rows stale."""

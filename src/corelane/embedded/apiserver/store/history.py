@@ -15,6 +15,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, NamedTuple, overload
 
 from corelane.embedded.apiserver.stored_objects import StoredObject, StoreEvent
@@ -165,16 +166,12 @@ class Windows:
 
     def _heaviest(self) -> Shelf | None:
         several = (shelf for shelf in self._shelves.values() if len(shelf.events) > 1)
-        return max(several, key=_weight_of, default=None)
+        return max(several, key=attrgetter("weight"), default=None)
 
 
 def weight(event: StoreEvent) -> int:
     """Return an event's part of the budget."""
     return 1 + (len(event.record.value) >> _PAGE_BITS)
-
-
-def _weight_of(shelf: Shelf) -> int:
-    return shelf.weight
 
 
 class Life(NamedTuple):

@@ -287,22 +287,19 @@ class WatchStream:
         return wire.bookmark(self._view, revision, initial=initial, columns=self._first())
 
     def _selected(self, events: Iterable[StoreEvent]) -> Iterator[bytes]:
+        """Yield the events that this watch sees, with the type and state that they have for it."""
         for event in events:
-            selected = self._seen(event)
-            if selected:
-                yield wire.event(self._view, event, *selected, columns=self._first())
-
-    def _seen(self, event: StoreEvent) -> tuple[str, StoredObject] | None:
-        """Return an event's type and state as this watch sees it, None if it is not selected."""
-        if not event.record.key.startswith(self._target.prefix):
-            return None
-        before = event.previous is not None and self._matches(event.previous)
-        after = event.kind != "DELETED" and self._matches(event.record)
-        if after:
-            return ("MODIFIED" if before else "ADDED"), event.record
-        if before and event.previous is not None:
-            return "DELETED", event.record if event.kind == "DELETED" else event.previous
-        return None
+            record, previous = event.record, event.previous
+            if not record.key.startswith(self._target.prefix):
+                continue
+            before = previous is not None and self._matches(previous)
+            if event.kind != "DELETED" and self._matches(record):
+                kind = "MODIFIED" if before else "ADDED"
+            elif before and previous is not None:
+                kind, record = "DELETED", record if event.kind == "DELETED" else previous
+            else:
+                continue
+            yield wire.event(self._view, event, kind, record, columns=self._first())
 
     def _matches(self, record: StoredObject) -> bool:
         selection = self._options.selection

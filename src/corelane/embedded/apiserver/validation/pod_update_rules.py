@@ -91,7 +91,11 @@ def _put_back(reverted: Object, old: Object, name: str) -> None:
 def status(new: Object, old: Object) -> Iterator[StatusCause]:
     """Upstream: `ValidatePodStatusUpdate`, for what scheduler and agents write."""
     after, before = new["status"], old["status"]
-    yield from _conditions(after.get("conditions", ()))
+    for index, condition in enumerate(after.get("conditions", ())):
+        where, kind = item("status.conditions", index), condition.get("type", "")
+        yield from _not_negative(condition, where)
+        if kind not in _SYSTEM_CONDITIONS:
+            yield from causes.all_invalid(child(where, "Type"), kind, names.qualified_name(kind))
     nominated, where = after.get("nominatedNodeName", ""), "status.nominatedNodeName"
     if nominated and nominated != before.get("nominatedNodeName", ""):
         yield from causes.all_invalid(where, nominated, names.dns_subdomain(nominated))
@@ -103,14 +107,6 @@ def status(new: Object, old: Object) -> Iterator[StatusCause]:
         yield from _transitions(name, containers, new, old)
     for name in ("podIPs", "hostIPs"):
         yield from _addresses(after.get(name, ()), before.get(name, ()), child("status", name))
-
-
-def _conditions(conditions: list[Object]) -> Iterator[StatusCause]:
-    for index, condition in enumerate(conditions):
-        where, kind = item("status.conditions", index), condition.get("type", "")
-        yield from _not_negative(condition, where)
-        if kind not in _SYSTEM_CONDITIONS:
-            yield from causes.all_invalid(child(where, "Type"), kind, names.qualified_name(kind))
 
 
 def _not_negative(holder: Object, path: str) -> Iterator[StatusCause]:

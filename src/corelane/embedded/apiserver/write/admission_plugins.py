@@ -21,7 +21,13 @@ def admit_create(backend: Backend, target: Target, obj: Object) -> None:
     """Check and complete an object about to be created. Raises StatusError 403 or 404."""
     meta = obj.get("metadata") or {}
     if target.namespace and target.kind and target.kind.namespaced:
-        _check_namespace(backend, target, target.name or meta.get("name", ""))
+        record = backend.store.get(_NAMESPACES, target.namespace)
+        if record is None:
+            raise status_errors.not_found("namespaces", "", target.namespace)
+        if record.fields.get("status.phase") == "Terminating":
+            why = f"nothing new can be created in namespace {target.namespace}: it is being terminated"
+            cause = StatusCause("NamespaceTerminating", why, "metadata.namespace")
+            raise _refuse(target, target.name or meta.get("name", ""), why, (cause,))
     if target.resource == "pods" and not target.subresource:
         _set_priority(backend, target, obj)
 
@@ -54,17 +60,6 @@ def admit_delete(target: Target) -> None:
 
 def _refuse(target: Target, name: str, why: str, causes: tuple[StatusCause, ...] = ()) -> StatusError:
     return status_errors.forbidden(target.resource, target.group, name, why, causes)
-
-
-def _check_namespace(backend: Backend, target: Target, name: str) -> None:
-    record = backend.store.get(_NAMESPACES, target.namespace)
-    if record is None:
-        raise status_errors.not_found("namespaces", "", target.namespace)
-    if record.fields.get("status.phase") != "Terminating":
-        return
-    why = f"unable to create new content in namespace {target.namespace} because it is being terminated"
-    text = f"namespace {target.namespace} is being terminated"
-    raise _refuse(target, name, why, (StatusCause("NamespaceTerminating", text, "metadata.namespace"),))
 
 
 def _set_priority(backend: Backend, target: Target, pod: Object) -> None:

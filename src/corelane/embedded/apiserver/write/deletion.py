@@ -57,7 +57,13 @@ def options_from_query(query: Query, dry_run: list[str]) -> DeleteOptions:
 
 def read_options(given: Mapping[str, Any]) -> DeleteOptions:
     """Options of a decoded DeleteOptions object. Raises StatusError 422."""
-    faults = _option_faults(given)
+    policy, faults = given.get("propagationPolicy"), []
+    if policy is not None and given.get("orphanDependents") is not None:
+        why = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
+        faults.append(StatusCause("FieldValueInvalid", why, "propagationPolicy"))
+    if policy is not None and policy not in _POLICIES:
+        faults.append(api_requests.unsupported("propagationPolicy", f'"{policy}"', (*_POLICIES, "nil")))
+    faults += api_requests.dry_run_faults(given.get("dryRun") or [])
     if faults:
         raise status_errors.invalid("DeleteOptions", "meta.k8s.io", "", faults)
     conditions = given.get("preconditions") or {}
@@ -66,21 +72,10 @@ def read_options(given: Mapping[str, Any]) -> DeleteOptions:
         grace=1 if grace is not None and grace < 0 else grace,
         uid=conditions.get("uid") or "",
         resource_version=conditions.get("resourceVersion") or "",
-        propagation=given.get("propagationPolicy") or "",
+        propagation=policy or "",
         orphan=given.get("orphanDependents"),
         dry_run=bool(given.get("dryRun")),
     )
-
-
-def _option_faults(given: Mapping[str, Any]) -> list[StatusCause]:
-    policy = given.get("propagationPolicy")
-    faults = []
-    if policy is not None and given.get("orphanDependents") is not None:
-        why = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
-        faults.append(StatusCause("FieldValueInvalid", why, "propagationPolicy"))
-    if policy is not None and policy not in _POLICIES:
-        faults.append(api_requests.unsupported("propagationPolicy", f'"{policy}"', (*_POLICIES, "nil")))
-    return [*faults, *api_requests.dry_run_faults(given.get("dryRun") or [])]
 
 
 def delete(backend: Backend, target: Target, options: DeleteOptions) -> DeleteResult:
@@ -190,8 +185,13 @@ def _begin(pod: Object, options: DeleteOptions, now: datetime) -> int:
         return 0
     if options.grace is None or options.grace >= running:
         return _PENDING
-    _shorten(meta, running, options.grace, now)
-    return int(meta["deletionGracePeriodSeconds"])
+    # the new grace counts from the time the deletion began; a graceful end is never due in the past
+    grace = options.grace
+    due = datetime.fromisoformat(meta["deletionTimestamp"]) + timedelta(seconds=grace - running)
+    if due < now:
+        due, grace = now, min(grace, 1)
+    meta |= {"deletionTimestamp": rfc3339(due), "deletionGracePeriodSeconds": grace}
+    return grace
 
 
 def _grace(pod: Object, options: DeleteOptions) -> int:
@@ -201,15 +201,6 @@ def _grace(pod: Object, options: DeleteOptions) -> int:
     if not spec.get("nodeName") or phase in {"Succeeded", "Failed"}:
         return 0
     return 1 if grace < 0 else min(int(grace), _LONGEST_GRACE)
-
-
-def _shorten(meta: Object, running: int, grace: int, now: datetime) -> None:
-    """Count `grace` from the time the deletion began; a graceful end is never due in the past."""
-    due = datetime.fromisoformat(meta["deletionTimestamp"]) + timedelta(seconds=grace - running)
-    if due < now:
-        due, grace = now, min(grace, 1)
-    meta["deletionTimestamp"] = rfc3339(due)
-    meta["deletionGracePeriodSeconds"] = grace
 
 
 def _set_finalizers(meta: Object, options: DeleteOptions) -> None:

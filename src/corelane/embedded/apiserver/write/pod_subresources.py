@@ -5,7 +5,6 @@ the steps, so that none is repeated.
 """
 
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 
@@ -41,7 +40,9 @@ def evict(backend: Backend, target: Target, eviction: Object, options: WriteOpti
         raise status_errors.bad_request("name in URL does not match name in Eviction object")
     asked = eviction.get("deleteOptions") or {}
     if asked.get(_UNREAD):
-        raise _unreadable(target.name)
+        why = "Invalid value: true: can not be set for pod eviction, try after removing the option"
+        cause = StatusCause("FieldValueInvalid", why, f"deleteOptions.{_UNREAD}")
+        raise status_errors.invalid("Eviction", "policy", target.name, [cause])
     if options.dry_run and asked.get("dryRun") and asked["dryRun"] != ["All"]:
         body = " ".join(asked["dryRun"])
         why = f"Non-matching dry-run options in request and content: [All] and [{body}]"
@@ -62,12 +63,6 @@ def _options(asked: Object) -> tuple[DeleteOptions, StatusError | None]:
         return deletion.read_options(asked), None
     except StatusError as fault:
         return DeleteOptions(dry_run=bool(asked.get("dryRun"))), fault
-
-
-def _unreadable(name: str) -> StatusError:
-    why = "Invalid value: true: can not be set for pod eviction, try after removing the option"
-    cause = StatusCause("FieldValueInvalid", why, f"deleteOptions.{_UNREAD}")
-    return status_errors.invalid("Eviction", "policy", name, [cause])
 
 
 def _take_disruption(backend: Backend, namespace: str, pod: Object, *, dry_run: bool) -> None:
@@ -95,16 +90,14 @@ def _take_disruption(backend: Backend, namespace: str, pod: Object, *, dry_run: 
 
 
 def _budgets(backend: Backend, namespace: str, pod: Object) -> list[Object]:
-    labels = pod["metadata"].get("labels") or {}
-    budgets = (record.object() for record in backend.store.find(BUDGETS.stored, f"{namespace}/"))
-    return [budget for budget in budgets if _selects(budget["spec"].get("selector"), labels)]
-
-
-def _selects(selector: Any, labels: dict[str, str]) -> bool:
-    """A budget without a selector selects no pod; one with an empty selector every pod."""
-    if selector is None:
-        return False
-    return msgspec.convert(selector, LabelSelector).compiled().matches(labels)
+    """Return the budgets that select a pod: without a selector none does, with an empty one each."""
+    labels, selected = pod["metadata"].get("labels") or {}, []
+    for record in backend.store.find(BUDGETS.stored, f"{namespace}/"):
+        budget = record.object()
+        selector = budget["spec"].get("selector")
+        if selector is not None and msgspec.convert(selector, LabelSelector).compiled().matches(labels):
+            selected.append(budget)
+    return selected
 
 
 def _may_go_unhealthy(pod: Object, budget: Object) -> bool:
@@ -247,17 +240,4 @@ def _assign(pod: Object, node: str, meta: Object, now: str) -> None:
             pod["metadata"][part] = {**(pod["metadata"].get(part) or {}), **meta[part]}
     state = pod.setdefault("status", {})
     state.pop("nominatedNodeName", None)
-    conditions = state.get("conditions") or []
-    before = next((c for c in conditions if c.get("type") == "PodScheduled"), None)
-    same = before is not None and before.get("status") == "True"
-    changed = before.get("lastTransitionTime") if before and same else now
-    scheduled = {
-        "type": "PodScheduled",
-        "status": "True",
-        "lastProbeTime": None,
-        "lastTransitionTime": changed,
-    }
-    if before is None:
-        state["conditions"] = [*conditions, scheduled]
-    else:
-        state["conditions"] = [scheduled if condition is before else condition for condition in conditions]
+    _set_condition(state, {"type": "PodScheduled", "status": "True", "lastProbeTime": None}, now)

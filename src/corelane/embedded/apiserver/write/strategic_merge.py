@@ -45,7 +45,10 @@ def _merge_map(original: dict[str, Any], patch: dict[str, Any], shape: Shape | N
         _merge_ordered(original, patch, name, shape)
     for name, value in patch.items():
         if name.startswith(DELETE):
-            _delete_from(original, name.removeprefix(DELETE), value)
+            member = name.removeprefix(DELETE)
+            if isinstance(original.get(member), list) and isinstance(value, list):
+                gone = set(map(_token, value))
+                original[member] = [item for item in original[member] if _token(item) not in gone]
         elif value is None:
             original.pop(name, None)
         else:
@@ -70,18 +73,12 @@ def _retain(original: dict[str, Any], patch: dict[str, Any]) -> None:
         del original[name]
 
 
-def _delete_from(original: dict[str, Any], name: str, values: Any) -> None:
-    before = original.get(name)
-    if isinstance(before, list) and isinstance(values, list):
-        gone = set(map(_token, values))
-        original[name] = [item for item in before if _token(item) not in gone]
-
-
 def _merge_member(original: dict[str, Any], name: str, value: Any, shape: Shape | None) -> None:
     before, row = original.get(name), _row(shape, name)
     if isinstance(before, dict) and isinstance(value, dict):
         replaced = row is not None and "replace" in row.strategy
-        original[name] = value if replaced else _merge_map(before, value, _shape_of(shape, row))
+        inner = row.shape if row else shape.value if isinstance(shape, MapType) else None
+        original[name] = value if replaced else _merge_map(before, value, inner)
     elif isinstance(before, list) and isinstance(value, list) and row is not None and row.merges:
         original[name] = _merge_list(before, value, row)
     elif isinstance(before, list) and isinstance(value, list):
@@ -96,12 +93,6 @@ def _merge_member(original: dict[str, Any], name: str, value: Any, shape: Shape 
 
 def _row(shape: Shape | None, name: str) -> FieldRow | None:
     return shape.fields.get(name) if isinstance(shape, ObjectType) else None
-
-
-def _shape_of(shape: Shape | None, row: FieldRow | None) -> Shape | None:
-    if row is not None:
-        return row.shape
-    return shape.value if isinstance(shape, MapType) else None
 
 
 def _merge_ordered(

@@ -87,7 +87,14 @@ def prepare_update(
     """
     if not completed:
         complete(kind, obj, old=old)
-    _keep_metadata(obj["metadata"], old["metadata"])
+    meta, before = obj["metadata"], old["metadata"]
+    meta.pop("selfLink", None)
+    _keep(meta, before, "generation", always=True)
+    for name in ("creationTimestamp", "deletionTimestamp"):
+        if name in before:
+            meta[name] = before[name]
+    for name in ("uid", "deletionGracePeriodSeconds"):
+        _keep(meta, before, name)
     preparing = _ON_UPDATE.get((kind.plural, subresource))
     if preparing:
         preparing(obj, copied(old))
@@ -97,18 +104,6 @@ def prepare_update(
 
 def _version(obj: Object) -> str:
     return str(obj["apiVersion"]).rpartition("/")[2]
-
-
-def _keep_metadata(meta: Object, old: Object) -> None:
-    meta.pop("selfLink", None)
-    for name in ("generation", "creationTimestamp", "deletionTimestamp"):
-        if name == "generation" or name in old:
-            meta.pop(name, None)
-            if name in old:
-                meta[name] = old[name]
-    for name in ("uid", "deletionGracePeriodSeconds"):
-        if not meta.get(name) and name in old:
-            meta[name] = old[name]
 
 
 def _counts_generation(kind: ServedKind, obj: Object, old: Object, version: str) -> bool:
