@@ -9,7 +9,7 @@ LINES = {
     "agent": 7_650,
     "app": 5_840,
     "cli": 1_960,
-    "embedded": 25_190,
+    "embedded": 24_300,
     "fleet": 500,
     "ground floor": 1_420,
     "kernel": 3_850,

@@ -16,7 +16,6 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec import to_builtins
@@ -72,26 +71,19 @@ class AwakeTime:
         return self._awake
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseRenewal:
-    """A lease's `renewTime`, and when it was first seen here."""
-
-    text: str
-    at: float
-
-
 class LeaseRenewals:
     """The last renewal of each node's lease."""
 
     def __init__(self) -> None:
-        self._by_node: dict[str, LeaseRenewal] = {}
+        self._by_node: dict[str, tuple[str, float]] = {}
+        """The lease's `renewTime`, and when it was first seen here."""
 
     def update(self, node: str, lease: Lease | None, at: float) -> None:
         """Record a node's lease as it is now."""
         text = lease.spec.renew_time if lease else ""
         last = self._by_node.get(node)
-        if last is None or last.text != text:
-            self._by_node[node] = LeaseRenewal(text, at)
+        if last is None or last[0] != text:
+            self._by_node[node] = (text, at)
 
     def retain(self, nodes: AbstractSet[str]) -> None:
         """Drop all other nodes."""
@@ -100,12 +92,12 @@ class LeaseRenewals:
 
     def older(self, at: float) -> set[str]:
         """Return the nodes whose last renewal was before."""
-        return {node for node, renewal in self._by_node.items() if renewal.at < at}
+        return {node for node, (_, since) in self._by_node.items() if since < at}
 
     def age(self, node: str, at: float) -> float:
         """Return the seconds since the last renewal; 0 for an unknown node."""
         last = self._by_node.get(node)
-        return at - last.at if last else 0.0
+        return at - last[1] if last else 0.0
 
 
 class MissingNodes:

@@ -6,7 +6,7 @@ only what cells need is decoded: metadata, which rows carry whole, stays text, a
 containers run and are ready or have no status yet, are read from structs.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -332,21 +332,17 @@ def list_bytes(view: View, records: Sequence[StoredObject], meta: Mapping[str, A
     name, version = view.kind.kind, view.kind.api_version(view.version)
     plain = view.plain
     values = (r.value if plain else _encode(to_wire(view, r.object())) for r in records)
-    items = b",".join(values if view.kind.custom else _without_head(view, values))
     if view.kind.custom:
+        items = b",".join(values)
         encoded = _encode({"continue": "", **meta})
         return b'{"apiVersion":"%b","items":[%b],"kind":"%bList","metadata":%b}' % (
             version.encode(), items, name.encode(), encoded
         )  # fmt: skip
+    length = len(head(view.kind, view.version))  # items of built-in lists leave out kind and apiVersion
+    items = b",".join(b"{" + value[length:] for value in values)
     return b'{"kind":"%bList","apiVersion":"%b","metadata":%b,"items":[%b]}' % (
         name.encode(), version.encode(), _encode(meta), items
     )  # fmt: skip
-
-
-def _without_head(view: View, values: Iterable[bytes]) -> Iterator[bytes]:
-    """Items of built-in lists leave out kind and apiVersion."""
-    length = len(head(view.kind, view.version))
-    return (b"{" + value[length:] for value in values)
 
 
 def _list_document(view: View, records: Iterable[StoredObject], meta: Mapping[str, Any]) -> Object:

@@ -208,7 +208,11 @@ def _inside(kind: MergeType, value: Any) -> FieldSet | None:
         return LEAF
     if isinstance(kind, Mapping):
         return _members(kind, value) if isinstance(value, dict) and value else None
-    return _items(kind, value) if isinstance(value, list) and value else None
+    made: FieldSet = {}
+    for element, parts in indexed(kind, value).items() if isinstance(value, list) else ():
+        node = _inside(kind.item, parts[0]) if len(parts) == 1 else None
+        made[element] = {SELF: LEAF, **node} if node else LEAF
+    return made or None
 
 
 def _members(kind: Mapping, value: dict[str, Any]) -> FieldSet | None:
@@ -227,11 +231,3 @@ def _members(kind: Mapping, value: dict[str, Any]) -> FieldSet | None:
         else:
             made[f"f:{name}"] = node
     return made or None
-
-
-def _items(kind: Listing, value: list[Any]) -> FieldSet:
-    made: FieldSet = {}
-    for element, parts in indexed(kind, value).items():
-        node = _inside(kind.item, parts[0]) if len(parts) == 1 else None
-        made[element] = {SELF: LEAF, **node} if node else LEAF
-    return made

@@ -24,17 +24,13 @@ _SUFFIX = 5
 _LONGEST_BASE = 63 - _SUFFIX
 
 
-def utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True, slots=True)
 class Backend:
     """The store, and what creates and changes objects in it; `now` is replaceable for tests."""
 
     store: Store
     default_scheduler: str
-    now: Callable[[], datetime] = field(default=utc_now)
+    now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
 
     def find(self, target: Target) -> StoredObject:
         """The object that a request names. Raises StatusError 404."""

@@ -25,8 +25,11 @@ def admit_create(backend: Backend, target: Target, obj: Object) -> None:
         if record is None:
             raise status_errors.not_found("namespaces", "", target.namespace)
         if record.fields.get("status.phase") == "Terminating":
-            why = f"nothing new can be created in namespace {target.namespace}: it is being terminated"
-            cause = StatusCause("NamespaceTerminating", why, "metadata.namespace")
+            text = f"namespace {target.namespace} is being terminated"
+            why = (
+                f"unable to create new content in namespace {target.namespace} because it is being terminated"
+            )
+            cause = StatusCause("NamespaceTerminating", text, "metadata.namespace")
             raise _refuse(target, target.name or meta.get("name", ""), why, (cause,))
     if target.resource == "pods" and not target.subresource:
         _set_priority(backend, target, obj)

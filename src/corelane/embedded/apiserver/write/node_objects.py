@@ -124,16 +124,15 @@ class NodeObjects:
 
     def record_events(self, bodies: Iterable[Object]) -> list[StatusError | None]:
         """Create events in one commit; return for each why it was refused, or None. Raises StoreError."""
-        answers = [self._record(body) for body in bodies]
+        answers: list[StatusError | None] = []
+        for body in bodies:
+            try:
+                pipeline.create_body(self._backend, EVENTS, body, WriteOptions(manager=_MANAGER))
+                answers.append(None)
+            except StatusError as error:
+                answers.append(error)
         self._backend.store.commit()
         return answers
-
-    def _record(self, body: Object) -> StatusError | None:
-        try:
-            pipeline.create_body(self._backend, EVENTS, body, WriteOptions(manager=_MANAGER))
-        except StatusError as error:
-            return error
-        return None
 
     async def patch_status(self, namespace: str, name: str, uid: str, status: Object) -> None:
         """Patch a pod's status, and wait until it is committed. Raises StatusError, StoreError."""
@@ -148,8 +147,7 @@ class NodeObjects:
         meta = pod.get("metadata", {})
         usual = meta.get("uid") == uid and "deletionTimestamp" not in meta and meta.get("managedFields")
         request = _status_request(pod, status, self._backend.timestamp())
-        # Return the times of a request, the earliest first (managed fields are sorted by them), then
-        # the ids.
+        # the times of the request, the earliest first (managed fields are sorted by them), then the ids
         texts = dict.fromkeys(_VARIABLE.findall(request))
         times = sorted(variable for variable in texts if variable[1:2].isdigit())
         variables = times + [variable for variable in texts if not variable[1:2].isdigit()]
@@ -314,24 +312,18 @@ def restore_pod(backend: Backend, manifest: Mapping[str, Any]) -> str:
     if backend.store.get(_NAMESPACES.stored, namespace) is None:
         pipeline.create_body(backend, _NAMESPACES, {"metadata": {"name": namespace}}, WriteOptions())
     meta["name"] = _free_name(backend, meta)
-    priority = _priority(manifest["spec"])
-    spec = {name: value for name, value in manifest["spec"].items() if name not in _PRIORITY}
+    given = manifest["spec"]
+    # what admission once computed of the priority; nothing where the number is missing
+    priority = {name: given[name] for name, kind in _PRIORITY.items() if type(given.get(name)) is kind}
+    spec = {name: value for name, value in given.items() if name not in _PRIORITY}
     tree = {**manifest, "metadata": meta, "spec": spec}
     obj = pipeline.create_body(backend, _PODS, tree, WriteOptions(dry_run=True))
-    obj["spec"] |= priority
+    obj["spec"] |= priority if "priority" in priority else {}
     kept: Collection[str] = ("uid", "creationTimestamp")
     obj["metadata"] |= {name: meta[name] for name in kept if meta.get(name)}
-    obj["status"] |= {
-        "phase": "Running",
-        "conditions": [
-            {
-                "type": "PodScheduled",
-                "status": "True",
-                "lastProbeTime": None,
-                "lastTransitionTime": backend.timestamp(),
-            }
-        ],
-    }
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
+    scheduled["lastTransitionTime"] = backend.timestamp()
+    obj["status"] |= {"phase": "Running", "conditions": [scheduled]}
     backend.store.put(_PODS.stored, f"{namespace}/{meta['name']}", obj)
     return str(meta["name"])
 
@@ -348,9 +340,3 @@ def enter_deletion(backend: Backend, manifest: Mapping[str, Any]) -> None:
 def _free_name(backend: Backend, meta: Mapping[str, Any]) -> str:
     taken = backend.store.get(_PODS.stored, f"{meta['namespace']}/{meta['name']}") is not None
     return f"{meta['name'][:240]}-{meta['uid'][:8]}" if taken else str(meta["name"])
-
-
-def _priority(spec: Mapping[str, Any]) -> Object:
-    """Return what admission once computed of a pod's priority; nothing where the number is missing."""
-    members = {name: spec[name] for name, kind in _PRIORITY.items() if type(spec.get(name)) is kind}
-    return members if "priority" in members else {}

@@ -244,7 +244,11 @@ def _read_back(
         if not isinstance(patched, dict):
             raise ReadError(f"got {decoding.json_type(patched)}, expected an object")
         obj, unknown = request_bodies.shaped(kind, version, patched)
-        _check_type(kind, version, patched)
+        given = [patched.get(name) for name in ("kind", "apiVersion")]
+        if not kind.custom or not given[0] or not all(isinstance(text, str) for text in given):
+            request_bodies.check(kind, version, patched)
+        elif given != [kind.kind, kind.api_version(version)]:
+            raise request_bodies.wrong_type(kind, version, patched)
     except ReadError as error:
         raise _unusable(str(error)) from None
     except StatusError as error:
@@ -253,16 +257,6 @@ def _read_back(
     if field_validation == "Strict" and strict:
         raise _unusable(f"strict decoding error: {', '.join(strict)}")
     return obj, strict if field_validation == "Warn" else []
-
-
-def _check_type(kind: ServedKind, version: str, patched: Object) -> None:
-    """Whether a patch left the object its kind and version. Raises StatusError, ReadError."""
-    given = [patched.get(name) for name in ("kind", "apiVersion")]
-    if kind.custom and all(isinstance(text, str) for text in given) and given[0]:
-        if given != [kind.kind, kind.api_version(version)]:
-            raise request_bodies.wrong_type(kind, version, patched)
-        return
-    request_bodies.check(kind, version, patched)
 
 
 def _unusable(why: str) -> StatusError:

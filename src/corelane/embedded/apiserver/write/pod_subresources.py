@@ -47,7 +47,11 @@ def evict(backend: Backend, target: Target, eviction: Object, options: WriteOpti
         body = " ".join(asked["dryRun"])
         why = f"Non-matching dry-run options in request and content: [All] and [{body}]"
         raise status_errors.internal(why)
-    how, fault = _options(asked)
+    how, fault = DeleteOptions(dry_run=bool(asked.get("dryRun"))), None
+    try:
+        how = deletion.read_options(asked)
+    except StatusError as error:
+        fault = error  # what is wrong with them counts only once the pod is marked
     how = replace(how, dry_run=how.dry_run or options.dry_run)
     pods = replace(target, subresource="")
     pod = backend.find(pods).object()
@@ -55,14 +59,6 @@ def evict(backend: Backend, target: Target, eviction: Object, options: WriteOpti
     if phase not in {"Pending", "Succeeded", "Failed"} and "deletionTimestamp" not in pod["metadata"]:
         _take_disruption(backend, target.namespace, pod, dry_run=how.dry_run)
     _delete(backend, pods, pod, how, fault)
-
-
-def _options(asked: Object) -> tuple[DeleteOptions, StatusError | None]:
-    """The options of the deletion; what is wrong with them counts only once the pod is marked."""
-    try:
-        return deletion.read_options(asked), None
-    except StatusError as fault:
-        return DeleteOptions(dry_run=bool(asked.get("dryRun"))), fault
 
 
 def _take_disruption(backend: Backend, namespace: str, pod: Object, *, dry_run: bool) -> None:

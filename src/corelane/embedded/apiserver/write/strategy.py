@@ -98,23 +98,17 @@ def prepare_update(
     preparing = _ON_UPDATE.get((kind.plural, subresource))
     if preparing:
         preparing(obj, copied(old))
-    if _counts_generation(kind, obj, old, version or _version(obj)):
+    counted = kind.plural in _COUNTED and obj["spec"] != old["spec"]
+    if kind.custom:
+        forms = (wire.convert(kind, form, version or _version(obj)) for form in (obj, old))
+        new, stored = ({**form, "metadata": None} for form in forms)
+        counted = new != stored
+    if counted:
         obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
 def _version(obj: Object) -> str:
     return str(obj["apiVersion"]).rpartition("/")[2]
-
-
-def _counts_generation(kind: ServedKind, obj: Object, old: Object, version: str) -> bool:
-    if kind.custom:
-        new, before = (wire.convert(kind, form, version) for form in (obj, old))
-        return _content(new) != _content(before)
-    return kind.plural in _COUNTED and obj["spec"] != old["spec"]
-
-
-def _content(obj: Object) -> Object:
-    return {name: value for name, value in obj.items() if name not in {"metadata", "apiVersion", "kind"}}
 
 
 def _create_node(node: Object) -> None:
