@@ -1,30 +1,22 @@
 """`corelane agent`: a mistake is one line that names it; faults around a running agent are shown."""
 
 import json
-import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from corelane.cli import main
 from support.cluster_lab import write_kubeconfig
 from support.programs import Program, wait_for
 
-COMMAND = (sys.executable, "-m", "corelane", "agent")
 
-
-def corelane_agent(*args: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *map(str, args)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=os.environ | {"COLUMNS": "80"} | environment,
-    )
+def corelane_agent(*args: object) -> Result:
+    return CliRunner(env={"COLUMNS": "80"}).invoke(main, ["agent", *map(str, args)])
 
 
 @pytest.mark.parametrize(
@@ -50,7 +42,7 @@ def test_a_mistake_is_one_line_that_names_it(tmp_path: Path, args: tuple[str, ..
         if "--kubeconfig" not in args:
             more = (*more, "--kubeconfig", write_kubeconfig(tmp_path / "config", "http://127.0.0.1:9"))
     done = corelane_agent(*args, *more)
-    assert done.returncode == 2, done.stderr
+    assert done.exit_code == 2, done.stderr
     assert "Traceback" not in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
     for word in words:
@@ -75,20 +67,18 @@ def started(tmp_path: Path, port: int, log: str = "log") -> Program:
     )
     config = write_kubeconfig(tmp_path / "config", f"http://127.0.0.1:{port}")
     flags = ("--node-config", file, "--kubeconfig", config, "--node-name", "here")
-    return Program(tmp_path / log, *COMMAND, "run", *flags, "--state-dir", tmp_path / "state")
+    command = (sys.executable, "-m", "corelane", "agent", "run", *flags, "--state-dir", tmp_path / "state")
+    return Program(tmp_path / log, *command)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_an_agent_alone_shows_all_that_is_missing_and_ends_cleanly(
-    tmp_path: Path, port: int, number: signal.Signals
-) -> None:
+def test_an_agent_alone_shows_all_that_is_missing(tmp_path: Path, port: int) -> None:
     program = started(tmp_path, port)
     try:
         where = ("--state-dir", tmp_path / "state")
 
         def failing() -> dict[str, str]:
             done = corelane_agent("status", *where, "-o", "json")
-            parts = json.loads(done.stdout)["sources"] if done.returncode == 0 else []
+            parts = json.loads(done.stdout)["sources"] if done.exit_code == 0 else []
             return {part["name"]: part["error"] for part in parts if part["state"] == "failing"}
 
         wanted = {"containers", "kubelet configuration", "Node"}
@@ -99,9 +89,18 @@ def test_an_agent_alone_shows_all_that_is_missing_and_ends_cleanly(
         assert "API server http://127.0.0.1:" in errors["Node"]
         assert "Connection refused" in errors["Node"]
         shown = corelane_agent("status", *where)
-        assert shown.returncode == 0
+        assert shown.exit_code == 0
         assert "see below" in shown.stdout
         assert max(map(len, shown.stdout.splitlines())) <= 80
+    finally:
+        program.stop()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_an_agent_ends_cleanly_on_a_signal(tmp_path: Path, port: int, number: signal.Signals) -> None:
+    program = started(tmp_path, port)
+    try:
+        wait_for("the status socket", (tmp_path / "state" / "agent.sock").exists, 180)
         program.stop(number)
         assert program.process.returncode == 0, program.tail()
         assert "Traceback" not in program.tail()
@@ -116,7 +115,7 @@ def test_an_agent_that_is_stopped_is_reported_as_not_answering(tmp_path: Path, p
         wait_for("the status socket", (tmp_path / "state" / "agent.sock").exists, 180)
         program.process.send_signal(signal.SIGSTOP)
         done = corelane_agent("status", "--state-dir", tmp_path / "state")
-        assert done.returncode == 2
+        assert done.exit_code == 2
         assert done.stderr.startswith("Error: process ")
         assert "does not answer on" in done.stderr
         assert "restart it (containers keep their CPUs)" in done.stderr

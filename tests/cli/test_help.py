@@ -6,6 +6,7 @@ import sys
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from corelane.cli import main
 
@@ -22,28 +23,28 @@ HEAVY = (
 )
 PROBE = """
 import sys, json
+from click.testing import CliRunner
 from corelane.cli import main
-try:
-    main(sys.argv[1:], prog_name="corelane")
-except SystemExit as e:
-    code = e.code
-print()
-print(json.dumps([code, sorted(m for m in sys.modules if "." not in m)]))
+loaded = {}
+for command in json.loads(sys.argv[1]):
+    result = CliRunner().invoke(main, [*command.split(), "--help"])
+    assert result.exit_code == 0 and "Usage: " in result.output, result.output
+    loaded[command] = sorted(sys.modules)
+print(json.dumps(loaded))
 """
+"""Prints the modules that a new process has loaded after the help of each command, in this order."""
 
 
-def commands() -> list[str]:
-    return ["", *main.commands]
+def loaded_by_help(*commands: str) -> dict[str, set[str]]:
+    run = subprocess.run(
+        [sys.executable, "-c", PROBE, json.dumps(commands)], capture_output=True, text=True, check=True
+    )
+    return {command: set(modules) for command, modules in json.loads(run.stdout).items()}
 
 
-@pytest.mark.parametrize("command", commands())
-def test_help_loads_nothing_heavy(command: str) -> None:
-    args = [*command.split(), "--help"]
-    run = subprocess.run([sys.executable, "-c", PROBE, *args], capture_output=True, text=True, check=True)
-    code, modules = json.loads(run.stdout.splitlines()[-1])
-    assert code == 0
-    assert not set(HEAVY) & set(modules)
-    assert "Usage: corelane" in run.stdout
+def test_help_loads_nothing_heavy() -> None:
+    for command, modules in loaded_by_help("", *main.commands).items():
+        assert not set(HEAVY) & modules, command
 
 
 @pytest.mark.parametrize("name", list(main.commands))
@@ -70,20 +71,11 @@ def test_example_lines_keep_to_themselves(command: str, line: str) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_script_names_the_command(shell: str) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "corelane", "completion", shell], capture_output=True, text=True, check=True
-    )
-    assert "_CORELANE_COMPLETE" in run.stdout
+    assert "_CORELANE_COMPLETE" in CliRunner().invoke(main, ["completion", shell]).stdout
 
 
 def test_a_command_loads_no_other_command() -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", PROBE.replace('"." not in m', '"corelane.cli." in m'), "status", "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    loaded = set(json.loads(run.stdout.splitlines()[-1])[1])
+    loaded = loaded_by_help("status")["status"]
     others = {f"corelane.cli.{name}" for name in main.commands} - {"corelane.cli.status"}
     assert "corelane.cli.status" in loaded
     assert not loaded & others
