@@ -143,8 +143,7 @@ def load_yaml(content: bytes) -> Any:
     try:
         return yaml.load(content, UniqueKeyLoader)  # noqa: S506 - a SafeLoader
     except DuplicateKeyError as error:
-        where = f"mapping from line {error.mapping_line}"
-        raise SettingsError(f"{error.key}: is given twice ({where}); give it once") from None
+        raise SettingsError(str(error)) from None
     except yaml.YAMLError as error:
         raise SettingsError(f"not YAML: {' '.join(str(error).split())}") from None
     except UnicodeDecodeError as error:

@@ -13,14 +13,10 @@ MOST_NODES: Final = 1_000_000
 
 
 class DuplicateKeyError(yaml.YAMLError):
-    """A key that occurs twice in a mapping, the second time on line `line` (from 1)."""
+    """A key that occurs twice in the mapping that begins on `line` (from 1)."""
 
-    def __init__(self, key: str, line: int, mapping_line: int) -> None:
-        super().__init__(f"line {line}: key {key!r} occurs twice in a mapping; keep one")
-        self.key = key
-        self.line = line
-        self.mapping_line = mapping_line
-        """Line where the mapping begins, from 1."""
+    def __init__(self, key: str, line: int) -> None:
+        super().__init__(f"{key}: is given twice (mapping from line {line}); give it once")
 
 
 class BoundedLoader(yaml.SafeLoader):
@@ -51,8 +47,7 @@ class UniqueKeyLoader(BoundedLoader):
         seen: set[tuple[str, str]] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if (key.tag, key.value) in seen:
-                line = key.start_mark.line + 1
-                raise DuplicateKeyError(key.value, line, node.start_mark.line + 1)
+                raise DuplicateKeyError(key.value, node.start_mark.line + 1)
             seen.add((key.tag, key.value))
         return node
 

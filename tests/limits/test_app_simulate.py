@@ -142,11 +142,12 @@ def test_moving_to_more_cpus_makes_the_model_server_slower_and_fewer_threads_men
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("pods: [\n", ":2:1: not YAML: "),
+        ("pods: [\n", ": not YAML: "),
+        ("pods: [\n", "line 2, column 1"),
         ("pods: *x\n", "not YAML"),
         ("a: \x01", "not YAML"),
-        ("a: 1\nb: {c: 1, c: 2}\n", ": line 2: key 'c' occurs twice in a mapping; keep one"),
-        ("a: 1\nb: 2\na: 1\n", ": line 3: key 'a' occurs twice in a mapping; keep one"),
+        ("a: 1\nb: {c: 1, c: 2}\n", ": c: is given twice (mapping from line 2); give it once"),
+        ("a: 1\nb: 2\na: 1\n", ": a: is given twice (mapping from line 1); give it once"),
         ("a: &x {b: 1}\nc: {<<: *x, b: 2}\n", "machine is missing"),
         ("{}", "machine is missing"),
         ("", "the file: expected fields with values, found None"),

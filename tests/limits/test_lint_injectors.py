@@ -4,7 +4,8 @@ import pytest
 
 from corelane.limits.lint.injectors import TABLE, SidecarInjector
 from corelane.limits.lint.linter import lint
-from corelane.limits.lint.policy import Policy, PolicyError, from_mapping
+from corelane.limits.lint.policy import Policy, from_mapping
+from corelane.settings import SettingsError
 from support.manifests import amounts, container, only, rules, workload
 
 NOTHING = container("{}")
@@ -161,7 +162,7 @@ def test_a_policy_adds_injectors():
     "value", ["acme.io/inject", [{"pods": "a"}], [{}], [{"pod": ["a"]}], [{"pod": " "}], ["a"]]
 )
 def test_an_injector_that_is_none_is_refused_with_its_place(value):
-    with pytest.raises(PolicyError, match=r"^sidecarInjectors"):
+    with pytest.raises(SettingsError, match=r"^sidecarInjectors"):
         from_mapping({"sidecarInjectors": value}, [])
 
 

@@ -10,8 +10,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from corelane import input_files
 from corelane.app.state import files
 from corelane.limits import measure
@@ -20,7 +18,7 @@ from corelane.limits.lint import manifests, yaml_documents
 from corelane.limits.lint.located import Located, located
 from corelane.limits.lint.yaml_documents import YAMLDocument
 from corelane.limits.measure import Latency, RequestLog
-from corelane.yaml_keys import DuplicateKeyError, UniqueKeyLoader
+from corelane.settings import load_yaml
 
 _SERVED: Final = (
     "/api/v1/pods",
@@ -112,17 +110,17 @@ def read_latency(path: Path) -> Latency:
         first = next((line for line in text.splitlines() if _is_content(line)), "")
         if len(first.split()) == 2 and ":" not in first:
             return Latency.of_log(_request_log(path, text))
-        tree = yaml.load(text, UniqueKeyLoader)  # noqa: S506 - a SafeLoader
+        tree = load_yaml(text.encode())
     except AdviseError:
         raise
     except OSError as error:
         raise AdviseError(
             f"--latency {path}: {error.strerror}: name a file of requests or percentiles"
         ) from None
-    except DuplicateKeyError as error:
+    except UnicodeDecodeError as error:
+        raise AdviseError(f"{path}: not UTF-8 text: {error}") from None
+    except ValueError as error:
         raise AdviseError(f"{path}: {error}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise AdviseError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(tree, dict) or not tree:
         raise AdviseError(
             f"{path}: is neither a mapping of percentiles to milliseconds, such as p99: 340, nor a line for "

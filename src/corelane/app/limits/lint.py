@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from corelane import __version__, input_files
 from corelane.limits.lint.findings import Finding
 from corelane.limits.lint.linter import FileFault, LintReport, lint
-from corelane.limits.lint.policy import Policy, PolicyError, Severity, from_mapping
+from corelane.limits.lint.policy import Policy, Severity, from_mapping
 from corelane.limits.lint.rules import RULES
 from corelane.settings import EncodingError, SettingsError, load_yaml, utf8_text
 from corelane.view.limits import findings as view
@@ -176,13 +176,13 @@ def policy(
     try:
         tree = load_yaml(input_files.read(path)) if path else None
         combined = from_mapping(tree if tree is not None else {}, ids, combined)
-    except (SettingsError, PolicyError) as error:
+    except SettingsError as error:
         raise LintError(f"{path}: {error}") from None
     try:
         given = {key: value for key, value in flags.items() if value is not None}
         combined = from_mapping(given, ids, combined)
         off = from_mapping({"severity": dict.fromkeys(disabled, "off")}, ids).severities
-    except PolicyError as error:
+    except SettingsError as error:
         raise LintError(f"policy: {error}") from None
     return replace(combined, severities={**combined.severities, **off})
 

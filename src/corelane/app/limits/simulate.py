@@ -8,17 +8,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import yaml
-
 from corelane import input_files
 from corelane.limits.model import scenario_file, studies
 from corelane.limits.model.scenario import run
 from corelane.limits.model.scenario_file import ScenarioError
 from corelane.limits.model.studies import Study, StudyCase, phase_spread
+from corelane.settings import SettingsError, load_yaml
 from corelane.view import tables
 from corelane.view.limits import pages
 from corelane.view.limits import simulation as view
-from corelane.yaml_keys import DuplicateKeyError, UniqueKeyLoader
 
 
 def names() -> list[tuple[str, str]]:
@@ -67,19 +65,8 @@ def _study(source: str) -> Study:
     if path.is_dir():
         raise ScenarioError(f"{path}: a directory, not a scenario file; name one YAML file in it")
     try:
-        tree = yaml.load(input_files.read(path), UniqueKeyLoader)  # noqa: S506 - a SafeLoader
-        scenario = scenario_file.read(tree)
-    except DuplicateKeyError as error:
-        raise ScenarioError(f"{path}: {error}") from None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
-        raise ScenarioError(f"{where}: not YAML: {error.problem}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise ScenarioError(f"{path}: values nested too deeply for a scenario") from None
-    except ScenarioError as error:
+        scenario = scenario_file.read(load_yaml(input_files.read(path)))
+    except (SettingsError, ScenarioError) as error:
         raise ScenarioError(f"{path}: {error}") from None
     return Study(scenario.name, scenario.title, (StudyCase("as it is", scenario),), scenario.notes)
 

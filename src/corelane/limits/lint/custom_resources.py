@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta, Struct
 
 from corelane.limits.lint.located import (
     Located,
@@ -21,6 +23,7 @@ from corelane.limits.lint.located import (
     place,
     text,
 )
+from corelane.settings import SettingsError
 from corelane.workload.request import launcher_cpus
 
 SPARK_FIELDS: Final = {"limits.cpu": "coreLimit", "requests.cpu": "coreRequest"}
@@ -357,26 +360,38 @@ def below(node: Located | None, path: Path) -> Iterator[Located]:
                 yield from below(member.value, rest)
 
 
-def from_setting(value: Any) -> CustomResource:
-    """An entry of a policy's `customResources`. Raises ValueError."""
-    known = {"kind", "group", "pod", "containers", "complete"}
-    if not isinstance(value, dict) or not set(value) <= known or not value.get("kind"):
-        raise ValueError(f"{value!r} is not a mapping with a kind, and of group, pod, containers, complete")
-    held, pod = value.get("containers") or {}, value.get("pod")
-    if not isinstance(held, dict) or not (held or pod is not None):
-        raise ValueError("has neither pod (a path such as spec.template) nor containers (names with paths)")
-    if not isinstance(value.get("complete", False), bool):
-        raise ValueError(f"complete: {value['complete']!r} is neither true nor false")
-    return CustomResource(
-        str(value["kind"]),
-        str(value.get("group") or ""),
-        None if pod is None else _path(pod),
-        tuple((str(name), _path(path)) for name, path in held.items()),
-        complete=value.get("complete", False),
-    )
+_PathText = Annotated[
+    str,
+    Meta(
+        pattern=r"^\.*[^.]+(?:\.[^.]+)*\.*$",
+        description="a path such as spec.template, or spec.pools.* for each of them",
+    ),
+]
 
 
-def _path(value: Any) -> Path:
-    if not isinstance(value, str) or not all(value.strip(".").split(".")):
-        raise ValueError(f"{value!r} is not a path such as spec.template, or spec.pools.* for each of them")
-    return tuple(value.strip(".").split("."))
+class CustomResourceSetting(Struct, forbid_unknown_fields=True):
+    """An entry of a policy's `customResources`."""
+
+    kind: Annotated[str, Meta(min_length=1, description="the kind of a custom resource")]
+    group: str = ""
+    pod: _PathText | None = None
+    containers: dict[str, _PathText] = {}
+    complete: bool = False
+
+    def read(self, field: str) -> CustomResource:
+        """Return the custom resource. Raises SettingsError with `field`, the entry's place."""
+        if self.pod is None and not self.containers:
+            raise SettingsError(
+                f"{field}: has neither pod (a path such as spec.template) nor containers (names with paths)"
+            )
+        return CustomResource(
+            self.kind,
+            self.group,
+            None if self.pod is None else _path(self.pod),
+            tuple((name, _path(path)) for name, path in self.containers.items()),
+            complete=self.complete,
+        )
+
+
+def _path(text: str) -> Path:
+    return tuple(text.strip(".").split("."))

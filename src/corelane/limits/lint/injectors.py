@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
 
 from corelane.limits.lint.bundles import deployed_with
 from corelane.limits.lint.located import Located, LocatedMember, pairs, text
 from corelane.limits.lint.manifests import InjectedContainer, ManifestObject
+from corelane.settings import SettingsError
 
 _OFF: Final = frozenset({"false", "disabled", "no", "n", "off", "f", "0"})
 _NAMESPACE: Final = "Namespace"
@@ -175,12 +178,20 @@ def _texts(members: Mapping[str, LocatedMember]) -> dict[str, str]:
     return {key: text(member.value) for key, member in members.items()}
 
 
-def from_setting(value: Any) -> SidecarInjector:
-    """An entry of a policy's `sidecarInjectors`. Raises ValueError."""
-    if not isinstance(value, dict) or not value or not set(value) <= {"pod", "namespace"}:
-        raise ValueError(f"{value!r} is not a mapping of pod and namespace, each a label or annotation key")
-    for name, key in value.items():
-        if not isinstance(key, str) or not key.strip():
-            raise ValueError(f"{name}: {key!r} is not the key of a label or an annotation, as acme.io/inject")
-    pod, namespace = ((value[name].strip(),) if name in value else () for name in ("pod", "namespace"))
-    return SidecarInjector("policy", pod, namespace, "policy")
+_Key = Annotated[
+    str, Meta(pattern=r"\S", description="the key of a label or an annotation, as acme.io/inject")
+]
+
+
+class SidecarInjectorSetting(Struct, forbid_unknown_fields=True):
+    """An entry of a policy's `sidecarInjectors`."""
+
+    pod: _Key | None = None
+    namespace: _Key | None = None
+
+    def read(self, field: str) -> SidecarInjector:
+        """Return the injector. Raises SettingsError with `field`, the entry's place."""
+        if self.pod is None and self.namespace is None:
+            raise SettingsError(f"{field}: has neither pod nor namespace (each a label or annotation key)")
+        pod, namespace = ((key.strip(),) if key else () for key in (self.pod, self.namespace))
+        return SidecarInjector("policy", pod, namespace, "policy")

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from fnmatch import fnmatchcase
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal
 
-from corelane.limits.lint import custom_resources, injectors
-from corelane.limits.lint.custom_resources import CustomResource
-from corelane.limits.lint.injectors import SidecarInjector
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-T = TypeVar("T")
+from corelane import settings
+from corelane.limits.lint.custom_resources import CustomResource, CustomResourceSetting
+from corelane.limits.lint.injectors import SidecarInjector, SidecarInjectorSetting
 
-CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
-    "cpuRequest": ("required", "optional"),
-    "cpuLimit": ("never", "allowed", "equal-to-request"),
-    "batchCpuLimit": ("allowed", "never"),
-    "memoryLimit": ("equal-to-request", "required", "optional"),
-}
-FAIL_ON: Final = ("info", "warning", "error", "never")
 _NEVER: Final = 99
 
 
@@ -35,25 +28,20 @@ class Severity(IntEnum):
         return self.name.lower()
 
 
-class PolicyError(ValueError):
-    """An invalid policy; the message names the field, its value, and the valid values."""
-
-
-@dataclass(frozen=True, slots=True)
-class Exemption:
+class Exemption(Struct, frozen=True, forbid_unknown_fields=True):
     """Findings that the policy ignores. Patterns are globs; an empty one matches everything."""
 
     rule: str
-    reason: str
+    reason: Annotated[str, Meta(pattern=r"\S", description="the reason why these findings are acceptable")]
     kind: str = ""
     namespace: str = ""
     name: str = ""
     container: str = ""
 
     def covers(self, rule: str, kind: str, namespace: str, name: str, container: str) -> bool:
-        found = (rule, kind, namespace, name, container)
-        wanted = (self.rule, self.kind, self.namespace, self.name, self.container)
-        return all(not glob or fnmatchcase(text, glob) for text, glob in zip(found, wanted, strict=True))
+        texts = (rule, kind, namespace, name, container)
+        globs = (self.rule, self.kind, self.namespace, self.name, self.container)
+        return all(not glob or fnmatchcase(text, glob) for text, glob in zip(texts, globs, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,102 +71,64 @@ class Policy:
 STATIC: Final = Policy(exclusive_cpus=True)
 """For advice, which sees what a pod uses and so can refute exclusive CPUs that nothing allocated."""
 
-
-def severity(name: str) -> int:
-    """The least severity that fails a run, by its name; `never` is above all. Raises PolicyError."""
-    if name not in FAIL_ON:
-        raise PolicyError(f"failOn: {name!r} is none of {', '.join(FAIL_ON)}")
-    return _NEVER if name == "never" else int(Severity[name.upper()])
-
-
-def from_mapping(tree: Any, rules: Iterable[str], base: Policy | None = None) -> Policy:
-    """A policy from a file's values. Raises PolicyError."""
-    if not isinstance(tree, dict):
-        raise PolicyError("is not a mapping of settings, such as cpuLimit: never")
-    policy, known = base or Policy(), frozenset(rules)
-    for key, value in tree.items():
-        policy = replace(policy, **_setting(key, value, known))
-    return policy
+_LEVELS: Final = "info, warning, error or off"
+_Level = Annotated[Literal["info", "warning", "error", "off"] | bool, Meta(description=_LEVELS)]
+"""YAML 1.1 reads a bare off as false."""
+_Period = Annotated[
+    Annotated[int, Meta(ge=1, le=1000)] | Annotated[str, Meta(pattern="^(?:[1-9][0-9]{0,2}|1000)(?:ms)?$")],
+    Meta(description="a period from 1ms to 1000ms, such as 100ms"),
+]
 
 
-def _setting(key: str, value: Any, rules: frozenset[str]) -> dict[str, Any]:
-    """The policy's field that a file's setting stands for."""
-    match key:
-        case "cpuRequest" | "cpuLimit" | "batchCpuLimit" | "memoryLimit":
-            if value not in CHOICES[key]:
-                raise PolicyError(f"{key}: {value!r} is none of {', '.join(CHOICES[key])}")
-            return {"".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key): value}
-        case "exclusiveCPUs":
-            if not isinstance(value, bool):
-                raise PolicyError(f"{key}: {value!r} is neither true nor false")
-            return {"exclusive_cpus": value}
-        case "nodeCPUs":
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise PolicyError(f"{key}: {value!r} is not a number of CPUs, such as 96 (0: unknown)")
-            return {"node_cpus": value}
-        case "cfsPeriod":
-            milliseconds = str(value).removesuffix("ms")
-            if isinstance(value, bool) or not milliseconds.isdecimal() or not 1 <= int(milliseconds) <= 1000:
-                raise PolicyError(f"{key}: {value!r} is not a period from 1ms to 1000ms, such as 100ms")
-            return {"cfs_period_us": int(milliseconds) * 1000}
-        case "failOn":
-            return {"fail_on": severity(str(value))}
-        case "severity":
-            if not isinstance(value, dict):
-                raise PolicyError(
-                    f"{key}: {value!r} is not a mapping of rules to severities (cpu-limit: error)"
-                )
-            return {"severities": {_rule(key, rule, rules): _level(key, rule, value[rule]) for rule in value}}
-        case "ignore":
-            names = "exemptions, each with a rule and a reason"
-            return {"exemptions": _each(key, value, names, lambda item: _exemption(item, rules))}
-        case "customResources":
-            names = "kinds, each with pod or containers"
-            return {"custom_resources": _each(key, value, names, custom_resources.from_setting)}
-        case "sidecarInjectors":
-            names = "injectors, each with pod or namespace"
-            return {"sidecar_injectors": _each(key, value, names, injectors.from_setting)}
-    raise PolicyError(f"{key}: no such setting; there are {', '.join([*CHOICES, *_FURTHER])}")
+class _PolicyFile(Struct, forbid_unknown_fields=True, rename=settings.camel):
+    """A policy as a file has it."""
+
+    cpu_request: Literal["required", "optional"] | UnsetType = UNSET
+    cpu_limit: Literal["never", "allowed", "equal-to-request"] | UnsetType = UNSET
+    batch_cpu_limit: Literal["allowed", "never"] | UnsetType = UNSET
+    memory_limit: Literal["equal-to-request", "required", "optional"] | UnsetType = UNSET
+    exclusive_cpus: bool | UnsetType = UNSET
+    node_cpus: settings.Count | UnsetType = UNSET
+    cfs_period: _Period | UnsetType = UNSET
+    fail_on: Literal["info", "warning", "error", "never"] | UnsetType = UNSET
+    severity: dict[str, _Level] | UnsetType = UNSET
+    ignore: list[Exemption] | UnsetType = UNSET
+    custom_resources: list[CustomResourceSetting] | UnsetType = UNSET
+    sidecar_injectors: list[SidecarInjectorSetting] | UnsetType = UNSET
 
 
-_FURTHER: Final = (
-    *("exclusiveCPUs", "nodeCPUs", "cfsPeriod", "failOn", "severity", "ignore"),
-    *("customResources", "sidecarInjectors"),
-)
+def from_mapping(tree: Any, rules: Collection[str], base: Policy | None = None) -> Policy:
+    """Return the policy of a file's values over `base`. Raises SettingsError."""
+    given = settings.given(settings.convert(tree, _PolicyFile))
+    if period := given.pop("cfs_period", None):
+        given["cfs_period_us"] = int(str(period).removesuffix("ms")) * 1000
+    if level := given.get("fail_on"):
+        given["fail_on"] = _NEVER if level == "never" else int(Severity[level.upper()])
+    if "severity" in given:
+        levels = given.pop("severity")
+        given["severities"] = {
+            _rule("severity: key", rule, rules): _severity(f"severity.{rule}", level)
+            for rule, level in levels.items()
+        }
+    if "ignore" in given:
+        given["exemptions"] = tuple(given.pop("ignore"))
+        for index, exemption in enumerate(given["exemptions"]):
+            _rule(f"ignore[{index}].rule", exemption.rule, rules)
+    for name in ("custom_resources", "sidecar_injectors"):
+        if name in given:
+            given[name] = tuple(
+                setting.read(f"{settings.camel(name)}[{index}]") for index, setting in enumerate(given[name])
+            )
+    return replace(base or Policy(), **given)
 
 
-def _level(key: str, rule: str, level: Any) -> Severity | None:
-    # YAML 1.1 reads a bare off as false.
-    if level in ("off", False):
-        return None
-    if level not in ("info", "warning", "error"):
-        raise PolicyError(f"{key}.{rule}: {level!r} is none of info, warning, error, off")
-    return Severity[str(level).upper()]
-
-
-def _rule(key: str, rule: Any, known: frozenset[str]) -> str:
-    if not isinstance(rule, str) or rule not in known:
-        raise PolicyError(f"{key}: there is no rule {rule!r}; corelane limits lint --rules lists them")
+def _rule(field: str, rule: str, rules: Collection[str]) -> str:
+    if rule not in rules:
+        raise settings.invalid(field, rule, "a rule that corelane limits lint --rules lists")
     return rule
 
 
-def _each(key: str, value: Any, names: str, read: Callable[[Any], T]) -> tuple[T, ...]:
-    if not isinstance(value, list):
-        raise PolicyError(f"{key}: {value!r} is not a list of {names}")
-    items = []
-    for index, item in enumerate(value):
-        try:
-            items.append(read(item))
-        except ValueError as error:
-            raise PolicyError(f"{key}[{index}]: {error}") from None
-    return tuple(items)
-
-
-def _exemption(value: Any, rules: frozenset[str]) -> Exemption:
-    names = [one.name for one in fields(Exemption)]
-    if not isinstance(value, dict) or not set(value) <= set(names):
-        raise ValueError(f"{value!r} is not a mapping of {', '.join(names)}")
-    texts = {name: str(text) for name, text in value.items() if name != "rule"}
-    if not texts.get("reason", "").strip():
-        raise ValueError("has no reason: state why these findings are acceptable")
-    return Exemption(_rule("rule", value.get("rule"), rules), **texts)
+def _severity(field: str, level: str | bool) -> Severity | None:
+    if level is True:
+        raise settings.invalid(field, level, _LEVELS)
+    return None if level in ("off", False) else Severity[str(level).upper()]
