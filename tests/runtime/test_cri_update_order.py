@@ -1,4 +1,4 @@
-"""Updates of one container that overlap: what an NRI handler writes waits for none, and is undone by none."""
+"""Updates of one container that overlap: what a handler writes waits for none, and none undoes a write."""
 
 import asyncio
 import threading
@@ -30,14 +30,18 @@ def hierarchy(home: Path) -> CgroupView:
 
 
 class SlowRuntime:
-    """Takes an update when `release` is set, and then fails it if `fails`."""
+    """Takes an update when `release` is set, writes to `applies`, and then fails it if `fails`."""
 
-    def __init__(self, *, fails: bool) -> None:
+    def __init__(self, *, fails: bool, applies: Path | None = None) -> None:
         self.begun, self.release, self.fails = threading.Event(), threading.Event(), fails
+        self.applies = applies
 
     def update(self, _: bytes, context: Context) -> bytes:
+        first = not self.begun.is_set()
         self.begun.set()
         assert self.release.wait(50)
+        if self.applies and first:
+            self.applies.write_text("0-7\n")
         if self.fails:
             context.abort("UNAVAILABLE", "the runtime ends")
         return b""
@@ -69,3 +73,34 @@ def test_a_handlers_write_neither_waits_for_an_older_update_nor_is_undone_by_it(
     with fake_cri.serving(tmp_path / "cri.sock", slow.answers) as endpoint:
         asyncio.run(scene(endpoint))
     assert (tmp_path / "cgroup" / GROUP / "cpuset.cpus").read_text() == "0-3\n"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_change_is_done_only_when_no_older_update_can_undo_it(tmp_path: Path, fails: bool) -> None:
+    """Else another container would get CPUs to which this one returns for a moment."""
+    view = hierarchy(tmp_path / "cgroup")
+    file = view.cpuset / GROUP / "cpuset.cpus"
+    slow = SlowRuntime(fails=fails, applies=file)
+
+    async def scene(endpoint: str) -> None:
+        runtime = CRIRuntime(view, endpoint, call_seconds=60)
+        try:
+            older = asyncio.create_task(runtime.update("c1", cpus("0-7")))
+            assert await asyncio.to_thread(slow.begun.wait, 30)
+            with runtime.records.held():  # a handler, for whose end that update may wait
+                await asyncio.wait_for(runtime.apply("c1", cpus("0-5")), 120)
+            newer = asyncio.create_task(runtime.apply("c1", cpus("0-3")))
+            while file.read_text() != "0-3\n":
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+            assert not newer.done()
+            slow.release.set()
+            await newer
+            assert file.read_text() == "0-3\n"
+            await older
+        finally:
+            slow.release.set()
+            await runtime.close()
+
+    with fake_cri.serving(tmp_path / "cri.sock", slow.answers) as endpoint:
+        asyncio.run(scene(endpoint))

@@ -200,13 +200,19 @@ class CRIRuntime:
     async def apply(self, container_id: str, change: ResourceUpdate) -> None:
         """As `update`, but return once the files are written: the runtime's record follows.
 
-        So many containers are changed in the time that the record of one takes, and no update that is under
-        way is waited for: in the runtime that one may wait for an NRI handler.
+        So many containers are changed in the time that the record of one takes. An update of this container
+        that is under way is waited for: the runtime may yet apply its older values, for milliseconds. Not
+        while an NRI handler is at work: in the runtime that update may wait for the handler, whose answer
+        has the newer values.
         """
+        at_work = self.records.are_held
         container = await self._find(container_id)
         runs = container.status.state in ("running", "unknown")
         if runs and await self._group(container) is not None:
             await self.write_cgroup(container_id, change)
+            if not at_work:
+                async with container.lock:
+                    pass
         elif not self.records.are_held:
             await self.update(container_id, change)
         else:
