@@ -90,6 +90,15 @@ def pod_class(request: PodRequest, options: PoolOptions) -> PodClass:
     return PodClass(qos, Reason(Code.CLASS_POOL, (source, qos, "shared")))
 
 
+def requests_exclusive_cpus(request: PodRequest) -> bool:
+    """Return whether a pod is to be bound to CPUs, the settings of nodes not considered."""
+    try:
+        own = any(map(request.exclusive_cpus, request.containers))
+        return own or pod_class(request, PoolOptions()).bound
+    except Refusal:
+        return True
+
+
 def _class(request: PodRequest, options: PoolOptions) -> tuple[str, PodQOS]:
     """Return where the class is from, and the class."""
     if request.placement_spec.qos is not None:

@@ -26,7 +26,7 @@ from corelane.node.zones import alignment
 from corelane.reasons import Refusal
 from corelane.scheduler.cluster import node_kinds
 from corelane.scheduler.cluster.columns import Columns, Mask, Rows, Scores
-from corelane.scheduler.cluster.node_kinds import ResourceIndex, UncountedState, requests_exclusive_cpus
+from corelane.scheduler.cluster.node_kinds import ResourceIndex, UncountedState
 from corelane.scheduler.cluster.pods import Shape
 from corelane.scheduler.cluster.states import CanonicalState, Fact
 from corelane.workload import BindPolicy
@@ -62,7 +62,7 @@ def needs_of(canonical: CanonicalState, shape: Shape) -> Needs:
     least = np.zeros(len(Fact), dtype=np.int64)
     assert request is not None
     if isinstance(state, UncountedState):
-        least[Fact.COUNTED] = int(requests_exclusive_cpus(request))
+        least[Fact.COUNTED] = int(shape.binds)
         return Needs(least)
     if not isinstance(state, NodeState):
         if not state.crane and node_kinds.class_refusal_of_kubelet(request):

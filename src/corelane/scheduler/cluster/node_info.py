@@ -13,9 +13,9 @@ from corelane.kube.pod import Pod
 from corelane.kube.translate import exported_zones
 from corelane.kube.translate.crane import CraneTopology
 from corelane.node.entries import Origin
-from corelane.node.ledger import Decision, NodeState, release
+from corelane.node.ledger import Decision, NodeState
 from corelane.node.zones.alignment import is_device, requested
-from corelane.node.zones.zone_state import ZonesState, fingerprint, forget
+from corelane.node.zones.zone_state import ZonesState, fingerprint
 from corelane.placement.memory_blocks import MEMORY
 from corelane.quantity import QuantityError
 from corelane.reasons import Code, Reason
@@ -116,8 +116,7 @@ class NodeInfo:
     @property
     def amplified(self) -> bool:
         """Whether more CPUs are allocatable than the node has."""
-        config = self.ledger.config if self.ledger else None
-        return config is not None and config.policy == "pools" and config.pools.amplification > 1
+        return self.ledger is not None and node_kinds.is_amplified(self.ledger.config)
 
     @property
     def empty(self) -> bool:
@@ -329,16 +328,6 @@ class NodeInfo:
         if ledger is None or info.uid in ledger.pods:
             return False
         return not all(ledger.exclusive.isdisjoint(cpus) for cpus in info.proposal.values())
-
-    def without(self, uids: Collection[str]) -> "NodeInfo":
-        """Return the node as it would be without these pods; this one is not changed."""
-        state = self.state
-        for uid in uids:
-            if isinstance(state, NodeState):
-                state = release(state, uid)
-            elif isinstance(state, ZonesState):
-                state = forget(state, uid)
-        return self.variant({uid: info for uid, info in self.pods.items() if uid not in uids}, state)
 
     def variant(self, pods: Mapping[str, PodInfo], state: CPUState) -> "NodeInfo":
         """Return the node with other pods and another state of its CPUs, which has all of them."""

@@ -30,20 +30,20 @@ from corelane.kube.translate import TranslationError, exported_zones, koordlet, 
 from corelane.kube.translate.crane import CraneTopology, crane_zones
 from corelane.machine.model import Machine
 from corelane.node.admission import capacity_refusal
-from corelane.node.config import PoolOptions
+from corelane.node.config import NodeConfig
 from corelane.node.koordinator import admission as koordinator_admission
 from corelane.node.koordinator.zone_shares import left_by_zone
 from corelane.node.kubelet.cpu_manager import pod_cpus
 from corelane.node.ledger import Decision, NodeState
 from corelane.node.managers import held
 from corelane.node.pools import classes
-from corelane.node.pools.classes import NodePolicies, pod_class
+from corelane.node.pools.classes import NodePolicies, requests_exclusive_cpus
 from corelane.node.recovery.unplaced import record
 from corelane.node.zone_needs import CORES, FREE, L3, WHOLE
 from corelane.node.zones import alignment
 from corelane.node.zones.zone_state import Zone, ZonesState, assume
 from corelane.placement.memory_blocks import MEMORY
-from corelane.reasons import Code, Reason, Refusal
+from corelane.reasons import Code, Reason
 from corelane.workload import BindPolicy, CPUPolicy, NUMAPolicy, PodQOS
 from corelane.workload.request import Amounts, PodRequest
 
@@ -195,14 +195,9 @@ def admit_as_koordinator(state: NodeState, request: PodRequest) -> tuple[NodeSta
     return koordinator_admission.admit(state, request)
 
 
-def requests_exclusive_cpus(request: PodRequest) -> bool:
-    """Return whether a pod is to be bound to CPUs, the settings of nodes not considered."""
-    if any(map(request.exclusive_cpus, request.containers)):
-        return True
-    try:
-        return pod_class(request, PoolOptions()).bound
-    except Refusal:
-        return True
+def is_amplified(config: NodeConfig) -> bool:
+    """Return whether more CPUs are allocatable on nodes with these settings than they have."""
+    return config.policy == "pools" and config.pools.amplification > 1
 
 
 # The kubelet: what it will choose, and whether that is enough.

@@ -99,6 +99,7 @@ class NodeCache:
         self.index = PodIndex(self.topology, self.objects)
         self.states = States()
         self.by_row: list[NodeInfo | None] = []
+        """None where the row is free."""
         self.labels_looked_at: set[str] = set()
         """Keys in selectors of pod CPU affinities, of pods and in ledgers."""
 
@@ -122,10 +123,6 @@ class NodeCache:
 
     def get(self, name: str) -> NodeInfo | None:
         return self._nodes.get(name)
-
-    def at_row(self, row: int) -> NodeInfo | None:
-        """Return the node of a row; None where the row is free."""
-        return self.by_row[row]
 
     def node_of(self, uid: str) -> str | None:
         """Return the name of the node that the pod is counted on."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from corelane.scheduler.cluster.volumes import Capacity, VolumeUses
 
 _DENSE_FROM: Final = 64
 _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
+T = TypeVar("T")
 Key = tuple[str, str]
 """Namespace and name."""
 
@@ -68,10 +69,7 @@ class ClusterObjects:
     def put_namespace(self, name: str, new: Namespace | None) -> bool:
         """Replace or remove; return whether labels, or whether it exists, changed."""
         old = self.namespaces.get(name)
-        if new is None:
-            self.namespaces.pop(name, None)
-        else:
-            self.namespaces[name] = new
+        _put(self.namespaces, name, new)
         return (old and old.metadata.labels) != (new and new.metadata.labels)
 
     def put_claim(self, key: Key, new: PersistentVolumeClaim | None) -> None:
@@ -102,23 +100,16 @@ class ClusterObjects:
             self._claims_of_volume.pop(name, None)
 
     def put_class(self, name: str, new: StorageClass | None) -> None:
-        if new is None:
-            self.classes.pop(name, None)
-        else:
-            self.classes[name] = new
+        _put(self.classes, name, new)
         self.uses.class_changed(name)
 
     def put_csi_node(self, name: str, new: CSINode | None) -> None:
-        old = self.csi_nodes.pop(name, None)
-        if new is not None:
-            self.csi_nodes[name] = new
+        old = self.csi_nodes.get(name)
+        _put(self.csi_nodes, name, new)
         self.uses.csi_node_changed(name, old, new)
 
     def put_csi_driver(self, name: str, new: CSIDriver | None) -> None:
-        if new is None:
-            self.csi_drivers.pop(name, None)
-        else:
-            self.csi_drivers[name] = new
+        _put(self.csi_drivers, name, new)
 
     def put_capacity(self, key: Key, new: CSIStorageCapacity | None) -> None:
         old = self._class_of_capacity.pop(key, None)
@@ -195,6 +186,14 @@ class ClusterObjects:
         ]
 
 
+def _put(objects: dict[str, T], name: str, new: T | None) -> None:
+    """Replace an object, or remove it."""
+    if new is None:
+        objects.pop(name, None)
+    else:
+        objects[name] = new
+
+
 class _Holders:
     """The nodes that list an image under the same names: sizes in bytes by row."""
 
@@ -260,10 +259,7 @@ class ImageIndex:
                 for name in image.names:
                     self._by_name.setdefault(name, []).append(holders)
             holders.put(row, image.size_bytes)
-        if images:
-            self._of_row[row] = images
-        else:
-            self._of_row.pop(row, None)
+        self._of_row[row] = images
 
     def _drop(self, row: int, image: ContainerImage) -> None:
         holders = self._images[image.names]

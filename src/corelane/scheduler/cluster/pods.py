@@ -21,10 +21,8 @@ from corelane.kube.pod import Container, Pod, Volume
 from corelane.kube.selectors import PodAffinity, PodAffinityTerm, TopologySpreadConstraint
 from corelane.kube.translate import TranslationError
 from corelane.kube.volumes import may_be_limited
-from corelane.node.config import PoolOptions
 from corelane.node.ledger import Decision
-from corelane.node.pools.classes import pod_class
-from corelane.reasons import Refusal
+from corelane.node.pools.classes import requests_exclusive_cpus
 from corelane.scheduler.cluster.labels import PodSet, Rules, Term, rules_of
 from corelane.workload import NUMAPolicy, PlacementSpec, SchedulerDefaults
 from corelane.workload.placement_spec import NO_DEFAULTS
@@ -288,14 +286,7 @@ class Shape:
         self.milli = min(request.cpu_request, _MOST) if request else 0
         self.looks_at_others = request is not None and _has_rules(request.placement_spec)
         self.exclusive_cpus = sum(map(request.exclusive_cpus, request.containers)) if request else 0
-        self.binds = request is not None and (bool(self.exclusive_cpus) or _is_bound(request))
-
-
-def _is_bound(request: PodRequest) -> bool:
-    try:
-        return pod_class(request, PoolOptions()).bound
-    except Refusal:
-        return True
+        self.binds = request is not None and requests_exclusive_cpus(request)
 
 
 def _has_rules(spec: PlacementSpec) -> bool:

@@ -38,6 +38,7 @@ from corelane.scheduler.cluster.node_kinds import (
     CPUState,
     ResourceIndex,
     ZoneAmounts,
+    is_amplified,
     table_of,
     zone_amounts,
 )
@@ -234,7 +235,7 @@ class States:
                 table,
                 self._resources,
                 capacity,
-                _amplified(state),
+                isinstance(state, NodeState) and is_amplified(state.config),
             )
             self._states[key] = canonical
         return canonical
@@ -353,11 +354,6 @@ def _devices(state: NodeState) -> Hashable:
         return ()
     used = held(state.entries.values())
     return tuple(sorted((resource, tuple(sorted(ids))) for resource, ids in used.items()))
-
-
-def _amplified(state: CPUState) -> bool:
-    config = state.config if isinstance(state, NodeState) else None
-    return config is not None and config.policy == "pools" and config.pools.amplification > 1
 
 
 def _facts(state: CPUState, amounts: tuple[ZoneAmounts, ...]) -> list[int]:

@@ -378,7 +378,7 @@ def _promising(
     order = np.lexsort((cluster.columns.order[reclaimable.rows], -reclaimable.free[:, 0], least))
     order = order[having[order]]
     for row, bound in zip(reclaimable.rows[order].tolist(), least[order].tolist(), strict=True):
-        if (search.cut and row not in search.known) or (node := cluster.at_row(row)) is None:
+        if (search.cut and row not in search.known) or (node := cluster.by_row[row]) is None:
             continue
         if not thorough:
             search.look(cycle, row, node, suffices=bound != NONE)
