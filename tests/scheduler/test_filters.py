@@ -14,11 +14,10 @@ from corelane.kube.pod import (
     Toleration,
 )
 from corelane.scheduler.cluster.node_info import taints_of
-from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import NodeChanged
-from corelane.scheduler.framework.plugin import Cycle
 from corelane.scheduler.plugins.node_affinity import NodeAffinity as AffinityPlugin
+from support.core_lab import cycle_of
 from support.objects import node
 from support.pods import pod
 
@@ -93,7 +92,7 @@ def test_preferred_terms_count_by_weight() -> None:
         for weight, zone in ((30, "b"), (10, "a"))
     )
     cluster = core.cluster
-    cycle = Cycle(PodInfo.of(pod("p", affinity=Affinity(NodeAffinity(preferred=preferred)))), cluster=cluster)
+    cycle = cycle_of(pod("p", affinity=Affinity(NodeAffinity(preferred=preferred))), cluster)
     rows = np.array([cluster.get(f"in-{zone}").row for zone in ("a", "b", "c")])
     assert AffinityPlugin().scores(cycle, cluster.columns, rows).tolist() == [10, 30, 0]
 

@@ -10,7 +10,7 @@ from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.cycle import finalists
 from corelane.scheduler.cycle.attempts import Attempt
-from corelane.scheduler.cycle.finalists import MOST_KEPT, KeptAttempts
+from corelane.scheduler.cycle.finalists import MOST_KEPT, Attempts
 from corelane.scheduler.events import BindFailed, BindSucceeded, CycleDue, PodChanged
 from corelane.scheduler.framework.profile import DEFAULT_NAME
 from corelane.scheduler.instructions import Bind, Evict, Instruction
@@ -81,18 +81,18 @@ def test_a_kept_attempt_is_what_a_new_one_finds_and_decisions_are_the_same(
     monkeypatch.setattr(preemption, "DRY_RUNS_AT_ONCE", 1)
     monkeypatch.setattr(scheduling_queue, "MOST_PORTIONS", 2)  # Then pods take turns.
     used: Counter[bool] = Counter()
-    pop = KeptAttempts.pop
+    pop = Attempts.pop
 
-    def new(self: KeptAttempts, info: PodInfo) -> Attempt | None:
+    def new(self: Attempts, info: PodInfo) -> Attempt | None:
         if (kept := pop(self, info)) is not None:
             self._popped = finalists.attempt(SchedulerCore().profile, kept.cycle.cluster, info)
         return self._popped
 
     with monkeypatch.context() as without:
-        without.setattr(KeptAttempts, "pop", new)
+        without.setattr(Attempts, "pop", new)
         expected = story(seed)
 
-    def compared(self: KeptAttempts, info: PodInfo) -> Attempt | None:
+    def compared(self: Attempts, info: PodInfo) -> Attempt | None:
         kept = pop(self, info)
         used[kept is not None] += 1
         if kept is not None:
@@ -101,7 +101,7 @@ def test_a_kept_attempt_is_what_a_new_one_finds_and_decisions_are_the_same(
             )
         return kept
 
-    monkeypatch.setattr(KeptAttempts, "pop", compared)
+    monkeypatch.setattr(Attempts, "pop", compared)
     assert story(seed) == expected
     assert used[True] >= 3
     assert used[False] >= 3
@@ -139,7 +139,7 @@ def test_an_attempt_with_preemption_in_portions_is_reported_as_one(monkeypatch: 
 def test_few_attempts_are_kept_and_each_event_ends_them() -> None:
     lab = cluster()
     core = lab.core
-    kept = KeptAttempts(core.cluster)
+    kept = Attempts(core.cluster)
     infos = [PodInfo.of(waiting(f"p{number}", 9, 0)) for number in range(MOST_KEPT + 1)]
     for info in infos:
         kept.keep(info, finalists.attempt(core.profile, core.cluster, info))
@@ -154,7 +154,7 @@ def test_few_attempts_are_kept_and_each_event_ends_them() -> None:
 def test_an_attempt_is_not_kept_beyond_a_change(change: str) -> None:
     lab = cluster()
     core = lab.core
-    kept = KeptAttempts(core.cluster)
+    kept = Attempts(core.cluster)
     info = PodInfo.of(waiting("asked", 9, 0))
     kept.keep(info, finalists.attempt(core.profile, core.cluster, info))
     if change == "pod":

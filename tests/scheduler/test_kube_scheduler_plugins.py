@@ -100,7 +100,7 @@ def differences(case: dict[str, Any], plugins: Iterable[type[Any]] = PLUGINS) ->
     cache, want = cluster(case), case["want"]
     info = PodInfo.of(read(case["pod"], Pod))
     for make in plugins:
-        plugin, cycle = make(), Cycle(info, cluster=cache)
+        plugin, cycle = make(), Cycle(info, info.shape, cluster=cache)
         first = plugin.pre_filter(cycle) if hasattr(plugin, "pre_filter") else None
         early = want["prefilter"].get(plugin.name, {})
         expected = None if early.get("code", "Success") == "Success" else early
@@ -135,7 +135,7 @@ def _scores(case: dict[str, Any]) -> Iterator[str]:
     if len(nodes) < 2:
         return  # kube-scheduler does not score a single node.
     for make in SCORES:
-        plugin, cycle = make(), Cycle(info, cluster=cache)
+        plugin, cycle = make(), Cycle(info, info.shape, cluster=cache)
         expected = case["want"]["scores"].get(plugin.name)
         skipped = hasattr(plugin, "pre_score") and isinstance(plugin.pre_score(cycle, nodes), Skip)
         if skipped:
@@ -166,7 +166,7 @@ def _scores_of_amounts(case: dict[str, Any], cache: NodeCache, info: PodInfo) ->
     """
     if "resources" in case["pod"]["spec"]:
         return
-    plugin, cycle = NodeResourcesFit(), Cycle(info, cluster=cache)
+    plugin, cycle = NodeResourcesFit(), Cycle(info, info.shape, cluster=cache)
     cache.settle()
     for name, expected in case["want"]["scores"][plugin.name].items():
         node = cache.get(name)

@@ -40,10 +40,10 @@ from corelane.scheduler.events import (
     Unwatched,
 )
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
-from corelane.scheduler.framework.plugin import Cycle, Skip
+from corelane.scheduler.framework.plugin import Skip
 from corelane.scheduler.plugins.volume_filters import NodeVolumeLimits
 from support import objects, storage_objects
-from support.core_lab import CoreLab, conditions, message, names
+from support.core_lab import CoreLab, conditions, cycle_of, message, names
 from support.plugin_answers import rejections
 from support.storage_objects import claim, pod, storage_class
 
@@ -262,7 +262,7 @@ def cluster(scene: Scene) -> NodeCache:
 
 def verdicts(made: NodeCache, new: Pod) -> dict[str, str]:
     """Each node's first reason; "" where the pod fits."""
-    plugin, cycle = NodeVolumeLimits(), Cycle(PodInfo.of(new), cluster=made)
+    plugin, cycle = NodeVolumeLimits(), cycle_of(new, made)
     fits = dict.fromkeys((made.columns.names[row] for row in made.columns.live_rows().tolist()), "")
     if isinstance(plugin.pre_filter(cycle), Skip):
         return fits
@@ -307,7 +307,7 @@ def test_each_plugin_that_a_driver_took_over_counts_for_that_driver(
 
 def test_a_rejection_says_driver_and_numbers() -> None:
     made = cluster(Scene("", pod("p"), there=(pod("a", "c0", "c1"),)))
-    cycle = Cycle(PodInfo.of(pod("p", "c2")), cluster=made)
+    cycle = cycle_of(pod("p", "c2"), made)
     plugin = NodeVolumeLimits()
     assert plugin.pre_filter(cycle) is None
     found = plugin.filter(cycle, made.node("n1"))

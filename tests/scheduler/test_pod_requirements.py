@@ -350,7 +350,7 @@ def test_what_if_answers_as_if_the_pods_were_there_or_not(
     with_all, without = cached(pods), cached([one for one in pods if one is not changed])
     answers = []
     for cluster, fewer in ((with_all, False), (without, False), (with_all, True), (without, True)):
-        plugin, cycle = make(), Cycle(asking, cluster=cluster)
+        plugin, cycle = make(), Cycle(asking, asking.shape, cluster=cluster)
         skipped = isinstance(plugin.pre_filter(cycle), Skip)
         if changed is not None and fewer and not skipped:
             kept, cycle = cycle, cycle.copy()

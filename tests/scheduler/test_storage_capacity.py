@@ -31,10 +31,9 @@ from corelane.scheduler.events import (
     Unwatched,
 )
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
-from corelane.scheduler.framework.plugin import Cycle
 from corelane.scheduler.plugins.volume_binding import VolumeBinding
 from support import objects, storage_objects
-from support.core_lab import CoreLab, message
+from support.core_lab import CoreLab, cycle_of, message
 from support.plugin_answers import rejections
 from support.storage_objects import ZONE, claim, driver, pod, storage_class, took_over
 
@@ -74,7 +73,7 @@ def cluster(*others: CSIStorageCapacity | PersistentVolumeClaim, publishes: bool
 
 def reasons(made: NodeCache, *claims: str) -> dict[str, str]:
     """Why each node cannot have a pod with these claims."""
-    plugin, cycle = VolumeBinding(), Cycle(PodInfo.of(pod("p", *claims)), cluster=made)
+    plugin, cycle = VolumeBinding(), cycle_of(pod("p", *claims), made)
     assert plugin.pre_filter(cycle) is None
     fits = dict.fromkeys((node.name for node in made.placeable()), "")
     rejected = rejections(plugin, cycle, made)

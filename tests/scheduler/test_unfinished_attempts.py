@@ -177,7 +177,7 @@ def test_an_attempt_that_never_ends_lets_other_pods_through(monkeypatch: pytest.
 
     def attempt(profile: Profile, nodes: NodeCache, pod: PodInfo, *rest: Any, **more: Any) -> Attempt:
         if pod.pod.metadata.name == "asked":
-            return Attempt(Cycle(pod, cluster=nodes), unfinished=True)
+            return Attempt(Cycle(pod, pod.shape, cluster=nodes), unfinished=True)
         return usual(profile, nodes, pod, *rest, **more)
 
     monkeypatch.setattr(finalists, "attempt", attempt)

@@ -33,6 +33,7 @@ from corelane.scheduler.plugins.volume_binding import VolumeBinding
 from corelane.scheduler.plugins.volume_filters import VolumeRestrictions, VolumeZone
 from corelane.scheduler.plugins.volume_matching import ClaimOffers
 from support import objects, storage_objects
+from support.core_lab import cycle_of
 from support.plugin_answers import rejections
 from support.pods import guaranteed
 from support.storage_objects import driver, pod, storage_class, took_over
@@ -157,7 +158,7 @@ def test_all_nodes_at_once_are_judged_as_each_alone(seed: int) -> None:
         more = (disk(chance),) if chance.random() < 0.5 else ()
         info = PodInfo.of(pod(f"new{number}", *(f"c{one}" for one in names), *more))
         for plugin in (VolumeBinding(), VolumeZone(), VolumeRestrictions()):
-            cycle = Cycle(info, cluster=nodes)
+            cycle = Cycle(info, info.shape, cluster=nodes)
             if plugin.pre_filter(cycle) is None:
                 compared += 1
                 rejections(plugin, cycle, nodes)
@@ -208,7 +209,7 @@ def test_each_node_gets_the_smallest_volume_that_reaches_it(seed: int) -> None:
 
 
 def test_a_pod_without_such_volumes_is_skipped() -> None:
-    cycle = Cycle(PodInfo.of(guaranteed("plain", "1")), cluster=cluster(random.Random(1)))
+    cycle = cycle_of(guaranteed("plain", "1"), cluster(random.Random(1)))
     for plugin in (VolumeBinding(), VolumeZone(), VolumeRestrictions()):
         assert isinstance(plugin.pre_filter(cycle), Skip)
     assert not cycle.state

@@ -14,11 +14,9 @@ from corelane.kube.pod import Pod
 from corelane.kube.translate import exported_zones
 from corelane.node.zones import alignment, scoring
 from corelane.node.zones.zone_state import ZonesState, assume
-from corelane.scheduler.cluster.pods import PodInfo
-from corelane.scheduler.framework.plugin import Cycle
 from corelane.scheduler.plugins.node_resources import NodeResourcesFit
 from corelane.workload.request import PodRequest
-from support.core_lab import CoreLab, binds, conditions
+from support.core_lab import CoreLab, binds, conditions, cycle_of
 
 VECTORS = Path(__file__).parent.parent / "data" / "scheduler_plugins_nrt.jsonl.gz"
 
@@ -71,7 +69,7 @@ def test_pods_go_to_the_node_with_upstreams_best_score() -> None:
             if alignment.admit(known, request_of)[1].admitted:
                 scores[name] = scoring.score(known, request_of, "LeastAllocated")
         pod = msgspec.convert(group[0]["pod"], Pod)
-        cycle = Cycle(PodInfo.of(pod), cluster=lab.core.cluster)
+        cycle = cycle_of(pod, lab.core.cluster)
         fitting = [name for name in scores if NodeResourcesFit().filter(cycle, lab.node(name)) is None]
         bound = lab.bound(pod)
         assert bool(bound) == bool(fitting), group

@@ -12,8 +12,11 @@ from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.node.ledger import NodeState
 from corelane.scheduler.cluster.node_info import NodeInfo
+from corelane.scheduler.cluster.nodes import NodeCache
+from corelane.scheduler.cluster.pods import PodInfo
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.events import BindSucceeded, CycleDue, NodeChanged, PodChanged, TopologyChanged
+from corelane.scheduler.framework.plugin import Cycle
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.instructions import Bind, Evict, Instruction, RecordPodEvent, SetCondition
 from corelane.scheduler.plugins import default
@@ -167,6 +170,12 @@ class CoreLab:
         """The agent of the pod's node has released its CPUs."""
         name = pod.spec.node_name
         self.publish(name, nodes.release(self.agents[name], pod.metadata.uid))
+
+
+def cycle_of(pod: Pod, cluster: NodeCache) -> Cycle:
+    """A new attempt to place the pod, before its pre-filters."""
+    info = PodInfo.of(pod)
+    return Cycle(info, info.shape, cluster=cluster)
 
 
 def binds(done: Iterable[Instruction]) -> list[Bind]:

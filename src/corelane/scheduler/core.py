@@ -123,7 +123,7 @@ class SchedulerCore:
             _agent_lease_changed(self.state, lease, event)  # mostly renewals, of which there are many
             return []
         if not isinstance(event, CycleDue):
-            self.state.attempts.kept.clear()
+            self.state.attempts.clear()
         return list(_transition(self.state, event))
 
     def ready(self, now: float) -> bool:
@@ -286,7 +286,7 @@ def _put_agent_fault(state: SchedulerState, name: str, now: float) -> None:
     """A node whose agent ended, or runs again, is another node for pods with exclusive CPUs."""
     with NodeComparison(state, ChangeKind.TOPOLOGY, name, now):
         if state.cluster.put_agent_fault(name, state.agents.fault(name)):
-            state.attempts.kept.clear()
+            state.attempts.clear()
 
 
 _PUT: Final[Mapping[type[Object], tuple[ChangeKind, Callable[[ClusterObjects, Any, Any], bool | None]]]] = {

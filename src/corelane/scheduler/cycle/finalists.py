@@ -89,7 +89,7 @@ def attempt(
             return Attempt(cycle, unfinished=True)
         return _Finalists(cycle, plan, vectors).attempt()
     except Unfinished:
-        return Attempt(Cycle(pod, only=only, cluster=nodes), unfinished=True)
+        return Attempt(Cycle(pod, pod.shape, only=only, cluster=nodes), unfinished=True)
     finally:
         nodes.index.steps = None
 
@@ -105,8 +105,7 @@ def begin(
     Of a plain pod, those that skip all pods of its shape are not asked.
     """
     nodes.settle()
-    labelled = with_defaults(nodes.shape_of(pod), profile.defaults)
-    cycle = Cycle(pod, only=only, cluster=nodes, labelled=labelled)
+    cycle = Cycle(pod, with_defaults(nodes.shape_of(pod), profile.defaults), only=only, cluster=nodes)
     asked, skipped = profile.pre_filters, frozenset[str]()
     if pod.plain:
         split = profile.of_plain.get(pod.shape)
@@ -332,10 +331,18 @@ _Positions: TypeAlias = tuple[int, int]
 
 
 class Attempts:
-    """Makes an attempt for a waiting pod, or its next portion; nothing is claimed."""
+    """Makes an attempt for a waiting pod, or its next portion; nothing is claimed.
+
+    An attempt that found no node is kept while preemption goes on: the next one would find the same, and to
+    find out again why each of 5,000 nodes rejects a pod takes 10 to 20 ms, as much as a portion itself. It
+    holds until a row changes, a node is nominated, or `clear`, due at every event.
+    """
 
     def __init__(self, cluster: NodeCache) -> None:
-        self._cluster, self.kept = cluster, KeptAttempts(cluster)
+        self._cluster = cluster
+        self._kept: dict[str, tuple[PodInfo, _Positions, Attempt]] = {}
+        self._popped: Attempt | None = None
+        """The attempt that was used again last; None where it was a new one."""
 
     def attempt(self, waiting: Waiting, profile: Profile) -> tuple[Attempt, Nomination | NotNominated | None]:
         """Return the attempt, and of one that found no node what the PostFilter plugins say.
@@ -343,7 +350,7 @@ class Attempts:
         Raises what a plugin raises.
         """
         cluster, info, result = self._cluster, waiting.info, None
-        tried = self.kept.pop(info)
+        tried = self.pop(info)
         if tried is None and (nominated := cluster.nominations.of(waiting.uid)):
             tried = attempt(profile, cluster, info, frozenset({nominated}), JUDGED_AT_ONCE)
             if tried.node is None and not tried.unfinished:
@@ -352,7 +359,7 @@ class Attempts:
         if tried.node is None and not tried.unfinished and cluster.count():
             result = self._post_filtered(waiting, profile, tried)
             if isinstance(result, NotNominated) and result.unfinished:
-                self.kept.keep(info, tried)
+                self.keep(info, tried)
                 tried = Attempt(tried.cycle, unfinished=True)
         return tried, result
 
@@ -361,7 +368,7 @@ class Attempts:
 
         They have a portion of their own after a search for many reasons.
         """
-        waiting.rejected = not waiting.rejected and self.kept.is_worth_a_portion(tried)
+        waiting.rejected = not waiting.rejected and self._is_worth_a_portion(tried)
         if waiting.rejected:
             return NotNominated("", keep=True, unfinished=True)
         points, result, messages = self._cluster.points, NotNominated(""), []
@@ -377,27 +384,15 @@ class Attempts:
         points.end(UNSCHEDULABLE)
         return result
 
-
-class KeptAttempts:
-    """Attempts that found no node, by pod, while preemption goes on: the next one would find the same.
-
-    To find out again why each of 5,000 nodes rejects a pod takes 10 to 20 ms, as much as a portion itself. An
-    attempt holds until a row changes, a node is nominated, or `clear`, due at every event.
-    """
-
-    def __init__(self, cluster: NodeCache) -> None:
-        self._cluster = cluster
-        self._kept: dict[str, tuple[PodInfo, _Positions, Attempt]] = {}
-        self._popped: Attempt | None = None
-        """The attempt that was used again last; None where it was a new one."""
+    # Attempts that found no node, by pod, while preemption goes on.
 
     def clear(self) -> None:
-        """Forget all: an event may have changed anything."""
+        """Forget kept attempts: an event may have changed anything."""
         if self._kept:
             self._kept.clear()
 
-    def is_worth_a_portion(self, tried: Attempt) -> bool:
-        """Return whether it took long to find out why the nodes reject the pod, and that can be kept."""
+    def _is_worth_a_portion(self, tried: Attempt) -> bool:
+        """Whether it took long to find out why the nodes reject the pod, and that can be kept."""
         many = len(tried.rejections.groups) > MANY_REASONS
         return many and tried is not self._popped and self._can_keep(tried)
 

@@ -128,6 +128,8 @@ class Cycle:
     """One attempt to place one pod. Plugins keep what later steps need in `state`, by their name."""
 
     pod: PodInfo
+    shape: Shape
+    """The pod's, with the labels that other pods' CPU affinities look at, and the profile's defaults."""
     state: dict[str, Any] = field(default_factory=dict)
     only: frozenset[str] | None = None
     """Names of the only nodes in question, where a PreFilter knows them."""
@@ -135,14 +137,8 @@ class Cycle:
     """All nodes, pods on nodes and other objects, as they are now."""
     admissions: Admissions = field(default_factory=Admissions)
     """Answers about CPUs of the nodes that were asked."""
-    labelled: Shape | None = None
     filters: "tuple[FilterPlugin, ...]" = ()
     """The Filter plugins that have something to do with the pod."""
-    shape: Shape = field(init=False)
-    """The pod's shape, with the labels that other pods' CPU affinities look at."""
-
-    def __post_init__(self) -> None:
-        self.shape = self.labelled or self.pod.shape
 
     def copy(self) -> "Cycle":
         """Return a copy in which pods can be added to and removed from nodes (`PreFilterExtensions`)."""
@@ -152,7 +148,7 @@ class Cycle:
                 state[plugin] = own.copy() if hasattr(own, "copy") else own
             except Exception as error:
                 raise StateError(plugin, error) from error
-        return Cycle(self.pod, state, self.only, self.cluster, labelled=self.labelled, filters=self.filters)
+        return Cycle(self.pod, self.shape, state, self.only, self.cluster, filters=self.filters)
 
 
 class StateError(RuntimeError):

@@ -204,50 +204,11 @@ _MERGED: Final = ChangeKind.NODE | ChangeKind.TOPOLOGY
 
 
 @dataclass(slots=True, eq=False)
-class PendingChange:
+class _PendingChange:
     """A change, and its number in the order of all changes."""
 
     change: ClusterChange
     sequence: int
-
-
-class Backlog:
-    """Changes in their order."""
-
-    def __init__(self) -> None:
-        self._pending: deque[PendingChange] = deque()
-        self._of_node: dict[str, PendingChange] = {}
-
-    def __len__(self) -> int:
-        return len(self._pending)
-
-    def add(self, change: ClusterChange, sequence: int) -> bool:
-        """Add a change; False if there are too many, and all of them are dropped."""
-        waiting = self._of_node.get(change.node) if change.kind in _MERGED and change.node else None
-        if waiting is not None:
-            kinds = waiting.change.kind | change.kind
-            # What happened in between is not known: nothing may be concluded from the state before.
-            waiting.change = replace(change, kind=kinds, old=None, before=None, merged=True)
-            waiting.sequence = sequence
-            return True
-        if len(self._pending) >= MOST_WAITING:
-            self._pending.clear()
-            self._of_node.clear()
-            return False
-        pending = PendingChange(change, sequence)
-        self._pending.append(pending)
-        if change.kind in _MERGED and change.node:
-            self._of_node[change.node] = pending
-        return True
-
-    def take(self) -> PendingChange | None:
-        """Remove the oldest change, and return it."""
-        if not self._pending:
-            return None
-        pending = self._pending.popleft()
-        if self._of_node.get(pending.change.node) is pending:
-            del self._of_node[pending.change.node]
-        return pending
 
 
 def helps(hints: Iterable[tuple[ChangeKind, Hint]], pod: PodInfo, change: ClusterChange) -> bool:
@@ -263,13 +224,14 @@ def _says_so(hint: Hint, pod: PodInfo, change: ClusterChange) -> bool:
 
 
 class Questions:
-    """Changes that wait, and the one about which groups are being asked."""
+    """Changes that wait, in their order, and the one about which groups are being asked."""
 
     def __init__(self, profile: Profile, groups: UnschedulablePods) -> None:
         self._groups = groups
         self._screened = any(plugin.name == "NodeResourcesFit" for plugin in profile.plugins)
         """Groups that request more CPUs than a node has at all are not asked about it."""
-        self._backlog = Backlog()
+        self._pending: deque[_PendingChange] = deque()
+        self._of_node: dict[str, _PendingChange] = {}
         self._asking: Iterator[Group] | None = None
         self.event = ""
         """Of the change that groups are asked about; see `event_of`."""
@@ -278,7 +240,21 @@ class Questions:
 
     def add(self, change: ClusterChange, sequence: int) -> bool:
         """Add a change; False if there are too many, and all of them are dropped."""
-        added = self._backlog.add(change, sequence)
+        of_node = change.kind in _MERGED and bool(change.node)
+        waiting = self._of_node.get(change.node) if of_node else None
+        added = waiting is not None or len(self._pending) < MOST_WAITING
+        if waiting is not None:
+            kinds = waiting.change.kind | change.kind
+            # What happened in between is not known: nothing may be concluded from the state before.
+            waiting.change = replace(change, kind=kinds, old=None, before=None, merged=True)
+            waiting.sequence = sequence
+        elif added:
+            self._pending.append(_PendingChange(change, sequence))
+            if of_node:
+                self._of_node[change.node] = self._pending[-1]
+        else:
+            self._pending.clear()
+            self._of_node.clear()
         self.over = not added and self._asking is None
         return added
 
@@ -294,16 +270,18 @@ class Questions:
     def _next(self) -> Group | None:
         """Ask one group, and return it: `hopeful` if the change may help; None at the end of a change."""
         if self._asking is None:
-            pending = self._backlog.take()
-            if pending is None:
+            if not self._pending:
                 return None
+            pending = self._pending.popleft()
+            if self._of_node.get(pending.change.node) is pending:
+                del self._of_node[pending.change.node]
             self._asking, self.event = self._asked(pending), event_of(pending.change)
         group = next(self._asking, None)
         if group is None:
-            self._asking, self.over = None, not len(self._backlog)
+            self._asking, self.over = None, not self._pending
         return group
 
-    def _asked(self, pending: PendingChange) -> Iterator[Group]:
+    def _asked(self, pending: _PendingChange) -> Iterator[Group]:
         change, most = pending.change, None
         if self._screened and change.after is not None and not change.after.amplified:
             most = change.after.allocatable.get("cpu", 0)

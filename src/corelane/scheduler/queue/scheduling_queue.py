@@ -10,7 +10,6 @@ kube-scheduler's: back-off of 1 s doubling to 10 s, and an attempt after 5 minut
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Final
 
 from corelane.reasons import Code, Reason
@@ -49,45 +48,6 @@ def answer(info: PodInfo, plugin: PreEnqueuePlugin) -> Rejection | None:
         return Rejection.of(plugin.name, Reason(Code.PLUGIN_FAILED, (type(error).__name__, str(error))))
 
 
-class GatedPods:
-    """Gated pods by their UID."""
-
-    def __init__(self, profile: Profile, cluster: NodeCache) -> None:
-        self._profile, self._cluster = profile, cluster
-        self._pods: dict[str, Waiting] = {}
-        self._listens = profile.helped_by(plugin.name for plugin in profile.pre_enqueue)
-
-    def __len__(self) -> int:
-        return len(self._pods)
-
-    def gate(self, info: PodInfo) -> Rejection | None:
-        """Return why the pod must not be tried."""
-        points = self._cluster.points
-        begun = points.now()
-        gate = next(filter(None, map(partial(answer, info), self._profile.of(info).pre_enqueue)), None)
-        # Upstream's status is Success for gated pods too (runPreEnqueuePlugins, 1.36).
-        points.alone("PreEnqueue", info.pod.spec.scheduler_name, begun)
-        return gate
-
-    def put(self, waiting: Waiting) -> None:
-        self._pods[waiting.uid] = waiting
-
-    def drop(self, uid: str) -> None:
-        """Remove a pod, if it is there."""
-        self._pods.pop(uid, None)
-
-    def helped(self, change: ClusterChange) -> list[Waiting]:
-        """Return the pods that their plugins may let pass after a change."""
-        if not self._pods or not change.kind & self._listens:
-            return []
-        return [
-            waiting
-            for waiting in self._pods.values()
-            if waiting.gate
-            and helps(self._profile.of(waiting.info).hints(waiting.gate.plugin).items(), waiting.info, change)
-        ]
-
-
 AT_ONCE: Final = 256
 """Groups that are asked about a change at once; with more, between attempts."""
 PUT_OFF_AT_ONCE: Final = 1000
@@ -120,7 +80,10 @@ class SchedulingQueue:
         self._backing_off = BackoffQueue()
         self._unschedulable = UnschedulablePods(profile)
         self._questions = Questions(profile, self._unschedulable)
-        self._gated = GatedPods(profile, cluster)
+        self._cluster = cluster
+        self._gated: dict[str, Waiting] = {}
+        """By UID."""
+        self._gates_listen = profile.helped_by(plugin.name for plugin in profile.pre_enqueue)
         self._keys = SortKeys(profile.queue_sort, cluster.faults)
         self._entered = entered
         self._event = ""
@@ -287,7 +250,7 @@ class SchedulingQueue:
     def listens(self, kinds: ChangeKind) -> bool:
         """Return whether a change of these kinds can matter to a pod in the queue."""
         parked = self._unschedulable
-        return len(self._gated) > 0 or (bool(parked.groups) and parked.listens(kinds))
+        return bool(self._gated) or parked.listens(kinds)
 
     def changed(self, change: ClusterChange, now: float) -> None:
         """Make ready the pods that the change may help: at once, or between attempts if they are many."""
@@ -295,8 +258,9 @@ class SchedulingQueue:
         if not self.listens(change.kind):
             return
         self._event = incoming.event_of(change)
-        for waiting in self._gated.helped(change):
-            self._make_ready(waiting, Line.NEW)
+        if self._gated and change.kind & self._gates_listen:
+            for waiting in [one for one in self._gated.values() if self._may_pass(one, change)]:
+                self._make_ready(waiting, Line.NEW)
         if not self._unschedulable.listens(change.kind):
             return
         idle = self._questions.over
@@ -434,21 +398,31 @@ class SchedulingQueue:
             self._backing_off.push(waiting, self._keys.of(waiting.info))
 
     def _passes_gates(self, waiting: Waiting) -> bool:
-        waiting.gate = self._gated.gate(waiting.info)
+        info, points = waiting.info, self._cluster.points
+        begun = points.now()
+        answers = (answer(info, plugin) for plugin in self._profile.of(info).pre_enqueue)
+        waiting.gate = next(filter(None, answers), None)
+        # Upstream's status is Success for gated pods too (runPreEnqueuePlugins, 1.36).
+        points.alone("PreEnqueue", info.pod.spec.scheduler_name, begun)
         if waiting.gate is None:
-            self._gated.drop(waiting.uid)
+            self._gated.pop(waiting.uid, None)
             return True
         self._end_trial(waiting)
         waiting.trial = False
         self._move(waiting, QueuePlace.GATED)
-        self._gated.put(waiting)
+        self._gated[waiting.uid] = waiting
         return False
+
+    def _may_pass(self, waiting: Waiting, change: ClusterChange) -> bool:
+        """Whether the plugin that gates a pod may let it pass after a change."""
+        gate, info = waiting.gate, waiting.info
+        return gate is not None and helps(self._profile.of(info).hints(gate.plugin).items(), info, change)
 
     def _leave(self, waiting: Waiting, now: float) -> None:
         """Take a pod out of its place; where it was on trial, another one of its group is."""
         place = waiting.place
         self._move(waiting, QueuePlace.OUT)
-        self._gated.drop(waiting.uid)
+        self._gated.pop(waiting.uid, None)
         group = self._group_of(waiting) if place is QueuePlace.PARKED or waiting.trial else None
         if group is None:
             return
