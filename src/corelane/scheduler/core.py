@@ -25,7 +25,7 @@ from corelane.kube.storage import (
     VolumeAttachment,
 )
 from corelane.kube.translate.crane import CraneTopology
-from corelane.scheduler.binding import claims, preemption, steps
+from corelane.scheduler.binding import claims, steps
 from corelane.scheduler.binding.bindings import (
     as_sent,
     expected_node,
@@ -167,7 +167,7 @@ def _transition(state: SchedulerState, event: SchedulerEvent) -> Iterator[Instru
         case PermitDecided():
             yield from _permit_decided(state, event)
         case EvictFailed():
-            preemption.eviction_failed(state, event.uid, event.victim, event.now)
+            claims.eviction_failed(state, event.uid, event.victim, event.now)
         case BindRequested():
             yield from _bind_requested(state, event)
 
@@ -194,7 +194,7 @@ def _remove(state: SchedulerState, uid: str, now: float) -> Iterator[Instruction
         steps.unreserve(state, binding)
         yield from stopped(binding, "the pod was deleted")
     claims.drop_pod(state, uid, now)
-    preemption.forget_gone(state, uid, now)
+    claims.forget_pod(state, uid, now)
 
 
 def _placed(state: SchedulerState, old: Pod | None, pod: Pod, now: float) -> Iterator[Instruction]:
@@ -214,7 +214,7 @@ def _placed(state: SchedulerState, old: Pod | None, pod: Pod, now: float) -> Ite
     info, before = PodInfo.of(pod), state.cluster.pod(uid)
     claims.put_pod(state, node, info, now)
     yield from unknown_cpus(before, info)
-    preemption.forget(state, uid, now, taken=node)
+    claims.forget_nomination(state, uid, now, taken=node)
     if binding and as_sent(binding, pod):
         yield from steps.bound(state, binding, now)
     elif binding:
@@ -239,7 +239,7 @@ def _unplaced(state: SchedulerState, old: Pod | None, pod: Pod, now: float) -> I
     else:
         state.queue.refresh(info)
     if pod.status.nominated_node_name or state.cluster.nominations.of(uid):
-        preemption.status_changed(state, old, info, now)
+        claims.nomination_changed(state, old, info, now)
 
 
 # Nodes and other objects.
@@ -253,7 +253,7 @@ def _node_changed(state: SchedulerState, event: NodeChanged) -> Iterator[Instruc
         state.cluster.put_node(name, event.new)
     if event.new is None:
         yield from state.bindings.node_deleted(name)
-        preemption.node_deleted(state, name, event.now)
+        claims.nominated_node_deleted(state, name, event.now)
 
 
 def _topology_changed(state: SchedulerState, event: TopologyChanged) -> Iterator[Instruction]:
@@ -379,7 +379,7 @@ def _attempt(state: SchedulerState, waiting: Waiting, now: float) -> Iterator[In
     if result is not None:
         state.decisions.post_filtered(now, waiting.uid)
     if isinstance(result, Nomination):
-        for instruction in preemption.nominate(state, waiting, result, now):
+        for instruction in claims.nominate(state, waiting, result, now):
             if isinstance(instruction, Evict) and state.bindings.holds(instruction.victim.metadata.uid):
                 yield from steps.give_way(state, instruction.victim.metadata.uid, waiting, now)
             else:
@@ -387,7 +387,7 @@ def _attempt(state: SchedulerState, waiting: Waiting, now: float) -> Iterator[In
         state.decisions.nominated(now, waiting.uid, result)
     elif result is not None:
         if not result.keep:
-            preemption.forget(state, waiting.uid, now)
+            claims.forget_nomination(state, waiting.uid, now)
             state.queue.nominate(waiting, "", now)
         why += f" {result.message}" if result.message else ""
         plugins |= result.plugins
@@ -428,7 +428,7 @@ def _place(
             yield from explain(state, waiting, now, "SchedulerError", f"{rejection.plugin}: {why}")
         return
     if state.cluster.nominations:
-        preemption.forget(state, waiting.uid, now, taken=node.name)
+        claims.forget_nomination(state, waiting.uid, now, taken=node.name)
     state.queue.nominate(waiting, "", now)
     state.queue.placed(waiting, now, permitted=not prepared.waits)
     yield from _claim(state, waiting, profile, attempt, node, prepared, now)

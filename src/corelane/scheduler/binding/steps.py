@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from corelane.cpuset import CPUSet
-from corelane.scheduler.binding import claims, preemption
+from corelane.scheduler.binding import claims
 from corelane.scheduler.binding.bindings import (
     Binding,
     Bound,
@@ -131,11 +131,11 @@ def give_way(state: SchedulerState, uid: str, preemptor: Waiting, now: float) ->
     binding = state.bindings.drop(uid)
     assert binding is not None
     unreserve(state, binding)
-    preemption.forget_gone(state, uid, now)
+    claims.forget_pod(state, uid, now)
     why = f"preempted by pod {preemptor.uid} while Permit plugins held it"
     state.decisions.binding_ended(now, uid, "released", why)
     claims.drop_pod(state, uid, now)
-    yield preemption.preempted(binding.bind.pod, preemptor.info.pod, binding.bind.node, claim_only=True)
+    yield claims.preempted(binding.bind.pod, preemptor.info.pod, binding.bind.node, claim_only=True)
     if state.schedules(binding.bind.pod):
         state.queue.retry(binding.waiting, now)
         yield from explain(state, binding.waiting, now, "SchedulerError", why, claimed=True)

@@ -25,7 +25,7 @@ from corelane.kube.objects import Event
 from corelane.kube.pod import Pod
 from corelane.node.explain.pod_explanation import remedies
 from corelane.scheduler.binding.binder import Binder
-from corelane.scheduler.binding.preemption import preempted
+from corelane.scheduler.binding.claims import preempted
 from corelane.scheduler.events import EventSink, EvictFailed
 from corelane.scheduler.instructions import (
     Evict,

@@ -19,7 +19,7 @@ from corelane.kube.pod import Pod
 from corelane.kube.translate import TranslationError
 from corelane.scheduler import events
 from corelane.scheduler.binding.binder import WORKERS, Binder, BinderReporter
-from corelane.scheduler.binding.preemption import preempted
+from corelane.scheduler.binding.claims import preempted
 from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.daemon.garbage import YoungObjects
 from corelane.scheduler.daemon.object_watches import ObjectWatches

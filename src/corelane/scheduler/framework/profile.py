@@ -8,7 +8,7 @@ but this module.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -42,6 +42,7 @@ from corelane.scheduler.framework.plugin import (
 from corelane.workload import SchedulerDefaults
 from corelane.workload.placement_spec import NO_DEFAULTS
 
+P = TypeVar("P")
 DEFAULT_NAME: Final = "corelane-scheduler"
 _ANY_CHANGE: Final[Mapping[ChangeKind, Hint]] = {~ChangeKind.NOTHING: always}
 POINTS: Final[Mapping[str, Any]] = {
@@ -143,6 +144,16 @@ class Plan:
     cluster_scores: tuple[ScoreForms, ...]
 
 
+class _PluginsAt(cached_property[tuple[P, ...]]):
+    """The plugins of an extension point, looked up once: the check of a protocol takes 20 µs."""
+
+    def __init__(self, point: str) -> None:
+        super().__init__(lambda profile: profile.at(point))
+
+
+OfPlain: TypeAlias = WeakKeyDictionary[Shape, tuple[tuple[PreFilterPlugin, ...], frozenset[str]]]
+
+
 @dataclass(frozen=True)
 class Profile:
     """Plugins in their order, which is the order at every extension point, and weights of their scores.
@@ -161,6 +172,25 @@ class Profile:
     parts: Mapping[str, "Profile"] = field(default_factory=dict)
     """The profiles that this one unites, by name."""
 
+    of_plain: OfPlain = field(init=False, compare=False, default_factory=WeakKeyDictionary)
+    """By the shape of plain pods: the pre-filters that are asked, and the names of those that skip."""
+    faults: list[tuple[str, str, Exception]] = field(init=False, compare=False, default_factory=list)
+    """Plugins that failed to give their hints: plugin, method, error."""
+    _plans: dict[frozenset[str], Plan] = field(init=False, compare=False, default_factory=dict)
+    _hints: dict[str, Mapping[ChangeKind, Hint]] = field(init=False, compare=False, default_factory=dict)
+    _with_checks: dict[int, Any] = field(init=False, compare=False, default_factory=dict)
+    """Plugins with checked answers, by the plugin's identity."""
+
+    pre_enqueue = _PluginsAt[PreEnqueuePlugin]("preEnqueue")
+    pre_filters = _PluginsAt[PreFilterPlugin]("preFilter")
+    filters = _PluginsAt[FilterPlugin]("filter")
+    post_filters = _PluginsAt[PostFilterPlugin]("postFilter")
+    reserves = _PluginsAt[ReservePlugin]("reserve")
+    permits = _PluginsAt[PermitPlugin]("permit")
+    pre_binds = _PluginsAt[PreBindPlugin]("preBind")
+    binds = _PluginsAt[BindPlugin]("bind")
+    post_binds = _PluginsAt[PostBindPlugin]("postBind")
+
     def of(self, info: PodInfo) -> "Profile":
         """Return the part that decides about a pod."""
         return self.parts.get(info.pod.spec.scheduler_name, self)
@@ -172,10 +202,6 @@ class Profile:
     @cached_property
     def score_forms(self) -> tuple[ScoreForms, ...]:
         return tuple(_score_forms(plugin, weight) for plugin, weight in self.scores)
-
-    @cached_property
-    def _plans(self) -> dict[frozenset[str], Plan]:
-        return {}
 
     def plan(self, skipped: frozenset[str]) -> Plan:
         """Return the plan for pods that skip the plugins of these names."""
@@ -198,60 +224,18 @@ class Profile:
         return plan
 
     @cached_property
-    def pre_enqueue(self) -> tuple[PreEnqueuePlugin, ...]:
-        return self._having("preEnqueue")
-
-    @cached_property
     def queue_sort(self) -> QueueSortPlugin:
         """The first of the plugins that order the queue. Raises ValueError without any."""
-        plugins: tuple[QueueSortPlugin, ...] = self._having("queueSort")
+        plugins: tuple[QueueSortPlugin, ...] = self.at("queueSort")
         if plugins:
             return plugins[0]
         raise ValueError(f"profile {self.name}: no plugin orders the queue; enable PrioritySort")
 
     @cached_property
-    def pre_filters(self) -> tuple[PreFilterPlugin, ...]:
-        return self._having("preFilter")
-
-    @cached_property
-    def of_plain(self) -> WeakKeyDictionary[Shape, tuple[tuple[PreFilterPlugin, ...], frozenset[str]]]:
-        """By the shape of plain pods: the pre-filters that are asked, and the names of those that skip."""
-        return WeakKeyDictionary()
-
-    @cached_property
-    def filters(self) -> tuple[FilterPlugin, ...]:
-        return self._having("filter")
-
-    @cached_property
-    def post_filters(self) -> tuple[PostFilterPlugin, ...]:
-        return self._having("postFilter")
-
-    @cached_property
     def scores(self) -> tuple[tuple[ScorePlugin, float], ...]:
         """Plugins with their weights, without those of weight 0."""
-        weighted = ((plugin, self.weights.get(plugin.name, 1.0)) for plugin in self._having("score"))
+        weighted = ((plugin, self.weights.get(plugin.name, 1.0)) for plugin in self.at("score"))
         return tuple((plugin, weight) for plugin, weight in weighted if weight)
-
-    @cached_property
-    def reserves(self) -> tuple[ReservePlugin, ...]:
-        return self._having("reserve")
-
-    @cached_property
-    def permits(self) -> tuple[PermitPlugin, ...]:
-        return self._having("permit")
-
-    @cached_property
-    def pre_binds(self) -> tuple[PreBindPlugin, ...]:
-        """Looked up once: the check of a protocol takes 20 µs."""
-        return self._having("preBind")
-
-    @cached_property
-    def binds(self) -> tuple[BindPlugin, ...]:
-        return self._having("bind")
-
-    @cached_property
-    def post_binds(self) -> tuple[PostBindPlugin, ...]:
-        return self._having("postBind")
 
     def hints(self, name: str) -> Mapping[ChangeKind, Hint]:
         """Return which changes can help pods that the plugin of this name rejected.
@@ -270,20 +254,6 @@ class Profile:
             self._hints[name] = hints
         return hints
 
-    @cached_property
-    def _hints(self) -> dict[str, Mapping[ChangeKind, Hint]]:
-        return {}
-
-    @cached_property
-    def faults(self) -> list[tuple[str, str, Exception]]:
-        """Plugins that failed to give their hints: plugin, method, error."""
-        return []
-
-    @cached_property
-    def _with_checks(self) -> dict[int, Any]:
-        """Plugins with checked answers, by the plugin's identity."""
-        return {}
-
     def _checked(self, plugin: Any) -> Any:
         with_checks = self._with_checks.get(id(plugin))
         if with_checks is None:
@@ -298,7 +268,8 @@ class Profile:
                 kinds |= kind
         return kinds
 
-    def _having(self, point: str) -> tuple[Any, ...]:
+    def at(self, point: str) -> tuple[Any, ...]:
+        """Return the plugins that are asked at an extension point, with checked answers."""
         plugins = self.points.get(point, self.plugins)
         return tuple(self._checked(plugin) for plugin in plugins if isinstance(plugin, POINTS[point]))
 
