@@ -374,6 +374,10 @@ class Columns:
         self.kinds.changed(row)
         self.nodes_log.add(row)
 
+    def label(self, key: str) -> Ids:
+        """Return the ids of a label's values by row, ABSENT for nodes without it; for plugins."""
+        return self.topology.ids(key)
+
     # Pods.
 
     def column(self, resource: str) -> int:

@@ -5,6 +5,7 @@ PlacementQuality are upper bounds. Nodes that Koordinator's rules judge have the
 alone puts them in order, as upstream.
 """
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -36,26 +37,38 @@ from corelane.scheduler.plugins.node_resources import scoring_strategy
 from corelane.workload.request import PodRequest
 
 _HALF: Final = BEST / 2
+NEUTRAL: Final = BEST / 2
+"""Score of a node that names no CPUs for a pod with exclusive CPUs."""
 _EXCLUSIVE: Final = int(Fact.EXCLUSIVE)
 
 
-class NUMALocality:
+class _ScoreOfAnswer(ABC):
+    """A Score of what CPUPlacement's question to the node's ledger was answered."""
+
+    scope = Scope.ROW
+
+    def score(self, cycle: Cycle, node: NodeInfo) -> float:
+        answer = cycle.admissions.admitted.get(node.name)
+        if answer is None:
+            return 0.0
+        return BEST if by_koordinator(answer.before, cycle.shape) else self._of(cycle, node, answer)
+
+    @abstractmethod
+    def _of(self, cycle: Cycle, node: NodeInfo, answer: Answer) -> float:
+        """The score of an answer that is not by Koordinator's rules."""
+
+
+class NUMALocality(_ScoreOfAnswer):
     """The mean over containers: 100 for CPUs, memory and devices on one NUMA node, 50 on two, and so on.
 
     Over pods, where the node aligns these as a whole. 0 where the published zones do not hold the pod.
     """
 
     name = "NUMALocality"
-    scope = Scope.ROW
     depends = Depends.CPUS
     exact = False
 
-    def score(self, cycle: Cycle, node: NodeInfo) -> float:
-        answer = cycle.admissions.admitted.get(node.name)
-        if answer is None:
-            return 0.0
-        if by_koordinator(answer.before, cycle.shape):
-            return BEST
+    def _of(self, cycle: Cycle, node: NodeInfo, answer: Answer) -> float:
         spans: tuple[int, ...] | None = answer.spans
         if isinstance(state := answer.before.state, ZonesState):
             if self.name not in answer.derived:
@@ -76,22 +89,16 @@ class NUMALocality:
         return table.with_koordinators(scores, config, BEST)
 
 
-class SnugFit:
+class SnugFit(_ScoreOfAnswer):
     """Best fit: NUMA nodes in use are filled before others, which keeps whole ones free for large pods."""
 
     name = "SnugFit"
-    scope = Scope.ROW
     depends = Depends.CPUS
     exact = False
 
-    def score(self, cycle: Cycle, node: NodeInfo) -> float:
-        answer = cycle.admissions.admitted.get(node.name)
-        if answer is None:
-            return 0.0
-        if not answer.assignments and cycle.shape.binds and not isinstance(answer.before.state, NodeState):
-            return _HALF  # Nothing says which CPUs it gets.
-        if not answer.assignments or by_koordinator(answer.before, cycle.shape):
-            return BEST
+    def _of(self, cycle: Cycle, node: NodeInfo, answer: Answer) -> float:
+        if not answer.assignments:
+            return _without_cpus(answer.before, cycle.shape)
         snugness: float | None = answer.derived.get(self.name)
         if snugness is None:
             state = answer.state.state
@@ -117,20 +124,18 @@ class SnugFit:
         return table.with_koordinators(scores, config, BEST)
 
 
-class PoolPressure:
+class PoolPressure(_ScoreOfAnswer):
     """The share of the pod's pool that is not requested, this pod included; 0 without a ledger.
 
     Requests for exclusive CPUs that best effort may use as well do not count.
     """
 
     name = "PoolPressure"
-    scope = Scope.ROW
 
-    def score(self, cycle: Cycle, node: NodeInfo) -> float:
-        answer = cycle.admissions.admitted.get(node.name)
-        if answer is None or not isinstance(answer.before.state, NodeState):
+    def _of(self, cycle: Cycle, node: NodeInfo, answer: Answer) -> float:
+        if not isinstance(answer.before.state, NodeState):
             return 0.0
-        if answer.assignments or by_koordinator(answer.before, cycle.shape):
+        if answer.assignments:
             return BEST
         state, request = answer.state.state, cycle.shape.request
         assert isinstance(state, NodeState)
@@ -265,8 +270,6 @@ class NodeResourceTopologyMatch:
 SMALLER_FIRST: Final = ("distance", "l3-domains", "bind", "exclusive", "fallback", "affinity")
 """Terms of which smaller values are better, in the order in which they decide; then "room", larger is."""
 TERMS: Final = (*SMALLER_FIRST, "room")
-NEUTRAL: Final = BEST / 2
-"""Score of a node that names no CPUs for a pod with exclusive CPUs."""
 _HALF_ROOM: Final = 64
 """Remaining whole-core capacity that gets half of what the other terms leave."""
 
@@ -279,23 +282,17 @@ class Quality:
     score: float
 
 
-class PlacementQuality:
+class PlacementQuality(_ScoreOfAnswer):
     """The allocator's terms: distance, L3 domains, cores, exclusivity, affinity, whole-core capacity left."""
 
     name = "PlacementQuality"
-    scope = Scope.ROW
     depends = Depends.CPUS
     exact = False
 
     def __init__(self) -> None:
         self._free: WeakKeyDictionary[CanonicalState, _Free] = WeakKeyDictionary()
 
-    def score(self, cycle: Cycle, node: NodeInfo) -> float:
-        answer = cycle.admissions.admitted.get(node.name)
-        if answer is None:
-            return 0.0
-        if by_koordinator(answer.before, cycle.shape):
-            return BEST
+    def _of(self, cycle: Cycle, node: NodeInfo, answer: Answer) -> float:
         if answer.assignments and isinstance(answer.before.state, NodeState):
             return self._quality(cycle, answer).score
         return _without_cpus(answer.before, cycle.shape)
@@ -305,9 +302,7 @@ class PlacementQuality:
         answer = cycle.admissions.admitted.get(node.name)
         if answer is None or not answer.assignments or not isinstance(answer.before.state, NodeState):
             return {}
-        if by_koordinator(answer.before, cycle.shape):
-            return {}
-        return self._quality(cycle, answer).terms
+        return {} if by_koordinator(answer.before, cycle.shape) else self._quality(cycle, answer).terms
 
     def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
         """An upper bound: the fewest L3 domains by their free CPUs, the most capacity by free cores."""

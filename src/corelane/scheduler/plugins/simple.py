@@ -24,7 +24,9 @@ from corelane.scheduler.framework.plugin import (
     Scope,
     Skip,
 )
-from corelane.scheduler.plugins.rows import IdleForPlainPods, RowScore, by_maximum
+from corelane.scheduler.plugins.rows import IdleForPlainPods, RowFilter, RowScore, by_maximum
+
+_OTHER_NODE: Final = Rejection.of("NodeName", Reason(Code.NODE_NAME_MISMATCH), resolvable=False)
 
 
 class NodeName(IdleForPlainPods):
@@ -37,21 +39,20 @@ class NodeName(IdleForPlainPods):
         return None if cycle.pod.pod.spec.node_name else SKIP
 
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
-        if cycle.pod.pod.spec.node_name in {"", node.name}:
-            return None
-        return Rejection.of(self.name, Reason(Code.NODE_NAME_MISMATCH), resolvable=False)
+        return None if cycle.pod.pod.spec.node_name in {"", node.name} else _OTHER_NODE
 
     def rejections(self, _cycle: Cycle, _columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
-        yield Rejection.of(self.name, Reason(Code.NODE_NAME_MISMATCH), resolvable=False), rows
+        yield _OTHER_NODE, rows
 
     def hints(self) -> dict[ChangeKind, Hint]:
         return {ChangeKind.NODE_ADDED | ChangeKind.POD_ITSELF: always}
 
 
 _UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", effect="NoSchedule")
+_CORDONED: Final = Rejection.of("NodeUnschedulable", Reason(Code.NODE_UNSCHEDULABLE), resolvable=False)
 
 
-class NodeUnschedulable:
+class NodeUnschedulable(RowFilter):
     """Rejects a cordoned node."""
 
     name = "NodeUnschedulable"
@@ -60,19 +61,16 @@ class NodeUnschedulable:
     exact = True
 
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+        """Judge the given Node object, which may differ from the one in the columns."""
         assert node.node is not None
         tolerations = cycle.pod.pod.spec.tolerations
-        if node.node.spec.unschedulable and not tolerated(_UNSCHEDULABLE, tolerations):
-            return Rejection.of(self.name, Reason(Code.NODE_UNSCHEDULABLE), resolvable=False)
-        return None
+        return (
+            _CORDONED if node.node.spec.unschedulable and not tolerated(_UNSCHEDULABLE, tolerations) else None
+        )
 
-    def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
-        if tolerated(_UNSCHEDULABLE, cycle.pod.pod.spec.tolerations):
-            return np.ones(len(rows), dtype=np.bool_)
-        return ~columns.unschedulable[rows]
-
-    def rejections(self, _cycle: Cycle, _columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
-        yield Rejection.of(self.name, Reason(Code.NODE_UNSCHEDULABLE), resolvable=False), rows
+    def rejected(self, cycle: Cycle, rows: Rows) -> Iterator[tuple[Rejection, Mask]]:
+        if not tolerated(_UNSCHEDULABLE, cycle.pod.pod.spec.tolerations):
+            yield _CORDONED, cycle.cluster.columns.unschedulable[rows]
 
     def hints(self) -> dict[ChangeKind, Hint]:
         return {ChangeKind.NODE_ADDED | ChangeKind.NODE_TAINTS | ChangeKind.POD_ITSELF: always}
@@ -137,7 +135,10 @@ def _tolerated_now(pod: PodInfo, change: ClusterChange) -> bool:
     return not isinstance(old, Node) or untolerated(pod.pod, taints_of(old)) is not None
 
 
-class NodePorts(IdleForPlainPods):
+_PORTS_TAKEN: Final = Rejection.of("NodePorts", Reason(Code.PORTS_TAKEN))
+
+
+class NodePorts(IdleForPlainPods, RowFilter):
     """Rejects nodes where a pod has one of the host ports; address 0.0.0.0 includes every address."""
 
     name = "NodePorts"
@@ -148,22 +149,19 @@ class NodePorts(IdleForPlainPods):
         return None if cycle.pod.facts.host_ports else SKIP
 
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
-        if any(_conflict(cycle.pod, pod) for pod in node.pods.values() if pod.facts.host_ports):
-            return Rejection.of(self.name, Reason(Code.PORTS_TAKEN))
-        return None
+        """Judge the given node, which may have other pods than in the columns."""
+        others = (pod for pod in node.pods.values() if pod.facts.host_ports)
+        return _PORTS_TAKEN if any(_conflict(cycle.pod, pod) for pod in others) else None
 
-    def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
-        """Whether no pod there has one of the ports, on the address or on every one."""
+    def rejected(self, cycle: Cycle, rows: Rows) -> Iterator[tuple[Rejection, Mask]]:
+        """Rows where a pod has one of the ports, on the address or on every one."""
         taken = set()
         for port in cycle.pod.facts.host_ports:
             using = cycle.cluster.index.ports.get((port.port, port.protocol), {})
             for row, addresses in using.items():
                 if port.address == ANY_ADDRESS or port.address in addresses or ANY_ADDRESS in addresses:
                     taken.add(row)
-        return ~np.isin(rows, np.fromiter(taken, np.intp, len(taken)))
-
-    def rejections(self, _cycle: Cycle, _columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
-        yield Rejection.of(self.name, Reason(Code.PORTS_TAKEN)), rows
+        yield _PORTS_TAKEN, np.isin(rows, np.fromiter(taken, np.intp, len(taken)))
 
     def hints(self) -> dict[ChangeKind, Hint]:
         return {

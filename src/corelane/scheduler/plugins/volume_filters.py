@@ -28,6 +28,8 @@ from corelane.scheduler.plugins.volume_matching import names_claim
 
 VOLUME_RESTRICTIONS: Final = "VolumeRestrictions"
 _ONE_POD: Final = "ReadWriteOncePod"
+_DISK_CONFLICT: Final = Rejection.of(VOLUME_RESTRICTIONS, Reason(Code.DISK_CONFLICT))
+_CLAIM_IN_USE: Final = Rejection.of(VOLUME_RESTRICTIONS, Reason(Code.CLAIM_IN_USE))
 
 
 @dataclass(slots=True)
@@ -42,7 +44,7 @@ class ClaimUse:
         return ClaimUse(self.claims, self.uses)
 
 
-class VolumeRestrictions(IdleForPlainPods):
+class VolumeRestrictions(IdleForPlainPods, RowFilter):
     """Rejects nodes where a pod has the same disk, and all nodes while a ReadWriteOncePod claim is used."""
 
     name = VOLUME_RESTRICTIONS
@@ -69,29 +71,22 @@ class VolumeRestrictions(IdleForPlainPods):
         return None
 
     def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+        """Judge the given node, which may have other pods than in the columns."""
         if _has_disk_of(cycle.pod, node):
-            return Rejection.of(VOLUME_RESTRICTIONS, Reason(Code.DISK_CONFLICT))
+            return _DISK_CONFLICT
         use: ClaimUse = cycle.state[VOLUME_RESTRICTIONS]
-        return Rejection.of(VOLUME_RESTRICTIONS, Reason(Code.CLAIM_IN_USE)) if use.uses > 0 else None
+        return _CLAIM_IN_USE if use.uses > 0 else None
 
-    def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
-        use: ClaimUse = cycle.state[VOLUME_RESTRICTIONS]
-        return np.zeros(len(rows), np.bool_) if use.uses > 0 else ~self._conflicts(cycle, rows)
-
-    def _conflicts(self, cycle: Cycle, rows: Rows) -> Mask:
-        """On which rows a pod has the same disk; only nodes of pods with disks are asked."""
+    def rejected(self, cycle: Cycle, rows: Rows) -> Iterator[tuple[Rejection, Mask]]:
+        """Rows where a pod has the same disk, of which only nodes of pods with disks are asked; or all."""
         conflicts, disks = np.zeros(len(rows), np.bool_), cycle.cluster.index.disks
+        use: ClaimUse = cycle.state[VOLUME_RESTRICTIONS]
         if any(map(is_disk, cycle.pod.pod.spec.volumes)):
             for place in np.isin(rows, np.fromiter(disks, np.intp, len(disks))).nonzero()[0].tolist():
                 node = cycle.cluster.by_row[rows[place]]
                 conflicts[place] = node is not None and _has_disk_of(cycle.pod, node)
-        return conflicts
-
-    def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
-        conflict = self._conflicts(cycle, rows)
-        for code, some in ((Code.DISK_CONFLICT, rows[conflict]), (Code.CLAIM_IN_USE, rows[~conflict])):
-            if len(some):
-                yield Rejection.of(VOLUME_RESTRICTIONS, Reason(code)), some
+        yield _DISK_CONFLICT, conflicts
+        yield _CLAIM_IN_USE, np.full(len(rows), use.uses > 0)
 
     def add_pod(self, cycle: Cycle, pod: PodInfo, node: NodeInfo) -> None:
         self._change(cycle, pod, 1)
