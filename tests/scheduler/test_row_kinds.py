@@ -19,7 +19,7 @@ from corelane.scheduler.instructions import Bind, SetCondition
 from corelane.scheduler.plugins import default
 from corelane.scheduler.plugins.node_resources import Strategy
 from support import objects
-from support.core_lab import CoreLab, binds
+from support.core_lab import CoreLab, binds, cycle_of
 from support.pods import container, guaranteed, pod
 
 NODES = 12
@@ -115,3 +115,22 @@ def test_rows_are_scored_by_kind_as_over_columns(
             rejected += int(np.count_nonzero(patched.blame[live]))
             compared += 1
     assert compared > 20 and rejected and sum(asked) > 100
+
+
+def test_totals_are_those_of_nodes_whose_scores_were_never_estimates() -> None:
+    chance, lab = (
+        random.Random(1),
+        CoreLab(*map("n{}".format, range(NODES)), spec="socket:2 numa:2 core:8 smt:2"),
+    )
+    columns = lab.core.cluster.columns
+    for number in range(80):
+        new = guaranteed(f"p{number}", chance.choice("12357"), f"{chance.randint(1, 700)}Mi")
+        for bind in binds(lab.place(new)):
+            lab.accept(bind)
+        cycle, vectors = cycle_of(new, lab.core.cluster), next(reversed(columns.vectors.values()))
+        assert vectors.update(cycle)
+        patched = vectors.total.tobytes()
+        vectors._allocate(columns.capacity)
+        vectors._nodes_at = vectors._pods_at = -1
+        assert vectors.update(cycle)
+        assert vectors.total.tobytes() == patched

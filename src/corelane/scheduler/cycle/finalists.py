@@ -151,6 +151,8 @@ class _Finalists:
         self._scored = vectors.names
         self._blame = vectors.blame
         """A copy where filters of scope CLUSTER put blame, or only some nodes are in question."""
+        self._late_scores: Scores | None = None
+        """The part of the values that is of this attempt only, where there is one."""
         self._values = self._of_columns()
         """The scores of all rows, `NEVER` where the pod does not fit; a copy, too, or `vectors.total`."""
         self._beside: dict[int, Rejection] = {}
@@ -205,6 +207,8 @@ class _Finalists:
                 sums += score.weight * scores
             self._points.end()
             values[rows] += sums
+            self._late_scores = np.zeros(len(values))
+            self._late_scores[rows] = sums
         return values
 
     def _late(self, values: Scores) -> list[ScoreForms]:
@@ -296,7 +300,10 @@ class _Finalists:
         values[rows], self._blame[rows] = NEVER, one.number
 
     def _rescored(self, row: int, node: NodeInfo, values: Scores) -> bool:
-        """Replace estimates by what the scores say of the node; whether it stays the best."""
+        """Replace estimates by what the scores say of the node; whether it stays the best.
+
+        Values are those that are computed where nothing was an estimate, to the last bit.
+        """
         state, vectors = int(self._columns.state[row]), self._vectors
         verdict = vectors.states[state]
         if verdict.verified or (self._detailed and row in self._asked):
@@ -304,20 +311,22 @@ class _Finalists:
         self._points.begin("Score")
         exact = sum(one.weight * one.plugin.score(self._cycle, node) for one in vectors.estimated)
         self._points.end()
-        change = exact - verdict.estimate
+        change, score = exact - verdict.estimate, verdict.fixed + exact
         if self._detailed:
-            rows = np.array([row])
             self._asked.add(row)
         else:
-            rows = np.flatnonzero(self._columns.state == state)
-            verdict.verified, verdict.score, verdict.estimate = True, verdict.score + change, exact
-        if abs(change) <= _ROUNDING:
+            verdict.verified, verdict.score, verdict.estimate = True, score, exact
+        if not change:
             return True
+        rows = np.array([row]) if self._detailed else np.flatnonzero(self._columns.state == state)
+        rows = rows[vectors.total[rows] > NEVER]
+        total = vectors.total_with(rows, score)
         if not self._detailed:
-            vectors.total[rows] += change
+            vectors.total[rows] = total
         if self._detailed or values is not vectors.total:
-            values[rows] += change
-        return False
+            late = 0.0 if self._late_scores is None else self._late_scores[rows]
+            values[rows] = np.where(values[rows] > NEVER, total + late, NEVER)
+        return abs(change) <= _ROUNDING
 
 
 # The attempts of waiting pods, in portions.

@@ -36,8 +36,10 @@ class StateVerdict:
 
     blame: int
     score: float
-    estimate: float = 0.0
-    """The part of the score that is an estimate."""
+    """The sum of the next two."""
+    fixed: float
+    estimate: float
+    """The part of the score that is an estimate, until it is `verified`."""
     verified: bool = False
     """Whether the estimate was replaced by what a node in this state answered."""
 
@@ -134,7 +136,7 @@ class ShapeVectors:
         self.blame = np.zeros(capacity, dtype=np.int16)
         self.raw = {one.name: np.zeros(capacity) for one in self.normalized}
         """Scores that are to be normalised, by plugin."""
-        self._total_of_node = np.zeros(capacity)
+        self._total_of_node, self._total_of_pods = np.zeros(capacity), np.zeros(capacity)
         self._blame_of_node = np.zeros(capacity, dtype=np.int16)
 
     def update(self, cycle: Cycle, most: int | None = None) -> bool:
@@ -206,6 +208,7 @@ class ShapeVectors:
         ]
         at = np.array(rows, dtype=np.intp)
         self.total[at], self.blame[at] = values, blames
+        self._total_of_pods[at] = [one.score for one in verdicts]
         return True
 
     def update_only(self, cycle: Cycle, rows: Rows) -> None:
@@ -262,7 +265,8 @@ class ShapeVectors:
         self._put_blame(cycle, rows, filters, blame)
         for number, room in self._rooms:
             _put(blame, room(cycle, columns, rows), number)
-        total += self._sum(cycle, rows, scores)
+        self._total_of_pods[rows] = of_pods = self._sum(cycle, rows, scores)
+        total += of_pods
         if np.count_nonzero(blame):
             total[blame != 0] = NEVER
         self.total[rows], self.blame[rows] = total, blame
@@ -311,9 +315,10 @@ class ShapeVectors:
         filters, scores = self._of_states
         self._put_blame(cycle, rows, filters, blame)
         estimate = self._sum(cycle, rows, [one for one in scores if one.estimate])
-        score = self._sum(cycle, rows, [one for one in scores if not one.estimate]) + estimate
-        for i, number in enumerate(numbers):
-            self.states[number] = StateVerdict(int(blame[i]), float(score[i]), float(estimate[i]))
+        fixed = self._sum(cycle, rows, [one for one in scores if not one.estimate])
+        parts = ((fixed + estimate).tolist(), fixed.tolist(), estimate.tolist())
+        for number, *verdict in zip(numbers, blame.tolist(), *parts, strict=True):
+            self.states[number] = StateVerdict(*verdict)
 
     @staticmethod
     def _put_blame(cycle: Cycle, rows: Rows, filters: Iterable[FilterForms], blame: Any) -> None:
@@ -344,6 +349,11 @@ class ShapeVectors:
             live = self.raw[name][columns.live_rows()]
             differs = self._differs[name] = bool(len(live)) and bool(live.min() != live.max())
         return differs
+
+    def total_with(self, rows: Rows, score: float) -> Scores:
+        """Return what the total of rows is with this score of their canonical state."""
+        total: Scores = self._total_of_node[rows] + score + self._total_of_pods[rows]
+        return total
 
     def reject(self, rows: Rows, number: int) -> None:
         """Take note that a filter rejects rows after all."""
