@@ -55,7 +55,6 @@ COMMANDS = {
         "limits watch --count 1 --prometheus http://127.0.0.1:9 --bearer-token-file FILE"
     ),
 }
-DAEMONS = ("up", "agent", "scheduler")
 KINDS = ("pipe", "zero", "directory", "missing", "loop", "latin")
 WORDS = {
     "pipe": ("a pipe that no process writes to", "not a regular file"),
@@ -102,19 +101,6 @@ def environment(directory: Path) -> dict[str, str]:
     return {**inherited, "HOME": str(directory), "CORELANE_UP_DATA_DIR": str(directory / "up")}
 
 
-def start(words: list[str], directory: Path) -> subprocess.Popen[str]:
-    limit = (MEMORY, MEMORY)
-    return subprocess.Popen(
-        [sys.executable, "-m", "corelane", *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(directory),
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit),
-    )
-
-
 def check(kind: str, file: str, status: int | None, stderr: str) -> None:
     lines = [line for line in stderr.splitlines() if file in line]
     assert (status, len(lines)) == (2, 1), stderr
@@ -123,7 +109,7 @@ def check(kind: str, file: str, status: int | None, stderr: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name.split()[0] not in DAEMONS])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_names_in_one_line_what_is_not_a_file_of_this_kind(tmp_path, command, kind):
     file = named(kind, tmp_path)
     if kind == "directory" and command in ("limits lint", "topology --sysfs", "topology --machine"):
@@ -135,18 +121,19 @@ def test_a_command_names_in_one_line_what_is_not_a_file_of_this_kind(tmp_path, c
     check(kind, file, result.exit_code, result.stderr)
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name.split()[0] in DAEMONS])
-def test_a_daemon_ends_at_once_with_one_line(tmp_path, command):
-    files = {kind: named(kind, tmp_path) for kind in ("pipe", "zero", "latin")}
-    running = {kind: start(arguments(command, file, tmp_path), tmp_path) for kind, file in files.items()}
-    try:
-        for kind, process in running.items():
-            _, stderr = process.communicate(timeout=120)
-            check(kind, files[kind], process.returncode, stderr)
-    finally:
-        for process in running.values():
-            process.kill()
-            process.communicate()
+@pytest.mark.parametrize("command", ["up --node-config", "agent run --node-config", "scheduler --config"])
+def test_a_daemon_ends_at_once_with_one_line_and_takes_no_memory(tmp_path, command):
+    file = named("zero", tmp_path)
+    result = subprocess.run(
+        [sys.executable, "-m", "corelane", *arguments(command, file, tmp_path)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment(tmp_path),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY)),
+    )
+    check("zero", file, result.returncode, result.stderr)
 
 
 @pytest.mark.parametrize("command", ["limits lint", "limits simulate", "limits lint --policy"])

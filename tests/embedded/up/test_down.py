@@ -7,14 +7,12 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from corelane.cli import main
 from corelane.embedded.containers.instances import InstanceContainer
@@ -32,11 +30,8 @@ STUBBORN = pod("stubborn", container("c", "trap '' TERM; while :; do sleep 0.1; 
 STUBBORN["spec"]["terminationGracePeriodSeconds"] = 60
 
 
-def down(*args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "corelane", "down", *args]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=180, check=False, stdin=subprocess.DEVNULL
-    )
+def down(*args: str) -> Result:
+    return CliRunner().invoke(main, ["down", *args])
 
 
 def started(data: Path, mode: str, *args: str, manifest: dict[str, Any] | None = None) -> Up:
@@ -72,7 +67,7 @@ def test_running_up_is_stopped_its_containers_end_and_purge_removes_its_files_on
 ) -> None:
     data, running, before = left
     answer = down("--data-dir", str(data), "--grace-seconds", "0.5", "-o", "json")
-    assert answer.returncode == 0, answer.stderr
+    assert answer.exit_code == 0, answer.stderr
     report = json.loads(answer.stdout)
     assert report["stopped"] == [running.process.pid]
     assert {f"{one['pod']}/{one['container']}": one["pid"] for one in report["ended"]} == before
@@ -95,20 +90,20 @@ def test_containers_are_named_by_down_of_another_directory_and_end_without_serve
     data, running, before = left
     running.kill()
     answer = down("--data-dir", str(tmp_path / "other"), "--grace-seconds", "0")
-    assert answer.returncode == 0
+    assert answer.exit_code == 0
     assert f"of {data}; to end: corelane down --data-dir {data}" in answer.stdout
     refused = down("--data-dir", str(tmp_path / "other"), "--all")
-    assert refused.returncode == 2
+    assert refused.exit_code == 2
     assert "confirm with --yes" in refused.stderr
     assert all(map(is_alive, before.values()))
     shutil.rmtree(data)
     answer = down("--data-dir", str(data), "--grace-seconds", "0")
-    assert answer.returncode == 0, answer.stderr
+    assert answer.exit_code == 0, answer.stderr
     assert "ended default/web/a" in answer.stdout
     assert ended(before)
 
 
-@pytest.mark.parametrize("before_down", [True, False])
+@pytest.mark.parametrize(("left", "before_down"), [("auto", True), ("off", False)], indirect=["left"])
 def test_a_stopped_shim_is_named_and_keeps_its_record(
     left: tuple[Path, Up, dict[str, int]], *, before_down: bool
 ) -> None:
@@ -122,7 +117,7 @@ def test_a_stopped_shim_is_named_and_keeps_its_record(
         if before_down:
             os.kill(before["web/a"], signal.SIGKILL)
         answer = down("--data-dir", str(data), "--grace-seconds", "0", "--purge")
-        assert answer.returncode == 1
+        assert answer.exit_code == 1
         assert ended(before)
         (line,) = [line for line in answer.stdout.splitlines() if "default/web/a" in line and "shim" in line]
         assert f"process {shim}," in line
@@ -133,7 +128,7 @@ def test_a_stopped_shim_is_named_and_keeps_its_record(
     finally:
         os.kill(shim, signal.SIGCONT)
     again = down("--data-dir", str(data), "--grace-seconds", "0", "--purge")
-    assert again.returncode == 0, again.stdout
+    assert again.exit_code == 0, again.stdout
     assert not is_alive(shim)
     assert not data.exists()
 
@@ -172,7 +167,7 @@ def test_deleted_data_directory_ends_corelane_in_order(tmp_path: Path) -> None:
         assert all(map(is_alive, before.values()))
     finally:
         running.kill()
-        assert down("--data-dir", str(data), "--grace-seconds", "0").returncode == 0
+        assert down("--data-dir", str(data), "--grace-seconds", "0").exit_code == 0
     assert ended(before)
 
 
@@ -207,7 +202,7 @@ def test_purge_leaves_a_directory_that_is_none_of_corelane(tmp_path: Path) -> No
     before = sorted(tmp_path.rglob("*"))
     answer = down("--data-dir", str(tmp_path), "--purge")
     assert sorted(tmp_path.rglob("*")) == before
-    assert answer.returncode == 1
+    assert answer.exit_code == 1
     assert f"{tmp_path}: nothing removed: it has no file of a data directory" in answer.stdout
 
 
@@ -229,11 +224,11 @@ def test_purge_through_a_link_keeps_the_link(tmp_path: Path) -> None:
     link.symlink_to(real)
     (real / "apiserver.db").write_text("")
     answer = down("--data-dir", str(link), "--purge")
-    assert answer.returncode == 0, answer.stderr
+    assert answer.exit_code == 0, answer.stderr
     assert link.is_symlink()
     assert not list(real.iterdir())
     again = down("--data-dir", str(link), "--purge")
-    assert (again.returncode, again.stdout.splitlines()[0]) == (0, f"nothing runs for {link}")
+    assert (again.exit_code, again.stdout.splitlines()[0]) == (0, f"nothing runs for {link}")
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".", "x y"])
@@ -266,7 +261,7 @@ def test_purge_of_a_copy_leaves_the_original(tmp_path: Path, mode: str) -> None:
         before = pids(data)
         shutil.copytree(data, copy, symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
         answer = down("--data-dir", str(copy), "--grace-seconds", "0", "--purge")
-        assert answer.returncode == 0, answer.stderr
+        assert answer.exit_code == 0, answer.stderr
         assert f"of {data}; to end: corelane down --data-dir {data}" in answer.stdout
         assert all(map(is_alive, before.values()))
         assert (data / "apiserver.db").exists() and not copy.exists()
@@ -298,7 +293,7 @@ def test_containers_are_those_of_their_records_where_the_directory_has_another_n
         else:
             shutil.copytree(data, other)
         answer = down("--data-dir", str(other), "--grace-seconds", "0")
-        assert answer.returncode == 0, answer.stderr
+        assert answer.exit_code == 0, answer.stderr
         assert is_alive(pid) == (how_moved == "copied")
     finally:
         down("--data-dir", str(data), "--grace-seconds", "0")
