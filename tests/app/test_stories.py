@@ -6,11 +6,13 @@ import functools
 import json
 import operator
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
 from click.testing import CliRunner
 
+from corelane.app import nodefile
 from corelane.cli import main
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
@@ -52,6 +54,11 @@ def test_the_commands_in_the_headers_show_it(name: str) -> None:
         told = json.loads(done.output)
         found = [one["pod"] for one in told.get("pods", [told])]
         assert found == [f"default/{pod.metadata.name}" for pod in stories.pods(name)]
+
+
+@pytest.mark.parametrize("settings", sorted((stories.DIRECTORY / "settings").glob("*.yaml")))
+def test_settings_of_the_stories_can_be_read(settings: Path) -> None:
+    assert nodefile.load(settings) != NodeConfig()
 
 
 @pytest.mark.parametrize("name", ["2-guaranteed-and-shared", "4-exclusive-instances", "9-virtual-machine"])

@@ -19,7 +19,7 @@ from corelane.embedded.apiserver.store.database import Store
 from corelane.kube import keys, translate
 from corelane.kube.client import APIError, Gone, KubeClient, Unreachable
 from corelane.kube.informer import Informer, ObjectChange
-from corelane.kube.objects import ConfigMap, Event, Lease, Namespace, Node, NodeResourceTopology
+from corelane.kube.objects import ConfigMap, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.machine.spec import parse_spec
 from corelane.node.config import NodeConfig, PoolOptions
@@ -61,26 +61,6 @@ def settings(name: str, **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
-def test_objects_are_made_read_changed_and_removed() -> None:
-    async def story(client: KubeClient) -> None:
-        made = await client.create(settings("a", x="1"))
-        read = await client.get(ConfigMap, "a", "default")
-        assert (read.metadata.uid, read.data) == (made["metadata"]["uid"], {"x": "1"})
-        await client.patch(ConfigMap, "a", {"data": {"x": None, "y": "2"}}, namespace="default")
-        replaced = [{"op": "replace", "path": "/data/y", "value": "3"}]
-        await client.patch(ConfigMap, "a", replaced, namespace="default", kind_of_patch="json")
-        assert (await client.get(ConfigMap, "a", "default")).data == {"y": "3"}
-        with pytest.raises(APIError) as caught:
-            await client.delete(ConfigMap, "a", namespace="default", uid="another")
-        assert (caught.value.code, caught.value.reason) == (409, "Conflict")
-        await client.delete(ConfigMap, "a", namespace="default", uid=read.metadata.uid)
-        with pytest.raises(APIError) as caught:
-            await client.get(ConfigMap, "a", "default")
-        assert (caught.value.code, caught.value.reason) == (404, "NotFound")
-
-    run(story)
-
-
 def test_a_binding_brings_its_annotations_and_is_final() -> None:
     async def story(client: KubeClient) -> None:
         made = await client.create(pod("a", annotations={"old": "1", "stays": "2"}))
@@ -93,30 +73,6 @@ def test_a_binding_brings_its_annotations_and_is_final() -> None:
         with pytest.raises(APIError) as caught:
             await client.bind("default", "a", uid, "n2")
         assert caught.value.code == 409
-
-    run(story)
-
-
-def test_a_status_is_patched_apart() -> None:
-    async def story(client: KubeClient) -> None:
-        await client.create(pod("a"))
-        for status in ("False", "True"):
-            body = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
-            await client.patch(
-                Pod, "a", body, namespace="default", kind_of_patch="strategic", subresource="status"
-            )
-        read = await client.get(Pod, "a", "default")
-        assert [(c.type, c.status) for c in read.status.conditions if c.type == "Ready"] == [
-            ("Ready", "True")
-        ]
-
-    run(story)
-
-
-@pytest.mark.parametrize("kind", [Node, Namespace, Lease, Event, NodeResourceTopology, Pod])
-def test_every_kind_is_served_where_we_look_for_it(kind: Any) -> None:
-    async def story(client: KubeClient) -> None:
-        assert (await client.list(kind)).malformed == ()
 
     run(story)
 
@@ -158,28 +114,6 @@ def test_what_a_topology_no_longer_says_is_taken_away() -> None:
     run(story)
 
 
-def test_lists_come_in_pages_and_by_selection() -> None:
-    async def story(client: KubeClient) -> None:
-        for number in range(7):
-            await client.create(settings(f"m{number}"))
-        assert len((await client.list(ConfigMap, namespace="default", page=3)).items) == 7
-        some = await client.list(ConfigMap, label_selector="n in (m1,m2)", page=1)
-        assert [item.metadata.name for item in some.items] == ["m1", "m2"]
-        one = await client.list(ConfigMap, field_selector="metadata.name=m3")
-        assert [item.metadata.name for item in one.items] == ["m3"]
-
-    run(story)
-
-
-def test_a_watch_from_a_version_that_never_was_is_an_error() -> None:
-    async def story(client: KubeClient) -> None:
-        with pytest.raises(APIError):
-            async for _ in client.watch(Pod, resource_version="999999999", timeout_seconds=1):
-                pass
-
-    run(story)
-
-
 class Copy:
     """What one knows who only hears the informer's changes."""
 
@@ -205,26 +139,6 @@ class Copy:
         self.task.cancel()
         with suppress(asyncio.CancelledError):
             await self.task
-
-
-def test_an_informer_keeps_a_true_copy() -> None:
-    async def story(client: KubeClient) -> None:
-        await client.create(settings("a", x="1"))
-        whole, part = Copy(client), Copy(client, label_selector="n=b")
-        await whole.informer.synced()
-        await whole.until(a="1")
-        await client.create(settings("b", x="2"))
-        await client.patch(ConfigMap, "a", {"data": {"x": "3"}}, namespace="default")
-        await whole.until(a="3", b="2")
-        await part.until(b="2")
-        await client.patch(ConfigMap, "b", {"metadata": {"labels": {"n": "c"}}}, namespace="default")
-        await part.until()
-        await client.delete(ConfigMap, "a", namespace="default")
-        await whole.until(b="2")
-        await whole.stop()
-        await part.stop()
-
-    run(story)
 
 
 def test_an_informer_outlives_the_server_and_misses_nothing(tmp_path: Path) -> None:

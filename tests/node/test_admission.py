@@ -35,14 +35,6 @@ def test_whole_cpus_of_a_guaranteed_pod_are_exclusive_and_leave_the_shared_pool(
     assert str(state.free_exclusive) == "2-4,6-7"
 
 
-def test_the_reserved_cpu_is_the_lowest_of_the_lowest_core_and_never_exclusive():
-    state = node.new(LAPTOP)
-    assert str(state.reserved) == "0"
-    state, given = admitted(state, pod("a", container("app", 7000)))
-    assert given == {"app": "1-7"}
-    assert state.shared_pool == cpus("0")
-
-
 @pytest.mark.parametrize(
     ("pod", "why"),
     [
@@ -60,31 +52,11 @@ def test_everything_else_shares_the_pool_and_is_told_why(pod, why):
     assert state.entries["a", "app"].exclusive is False
 
 
-def test_a_sidecar_may_share_while_the_application_is_exclusive():
-    state, given = admitted(node.new(LAPTOP), pod("a", sidecar("log", 500), container("app", 2000)))
-    assert given == {"app": "1,5"}
-    assert [entry.exclusive for entry in state.of_pod("a")] == [False, True]
-
-
 def test_admitting_a_pod_again_changes_nothing_and_answers_the_same():
     state, given = admitted(node.new(LAPTOP), pod("a", container("app", 2000)))
     again, decision = node.admit(state, pod("a", container("app", 2000)))
     assert again is state
     assert {name: str(given) for name, given in decision.assignments.items()} == given
-
-
-def test_a_pod_comes_in_whole_or_not_at_all():
-    decision = refused(node.new(LAPTOP), pod("a", container("small", 1000), container("large", 7000)))
-    assert decision.assignments == {}
-
-
-def test_a_pod_for_which_too_few_exclusive_cpus_are_left_is_refused_in_the_kubelets_words():
-    decision = refused(node.new(LAPTOP), pod("a", container("app", 8000)))
-    assert decision.reason == "UnexpectedAdmissionError"
-    assert decision.message == (
-        "Allocate failed due to not enough cpus available to satisfy request: "
-        "requested=8, available=7, which is unexpected"
-    )
 
 
 def test_requests_beyond_the_node_are_refused_in_the_kubelets_words():
@@ -126,20 +98,6 @@ def test_the_fewest_numa_nodes_are_chosen_and_named():
     assert texts(decision, "numa") == [
         "NUMA nodes 2-3: the fewest with 12 free CPUs (free CPUs by node: 0: 2, 1: 0, 2: 8, 3: 8)"
     ]
-
-
-def test_an_application_takes_over_the_cpus_of_init_containers_and_a_sidecar_keeps_its_own():
-    request = pod(
-        "a", init("first", 4000), sidecar("proxy", 2000), init("second", 2000), container("app", 4000)
-    )
-    state, given = admitted(node.new(DUAL), request)
-    first, proxy, second, app = (cpus(given[name]) for name in ("first", "proxy", "second", "app"))
-    assert proxy <= first
-    assert proxy.isdisjoint(second)
-    assert proxy.isdisjoint(app)
-    assert second <= first
-    assert {entry.container for entry in state.owners().values()} >= {"proxy", "app"}
-    assert all(state.owners()[cpu].container == "app" for cpu in app)
 
 
 def test_a_valid_proposal_is_taken_as_it_stands():

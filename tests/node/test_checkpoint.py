@@ -11,7 +11,6 @@ from corelane.cpuset import CPUSet
 from corelane.node.kubelet import checkpoint
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.kubelet.statefile import CheckpointError, fnv1a
-from support import kubelet_files
 from support.node_asks import LAPTOP, container, cpus, init, pod
 
 POD = {"pod": {"container1": "4-6", "container2": "1-3"}}
@@ -52,13 +51,6 @@ def test_checksums_are_upstreams(known, expected):
     content = checkpoint.encode(known, known.version)
     assert checksum(content) == expected
     assert checkpoint.decode(content) == known
-
-
-@pytest.mark.parametrize("file", kubelet_files.written("cpu"))
-def test_what_the_kubelet_wrote_is_read_and_written_again_to_the_byte(file):
-    found = checkpoint.decode(file.content)
-    assert found.version == file.version
-    assert checkpoint.encode(found, found.version) == file.content
 
 
 @pytest.mark.parametrize(

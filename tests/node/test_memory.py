@@ -9,7 +9,7 @@ from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, TopologyOptions, codec
 from corelane.node.config import NodeConfig
-from corelane.workload.request import ContainerKind, ContainerRequest, QOSClass
+from corelane.workload.request import ContainerKind, ContainerRequest
 from support.node_asks import pod
 
 GI = 1 << 30
@@ -42,73 +42,12 @@ def admitted(before, request):
     return after
 
 
-def refused(before, request):
-    after, decision = node.admit(before, request)
-    assert not decision.admitted
-    assert after is before
-    return decision.reason, decision.message
-
-
 def free(of):
     return [one.free["memory"] // GI for one in of.memory.values()]
 
 
 def where(of, uid, name="c"):
     return of.entries[uid, name].mems
-
-
-def test_a_guaranteed_pod_gets_memory_on_the_fewest_nodes_and_is_bound_there():
-    after = admitted(state(), pod("a", requests("c", 12)))
-    assert where(after, "a") == CPUSet([0])
-    assert free(after) == [3, 16]
-    wide = admitted(state(), pod("a", requests("c", 20)))
-    assert where(wide, "a") == CPUSet([0, 1])
-    assert free(wide) == [0, 11]
-
-
-def test_cpus_and_memory_are_taken_from_the_same_node():
-    full = admitted(state("restricted"), pod("a", requests("c", 14)))
-    after = admitted(full, pod("b", requests("c", 4, 4000)))
-    assert where(after, "b") == CPUSet([1])
-    cpus = after.entries["b", "c"].cpus
-    assert cpus <= next(one.cpus for one in MACHINE.nodes if one.id == 1)
-
-
-def test_others_get_no_memory_of_their_own():
-    burstable = pod("a", requests("c", 4), qos=QOSClass.BURSTABLE)
-    after = admitted(state(), burstable)
-    assert where(after, "a") is None
-    assert free(after) == [15, 16]
-
-
-def test_a_node_used_alone_is_no_part_of_a_group():
-    full = admitted(state(), pod("a", requests("c", 1)))
-    reason, message = refused(full, pod("b", requests("c", 20)))
-    assert reason == "UnexpectedAdmissionError"
-    assert "[memorymanager] failed to find NUMA nodes to extend the current topology hint" in message
-    alone = state("none")
-    full = admitted(alone, pod("a", requests("c", 1)))
-    assert (
-        "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
-        in (refused(full, pod("b", requests("c", 20)))[1])
-    )
-
-
-def test_a_strict_topology_manager_refuses_what_would_lie_apart():
-    full = admitted(state("single-numa-node"), pod("a", requests("c", 15, 7000)))
-    reason, message = refused(full, pod("b", requests("c", 16, 9000)))
-    assert (reason, message) == (
-        "TopologyAffinityError",
-        "Resources cannot be allocated with Topology locality",
-    )
-
-
-def test_an_init_containers_memory_is_taken_over_and_counted_once():
-    first = requests("first", 6, kind=ContainerKind.INIT)
-    after = admitted(state(), pod("a", first, requests("c", 4)))
-    assert free(after) == [9, 16]
-    sizes = {entry.container: entry.memory[0].size // GI for entry in after.of_pod("a")}
-    assert sizes == {"first": 2, "c": 4}
 
 
 def test_once_a_container_has_started_the_init_containers_before_it_give_their_memory_back():
@@ -133,45 +72,9 @@ def test_release_gives_memory_and_devices_back():
     assert dict(again.entries["b", "c"].devices) == {"example.com/gpu": ("g0",)}
 
 
-def test_devices_draw_cpus_and_memory_to_their_node():
-    near = state("single-numa-node", devices={"example.com/gpu": {"g0": 0b10}})
-    after = admitted(near, pod("a", requests("c", 4, 2000, devices={"example.com/gpu": 1})))
-    assert where(after, "a") == CPUSet([1])
-    assert after.entries["a", "c"].cpus <= MACHINE.nodes[1].cpus
-
-
-@pytest.mark.parametrize(
-    ("inventory", "wanted", "text"),
-    [
-        ({}, 1, "no healthy devices present; cannot allocate unhealthy devices example.com/gpu"),
-        (
-            {"g0": 1},
-            2,
-            "requested number of devices unavailable for example.com/gpu. Requested: 2, Available: 1",
-        ),
-    ],
-)
-def test_missing_devices_are_refused_in_upstreams_words(inventory, wanted, text):
-    before = state("none", devices={"example.com/gpu": inventory})
-    request = pod("a", requests("c", 1, devices={"example.com/gpu": wanted}))
-    assert refused(before, request) == (
-        "UnexpectedAdmissionError",
-        f"Allocate failed due to {text}, which is unexpected",
-    )
-
-
 def test_a_resource_that_the_node_does_not_know_is_left_to_others():
     after = admitted(state(), pod("a", requests("c", 1, devices={"example.com/other": 9})))
     assert not after.entries["a", "c"].devices
-
-
-def test_an_init_containers_devices_are_taken_over():
-    before = state(devices={"example.com/gpu": {"g0": 1, "g1": 2}})
-    gpu = {"example.com/gpu": 1}
-    first = requests("first", 1, kind=ContainerKind.INIT, devices=gpu)
-    after = admitted(before, pod("a", first, requests("c", 1, devices=gpu), requests("d", 1, devices=gpu)))
-    held = {entry.container: entry.devices["example.com/gpu"] for entry in after.of_pod("a")}
-    assert held == {"first": ("g0",), "c": ("g0",), "d": ("g1",)}
 
 
 @pytest.mark.parametrize(

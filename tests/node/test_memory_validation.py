@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 
 from corelane.machine.model import NUMANode, from_rows
-from corelane.node.kubelet import memory_checkpoint, validation
+from corelane.node.kubelet import validation
 from corelane.node.kubelet.memory_checkpoint import Block, MemoryCheckpoint, NodeMemory, Table
 from corelane.placement.memory_blocks import hugepages
-from support import kubelet_files
 
 GIB = 1 << 30
 FREE = Table(4 * GIB, GIB, 3 * GIB, 0, 3 * GIB)
@@ -33,30 +32,6 @@ def problems(checkpoint, policy="Static", reserved=None, minor=36):
 def state(nodes=None, entries=None, **more):
     nodes = nodes or {0: NodeMemory({"memory": USED}, 1, (0,)), 1: NodeMemory({"memory": FREE}, 0, (1,))}
     return MemoryCheckpoint("Static", nodes, entries or {"u": {"c": (BLOCK,)}}, **more)
-
-
-@pytest.mark.parametrize("start", kubelet_files.starts())
-def test_the_verdict_is_upstreams(start):
-    nodes = [
-        NUMANode(
-            one["id"],
-            frozenset(),
-            one["memory"],
-            {int(kib): count for kib, count in one["hugepages"].items()},
-        )
-        for one in start.nodes
-    ]
-    checkpoint = memory_checkpoint.decode(start.content)
-    found = validation.memory_start_problems(checkpoint, machine(*nodes), "Static", start.reserved)
-    assert bool(found) == bool(start.error)
-    assert not found or found[0].text.startswith(start.error)
-
-
-def test_some_starts_succeed_and_some_fail_for_each_reason():
-    errors = [start.error for start in kubelet_files.starts()]
-    for words in ("different from", "can not be empty", "NUMA that does not", "resource that does not"):
-        assert any(words in error for error in errors)
-    assert errors.count("") > 20
 
 
 def test_a_file_that_fits_starts():

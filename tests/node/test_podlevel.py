@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from corelane import node
-from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, StaticOptions, TopologyOptions
 from corelane.node.config import NodeConfig
@@ -44,43 +43,8 @@ def sets(after):
     return {entry.container: str(entry.cpus) for entry in after.of_pod("p")}
 
 
-def sizes(after):
-    return {entry.container: [block.size // GI for block in entry.memory] for entry in after.of_pod("p")}
-
-
 TOO_MUCH = "pod rejected, sum of exclusive container {} requests equals pod budget, leaving no"
 SOME = (requests("own", 2, 4), shared("one"), shared("two"))
-
-
-def test_without_the_gate_such_a_pod_has_nothing_of_its_own():
-    after, decision = node.admit(state(gate=False), whole(4, 8, *SOME))
-    assert decision.admitted
-    assert not decision.assignments
-    assert after.memory == state().memory
-    assert not after.exclusive
-
-
-def test_with_it_the_pod_gets_one_piece_that_its_containers_share_out():
-    after, decision = node.admit(state(), whole(4, 8, *SOME))
-    assert sets(after) == {"own": "1-2", "one": "3-4", "two": "3-4"}
-    assert sizes(after) == {"own": [4], "one": [4], "two": [4]}
-    assert after.exclusive == CPUSet.parse("1-4")
-    assert after.memory[0].free["memory"] == 7 * GI
-    assert dict(decision.assignments) == {entry.container: entry.cpus for entry in after.of_pod("p")}
-    assert node.validate(after) == []
-
-
-def test_an_init_container_has_all_that_sidecars_before_it_leave():
-    init, sidecar = ContainerKind.INIT, ContainerKind.SIDECAR
-    containers = (
-        requests("side", 1, 2, sidecar),
-        shared("first", init),
-        requests("own", 2, 4),
-        shared("rest"),
-    )
-    after, _ = node.admit(state(), whole(5, 8, *containers))
-    assert sets(after) == {"side": "1", "first": "2-5", "own": "2-3", "rest": "4-5"}
-    assert sizes(after) == {"side": [2], "first": [6], "own": [4], "rest": [2]}
 
 
 def test_the_piece_is_free_again_only_with_the_last_container():
@@ -117,24 +81,6 @@ def test_a_pod_that_leaves_nothing_to_share_is_refused(pod, message):
     assert after is lenient
     strict = node.admit(state(), pod)[1]
     assert strict.reason == "TopologyAffinityError"
-
-
-@pytest.mark.parametrize(
-    ("scope", "where"),
-    [("pod", "under pod-scope topology manager"), ("container", "with a container-level topology manager")],
-)
-def test_the_topology_manager_has_its_own_words_for_them(scope, where):
-    narrow = state(scope=scope, policy="single-numa-node")
-    _, decision = node.admit(narrow, whole(10, 8, requests("own", 9, 4), shared("rest")))
-    assert decision.reason == "TopologyAffinityError"
-    assert decision.message == f"Pod Scope pod with pod-level resources failed admission {where}"
-
-
-def test_in_container_scope_only_guaranteed_containers_have_something_of_their_own():
-    after, decision = node.admit(state(scope="container"), whole(4, 8, *SOME))
-    assert decision.admitted, decision
-    assert sets(after) == {"own": "1-2", "one": "", "two": ""}
-    assert sizes(after) == {"own": [4], "one": [], "two": []}
 
 
 def test_the_whole_piece_must_be_whole_cores_where_these_are_asked_for():

@@ -9,7 +9,7 @@ from corelane.machine.spec import parse_spec
 from corelane.node import StaticOptions, TopologyOptions
 from corelane.node.kubelet.cpu_manager import pod_cpus
 from corelane.reasons import sentence
-from support.node_asks import DUAL, LAPTOP, QUAD_NUMA, container, cpus, init, pod, sidecar
+from support.node_asks import LAPTOP, QUAD_NUMA, container, cpus, init, pod, sidecar
 
 
 def state(machine, *, reserved=None, numa=None, exact=False, **options):
@@ -25,12 +25,6 @@ def state(machine, *, reserved=None, numa=None, exact=False, **options):
 def sets(decision):
     assert decision.admitted, decision.message
     return {name: str(given) for name, given in decision.assignments.items()}
-
-
-def test_full_cores_only_refuses_odd_requests_in_upstreams_words():
-    _, decision = node.admit(state(LAPTOP, full_pcpus_only=True), pod("a", container("x", 3000)))
-    assert decision.reason == "SMTAlignmentError"
-    assert decision.message == "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2"
 
 
 def test_full_cores_only_leaves_the_reserved_core_alone():
@@ -52,14 +46,6 @@ def test_full_cores_only_does_not_take_a_proposal_of_half_cores():
     assert "violates the node's CPU manager options" in sentence(decision.reasons[0])
 
 
-def test_strictly_reserved_cpus_are_not_in_the_shared_pool():
-    before = state(LAPTOP, reserved="0,4", strict_cpu_reservation=True)
-    assert str(before.shared_pool) == "1-3,5-7"
-    after, decision = node.admit(before, pod("a", container("x", 4000)))
-    assert str(decision.shared) == "3,7"
-    assert node.validate(after) == []
-
-
 def test_the_last_shared_cpu_is_kept_unlike_by_the_kubelet():
     request = pod("a", container("x", 6000))
     own = state(LAPTOP, reserved="0,4", strict_cpu_reservation=True)
@@ -76,28 +62,6 @@ def test_strict_reservation_of_everything_is_refused():
         state(LAPTOP, reserved="0-7", strict_cpu_reservation=True)
 
 
-def test_distribution_shapes_the_reserved_set_too():
-    settings = node.NodeConfig(reserved_count=4, options=StaticOptions(distribute_cpus_across_cores=True))
-    assert str(node.new(LAPTOP, settings).reserved) == "0-3"
-
-
-def test_cpus_are_distributed_over_the_nodes():
-    _, decision = node.admit(
-        state(DUAL, reserved="0,8,16,24", distribute_cpus_across_numa=True, numa=TopologyOptions("none")),
-        pod("a", container("x", 16000)),
-    )
-    given = decision.assignments["x"]
-    assert [len(given & cpus(text)) for text in ("0-7,16-23", "8-15,24-31")] == [8, 8]
-
-
-def test_caches_are_kept_together():
-    machine = parse_spec("socket:1 numa:1 l3:4 core:4 smt:1")
-    _, decision = node.admit(
-        state(machine, prefer_align_cpus_by_uncorecache=True), pod("a", container("x", 4000))
-    )
-    assert sets(decision) == {"x": "4-7"}
-
-
 def test_close_nodes_are_preferred_and_missing_distances_are_no_error():
     far = {0: 10, 1: 30, 2: 30, 3: 11}
     nodes = tuple(replace(one, distances=far if one.id == 0 else {}) for one in QUAD_NUMA.nodes)
@@ -105,18 +69,6 @@ def test_close_nodes_are_preferred_and_missing_distances_are_no_error():
     machine = replace(QUAD_NUMA, nodes=nodes)
     _, decision = node.admit(state(machine, numa=close), pod("a", container("x", 12000)))
     assert decision.assignments["x"] <= cpus("0-3,12-15,16-19,28-31")
-
-
-@pytest.mark.parametrize("policy", ["restricted", "single-numa-node"])
-def test_a_strict_topology_manager_refuses_what_spans_nodes(policy):
-    before = state(QUAD_NUMA, numa=TopologyOptions(policy))
-    _, decision = node.admit(before, pod("a", container("x", 8000)))
-    assert sets(decision) == {"x": "4-7,20-23"}
-    wide, _ = node.admit(before, pod("b", container("x", 7000), container("y", 7000), container("z", 7000)))
-    wide, _ = node.admit(wide, pod("c", container("x", 4000)))
-    _, decision = node.admit(wide, pod("d", container("x", 6000)))
-    assert decision.reason == "TopologyAffinityError"
-    assert decision.message == "Resources cannot be allocated with Topology locality"
 
 
 def test_a_strict_topology_manager_does_not_take_a_proposal_that_spans_nodes():
@@ -127,56 +79,12 @@ def test_a_strict_topology_manager_does_not_take_a_proposal_that_spans_nodes():
     assert sets(decision) == {"x": "1,5"}
 
 
-def test_pod_scope_puts_all_containers_on_the_same_nodes():
-    first = pod("a", container("x", 5000))
-    request = pod("b", container("x", 2000), container("y", 4000))
-    apart, _ = node.admit(state(QUAD_NUMA, reserved="0"), first)
-    assert sets(node.admit(apart, request)[1]) == {"x": "3,19", "y": "4-5,20-21"}
-    together, _ = node.admit(state(QUAD_NUMA, reserved="0", numa=TopologyOptions(scope="pod")), first)
-    assert sets(node.admit(together, request)[1]) == {"x": "4,20", "y": "5-6,21-22"}
-
-
 def test_a_pods_exclusive_cpus_count_what_runs_at_the_same_time():
     request = pod(
         "a", init("i", 6000), sidecar("s", 2000), init("j", 3000), container("x", 1000), container("y", 500)
     )
     assert pod_cpus(request) == 6
     assert pod_cpus(pod("b", sidecar("s", 2000), init("j", 3000), container("x", 1000))) == 5
-
-
-@pytest.mark.parametrize(
-    ("options", "policy", "message"),
-    [
-        (
-            {"full_pcpus_only": True, "distribute_cpus_across_cores": True},
-            "none",
-            (
-                "static policy options full-pcpus-only and distribute-cpus-across-cores "
-                "can not be used at the same time"
-            ),
-        ),
-        (
-            {"prefer_align_cpus_by_uncorecache": True, "distribute_cpus_across_numa": True},
-            "none",
-            (
-                "static policy options prefer-align-cpus-by-uncorecache and distribute-cpus-across-numa "
-                "can not be used at the same time"
-            ),
-        ),
-        (
-            {"align_by_socket": True},
-            "single-numa-node",
-            (
-                "Topolgy manager single-numa-node policy is incompatible with "
-                "CPUManager align-by-socket policy option"
-            ),
-        ),
-    ],
-)
-def test_contradictory_options_are_refused_in_upstreams_words(options, policy, message):
-    with pytest.raises(node.NodeConfigError) as refusal:
-        state(DUAL, numa=TopologyOptions(policy), **options)
-    assert str(refusal.value) == message
 
 
 def test_too_many_numa_nodes_are_refused_only_where_a_limit_is_set():
