@@ -59,6 +59,15 @@ def test_admitting_a_pod_again_changes_nothing_and_answers_the_same():
     assert {name: str(given) for name, given in decision.assignments.items()} == given
 
 
+def test_a_pod_for_which_too_few_exclusive_cpus_are_left_is_refused_in_the_kubelets_words():
+    decision = refused(node.new(LAPTOP), pod("a", container("app", 8000)))
+    assert decision.reason == "UnexpectedAdmissionError"
+    assert decision.message == (
+        "Allocate failed due to not enough cpus available to satisfy request: "
+        "requested=8, available=7, which is unexpected"
+    )
+
+
 def test_requests_beyond_the_node_are_refused_in_the_kubelets_words():
     state, _ = admitted(node.new(LAPTOP), pod("a", container("app", 6500)))
     decision = refused(state, pod("b", container("app", 1600)))
