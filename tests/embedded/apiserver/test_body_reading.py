@@ -33,18 +33,6 @@ def test_json_is_read_as_it_was_written(value):
         ) == plain_values(json.loads(json.dumps(value).replace("Infinity", "1")))
 
 
-@given(values.filter(lambda value: "Infinity" not in json.dumps(value)))
-def test_json_is_yaml(value):
-    body = json.dumps(value, ensure_ascii=True).encode()
-    try:
-        read = read_yaml(body)
-    except ReadError as error:
-        # YAML has no pairs of surrogates.
-        assert b"\\ud" in body, error
-        return
-    assert plain_values(read) == plain_values(read_json(body))
-
-
 @given(st.binary(max_size=60) | texts.map(str.encode))
 @example(b"[" * 100_000)
 @example(b'{"a":' * 100_000)

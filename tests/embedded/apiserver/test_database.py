@@ -46,15 +46,6 @@ def test_a_record_hands_out_copies():
     assert store.get("things", "a").object()["value"] == 1
 
 
-def test_keys_come_in_the_byte_order_of_etcd():
-    """`-` and `.` sort before `/`, so `a-b/x` comes before `a/x`."""
-    store = memory()
-    for key in ("a/x", "a-b/x", "a.b/x", "ab/x"):
-        store.put("things", key, thing())
-    assert [record.key for record in store.find("things")] == ["a-b/x", "a.b/x", "a/x", "ab/x"]
-    assert [record.key for record in store.find("things", "a/")] == ["a/x"]
-
-
 def test_history_ends_at_the_window():
     store = memory(window=3)
     for value in range(5):
@@ -65,16 +56,6 @@ def test_history_ends_at_the_window():
         store.events("things", 1)
     with pytest.raises(Compacted):
         store.find("things", at=1)
-
-
-def test_a_deletion_carries_the_last_state_under_its_own_revision():
-    store = memory()
-    store.put("things", "a", thing(7))
-    gone = store.delete("things", "a")
-    event = store.events("things", 1)[0]
-    assert (event.kind, gone.object()["value"], gone.revision) == ("DELETED", 7, 2)
-    assert gone.object()["metadata"]["resourceVersion"] == "2"
-    assert store.get("things", "a") is None
 
 
 def test_waking_is_per_resource_and_ends_with_its_context():

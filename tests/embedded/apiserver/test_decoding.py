@@ -66,19 +66,6 @@ def test_a_value_of_another_type_is_refused_with_field_value_and_type(text, fiel
     assert refusal(text).startswith(f"Pod: {field}: got {found}, expected {expected}")
 
 
-def test_a_micro_time_has_six_digits():
-    assert "such as 2026-01-02T03:04:05.000000Z" in refusal(
-        '{"spec":{"renewTime":"2026-01-02T03:04:05Z"}}', LEASES
-    )
-    obj, _ = read('{"spec":{"renewTime":"2026-01-02T03:04:05.000700+01:00"}}', LEASES)
-    assert obj["spec"]["renewTime"] == "2026-01-02T02:04:05.000700Z"
-
-
-@pytest.mark.parametrize("text", ["[]", "1", '"a"', "", "{", '{"kind":1}', '{"apiVersion":[]}'])
-def test_a_body_that_is_no_object_is_refused(text):
-    assert refusal(text).startswith("the body is not a Pod: ")
-
-
 def test_the_group_version_and_kind_are_those_of_the_path():
     assert read('{"apiVersion":"v1","kind":"Pod"}')[0]["kind"] == "Pod"
     assert refusal('{"kind":"Pot"}').endswith("got v1 Pot, expected v1 Pod")
@@ -88,53 +75,9 @@ def test_the_group_version_and_kind_are_those_of_the_path():
     assert "kind is missing" in refusal('{"apiVersion":"topology.node.k8s.io/v1alpha2"}', TOPOLOGIES)
 
 
-def test_unknown_and_repeated_fields_are_warned_of_refused_or_ignored():
-    text = '{"metadata":{"name":"p","x":1},"spec":{"containers":[{"name":"c","name":"d","y":2}]}}'
-    said = [
-        'unknown field "metadata.x"',
-        'duplicate field "spec.containers[0].name"',
-        'unknown field "spec.containers[0].y"',
-    ]
-    obj, warnings = read(text)
-    assert warnings == said
-    assert obj["spec"]["containers"] == [{"name": "d", "resources": {}}]
-    assert read(text, field_validation="Ignore") == (obj, [])
-    assert refusal(text, field_validation="Strict") == f"Pod: strict decoding error: {', '.join(said)}"
-
-
-def test_names_of_fields_have_one_case():
-    assert read('{"Spec":{},"metadata":{"Name":"p"}}')[1] == [
-        'unknown field "Spec"',
-        'unknown field "metadata.Name"',
-    ]
-
-
 def test_no_more_is_said_of_unknown_fields_than_upstream_would():
     many = ",".join(f'"x{number}":1' for number in range(200))
     assert len(read(f"{{{many}}}")[1]) == MAX_STRICT_ERRORS
-
-
-def test_null_is_as_if_nothing_was_said():
-    text = (
-        '{"metadata":{"name":"p","labels":null},"spec":{"containers":null,"hostUsers":null,"nodeName":null}}'
-    )
-    assert read(text)[0]["spec"] == {"containers": None}
-    assert read(text)[0]["metadata"] == {"name": "p"}
-
-
-def test_zero_values_go_where_go_leaves_them_out():
-    obj, _ = read('{"spec":{"nodeName":"","hostNetwork":false,"hostUsers":false,"priority":0,"volumes":[]}}')
-    assert obj["spec"] == {"containers": None, "hostUsers": False, "priority": 0}
-
-
-def test_a_repeated_object_adds_to_the_one_before():
-    obj, _ = read('{"metadata":{"name":"a"},"metadata":{"namespace":"n"}}')
-    assert {"name": "a", "namespace": "n"}.items() <= obj["metadata"].items()
-
-
-def test_features_that_are_off_are_read_and_dropped():
-    obj, warnings = read('{"spec":{"schedulingGroup":{"podGroupName":"g"}}}')
-    assert ("schedulingGroup" in obj["spec"], warnings) == (False, [])
 
 
 @pytest.mark.parametrize(

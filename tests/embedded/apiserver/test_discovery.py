@@ -1,17 +1,8 @@
 """Discovery: what clients learn of groups, versions, resources and verbs."""
 
-import pytest
-
 from corelane.embedded.apiserver.openapi import discovery
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-
-
-@pytest.mark.parametrize(
-    "path", ["/", "/api/v2", "/apis/none", "/apis/coordination.k8s.io/v9", "/apis//v1", "/x"]
-)
-def test_what_is_not_served_has_no_document(path):
-    assert discovery.document(path) is None
 
 
 async def test_the_accept_header_chooses_the_form_of_discovery(api):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from corelane import names
 from corelane.embedded.apiserver.schema.defaults_and_formats import FORMATS
 
 ACCEPTED = {
@@ -45,12 +44,3 @@ def test_a_format_accepts_its_values_and_says_what_is_wrong_with_others(name):
     for value in REFUSED[name]:
         assert FORMATS[name](value), value
         assert all("must" in fault for fault in FORMATS[name](value))
-
-
-def test_both_parts_of_a_qualified_name_are_judged():
-    assert [fault.split()[0] for fault in names.qualified_name("A/-")] == ["prefix", "name"]
-
-
-def test_a_name_is_a_segment_of_a_path():
-    assert names.path_segment("a:b") == []
-    assert [names.path_segment(text) != [] for text in (".", "..", "a/b", "a%b")] == [True] * 4

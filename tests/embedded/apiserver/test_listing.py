@@ -10,8 +10,6 @@ from corelane.embedded.apiserver.status_errors import StatusError
 from corelane.embedded.apiserver.store import database, lists_and_watches, server_backend
 from support.apiserver import CONFIG_MAPS
 
-FORM = "application/json;as={};v=v1;g=meta.k8s.io"
-
 
 def names(answer):
     return [item["metadata"]["name"] for item in answer.body["items"]]
@@ -80,12 +78,6 @@ async def test_a_page_of_many_objects_names_how_many_remain(api):
     answer = await api.get(f"{CONFIG_MAPS}?limit=500")
     assert names(answer) == [f"n{number:05}" for number in range(500)]
     assert answer.body["metadata"]["remainingItemCount"] == 9_500
-
-
-async def test_a_partial_list_of_nothing_has_no_items(api):
-    partial = await api.get(CONFIG_MAPS, headers={"Accept": FORM.format("PartialObjectMetadataList")})
-    assert partial.body["items"] is None
-    assert (await api.get(CONFIG_MAPS)).body["items"] == []
 
 
 async def test_a_wrong_token_is_found_before_a_version_that_is_not_allowed_with_it(api):

@@ -44,24 +44,3 @@ def test_an_unavailable_form_is_406(accept):
         responses.representation(accept)
     assert error.value.code == 406
     assert responses.for_error(accept) == JSON
-
-
-def test_errors_come_in_yaml_where_that_is_asked_for():
-    assert responses.for_error("application/yaml") == YAML
-
-
-def test_bodies_are_json_or_yaml():
-    assert responses.body_type(None) == JSON
-    assert responses.body_type("application/yaml; charset=utf-8") == YAML
-    with pytest.raises(StatusError) as error:
-        responses.body_type("text/plain")
-    assert error.value.code == 415
-
-
-def test_patches_have_types_of_their_own():
-    media = "application/strategic-merge-patch+json"
-    assert responses.patch_type(f"{media}; charset=utf-8", custom=False) == media
-    for content_type, custom in ((media, True), (JSON, False), (None, False)):
-        with pytest.raises(StatusError) as error:
-            responses.patch_type(content_type, custom=custom)
-        assert error.value.code == 415

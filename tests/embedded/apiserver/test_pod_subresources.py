@@ -10,18 +10,6 @@ from corelane.embedded.apiserver.status_errors import bad_request
 from support.apiserver import PODS, pod
 
 
-def binding(name="p", node="n1", **meta):
-    return {"metadata": {"name": name, **meta}, "target": {"kind": "Node", "name": node}}
-
-
-async def test_a_pod_is_bound_once(api):
-    await api.made(PODS, pod())
-    answers = await asyncio.gather(
-        *(api("POST", f"{PODS}/p/binding", binding(node=f"n{number}")) for number in range(5))
-    )
-    assert sorted(answer.status for answer in answers) == [201, 409, 409, 409, 409]
-
-
 class Source:
     """A log source that notes what it was asked, and gives lines or an error."""
 
@@ -144,13 +132,3 @@ async def test_a_log_that_cannot_be_had_says_why(api, error, code, message):
     answer = await api.get(f"{PODS}/p/log")
     assert answer.status == code
     assert message in answer.body["message"]
-
-
-async def test_a_binding_made_as_an_object_of_its_own_has_no_uid_to_hold_to(api):
-    await api.made("/api/v1/namespaces/default/pods", pod())
-    target = {"kind": "Node", "name": "n"}
-    binding = {"metadata": {"name": "p", "uid": "other"}, "target": target}
-    held = await api("POST", "/api/v1/namespaces/default/pods/p/binding", binding)
-    assert held.status == 409
-    free = await api("POST", "/api/v1/namespaces/default/bindings", binding)
-    assert free.status == 201

@@ -30,16 +30,6 @@ async def test_overhead_needs_a_runtime_class(api):
     assert (await api("POST", PODS, pod(overhead={"cpu": "-1"}))).status == 422
 
 
-async def test_an_error_is_yaml_only_where_the_object_itself_would_be(api):
-    for accept, media in (
-        (f"application/yaml;{TABLE}", "application/json"),
-        ("application/yaml", "application/yaml"),
-        (f"application/yaml;{TABLE}, application/yaml;q=0.5", "application/yaml"),
-    ):
-        answer = await api.get(f"{PODS}/none", headers={"Accept": accept})
-        assert (answer.status, answer.headers["Content-Type"]) == (404, media)
-
-
 async def test_the_log_of_a_pod_without_a_node_has_no_content(api):
     await api.made(PODS, pod())
     answer = await api.get(f"{PODS}/p/log")
@@ -70,19 +60,6 @@ async def test_unprintable_characters_of_a_field_manager_are_refused(api):
     ]
 
 
-async def test_namespaces_take_the_finalizer_of_a_propagation_policy(api):
-    for number, (query, finalizers) in enumerate(
-        (
-            ("?propagationPolicy=Orphan", ["orphan"]),
-            ("?propagationPolicy=Foreground", ["foregroundDeletion"]),
-            ("", None),
-        )
-    ):
-        await api.made(NAMESPACES, {"metadata": {"name": f"n{number}"}})
-        answer = await api("DELETE", f"{NAMESPACES}/n{number}{query}")
-        assert answer.body["metadata"].get("finalizers") == finalizers
-
-
 async def test_an_eviction_from_a_terminating_namespace_names_the_pod_of_the_path(api):
     await api.made(NAMESPACES, {"metadata": {"name": "t"}})
     await api("DELETE", f"{NAMESPACES}/t")
@@ -100,14 +77,6 @@ async def test_the_kernel_of_a_node_is_shown_with_its_architecture(api):
     assert [row["cells"][8] for row in rows] == ["6.1 (arm64)", "<unknown> (arm64)", "<unknown>"]
 
 
-async def test_a_body_of_another_kind_is_refused(api):
-    for given in ({"kind": "Status"}, {"kind": "PodList"}, {"kind": "Deployment", "apiVersion": "apps/v1"}):
-        body = {"apiVersion": "v1", **given}
-        answer = await api("POST", PODS, body)
-        assert answer.status == 400
-        assert f"got {body['apiVersion']} {body['kind']}, expected v1 Pod" in answer.body["message"]
-
-
 CURRENT = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {}}
 
 
@@ -123,18 +92,6 @@ def test_an_unknown_directive_is_refused():
     body = b'{"metadata":{"labels":{"$patch":"merge","z":"1"}}}'
     with pytest.raises(StatusError, match=r'\$patch: got string "merge", expected replace or delete'):
         patching.apply(PODS_KIND, patching.STRATEGIC_PATCH, CURRENT, body)
-
-
-async def test_a_grace_period_beyond_any_date_counts_as_136_years(api):
-    """Such a pod can be deleted, and its grace period shortened again."""
-    longest = 2**63 - 1
-    for name, own, query in (("own", longest, ""), ("asked", 1, f"?gracePeriodSeconds={longest}")):
-        await api.made(PODS, pod(name, nodeName="n1", terminationGracePeriodSeconds=own))
-        first = (await api("DELETE", f"{PODS}/{name}{query}")).body["metadata"]
-        assert first["deletionGracePeriodSeconds"] == 2**32
-        shorter = (await api("DELETE", f"{PODS}/{name}?gracePeriodSeconds=5")).body["metadata"]
-        assert shorter["deletionGracePeriodSeconds"] == 5
-        assert shorter["deletionTimestamp"] < first["deletionTimestamp"]
 
 
 def test_a_generated_name_keeps_within_63_characters():
@@ -181,30 +138,8 @@ async def test_secrets_are_selected_by_type_and_listed_as_a_table(api):
     assert [row["cells"][:3] for row in table.body["rows"]] == [["s", "example.com/a", 1], ["t", "Opaque", 0]]
 
 
-async def test_a_generation_is_kept_where_the_server_counts_none(api):
-    node = await api.made(NODES, {"metadata": {"name": "n", "generation": 7}})
-    assert node["metadata"]["generation"] == 7
-    made = await api.made(PODS, pod() | {"metadata": {"name": "p", "generation": 7}})
-    assert made["metadata"]["generation"] == 1
-
-
-async def test_the_namespace_of_a_node_is_dropped(api):
-    await api.made(NODES, {"metadata": {"name": "n", "namespace": "other"}})
-    patch = b'{"metadata": {"namespace": "other", "labels": {"a": "b"}}}'
-    answer = await api("PATCH", f"{NODES}/n", data=patch, headers=MERGE)
-    assert answer.status == 200
-    assert "namespace" not in answer.body["metadata"]
-    assert answer.body["metadata"]["labels"] == {"a": "b"}
-
-
 async def test_a_conflict_names_the_uids(api):
     await api.made(NODES, {"metadata": {"name": "n"}})
     answer = await api("PUT", f"{NODES}/n", {"metadata": {"name": "n", "uid": "other"}})
     assert answer.status == 409
     assert "uid other given" in answer.body["message"]
-
-
-async def test_a_json_patch_of_nothing_changes_nothing(api):
-    before = await api.made(CONFIG_MAPS, config_map("c"))
-    answer = await api("PATCH", f"{CONFIG_MAPS}/c", data=b"null", headers=JSON_PATCH)
-    assert (answer.status, answer.body) == (200, before)

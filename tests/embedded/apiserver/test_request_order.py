@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.apiserver import CONFIG_MAPS, MERGE, PODS, config_map, pod
+from support.apiserver import CONFIG_MAPS, PODS, config_map, pod
 
 
 def eviction(**options):
@@ -12,25 +12,6 @@ def eviction(**options):
         "metadata": {"name": "p"},
         **({"deleteOptions": options} if options else {}),
     }
-
-
-@pytest.mark.parametrize(
-    ("query", "body", "gone"),
-    [
-        ("", {}, True),
-        ("", {"dryRun": []}, True),
-        ("?dryRun=All", {}, False),
-        ("?dryRun=All", {"dryRun": []}, False),
-        ("", {"dryRun": ["All"]}, False),
-        ("?dryRun=All", {"dryRun": ["All"]}, False),
-    ],
-)
-async def test_an_eviction_is_a_dry_run_if_query_or_body_says_so(api, query, body, gone):
-    await api.made(PODS, pod())
-    answer = await api("POST", f"{PODS}/p/eviction{query}", eviction(**body))
-    assert answer.status == 201
-    left = await api.get(f"{PODS}/p")
-    assert (left.status == 404 or "deletionTimestamp" in left.body["metadata"]) == gone
 
 
 @pytest.mark.parametrize(("asked", "shown"), [(["x"], "[x]"), (["All", "All"], "[All All]")])
@@ -70,21 +51,3 @@ async def test_the_list_options_of_a_deleted_collection_are_read_before_its_body
     wrong = await api("DELETE", CONFIG_MAPS, data="{", headers=headers)
     assert wrong.status == 400
     assert (await api.get(f"{CONFIG_MAPS}/c")).status == 200
-
-
-@pytest.mark.parametrize("validation", ["Ignore", "Warn", "Strict", ""])
-@pytest.mark.parametrize("patch", ["[1]", "null", "5", '"x"', "true", "{", "[1", "x"])
-async def test_a_merge_patch_that_is_not_an_object_is_refused(api, patch, validation):
-    await api.made(CONFIG_MAPS, config_map())
-    path = f"{CONFIG_MAPS}/c?fieldValidation={validation}"
-    answer = await api("PATCH", path, data=patch, headers=MERGE)
-    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
-    assert answer.body["message"].startswith("the patch is ")
-
-
-async def test_an_unvalidated_merge_patch_of_an_object_is_merged(api):
-    await api.made(CONFIG_MAPS, config_map(data={"a": "1", "b": "2"}))
-    path = f"{CONFIG_MAPS}/c?fieldValidation=Ignore"
-    answer = await api("PATCH", path, data='{"data":{"a":null,"c":"3"},"no":1}', headers=MERGE)
-    assert (answer.status, answer.body["data"]) == (200, {"b": "2", "c": "3"})
-    assert "Warning" not in answer.headers

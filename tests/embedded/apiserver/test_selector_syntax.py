@@ -5,44 +5,9 @@ from hypothesis import strategies as st
 from corelane.embedded.apiserver.selector_syntax import (
     Selectors,
     SelectorTerm,
-    check_fields,
     parse_fields,
     parse_labels,
 )
-
-LABELS = [{}, {"app": "web"}, {"app": "db", "ver": "12"}, {"app": "", "tier": "front"}, {"ver": "x"}]
-
-
-def selected(text):
-    terms = parse_labels(text)
-    return [labels for labels in LABELS if all(term.matches(labels) for term in terms)]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("", [0, 1, 2, 3, 4]),
-        ("app", [1, 2, 3]),
-        ("!app", [0, 4]),
-        ("app=web", [1]),
-        ("app == web", [1]),
-        ("app=", [3]),
-        ("app!=web", [0, 2, 3, 4]),
-        ("app in (web, db)", [1, 2]),
-        ("app in (web,)", [1, 3]),
-        ("app in ()", [3]),
-        ("app notin (web,db)", [0, 3, 4]),
-        ("ver>11", [2]),
-        ("ver<11", []),
-        ("app,tier=front", [3]),
-        ("app=web,app=db", []),
-        ("in in (in)", []),
-        ("app.example/x notin (1)", [0, 1, 2, 3, 4]),
-    ],
-)
-def test_a_label_selector_selects(text, expected):
-    assert selected(text) == [LABELS[index] for index in expected]
-
 
 FORMS = "expected KEY, !KEY, KEY=VALUE"
 
@@ -70,20 +35,6 @@ def test_a_text_that_is_not_a_label_selector_is_refused(text, message):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a=b", [("a", "in", "b")]),
-        ("a==b,c!=d", [("a", "in", "b"), ("c", "notin", "d")]),
-        ("a=b,", [("a", "in", "b")]),
-        ("a=", [("a", "in", "")]),
-        (r"a=x\,y\=z\\", [("a", "in", "x,y=z\\")]),
-    ],
-)
-def test_a_field_selector_is_read(text, expected):
-    assert parse_fields(text) == tuple(SelectorTerm(k, op, frozenset({v})) for k, op, v in expected)
-
-
-@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("nonsense", "invalid selector: 'nonsense'; can't understand 'nonsense'"),
@@ -96,12 +47,6 @@ def test_what_is_no_field_selector_says_why(text, message):
     with pytest.raises(ValueError) as error:
         parse_fields(text)
     assert message in str(error.value)
-
-
-def test_fields_that_objects_do_not_have_are_refused():
-    with pytest.raises(ValueError, match=r"^field selector: spec\.x is unknown; use one of metadata\.name$"):
-        check_fields(parse_fields("spec.x=1"), {"metadata.name"})
-    check_fields(parse_fields("metadata.name=a"), {"metadata.name"})
 
 
 def test_a_selection_needs_all_its_terms_and_knows_the_one_name():
@@ -144,8 +89,3 @@ def test_no_text_is_more_than_refused(text):
             parse(text)
         except ValueError as error:
             assert str(error)
-
-
-def test_nothing_equal_to_nothing_selects_everything():
-    assert parse_fields("=") == ()
-    assert parse_fields("==,metadata.name=a") == parse_fields("metadata.name=a")

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from corelane.embedded.apiserver.codec.server_tables import INCLUDE, human_duration, to_table
+from corelane.embedded.apiserver.codec.server_tables import human_duration, to_table
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 POD = SimpleNamespace(group="", kind="Pod")
@@ -228,19 +228,3 @@ def test_an_event_shows_its_last_time_object_and_source_in_both_versions():
     expected = ["9s", "Normal", "", "node", "", "r", "n", "59m", 7, "x"]
     assert cells("events.k8s.io", "Event", new) == expected
     assert cells("", "Event", {"metadata": meta()})[0] == "<unknown>"
-
-
-def test_rows_carry_the_object_its_metadata_or_nothing():
-    item = {"metadata": meta(), "spec": {}}
-    tables = [to_table(POD, [item], {"resourceVersion": "7"}, include) for include in INCLUDE]
-    partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta()}
-    assert [table["rows"][0]["object"] for table in tables] == [None, partial, item]
-    assert tables[0]["metadata"] == {"resourceVersion": "7"}
-
-
-def test_an_empty_list_has_columns_and_no_rows():
-    table = to_table(POD, [], {})
-    assert table["rows"] == []
-    assert [c["name"] for c in table["columnDefinitions"] if not c["priority"]] == [
-        "Name", "Ready", "Status", "Restarts", "Age",
-    ]  # fmt: skip

@@ -131,16 +131,6 @@ def spoiled(draw, value):
     return made
 
 
-def test_items_are_matched_by_their_key_and_new_ones_come_first():
-    change = {"spec": {"containers": [{"name": "b", "image": "3"}, {"name": "c"}]}}
-    assert merge(pod(), change)["spec"]["containers"] == [
-        {"name": "a", "image": "1"},
-        {"name": "b", "image": "3"},
-        {"name": "c"},
-    ]
-    assert merge(pod(), {"spec": {"containers": [{"name": "c"}]}})["spec"]["containers"][0] == {"name": "c"}
-
-
 def test_an_order_that_is_asked_for_is_kept():
     order = [{"name": "b"}, {"name": "a"}]
     names = [
@@ -175,19 +165,6 @@ def test_only_the_keys_to_retain_are_retained():
     with pytest.raises(StrategicError, match="retainKeys") as refused:
         merge(old, {"spec": {"volumes": [change]}})
     assert refused.value.code == 400
-
-
-def test_simple_lists_merge_as_sets_where_the_table_says_so():
-    meta = {"metadata": {"finalizers": ["a", "b"]}}
-    assert sorted(merge(meta, {"metadata": {"finalizers": ["c", "a"]}})["metadata"]["finalizers"]) == [
-        "a",
-        "b",
-        "c",
-    ]
-    gone = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}}
-    assert merge(meta, gone)["metadata"]["finalizers"] == ["b"]
-    old = pod(dnsConfig={"searches": ["a", "b"]})
-    assert merge(old, {"spec": {"dnsConfig": {"searches": ["c"]}}})["spec"]["dnsConfig"]["searches"] == ["c"]
 
 
 @pytest.mark.parametrize(

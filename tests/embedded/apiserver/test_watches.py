@@ -112,17 +112,6 @@ async def test_a_watch_that_ends_leaves_no_waker_behind(api):
     assert not context.watches
 
 
-async def test_a_table_watch_defines_its_columns_once(api):
-    await api.made(CONFIG_MAPS, config_map("a"))
-    await api.made(CONFIG_MAPS, config_map("b"))
-    accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io", "Authorization": "Bearer admintoken"}
-    async with api.session.get(f"{api.server.url}{CONFIG_MAPS}?watch=1", headers=accept) as response:
-        first, second = [json.loads(await response.content.readline())["object"] for _ in range(2)]
-        assert first["columnDefinitions"]
-        assert second["columnDefinitions"] is None
-        assert second["rows"][0]["cells"][0] == "b"
-
-
 async def test_a_watch_without_bookmarks_sleeps_through_their_period():
     backend = small()
     fill(backend, 1)
