@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Final
 
 from corelane.cpuset import CPUSetError
@@ -209,10 +209,8 @@ class CRIRuntime:
         container = await self._find(container_id)
         runs = container.status.state in ("running", "unknown")
         if runs and await self._group(container) is not None:
-            await self.write_cgroup(container_id, change)
-            if not at_work:
-                async with container.lock:
-                    pass
+            async with nullcontext() if at_work else container.lock:
+                await self.write_cgroup(container_id, change)
         elif not self.records.are_held:
             await self.update(container_id, change)
         else:
