@@ -155,18 +155,6 @@ def test_a_virtual_machine_without_known_cpus_is_refused(tmp_path, spec, message
     assert message in fails("-f", file(tmp_path / "vm.yaml", text), "--machine", "core:8")
 
 
-def test_the_pods_of_a_deployment_are_asked_for(tmp_path):
-    template = json.dumps(
-        {"spec": {"containers": [{"name": "a", "resources": {"limits": {"cpu": 3, "memory": 1}}}]}}
-    )
-    path = file(
-        tmp_path / "d.yaml", f"kind: Deployment\nmetadata: {{name: d}}\nspec: {{template: {template}}}\n"
-    )
-    found = answered("-f", path, *MACHINE)
-    assert found["pod"] == "default/d"
-    assert found["containers"][0]["wanted"] == 3
-
-
 @pytest.mark.parametrize(
     ("kind", "fields", "count"),
     [

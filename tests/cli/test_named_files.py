@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from corelane import input_files
 from corelane.cli import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -62,6 +63,11 @@ WORDS = {
     "missing": ("does not exist", "o such file"),
     "loop": ("does not exist", "ymbolic link", "o such file"),
 }
+
+
+@pytest.fixture(autouse=True)
+def _no_writer_is_waited_for_long(monkeypatch):
+    monkeypatch.setattr(input_files, "_WRITER_MS", 50)
 
 
 def named(kind: str, directory: Path) -> str:

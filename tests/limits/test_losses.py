@@ -37,44 +37,9 @@ def alike(runnable: int, spread: int, count: int = 10, **more: float) -> tuple[M
 # Threads that never stop: n runnable own threads on c CPUs under a quota.
 
 
-def test_a_spinner_under_a_limit_loses_to_the_limit_alone():
-    assert parts(divide(Waits(800, 200, 1, throttled=800, others=790))) == {"limit": 800}
-
-
-@pytest.mark.parametrize("weight", [1, 2, 3, 0.5, 1 / 3])
-def test_beside_a_spinner_it_loses_what_its_share_leaves(weight):
-    share = weight / (weight + 1)
-    found = divide(Waits(1000 * (1 - share), 1000 * share, 1, others=1000 * (1 - share), idle=0))
-    assert parts(found) == {"neighbours": round(1000 * (1 - share))}
-
-
 def test_four_threads_on_two_cpus_wait_for_each_other():
     assert parts(divide(Waits(2000, 2000, 2, moments=alike(4, 2), threads=4))) == {"own": 2000}
     assert parts(divide(Waits(2000, 2000, 2))) == {"own": 2000}, "without looks, too"
-
-
-def test_limit_and_neighbours():
-    """30 ms of each 100 at three quarters of a CPU take 40: throttled for 60, waiting for 10."""
-    found = divide(Waits(700, 300, 1, throttled=600, others=700))
-    assert parts(found) == {"limit": 600, "neighbours": 100}
-
-
-def test_neighbours_and_own_threads():
-    found = divide(Waits(1500, 500, 1, others=500, moments=alike(2, 1), threads=2))
-    assert parts(found) == {"neighbours": 500, "own": 1000}
-
-
-def test_limit_and_own_threads():
-    found = divide(Waits(2800, 200, 1, throttled=800, moments=alike(3, 1, throttled=800.0)))
-    assert parts(found) == {"limit": 800, "own": 2000}
-
-
-def test_all_three():
-    """Four threads limited to 500m on two CPUs beside two of the same weight: 994 ms/s by this kernel."""
-    found = divide(
-        Waits(3500, 500, 2, throttled=994, others=1500, idle=6, moments=alike(4, 2, throttled=994.0))
-    )
-    assert parts(found) == {"limit": 994, "neighbours": 506, "own": 2000}
 
 
 def test_the_limit_above_is_told_from_its_own():
