@@ -61,3 +61,8 @@ def test_a_revision_has_64_bits():
     for text in (str(2**64), "9" * 5000):
         with pytest.raises(ValueError, match="is not an unsigned integer of 64 bits"):
             api_requests.revision(text)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", True), ("1", True), ("false", False), ("0", False)])
+def test_a_flag_without_a_value_is_true(text, expected):
+    assert api_requests.flag({"watch": text}, "watch") is expected

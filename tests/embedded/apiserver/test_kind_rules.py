@@ -20,13 +20,6 @@ from support.pod_faults import agree, merged, spec
 M = {"metadata": {"name": "n"}}
 D = {"metadata": {"name": "n", "namespace": "d"}}
 REFUSED = [
-    (NODES, {"metadata": {"name": "N"}}, "metadata.name: Invalid"),
-    (
-        NODES,
-        merged(M, spec(taints=[{"key": "", "effect": ""}])),
-        "metadata.taints[0].key: Invalid",
-        "metadata.taints[0].effect: Required",
-    ),
     (
         NODES,
         merged(
@@ -43,18 +36,12 @@ REFUSED = [
     ),
     (
         NODES,
-        merged(M, spec(taints=[{"key": "a", "effect": "Kill"}])),
-        "metadata.taints[0].effect: Unsupported",
-    ),
-    (
-        NODES,
         merged(M, {"status": {"capacity": {"cpu": "-1", "odd": "1", "a.b/c": "1500m"}}}),
         "status.capacity.a.b/c: Invalid",
         "status.capacity.cpu: Invalid",
         "status.allocatable.a.b/c: Invalid",
         "status.allocatable.cpu: Invalid",
     ),
-    (NAMESPACES, {"metadata": {"name": "a.b"}}, "metadata.name: Invalid"),
     (NAMESPACES, merged(M, {"metadata": {"namespace": "x"}}), "metadata.namespace: Forbidden"),
     (NAMESPACES, merged(M, spec(finalizers=["a b", "c"])), "spec.finalizers: Invalid"),
     (
@@ -63,13 +50,6 @@ REFUSED = [
         "data[a b]: Invalid",
         "data[..]: Invalid",
         "data[c]: Invalid",
-    ),
-    (CONFIG_MAPS, merged(D, {"data": {"a": "x" * 1048577}}), "[]: Too long"),
-    (
-        LEASES,
-        merged(D, spec(leaseDurationSeconds=0, leaseTransitions=-1)),
-        "spec.leaseDurationSeconds: Invalid",
-        "spec.leaseTransitions: Invalid",
     ),
     (PRIORITY_CLASSES, merged(M, {"value": 1000000001}), "value: Forbidden"),
     (PRIORITY_CLASSES, {"metadata": {"name": "system-a"}, "value": 1}, "metadata.name: Forbidden"),
@@ -83,10 +63,6 @@ REFUSED = [
         {"metadata": {"name": "system-node-critical"}, "value": 2000001000, "globalDefault": True},
         "metadata.name: Forbidden",
     ),
-    (PRIORITY_CLASSES, merged(M, {"preemptionPolicy": "X"}), "preemptionPolicy: Unsupported"),
-    (PRIORITY_CLASSES, merged(M, {"preemptionPolicy": ""}), "preemptionPolicy: Unsupported"),
-    (EVENTS, D, "involvedObject.namespace: Invalid"),
-    (EVENTS, merged(D, {"involvedObject": {"namespace": "x"}}), "involvedObject.namespace: Invalid"),
     (
         EVENTS,
         merged(D, {"eventTime": "2026-01-02T03:04:05.000006Z"}),

@@ -7,23 +7,13 @@ import pytest
 
 from corelane.embedded.apiserver import validation
 from corelane.embedded.apiserver.codec import request_bodies
-from corelane.embedded.apiserver.served_kinds import CONFIG_MAPS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
+from corelane.embedded.apiserver.served_kinds import CONFIG_MAPS, NAMESPACES, PODS
 from corelane.embedded.apiserver.write import strategy
 from support.pod_faults import agree, container, merged, on_nodes, prepared, spec
 
 M = {"metadata": {"name": "n"}}
 D = {"metadata": {"name": "n", "namespace": "d"}}
 REFUSED = [
-    (PODS, prepared(), {"spec": {"nodeSelector": {"a": "b"}}}, "", "spec: Forbidden"),
-    (
-        PODS,
-        prepared(),
-        {"spec": {"containers": []}},
-        "",
-        "spec.containers: Required",
-        "spec.containers: Forbidden",
-    ),
-    (PODS, prepared(), container(image=""), "", "spec.containers[0].image: Required", "spec: Forbidden"),
     (
         PODS,
         prepared(spec(activeDeadlineSeconds=10)),
@@ -39,8 +29,6 @@ REFUSED = [
         "spec.activeDeadlineSeconds: Invalid",
     ),
     (PODS, prepared(), spec(activeDeadlineSeconds=-5), "", "spec.activeDeadlineSeconds: Invalid"),
-    (PODS, prepared(), spec(schedulingGates=[{"name": "a"}]), "", "spec.schedulingGates[0].name: Forbidden"),
-    (PODS, prepared(), spec(terminationGracePeriodSeconds=5), "", "spec: Forbidden"),
     (
         PODS,
         prepared(),
@@ -66,15 +54,6 @@ REFUSED = [
         "status.nominatedNodeName: Invalid",
         "status.qosClass: Invalid",
     ),
-    (
-        NODES,
-        merged(M, spec(podCIDRs=["10.0.0.0/24"], providerID="a")),
-        spec(podCIDRs=["10.0.1.0/24"], providerID="b", podCIDR=""),
-        "",
-        "spec.podCIDRs: Forbidden",
-        "spec.providerID: Forbidden",
-    ),
-    (NAMESPACES, M, {"status": {"phase": "Terminating"}}, "status", "status.Phase: Invalid"),
     (NAMESPACES, M, spec(finalizers=["x"]), "finalize", "spec.finalizers[0]: Invalid"),
     (
         CONFIG_MAPS,
@@ -84,14 +63,6 @@ REFUSED = [
         "immutable: Forbidden",
         "data: Forbidden",
         "binaryData: Forbidden",
-    ),
-    (
-        PRIORITY_CLASSES,
-        merged(M, {"value": 1}),
-        {"value": 2, "preemptionPolicy": "Never"},
-        "",
-        "value: Forbidden",
-        "preemptionPolicy: Invalid",
     ),
 ]
 ACCEPTED = [
