@@ -120,7 +120,7 @@ def test_a_record_gives_the_live_advice(
 ):
     live = measured(path(own, pods, loose), used, waited, cpus, paused)
     with pytest.MonkeyPatch.context() as patch:  # fits take seconds each: the examples below have them
-        patch.setattr(judgement, "_is_forecast", lambda *_: False)
+        patch.setattr(judgement, "fit_model", lambda *_: None)
         there, back = both(tmp_path_factory.mktemp("r"), live, version, LOG if logged else None)
     assert back == there
 

@@ -474,8 +474,7 @@ def _burst_writes(groups, group):
 @pytest.mark.parametrize("clock", [0, 1], ids=["monotonic clock", "CPU clock"])
 def test_a_worker_uses_the_time_it_is_told_to(clock):
     cpu = min(os.sched_getaffinity(0))
-    (worker,) = workers.start([cpu], (3 * MS, 10 * MS, MS, 0, 0, clock))
-    try:
+    with workers.started(1, [cpu], (3 * MS, 10 * MS, MS, 0, 0, clock)) as (worker,):
         worker.begin(time.perf_counter_ns())
         deadline = time.monotonic() + 120
         while len(worker.report().bursts) < 3 and time.monotonic() < deadline:
@@ -486,5 +485,3 @@ def test_a_worker_uses_the_time_it_is_told_to(clock):
         least = 3 * MS if clock else 2 * MS
         assert max(bursts) >= least and (not clock or min(bursts) >= least)
         assert min(bursts) < 40 * MS
-    finally:
-        worker.end()

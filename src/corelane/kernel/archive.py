@@ -177,7 +177,7 @@ class Archive:
         return done
 
 
-def read_archive(path: str | Path, wanted: Callable[[str], bool]) -> Archive:
+def read_archive(path: str | Path, is_wanted: Callable[[str], bool]) -> Archive:
     """Return the files of a tar archive (ustar, GNU or pax) whose path `wanted` accepts.
 
     Raises ArchiveError for a damaged archive, and OSError for a file that cannot be read.
@@ -189,7 +189,7 @@ def read_archive(path: str | Path, wanted: Callable[[str], bool]) -> Archive:
                 archive.members.clear()  # type: ignore[attr-defined]  # it would keep every header
                 if archive.offset > MAX_BYTES:
                     raise ArchiveError(f"it unpacks to more than {MAX_BYTES >> 30} GiB")
-                _keep(contents, archive, member, wanted)
+                _keep(contents, archive, member, is_wanted)
     except OSError as error:
         if error.errno is not None:
             raise

@@ -43,11 +43,11 @@ def mounts(root: Path = Path("/")) -> list[Mount]:
 
 def _own_groups(text: str) -> dict[str, str]:
     """Controller → our own path, from lines such as `3:cpuset:/a` (v1) and `0::/b` (v2, no name)."""
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for line in filter(None, text.split("\n")):
         _, controllers, path = line.split(":", 2)
-        found.update(dict.fromkeys(controllers.split(","), path))
-    return found
+        paths.update(dict.fromkeys(controllers.split(","), path))
+    return paths
 
 
 def _mount(line: str, own: dict[str, str], root: Path) -> Mount | None:
@@ -144,12 +144,12 @@ class Groups2(Groups):
 
     def kill(self, group: str) -> list[int]:
         """By the kernel where it can (Linux 5.14), so that no process escapes by forking."""
-        found = self.pids(group)
+        pids = self.pids(group)
         try:
             self.files.write(self._directory(group, self._controller) / "cgroup.kill", "1")
         except CgroupError:
             return super().kill(group)
-        return found
+        return pids
 
     @property
     def _controller(self) -> str:
@@ -166,9 +166,9 @@ def find(root: Path = Path("/"), files: Files = KERNEL) -> Groups:
     Needs cpuset and cpu; memory is used where it is there. Our topmost group is made as the proof. Raises
     CgroupsUnavailable.
     """
-    found = mounts(root)
+    mounted = mounts(root)
     reasons: list[str] = []
-    for groups in (*_version1(found, files, reasons), *_version2(found, files, reasons)):
+    for groups in (*_version1(mounted, files, reasons), *_version2(mounted, files, reasons)):
         try:
             groups.create(OWN)
         except CgroupError as error:
@@ -179,8 +179,8 @@ def find(root: Path = Path("/"), files: Files = KERNEL) -> Groups:
     raise CgroupsUnavailable("; ".join(reasons) or "no cgroup file system is mounted")
 
 
-def _version1(found: list[Mount], files: Files, reasons: list[str]) -> Iterator[Groups]:
-    by_controller = {name: mount for mount in found for name in mount.controllers}
+def _version1(mounted: list[Mount], files: Files, reasons: list[str]) -> Iterator[Groups]:
+    by_controller = {name: mount for mount in mounted for name in mount.controllers}
     if not any(name in by_controller for name in _NEEDED):
         return
     bases: dict[str, Path] = {}
@@ -201,8 +201,8 @@ def _version1(found: list[Mount], files: Files, reasons: list[str]) -> Iterator[
             yield Groups1(rest, files, f"cgroup v1 memory: no group can be made in {bases[MEMORY]}")
 
 
-def _version2(found: list[Mount], files: Files, reasons: list[str]) -> Iterator[Groups]:
-    for base in (base for mount in found if mount.version == 2 for base in _lineage(mount)):
+def _version2(mounted: list[Mount], files: Files, reasons: list[str]) -> Iterator[Groups]:
+    for base in (base for mount in mounted if mount.version == 2 for base in _lineage(mount)):
         there = _controllers(base, files)
         missing = [name for name in _NEEDED if name not in there]
         if missing:

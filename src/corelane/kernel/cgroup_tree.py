@@ -114,8 +114,8 @@ class Groups(ABC):
 
     def children(self, group: str) -> list[str]:
         """The names of the groups directly below, in whichever hierarchy."""
-        found = (self.files.groups(directory) for directory in self.directories(group))
-        return sorted({name for names in found for name in names})
+        below = (self.files.groups(directory) for directory in self.directories(group))
+        return sorted({name for names in below for name in names})
 
     def set_quota(
         self, group: str, quota_us: int | None, period_us: int = cfs.PERIOD_US, burst_us: int = 0
@@ -160,10 +160,10 @@ class Groups(ABC):
 
     def pids(self, group: str) -> list[int]:
         """The processes with any thread in the group or one below, in any hierarchy, ascending."""
-        found: set[int] = set()
+        pids: set[int] = set()
         for directory in self.directories(group):
-            found.update(self._pids_below(directory))
-        return sorted(found)
+            pids.update(self._pids_below(directory))
+        return sorted(pids)
 
     def confined(self, group: str) -> set[int]:
         """The processes with any thread in the group's cpuset or one below."""

@@ -205,10 +205,10 @@ def _listening_process(path: Path) -> int | None:
         connection.settimeout(_CONNECT_SECONDS)
         try:
             connection.connect(str(path))
-            found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         except OSError:
             return None
-    pid, uid, _ = _CREDENTIALS.unpack(found)
+    pid, uid, _ = _CREDENTIALS.unpack(credentials)
     return pid if uid in (0, os.geteuid()) else None
 
 

@@ -51,12 +51,12 @@ def check(path: Path) -> None:
         while todo:
             name = todo.pop()
             try:
-                found = os.stat(name, dir_fd=here, follow_symlinks=False)
+                status = os.stat(name, dir_fd=here, follow_symlinks=False)
             except FileNotFoundError:
                 return
             step = f"{step.rstrip('/')}/{name}"
-            of_entry = _check_one(path, step, found, last=not todo, at_top=at_top)
-            if stat.S_ISLNK(found.st_mode):
+            of_entry = _check_one(path, step, status, last=not todo, at_top=at_top)
+            if stat.S_ISLNK(status.st_mode):
                 links += 1
                 if links > _MOST_LINKS:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
@@ -67,7 +67,7 @@ def check(path: Path) -> None:
                     at_top = _is_at_top(os.fstat(here))
                 else:
                     step = step.rpartition("/")[0]
-            elif stat.S_ISDIR(found.st_mode):
+            elif stat.S_ISDIR(status.st_mode):
                 flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
                 here, at_top = _replaced(here, os.open(name, flags, dir_fd=here)), of_entry
             elif todo:
@@ -99,15 +99,16 @@ def _replaced(old: int, new: int) -> int:
     return new
 
 
-def _check_one(path: Path, step: str, found: os.stat_result, *, last: bool, at_top: bool) -> bool:
+def _check_one(path: Path, step: str, status: os.stat_result, *, last: bool, at_top: bool) -> bool:
     """Return whether what lies in a directory may be the machine's root's, if the directory may be."""
-    if not is_own(found.st_uid) and not (at_top and is_outside(found.st_uid)):
-        raise _untrusted(path, step, f"belongs to user {found.st_uid}")
-    is_link = stat.S_ISLNK(found.st_mode)
-    in_sticky = bool(found.st_mode & stat.S_ISVTX) and not last  # others cannot replace an entry that is ours
-    if not is_link and not in_sticky and _others_write(step, found):
-        raise _untrusted(path, step, f"may be written by other users (mode {found.st_mode & 0o7777:04o})")
-    return at_top and _is_at_top(found)
+    if not is_own(status.st_uid) and not (at_top and is_outside(status.st_uid)):
+        raise _untrusted(path, step, f"belongs to user {status.st_uid}")
+    is_link = stat.S_ISLNK(status.st_mode)
+    # In a sticky directory others cannot replace an entry that is ours.
+    in_sticky = bool(status.st_mode & stat.S_ISVTX) and not last
+    if not is_link and not in_sticky and _others_write(step, status):
+        raise _untrusted(path, step, f"may be written by other users (mode {status.st_mode & 0o7777:04o})")
+    return at_top and _is_at_top(status)
 
 
 def _is_at_top(directory: os.stat_result) -> bool:
@@ -124,13 +125,13 @@ def is_outside(uid: int) -> bool:
     return uid == _overflow_uid() and not any(first <= uid < first + count for first, count in _mapped())
 
 
-def _others_write(step: str, found: os.stat_result) -> bool:
+def _others_write(step: str, status: os.stat_result) -> bool:
     """Whether others may write; with an ACL, the group's bits are the most that any entry of it allows."""
-    if found.st_mode & stat.S_IWOTH:
+    if status.st_mode & stat.S_IWOTH:
         return True
-    if not found.st_mode & stat.S_IWGRP:
+    if not status.st_mode & stat.S_IWGRP:
         return False
-    user, group = found.st_uid, found.st_gid
+    user, group = status.st_uid, status.st_gid
     return is_outside(user) or _has_acl(step) or not _is_private_group(group, user)
 
 
@@ -178,11 +179,11 @@ def read(path: Path) -> bytes:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     handle = os.open(path, flags)
     try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        if not is_own(found.st_uid):
-            raise _untrusted(path, str(path), f"belongs to user {found.st_uid}")
+        if not is_own(status.st_uid):
+            raise _untrusted(path, str(path), f"belongs to user {status.st_uid}")
         return read_all(handle)
     finally:
         os.close(handle)

@@ -109,16 +109,16 @@ def _parse_stat(text: str) -> ProcessStat:
 
 def identity(pid: int, proc: Path = PROC) -> Identity | None:
     """The identity of the process that has this pid now; None when there is none."""
-    found = stat(pid, proc)
-    return None if found is None else Identity(found.pid, found.start_ticks)
+    process = stat(pid, proc)
+    return None if process is None else Identity(process.pid, process.start_ticks)
 
 
 def is_alive(process: Identity, proc: Path = PROC) -> bool:
     """Whether that very process still has a thread that runs; one that only waits to be reaped has not."""
-    found = stat(process.pid, proc)
-    if found is None or found.start_ticks != process.start_ticks:
+    current = stat(process.pid, proc)
+    if current is None or current.start_ticks != process.start_ticks:
         return False
-    return found.state not in _DEAD or any(
+    return current.state not in _DEAD or any(
         _task_lives(process.pid, tid, proc) for tid in tasks(process.pid, proc)
     )
 
@@ -168,7 +168,7 @@ def descriptors(pid: int, proc: Path = PROC) -> list[int]:
 def holds(pid: int, file: os.stat_result, proc: Path = PROC) -> bool:
     """Whether a process holds this very file locked."""
     held = (lock_held(pid, descriptor, proc) for descriptor in descriptors(pid, proc))
-    return any(one is not None and os.path.samestat(one, file) for one in held)
+    return any(handle is not None and os.path.samestat(handle, file) for handle in held)
 
 
 def tasks(pid: int, proc: Path = PROC) -> list[int]:
@@ -187,8 +187,8 @@ def allowed(pid: int, tid: int | None = None, proc: Path = PROC) -> CPUSet | Non
 
 def _field(status: str, name: str) -> str | None:
     """The value of a field of /proc/PID/status that is not its first one."""
-    _, found, rest = status.partition(f"\n{name}:\t")
-    return rest.partition("\n")[0] if found else None
+    _, label, rest = status.partition(f"\n{name}:\t")
+    return rest.partition("\n")[0] if label else None
 
 
 def tasks_allowed(
@@ -259,8 +259,8 @@ def _children_listed(pid: int, proc: Path) -> list[int]:
 
 def _children_by_parent(proc: Path) -> dict[int, list[int]]:
     table: dict[int, list[int]] = {}
-    for found in _all(proc):
-        table.setdefault(found.ppid, []).append(found.pid)
+    for process in _all(proc):
+        table.setdefault(process.ppid, []).append(process.pid)
     return table
 
 
@@ -269,13 +269,13 @@ def bearing(variable: str, proc: Path = PROC) -> list[int]:
 
     Wherever its parent is; another user's can have any environment.
     """
-    wanted = f"\0{variable}\0"
-    bearers = (pid for pid in pids(proc) if wanted in f"\0{_read(f'{proc}/{pid}/environ')}\0")
+    text = f"\0{variable}\0"
+    bearers = (pid for pid in pids(proc) if text in f"\0{_read(f'{proc}/{pid}/environ')}\0")
     return [pid for pid in bearers if is_own(pid, proc)]
 
 
 def _all(proc: Path) -> Iterator[ProcessStat]:
-    return (found for pid in pids(proc) if (found := stat(pid, proc)) is not None)
+    return (process for pid in pids(proc) if (process := stat(pid, proc)) is not None)
 
 
 def open_pidfd(process: Identity) -> int:

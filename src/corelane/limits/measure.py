@@ -301,11 +301,7 @@ _SMALL: Final = 0.1
 """So much of the time may be a gap: counters went on meanwhile."""
 _TIMES: Final = {
     "used": "usage",
-    "throttled": "throttled",
-    "burst": "burst",
-    "waiting": "waiting",
-    "stalled": "stalled",
-    "queued": "queued",
+    **{name: name for name in ("throttled", "burst", "waiting", "stalled", "queued")},
 }
 _COUNTS: Final = ("periods", "throttled_periods", "bursts")
 
@@ -353,18 +349,18 @@ def rates_of_series(series: Mapping[str, Sequence[Sample]], quota: Quota | None 
     A rate without a series is None; without any series the result is unusable.
     """
     grown = {name: growth(samples) for name, samples in series.items() if samples}
-    usable = {name: one for name, one in grown.items() if isinstance(one, Growth)}
+    usable = {name: each for name, each in grown.items() if isinstance(each, Growth)}
     if not usable:
-        bad = next((one for one in grown.values() if isinstance(one, Unusable)), None)
+        bad = next((each for each in grown.values() if isinstance(each, Unusable)), None)
         return bad or Unusable("no series")
-    seconds = max(one.seconds for one in usable.values())
+    seconds = max(each.seconds for each in usable.values())
     times: dict[str, Any] = {
         name: 1000 * usable[counter].amount / usable[counter].seconds
         for name, counter in _TIMES.items()
         if counter in usable
     }
     counts: dict[str, Any] = {name: usable[name].amount for name in _COUNTS if name in usable}
-    gap = max(one.gap_seconds for one in usable.values())
+    gap = max(each.gap_seconds for each in usable.values())
     gaps = (f"no samples for {gap:.0f} s: counters are averaged over the gap",) if gap else ()
     small = gap <= _SMALL * seconds
     return Rates(
@@ -378,9 +374,9 @@ def rates_of_series(series: Mapping[str, Sequence[Sample]], quota: Quota | None 
 
 
 def _notes(grown: Mapping[str, Growth | Unusable], usable: Mapping[str, Growth]) -> Iterator[str]:
-    if resets := max(one.resets for one in usable.values()):
+    if resets := max(each.resets for each in usable.values()):
         yield f"restarted {resets} time{'s' * (resets != 1)}: the last counts before each are lost"
-    if missing := sorted(name for name, one in grown.items() if isinstance(one, Unusable)):
+    if missing := sorted(name for name, each in grown.items() if isinstance(each, Unusable)):
         yield f"too few samples of {', '.join(missing)}"
 
 

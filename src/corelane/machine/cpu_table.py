@@ -94,9 +94,9 @@ def _cpus(rows: list[TableRow]) -> tuple[CPU, ...]:
 
 def _numa(rows: list[TableRow]) -> dict[int, int]:
     """An unknown node is the lowest of the socket's, else the lowest of all."""
-    known = [(row.socket, row.numa) for row in rows if row.numa is not None]
-    lowest = min((numa for _, numa in known), default=0)
-    by_socket = {socket: min(numa for other, numa in known if other == socket) for socket, _ in known}
+    placed = [(row.socket, row.numa) for row in rows if row.numa is not None]
+    lowest = min((numa for _, numa in placed), default=0)
+    by_socket = {socket: min(numa for other, numa in placed if other == socket) for socket, _ in placed}
     return {row.cpu: by_socket.get(row.socket, lowest) if row.numa is None else row.numa for row in rows}
 
 

@@ -41,17 +41,17 @@ def parse_hwloc(text: str, *, name: str, source: str) -> Machine:
     hwloc keeps neither the bound drivers nor isolated and tickless CPUs.
     """
     root = _parse(text, source)
-    found = _Found(source)
+    walk = _Found(source)
     for child in root.iterfind("object"):
-        _walk(child, 0, found)
+        _walk(child, 0, walk)
     host = root.find("object/info[@name='HostName']")
     return assemble(
-        _rows(found, _kinds(root, source)),
+        _rows(walk, _kinds(root, source)),
         name=name if host is None else host.get("value") or name,
         source=source,
-        nodes=_nodes(root, found),
+        nodes=_nodes(root, walk),
         offline=CPUSet.from_mask(_complete(root, source)),
-        devices=sorted(_devices(found), key=lambda device: device.address),
+        devices=sorted(_devices(walk), key=lambda device: device.address),
     )
 
 
@@ -67,22 +67,22 @@ def _parse(text: str, source: str) -> Element:
     return root
 
 
-def _walk(element: Element, near: int, found: _Found) -> None:
+def _walk(element: Element, near: int, walk: _Found) -> None:
     """Collect an object and those within; `near` is the mask of the closest one that has CPUs."""
-    mask = _mask(element, "cpuset", found.source) or near
+    mask = _mask(element, "cpuset", walk.source) or near
     kind, number = _kind(element), _int(element, "os_index")
     if kind == "PU":
-        found.cpus.append(_required(element, number, found.source))
+        walk.cpus.append(_required(element, number, walk.source))
     elif kind == "PCIDev":
-        found.devices.append((element, near))
+        walk.devices.append((element, near))
     elif kind == "NUMANode":
-        node = _required(element, number, found.source)
-        found.nodes[node] = NodeFacts(_int(element, "local_memory") or 0, _hugepages(element))
+        node = _required(element, number, walk.source)
+        walk.nodes[node] = NodeFacts(_int(element, "local_memory") or 0, _hugepages(element))
     elif kind == "Machine":
-        found.groups["Memory"] = [_Group(_int(element, "local_memory"), mask)]
-    found.groups.setdefault(kind, []).append(_Group(number, mask))
+        walk.groups["Memory"] = [_Group(_int(element, "local_memory"), mask)]
+    walk.groups.setdefault(kind, []).append(_Group(number, mask))
     for child in element.iterfind("object"):
-        _walk(child, mask, found)
+        _walk(child, mask, walk)
 
 
 def _kind(element: Element) -> str:
@@ -118,13 +118,13 @@ def _what(element: Element) -> str:
     return f"<{element.tag} type={element.get('type', '')!r} gp_index={element.get('gp_index', '')!r}>"
 
 
-def _rows(found: _Found, kind: Mapping[int, str]) -> Iterator[TableRow]:
-    cores, dies = _groups(found, "Core"), _groups(found, "Die")
-    l3 = _groups(found, "L3Cache")
-    numa = _numa(found)
-    sockets = _sockets(found, numa)
+def _rows(walk: _Found, kind: Mapping[int, str]) -> Iterator[TableRow]:
+    cores, dies = _groups(walk, "Core"), _groups(walk, "Die")
+    l3 = _groups(walk, "L3Cache")
+    numa = _numa(walk)
+    sockets = _sockets(walk, numa)
     distinct = len({group.id for group in l3.values()} - {None}) == len({*l3.values()})
-    for cpu in found.cpus:
+    for cpu in walk.cpus:
         core, cache, die = cores.get(cpu), l3.get(cpu), dies.get(cpu)
         yield TableRow(
             cpu=cpu,
@@ -138,16 +138,16 @@ def _rows(found: _Found, kind: Mapping[int, str]) -> Iterator[TableRow]:
         )
 
 
-def _groups(found: _Found, kind: str) -> dict[int, _Group]:
+def _groups(walk: _Found, kind: str) -> dict[int, _Group]:
     """The group of a kind that each CPU is in."""
-    return {cpu: group for group in reversed(found.groups.get(kind, [])) for cpu in bits(group.mask)}
+    return {cpu: group for group in reversed(walk.groups.get(kind, [])) for cpu in bits(group.mask)}
 
 
-def _sockets(found: _Found, numa: Mapping[int, int]) -> dict[int, int]:
+def _sockets(walk: _Found, numa: Mapping[int, int]) -> dict[int, int]:
     """The packages' os_index; without distinct ones, numbers as docs/machines.md has them for sysfs."""
-    packages = sorted(found.groups.get("Package", []), key=lambda group: group.lowest)
+    packages = sorted(walk.groups.get("Package", []), key=lambda group: group.lowest)
     ids = [group.id for group in packages]
-    if set(ids) == {None} and len(packages) == len(found.groups.get("Core", [])) > len({*numa.values()}):
+    if set(ids) == {None} and len(packages) == len(walk.groups.get("Core", [])) > len({*numa.values()}):
         return dict(numa)
     usable = None not in ids and len({*ids}) == len(ids)
     return {
@@ -157,14 +157,14 @@ def _sockets(found: _Found, numa: Mapping[int, int]) -> dict[int, int]:
     }
 
 
-def _numa(found: _Found) -> dict[int, int]:
+def _numa(walk: _Found) -> dict[int, int]:
     """The node of each CPU that is in one. A node without CPUs has its parent's, so the narrowest counts."""
-    nodes = sorted(found.groups.get("NUMANode", []), key=lambda group: (group.mask.bit_count(), group.id))
+    nodes = sorted(walk.groups.get("NUMANode", []), key=lambda group: (group.mask.bit_count(), group.id))
     place: dict[int, int] = {}
     for group in nodes:
         for cpu in bits(group.mask):
             place.setdefault(cpu, group.id or 0)
-    return place or dict.fromkeys(found.cpus, 0)
+    return place or dict.fromkeys(walk.cpus, 0)
 
 
 def _hugepages(node: Element) -> dict[int, int]:
@@ -173,15 +173,15 @@ def _hugepages(node: Element) -> dict[int, int]:
     return {size // 1024: count for size, count in sorted(pages)[1:]}
 
 
-def _nodes(root: Element, found: _Found) -> dict[int, NodeFacts]:
+def _nodes(root: Element, walk: _Found) -> dict[int, NodeFacts]:
     """With their distances; without any NUMA node the machine's memory is that of node 0."""
-    if not found.nodes:
-        memory = found.groups.get("Memory", [_Group(0, 0)])[0].id or 0
+    if not walk.nodes:
+        memory = walk.groups.get("Memory", [_Group(0, 0)])[0].id or 0
         return {0: NodeFacts(memory)}
     rows = _distances(root)
     return {
-        node: NodeFacts(facts.memory, facts.hugepages, rows[node] if set(rows) == set(found.nodes) else None)
-        for node, facts in found.nodes.items()
+        node: NodeFacts(facts.memory, facts.hugepages, rows[node] if set(rows) == set(walk.nodes) else None)
+        for node, facts in walk.nodes.items()
     }
 
 
@@ -208,10 +208,10 @@ def _numbers(matrix: Element, tag: str) -> list[int]:
 
 def _kinds(root: Element, source: str) -> dict[int, str]:
     """From the CPU kinds' core type or, without one, their highest frequency."""
-    found = [(kind, _mask(kind, "cpuset", source)) for kind in root.iterfind("cpukind")]
-    values = {index: _performance(kind) for index, (kind, _) in enumerate(found)}
+    kinds = [(kind, _mask(kind, "cpuset", source)) for kind in root.iterfind("cpukind")]
+    values = {index: _performance(kind) for index, (kind, _) in enumerate(kinds)}
     letters = model.core_kinds(values)
-    return {cpu: letters[index] for index, (_, mask) in enumerate(found) for cpu in bits(mask)}
+    return {cpu: letters[index] for index, (_, mask) in enumerate(kinds) for cpu in bits(mask)}
 
 
 def _performance(kind: Element) -> int:
@@ -232,9 +232,9 @@ def _complete(root: Element, source: str) -> int:
     return 0 if machine is None else _mask(machine, "complete_cpuset", source)
 
 
-def _devices(found: _Found) -> Iterator[Device]:
-    numa = _numa(found)
-    for element, near in found.devices:
+def _devices(walk: _Found) -> Iterator[Device]:
+    numa = _numa(walk)
+    for element, near in walk.devices:
         match = _PCI_TYPE.match(element.get("pci_type", ""))
         kind = device_kind(int(match[1], 16)) if match else None
         if match and kind:

@@ -138,8 +138,8 @@ class Machine:
         if len(by_id) != len(self.cpus):
             raise MachineError(f"machine {self.name}: field cpus: a CPU id appears twice")
         _check_ids(f"machine {self.name}: field cpus: CPU", by_id, MAX_CPU)
-        known = {cpu.numa for cpu in self.cpus} | {node.id for node in self.nodes}
-        _check_ids(f"machine {self.name}: field nodes: NUMA node", known, MAX_NODE)
+        nodes = {cpu.numa for cpu in self.cpus} | {node.id for node in self.nodes}
+        _check_ids(f"machine {self.name}: field nodes: NUMA node", nodes, MAX_NODE)
         cores = _table(self.cpus, lambda cpu: cpu.core)
         derived = {
             "cpus_mask": CPUSet(by_id).mask,
@@ -200,9 +200,9 @@ class Machine:
 
 
 def _check_ids(what: str, ids: Iterable[int], most: int) -> None:
-    for one in ids:
-        if not 0 <= one <= most:
-            raise MachineError(f"{what} {one} is not between 0 and {most}")
+    for id_ in ids:
+        if not 0 <= id_ <= most:
+            raise MachineError(f"{what} {id_} is not between 0 and {most}")
 
 
 def _table(cpus: Iterable[CPU], key: Callable[[CPU], int]) -> MaskTable:

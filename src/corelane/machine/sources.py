@@ -35,11 +35,11 @@ def load(source: str | None = None) -> Machine:
         return sysfs.live()
     path, _, inner = source.partition("#")
     try:
-        found = Path(source) if Path(source).exists() else Path(path)
-        if found.is_dir():
-            return _from_directory(found)
-        if found.exists():
-            return _from_file(found, inner if found == Path(path) else "")
+        file = Path(source) if Path(source).exists() else Path(path)
+        if file.is_dir():
+            return _from_directory(file)
+        if file.exists():
+            return _from_file(file, inner if file == Path(path) else "")
     except (OSError, ValueError) as error:
         if isinstance(error, MachineError):
             raise
@@ -88,9 +88,9 @@ def _from_archive(path: Path, inner: str) -> Machine:
     except ArchiveError as error:
         raise MachineError(f"{error}; copy or make it again") from None
     inner, ending = inner.strip("/"), f"sys/{_CPU_DIR}"
-    roots = [found.removesuffix(ending).rstrip("/") for found in archive.directories(ending)]
-    wanted = [root for root in roots if inner in ("", root, root.rpartition("/")[2])]
-    root = _only(str(path), wanted or roots, f"name one, as in {path}#{roots[0] if roots else ''}")
+    roots = [directory.removesuffix(ending).rstrip("/") for directory in archive.directories(ending)]
+    chosen = [root for root in roots if inner in ("", root, root.rpartition("/")[2])]
+    root = _only(str(path), chosen or roots, f"name one, as in {path}#{roots[0] if roots else ''}")
     prefix = f"{root}/" if root else ""
     name = root.rpartition("/")[2] or path.name.partition(".tar")[0]
     source = f"{path}#{root}" if len(roots) > 1 else str(path)

@@ -70,17 +70,17 @@ def parse_spec(text: str, *, name: str = "", file: str = "") -> Machine:
 
 
 def _parse(text: str, where: str) -> _Shape:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for token in filter(None, _BETWEEN.split(text.strip(" \t\r\n,"))):
         word, colon, value = token.partition(":")
         level = _WORDS.get(word.lower())
         if level is None or not colon:
             raise MachineError(f"{where}: {token!r} is none of its words; {_HELP}")
-        if level in found:
+        if level in values:
             raise MachineError(f"{where}: {level} is given twice; {_HELP}")
-        found[level] = _value(where, level, token, value)
-    _check_order(where, [level for level in found if level in _LEVELS])
-    shape = _Shape(**found)
+        values[level] = _value(where, level, token, value)
+    _check_order(where, [level for level in values if level in _LEVELS])
+    shape = _Shape(**values)
     if (cpus := shape.cores * shape.smt) > MAX_CPUS:
         raise MachineError(f"{where}: {cpus} CPUs are more than Linux' {MAX_CPUS}; lower a count")
     if (nodes := shape.socket * shape.numa) > MAX_NODE + 1:

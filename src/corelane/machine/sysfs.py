@@ -198,8 +198,8 @@ def l3_ids(sys: Tree, online: int, sockets: Mapping[int, int]) -> tuple[dict[int
 
 def _cache_ids(caches: Mapping[int, int | None]) -> dict[int, int]:
     """By a domain's lowest CPU."""
-    known = {cpu: cache for cpu, cache in caches.items() if cache is not None and cache >= 0}
-    return known if len(set(known.values())) == len(caches) else {cpu: cpu for cpu in caches}
+    cache_by_cpu = {cpu: cache for cpu, cache in caches.items() if cache is not None and cache >= 0}
+    return cache_by_cpu if len(set(cache_by_cpu.values())) == len(caches) else {cpu: cpu for cpu in caches}
 
 
 def _l3_dir(sys: Tree, cpu: int) -> str | None:

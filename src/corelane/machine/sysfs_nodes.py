@@ -269,8 +269,8 @@ def read_pci(sys: Tree, cpus: Sequence[CPU]) -> tuple[Device, ...]:
     """The devices, by address, without those of the chipset."""
     online = sum(1 << cpu.id for cpu in cpus)
     numa = {cpu.id: cpu.numa for cpu in cpus}
-    found = (_read_device(sys, address, online, numa) for address in sys.names(_PCI_DIR))
-    return tuple(device for device in found if device)
+    devices = (_read_device(sys, address, online, numa) for address in sys.names(_PCI_DIR))
+    return tuple(device for device in devices if device)
 
 
 def _read_device(sys: Tree, address: str, online: int, numa: dict[int, int]) -> Device | None:
@@ -306,8 +306,8 @@ def _device_node(reported: int | None, near: set[int]) -> int | None:
 
 def read_irqs(proc: Tree) -> tuple[IRQ, ...]:
     """The interrupts whose affinity is not writable, as Linux since 6.11 shows what it manages itself."""
-    found = (_read_irq(proc, number) for number in numbered(proc.names("irq"), ""))
-    return tuple(irq for irq in found if irq)
+    irqs = (_read_irq(proc, number) for number in numbered(proc.names("irq"), ""))
+    return tuple(irq for irq in irqs if irq)
 
 
 def _read_irq(proc: Tree, number: int) -> IRQ | None:

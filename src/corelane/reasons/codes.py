@@ -305,7 +305,7 @@ def holder_title(pod: str) -> str:
 
 def ends_instances(pods: Iterable[str]) -> str:
     """Return, to follow a list of holders, the commands that end the other instances among them, or ""."""
-    commands = [one for pod in pods if pod.startswith(OTHER_INSTANCES) for one in down_commands(pod)]
+    commands = [command for pod in pods if pod.startswith(OTHER_INSTANCES) for command in down_commands(pod)]
     return f"; to end the containers of other instances: {' and '.join(commands)}" if commands else ""
 
 

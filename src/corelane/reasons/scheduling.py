@@ -162,7 +162,7 @@ def _plural(noun: str, things: Iterable[object]) -> str:
 
 
 def _all_of(*reasons: Reason) -> str:
-    return ", and ".join(_render(one) for one in reasons)
+    return ", and ".join(_render(reason) for reason in reasons)
 
 
 def _render(reason: Reason) -> str:

@@ -27,8 +27,8 @@ def show(status: Mapping[str, Any], to: Console, now: float | None = None) -> No
     if narrowed := status.get("narrowed"):
         columns = ("CONTAINER", "CPUS", "USED", "NARROWED TASKS")
         rows = [
-            (one["container"], one["cpus"], one["used"], f"{one['tasks']} of {one['sampled']}")
-            for one in narrowed[:_MOST_PODS]
+            (each["container"], each["cpus"], each["used"], f"{each['tasks']} of {each['sampled']}")
+            for each in narrowed[:_MOST_PODS]
         ]
         tables.show("Programs that use part of their container's CPUs", columns, rows, to)
     if pods := status["podsWithoutRoom"]:

@@ -37,7 +37,7 @@ def plain(pod: PodExplanation) -> dict[str, Any]:
         "admitted": decision.admitted,
         "reason": decision.reason,
         "message": decision.message,
-        "containers": [_plain_container(one) for one in pod.containers],
+        "containers": [_plain_container(container) for container in pod.containers],
         "cpus": str(state.usable),
         "reserved": str(state.reserved),
         "free": str(state.free_exclusive),
@@ -110,7 +110,7 @@ def show(pod: PodExplanation, to: Console, *, picture: bool = True) -> None:
     verdict = "admitted" if decision.admitted else f"rejected: {decision.reason}: {decision.message}\n"
     to.print(f"pod {key} ({_class(pod)}): {verdict}", markup=False)
     if decision.admitted:
-        rows = [row for one in pod.containers for row in _rows(one, pod)]
+        rows = [row for container in pod.containers for row in _rows(container, pod)]
         headings = ("container", "type", "exclusive", "CPUs", "NUMA nodes", "L3 domains", "cores")
         _show_columns("", headings, rows, to)
     if pod.merge:
@@ -155,8 +155,8 @@ def _show_container(container: ContainerExplanation, message: str, to: Console) 
     if container.candidates:
         wide = "more nodes than an idle machine needs"
         nodes = [
-            (one.nodes, str(one.free), "chosen" if one.chosen else "", "" if one.preferred else wide)
-            for one in container.candidates
+            (each.nodes, str(each.free), "chosen" if each.chosen else "", "" if each.preferred else wide)
+            for each in container.candidates
         ]
         title = f"{name}: NUMA nodes with enough free CPUs, best first"
         _show_columns(title, ("NUMA nodes", "free CPUs", "", ""), nodes, to)
@@ -165,8 +165,8 @@ def _show_container(container: ContainerExplanation, message: str, to: Console) 
     if container.memory or container.devices:
         headings = ("resource", "allocated", "on")
         _show_columns(f"{name}: memory and devices", headings, list(_resources(container)), to)
-    steps = [(str(i), one.step, one.cpus, one.text) for i, one in enumerate(container.steps, 1)]
-    if [one.text for one in container.steps] != [message]:
+    steps = [(str(i), step.step, step.cpus, step.text) for i, step in enumerate(container.steps, 1)]
+    if [step.text for step in container.steps] != [message]:
         _show_columns(f"{name}: steps of the decision", ("", "step", "CPUs", "reason"), steps, to)
 
 
@@ -188,8 +188,8 @@ def _resources(container: ContainerExplanation) -> Iterator[tuple[str, str, str]
 
 def _show_merge(name: str, merge: HintMerge, to: Console) -> None:
     rows = [
-        (one.resource, _amount(one.resource, one.amount), _sets(one, True), _sets(one, False))
-        for one in merge.providers
+        (each.resource, _amount(each.resource, each.amount), _sets(each, True), _sets(each, False))
+        for each in merge.providers
     ]
     winner = (merge.nodes, "") if merge.preferred else ("", merge.nodes)
     rows.append(("merged", "", *winner))
@@ -201,7 +201,7 @@ def _show_merge(name: str, merge: HintMerge, to: Console) -> None:
 def _sets(provider: ProviderHints, preferred: bool) -> str:
     if provider.word:
         return provider.word if preferred else ""
-    text = "  ".join(one.nodes for one in provider.sets if one.preferred == preferred)
+    text = "  ".join(choice.nodes for choice in provider.sets if choice.preferred == preferred)
     more = provider.total - len(provider.sets)
     return f"{text} and {more} more".strip() if more and not preferred else text
 
@@ -228,7 +228,7 @@ def show_objective(objective: Objective, to: Console) -> None:
         _show_columns(title, ("", "term", "chosen", "runner-up", ""), list(_term_rows(objective)), to)
     if objective.remedies:
         to.print("The pod would fit after one of these changes:")
-    lines = [*objective.notes, *(f"  {one.text}" for one in objective.remedies)]
+    lines = [*objective.notes, *(f"  {remedy.text}" for remedy in objective.remedies)]
     if lines:
         to.print("\n".join((*lines, "")), markup=False)
 
@@ -294,14 +294,14 @@ def _captions(pod: PodExplanation) -> Iterator[str]:
             against = "" if other == "-" else f" (runner-up {other})"
             yield f"{number}. {text}: {value}{against}{' decides' if decides else ''}"
         yield from objective.notes
-        yield from (f"would fit: {one.text}" for one in objective.remedies)
+        yield from (f"would fit: {remedy.text}" for remedy in objective.remedies)
 
 
 def _merge_captions(name: str, merge: HintMerge) -> Iterator[str]:
-    for one in merge.providers:
-        preferred, others = _sets(one, True), _sets(one, False)
+    for provider in merge.providers:
+        preferred, others = _sets(provider, True), _sets(provider, False)
         nodes = f"{preferred}; not preferred: {others}" if others else preferred
-        yield f"{name}: {one.resource} {_amount(one.resource, one.amount)}: {nodes}"
+        yield f"{name}: {provider.resource} {_amount(provider.resource, provider.amount)}: {nodes}"
     yield f"{name}: {_verdict(merge)}"
 
 

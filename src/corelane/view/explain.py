@@ -46,7 +46,7 @@ def show(pod: PodDecision, to: Console) -> None:
     if pod.objective:
         show_objective(pod.objective, to)
     if pod.course:
-        rows = [(one.time[11:19], one.text) for one in pod.course]
+        rows = [(event.time[11:19], event.text) for event in pod.course]
         tables.pairs("What happened (UTC)", rows, to)
     for note in pod.notes:
         _say(f"note: {note}", to)
@@ -101,20 +101,20 @@ def _show_containers(pod: PodDecision, to: Console) -> None:
         return
     headings = ("CONTAINER", "PROPOSED", "ON THE NODE", "RUNS ON")
     rows = [
-        (one.name, str(one.proposed), "" if one.actual is None else str(one.actual), one.where)
-        for one in pod.containers
+        (each.name, str(each.proposed), "" if each.actual is None else str(each.actual), each.where)
+        for each in pod.containers
     ]
     used = [i for i in range(len(headings)) if any(row[i] for row in rows)]
     shown = [[row[i] or "-" for i in used] for row in rows]
     tables.show("CPUs", [headings[i] for i in used], shown, to)
-    whys = [(one.name, one.why) for one in pod.containers if one.why]
-    if whys:
+    if whys := [(container.name, container.why) for container in pod.containers if container.why]:
         tables.pairs("Why these CPUs", whys, to)
-    for one in pod.containers:
-        if one.proposed and one.actual is not None and one.actual != one.proposed:
+    for container in pod.containers:
+        proposed, actual = container.proposed, container.actual
+        if proposed and actual is not None and actual != proposed:
             _say(
-                f"container {one.name}: CPUs {one.proposed} were proposed by the scheduler, and the node "
-                f"allocated {one.actual}: the proposed ones were no longer free there",
+                f"container {container.name}: CPUs {proposed} were proposed by the scheduler, and the node "
+                f"allocated {actual}: the proposed ones were no longer free there",
                 to,
             )
 
@@ -123,17 +123,17 @@ def _show_groups(pod: PodDecision, to: Console) -> None:
     if not pod.groups or not pod.groups[0].count:
         return
     merged: dict[str, NodeGroup] = {}
-    for one in pod.groups:
-        if before := merged.get(one.message):
-            nodes = (*before.nodes, *one.nodes)[:_NAMES]
-            one = replace(before, count=before.count + one.count, nodes=nodes)
-        merged[one.message] = one
+    for group in pod.groups:
+        if before := merged.get(group.message):
+            nodes = (*before.nodes, *group.nodes)[:_NAMES]
+            group = replace(before, count=before.count + group.count, nodes=nodes)
+        merged[group.message] = group
     groups = sorted(merged.values(), key=lambda group: -group.count)
     rows = []
-    for one in groups:
-        names, more = ", ".join(one.nodes), one.count - len(one.nodes)
+    for group in groups:
+        names, more = ", ".join(group.nodes), group.count - len(group.nodes)
         rows.append(
-            (str(one.count), one.message, f"{names} and {more} more" if names and more else names or "-")
+            (str(group.count), group.message, f"{names} and {more} more" if names and more else names or "-")
         )
     title = f"Nodes: {pod.nodes} considered, {pod.feasible} fit"
     tables.show(title, ("NODES", "REJECTED BECAUSE", "NAMES"), rows, to)
@@ -146,7 +146,7 @@ def _show_scores(pod: PodDecision, to: Console) -> None:
             _say(f"node {pod.node} is the only one that fits: no scores were compared", to)
             to.print()
         return
-    rows = [_score_row(one) for one in pod.terms]
+    rows = [_score_row(term) for term in pod.terms]
     rows.append(("total, weighted", "", *map(_number, pod.totals)))
     scale = "0 to 100; indented: values behind a score" if any(map(_is_detail, pod.terms)) else "0 to 100"
     title = f"Scores ({scale}) of the best of {pod.feasible} nodes"
@@ -188,11 +188,11 @@ def _number(value: float) -> str:
 def _show_nearest(pod: PodDecision, to: Console) -> None:
     if pod.nearest is None:
         return
-    changes = [f"{one.text}, or" for one in pod.nearest.changes[:-1]]
-    changes += [one.text for one in pod.nearest.changes[-1:]]
+    changes = [f"{change.text}, or" for change in pod.nearest.changes[:-1]]
+    changes += [change.text for change in pod.nearest.changes[-1:]]
     rows = [("" if number else "would fit after", text) for number, text in enumerate(changes)]
     lacks = [
         ("rejected because", "; ".join(pod.nearest.missing)),
-        *(("", one) for one in pod.nearest.amounts),
+        *(("", amount) for amount in pod.nearest.amounts),
     ]
     tables.pairs(f"Nearest node: {pod.nearest.name}", [*lacks, *rows], to)

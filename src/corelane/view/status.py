@@ -76,8 +76,8 @@ def _node(node: NodeLine) -> dict[str, Any]:
             "pods": [_nameless(pod) for pod in moved.pods],
         },
         "pools": [
-            {"node": one.node, "shared": str(one.shared), "bestEffort": str(one.best_effort)}
-            for one in _parts(state)
+            {"node": part.node, "shared": str(part.shared), "bestEffort": str(part.best_effort)}
+            for part in _parts(state)
         ],
     }
 

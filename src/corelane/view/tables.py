@@ -61,9 +61,9 @@ def show(
         to.print(Text(title, style="bold"))
     cells = [[printable(cell) for cell in row] for row in rows]
     for dropped in range(len(droppable) + 1):
-        kept = [index for index, heading in enumerate(headings) if heading not in droppable[:dropped]]
-        names = [headings[index] for index in kept]
-        lines = [[row[index] for index in kept] for row in cells]
+        shown = [index for index, heading in enumerate(headings) if heading not in droppable[:dropped]]
+        names = [headings[index] for index in shown]
+        lines = [[row[index] for index in shown] for row in cells]
         columns = [list(column) for column in zip(names, *lines, strict=True)]
         for gap in (_GAP, _GAP - 1):
             widths = _widths(columns, to.width - 2 - gap * (len(columns) - 1))

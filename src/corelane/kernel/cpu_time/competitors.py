@@ -87,8 +87,8 @@ class GroupReader:
             overlaps = cpus is None or (allowed := self._cpus(beside)) is None or allowed & cpus
             (siblings if overlaps else elsewhere).append(group)
         total, used = _used_us(above, cpus), [group.used_us for group in groups]
-        known = [each for each in used if each is not None]
-        loose = None if total is None or len(known) < len(used) else max(0, total - sum(known))
+        counted = [each for each in used if each is not None]
+        loose = None if total is None or len(counted) < len(used) else max(0, total - sum(counted))
         if loose and not _has_processes(self._weighted(above)):
             loose = None  # what the groups used from their reading to that of the group above
         return Level(own, tuple(siblings), loose, tuple(elsewhere))
@@ -151,8 +151,8 @@ def _first(paths: Paths, name: str) -> str | None:
 
 def _has_processes(path: str) -> bool:
     """Whether there are processes in the group itself; also where that cannot be read."""
-    found = Directory(path).read("cgroup.procs")
-    return found is None or bool(found.strip())
+    processes = Directory(path).read("cgroup.procs")
+    return processes is None or bool(processes.strip())
 
 
 def _has_weights(path: str) -> bool:
@@ -249,13 +249,13 @@ class Competition:
     @property
     def used(self) -> float:
         """CPU time of all competitors in milliseconds a second."""
-        return sum(one.used for one in self.competitors) + self.unnamed
+        return sum(competitor.used for competitor in self.competitors) + self.unnamed
 
     @property
     def noticed(self) -> tuple[Competitor, ...]:
         """Competitors that used a hundredth and more of what all used, those that used most first."""
         least = _NOTICED * self.used
-        return tuple(one for one in self.competitors if one.used >= least)
+        return tuple(competitor for competitor in self.competitors if competitor.used >= least)
 
     @property
     def relative(self) -> float:
@@ -270,16 +270,16 @@ def competition(before: Sequence[Level], after: Sequence[Level], seconds: float)
     """
     if not after or seconds <= 0:
         return None
-    share, found, claims = 1.0, list[Competitor](), list[Claim]()
+    share, competitors, claims = 1.0, list[Competitor](), list[Claim]()
     for number, level in enumerate(after):
         earlier = before[number] if number < len(before) else Level(level.own)
         own = level.own.weight * share
         beside = list(_beside(level, earlier, own, seconds))
-        active = sum(one.weight for one in beside if one.used >= _ACTIVE)
-        found += beside
+        active = sum(group.weight for group in beside if group.used >= _ACTIVE)
+        competitors += beside
         claims.append(Claim(level.own.path, level.own.weight, active))
         share = least_share(claims)
-    ordered = sorted((one for one in found if one.used > 0), key=lambda one: -one.used)
+    ordered = sorted((each for each in competitors if each.used > 0), key=lambda each: -each.used)
     return Competition(after[0].own.weight, share, tuple(ordered), tuple(claims))
 
 

@@ -111,10 +111,10 @@ def divide(counted: Waits) -> Losses:
         counted = replace(counted, throttled=counted.throttled * grows, above=counted.above * grows)
     waited = counted.waited + _uncounted(counted)
     own, error = _own(counted, waited)
-    found = share_out(counted, waited - own, own, error)
+    losses = share_out(counted, waited - own, own, error)
     looks = counted.moments
     paused = fmean(not moment.runnable for moment in looks) if looks else None
-    return replace(found, paused=paused)
+    return replace(losses, paused=paused)
 
 
 def share_out(counted: Waits, lost: float, own: float, error: float = 0.0) -> Losses:
@@ -253,27 +253,27 @@ def ids(directories: Iterable[str]) -> list[int]:
 
 
 def _below(tree: Directory, name: str) -> list[int]:
-    found, stack, seen = list[int](), [("", _MAX_DEPTH)], 0
+    tids, stack, seen = list[int](), [("", _MAX_DEPTH)], 0
     while stack and seen < _MAX_GROUPS:
         group, depth = stack.pop()
         seen += 1
         if (text := tree.read(f"{group}{name}")) is None:
             continue
-        found += [int(each) for each in text.split() if each.isdecimal()]
+        tids += [int(each) for each in text.split() if each.isdecimal()]
         if depth:
             stack += [(f"{group}{below}/", depth - 1) for below in tree.directories(group or ".")]
-    return found
+    return tids
 
 
 def look(tids: Iterable[int], proc: Directory) -> dict[int, ThreadLook]:
     """Look at these threads; those that ended are left out."""
-    found = dict[int, ThreadLook]()
+    looks = dict[int, ThreadLook]()
     for tid in tids:
         times = (proc.read(f"{tid}/schedstat") or "").split()
         state = (proc.read(f"{tid}/stat") or "").rpartition(")")[2].split()
         if len(times) >= 2 and len(state) > _PROCESSOR:
-            found[tid] = ThreadLook(state[0] == "R", int(state[_PROCESSOR]), int(times[0]), int(times[1]))
-    return found
+            looks[tid] = ThreadLook(state[0] == "R", int(state[_PROCESSOR]), int(times[0]), int(times[1]))
+    return looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,8 +363,8 @@ class ThreadWatch:
         """Add a look. Threads that were not there at the first one began at 0."""
         begin = self.seen[0][0].at if self.seen else counted.at
         for tid, each in threads.items():
-            if (known := self.threads.get(tid)) is not None:
-                known.add(each, counted.at, begin)
+            if (thread := self.threads.get(tid)) is not None:
+                thread.add(each, counted.at, begin)
             else:
                 start = ThreadLook(each.runnable, each.cpu, 0, 0) if self.seen else each
                 self.threads[tid] = _Thread(start, each, counted.at, 0.0 if self.seen else None)

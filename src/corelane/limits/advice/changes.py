@@ -130,14 +130,13 @@ def crowded_risk(nodes: Sequence[NodeOccupancy], new: int, request: int) -> Risk
     for node in nodes:
         requested = requested_milli(node, new, request)
         if node.milli and new > request and requested > node.milli:
-            why = (
-                f"{_title(node.name)}: {requested / 1000:g} of {node.milli / 1000:g} CPUs would be requested"
-            )
+            of = f"{requested / 1000:g} of {node.milli / 1000:g} CPUs"
+            why = f"{node_title(node.name)}: {of} would be requested"
             return Risk(RiskLevel.HIGH, why)
     return None
 
 
-def _title(name: str) -> str:
+def node_title(name: str) -> str:
     return f"node {name}" if name else "its node"
 
 
@@ -154,7 +153,9 @@ def _node_risk(node: NodeOccupancy, weight: Weight) -> NodeRisk:
 
 
 def _sentence(worst: NodeRisk) -> str:
-    requests = f"{_title(worst.name)}: {worst.requested / 1000:g} of {worst.milli / 1000:g} CPUs requested"
+    requests = (
+        f"{node_title(worst.name)}: {worst.requested / 1000:g} of {worst.milli / 1000:g} CPUs requested"
+    )
     if worst.requested > worst.milli:
         return f"{requests}, more than there are: no pod is guaranteed its request"
     parts = [f"{requests}, so every pod with a request keeps its share"]

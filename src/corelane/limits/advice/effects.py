@@ -364,8 +364,8 @@ def _spread(values: Sequence[float]) -> Range:
 def _throttled(spread: Range, off: float) -> Range | None:
     """Amounts too small to be noticed are not told apart from none."""
     low = spread.low if spread.low >= NOTICED_MS else 0.0
-    found = _agreed(Range(low, max(spread.high, NOTICED_MS / off)), off, THROTTLED.apart, NOTICED_MS)
-    return found and Range(found.low, max(found.high, NOTICED_MS))
+    amount_range = _agreed(Range(low, max(spread.high, NOTICED_MS / off)), off, THROTTLED.apart, NOTICED_MS)
+    return amount_range and Range(amount_range.low, max(amount_range.high, NOTICED_MS))
 
 
 def _agreed(spread: Range, off: float, apart: float, least: float = 0.01) -> Range | None:

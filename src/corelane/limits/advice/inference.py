@@ -22,25 +22,16 @@ from corelane.limits.measure import RequestLog
 # simulated ones, plus what the model itself may be off (S. N. Wood, Nature 466, 2010).
 
 
-_FLOOR: Final = {
-    "used": 0.05,
-    "throttled": 0.15,
-    "throttled periods": 0.06,
-    "periods": 0.06,
-    "requests": 0.05,
-    "queued": 0.2,
+_OFF: Final = {
+    "used": (0.05, 0.15),
+    "throttled": (0.15, 0.5),
+    "throttled periods": (0.06, 0.15),
+    "periods": (0.06, 0.15),
+    "requests": (0.05, 0.15),
+    "queued": (0.2, 0.5),
 }
-"""By how much the model may be off, in the units of `statistics`; latencies below."""
-_LATENCY_FLOOR: Final = 0.15
-_ROUGH: Final = {
-    "used": 0.15,
-    "throttled": 0.5,
-    "throttled periods": 0.15,
-    "periods": 0.15,
-    "requests": 0.15,
-    "queued": 0.5,
-}
-_LATENCY_ROUGH: Final = 0.35
+"""By how much the model may be off, in the units of `statistics`; and the scale of a rough distance."""
+_LATENCY_OFF: Final = (0.15, 0.35)
 _ROUGH_PERIODS: Final = 25
 _SMALL_MS: Final = 5.0
 """Throttled ms a second that do not matter beside more."""
@@ -105,7 +96,7 @@ def rough_distance(shape: Shape, observed: Observed) -> float:
     seen = statistics(run, observed.period)
     total = 0.0
     for name, value in observed.statistics.items():
-        scale = _ROUGH.get(name, _LATENCY_ROUGH)
+        _, scale = _OFF.get(name, _LATENCY_OFF)
         total += min(((value - seen.get(name, 0.0)) / scale) ** 2, 100.0)
     return total
 
@@ -134,7 +125,8 @@ def match(shape: Shape, observed: Observed, seeds: Sequence[int]) -> Match:
             return Match(-math.inf, math.inf, 0.0)
         mean = sum(values) / len(values)
         spread = sum((each - mean) ** 2 for each in values) / max(len(values) - 1, 1)
-        variance = spread * (1 + 1 / len(values)) + _FLOOR.get(name, _LATENCY_FLOOR) ** 2
+        off, _ = _OFF.get(name, _LATENCY_OFF)
+        variance = spread * (1 + 1 / len(values)) + off**2
         # Beyond a few deviations one statistic counts no more: no shape is right in all.
         square = min((value - mean) ** 2 / variance, 25.0)
         worst = max(worst, square)
@@ -203,12 +195,12 @@ def candidates(observed: Observed, hints: Hints, effort: Effort = FULL) -> list[
         (rough_distance(shape, observed), number, shape) for number, shape in enumerate(prior.draws(effort))
     ]
     drawn.sort(key=lambda each: each[:2])
-    found = [_scored(shape, observed) for _, _, shape in drawn[: effort.close]]
+    scored = [_scored(shape, observed) for _, _, shape in drawn[: effort.close]]
     for _ in range(effort.rounds):
-        found.sort(key=lambda each: -each.score)
-        parents = chance.choices(found, _weights(found, _TEMPERATURE), k=effort.varied)
-        found += [_scored(prior.varied(parent.shape), observed) for parent in parents]
-    return sorted(found, key=lambda each: -each.score)
+        scored.sort(key=lambda each: -each.score)
+        parents = chance.choices(scored, _weights(scored, _TEMPERATURE), k=effort.varied)
+        scored += [_scored(prior.varied(parent.shape), observed) for parent in parents]
+    return sorted(scored, key=lambda each: -each.score)
 
 
 def _scored(shape: Shape, observed: Observed) -> Candidate:
@@ -219,26 +211,26 @@ _TEMPERATURE: Final = 4.0
 """Flattens the likelihood where parents are chosen, so that more than one kind of load goes on."""
 
 
-def _weights(found: Sequence[Candidate], temperature: float) -> list[float]:
+def _weights(ranked: Sequence[Candidate], temperature: float) -> list[float]:
     """Relative likelihoods of sorted candidates; equal where none shows a latency, as of rare requests."""
-    best = found[0].score
+    best = ranked[0].score
     if math.isinf(best):
-        return [1.0] * len(found)
-    return [math.exp(max((each.score - best) / temperature, -700)) for each in found]
+        return [1.0] * len(ranked)
+    return [math.exp(max((each.score - best) / temperature, -700)) for each in ranked]
 
 
 _CORRELATED: Final = 3.0
 
 
-def sample(found: Sequence[Candidate], count: int) -> tuple[Shape, ...]:
+def sample(ranked: Sequence[Candidate], count: int) -> tuple[Shape, ...]:
     """Return shapes of sorted candidates as often as they are likely; the likeliest comes first.
 
     Percentiles of the same latencies, and times that the same stops cause, are not independent evidence: a
     third of the likelihood's logarithm counts (a composite likelihood, tempered).
     """
     chance = Random("sample")  # noqa: S311 - has to be reproducible
-    chosen = chance.choices(found, _weights(found, _CORRELATED), k=count - 1)
-    return (found[0].shape, *(each.shape for each in chosen))
+    chosen = chance.choices(ranked, _weights(ranked, _CORRELATED), k=count - 1)
+    return (ranked[0].shape, *(each.shape for each in chosen))
 
 
 class Prior:
@@ -364,10 +356,10 @@ def kinds(log: RequestLog | None) -> tuple[LoadShape, ...]:
 
 def _mean(latency: Mapping[int, float]) -> float | None:
     """The mean of a distribution known at a few percentiles, between which it is taken as linear."""
-    known = sorted(latency.items())
-    if not known:
+    percentiles = sorted(latency.items())
+    if not percentiles:
         return None
-    points = [(0.0, 0.7 * known[0][1]), *((float(percent), value) for percent, value in known)]
+    points = [(0.0, 0.7 * percentiles[0][1]), *((float(percent), value) for percent, value in percentiles)]
     points.append((100.0, points[-1][1] * 1.2))
     areas = ((b - a) * (x + y) / 2 for (a, x), (b, y) in pairwise(points))
     return sum(areas) / 100

@@ -72,23 +72,25 @@ def fit_model(measured: Measurement, rates: Rates, threads: int | None = None) -
     if used <= 0:
         return _unfitted(plain, threads, cpus)
     hints = Hints(cpus, threads, rates.waiters, _is_contended(measured, rates), _weight(measured, rates))
-    found = inference.candidates(_observed(plain, rates, measured), hints, FULL if plain.requests else QUICK)
+    matches = inference.candidates(
+        _observed(plain, rates, measured), hints, FULL if plain.requests else QUICK
+    )
     # The throttled time must be near, too, on average: a large deviation alone explains anything.
     most = math.log(_APART)
-    found = [
+    matches = [
         each
-        for each in found
+        for each in matches
         if abs(math.log((each.match.throttled + NOTICED_MS) / (throttled + NOTICED_MS))) <= most
     ]
-    if not found or found[0].match.misfit > _MISFIT:
+    if not matches or matches[0].match.misfit > _MISFIT:
         return _unfitted(plain, threads, cpus)
-    best = found[0]
+    best = matches[0]
     return replace(
         plain,
         shape=best.shape.kind,
         cpus=float(best.shape.widest),
         modelled=best.match.throttled,
-        sample=inference.sample(found, _SAMPLE),
+        sample=inference.sample(matches, _SAMPLE),
     )
 
 
@@ -274,8 +276,8 @@ def advise(
 
     starved = _starved(subject, measured, weight, names or {})
 
-    def answer(answer: Answer, why: str, fit: Fit | None = None, found: tuple[Option, ...] = ()) -> Advice:
-        return Advice(subject, measured, answer, why, verdict.level, fit, found, remarks, starved)
+    def answer(answer: Answer, why: str, fit: Fit | None = None, choices: tuple[Option, ...] = ()) -> Advice:
+        return Advice(subject, measured, answer, why, verdict.level, fit, choices, remarks, starved)
 
     if rates.above and rates.above >= _ABOVE_MS and not rates.throttled:
         by_pod = (
@@ -292,10 +294,12 @@ def advise(
 
     if not rates.throttled or verdict.of_limit in (CostLevel.NONE, CostLevel.LOW):
         if starved and starved.request:
-            fit = fit_model(measured, rates, subject.threads) if _is_forecast(measured, rates) else None
-            found = [replace(option, recommended=True) for option in filter(None, [raised(fit)])]
-            found += filter(None, [exclusive()])
-            return answer(Answer.CHANGE, starvation.why(starved), fit, tuple(found))
+            # Without a limit and a latency another weight changes nothing that could be forecast.
+            forecast = rates.quota.quota_us is not None or measured.latency is not None
+            fit = fit_model(measured, rates, subject.threads) if forecast else None
+            choices = [replace(option, recommended=True) for option in filter(None, [raised(fit)])]
+            choices += filter(None, [exclusive()])
+            return answer(Answer.CHANGE, starvation.why(starved), fit, tuple(choices))
         if starved:
             return answer(Answer.LEAVE, f"{starvation.why(starved)}: {starved.why}")
         return answer(Answer.LEAVE, _little(rates, verdict))
@@ -316,11 +320,6 @@ def advise(
     return answer(Answer.CHANGE, why, fit, every)
 
 
-def _is_forecast(measured: Measurement, rates: Rates) -> bool:
-    """Whether there is a limit, or a latency, that another weight changes something about."""
-    return rates.quota.quota_us is not None or measured.latency is not None
-
-
 def _starved(
     subject: Subject, measured: Measurement, weight: Weight, names: starvation.Names
 ) -> Starvation | None:
@@ -330,8 +329,8 @@ def _starved(
     request = measured.request
     if subject.listed:
         request = None if subject.pod_level else subject.request
-    found = starvation.find(measured, request, unified=weight(_CPU_SHARES) != _CPU_SHARES)
-    return starvation.named(found, names) if found else None
+    starved = starvation.find(measured, request, unified=weight(_CPU_SHARES) != _CPU_SHARES)
+    return starvation.named(starved, names) if starved else None
 
 
 _OF_POD = (

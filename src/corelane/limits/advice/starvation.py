@@ -115,7 +115,7 @@ def find(measured: Measurement, request: int | None, *, unified: bool) -> Starva
     now = entitled(request)
     need, target = _need(measured, used, waited)
     use = max(_VPA_LEAST, math.ceil(used * _VPA_MARGIN))
-    found = Starvation(
+    starved = Starvation(
         waited,
         used,
         now,
@@ -125,17 +125,17 @@ def find(measured: Measurement, request: int | None, *, unified: bool) -> Starva
         at_least=losses is None,
     )
     if used < _ENTITLED * min(now, need.high) or now >= target:
-        return replace(found, why=_TURNS.format(now=now, used=used))
+        return replace(starved, why=_TURNS.format(now=now, used=used))
     if need.high > _WIDEST * need.low:
         text = _UNBOUNDED if math.isinf(need.high) else _UNKNOWN
-        return replace(found, why=text.format(low=need.low, high=need.high))
+        return replace(starved, why=text.format(low=need.low, high=need.high))
     new = _smallest(entitled, target, max(request, math.ceil(target)), 1000 * max(measured.cpus, 1))
     if new is None:
         cpus = "CPU" if measured.cpus <= 1 else f"{measured.cpus} CPUs"
-        return replace(found, why=_ALL.format(high=need.high, cpus=cpus))
+        return replace(starved, why=_ALL.format(high=need.high, cpus=cpus))
     gets = min(need.high, entitled(new))
     return replace(
-        found,
+        starved,
         request=new,
         gets=gets,
         losers=_losers(rivals, used, gets),
@@ -239,8 +239,8 @@ def named(starved: Starvation, names: Names) -> Starvation:
     losers = []
     for loser in starved.losers:
         ids = re.findall(r"[0-9a-f]{64}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}", loser.name)
-        known = (names.get(each) or names.get(each.replace("_", "-")) for each in reversed(ids))
-        name = next(("/".join(filter(None, name)) for name in known if name), loser.name)
+        titles = (names.get(each) or names.get(each.replace("_", "-")) for each in reversed(ids))
+        name = next(("/".join(filter(None, name)) for name in titles if name), loser.name)
         losers.append(replace(loser, name=name))
     return replace(starved, losers=tuple(losers))
 
@@ -326,10 +326,10 @@ def _risk(subject: Subject, new: int, nodes: Sequence[NodeOccupancy]) -> Risk:
         return changes.unlimited_risk(nodes, None)
     if full := changes.crowded_risk(sized, new, subject.request):
         return replace(full, why=f"{full.why}: not guaranteed while all pods are busy")
-    node = max(sized, key=lambda one: changes.requested_milli(one, new, subject.request) / one.milli)
+    node = max(sized, key=lambda each: changes.requested_milli(each, new, subject.request) / each.milli)
     requested = changes.requested_milli(node, new, subject.request)
-    name = f"node {node.name}" if node.name else "its node"
-    text = f"{name}: {requested / 1000:g} of {node.milli / 1000:g} CPUs requested then, so it is guaranteed"
+    amounts = f"{requested / 1000:g} of {node.milli / 1000:g} CPUs requested then"
+    text = f"{changes.node_title(node.name)}: {amounts}, so it is guaranteed"
     return Risk(RiskLevel.LOW, f"{text}; pods that use more than they request get less")
 
 

@@ -10,8 +10,6 @@ from corelane.limits.model.scenario import Scenario, ScenarioContainer, Scenario
 from corelane.limits.model.workloads import Bursts, Duration, Spin, Workload
 
 WARMUP_SECONDS = 0.3
-START_SECONDS = 0.3
-"""About the time to start threads, read counters and find the tick."""
 PROBED_PERIODS = 8
 """For how many periods threads are throttled beforehand, which shows when periods begin."""
 QUIET_PERIODS = 4
@@ -78,16 +76,6 @@ class Experiment:
         if not self.beside_threads:
             return alone
         return alone * self.weight / (self.weight + self.beside_weight)
-
-    @property
-    def run_seconds(self) -> float:
-        """Duration with the start of its threads and what is measured beforehand."""
-        period = self.period_ms / 1000
-        if self.pod_quota_ms:
-            return START_SECONDS + (2 * PROBED_PERIODS + 2 * QUIET_PERIODS) * period + self.seconds
-        if self.run_ms:
-            return START_SECONDS + (PROBED_PERIODS + QUIET_PERIODS) * period + self.seconds
-        return START_SECONDS + WARMUP_SECONDS + self.seconds
 
     @property
     def saturated(self) -> bool:
@@ -189,7 +177,7 @@ def earliest_on_grid(moments: Sequence[int], period_ns: int, begin_ns: int, late
     None where fewer than three do.
     """
     phases = sorted((moment - begin_ns) % period_ns for moment in moments)
-    around = [[one for one in phases if (one - first) % period_ns <= late_ns] for first in phases]
+    around = [[phase for phase in phases if (phase - first) % period_ns <= late_ns] for first in phases]
     best = max(around, key=len, default=[])
     if len(best) < 3:
         return None
@@ -219,32 +207,32 @@ UNSURE_NS = 300 * US
 def predict(experiment: Experiment, measured: MeasuredRun, kernel: Kernel) -> Prediction:
     """Return the model's answer: at the measured phase, or where it has none at many of a period."""
     nested = experiment.pod_quota_ms > 0
-    known = measured.phase_ns is not None and (measured.pod_phase_ns is not None or not nested)
-    if not known:
+    has_phases = measured.phase_ns is not None and (measured.pod_phase_ns is not None or not nested)
+    if not has_phases:
         # Phases of a lattice, in which also the differences of the two levels are spread evenly.
         part = experiment.period_ms * MS // (2 * PHASES)
         phases = [((2 * k + 1) * part, (2 * (3 * k % PHASES) + 1) * part) for k in range(PHASES)]
         runs = [replace(measured, phase_ns=own, pod_phase_ns=above) for own, above in phases]
-        found = [_model(experiment, run, kernel) for run in runs]
+        answers = [_model(experiment, run, kernel) for run in runs]
     elif experiment.kind == "spin" and not nested:
-        found = [_model(experiment, measured, kernel)]
-        return Prediction(found[0][0], None)
+        answers = [_model(experiment, measured, kernel)]
+        return Prediction(answers[0][0], None)
     else:
         runs, tick = [measured], measured.tick_ns
         if tick is not None:
             runs = [replace(measured, tick_ns=tick + step * UNSURE_NS) for step in (0, -1, 1)]
-        found = [_model(experiment, run, kernel) for run in runs]
-    figures, spread = _middle([app for app, _ in found])
+        answers = [_model(experiment, run, kernel) for run in runs]
+    figures, spread = _middle([app for app, _ in answers])
     if not nested:
-        return Prediction(figures, spread, by_phase=not known)
-    pod, pod_spread = _middle([pod for _, pod in found])
-    return Prediction(figures, spread, pod, pod_spread, by_phase=not known)
+        return Prediction(figures, spread, by_phase=not has_phases)
+    pod, pod_spread = _middle([pod for _, pod in answers])
+    return Prediction(figures, spread, pod, pod_spread, by_phase=not has_phases)
 
 
-def _middle(found: list[Figures]) -> tuple[Figures, tuple[float, float]]:
+def _middle(figures: list[Figures]) -> tuple[Figures, tuple[float, float]]:
     """Return the median by throttled time, and the least and the most of that."""
-    times = sorted(one.throttled_ms for one in found)
-    middle = min(found, key=lambda one: abs(one.throttled_ms - median(times)))
+    times = sorted(each.throttled_ms for each in figures)
+    middle = min(figures, key=lambda each: abs(each.throttled_ms - median(times)))
     return middle, (times[0], times[-1])
 
 
@@ -329,17 +317,17 @@ def claims(experiment: Experiment, measured: MeasuredRun, predicted: Prediction)
     seen, said = measured.figures, predicted.figures
     if experiment.pod_quota_ms:
         # Where the phases are not known only what does not depend on them.
-        found = [ModelCheck("CPU time", _percent(predicted.figures.use_ms, measured.figures.use_ms), "%", 2)]
+        checks = [ModelCheck("CPU time", _percent(predicted.figures.use_ms, measured.figures.use_ms), "%", 2)]
         if measured.pod is None or predicted.by_phase:
-            return found
+            return checks
         whole = experiment.cpus * experiment.seconds * 1000
         for name, seen, spread in (
             ("throttled time of the CPUs'", measured.figures, predicted.spread_ms),
             ("pod's throttled time of the CPUs'", measured.pod, predicted.pod_spread_ms),
         ):
             assert spread is not None
-            found.append(ModelCheck(name, 100 * _outside(seen.throttled_ms, spread) / whole, "%", 5))
-        return found
+            checks.append(ModelCheck(name, 100 * _outside(seen.throttled_ms, spread) / whole, "%", 5))
+        return checks
     if experiment.saturated:
         return [
             ModelCheck("CPU time", _percent(said.use_ms, seen.use_ms), "%", 2),
@@ -351,14 +339,14 @@ def claims(experiment: Experiment, measured: MeasuredRun, predicted: Prediction)
         whole = experiment.cpus * experiment.seconds * 1000
         part = 100 * abs(said.use_ms - seen.use_ms) / whole
         return [ModelCheck("CPU time of the CPUs'", part, "%", 3 if experiment.period_ms >= 50 else 8)]
-    found = [ModelCheck("CPU time", _percent(said.use_ms, seen.use_ms), "%", 2)]
+    checks = [ModelCheck("CPU time", _percent(said.use_ms, seen.use_ms), "%", 2)]
     if not predicted.by_phase and max(said.throttled_ms, seen.throttled_ms) > 1:
         off = _outside(seen.throttled_ms, predicted.spread_ms or (said.throttled_ms, said.throttled_ms))
         whole = max(seen.throttled_ms, 1.0)
         least = BURST_MS * experiment.seconds * 1000 / experiment.every_ms
         most = max(5.0, 100 * least / whole) if experiment.kind == "bursts" else 5.0
-        found.append(ModelCheck("throttled time", 100 * off / whole, "%", most))
-    return found
+        checks.append(ModelCheck("throttled time", 100 * off / whole, "%", most))
+    return checks
 
 
 def _outside(value: float, bounds: tuple[float, float]) -> float:

@@ -95,10 +95,10 @@ class Laboratory:
             raise CalibrationError(f"{experiment.name} needs {experiment.cpus} CPUs, there are {len(cpus)}")
         cpus = cpus[: experiment.cpus]
         with self._group(experiment) as paths, ExitStack() as stack:
-            started = stack.enter_context(_started(experiment.threads, cpus, _arguments(experiment)))
+            started = stack.enter_context(workers.started(experiment.threads, cpus, _arguments(experiment)))
             for worker in started:
                 self._groups.add(paths.app, worker.pid)
-            for worker in stack.enter_context(_started(experiment.beside_threads, cpus, _SPINNING)):
+            for worker in stack.enter_context(workers.started(experiment.beside_threads, cpus, _SPINNING)):
                 self._groups.add(paths.beside, worker.pid)
                 worker.begin(0)
             if experiment.pod_quota_ms:
@@ -111,12 +111,12 @@ class Laboratory:
         Raises as `run`.
         """
         cpus = cpus[: experiment.cpus]
-        with self._group(experiment) as paths, _started(experiment.threads, cpus, _SPINNING) as started:
+        with (
+            self._group(experiment) as paths,
+            workers.started(experiment.threads, cpus, _SPINNING) as started,
+        ):
             self._limit_pod(paths, experiment)
-            for worker in started:
-                self._groups.add(paths.app, worker.pid)
-                worker.begin(0)
-            _sleep_until(time.perf_counter_ns() + int(WARMUP_SECONDS * SECOND))
+            self._warm_up(paths, started)
             before = self._read(paths)
             _sleep_until(before.moment_ns + int(experiment.seconds * SECOND))
             after = self._read(paths)
@@ -129,15 +129,19 @@ class Laboratory:
         Raises as `run`.
         """
         experiment = RUN_DELAY_EXPERIMENT
-        with self._group(experiment) as paths, _started(1, cpus[-1:], _SPINNING) as (worker,):
+        with self._group(experiment) as paths, workers.started(1, cpus[-1:], _SPINNING) as started:
+            self._warm_up(paths, started)
+            before = self._thread_times(paths, started[0].pid)
+            _sleep_until(time.perf_counter_ns() + int(experiment.seconds * SECOND))
+            delay = run_delay_between(before, self._thread_times(paths, started[0].pid))
+        self.includes_throttled = delay.includes_throttled is not False
+        return delay
+
+    def _warm_up(self, paths: _RunGroups, started: Sequence[Worker]) -> None:
+        for worker in started:
             self._groups.add(paths.app, worker.pid)
             worker.begin(0)
-            _sleep_until(time.perf_counter_ns() + int(WARMUP_SECONDS * SECOND))
-            before = self._thread_times(paths, worker.pid)
-            _sleep_until(time.perf_counter_ns() + int(experiment.seconds * SECOND))
-            found = run_delay_between(before, self._thread_times(paths, worker.pid))
-        self.includes_throttled = found.includes_throttled is not False
-        return found
+        _sleep_until(time.perf_counter_ns() + int(WARMUP_SECONDS * SECOND))
 
     def _thread_times(self, paths: _RunGroups, tid: int) -> ThreadTimes:
         throttled = (self._count(paths.app).throttled_us or 0) / 1000
@@ -228,12 +232,12 @@ class Laboratory:
         _sleep_until(begin + int(experiment.seconds * SECOND))
         after = self._read(paths)
         pauses = sorted(pause for worker in started for pause in worker.report().pauses)
-        phase = phase_of([one for one in pauses if one[1] < switch], period_ns, begin)
-        later = [one for one in pauses if switched < one[0] < begin]
+        phase = phase_of([pause for pause in pauses if pause[1] < switch], period_ns, begin)
+        later = [pause for pause in pauses if switched < pause[0] < begin]
         pod_phase = phase_of(later, period_ns, begin)
         waited = None
         if phase is not None and pod_phase is not None:
-            measured = [one for one in pauses if one[0] >= begin]
+            measured = [pause for pause in pauses if pause[0] >= begin]
             waited = delayed_ms(measured, period_ns, (begin + phase, begin + pod_phase))
         return CalibrationRun(
             MeasuredRun(
@@ -268,14 +272,14 @@ class Laboratory:
         )
 
     def _count(self, group: str) -> CPUCounters:
-        found = counters.read(map(str, self._groups.directories(group)), 0.0, str(self._proc))
-        if found is None:
+        reading = counters.read(map(str, self._groups.directories(group)), 0.0, str(self._proc))
+        if reading is None:
             raise CalibrationError(f"the group {group} vanished while it was measured")
-        if found.counters.usage_us is None or found.counters.periods is None:
+        if reading.counters.usage_us is None or reading.counters.periods is None:
             raise CalibrationError(
-                f"cannot measure here: {'; '.join(found.lacks) or 'cpu.stat has no periods'}"
+                f"cannot measure here: {'; '.join(reading.lacks) or 'cpu.stat has no periods'}"
             )
-        return found.counters
+        return reading.counters
 
     def _all_usage(self) -> dict[int, int] | None:
         """Time used on each CPU by all processes, in ns: version 1's root group knows."""
@@ -309,8 +313,8 @@ def _tick_after(moment_ns: int) -> int:
     for _ in range(8):
         time.sleep(tick_ns / SECOND)
         samples.append(time.clock_gettime_ns(_COARSE))
-    found = earliest_on_grid(samples, tick_ns, moment_ns, tick_ns // 4)
-    return 0 if found is None else found
+    tick = earliest_on_grid(samples, tick_ns, moment_ns, tick_ns // 4)
+    return 0 if tick is None else tick
 
 
 def _arguments(experiment: Experiment) -> tuple[int, ...]:
@@ -322,17 +326,6 @@ def _arguments(experiment: Experiment) -> tuple[int, ...]:
         probe, pauses = (periods if experiment.run_ms else 0), 0 if experiment.beside_threads else 24
     run_ns, every_ns = int(experiment.run_ms * MS), experiment.every_ms * MS
     return run_ns, every_ns, 1 * MS, probe, pauses, int(experiment.reads_cpu_time)
-
-
-@contextmanager
-def _started(threads: int, cpus: Sequence[int], arguments: Sequence[int]) -> Iterator[list[Worker]]:
-    """Workers, on the CPUs in turn."""
-    started = workers.start([cpus[i % len(cpus)] for i in range(threads)], arguments)
-    try:
-        yield started
-    finally:
-        for worker in started:
-            worker.end()
 
 
 def _sleep_until(moment_ns: int) -> None:
@@ -352,9 +345,9 @@ def sweep(groups: Groups) -> list[str]:
 
     A group that still holds a process stays, for its maker may live where we cannot see it.
     """
-    found = [one for one in groups.children(OWN) if (made := _INSTANCE.fullmatch(one)) and _ended(made)]
+    stale = [name for name in groups.children(OWN) if (made := _INSTANCE.fullmatch(name)) and _ended(made)]
     gone = []
-    for name in found:
+    for name in stale:
         with suppress(CgroupError):
             groups.delete(join(name), timeout_seconds=0)
             gone.append(name)

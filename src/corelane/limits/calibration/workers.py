@@ -16,7 +16,8 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 _PATIENCE_SECONDS = 20.0
@@ -137,14 +138,14 @@ class Worker:
             self._output += piece.decode()
 
 
-def start(cpus: Sequence[int], arguments: Sequence[int]) -> list[Worker]:
-    """Workers, one a CPU, all ready. Raises WorkerError; then none is left."""
-    workers = [Worker(cpu, arguments) for cpu in cpus]
+@contextmanager
+def started(count: int, cpus: Sequence[int], arguments: Sequence[int]) -> Iterator[list[Worker]]:
+    """Start workers on the CPUs in turn, all ready; they end with the context. Raises WorkerError."""
+    workers = [Worker(cpus[number % len(cpus)], arguments) for number in range(count)]
     try:
         for worker in workers:
             worker.wait_ready()
-    except BaseException:
+        yield workers
+    finally:
         for worker in workers:
             worker.end()
-        raise
-    return workers

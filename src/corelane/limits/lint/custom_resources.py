@@ -104,8 +104,8 @@ def _memory(app: Located | None, heap: LocatedMember | None, overhead: LocatedMe
 
 def _mib(size: LocatedMember | None, default: float) -> float:
     """Return a JVM's size in MiB: `512m`, `2g`; a number alone is in MiB."""
-    found = _JVM_SIZE.fullmatch(text(size.value)) if size else None
-    return int(found[1]) * _MIB[found[2].lower()] if found else default
+    match = _JVM_SIZE.fullmatch(text(size.value)) if size else None
+    return int(match[1]) * _MIB[match[2].lower()] if match else default
 
 
 def kubevirt_domain(root: Located, path: tuple[str, ...], domain: Located) -> Located:
@@ -340,7 +340,7 @@ TABLE: Final = (
 
 def by_kind(more: Iterable[CustomResource] = ()) -> Mapping[tuple[str, str], CustomResource]:
     """The table with further entries, by kind and API group."""
-    return {(one.kind, one.group): one for one in (*TABLE, *more)}
+    return {(resource.kind, resource.group): resource for resource in (*TABLE, *more)}
 
 
 def below(node: Located | None, path: Path) -> Iterator[Located]:

@@ -85,8 +85,8 @@ def only_waits(node: Located) -> bool:
 def ends_soon(node: Located) -> bool:
     """Whether coreutils' or busybox' `timeout` ends a container's command within ten minutes."""
     command = _unwrapped([text(word) for part in ("command", "args") for word in items(node, part)])
-    found = _TIMEOUT.match(" ".join(command))
-    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    match = _TIMEOUT.match(" ".join(command))
+    seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
     # 0 is no time limit, as it is for the program.
     return (seconds or math.inf) <= SOON_S
 
@@ -160,10 +160,10 @@ def _unwrapped(command: Sequence[str]) -> Sequence[str]:
 def _handed_over(command: Sequence[str]) -> Sequence[str]:
     """The arguments that a shell's script runs in its own place at last; empty where it does not."""
     script = _script(command)
-    found = _HANDS_OVER.fullmatch(script) if script else None
-    if found is None or (found[2] and not _ENTRYPOINT.fullmatch(_name(found[2]))):
+    match = _HANDS_OVER.fullmatch(script) if script else None
+    if match is None or (match[2] and not _ENTRYPOINT.fullmatch(_name(match[2]))):
         return ()
-    if not all(_NO_WORK.fullmatch(step) or _SETUP.fullmatch(step) for step in _steps(found[1])):
+    if not all(_NO_WORK.fullmatch(step) or _SETUP.fullmatch(step) for step in _steps(match[1])):
         return ()
     # The argument after the script is $0.
     return command[command.index(script) + 2 :]

@@ -113,41 +113,41 @@ TABLE: Final = (
 def marked(objects: Iterable[ManifestObject], more: Iterable[SidecarInjector] = ()) -> list[ManifestObject]:
     """The objects, their pods not `whole` where an injector adds containers."""
     every = list(objects)
-    known = (*TABLE, *more)
-    keys = frozenset(key for one in known for key in (*one.pod, *one.namespace))
-    namespaces = [one for one in every if one.kind == _NAMESPACE and keys & _written(one.node).keys()]
-    return [_injected(one, known, keys, namespaces) for one in every]
+    available = (*TABLE, *more)
+    keys = frozenset(key for injector in available for key in (*injector.pod, *injector.namespace))
+    namespaces = [each for each in every if each.kind == _NAMESPACE and keys & _written(each.node).keys()]
+    return [_injected(manifest, available, keys, namespaces) for manifest in every]
 
 
 def _injected(
-    one: ManifestObject,
-    known: Sequence[SidecarInjector],
+    manifest: ManifestObject,
+    available: Sequence[SidecarInjector],
     keys: frozenset[str],
     namespaces: Sequence[ManifestObject],
 ) -> ManifestObject:
-    pod = one.pod
+    pod = manifest.pod
     if pod is None or not pod.whole:
-        return one
+        return manifest
     members = {**pod.labels, **pod.annotations}
-    object_level = dict(pairs(one.node, "metadata", "annotations"))
+    object_level = dict(pairs(manifest.node, "metadata", "annotations"))
     if not namespaces and not keys & (members.keys() | object_level.keys()):
-        return one
+        return manifest
     own, outer = _texts(members), _texts(object_level)
     # The Namespaces that it may be in: that of its name, or those deployed with it.
-    homes: Sequence[ManifestObject] = [each for each in namespaces if each.name == one.namespace]
-    if not one.namespace:
-        homes = deployed_with(one, namespaces) if namespaces else ()
+    homes: Sequence[ManifestObject] = [each for each in namespaces if each.name == manifest.namespace]
+    if not manifest.namespace:
+        homes = deployed_with(manifest, namespaces) if namespaces else ()
     around = [_written(each.node) for each in homes]
-    adding = [each for each in known if _adds(each, own, outer, around)]
+    adding = [each for each in available if _adds(each, own, outer, around)]
     if not adding:
-        return one
+        return manifest
     given = own.keys() | {key for each in around for key in each}
     injected = tuple(
         InjectedContainer(each.container, each.name, each.request)
         for each in adding
         if each.container and each.request not in given
     )
-    return replace(one, pod=replace(pod, whole=False, injected=injected))
+    return replace(manifest, pod=replace(pod, whole=False, injected=injected))
 
 
 def _adds(

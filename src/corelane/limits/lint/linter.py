@@ -90,7 +90,7 @@ class LintReport:
 
     def at_least(self, severity: int) -> bool:
         """Whether any finding that counts is at least that severe."""
-        return any(one.severity >= severity for one in self.findings)
+        return any(finding.severity >= severity for finding in self.findings)
 
 
 def lint(texts: Mapping[str, str], policy: Policy) -> LintReport:
@@ -106,20 +106,20 @@ def lint(texts: Mapping[str, str], policy: Policy) -> LintReport:
     for file, content in texts.items():
         for document in _readable(file, yaml_documents.read(content), faults):
             roots.append((file, document.root))
-            found = list(manifests.objects(document.root, file, document.source, custom=custom))
-            objects += found
-            skipped.update([""] * (not found))
+            inside = list(manifests.objects(document.root, file, document.source, custom=custom))
+            objects += inside
+            skipped.update([""] * (not inside))
             if bundles.is_kustomization(file, document.root):
                 for patch in _readable(file, inline_patches(document.root, content), faults):
                     made = manifests.objects(patch.root, file, custom=custom)
-                    objects += (replace(one, partial=True) for one in made if one.pod)
+                    objects += (replace(patched, partial=True) for patched in made if patched.pod)
     named = bundles.kustomized(roots)
-    placed = bundles.with_variants(bundles.placed(one, named) for one in objects)
+    placed = bundles.with_variants(bundles.placed(manifest, named) for manifest in objects)
     objects = injectors.marked(placed, policy.sidecar_injectors)
-    for one in objects:
-        if one.pod is None and one.kind not in _BESIDE:
-            own = "." not in one.group or one.group in _OWN_GROUPS
-            skipped[one.kind if own else f"{one.kind}.{one.group}"] += 1
+    for manifest in objects:
+        if manifest.pod is None and manifest.kind not in _BESIDE:
+            own = "." not in manifest.group or manifest.group in _OWN_GROUPS
+            skipped[manifest.kind if own else f"{manifest.kind}.{manifest.group}"] += 1
     comments = {file: Ignores(read_ignores(content, _KNOWN)) for file, content in texts.items()}
     return _report(objects, faults, skipped, comments, policy)
 
@@ -129,13 +129,13 @@ def _readable(
 ) -> Iterator[YAMLDocument]:
     """The documents; what cannot be read goes to `faults`, once for all templates of a file."""
     templates: list[YAMLFault] = []
-    for one in documents:
-        if not isinstance(one, YAMLFault):
-            yield one
-        elif one.template:
-            templates.append(one)
+    for document in documents:
+        if not isinstance(document, YAMLFault):
+            yield document
+        elif document.template:
+            templates.append(document)
         else:
-            faults.append(FileFault(file, one.line, one.column, one.message))
+            faults.append(FileFault(file, document.line, document.column, document.message))
     if templates:
         first, count = templates[0], len(templates)
         message = first.message + (f" ({count} documents)" if count > 1 else "")
@@ -150,54 +150,55 @@ def _report(
     policy: Policy,
 ) -> LintReport:
     contexts = _contexts(objects, policy)
-    found = [_excused(one, comments, policy) for context in contexts for one in _findings(context)]
+    findings = [_excused(finding, comments, policy) for context in contexts for finding in _findings(context)]
     severity = policy.severities.get(BAD_IGNORE, Severity.WARNING)
     for file, ignores in comments.items():
-        for one in ignores.all:
-            if one.fault and severity is not None:
-                message = f"this comment {one.fault}, so it ignores nothing"
+        for ignore in ignores.all:
+            if ignore.fault and severity is not None:
+                message = f"this comment {ignore.fault}, so it ignores nothing"
                 fix = "write # corelane: ignore RULE reason"
-                found.append(Finding(BAD_IGNORE, severity, file, one.place, "", "", "", "", message, fix))
-    found.sort(key=lambda one: (one.file, one.place.line, one.place.column, one.rule))
+                where = (file, ignore.place, "", "", "", "")
+                findings.append(Finding(BAD_IGNORE, severity, *where, message, fix))
+    findings.sort(key=lambda finding: (finding.file, finding.place.line, finding.place.column, finding.rule))
     return LintReport(
-        tuple(one for one in found if not one.ignored),
-        tuple(one for one in found if one.ignored),
+        tuple(finding for finding in findings if not finding.ignored),
+        tuple(finding for finding in findings if finding.ignored),
         tuple(faults),
-        sum(one.pod is not None for one in objects),
-        sum(one.pod is not None and one.partial and not one.pod.embedded for one in objects),
+        sum(manifest.pod is not None for manifest in objects),
+        sum(each.pod is not None and each.partial and not each.pod.embedded for each in objects),
         dict(sorted(skipped.items())),
-        dict(sorted(Counter(one.unjudged for one in objects if one.unjudged).items())),
+        dict(sorted(Counter(manifest.unjudged for manifest in objects if manifest.unjudged).items())),
     )
 
 
 def _contexts(objects: list[ManifestObject], policy: Policy) -> Iterator[PodContext]:
     """Every object with the objects of its namespace that rules look at."""
     by_namespace: dict[str, list[ManifestObject]] = {}
-    for one in objects:
-        by_namespace.setdefault(one.namespace or "default", []).append(one)
+    for manifest in objects:
+        by_namespace.setdefault(manifest.namespace or "default", []).append(manifest)
     for together in by_namespace.values():
         beside: dict[str, list[ManifestObject]] = {}
-        for one in together:
-            if one.pod or one.kind in _BESIDE:
-                beside.setdefault(one.kind, []).append(one)
+        for manifest in together:
+            if manifest.pod or manifest.kind in _BESIDE:
+                beside.setdefault(manifest.kind, []).append(manifest)
         if not _GOVERNING & beside.keys():
-            yield from (PodContext(one, policy, {}, beside) for one in together)
+            yield from (PodContext(manifest, policy, {}, beside) for manifest in together)
             continue
-        for one in together:
-            around = _governed(one, beside)
-            ranges = () if one.partial else around.get("LimitRange", ())
+        for manifest in together:
+            around = _governed(manifest, beside)
+            ranges = () if manifest.partial else around.get("LimitRange", ())
             defaults = {resource: range_default(ranges, resource) for resource in ("cpu", "memory")}
-            yield PodContext(one, policy, defaults, around)
+            yield PodContext(manifest, policy, defaults, around)
 
 
 def _governed(
-    one: ManifestObject, beside: Mapping[str, list[ManifestObject]]
+    manifest: ManifestObject, beside: Mapping[str, list[ManifestObject]]
 ) -> dict[str, list[ManifestObject]]:
     """The objects beside one, without the LimitRanges and ResourceQuotas of other deployments."""
-    if one.kind in _GOVERNING:
-        return {kind: [each for each in of if bundles.governs(one, each)] for kind, of in beside.items()}
+    if manifest.kind in _GOVERNING:
+        return {kind: [each for each in of if bundles.governs(manifest, each)] for kind, of in beside.items()}
     mine = {
-        kind: [each for each in beside[kind] if bundles.governs(each, one)]
+        kind: [each for each in beside[kind] if bundles.governs(each, manifest)]
         for kind in _GOVERNING & beside.keys()
     }
     return {**beside, **mine}
@@ -205,43 +206,49 @@ def _governed(
 
 def _findings(context: PodContext) -> list[Finding]:
     """Without advice about CPU limits of containers that are refused for their amounts."""
-    found = []
+    findings = []
     for rule in RULES:
         lacking = context.object.partial and rule.id in _LACKING
         if lacking or (context.object.unjudged and rule.id not in _ALWAYS):
             continue
         if context.policy.severities.get(rule.id, rule.severity) is not None:
             for remark in rule.check(context):
-                one = context.object
+                manifest = context.object
                 severity = context.policy.severities.get(rule.id) or remark.severity or rule.severity
                 message, fix = remark.message, remark.fix
-                for name, own in one.fields.items():
+                for name, own in manifest.fields.items():
                     message, fix = message.replace(name, own), fix.replace(name, own)
                 made = Finding(
                     rule.id,
                     severity,
-                    one.file,
+                    manifest.file,
                     remark.place,
-                    one.kind,
-                    one.namespace,
-                    one.name,
+                    manifest.kind,
+                    manifest.namespace,
+                    manifest.name,
                     remark.container,
                     message,
                     fix,
                     remark.cost,
                     remark.patch,
-                    one.source,
+                    manifest.source,
                 )
-                found.append(made)
-    refused = {one.container for one in found if one.rule in _REFUSES}
-    return [one for one in found if not (one.rule in _ABOUT_LIMITS and one.container in refused)]
+                findings.append(made)
+    refused = {finding.container for finding in findings if finding.rule in _REFUSES}
+    return [
+        finding
+        for finding in findings
+        if not (finding.rule in _ABOUT_LIMITS and finding.container in refused)
+    ]
 
 
-def _excused(found: Finding, comments: dict[str, Ignores], policy: Policy) -> Finding:
-    what = (found.rule, found.kind, found.namespace, found.name, found.container)
-    reason = comments[found.file].reason_for(found.rule, found.place)
-    reason = reason or next((one.reason for one in policy.exemptions if one.covers(*what)), "")
-    return replace(found, ignored=reason) if reason else found
+def _excused(finding: Finding, comments: dict[str, Ignores], policy: Policy) -> Finding:
+    what = (finding.rule, finding.kind, finding.namespace, finding.name, finding.container)
+    reason = comments[finding.file].reason_for(finding.rule, finding.place)
+    reason = reason or next(
+        (exemption.reason for exemption in policy.exemptions if exemption.covers(*what)), ""
+    )
+    return replace(finding, ignored=reason) if reason else finding
 
 
 # Comments that ignore findings.
@@ -286,14 +293,14 @@ def read_ignores(content: str, rules: Collection[str]) -> list[Ignore]:
 class Ignores:
     """The comments of a file, by the line that each is about."""
 
-    def __init__(self, found: Iterable[Ignore]) -> None:
-        self.all = list(found)
+    def __init__(self, ignores: Iterable[Ignore]) -> None:
+        self.all = list(ignores)
         self._by_line: dict[int, list[Ignore]] = {}
-        for one in self.all:
-            if not one.fault:
-                self._by_line.setdefault(one.line, []).append(one)
+        for ignore in self.all:
+            if not ignore.fault:
+                self._by_line.setdefault(ignore.line, []).append(ignore)
 
     def reason_for(self, rule: str, place: Position) -> str:
         """The reason to ignore a finding; empty where it counts."""
-        about = (one for line in {*place.trail, place.line} for one in self._by_line.get(line, ()))
-        return next((one.reason for one in about if rule in one.rules or _ANY in one.rules), "")
+        about = (ignore for line in {*place.trail, place.line} for ignore in self._by_line.get(line, ()))
+        return next((ignore.reason for ignore in about if rule in ignore.rules or _ANY in ignore.rules), "")

@@ -73,34 +73,34 @@ def at(node: Located | None, *path: str) -> Located | None:
 
 def place(node: Located | None, *path: str) -> Position:
     """Return the place of the last key of `path`; where that is missing, the nearest thing around it."""
-    found = node.place if node else NOWHERE
+    position = node.place if node else NOWHERE
     for key in path:
         member = node.members.get(key) if isinstance(node, LocatedMapping) else None
         if member is None:
             break
-        found, node = member.place, member.value
-    return found
+        position, node = member.place, member.value
+    return position
 
 
 def items(node: Located | None, *path: str) -> tuple[Located, ...]:
     """The items of the list below `path`; none where there is no list."""
-    found = at(node, *path)
-    return found.items if isinstance(found, LocatedList) else ()
+    sequence = at(node, *path)
+    return sequence.items if isinstance(sequence, LocatedList) else ()
 
 
 def pairs(node: Located | None, *path: str) -> Iterator[tuple[str, LocatedMember]]:
     """The members of the mapping below `path` that are not null."""
-    found = at(node, *path)
-    if isinstance(found, LocatedMapping):
-        for key, member in found.members.items():
+    mapping = at(node, *path)
+    if isinstance(mapping, LocatedMapping):
+        for key, member in mapping.members.items():
             if not (isinstance(member.value, LocatedScalar) and member.value.is_null):
                 yield key, member
 
 
 def text(node: Located | None, *path: str) -> str:
     """The text of the scalar below `path`; empty where there is none."""
-    found = at(node, *path)
-    return found.text if isinstance(found, LocatedScalar) else ""
+    scalar = at(node, *path)
+    return scalar.text if isinstance(scalar, LocatedScalar) else ""
 
 
 def located(value: Any) -> Located:
@@ -159,19 +159,27 @@ class ManifestResources:
 
     def request(self, name: str) -> int:
         """Nano-units asked for: the request, or the limit, which the API server takes where there is none."""
-        found = self.requests.get(name) or self.limits.get(name)
-        return (found.nano or 0) if found else 0
+        amount = self.requests.get(name) or self.limits.get(name)
+        return (amount.nano or 0) if amount else 0
 
     def limit(self, name: str) -> int:
         """Nano-units; 0 where there is no limit."""
-        found = self.limits.get(name)
-        return (found.nano or 0) if found else 0
+        amount = self.limits.get(name)
+        return (amount.nano or 0) if amount else 0
+
+
+def nano_units(written: str) -> int:
+    """Return a quantity in nano-units; 0 where there is none, or not a valid one."""
+    try:
+        return max(quantity.parse(written).nano, 0) if written else 0
+    except ValueError:
+        return 0
 
 
 def resources(holder: Located | None, here: Position) -> ManifestResources:
     """Return the `resources` of a container or a pod's spec."""
-    found = at(holder, "resources")
-    return ManifestResources(_amounts(found, "requests"), _amounts(found, "limits"), here)
+    written = at(holder, "resources")
+    return ManifestResources(_amounts(written, "requests"), _amounts(written, "limits"), here)
 
 
 def _amounts(node: Located | None, key: str) -> dict[str, Amount]:

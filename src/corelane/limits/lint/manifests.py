@@ -207,10 +207,12 @@ def openshift_objects(template: Located) -> Iterator[Located]:
     `${NAME}` stands for text, and `${{NAME}}` for a value of any kind; without a value it stays as it is.
     """
     values = {
-        text(one, "name"): text(one, "value") for one in items(template, "parameters") if text(one, "value")
+        text(item, "name"): text(item, "value")
+        for item in items(template, "parameters")
+        if text(item, "value")
     }
-    for one in items(template, "objects"):
-        yield _filled(one, values)
+    for item in items(template, "objects"):
+        yield _filled(item, values)
 
 
 def _filled(node: Located, values: Mapping[str, str]) -> Located:
@@ -247,20 +249,20 @@ def _pod(root: LocatedMapping, kind: str, custom: CustomResource | None) -> Mani
     spec = (*path, "spec")
     if not items(root, *spec, "containers"):
         return _embedded(root, custom) if custom else None
-    found = at(root, *spec)
-    level = resources(found, place(root, *spec, "resources")) if at(found, "resources") else None
+    written = at(root, *spec)
+    level = resources(written, place(root, *spec, "resources")) if at(written, "resources") else None
     starting = [
         _container(
             node,
             ContainerKind.SIDECAR if text(node, "restartPolicy") == "Always" else ContainerKind.INIT,
         )
-        for node in items(found, "initContainers")
+        for node in items(written, "initContainers")
     ]
     return ManifestPod(
         path,
         at(root, *path) or root,
         place(root, *spec),
-        (*starting, *(_container(node, ContainerKind.APP) for node in items(found, "containers"))),
+        (*starting, *(_container(node, ContainerKind.APP) for node in items(written, "containers"))),
         level,
         dict(pairs(root, *path, "metadata", "annotations")),
         dict(pairs(root, *path, "metadata", "labels")),
@@ -270,17 +272,17 @@ def _pod(root: LocatedMapping, kind: str, custom: CustomResource | None) -> Mani
 
 def _embedded(root: LocatedMapping, custom: CustomResource) -> ManifestPod | None:
     """The containers that an operator makes from a custom resource, as far as the object describes them."""
-    found = [
+    made = [
         replace(_container(node, ContainerKind.APP), name=name)
         for name, path in custom.containers
-        for node in (_written(custom, root, path, one) for one in below(root, path))
+        for node in (_written(custom, root, path, described) for described in below(root, path))
         if custom.complete or at(node, "resources")
     ]
     # Of further containers, those without an image are patches of the operator's own.
     more = items(root, *custom.more) if custom.more else ()
-    found += [_container(node, ContainerKind.APP) for node in more if text(node, "image")]
+    made += [_container(node, ContainerKind.APP) for node in more if text(node, "image")]
     here = place(root, "spec")
-    return ManifestPod((), root, here, tuple(found), None, embedded=True) if found else None
+    return ManifestPod((), root, here, tuple(made), None, embedded=True) if made else None
 
 
 def _container(node: Located, kind: ContainerKind) -> ManifestContainer:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
 
-from corelane import quantity, workload
+from corelane import workload
 from corelane.kernel import cfs
 from corelane.limits.lint.idle import SOON_S
-from corelane.limits.lint.located import Amount, ManifestResources, at, items, text
+from corelane.limits.lint.located import Amount, ManifestResources, at, items, nano_units, text
 from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
 from corelane.limits.lint.policy import Policy
 from corelane.workload import PodQOS
@@ -81,6 +81,11 @@ def effective(context: PodContext, own: ManifestResources, resource: str) -> Eff
     return EffectiveAmounts(request, limit, "" if written else default.range, written)
 
 
+def amounts_of(context: PodContext, resource: str) -> Iterator[tuple[ManifestContainer, EffectiveAmounts]]:
+    """Every container, init containers first, with its amounts of a resource after defaulting."""
+    return ((each, effective(context, each.resources, resource)) for each in containers(context))
+
+
 def qos(context: PodContext, without_cpu_limit: ManifestContainer | None = None) -> QOSClass:
     """The QoS class of the pod, also as it would be without a container's CPU limit."""
     pod = context.object.pod
@@ -132,7 +137,7 @@ def pod_request(context: PodContext, resource: str) -> int:
     pod = context.object.pod
     of_pod = pod.resources.request(resource) if pod and pod.resources else 0
     return of_pod or workload.peak(
-        (each.kind, effective(context, each.resources, resource).request) for each in containers(context)
+        (each.kind, amounts.request) for each, amounts in amounts_of(context, resource)
     )
 
 
@@ -200,8 +205,8 @@ def ends_soon(context: PodContext, container: ManifestContainer) -> bool:
 def quota_lifted(context: PodContext) -> bool:
     """Whether the runtime sets no quota (CRI-O's high-performance handler)."""
     pod = context.object.pod
-    found = pod.annotations.get("cpu-quota.crio.io") if pod else None
-    return found is not None and text(found.value) == "disable"
+    annotation = pod.annotations.get("cpu-quota.crio.io") if pod else None
+    return annotation is not None and text(annotation.value) == "disable"
 
 
 def cost_of(context: PodContext, limit_milli: int, threads: int) -> QuotaCost:
@@ -216,29 +221,21 @@ def range_default(ranges: Iterable[ManifestObject], resource: str) -> RangeDefau
     A maximum is the default limit where there is none, a default limit the default request, and else the
     minimum (`SetDefaults_LimitRangeItem`). The first LimitRange with amounts wins.
     """
-    for one in ranges:
-        for item in items(one.node, "spec", "limits"):
+    for limit_range in ranges:
+        for item in items(limit_range.node, "spec", "limits"):
             if text(item, "type") == "Container":
                 keys = ("default", "max", "defaultRequest", "min")
-                default, most, request, least = (amount(text(item, key, resource)) for key in keys)
+                default, most, request, least = (nano_units(text(item, key, resource)) for key in keys)
                 limit = default or most
                 request = request or limit or least
                 if limit or request:
-                    return RangeDefault(request, limit, one.name)
+                    return RangeDefault(request, limit, limit_range.name)
     return RangeDefault()
-
-
-def amount(written: str) -> int:
-    """Return a quantity in nano-units; 0 where there is none, or not a valid one."""
-    try:
-        return max(quantity.parse(written).nano, 0) if written else 0
-    except ValueError:
-        return 0
 
 
 def main_containers(context: PodContext) -> Iterator[ManifestContainer]:
     """Containers that run as long as the pod: app containers and sidecars."""
-    return (one for one in containers(context) if one.kind is not ContainerKind.INIT)
+    return (container for container in containers(context) if container.kind is not ContainerKind.INIT)
 
 
 def highest_utilisation(
@@ -250,10 +247,10 @@ def highest_utilisation(
     """
     if not container and not (context.object.pod and context.object.pod.whole):
         return None
-    found = [effective(context, one.resources, "cpu") for one in counted]
-    if not found or not all(one.limit and one.request for one in found):
+    amounts = [effective(context, own.resources, "cpu") for own in counted]
+    if not amounts or not all(own.limit and own.request for own in amounts):
         return None
-    return 100 * sum(one.limit for one in found) / sum(one.request for one in found)
+    return 100 * sum(own.limit for own in amounts) / sum(own.request for own in amounts)
 
 
 # What a quota costs, in closed form. n threads use a quota Q up after Q/n and then wait for the next period P

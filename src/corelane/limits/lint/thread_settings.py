@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from corelane import quantity
+from corelane.limits.lint import located
 from corelane.limits.lint.located import NOWHERE, Located, ManifestResources, Position, at, items, place, text
 
 _THREADS: Final = (
@@ -75,9 +75,13 @@ class ThreadSetting:
     """Whether other threads, of a number not set here, run beside these, as beside a JVM's collector."""
 
 
-def at_once(found: Iterable[ThreadSetting]) -> int | None:
+def at_once(thread_settings: Iterable[ThreadSetting]) -> int | None:
     """The threads that run at once: processes times the largest pool; None where only parts are set."""
-    counted = [(one.count, one.processes) for one in found if one.valid and one.count and not one.partial]
+    counted = [
+        (setting.count, setting.processes)
+        for setting in thread_settings
+        if setting.valid and setting.count and not setting.partial
+    ]
     pools = [count for count, processes in counted if not processes]
     processes = [count for count, processes in counted if processes]
     return max(processes, default=1) * max(pools, default=1) if counted else None
@@ -101,8 +105,8 @@ def _environment(node: Located, resources: ManifestResources) -> Iterator[Thread
     for entry in items(node, "env"):
         name, here = text(entry, "name"), place(entry, "value")
         if name == "PROXY_CONFIG":
-            for found in _PROXY_CONFIG.finditer(text(entry, "value")):
-                yield _counted("concurrency in PROXY_CONFIG", found[1], here)
+            for match in _PROXY_CONFIG.finditer(text(entry, "value")):
+                yield _counted("concurrency in PROXY_CONFIG", match[1], here)
         elif name in _THREADS or name in _PROCESSES:
             container = text(node, "name")
             reference = at(entry, "valueFrom", "resourceFieldRef")
@@ -113,7 +117,8 @@ def _environment(node: Located, resources: ManifestResources) -> Iterator[Thread
                 if source in ("limits.cpu", "requests.cpu"):
                     amount = resources.limit("cpu") if source == "limits.cpu" else resources.request("cpu")
                     # In whole CPUs rounded up, unless a divisor says otherwise.
-                    count = -(-amount // _divisor(text(reference, "divisor"))) or None
+                    divisor = located.nano_units(text(reference, "divisor")) or 10**9
+                    count = -(-amount // divisor) or None
                     yield ThreadSetting(
                         name, count, name in _PROCESSES, place(entry, "valueFrom"), source, source, env=True
                     )
@@ -128,13 +133,6 @@ def _counted(
     return ThreadSetting(name, count or None, processes, here, written, valid=count > 0, env=env)
 
 
-def _divisor(written: str) -> int:
-    try:
-        return max(quantity.parse(written or "1").nano, 0) or 10**9
-    except ValueError:
-        return 10**9
-
-
 def _jvm_options(node: Located) -> Iterator[ThreadSetting]:
     """A JVM's options in any variable or argument; 0 leaves a number to the JVM."""
     sources = [
@@ -143,9 +141,9 @@ def _jvm_options(node: Located) -> Iterator[ThreadSetting]:
     ]
     sources.append((2, *_line(node)))
     last = {
-        found[1]: (found[2], here)
+        match[1]: (match[2], here)
         for _, value, here in sorted(sources, key=lambda source: source[0])
-        for found in _JVM_OPTION.finditer(value)
+        for match in _JVM_OPTION.finditer(value)
     }
     for name, partial in _JVM_COUNTS.items():
         written, here = last.get(name, ("0", NOWHERE))
@@ -169,8 +167,8 @@ def _command_line(node: Located) -> Iterator[ThreadSetting]:
         patterns.append((f"{server[1]} --workers", True, _WORKERS))
         patterns.append((f"{server[1]} --threads", False, _WORKER_THREADS))
     for name, processes, pattern in patterns:
-        if found := pattern.search(line):
-            yield _counted(name, found[1], here, processes=processes)
+        if match := pattern.search(line):
+            yield _counted(name, match[1], here, processes=processes)
 
 
 # Software known by its image: what starts a thread for every CPU of the node, and what reads its limit.
@@ -299,16 +297,16 @@ def counts_node_cpus(image: str, node: Located | None = None) -> CountsCPUs | No
     bare, tag = _parts(image)
     if _BESIDE.search(bare.rpartition("/")[2]) or (node is not None and _reads_limit(bare, tag, node)):
         return None
-    found = next((one for one in _COUNTERS if one.image.search(bare)), None)
-    if found and found.unless and node is not None and found.unless.search(_line(node)[0]):
+    software = next((counter for counter in _COUNTERS if counter.image.search(bare)), None)
+    if software and software.unless and node is not None and software.unless.search(_line(node)[0]):
         return None
-    return found
+    return software
 
 
-def readable_variable(known: CountsCPUs, image: str) -> str:
+def readable_variable(software: CountsCPUs, image: str) -> str:
     """The setting with which this image reads the limit; empty where it has none."""
-    official = known.official is not None and known.official.search(_parts(image)[0])
-    return known.variable if official else ""
+    official = software.official is not None and software.official.search(_parts(image)[0])
+    return software.variable if official else ""
 
 
 def _parts(image: str) -> tuple[str, str]:
@@ -319,11 +317,11 @@ def _parts(image: str) -> tuple[str, str]:
 
 
 def _reads_limit(bare: str, tag: str, node: Located) -> bool:
-    variables = {text(one, "name"): one for one in items(node, "env")}
+    variables = {text(entry, "name"): entry for entry in items(node, "env")}
     return any(
-        reads_limit(one, tag, variables, own=own_entrypoint(node))
-        for one in READERS
-        if one.image.search(bare)
+        reads_limit(reader, tag, variables, own=own_entrypoint(node))
+        for reader in READERS
+        if reader.image.search(bare)
     )
 
 
@@ -332,21 +330,21 @@ def own_entrypoint(node: Located) -> bool:
     return not items(node, "command")
 
 
-def reads_limit(one: ReadsLimit, tag: str, variables: Mapping[str, Located], *, own: bool) -> bool:
+def reads_limit(reader: ReadsLimit, tag: str, variables: Mapping[str, Located], *, own: bool) -> bool:
     """Whether a version of it reads the limit, with these variables; `own`: under its image's entrypoint."""
-    name, value = one.off
+    name, value = reader.off
     if name in variables and re.fullmatch(value, text(variables[name], "value"), re.DOTALL | re.IGNORECASE):
         return False
-    entry = variables.get(one.variable)
+    entry = variables.get(reader.variable)
     # Whether the variable has a value, or takes one from somewhere.
     if entry and (text(entry, "value") or place(entry, "valueFrom") != place(entry)):
-        return (own or not one.entrypoint) and _version(tag) >= one.variable_since
-    return one.since is not None and _version(tag) >= one.since
+        return (own or not reader.entrypoint) and _version(tag) >= reader.variable_since
+    return reader.since is not None and _version(tag) >= reader.since
 
 
 def _version(tag: str) -> tuple[int, int]:
     """Major and minor version in a tag; very high where there is none. Java 8u191 has what Java 10 has."""
     if (java8 := _JAVA_8.search(tag)) and int(java8[1]) >= 191:
         return (10, 0)
-    found = _VERSION.search(tag)
-    return (int(found[1]), int(found[2] or 0)) if found else (9999, 0)
+    match = _VERSION.search(tag)
+    return (int(match[1]), int(match[2] or 0)) if match else (9999, 0)

@@ -140,20 +140,20 @@ def read(content: str) -> list[YAMLDocument | YAMLFault]:
 
     The schema in a CustomResourceDefinition, often most of a file, is not parsed: there is nothing to judge.
     """
-    found: list[YAMLDocument | YAMLFault] = []
+    documents: list[YAMLDocument | YAMLFault] = []
     for first_line, chunk in _chunks(content.removeprefix("\ufeff")):
         named = _SOURCE.search(chunk)
         if not _is_empty(chunk.removeprefix("---")):
             # One document, a CustomResourceDefinition in block style.
             if all(line.search(chunk) for line in _DEFINES) and not _END.search(chunk):
                 chunk = _DEFINITION
-            found.extend(_document(chunk, first_line, named[1].rstrip() if named else "", content))
-    return found
+            documents.extend(_document(chunk, first_line, named[1].rstrip() if named else "", content))
+    return documents
 
 
 def _chunks(content: str) -> Iterator[tuple[int, str]]:
     """The text cut before every `---`: in column 1 that always begins a document. Directives stay with it."""
-    cuts = [found.start() for found in _MARKER.finditer(content)]
+    cuts = [match.start() for match in _MARKER.finditer(content)]
     pieces = [content[a:b] for a, b in zip([0, *cuts], [*cuts, len(content)], strict=True)]
     line, held = 1, ""
     for piece in pieces:
@@ -199,7 +199,7 @@ def _json_values(chunk: str, line: int) -> Iterator[tuple[int, str]]:
 
 def _explained(error: _Broken, chunk: str, first_line: int, content: str) -> YAMLFault:
     """A template's braces, where no quotes make them text, are why its file is not YAML."""
-    template = FIRST.search(_QUOTED.sub(lambda found: " " * len(found[0]), chunk))
+    template = FIRST.search(_QUOTED.sub(lambda match: " " * len(match[0]), chunk))
     if not template:
         return YAMLFault(error.line + first_line - 1, error.column, error.message)
     before = chunk[: template.start()]
@@ -310,11 +310,11 @@ def _members(reader: _Reader) -> dict[str, LocatedMember]:
         reader.trail = around
         if key == "<<" and not event.style:
             sources = value.items if isinstance(value, LocatedList) else (value,)
-            found: dict[str, LocatedMember] = {}
+            inherited: dict[str, LocatedMember] = {}
             for source in sources:
                 if isinstance(source, LocatedMapping):
-                    found = {**source.members, **found}
-            merged = {**found, **merged}
+                    inherited = {**source.members, **inherited}
+            merged = {**inherited, **merged}
         elif key in own:
             raise _Broken(event.start_mark, f"the key {key!r} is twice in this mapping")
         else:
@@ -331,7 +331,7 @@ def inline_patches(root: Located, content: str) -> Iterator[YAMLDocument | YAMLF
     `content` is the text of its file. A list of operations (RFC 6902) is a document, too, though no object.
     """
     lines = content.removeprefix("\ufeff").split("\n")
-    given = [at(one, "patch") for one in items(root, "patches")]
+    given = [at(entry, "patch") for entry in items(root, "patches")]
     for scalar in (*given, *items(root, "patchesStrategicMerge")):
         if isinstance(scalar, LocatedScalar):
             for text in _in_place(scalar, [line.removesuffix("\r") for line in lines]):

@@ -93,14 +93,14 @@ def for_kernel(version: str) -> Switches:
 
     Raises ValueError for text that is not a version and for kernels before 3.17.
     """
-    found = _VERSION.fullmatch(version)
-    if not found:
+    match = _VERSION.fullmatch(version)
+    if not match:
         raise ValueError(f"{version!r} is not a kernel version: write such as 5.10 or 6.18")
-    wanted = int(found[1]), int(found[2])
-    known = [name for name in KERNELS if tuple(map(int, name.split("."))) <= wanted]
-    if not known:
+    number = int(match[1]), int(match[2])
+    older = [name for name in KERNELS if tuple(map(int, name.split("."))) <= number]
+    if not older:
         raise ValueError(f"kernel {version} is older than the oldest modelled kernel, {next(iter(KERNELS))}")
-    return KERNELS[known[-1]]
+    return KERNELS[older[-1]]
 
 
 MIN_US, MAX_PERIOD_US = 1_000, 1_000_000

@@ -355,10 +355,10 @@ def contended(thread: Thread) -> bool:
 
 def waiting(queue: RunQueue) -> "list[Thread]":
     """Every thread that may be picked from a queue and those below it, the running one included."""
-    found: list[Thread] = []
+    threads: list[Thread] = []
     for entity in queue.ready:
-        found += [entity] if isinstance(entity, Thread) else waiting(entity)
-    return found
+        threads += [entity] if isinstance(entity, Thread) else waiting(entity)
+    return threads
 
 
 def queue_on(cpu: SimulatedCPU, group: CPUGroup) -> RunQueue:

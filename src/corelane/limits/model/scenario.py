@@ -65,16 +65,16 @@ class ScenarioPod:
 
     @property
     def shares(self) -> int:
-        return max(sum(one.request_milli for one in self.containers) * NICE_0 // 1000, 2)
+        return max(sum(container.request_milli for container in self.containers) * NICE_0 // 1000, 2)
 
 
 def pod_limit(containers: Sequence[ScenarioContainer]) -> CFSLimit | None:
     """The limit that the kubelet gives a pod: its containers' together, if every one has a limit."""
-    limits = [one.limit for one in containers]
+    limits = [container.limit for container in containers]
     if not limits or None in limits:
         return None
-    period = next(one.period_ns for one in limits if one)
-    return CFSLimit(sum(one.quota_ns * period // one.period_ns for one in limits if one), period)
+    period = next(limit.period_ns for limit in limits if limit)
+    return CFSLimit(sum(limit.quota_ns * period // limit.period_ns for limit in limits if limit), period)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +97,11 @@ class Scenario:
     def container(self, path: str) -> ScenarioContainer:
         """The container at pod/container. Raises ValueError if there is none."""
         for pod in self.pods:
-            for one in pod.containers:
-                if path == f"{pod.name}/{one.name}":
-                    return one
-        known = ", ".join(f"{pod.name}/{one.name}" for pod in self.pods for one in pod.containers)
-        raise ValueError(f"no container {path!r} in this scenario; it has {known}")
+            for container in pod.containers:
+                if path == f"{pod.name}/{container.name}":
+                    return container
+        paths = ", ".join(f"{pod.name}/{container.name}" for pod in self.pods for container in pod.containers)
+        raise ValueError(f"no container {path!r} in this scenario; it has {paths}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class SimulationResult:
     delays: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
 
     def of(self, path: str) -> ContainerResult:
-        return next(one for one in self.results if one.path == path)
+        return next(result for result in self.results if result.path == path)
 
 
 _BITS = 7
@@ -237,23 +237,23 @@ def run(scenario: Scenario, seed: int = 1, *, traced: bool = False) -> Simulatio
     live, pods = [], {}
     for pod in scenario.pods:
         pods[pod.name] = group = _group(system, pod, None, seed)
-        live += [_begin(system, pod, one, group, seed) for one in pod.containers]
+        live += [_begin(system, pod, container, group, seed) for container in pod.containers]
     system.run(warmup)
-    before = [one.group.stat() for one in live]
+    before = [each.group.stat() for each in live]
     pods_before = {name: group.stat() for name, group in pods.items()}
-    for one in live:
-        one.runnable.clear()
-        for histogram in one.latencies:
+    for each in live:
+        each.runnable.clear()
+        for histogram in each.latencies:
             histogram.clear()
     system.run(end)
     system.close()
     return SimulationResult(
         scenario,
         seed,
-        tuple(_result(one, stat, scenario.seconds) for one, stat in zip(live, before, strict=True)),
+        tuple(_result(each, stat, scenario.seconds) for each, stat in zip(live, before, strict=True)),
         {name: group.stat() - pods_before[name] for name, group in pods.items()},
         window.timeline() if window else None,
-        {one.path: delays for one in live if (delays := _delays(one))} if traced else {},
+        {each.path: delays for each in live if (delays := _delays(each))} if traced else {},
     )
 
 
@@ -301,8 +301,8 @@ def _begin(
     group = _group(system, container, parent, seed)
     cpus = system.all if container.cpus is None else container.cpus & system.all
     if not cpus:
-        wanted = ",".join(map(str, bits(container.cpus or 0)))
-        raise ValueError(f"{group.name} may run on CPUs {wanted or 'none'}: the machine has no such CPU")
+        ids = ",".join(map(str, bits(container.cpus or 0)))
+        raise ValueError(f"{group.name} may run on CPUs {ids or 'none'}: the machine has no such CPU")
     latencies = []
     for i, workload in enumerate(container.workloads):
         latencies.append(Histogram())
@@ -313,16 +313,16 @@ def _begin(
 
 def _delays(live: _Live) -> list[tuple[float, int]]:
     """Of the first workload with requests, as far up as there are requests to tell percentiles apart."""
-    first = next((one for one in live.latencies if one.count), Histogram())
+    first = next((histogram for histogram in live.latencies if histogram.count), Histogram())
     most = 100 * (1 - 1 / first.count) if first.count else 0.0
     percents = [*range(100), 99.2, 99.4, 99.6, 99.8, 99.9]
-    found = [(percent, first.percentile(percent)) for percent in percents if percent <= max(most, 50)]
-    return [(percent, value) for percent, value in found if value is not None]
+    delays = [(percent, first.percentile(percent)) for percent in percents if percent <= max(most, 50)]
+    return [(percent, value) for percent, value in delays if value is not None]
 
 
 def _result(live: _Live, before: CPUStat, seconds: float) -> ContainerResult:
     """Of several workloads in a container the first's latencies are shown."""
-    first = next((one for one in live.latencies if one.count), Histogram())
+    first = next((histogram for histogram in live.latencies if histogram.count), Histogram())
     latency = {
         percent: value
         for percent in (10, 25, 75, *PERCENTILES)

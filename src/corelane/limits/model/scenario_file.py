@@ -98,10 +98,10 @@ class Fields:
 
 def positive_time(value: Any) -> int:
     """Nanoseconds, more than 0."""
-    found = read_duration(value)
-    if not found:
+    length = read_duration(value)
+    if not length:
         raise ValueError(f"{value!r} must be more than 0")
-    return found
+    return length
 
 
 def read_number(value: Any, most: float = 1e9) -> float:
@@ -129,10 +129,10 @@ def read_text(value: Any) -> str:
 
 def read_name(value: Any) -> str:
     """Text that can be one part of `pod/container`."""
-    found = read_text(value)
-    if not found or "/" in found or not found.isprintable():
-        raise ValueError(f"{found!r} is not a name: use letters, digits, - and .")
-    return found
+    name = read_text(value)
+    if not name or "/" in name or not name.isprintable():
+        raise ValueError(f"{name!r} is not a name: use letters, digits, - and .")
+    return name
 
 
 def choice(*names: str) -> Read[Any]:
@@ -159,10 +159,10 @@ _CPU = re.compile(rf"({_NUMBER})(m?)")
 def read_milli(value: object) -> int:
     """Thousandths of a CPU. Raises ValueError."""
     text = str(value).strip()
-    found = None if isinstance(value, bool) else _CPU.fullmatch(text)
-    if not found:
+    match = None if isinstance(value, bool) else _CPU.fullmatch(text)
+    if not match:
         raise ValueError(f"{text!r} is not an amount of CPU: write such as 500m or 1.5")
-    amount = Fraction(found[1]) * (1 if found[2] else 1000)
+    amount = Fraction(match[1]) * (1 if match[2] else 1000)
     if amount.denominator != 1:
         raise ValueError(f"{text!r} is finer than a thousandth of a CPU")
     return int(amount)
@@ -219,16 +219,16 @@ def _checked(scenario: Scenario) -> Scenario:
     for i, pod in enumerate(scenario.pods):
         if pod.name in names[:i]:
             raise ScenarioError(f"pods[{i}].name: {pod.name!r} is there twice")
-        inner = [one.name for one in pod.containers]
-        for j, one in enumerate(pod.containers):
+        inner = [container.name for container in pod.containers]
+        for j, container in enumerate(pod.containers):
             path = f"pods[{i}].containers[{j}]"
-            if one.name in inner[:j]:
-                raise ScenarioError(f"{path}.name: {one.name!r} is there twice")
-            if one.cpus is not None and not one.cpus < 1 << scenario.machine.cpus:
+            if container.name in inner[:j]:
+                raise ScenarioError(f"{path}.name: {container.name!r} is there twice")
+            if container.cpus is not None and not container.cpus < 1 << scenario.machine.cpus:
                 raise ScenarioError(
                     f"{path}.cpus: the machine has CPUs 0 to {scenario.machine.cpus - 1} only"
                 )
-            _check_limit(one.limit, f"{path}.limit", scenario.kernel)
+            _check_limit(container.limit, f"{path}.limit", scenario.kernel)
         _check_limit(pod.limit, f"pods[{i}].limit", scenario.kernel)
     if scenario.window_ms[0] >= scenario.seconds * 1000:
         raise ScenarioError(
@@ -267,13 +267,16 @@ def _kernel(value: Any) -> Switches:
 
 def _switches(kernel: Fields) -> Switches:
     base = kernel.take("version", _version, LATEST)
-    flags = ("expiry", "burst", "clock_needs_tasks", "task_throttling", "eevdf")
-    changes: dict[str, Any] = {
-        name: kernel.take(_camel(name), read_flag, getattr(base, name)) for name in flags
-    }
-    changes["order"] = kernel.take("order", choice("head", "mixed", "tail"), base.order)
-    changes["slice_ns"] = kernel.take("slice", positive_time, base.slice_ns)
-    return replace(base, **changes)
+    return replace(
+        base,
+        expiry=kernel.take("expiry", read_flag, base.expiry),
+        burst=kernel.take("burst", read_flag, base.burst),
+        clock_needs_tasks=kernel.take("clockNeedsTasks", read_flag, base.clock_needs_tasks),
+        task_throttling=kernel.take("taskThrottling", read_flag, base.task_throttling),
+        eevdf=kernel.take("eevdf", read_flag, base.eevdf),
+        order=kernel.take("order", choice("head", "mixed", "tail"), base.order),
+        slice_ns=kernel.take("slice", positive_time, base.slice_ns),
+    )
 
 
 def _version(value: Any) -> Switches:
@@ -312,27 +315,27 @@ def _container(container: Fields) -> ScenarioContainer:
     )
 
 
-def _limit(one: Fields, default: CFSLimit | None) -> CFSLimit | None:
+def _limit(group: Fields, default: CFSLimit | None) -> CFSLimit | None:
     """`limit` in CPUs, over a `period`, with a `burst`; a limit of `none` takes a pod's own away."""
-    if one.values.get("limit") == "none":
-        del one.values["limit"]
+    if group.values.get("limit") == "none":
+        del group.values["limit"]
         default = None
-    milli = one.take("limit", read_milli, None)
-    period = one.take("period", positive_time, None)
-    burst = one.take("burst", read_duration, 0)
+    milli = group.take("limit", read_milli, None)
+    period = group.take("period", positive_time, None)
+    burst = group.take("burst", read_duration, 0)
     if milli:
         period = period or 100 * MS
         return CFSLimit(milli * period // 1000, period, burst)
     for name, value in (("burst", burst), ("period", period)):
         if value:
-            raise ScenarioError(f"{one.at(name)}: a {name} requires a limit")
+            raise ScenarioError(f"{group.at(name)}: a {name} requires a limit")
     return default
 
 
-def _phase(one: Fields, limit: CFSLimit | None) -> int | None:
-    phase = one.take("phase", read_duration, None)
+def _phase(group: Fields, limit: CFSLimit | None) -> int | None:
+    phase = group.take("phase", read_duration, None)
     if phase is not None and limit is None:
-        raise ScenarioError(f"{one.at('phase')}: a phase requires a limit")
+        raise ScenarioError(f"{group.at('phase')}: a phase requires a limit")
     return phase
 
 
@@ -385,20 +388,20 @@ def _threads(workload: Fields, default: int | None = None) -> int | None:
     return workload.take("threads", lambda value: None if value == "auto" else read_count(value), default)
 
 
-def _arrivals(one: Fields) -> Open | Closed:
-    rate = one.take("rate", read_number, None)
-    clients = one.take("clients", read_count, None)
-    think = one.take("think", read_duration, 0)
+def _arrivals(load: Fields) -> Open | Closed:
+    rate = load.take("rate", read_number, None)
+    clients = load.take("clients", read_count, None)
+    think = load.take("think", read_duration, 0)
     if (rate is None) == (clients is None):
         raise ScenarioError(
-            f"{one.path}: give either rate (requests per second) or clients (each waits for its answer)"
+            f"{load.path}: give either rate (requests per second) or clients (each waits for its answer)"
         )
-    batch = one.take("batch", read_count, 1)
+    batch = load.take("batch", read_count, 1)
     # Beyond 10 hardly any interval is near the mean.
-    variation = one.take("variation", lambda value: read_number(value, 10), 0.0 if rate is None else 1.0)
+    variation = load.take("variation", lambda value: read_number(value, 10), 0.0 if rate is None else 1.0)
     if clients is not None:
         if batch != 1:
-            raise ScenarioError(f"{one.path}: batch is for rate; clients send one request each")
+            raise ScenarioError(f"{load.path}: batch is for rate; clients send one request each")
         return Closed(clients, think, variation)
     return Open(rate or 0.0, batch, variation)
 
@@ -436,16 +439,11 @@ def _seconds(value: Any, *, zero: bool = False) -> float:
 def _cpus(value: Any) -> int:
     if isinstance(value, bool):
         raise ValueError(f"{shown(value)} is not a list of CPUs: write such as 0-3,8")
-    found = CPUSet.parse(str(value))
-    if not found:
+    cpus = CPUSet.parse(str(value))
+    if not cpus:
         raise ValueError("the list of CPUs is empty")
-    return found.mask
+    return cpus.mask
 
 
 def _notes(value: Any) -> tuple[str, ...]:
     return tuple(map(read_text, value)) if isinstance(value, list) else (read_text(value),)
-
-
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(map(str.capitalize, rest))

@@ -177,7 +177,7 @@ def vary(scenario: Scenario, text: str) -> Scenario:
 
     Raises ValueError that says what is wrong with which of them.
     """
-    parts = [one.strip() for one in text.split(",") if one.strip()]
+    parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
         raise ValueError(f"variant {text!r}: changes nothing; there are {', '.join(KINDS)}")
     for part in parts:
@@ -202,10 +202,10 @@ def vary(scenario: Scenario, text: str) -> Scenario:
 def _limit(scenario: Scenario, value: str) -> Scenario:
     milli = None if value == "none" else fields.read_milli(value)
 
-    def change(one: ScenarioContainer) -> ScenarioContainer:
-        old = one.limit or CFSLimit(1)
-        wanted = milli and CFSLimit(milli * old.period_ns // 1000, old.period_ns, old.burst_ns)
-        return replace(one, limit=wanted or None)
+    def change(container: ScenarioContainer) -> ScenarioContainer:
+        old = container.limit or CFSLimit(1)
+        limit = milli and CFSLimit(milli * old.period_ns // 1000, old.period_ns, old.burst_ns)
+        return replace(container, limit=limit or None)
 
     return _subject(scenario, change)
 
@@ -218,17 +218,19 @@ def _no_limit(scenario: Scenario, value: str) -> Scenario:
 
 def _burst(scenario: Scenario, value: str) -> Scenario:
     burst = fields.read_duration(value)
-    return _subject(scenario, lambda one: replace(one, limit=replace(_limited(one), burst_ns=burst)))
+    return _subject(
+        scenario, lambda container: replace(container, limit=replace(_limited(container), burst_ns=burst))
+    )
 
 
 def _period(scenario: Scenario, value: str) -> Scenario:
     """The same part of a CPU, in shorter or longer portions."""
     period = fields.positive_time(value)
 
-    def change(one: ScenarioContainer) -> ScenarioContainer:
-        limit = _limited(one)
+    def change(container: ScenarioContainer) -> ScenarioContainer:
+        limit = _limited(container)
         quota = limit.quota_ns * period // limit.period_ns
-        return replace(one, limit=CFSLimit(quota, period, min(limit.burst_ns, quota)))
+        return replace(container, limit=CFSLimit(quota, period, min(limit.burst_ns, quota)))
 
     return _subject(scenario, change)
 
@@ -237,7 +239,9 @@ def _threads(scenario: Scenario, value: str) -> Scenario:
     count = fields.read_count(value)
     return _subject(
         scenario,
-        lambda one: replace(one, workloads=tuple(replace(kind, threads=count) for kind in one.workloads)),
+        lambda container: replace(
+            container, workloads=tuple(replace(kind, threads=count) for kind in container.workloads)
+        ),
     )
 
 
@@ -249,21 +253,13 @@ def _exclusive(scenario: Scenario, value: str) -> Scenario:
         raise ValueError(f"{scenario.machine.cpus} CPUs leave none for other containers; request fewer")
     own = (1 << count) - 1
     pods = tuple(
-        replace(pod, containers=tuple(_beside(one, own, everything) for one in pod.containers))
+        replace(pod, containers=tuple(_beside(container, own, everything) for container in pod.containers))
         for pod in scenario.pods
     )
     return _subject(
         replace(scenario, pods=pods),
-        lambda one: replace(one, cpus=own, limit=None, request_milli=1000 * count),
+        lambda container: replace(container, cpus=own, limit=None, request_milli=1000 * count),
     )
-
-
-def _kernel(scenario: Scenario, value: str) -> Scenario:
-    return replace(scenario, kernel=for_kernel(value))
-
-
-def _cpus(scenario: Scenario, value: str) -> Scenario:
-    return replace(scenario, machine=replace(scenario.machine, cpus=fields.read_count(value)))
 
 
 KINDS: dict[str, Change] = {
@@ -273,8 +269,10 @@ KINDS: dict[str, Change] = {
     "period": _period,
     "threads": _threads,
     "exclusive": _exclusive,
-    "kernel": _kernel,
-    "cpus": _cpus,
+    "kernel": lambda scenario, value: replace(scenario, kernel=for_kernel(value)),
+    "cpus": lambda scenario, value: replace(
+        scenario, machine=replace(scenario.machine, cpus=fields.read_count(value))
+    ),
 }
 
 
@@ -284,7 +282,8 @@ def _subject(scenario: Scenario, change: Callable[[ScenarioContainer], ScenarioC
     pods = []
     for pod in scenario.pods:
         containers = tuple(
-            change(one) if scenario.subject == f"{pod.name}/{one.name}" else one for one in pod.containers
+            change(container) if scenario.subject == f"{pod.name}/{container.name}" else container
+            for container in pod.containers
         )
         follows = pod.limit is not None and pod.limit == pod_limit(pod.containers)
         limit = pod_limit(containers) if follows else pod.limit
@@ -292,15 +291,15 @@ def _subject(scenario: Scenario, change: Callable[[ScenarioContainer], ScenarioC
     return replace(scenario, pods=tuple(pods))
 
 
-def _beside(one: ScenarioContainer, own: int, everything: int) -> ScenarioContainer:
-    rest = (everything if one.cpus is None else one.cpus) & ~own
-    return replace(one, cpus=rest or everything & ~own)
+def _beside(container: ScenarioContainer, own: int, everything: int) -> ScenarioContainer:
+    rest = (everything if container.cpus is None else container.cpus) & ~own
+    return replace(container, cpus=rest or everything & ~own)
 
 
-def _limited(one: ScenarioContainer) -> CFSLimit:
-    if one.limit is None:
-        raise ValueError(f"{one.name} has no limit to change")
-    return one.limit
+def _limited(container: ScenarioContainer) -> CFSLimit:
+    if container.limit is None:
+        raise ValueError(f"{container.name} has no limit to change")
+    return container.limit
 
 
 # The spread of counters over the phases of nested limits.
@@ -345,7 +344,7 @@ def _widened(ends: tuple[float, float], value: float) -> tuple[float, float]:
 
 def depends_on_phases(pod: ScenarioPod) -> bool:
     """Whether limits are nested in the pod, and the phase of at least one of them is left to chance."""
-    phases = [one.phase_ns for one in pod.containers if one.limit]
+    phases = [container.phase_ns for container in pod.containers if container.limit]
     return bool(pod.limit and phases) and None in (pod.phase_ns, *phases)
 
 
@@ -378,8 +377,8 @@ def at_phase(scenario: Scenario, number: int) -> Scenario:
     for index, pod in enumerate(pods):
         if depends_on_phases(pod):
             containers = tuple(
-                replace(one, phase_ns=_phase(one, number, level))
-                for level, one in enumerate(pod.containers, 1)
+                replace(container, phase_ns=_phase(container, number, level))
+                for level, container in enumerate(pod.containers, 1)
             )
             pods[index] = replace(pod, containers=containers, phase_ns=_phase(pod, number, 0))
     return replace(scenario, pods=tuple(pods))
@@ -398,9 +397,9 @@ def _ranges(
 ) -> dict[str, tuple[float, float]]:
     ranges = {}
     for pod in pods:
-        values = [value(one.pods[pod.name]) for one in results]
+        values = [value(result.pods[pod.name]) for result in results]
         ranges[pod.name] = min(values), max(values)
-        for path in (f"{pod.name}/{one.name}" for one in pod.containers if one.limit):
-            values = [value(one.of(path).stat) for one in results]
+        for path in (f"{pod.name}/{container.name}" for container in pod.containers if container.limit):
+            values = [value(result.of(path).stat) for result in results]
             ranges[path] = min(values), max(values)
     return ranges

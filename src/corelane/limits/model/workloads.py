@@ -151,8 +151,8 @@ class WorkloadContext:
     record_latency: Callable[[int], None]
     pinned: bool = False
 
-    def threads(self, wanted: int | None) -> int:
-        return self.cpus.bit_count() if wanted is None else wanted
+    def threads(self, count: int | None) -> int:
+        return self.cpus.bit_count() if count is None else count
 
     def start(self, behaviours: list[Behaviour]) -> None:
         """Spread threads over the CPUs in turn; pinned ones stay there."""

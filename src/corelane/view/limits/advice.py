@@ -49,11 +49,11 @@ def sort(advised: Iterable[Advice]) -> list[Advice]:
     """Sort containers to change first, the costliest first of these."""
     return sorted(
         advised,
-        key=lambda one: (
-            _ANSWERS.index(one.answer),
-            -_LEVELS.index(one.level),
-            -_throttled(one),
-            _title(one.subject),
+        key=lambda advice: (
+            _ANSWERS.index(advice.answer),
+            -_LEVELS.index(advice.level),
+            -_throttled(advice),
+            _title(advice.subject),
         ),
     )
 
@@ -64,8 +64,8 @@ def _title(subject: Subject) -> str:
     return f"{owner}/{subject.container}" if owner else subject.container
 
 
-def _throttled(one: Advice) -> float:
-    return (one.measured.rates.throttled or 0.0) if isinstance(one.measured.rates, Rates) else 0.0
+def _throttled(advice: Advice) -> float:
+    return (advice.measured.rates.throttled or 0.0) if isinstance(advice.measured.rates, Rates) else 0.0
 
 
 def show(advised: Sequence[Advice], notes: Iterable[str], to: Console, *, everything: bool) -> None:
@@ -73,14 +73,14 @@ def show(advised: Sequence[Advice], notes: Iterable[str], to: Console, *, everyt
 
     `everything` prints commands and consequences of all options, not just of the recommended one.
     """
-    tables.show("Advice on CPU limits", _HEADINGS, [_cells(one) for one in advised], to, _DROPPABLE)
-    for one in advised:
-        if one.answer is Answer.CHANGE:
-            _details(one, to, everything=everything)
-        elif one.answer is Answer.REFUSED or one.starved or one.remarks or everything:
-            _say(to, f"{_title(one.subject)}: {one.answer}: {one.why}")
-            _held_back(one, to)
-        for remark in one.remarks:
+    tables.show("Advice on CPU limits", _HEADINGS, [_cells(advice) for advice in advised], to, _DROPPABLE)
+    for advice in advised:
+        if advice.answer is Answer.CHANGE:
+            _details(advice, to, everything=everything)
+        elif advice.answer is Answer.REFUSED or advice.starved or advice.remarks or everything:
+            _say(to, f"{_title(advice.subject)}: {advice.answer}: {advice.why}")
+            _held_back(advice, to)
+        for remark in advice.remarks:
             _say(to, f"  {remark}")
     for note in notes:
         _say(to, f"note: {note}")
@@ -90,41 +90,41 @@ def _say(to: Console, text: str) -> None:
     to.print(tables.printable(text), markup=False, soft_wrap=True)
 
 
-def _cells(one: Advice) -> tuple[str, ...]:
-    rates, best = one.measured.rates, one.best
+def _cells(advice: Advice) -> tuple[str, ...]:
+    rates, best = advice.measured.rates, advice.best
     if not isinstance(rates, Rates):
-        return (_title(one.subject), "-", "-", "-", "-", "-", one.answer, "-", "-")
+        return (_title(advice.subject), "-", "-", "-", "-", "-", advice.answer, "-", "-")
     return (
-        _title(one.subject),
+        _title(advice.subject),
         "none" if rates.quota.cpus is None else f"{rates.quota.cpus:g}",
         "-" if rates.used is None else f"{rates.used / 1000:.2f}",
         "-" if rates.throttled is None else f"{rates.throttled:.1f}",
         "-" if rates.lost is None else f"{rates.lost:.1%}",
-        str(one.level) if one.answer is not Answer.REFUSED else "-",
-        str(one.answer) if best is None else best.title,
+        str(advice.level) if advice.answer is not Answer.REFUSED else "-",
+        str(advice.answer) if best is None else best.title,
         "-" if best is None else _known(best.effect.throttled),
         "-" if best is None else str(best.risk.level),
     )
 
 
-def _range(one: Range, digits: int = 0, scale: float = 1.0) -> str:
-    low, high = (f"{value / scale:.{digits}f}" for value in (one.low, one.high))
+def _range(span: Range, digits: int = 0, scale: float = 1.0) -> str:
+    low, high = (f"{value / scale:.{digits}f}" for value in (span.low, span.high))
     return low if low == high else f"{low}-{high}"
 
 
-def _known(one: Range | None) -> str:
-    return "unknown" if one is None else _range(one)
+def _known(span: Range | None) -> str:
+    return "unknown" if span is None else _range(span)
 
 
-def _details(one: Advice, to: Console, *, everything: bool) -> None:
-    _say(to, f"\n{_title(one.subject)}: {one.why}")
-    _held_back(one, to)
-    replicas, throttled = one.measured.replicas, one.measured.throttled_replicas
+def _details(advice: Advice, to: Console, *, everything: bool) -> None:
+    _say(to, f"\n{_title(advice.subject)}: {advice.why}")
+    _held_back(advice, to)
+    replicas, throttled = advice.measured.replicas, advice.measured.throttled_replicas
     least = f"least: {throttled[-1] if throttled else 0:.0f} ms/s"
-    worst = f"; {one.measured.pod} is the worst of {replicas} replicas ({least})" if replicas > 1 else ""
-    if one.fit:
-        _say(to, f"  {_fitted(one.fit)}{worst}")
-    if one.options:
+    worst = f"; {advice.measured.pod} is the worst of {replicas} replicas ({least})" if replicas > 1 else ""
+    if advice.fit:
+        _say(to, f"  {_fitted(advice.fit)}{worst}")
+    if advice.options:
         rows = [
             (
                 "->" if option.recommended else "",
@@ -135,14 +135,14 @@ def _details(one: Advice, to: Console, *, everything: bool) -> None:
                 f"{tail.now:.0f} to {_range(tail.after)}" if (tail := option.effect.tail) else "unknown",
                 str(option.risk.level),
             )
-            for option in one.options
+            for option in advice.options
         ]
         tables.show("", _OPTIONS, rows, to, ("STOP ms", "USED CPUs"))
-    for option in one.options:
+    for option in advice.options:
         if option.recommended or everything:
             for line in _lines(option):
                 _say(to, line)
-    others = [option for option in one.options if not option.recommended]
+    others = [option for option in advice.options if not option.recommended]
     if others and not everything:
         for option in others:
             deviation = f"deviation: {option.deviation}; " if option.deviation else ""
@@ -150,8 +150,8 @@ def _details(one: Advice, to: Console, *, everything: bool) -> None:
         _say(to, "  patches and consequences of all options: --all, or -o json")
 
 
-def _held_back(one: Advice, to: Console) -> None:
-    if one.measured.losses and (text := limits_watch.divided(one.measured.losses)):
+def _held_back(advice: Advice, to: Console) -> None:
+    if advice.measured.losses and (text := limits_watch.divided(advice.measured.losses)):
         _say(to, f"  {text}")
 
 
@@ -188,30 +188,30 @@ def _shape(shape: Shape) -> str:
     return f"{what}; busy neighbours" if shape.weight else what
 
 
-def _lines(one: Option) -> Iterator[str]:
-    yield f"  {one.title}:"
-    if one.deviation:
-        yield f"    deviation: {one.deviation}"
-    yield f"    risk {one.risk.level}: {one.risk.why}"
-    if one.effect.no_throttled:
-        yield f"    throttled: {one.effect.no_throttled}"
-    if one.effect.no_tail:
-        yield f"    p99: {one.effect.no_tail}"
-    for consequence in one.consequences:
+def _lines(option: Option) -> Iterator[str]:
+    yield f"  {option.title}:"
+    if option.deviation:
+        yield f"    deviation: {option.deviation}"
+    yield f"    risk {option.risk.level}: {option.risk.why}"
+    if option.effect.no_throttled:
+        yield f"    throttled: {option.effect.no_throttled}"
+    if option.effect.no_tail:
+        yield f"    p99: {option.effect.no_tail}"
+    for consequence in option.consequences:
         yield f"    {consequence}"
-    if one.patch:
-        if one.patch.note:
-            yield f"    patch: {one.patch.note}"
-        yield f"    {one.patch.command or one.patch.text}"
+    if option.patch:
+        if option.patch.note:
+            yield f"    patch: {option.patch.note}"
+        yield f"    {option.patch.command or option.patch.text}"
 
 
 def plain(advised: Iterable[Advice], notes: Iterable[str]) -> dict[str, Any]:
     """JSON: times in milliseconds a second of CPU, ranges as low and high, null where unknown."""
-    return {"advice": [_plain(one) for one in advised], "notes": list(notes)}
+    return {"advice": [_plain(advice) for advice in advised], "notes": list(notes)}
 
 
-def _plain(one: Advice) -> dict[str, Any]:
-    subject, replica, rates = one.subject, one.measured, one.measured.rates
+def _plain(advice: Advice) -> dict[str, Any]:
+    subject, replica, rates = advice.subject, advice.measured, advice.measured.rates
     measured = rates if isinstance(rates, Rates) else Rates(0.0)
     cpus = measured.quota.cpus
     return {
@@ -222,9 +222,9 @@ def _plain(one: Advice) -> dict[str, Any]:
         "replicas": replica.replicas,
         "pod": replica.pod or None,
         "node": replica.node or None,
-        "answer": _ANSWER_KEYS[one.answer],
-        "why": one.why,
-        "cost": None if one.answer is Answer.REFUSED else str(one.level),
+        "answer": _ANSWER_KEYS[advice.answer],
+        "why": advice.why,
+        "cost": None if advice.answer is Answer.REFUSED else str(advice.level),
         "cpuLimitMillis": None if cpus is None else round(cpus * 1000),
         "cpuRequestMillis": subject.request if subject.listed else None,
         "qosClass": str(subject.qos) if subject.listed else None,
@@ -234,33 +234,33 @@ def _plain(one: Advice) -> dict[str, Any]:
         "lostShare": rounded(measured.lost, 5),
         "lostTo": limits_watch.plain_losses(replica.losses),
         "competition": limits_watch.plain_competition(replica.competition),
-        "starvation": _starvation(one.starved) if one.starved else None,
+        "starvation": _starvation(advice.starved) if advice.starved else None,
         "periods": rounded(measured.periods, 1),
         "throttledPeriods": rounded(measured.throttled_periods, 1),
-        "fit": _fit(one.fit) if one.fit else None,
-        "recommended": str(one.best.kind) if one.best else None,
-        "options": [_plain_option(option) for option in one.options],
-        "remarks": list(one.remarks),
+        "fit": _fit(advice.fit) if advice.fit else None,
+        "recommended": str(advice.best.kind) if advice.best else None,
+        "options": [_plain_option(option) for option in advice.options],
+        "remarks": list(advice.remarks),
     }
 
 
-def _starvation(one: Starvation) -> dict[str, Any]:
+def _starvation(starved: Starvation) -> dict[str, Any]:
     """CPU time in milliCPU, the same as milliseconds a second."""
     return {
-        "waitedMsPerSecond": rounded(one.waited),
-        "waitedIsLeast": one.at_least,
-        "usedMillis": rounded(one.used),
-        "entitledMillis": rounded(one.entitled),
-        "neededMillis": _two(one.need),
-        "requestMillis": one.request,
-        "getsMillis": rounded(one.gets),
-        "fromUseMillis": one.use,
-        "fromUseGetsMillis": rounded(one.use_gets),
+        "waitedMsPerSecond": rounded(starved.waited),
+        "waitedIsLeast": starved.at_least,
+        "usedMillis": rounded(starved.used),
+        "entitledMillis": rounded(starved.entitled),
+        "neededMillis": _two(starved.need),
+        "requestMillis": starved.request,
+        "getsMillis": rounded(starved.gets),
+        "fromUseMillis": starved.use,
+        "fromUseGetsMillis": rounded(starved.use_gets),
         "giveWay": [
             {"group": each.name, "usedMillis": rounded(each.used), "afterMillis": rounded(each.after)}
-            for each in one.losers
+            for each in starved.losers
         ],
-        "why": one.why or None,
+        "why": starved.why or None,
     }
 
 
@@ -286,40 +286,40 @@ def _fit(fit: Fit) -> dict[str, Any]:
     }
 
 
-def _plain_option(one: Option) -> dict[str, Any]:
+def _plain_option(option: Option) -> dict[str, Any]:
     return {
-        "option": str(one.kind),
-        "title": one.title,
-        "recommended": one.recommended,
-        "deviation": one.deviation or None,
-        "effect": _effect(one.effect),
-        "risk": _risk(one.risk),
-        "consequences": list(one.consequences),
-        "patch": one.patch.content if one.patch else None,
-        "command": (one.patch.command or None) if one.patch else None,
-        "patchNote": (one.patch.note or None) if one.patch else None,
+        "option": str(option.kind),
+        "title": option.title,
+        "recommended": option.recommended,
+        "deviation": option.deviation or None,
+        "effect": _effect(option.effect),
+        "risk": _risk(option.risk),
+        "consequences": list(option.consequences),
+        "patch": option.patch.content if option.patch else None,
+        "command": (option.patch.command or None) if option.patch else None,
+        "patchNote": (option.patch.note or None) if option.patch else None,
     }
 
 
-def _effect(one: Effect) -> dict[str, Any]:
+def _effect(effect: Effect) -> dict[str, Any]:
     return {
-        "throttledMsPerSecond": _two(one.throttled) if one.throttled else None,
-        "noThrottled": one.no_throttled or None,
-        "usedMsPerSecond": _two(one.used),
-        "stopMs": _two(one.stop),
-        "p99": {"nowMs": rounded(one.tail.now), "afterMs": _two(one.tail.after)} if one.tail else None,
-        "noP99": one.no_tail or None,
+        "throttledMsPerSecond": _two(effect.throttled) if effect.throttled else None,
+        "noThrottled": effect.no_throttled or None,
+        "usedMsPerSecond": _two(effect.used),
+        "stopMs": _two(effect.stop),
+        "p99": {"nowMs": rounded(tail.now), "afterMs": _two(tail.after)} if (tail := effect.tail) else None,
+        "noP99": effect.no_tail or None,
     }
 
 
-def _two(one: Range) -> dict[str, float | None]:
-    return {"low": rounded(one.low), "high": rounded(one.high)}
+def _two(span: Range) -> dict[str, float | None]:
+    return {"low": rounded(span.low), "high": rounded(span.high)}
 
 
-def _risk(one: Risk) -> dict[str, Any]:
+def _risk(risk: Risk) -> dict[str, Any]:
     return {
-        "level": str(one.level),
-        "why": one.why,
+        "level": str(risk.level),
+        "why": risk.why,
         "nodes": [
             {
                 "name": node.name or None,
@@ -336,6 +336,6 @@ def _risk(one: Risk) -> dict[str, Any]:
                     for share in node.short
                 ],
             }
-            for node in one.nodes
+            for node in risk.nodes
         ],
     }

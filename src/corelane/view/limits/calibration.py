@@ -42,30 +42,29 @@ class Calibration:
     run_delay: RunDelay
 
 
-def run_delay_row(found: RunDelay) -> tuple[str, ...]:
+def run_delay_row(delay: RunDelay) -> tuple[str, ...]:
     """Whether waits contain throttled time, as the last row of the table: the model is not part of it."""
     title = f"schedstat run_delay, {noise.RUN_DELAY_EXPERIMENT.name}"
-    throttled = f"{found.throttled_ms:.0f} / -"
-    return (title, "- / -", "- / -", "- / -", throttled, "-", "-", "a finding", found.text)
+    throttled = f"{delay.throttled_ms:.0f} / -"
+    return (title, "- / -", "- / -", "- / -", throttled, "-", "-", "a finding", delay.text)
 
 
-def run_delay_json(found: RunDelay) -> dict[str, Any]:
-    share = None if found.share is None else round(found.share, 3)
+def run_delay_json(delay: RunDelay) -> dict[str, Any]:
     return {
-        "includesThrottledTime": found.includes_throttled,
-        "share": share,
-        "throttledMs": round(found.throttled_ms, 1),
+        "includesThrottledTime": delay.includes_throttled,
+        "share": None if delay.share is None else round(delay.share, 3),
+        "throttledMs": round(delay.throttled_ms, 1),
     }
 
 
-def rows(found: Sequence[CalibrationRow]) -> Iterator[tuple[str, ...]]:
+def rows(calibrated: Sequence[CalibrationRow]) -> Iterator[tuple[str, ...]]:
     """A row for each experiment, and below one with a nested limit another for the pod; no cell is empty."""
-    for row in found:
+    for row in calibrated:
         if row.run is None or row.predicted is None:
             yield (row.experiment.name, *["-"] * (len(HEADINGS) - 2), row.note)
             continue
         measured, predicted = row.run.measured, row.predicted
-        shown = [f"{one.most:.3g} {one.unit}" for one in row.claims if one.unit]
+        shown = [f"{claim.most:.3g} {claim.unit}" for claim in row.claims if claim.unit]
         yield (
             row.experiment.name,
             *_cells(measured.figures, predicted.figures, predicted.spread_ms),
@@ -91,21 +90,22 @@ def _cells(seen: Figures, said: Figures, spread: tuple[float, float] | None) -> 
 def verdict(row: CalibrationRow) -> str:
     if row.note:
         return row.note
-    missed = [f"{one.name} off by {one.value:.1f} {one.unit}".rstrip() for one in row.claims if not one.met]
+    wrong = (claim for claim in row.claims if not claim.met)
+    missed = [f"{claim.name} off by {claim.value:.1f} {claim.unit}".rstrip() for claim in wrong]
     return "; ".join(missed) or "ok"
 
 
-def summary(found: Sequence[CalibrationRow]) -> str:
+def summary(calibrated: Sequence[CalibrationRow]) -> str:
     """Say how many runs count, and in how many of these the model is off."""
-    counted = [row for row in found if row.run is not None and not row.note]
-    wrong = sum(any(not one.met for one in row.claims) for row in counted)
-    text = f"{len(counted)} of {len(found)} runs count; the model is off in {wrong} of them"
-    if len(counted) < len(found):
+    counted = [row for row in calibrated if row.run is not None and not row.note]
+    wrong = sum(any(not claim.met for claim in row.claims) for row in counted)
+    text = f"{len(counted)} of {len(calibrated)} runs count; the model is off in {wrong} of them"
+    if len(counted) < len(calibrated):
         text += ". Other load changes what is measured: repeat on a quiet machine"
     return text
 
 
-def as_json(found: Sequence[CalibrationRow]) -> list[dict[str, Any]]:
+def as_json(calibrated: Sequence[CalibrationRow]) -> list[dict[str, Any]]:
     return [
         {
             "name": row.experiment.name,
@@ -123,10 +123,10 @@ def as_json(found: Sequence[CalibrationRow]) -> list[dict[str, Any]]:
             "stealMs": row.run.noise.steal_ms if row.run else None,
             "waitedMs": row.run.noise.waited_ms if row.run else None,
             "counts": row.run is not None and not row.note,
-            "claims": [{**asdict(one), "met": one.met} for one in row.claims],
+            "claims": [{**asdict(claim), "met": claim.met} for claim in row.claims],
             "verdict": verdict(row),
         }
-        for row in found
+        for row in calibrated
     ]
 
 

@@ -173,23 +173,23 @@ class RoundSample:
 
 def rounds(title: str, samples: Sequence[RoundSample]) -> str:
     """Used and throttled time, round by round, from left to right."""
-    largest = max([(one.used or 0) + (one.throttled or 0) for one in samples], default=0.0)
+    largest = max([(sample.used or 0) + (sample.throttled or 0) for sample in samples], default=0.0)
     ticks, top, height = steps(max(largest, 1.0), 3), 30, 90
-    total = sum(one.seconds for one in samples) or 1.0
+    total = sum(sample.seconds for sample in samples) or 1.0
     scale, bottom = (WIDTH - LEFT - RIGHT) / total, top + height
     body = [label(0, 14, title, "c-text", weight=600)]
     body += [grid_row(bottom - height * tick / ticks[-1], f"{tick:,.4g}") for tick in ticks]
     at = 0.0
-    for one in samples:
-        x, width = LEFT + at * scale, max(one.seconds * scale - 1, 0.8)
-        used, throttled = (height * (value or 0) / ticks[-1] for value in (one.used, one.throttled))
-        hint = f"{at:.3g} s: used {one.used or 0:.0f}, throttled {one.throttled or 0:.0f} ms/s"
+    for sample in samples:
+        x, width = LEFT + at * scale, max(sample.seconds * scale - 1, 0.8)
+        used, throttled = (height * (value or 0) / ticks[-1] for value in (sample.used, sample.throttled))
+        hint = f"{at:.3g} s: used {sample.used or 0:.0f}, throttled {sample.throttled or 0:.0f} ms/s"
         body.append(
             f'<g><title>{text(hint)}</title><rect class="c-accent" x="{x:.1f}" y="{bottom - used:.1f}" '
             f'width="{width:.1f}" height="{used:.1f}"/><rect class="c-bad" x="{x:.1f}" '
             f'y="{bottom - used - throttled:.1f}" width="{width:.1f}" height="{throttled:.1f}"/></g>'
         )
-        at += one.seconds
+        at += sample.seconds
     body += [
         label(LEFT, bottom + 18, "0 s", "c-soft"),
         label(WIDTH - RIGHT, bottom + 18, f"{total:.3g} s", "c-soft", "end"),
@@ -215,7 +215,7 @@ def _decades(smallest: float, largest: float) -> list[float]:
     low, high = floor(log10(smallest)), ceil(log10(largest))
     factors = (1, 2, 5) if high - low <= 3 else (1,)
     every = [k * 10.0**i for i in range(low, max(high, low + 1) + 1) for k in factors]
-    within = [one for one, after in pairwise(every) if after > smallest and one < largest]
+    within = [tick for tick, after in pairwise(every) if after > smallest and tick < largest]
     return [*within, every[every.index(within[-1]) + 1]]
 
 

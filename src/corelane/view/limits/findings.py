@@ -23,33 +23,33 @@ _FAULT: Final = ("file", "line", "column", "message")
 
 def lines(report: LintReport, *, ignored: bool = False) -> Iterator[str]:
     """One line a finding: file:line:column, severity, rule, object, container, the fact and the fix."""
-    for one in report.findings:
-        yield _line(one)
-    for one in report.ignored if ignored else ():
-        yield f"{_line(one)}; ignored: {printable(one.ignored)}"
+    for finding in report.findings:
+        yield _line(finding)
+    for finding in report.ignored if ignored else ():
+        yield f"{_line(finding)}; ignored: {printable(finding.ignored)}"
 
 
-def _line(one: Finding) -> str:
-    where = f"{one.file}:{one.place.line}:{one.place.column}"
-    text = f"{where}: {one.severity} {one.rule}: {_title(one)}{one.message}; fix: {one.fix}"
+def _line(finding: Finding) -> str:
+    where = f"{finding.file}:{finding.place.line}:{finding.place.column}: {finding.severity}"
+    text = f"{where} {finding.rule}: {_title(finding)}{finding.message}; fix: {finding.fix}"
     return printable(text).replace("\n", " ")
 
 
-def _title(one: Finding) -> str:
+def _title(finding: Finding) -> str:
     """`Deployment prod/web from chart/templates/web.yaml, container app: `, as far as these are known."""
     parts = []
-    if one.kind:
-        named = f"{one.kind} {'/'.join(filter(None, (one.namespace, one.name)))}".strip()
-        parts.append(f"{named} from {one.source}" if one.source else named)
-    if one.container:
-        parts.append(f"container {one.container}")
+    if finding.kind:
+        named = f"{finding.kind} {'/'.join(filter(None, (finding.namespace, finding.name)))}".strip()
+        parts.append(f"{named} from {finding.source}" if finding.source else named)
+    if finding.container:
+        parts.append(f"container {finding.container}")
     return ", ".join(parts) + ": " if parts else ""
 
 
 def summary(report: LintReport) -> str:
     """The number of findings, in a sentence."""
-    counts = Counter(one.severity for one in report.findings)
-    found = ", ".join(
+    counts = Counter(finding.severity for finding in report.findings)
+    severities = ", ".join(
         plural(counts[level], str(level)) if level != Severity.INFO else f"{counts[level]} info"
         for level in sorted(Severity, reverse=True)
         if counts[level]
@@ -57,24 +57,24 @@ def summary(report: LintReport) -> str:
     ignored = f"; {len(report.ignored)} ignored" if report.ignored else ""
     patches = f"; patches, judged by what they set: {report.patches}" if report.patches else ""
     unjudged = "".join(f"; {why}, not judged: {count}" for why, count in report.unjudged.items())
-    known = f"; {report.known} in the baseline" if report.known else ""
+    baseline = f"; {report.known} in the baseline" if report.known else ""
     kinds = [f"{count} {kind}" for kind, count in report.skipped.items() if kind and "." not in kind]
     foreign = [f"{count} {kind}" for kind, count in report.skipped.items() if "." in kind]
     if other := report.skipped.get("", 0):
         kinds.append(plural(other, "other document"))
     skipped = f"; skipped, without containers: {', '.join(kinds)}" if kinds else ""
     skipped += f"; kinds not known here: {', '.join(foreign)}" if foreign else ""
-    rest = f"{ignored}{known}{patches}{unjudged}{skipped}"
-    return f"{plural(report.workloads, 'workload')}: {found or 'nothing found'}{rest}"
+    rest = f"{ignored}{baseline}{patches}{unjudged}{skipped}"
+    return f"{plural(report.workloads, 'workload')}: {severities or 'nothing found'}{rest}"
 
 
 def plain(report: LintReport, notes: Sequence[str] = ()) -> dict[str, Any]:
     """JSON with stable keys; amounts of time in milliseconds."""
-    counts = Counter(str(one.severity) for one in report.findings)
+    counts = Counter(str(finding.severity) for finding in report.findings)
     return {
-        "findings": [_plain(one) for one in report.findings],
-        "ignored": [{**_plain(one), "reason": one.ignored} for one in report.ignored],
-        "faults": [{key: getattr(one, key) for key in _FAULT} for one in report.faults],
+        "findings": [_plain(finding) for finding in report.findings],
+        "ignored": [{**_plain(finding), "reason": finding.ignored} for finding in report.ignored],
+        "faults": [{key: getattr(fault, key) for key in _FAULT} for fault in report.faults],
         "notes": list(notes),
         "summary": {
             "workloads": report.workloads,
@@ -85,16 +85,16 @@ def plain(report: LintReport, notes: Sequence[str] = ()) -> dict[str, Any]:
     }
 
 
-def _plain(one: Finding) -> dict[str, Any]:
+def _plain(finding: Finding) -> dict[str, Any]:
     return {
-        "file": one.file,
-        "line": one.place.line,
-        "column": one.place.column,
+        "file": finding.file,
+        "line": finding.place.line,
+        "column": finding.place.column,
         "source": None,
-        **json_value(one, {"place": "", "ignored": ""}),
-        "severity": str(one.severity),
-        **{name: getattr(one, name) or None for name in ("source", "container")},
-        "cost": _cost(one.cost),
+        **json_value(finding, {"place": "", "ignored": ""}),
+        "severity": str(finding.severity),
+        **{name: getattr(finding, name) or None for name in ("source", "container")},
+        "cost": _cost(finding.cost),
     }
 
 
@@ -114,7 +114,7 @@ def sarif(report: LintReport, rules: Iterable[LintRule], version: str) -> dict[s
     """A SARIF 2.1.0 log with one run; ignored findings are results with a suppression."""
     table = list(rules)
     index = {rule.id: i for i, rule in enumerate(table)}
-    results = [_result(one, index) for one in (*report.findings, *report.ignored)]
+    results = [_result(finding, index) for finding in (*report.findings, *report.ignored)]
     driver = {
         "name": "corelane limits lint",
         "version": version,
@@ -153,22 +153,22 @@ def _descriptor(rule: LintRule) -> dict[str, Any]:
     }
 
 
-def _result(one: Finding, index: dict[str, int]) -> dict[str, Any]:
-    named = {"fullyQualifiedName": one.qualified, "kind": "resource"}
+def _result(finding: Finding, index: dict[str, int]) -> dict[str, Any]:
+    named, place = {"fullyQualifiedName": finding.qualified, "kind": "resource"}, finding.place
     result: dict[str, Any] = {
-        "ruleId": one.rule,
-        **({"ruleIndex": index[one.rule]} if one.rule in index else {}),
-        "level": _LEVELS[one.severity],
-        "message": {"text": f"{_title(one)}{one.message}. Fix: {one.fix}."},
-        "locations": [{**_physical(one.file, one.place.line, one.place.column), "logicalLocations": [named]}],
-        "partialFingerprints": {"object/v1": f"{one.rule}:{one.file}:{one.qualified}"},
-        "properties": {"fix": one.fix, "cost": _cost(one.cost), "patch": one.patch},
+        "ruleId": finding.rule,
+        **({"ruleIndex": index[finding.rule]} if finding.rule in index else {}),
+        "level": _LEVELS[finding.severity],
+        "message": {"text": f"{_title(finding)}{finding.message}. Fix: {finding.fix}."},
+        "locations": [{**_physical(finding.file, place.line, place.column), "logicalLocations": [named]}],
+        "partialFingerprints": {"object/v1": f"{finding.rule}:{finding.file}:{finding.qualified}"},
+        "properties": {"fix": finding.fix, "cost": _cost(finding.cost), "patch": finding.patch},
     }
-    if one.source:
-        template = {**_physical(one.source, 0, 0), "message": {"text": "the Helm template of the object"}}
+    if finding.source:
+        template = {**_physical(finding.source, 0, 0), "message": {"text": "the Helm template of the object"}}
         result["relatedLocations"] = [{"id": 1, **template}]
-    if one.ignored:
-        result["suppressions"] = [{"kind": "inSource", "justification": one.ignored}]
+    if finding.ignored:
+        result["suppressions"] = [{"kind": "inSource", "justification": finding.ignored}]
     return result
 
 

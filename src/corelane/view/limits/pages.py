@@ -36,7 +36,7 @@ def simulation(
     if panels:
         parts += [element("h2", "Slices"), picture(timeline_svg("What ran when", panels))]
     parts += [element("h2", "Notes"), items(notes)] if any(notes) else []
-    seeds = ", ".join(dict.fromkeys(str(one.seed) for column in columns for one in column.outcomes))
+    seeds = ", ".join(dict.fromkeys(str(outcome.seed) for column in columns for outcome in column.outcomes))
     seconds = columns[0].outcomes[0].scenario.seconds
     return _page(title, f"corelane limits simulate: {seconds:g} s simulated, seed {seeds}", parts)
 
@@ -102,11 +102,11 @@ def _rounds(rounds: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     samples: dict[str, list[RoundSample]] = {_name(row): [] for row in rounds[-1]["containers"]}
     for number, each in enumerate(rounds):
         for row in each["containers"]:
-            one = RoundSample(each["seconds"], row["usedMsPerSecond"], row["throttledMsPerSecond"])
+            sample = RoundSample(each["seconds"], row["usedMsPerSecond"], row["throttledMsPerSecond"])
             missed = [RoundSample(before["seconds"], None, None) for before in rounds[:number]]
             of = samples.setdefault(_name(row), [])
-            of += [*missed[len(of) :], one]
-    charted = [name for name, of in samples.items() if any(one.throttled for one in of)]
+            of += [*missed[len(of) :], sample]
+    charted = [name for name, of in samples.items() if any(sample.throttled for sample in of)]
     for name in charted[:_CHARTS]:
         yield picture(charts.rounds(name, samples[name]))
     if len(charted) > _CHARTS:
@@ -200,7 +200,7 @@ def _request(starved: Mapping[str, Any]) -> str:
         bars.append(UseBar(f"with a request of {request}m", starved["getsMillis"], "c-good"))
     from_use = f"with {starved['fromUseMillis']}m, as VPA takes from use"
     bars.append(UseBar(from_use, starved["fromUseGetsMillis"], "c-soft"))
-    others = [GivesWay(one["group"], one["usedMillis"], one["afterMillis"]) for one in starved["giveWay"]]
+    others = [GivesWay(own["group"], own["usedMillis"], own["afterMillis"]) for own in starved["giveWay"]]
     return charts.request("CPU time of the container, now and with a larger request", bars, others[:_CHARTS])
 
 

@@ -67,7 +67,7 @@ def as_json(columns: Sequence[StudyColumn]) -> list[dict[str, Any]]:
     return [
         {
             "label": column.label,
-            "seeds": [one.seed for one in column.outcomes],
+            "seeds": [outcome.seed for outcome in column.outcomes],
             "pods": list(_limited_pods(column).values()),
             "containers": [
                 {
@@ -86,14 +86,14 @@ def as_json(columns: Sequence[StudyColumn]) -> list[dict[str, Any]]:
 def numbers(results: Sequence[ContainerResult]) -> dict[str, Any]:
     """The medians of runs of one container."""
     latency = {
-        "max" if key == 100 else f"p{key}": _median([one.latency[key] / _MS for one in results])
+        "max" if key == 100 else f"p{key}": _median([result.latency[key] / _MS for result in results])
         for key in results[0].latency
-        if key in (*PERCENTILES, 100) and all(key in one.latency for one in results)
+        if key in (*PERCENTILES, 100) and all(key in result.latency for result in results)
     }
     return {
-        "requestsPerSecond": _median([one.per_second for one in results]),
+        "requestsPerSecond": _median([result.per_second for result in results]),
         "latencyMs": latency,
-        **counters([one.stat for one in results], results[0].seconds),
+        **counters([result.stat for result in results], results[0].seconds),
     }
 
 
@@ -104,12 +104,12 @@ def _median(values: Sequence[float]) -> float:
 def counters(stats: Sequence[CPUStat], seconds: float) -> dict[str, float]:
     """The medians of a group's counters over runs of so many seconds."""
     return {
-        "cpusUsed": _median([one.usage_ns / _MS / 1000 / seconds for one in stats]),
-        "periods": _median([one.nr_periods for one in stats]),
-        "throttledPeriods": _median([one.nr_throttled for one in stats]),
-        "throttledMsPerSecond": _median([one.throttled_ns / _MS / seconds for one in stats]),
-        "bursts": _median([one.nr_bursts for one in stats]),
-        "burstMsPerSecond": _median([one.burst_ns / _MS / seconds for one in stats]),
+        "cpusUsed": _median([stat.usage_ns / _MS / 1000 / seconds for stat in stats]),
+        "periods": _median([stat.nr_periods for stat in stats]),
+        "throttledPeriods": _median([stat.nr_throttled for stat in stats]),
+        "throttledMsPerSecond": _median([stat.throttled_ns / _MS / seconds for stat in stats]),
+        "bursts": _median([stat.nr_bursts for stat in stats]),
+        "burstMsPerSecond": _median([stat.burst_ns / _MS / seconds for stat in stats]),
     }
 
 
@@ -130,7 +130,7 @@ def _limited_pods(column: StudyColumn) -> dict[str, dict[str, Any]]:
     return {
         pod.name: {
             "path": pod.name,
-            **counters([one.pods[pod.name] for one in column.outcomes], first.seconds),
+            **counters([outcome.pods[pod.name] for outcome in column.outcomes], first.seconds),
             "phaseSpread": _spread(column, pod.name),
         }
         for pod in first.pods
@@ -256,14 +256,14 @@ def _opening(title: str, height: int) -> Iterator[str]:
 
 def _legend(ran: dict[str, str], lines: dict[str, str]) -> tuple[list[str], float]:
     """Who ran and what the marks mean, in as many rows as it takes; and where the first panel begins."""
-    found, x, y = list[str](), 24.0, _TOP
+    elements, x, y = list[str](), 24.0, _TOP
     for mark, words in _marks(ran, lines):
         if x > 24 and x + 24 + 7 * len(words) > _WIDTH:
             x, y = 24.0, y + 20
-        found.append(f'<g transform="translate({x:g} {y})">{mark}</g>')
-        found.append(text_element(x + 19, y + 1, words, "fg"))
+        elements.append(f'<g transform="translate({x:g} {y})">{mark}</g>')
+        elements.append(text_element(x + 19, y + 1, words, "fg"))
         x += 40 + 7 * len(words)
-    return found, y + 24.0
+    return elements, y + 24.0
 
 
 def _marks(ran: dict[str, str], lines: dict[str, str]) -> Iterator[tuple[str, str]]:
@@ -338,7 +338,7 @@ def _stops(line: Timeline, frame: _Frame) -> Iterator[str]:
 
 
 def _ends(line: Timeline, group: str) -> Iterator[int]:
-    bounds = [line.start, *(one.moment for one in line.refills if one.group == group), line.end]
+    bounds = [line.start, *(refill.moment for refill in line.refills if refill.group == group), line.end]
     ran = [span for span in line.ran if span.group == group]
     held = [span for span in line.throttled if span.group == group and span.start > line.start]
     for begin, end in pairwise(bounds):
@@ -353,7 +353,7 @@ _STEPS_MS = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000, 60_000, 600_000)
 
 def _axis(line: Timeline, frame: _Frame) -> Iterator[str]:
     length = (line.end - line.start) / MS
-    step = next(one for one in _STEPS_MS if length / one <= 24)
+    step = next(step_ms for step_ms in _STEPS_MS if length / step_ms <= 24)
     marks = 5 if length / 5 <= 80 else step
     for k in range(int(length / marks) + 1):
         x = frame.x(line.start + int(k * marks * MS))

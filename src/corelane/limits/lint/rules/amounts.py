@@ -9,14 +9,14 @@ from corelane.kernel import cfs
 from corelane.limits.lint import yaml_documents
 from corelane.limits.lint.findings import Remark, cpus, ms, rule
 from corelane.limits.lint.located import Amount, ManifestResources
-from corelane.limits.lint.pod_context import PodContext, containers, effective, pod_request
+from corelane.limits.lint.pod_context import PodContext, amounts_of, containers, effective, pod_request
 from corelane.limits.lint.policy import Severity
 
 
 def _owners(context: PodContext) -> Iterator[tuple[str, ManifestResources]]:
     """Every container with its name, then the pod as a whole."""
-    for one in containers(context):
-        yield one.name, one.resources
+    for container in containers(context):
+        yield container.name, container.resources
     if context.object.pod and context.object.pod.resources:
         yield "", context.object.pod.resources
 
@@ -66,20 +66,20 @@ def _limit_below_request(context: PodContext) -> Iterator[Remark]:
     """
     for name, own in _owners(context):
         for resource in ("cpu", "memory"):
-            found = effective(context, own, resource)
+            amounts = effective(context, own, resource)
             asked = own.requests.get(resource)
-            if asked is None or not found.limit or found.request <= found.limit:
+            if asked is None or not amounts.limit or amounts.request <= amounts.limit:
                 continue
-            limit = found.written.text if found.written else cpus(found.limit_milli)
+            limit = amounts.written.text if amounts.written else cpus(amounts.limit_milli)
             title, fix = f"limit {limit}", f"set limits.{resource} to {asked.text}"
-            if found.origin:
-                title += f" from LimitRange {found.origin}"
-                other = f"or change LimitRange {found.origin}, which sets a limit"
+            if amounts.origin:
+                title += f" from LimitRange {amounts.origin}"
+                other = f"or change LimitRange {amounts.origin}, which sets a limit"
                 fix = f"set limits.{resource}: {asked.text} here, {other}"
             elif resource == "cpu":
                 fix = "drop the limit"
             yield Remark(
-                found.written.place if found.written else asked.place,
+                amounts.written.place if amounts.written else asked.place,
                 f"{resource} {title} is below the request {asked.text}: the API server rejects the pod",
                 fix,
                 container=name,
@@ -96,17 +96,14 @@ def _no_node_fits(context: PodContext) -> Iterator[Remark]:
     most, pod = context.policy.node_cpus, context.object.pod
     if not most or pod is None:
         return
-    requests = {
-        one.name: effective(context, one.resources, "cpu").request_milli for one in containers(context)
-    }
-    over = [one for one in containers(context) if requests[one.name] > most * 1000]
-    for one in over:
-        asked = one.resources.requests.get("cpu") or one.resources.limits.get("cpu")
+    over = [each for each in amounts_of(context, "cpu") if each[1].request_milli > most * 1000]
+    for container, amounts in over:
+        asked = container.resources.requests.get("cpu") or container.resources.limits.get("cpu")
         yield Remark(
-            asked.place if asked else one.resources.place,
-            f"{cpus(requests[one.name])} CPUs requested, {most} on the largest node: no node can run it",
+            asked.place if asked else container.resources.place,
+            f"{cpus(amounts.request_milli)} CPUs requested, {most} on the largest node: no node can run it",
             "lower requests.cpu",
-            container=one.name,
+            container=container.name,
         )
     total = -(-pod_request(context, "cpu") // 10**6)
     if not over and total > most * 1000:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from corelane import durations
 from corelane.limits.lint.findings import Remark, rule
 from corelane.limits.lint.located import Position, place, text
-from corelane.limits.lint.pod_context import PodContext, containers, effective
+from corelane.limits.lint.pod_context import PodContext, amounts_of
 from corelane.limits.lint.policy import Severity
 
 _ANNOTATION: Final = "koordinator.sh/cpuBurst"
@@ -40,7 +40,7 @@ def _burst(context: PodContext) -> Iterator[Remark]:
     if member is None:
         return
     yield from _values(_tree(text(member.value)), _ANNOTATION, member.place)
-    if not any(effective(context, one.resources, "cpu").limit for one in containers(context)):
+    if not any(amounts.limit for _, amounts in amounts_of(context, "cpu")):
         yield Remark(
             member.place,
             f"{_ANNOTATION} on a pod without CPU limits: there is no quota to burst beyond",
@@ -64,7 +64,8 @@ def _cluster_burst(context: PodContext) -> Iterator[Remark]:
         return
     parts = [("clusterStrategy", tree.get("clusterStrategy"))]
     nodes = tree.get("nodeStrategies")
-    parts += [(f"nodeStrategies[{i}]", one) for i, one in enumerate(nodes if isinstance(nodes, list) else ())]
+    of_nodes = nodes if isinstance(nodes, list) else ()
+    parts += [(f"nodeStrategies[{i}]", strategy) for i, strategy in enumerate(of_nodes)]
     for name, part in parts:
         if isinstance(part, dict):
             yield from _values(part, f"{_CONFIG}: {name}", here)

@@ -18,9 +18,8 @@ from corelane.limits.lint.pod_context import (
     PodContext,
     QuotaCost,
     RangeDefault,
-    containers,
+    amounts_of,
     cost_of,
-    effective,
     exclusive_by_class,
     exclusive_cpus,
     highest_utilisation,
@@ -59,39 +58,38 @@ def _cpu_limit(context: PodContext) -> Iterator[Remark]:
     """
     if exclusive_by_class(context):
         return
-    for container in containers(context):
-        found = effective(context, container.resources, "cpu")
+    for container, amounts in amounts_of(context, "cpu"):
         if (
-            found.written
-            and found.limit
+            amounts.written
+            and amounts.limit
             and not container.waits
             and not exclusive_cpus(context, container)
-            and _unwanted(context, found)
+            and _unwanted(context, amounts)
         ):
-            yield _limited(context, container, found)
+            yield _limited(context, container, amounts)
     yield from _whole_pod(context)
 
 
-def _unwanted(context: PodContext, found: EffectiveAmounts) -> bool:
+def _unwanted(context: PodContext, amounts: EffectiveAmounts) -> bool:
     """Whether the policy objects to a limit; a batch workload's is only mentioned."""
-    wanted = context.policy.batch_cpu_limit if context.object.batch else context.policy.cpu_limit
-    if context.object.batch and wanted == "allowed" and context.policy.cpu_limit == "never":
+    choice = context.policy.batch_cpu_limit if context.object.batch else context.policy.cpu_limit
+    if context.object.batch and choice == "allowed" and context.policy.cpu_limit == "never":
         return True
-    return wanted == "never" or (wanted == "equal-to-request" and found.limit != found.request)
+    return choice == "never" or (choice == "equal-to-request" and amounts.limit != amounts.request)
 
 
-def _limited(context: PodContext, container: ManifestContainer, found: EffectiveAmounts) -> Remark:
-    assert found.written is not None
+def _limited(context: PodContext, container: ManifestContainer, amounts: EffectiveAmounts) -> Remark:
+    assert amounts.written is not None
     threads = at_once(container.settings) or 0
-    costs = _costs(context, found.limit_milli, threads)
+    costs = _costs(context, amounts.limit_milli, threads)
     return Remark(
-        found.written.place,
-        f"CPU limit {found.written.text} {_about(context, container)}: {_what_it_does(costs, threads)}",
-        _fix(context, container, found),
+        amounts.written.place,
+        f"CPU limit {amounts.written.text} {_about(context, container)}: {_what_it_does(costs, threads)}",
+        _fix(context, container, amounts),
         _severity(context, container, costs),
         container.name,
         costs[-1],
-        _patch(context, container, found),
+        _patch(context, container, amounts),
     )
 
 
@@ -130,21 +128,21 @@ def _severity(context: PodContext, container: ManifestContainer, costs: list[Quo
     return Severity.ERROR if costs[0].stall_ms >= _HALF_LOST_MS else Severity.WARNING
 
 
-def _fix(context: PodContext, container: ManifestContainer, found: EffectiveAmounts) -> str:
+def _fix(context: PodContext, container: ManifestContainer, amounts: EffectiveAmounts) -> str:
     if context.policy.cpu_limit == "equal-to-request":
-        amount = _equal(container, found)
-        if amount != found.request_milli:
+        amount = _equal(container, amounts)
+        if amount != amounts.request_milli:
             return f"set requests.cpu and limits.cpu to {cpus(amount)}: an integer, as runtimes round up"
         return f"set limits.cpu to the request, {cpus(amount)}"
     if quota_lifted(context):
         return "nothing: cpu-quota.crio.io: disable tells the runtime to set no quota"
-    parts = [f"remove limits.cpu and keep requests.cpu: {cpus(found.request_milli)}"]
+    parts = [f"remove limits.cpu and keep requests.cpu: {cpus(amounts.request_milli)}"]
     if _elsewhere(context, container):
         parts[0] = "remove limits.cpu; where nothing else sets requests.cpu, set that"
     elif "cpu" not in container.resources.requests:
         parts[0] = (
-            f"replace limits.cpu by requests.cpu: {cpus(found.request_milli)} (now the request follows from "
-            "the limit)"
+            f"replace limits.cpu by requests.cpu: {cpus(amounts.request_milli)} (now the request follows "
+            "from the limit)"
         )
     after = qos(context, without_cpu_limit=container)
     whole = context.object.pod is not None and context.object.pod.whole
@@ -152,7 +150,7 @@ def _fix(context: PodContext, container: ManifestContainer, found: EffectiveAmou
         parts.append(f"the pod is then {after}, no longer Guaranteed")
     if is_jvm(container.node, container.image) and at_once(container.settings) is None:
         parts.append("the JVM then counts the node's CPUs: set -XX:ActiveProcessorCount")
-    if any(one.from_field == "limits.cpu" for one in container.settings):
+    if any(setting.from_field == "limits.cpu" for setting in container.settings):
         parts.append("thread counts set from limits.cpu then are the node's CPUs: set them from requests.cpu")
     return "; ".join([*parts, *_beside(context, container)])
 
@@ -174,25 +172,25 @@ def _beside(context: PodContext, container: ManifestContainer) -> Iterator[str]:
         if scaled_workload(scaler) == (context.object.kind, context.object.name):
             together = list(main_containers(context))
             for target in utilisation_targets(scaler):
-                counted = [one for one in together if target.container in ("", one.name)]
+                counted = [other for other in together if target.container in ("", other.name)]
                 percent = highest_utilisation(context, counted, target.container)
                 if container in counted and percent is not None:
                     sooner = f"HorizontalPodAutoscaler {scaler.name} scales sooner"
                     yield f"utilisation may then exceed {percent:.0f} %, so {sooner}"
 
 
-def _equal(container: ManifestContainer, found: EffectiveAmounts) -> int:
+def _equal(container: ManifestContainer, amounts: EffectiveAmounts) -> int:
     """What request and limit should both be, in milliCPU: an integer, unless the number of threads is set."""
-    return found.request_milli if at_once(container.settings) else -(-found.request_milli // 1000) * 1000
+    return amounts.request_milli if at_once(container.settings) else -(-amounts.request_milli // 1000) * 1000
 
 
-def _patch(context: PodContext, container: ManifestContainer, found: EffectiveAmounts) -> Any:
+def _patch(context: PodContext, container: ManifestContainer, amounts: EffectiveAmounts) -> Any:
     if context.policy.cpu_limit == "equal-to-request":
-        same = {"cpu": cpus(_equal(container, found))}
+        same = {"cpu": cpus(_equal(container, amounts))}
         return container_patch(context.object, container, {"requests": same, "limits": same})
     change: dict[str, Any] = {"limits": {"cpu": None}}
     if "cpu" not in container.resources.requests and not _elsewhere(context, container):
-        change["requests"] = {"cpu": cpus(found.request_milli)}
+        change["requests"] = {"cpu": cpus(amounts.request_milli)}
     return container_patch(context.object, container, change)
 
 
@@ -228,16 +226,16 @@ def _keeps_cpus(context: PodContext) -> Iterator[Remark]:
     """
     # Dropping these limits would lose exclusive CPUs: the one case where the fix is to keep them.
     owners = exclusive_by_class(context)
-    for container in containers(context):
-        found, whole = effective(context, container.resources, "cpu"), exclusive_cpus(context, container)
-        if not found.written or not owners:
+    for container, amounts in amounts_of(context, "cpu"):
+        whole = exclusive_cpus(context, container)
+        if not amounts.written or not owners:
             continue
         if not whole:
             # It is throttled, but its limit keeps the pod Guaranteed.
-            cost = cost_of(context, found.limit_milli, at_once(container.settings) or 1)
+            cost = cost_of(context, amounts.limit_milli, at_once(container.settings) or 1)
             yield Remark(
-                found.written.place,
-                f"CPU limit {found.written.text} keeps the pod Guaranteed, which the exclusive CPUs of "
+                amounts.written.place,
+                f"CPU limit {amounts.written.text} keeps the pod Guaranteed, which the exclusive CPUs of "
                 f"{', '.join(owners)} depend on{_if_added(context)}"
                 + (f"; it costs: {stall(cost)}" if cost.stall_ms else ""),
                 "keep a limit; if throttling delays this container, raise its request and limit together",
@@ -246,7 +244,7 @@ def _keeps_cpus(context: PodContext) -> Iterator[Remark]:
             )
             continue
         yield Remark(
-            found.written.place,
+            amounts.written.place,
             f"limit = request = {many(whole, 'CPU')}: a static CPU manager gives this container "
             f"{many(whole, 'exclusive CPU')}{_if_added(context)}; without the limit the pod is Burstable and "
             "runs in the shared pool",
@@ -278,15 +276,14 @@ def _fractional(context: PodContext) -> Iterator[Remark]:
     # Runtimes that read the quota round it up; checked only where the policy allows limits.
     if context.policy.cpu_limit == "never":
         return
-    for container in containers(context):
-        found = effective(context, container.resources, "cpu")
-        if not found.limit_milli % 1000 or not found.written or at_once(container.settings) is not None:
+    for container, amounts in amounts_of(context, "cpu"):
+        if not amounts.limit_milli % 1000 or not amounts.written or at_once(container.settings) is not None:
             continue
-        threads = -(-found.limit_milli // 1000)
-        cost = cost_of(context, found.limit_milli, max(threads, 2))
+        threads = -(-amounts.limit_milli // 1000)
+        cost = cost_of(context, amounts.limit_milli, max(threads, 2))
         yield Remark(
-            found.written.place,
-            f"CPU limit {found.written.text} is not an integer: runtimes that read it (JVM, Go "
+            amounts.written.place,
+            f"CPU limit {amounts.written.text} is not an integer: runtimes that read it (JVM, Go "
             f"1.25, .NET) round up to {many(threads, 'CPU')}, others count the node's; {stall(cost)}",
             "drop the limit, or make it an integer and set the number of threads to it",
             container=container.name,

@@ -10,7 +10,7 @@ from typing import Final
 from corelane import quantity
 from corelane.limits.lint.bundles import deployed_with
 from corelane.limits.lint.findings import Remark, cpus, rule, stall
-from corelane.limits.lint.located import Located, Position, at, items, place, text
+from corelane.limits.lint.located import Located, Position, at, items, nano_units, place, text
 from corelane.limits.lint.manifests import (
     SCALERS,
     ManifestContainer,
@@ -22,7 +22,7 @@ from corelane.limits.lint.manifests import (
 )
 from corelane.limits.lint.pod_context import (
     PodContext,
-    amount,
+    amounts_of,
     containers,
     cost_of,
     effective,
@@ -68,7 +68,7 @@ def _adds_limit(context: PodContext) -> Iterator[Remark]:
             parts.append(f"maxLimitRequestRatio.cpu: {ratio} (which rejects containers without a limit)")
         share = text(item, "defaultRequest", "cpu")
         keep = f"keep defaultRequest.cpu: {share}" if share else "set defaultRequest.cpu"
-        named = ", ".join(f"{one.kind}/{one.name} {container.name}" for one, container, _ in hit[:_SHOWN])
+        named = ", ".join(f"{pod.kind}/{pod.name} {container.name}" for pod, container, _ in hit[:_SHOWN])
         rest = f" and {len(hit) - _SHOWN} more" if len(hit) > _SHOWN else ""
         here = f"; here: {named}{rest}" if hit else ""
         yield Remark(
@@ -83,12 +83,10 @@ def _receiving(context: PodContext) -> Iterator[tuple[ManifestObject, ManifestCo
     """The containers in the input with a CPU limit from this LimitRange, and that limit in milliCPU."""
     for other in chain.from_iterable(context.others.values()):
         there = replace(context, object=other)
-        for container in containers(there):
-            if container.waits:
-                continue
-            found = effective(there, container.resources, "cpu")
-            if found.origin == context.object.name and found.limit and not exclusive_cpus(there, container):
-                yield other, container, found.limit_milli
+        for container, cpu in amounts_of(there, "cpu"):
+            given = cpu.limit and cpu.origin == context.object.name
+            if given and not container.waits and not exclusive_cpus(there, container):
+                yield other, container, cpu.limit_milli
 
 
 @rule("limit-from-range", Severity.WARNING, "Change the LimitRange.")
@@ -99,14 +97,13 @@ def _range_limits(context: PodContext) -> Iterator[Remark]:
     """
     if context.policy.cpu_limit != "never" or context.object.batch:
         return
-    for container in containers(context):
-        found = effective(context, container.resources, "cpu")
-        if not found.origin or not found.limit or container.waits or exclusive_cpus(context, container):
+    for container, cpu in amounts_of(context, "cpu"):
+        if not cpu.origin or not cpu.limit or container.waits or exclusive_cpus(context, container):
             continue
-        cost = cost_of(context, found.limit_milli, 1 if found.limit_milli < 1000 else _SHOWN)
+        cost = cost_of(context, cpu.limit_milli, 1 if cpu.limit_milli < 1000 else _SHOWN)
         yield Remark(
             container.resources.place,
-            f"no CPU limit here, but LimitRange {found.origin} sets one of {cpus(found.limit_milli)}"
+            f"no CPU limit here, but LimitRange {cpu.origin} sets one of {cpus(cpu.limit_milli)}"
             + (f": {stall(cost)}" if cost.stall_ms else ""),
             "change the LimitRange (default.cpu, max.cpu): a container cannot opt out",
             container=container.name,
@@ -147,7 +144,7 @@ def _refuses(context: PodContext) -> Iterator[Remark]:
                     container.resources.place,
                     f"ResourceQuota {quota.name} counts {' and '.join(lacks)}, so the pod is rejected: this "
                     f"container has {'none' if len(lacks) == 1 else 'neither'}",
-                    ", and ".join(_NEEDS[one] for one in lacks),
+                    ", and ".join(_NEEDS[key] for key in lacks),
                     container=container.name,
                 )
 
@@ -156,11 +153,11 @@ def _lacking(context: PodContext, container: ManifestContainer, quota: ManifestO
     """The quota's keys of CPU and memory for which a container has no amount."""
     hard = ("spec", "hard")
     for resource in ("cpu", "memory"):
-        found = effective(context, container.resources, resource)
-        if text(quota.node, *hard, f"limits.{resource}") and not found.limit:
+        amounts = effective(context, container.resources, resource)
+        if text(quota.node, *hard, f"limits.{resource}") and not amounts.limit:
             yield f"limits.{resource}"
         asks = text(quota.node, *hard, f"requests.{resource}") or text(quota.node, *hard, resource)
-        if asks and not found.request:
+        if asks and not amounts.request:
             yield f"requests.{resource}"
 
 
@@ -184,12 +181,12 @@ def _range_refuses(context: PodContext) -> Iterator[Remark]:
     With a maximum a container must have a limit, and with a ratio a request, too.
     """
     ranges = () if context.object.partial or not containers(context) else context.of_kind("LimitRange")
-    for one in ranges:
-        for item in items(one.node, "spec", "limits"):
+    for limit_range in ranges:
+        for item in items(limit_range.node, "spec", "limits"):
             kind = text(item, "type")
             for resource in ("cpu", "memory") if kind in ("Container", "Pod") else ():
                 for owner in _judged(context, kind, resource):
-                    yield from _violations(one.name, kind, resource, item, owner)
+                    yield from _violations(limit_range.name, kind, resource, item, owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +200,13 @@ class _Judged:
 
 
 def _judged(context: PodContext, kind: str, resource: str) -> Iterator[_Judged]:
-    amounts = {one.name: effective(context, one.resources, resource) for one in containers(context)}
-    for one in containers(context) if kind == "Container" else ():
-        written = one.resources.requests.get(resource) or one.resources.limits.get(resource)
-        found = amounts[one.name]
-        yield _Judged(one.name, found.request, found.limit, written.place if written else one.resources.place)
+    for container, amounts in amounts_of(context, resource) if kind == "Container" else ():
+        own = container.resources
+        written = own.requests.get(resource) or own.limits.get(resource)
+        here = written.place if written else own.place
+        yield _Judged(container.name, amounts.request, amounts.limit, here)
     if kind == "Pod" and context.object.pod:
-        limits = [(one.kind, amounts[one.name].limit) for one in containers(context)]
+        limits = [(container.kind, amounts.limit) for container, amounts in amounts_of(context, resource)]
         limit = peak(limits) if all(each for _, each in limits) else 0
         yield _Judged("", pod_request(context, resource), limit, context.object.pod.place)
 
@@ -217,7 +214,7 @@ def _judged(context: PodContext, kind: str, resource: str) -> Iterator[_Judged]:
 def _violations(name: str, kind: str, resource: str, item: Located, owner: _Judged) -> Iterator[Remark]:
     """The first violation, in the plugin's order: minimum, maximum, ratio."""
     written = {key: text(item, key, resource) for key in ("min", "max", "maxLimitRequestRatio")}
-    least, most, ratio = map(amount, written.values())
+    least, most, ratio = map(nano_units, written.values())
     most_ratio = written["maxLimitRequestRatio"]
     whose = "this container" if kind == "Container" else "this pod"
     request, limit = (_shown(resource, nano) for nano in (owner.request, owner.limit))
@@ -267,11 +264,12 @@ def _scaled(
     if scaler.kind not in SCALERS:
         return
     kind, name = scaled_workload(scaler)
-    named = [one for one in context.of_kind(kind) if one.name == name and one.pod and not one.partial]
-    for workload in deployed_with(scaler, named):
-        counted = list(main_containers(replace(context, object=workload)))
+    same = (each for each in context.of_kind(kind) if each.name == name)
+    for workload in deployed_with(scaler, [each for each in same if each.pod and not each.partial]):
+        together = list(main_containers(replace(context, object=workload)))
         for target in utilisation_targets(scaler):
-            yield target, workload, [one for one in counted if target.container in ("", one.name)]
+            counted = [own for own in together if target.container in ("", own.name)]
+            yield target, workload, counted
 
 
 @rule(
@@ -289,7 +287,7 @@ def _without_request(context: PodContext) -> Iterator[Remark]:
     outcome = "only its other metrics scale up, and nothing scales down" if more else "nothing is scaled"
     for target, workload, counted in _scaled(context):
         there = replace(context, object=workload)
-        lacking = [one.name for one in counted if not effective(there, one.resources, "cpu").request]
+        lacking = [own.name for own in counted if not effective(there, own.resources, "cpu").request]
         added = workload.pod.injected if workload.pod and not target.container else ()
         if not lacking and added:
             yield Remark(

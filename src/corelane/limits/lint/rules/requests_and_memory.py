@@ -54,18 +54,18 @@ def _no_cpu_request(context: PodContext) -> Iterator[Remark]:
         return
     reserved = pod_request(context, "cpu")
     where = "beside busy containers of its pod" if reserved else "under contention"
-    known = _CLASSES[qos(context)] if pod and pod.whole else ""
+    class_text = _CLASSES[qos(context)] if pod and pod.whole else ""
     if has_priority(context):
-        known = known.removesuffix(_EVICTED)
-    lacking = [one for one in containers(context) if _lacks_request(context, one)]
-    lasting = any(one.kind is not ContainerKind.INIT for one in lacking)
+        class_text = class_text.removesuffix(_EVICTED)
+    lacking = [container for container in containers(context) if _lacks_request(context, container)]
+    lasting = any(each.kind is not ContainerKind.INIT for each in lacking)
     for container in lacking:
         if (reserved or lasting) and runs_alone(context, container):
             continue
         init = container.kind is ContainerKind.INIT
         message = (
             f"no CPU request: {where} it gets the smallest share (2 shares, as a request of 2m), and the "
-            f"scheduler reserves nothing for it{known}"
+            f"scheduler reserves nothing for it{class_text}"
         )
         fix = "set resources.requests.cpu to what it uses under load, and no limit"
         level = Severity.INFO if init else None
@@ -137,11 +137,11 @@ def _exclusive_cpus_lost(context: PodContext) -> Iterator[Remark]:
     if context.object.pod and context.object.pod.resources:
         return
     wanting = [
-        one for one in containers(context) if _wants_cpus(context, one) and not exclusive_cpus(context, one)
+        own for own in containers(context) if _wants_cpus(context, own) and not exclusive_cpus(context, own)
     ]
-    spoiling = [(one, lack) for one in containers(context) if (lack := _lack(context, one))]
+    spoiling = [(container, lack) for container in containers(context) if (lack := _lack(context, container))]
     for container in wanting:
-        others = "; ".join(f"{one.name or 'a container'} {lack}" for one, lack in spoiling)
+        others = "; ".join(f"{other.name or 'a container'} {lack}" for other, lack in spoiling)
         count = effective(context, container.resources, "cpu").request // 10**9
         yield Remark(
             container.resources.limits["cpu"].place,
@@ -163,12 +163,13 @@ def _lack(context: PodContext, container: ManifestContainer) -> str:
     """Return what keeps a container's pod from being Guaranteed; empty where it does not."""
     lacks = []
     for resource in ("cpu", "memory"):
-        found = effective(context, container.resources, resource)
-        if not found.limit:
+        amounts = effective(context, container.resources, resource)
+        if not amounts.limit:
             lacks.append(f"has no {resource} limit")
-        elif found.limit != found.request:
-            shown = f" ({cpus(found.request_milli)}, {cpus(found.limit_milli)})" if resource == "cpu" else ""
-            where = "above" if found.limit > found.request else "below"
+        elif amounts.limit != amounts.request:
+            milli = f" ({cpus(amounts.request_milli)}, {cpus(amounts.limit_milli)})"
+            shown = milli if resource == "cpu" else ""
+            where = "above" if amounts.limit > amounts.request else "below"
             lacks.append(f"has a {resource} limit {where} its request{shown}")
     return " and ".join(lacks)
 

@@ -11,9 +11,9 @@ from corelane.limits.lint.located import pairs
 from corelane.limits.lint.manifests import ManifestContainer
 from corelane.limits.lint.pod_context import (
     PodContext,
+    amounts_of,
     containers,
     cost_of,
-    effective,
     exclusive_cpus,
     quota_lifted,
 )
@@ -44,10 +44,9 @@ def _limited(context: PodContext) -> Iterator[tuple[ManifestContainer, int]]:
     """Containers with a quota, and the limit in milliCPU."""
     if quota_lifted(context):
         return
-    for container in containers(context):
-        limit = effective(context, container.resources, "cpu").limit_milli
-        if limit and container.kind is not ContainerKind.INIT:
-            yield container, limit
+    for container, amounts in amounts_of(context, "cpu"):
+        if amounts.limit_milli and container.kind is not ContainerKind.INIT:
+            yield container, amounts.limit_milli
 
 
 @rule("threads-over-limit", Severity.WARNING, "As many threads as whole CPUs in the limit; or no limit.")
@@ -62,13 +61,13 @@ def _over_limit(context: PodContext) -> Iterator[Remark]:
     of its common ForkJoinPool and of virtual threads. Threads of a collector stop in every collection.
     """
     for container, limit in _limited(context):
-        parts = [one.count or 0 for one in _counted(container) if one.partial]
+        parts = [setting.count or 0 for setting in _counted(container) if setting.partial]
         threads, fed = max(at_once(container.settings) or 0, *parts, 0), -(-limit // 1000)
         if threads <= fed:
             continue
         cost = cost_of(context, limit, threads)
-        listed = ", ".join(f"{one.name}={one.count}" for one in _counted(container))
-        largest = max(_counted(container), key=lambda one: one.count or 0)
+        listed = ", ".join(f"{setting.name}={setting.count}" for setting in _counted(container))
+        largest = max(_counted(container), key=lambda setting: setting.count or 0)
         level = Severity.ERROR if cost.stall_ms >= _HALF_LOST_MS else Severity.WARNING
         yield Remark(
             largest.place,
@@ -81,7 +80,7 @@ def _over_limit(context: PodContext) -> Iterator[Remark]:
 
 
 def _counted(container: ManifestContainer) -> list[ThreadSetting]:
-    return [one for one in container.settings if one.valid and one.count]
+    return [setting for setting in container.settings if setting.valid and setting.count]
 
 
 @rule(
@@ -99,22 +98,22 @@ def _from_node(context: PodContext) -> Iterator[Remark]:
     autotune variable; the JVM from 10, Go from 1.25 or with automaxprocs, .NET from 5.
     """
     for container, limit in _limited(context):
-        known = counts_node_cpus(container.image, container.node)
-        if known is None or at_once(container.settings) is not None or exclusive_cpus(context, container):
+        software = counts_node_cpus(container.image, container.node)
+        if software is None or at_once(container.settings) is not None or exclusive_cpus(context, container):
             continue
         node_cpus = context.policy.node_cpus or _NODE_CPUS
         cost = cost_of(context, limit, node_cpus)
         if not cost.stall_ms:
             continue
-        fix = f"{known.remedy}, and drop the limit"
-        variable = readable_variable(known, container.image)
+        fix = f"{software.remedy}, and drop the limit"
+        variable = readable_variable(software, container.image)
         if variable and own_entrypoint(container.node):
             fix += f"; if the limit has to stay, set {variable}, which reads it (official image)"
         yield Remark(
             container.resources.limits["cpu"].place
             if "cpu" in container.resources.limits
             else container.place,
-            f"{known.what}, whatever the limit of {cpus(limit)}: on a node of {node_cpus} CPUs "
+            f"{software.what}, whatever the limit of {cpus(limit)}: on a node of {node_cpus} CPUs "
             f"{stall(cost)}; the larger the node, the worse",
             fix,
             Severity.INFO if context.object.batch or _on_accelerator(container) else None,
@@ -134,17 +133,15 @@ def _follow_limit(context: PodContext) -> Iterator[Remark]:
     A resourceFieldRef to limits.cpu gives the node's allocatable CPUs where no limit is set: on a large node
     far more threads than intended. Information for GOMAXPROCS, as Go takes that number by itself, too.
     """
-    for container in containers(context):
-        if effective(context, container.resources, "cpu").limit:
-            continue
-        for one in container.settings:
-            if one.from_field != "limits.cpu" or one.count is not None:
+    for container, amounts in amounts_of(context, "cpu"):
+        for setting in () if amounts.limit else container.settings:
+            if setting.from_field != "limits.cpu" or setting.count is not None:
                 continue
-            own = one.name == _OWN_DEFAULT
+            own = setting.name == _OWN_DEFAULT
             yield Remark(
-                one.place,
-                f"{one.name} is set from limits.cpu, but there is no CPU limit: it becomes the CPU count of "
-                "the node" + (", as without the variable" if own else ""),
+                setting.place,
+                f"{setting.name} is set from limits.cpu, but there is no CPU limit: it becomes the CPU count "
+                "of the node" + (", as without the variable" if own else ""),
                 "set a number, if the node's CPUs are too many"
                 if own
                 else "set it from requests.cpu, or to a number",
@@ -160,11 +157,11 @@ def _unusable(context: PodContext) -> Iterator[Remark]:
     Runtimes ignore an invalid value without a message, and count the node's CPUs.
     """
     for container in containers(context):
-        for one in container.settings:
-            if not one.valid:
+        for setting in container.settings:
+            if not setting.valid:
                 yield Remark(
-                    one.place,
-                    f"{one.name}={one.written!r} is not a number of threads: it is ignored, and the "
+                    setting.place,
+                    f"{setting.name}={setting.written!r} is not a number of threads: it is ignored, and the "
                     "node's CPUs count",
                     "write an integer from 1 up",
                     container=container.name,
