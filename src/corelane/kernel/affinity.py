@@ -21,7 +21,7 @@ class AffinityError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Repinned:
-    """How many tasks were changed, and those that we may not change (another user's: a setuid program's)."""
+    """Number of changed tasks, and those that we may not change (another user's: a setuid program's)."""
 
     changed: int
     refused: tuple[int, ...]

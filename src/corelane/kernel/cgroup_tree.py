@@ -27,7 +27,7 @@ _CREATE_ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """What a group's files say. `effective` is what the kernel grants now; v1 has `shares`, v2 `weight`.
+    """Settings in a group's files. `effective` is what the kernel grants now; v1 has `shares`, v2 `weight`.
 
     Times in microseconds; `quota_us` None is no limit.
     """
@@ -73,7 +73,7 @@ class Groups(ABC):
         self._hierarchies = tuple(dict.fromkeys(bases[controller] for controller in ordered))
         self.files = files
         self.lacks = lacks
-        """Why the memory controller is not among `bases`; empty where it is."""
+        """Reason why the memory controller is not among `bases`; empty where it is."""
 
     # What the versions do differently.
 
@@ -125,7 +125,7 @@ class Groups(ABC):
         container_cgroup.write_bandwidth(self._view, _own(group), target)
 
     def read(self, group: str) -> GroupSettings:
-        """What the kernel has now. Raises CgroupError."""
+        """Read the kernel's present value. Raises CgroupError."""
         view, name = self._view, "cpu.shares" if self.version == 1 else "cpu.weight"
         bandwidth, share = (
             container_cgroup.read_bandwidth(view, _own(group)),

@@ -21,7 +21,7 @@ MIXED = -1
 """Stands for the user of a process whose uids differ."""
 _DEAD = "ZXx"
 _FIRST_NAMESPACE = "pid:[4026531836]"
-"""What the kernel calls the first PID namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h)."""
+"""The kernel's name of the first PID namespace (PROC_PID_INIT_INO in include/linux/proc_ns.h)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def pids(proc: Path = PROC) -> list[int]:
 
 
 def stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
-    """What is known of a process; None when there is none."""
+    """Return the state of a process; None when there is none."""
     text = _read(f"{proc}/{pid}/stat")
     return None if text is None else _parse_stat(text)
 

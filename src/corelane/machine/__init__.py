@@ -1,4 +1,4 @@
-"""What the hardware is: CPUs, cores, caches, sockets, NUMA nodes. `sources.load` reads all formats."""
+"""The hardware: CPUs, cores, caches, sockets, NUMA nodes. `sources.load` reads all formats."""
 
 from corelane.machine.model import CPU, IRQ, Device, Machine, MachineError, NUMANode
 

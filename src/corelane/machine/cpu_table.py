@@ -25,7 +25,7 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What is known of a NUMA node besides its CPUs: bytes, pages by size in KiB, distances by node."""
+    """Facts of a NUMA node besides its CPUs: bytes, pages by size in KiB, distances by node."""
 
     memory: int = 0
     hugepages: Mapping[int, int] | None = None

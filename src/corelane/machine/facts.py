@@ -1,4 +1,4 @@
-"""What a machine's CPUs are called and can do, beside where they lie: model, vendor, turbo, cache ways."""
+"""Names and abilities of a machine's CPUs, beside where they lie: model, vendor, turbo, cache ways."""
 
 from dataclasses import dataclass
 from pathlib import Path

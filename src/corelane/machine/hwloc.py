@@ -26,7 +26,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _Found:
-    """What a walk through the objects has met so far."""
+    """Objects that a walk has met so far."""
 
     source: str
     cpus: list[int] = field(default_factory=list)

@@ -303,9 +303,9 @@ def _total(fields: Mapping[str, str], online: int, offline: int) -> Iterator[str
 _MISSING = ("", "-", "None")
 _HEADER_P = re.compile(r"^#\s*CPU\b", re.MULTILINE)
 _BARE_DASH = re.compile(r":\s*-(?=\s*[,}])")
-"""How lscpu writes an unknown value, which is not JSON."""
+"""Unknown value as lscpu writes it, which is not JSON."""
 _DECIMAL_COMMA = re.compile(r"(:\s*[0-9]{1,7}),([0-9]{4})(?=\s*[,}])", re.ASCII)
-"""How lscpu writes a frequency under many locales, which is not JSON either."""
+"""Frequency as lscpu writes it under many locales, which is not JSON either."""
 _ONLINE_COLUMN = {"Y": True, "YES": True, "N": False, "NO": False, "": True, "-": True}
 _BEST = "use the output of `LC_ALL=C lscpu -p` or `LC_ALL=C lscpu -J -e`"
 

@@ -64,5 +64,5 @@ class MachineWatch:
 
 
 def _cpus(machine: Machine) -> tuple[object, ...]:
-    """What changes when CPUs do; interrupts and devices come and go by themselves."""
+    """Return what changes when CPUs do; interrupts and devices come and go by themselves."""
     return machine.cpus, machine.online, machine.allowed, machine.isolated

@@ -137,7 +137,7 @@ class _Fields:
             raise _damaged(f"field {self.at(name)}: {error}") from None
 
     def read(self, name: str, reader: Callable[[], _T]) -> _T:
-        """What a reader makes of a member that has a form of its own."""
+        """Return what a reader makes of a member that has a form of its own."""
         try:
             return reader()
         except ValueError as error:
@@ -264,9 +264,9 @@ def _verified(data: bytes) -> _Fields:
     if (version := whole.of("version", int)) != VERSION:
         raise LedgerVersionError(version)
     body = whole.of("ledger", dict)
-    if (found := whole.of("checksum", str)) != (right := checksum(body)):
+    if (written := whole.of("checksum", str)) != (right := checksum(body)):
         raise _damaged(
-            f"field checksum: {found} does not match the content ({right}): the file was changed or damaged"
+            f"field checksum: {written} does not match the content ({right}): the file was changed or damaged"
         )
     return _Fields(_with_changes(body, lines) if lines else body, "ledger")
 
@@ -324,8 +324,8 @@ def _earlier(cpus: CPUSet) -> Sharing:
 
 def _checked(value: Any, kind: type[_T], path: str) -> _T:
     if not isinstance(value, kind) or isinstance(value, bool):
-        found = "is missing" if value is None else f"is {type(value).__name__}"
-        raise _damaged(f"field {path}: {found}, not {kind.__name__}")
+        fault = "is missing" if value is None else f"is {type(value).__name__}"
+        raise _damaged(f"field {path}: {fault}, not {kind.__name__}")
     return value
 
 
@@ -335,32 +335,32 @@ def _damaged(text: str) -> LedgerError:
 
 def plain(entry: Entry) -> dict[str, Any]:
     """The members of an entry's object that are about its belongings."""
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     if entry.memory:
-        found["memory"] = _plain_blocks(entry.memory)
+        members["memory"] = _plain_blocks(entry.memory)
     if entry.devices:
-        found["devices"] = {resource: list(ids) for resource, ids in entry.devices.items()}
+        members["devices"] = {resource: list(ids) for resource, ids in entry.devices.items()}
     if entry.bubble:
-        found["bubble"] = {
+        members["bubble"] = {
             "cpus": str(entry.bubble.cpus),
             "memory": _plain_blocks(entry.bubble.memory),
         }
-    return found
+    return members
 
 
 def of_plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of an `Entry` that such members say."""
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     if "memory" in values:
-        found["memory"] = _blocks(values["memory"], "memory")
+        members["memory"] = _blocks(values["memory"], "memory")
     if "devices" in values:
         devices = _of(values["devices"], dict, "devices").items()
-        found["devices"] = {str(name): tuple(_texts(ids, f"devices.{name}")) for name, ids in devices}
+        members["devices"] = {str(name): tuple(_texts(ids, f"devices.{name}")) for name, ids in devices}
     if "bubble" in values:
         bubble = _of(values["bubble"], dict, "bubble")
         cpus = CPUSet.parse(_of(bubble.get("cpus"), str, "bubble.cpus"))
-        found["bubble"] = Bubble(cpus, _blocks(bubble.get("memory"), "bubble.memory"))
-    return found
+        members["bubble"] = Bubble(cpus, _blocks(bubble.get("memory"), "bubble.memory"))
+    return members
 
 
 def plain_nodes(nodes: Nodes) -> dict[str, Any]:
@@ -378,16 +378,16 @@ def plain_nodes(nodes: Nodes) -> dict[str, Any]:
 
 def nodes_of(values: Any) -> dict[int, MemoryNode]:
     """The memory that `plain_nodes` wrote."""
-    found = {}
+    entries = {}
     for number, node in _of(values, dict, "(all)").items():
         _of(node, dict, number)
-        found[int(number)] = MemoryNode(
+        entries[int(number)] = MemoryNode(
             _amounts(node.get("allocatable"), f"{number}.allocatable"),
             _amounts(node.get("free"), f"{number}.free"),
             CPUSet.parse(_of(node.get("group"), str, f"{number}.group")).mask,
             _count(node.get("assignments"), f"{number}.assignments"),
         )
-    return found
+    return entries
 
 
 def _plain_blocks(blocks: Iterable[MemoryBlock]) -> list[dict[str, Any]]:
@@ -416,10 +416,10 @@ def _texts(values: Any, path: str) -> list[str]:
 
 
 def _count(value: Any, path: str) -> int:
-    found: int = _of(value, int, path)
-    if isinstance(value, bool) or found < 0:
+    number: int = _of(value, int, path)
+    if isinstance(value, bool) or number < 0:
         raise ValueError(f"{path}: {value!r} is not an amount of 0 or more")
-    return found
+    return number
 
 
 def _of(value: Any, kind: type, path: str) -> Any:

@@ -57,7 +57,7 @@ class PoolOptions:
 
     allocator: AllocatorName = "optimal"
     guaranteed_default: PodQOS = PodQOS.LSR
-    """What a Guaranteed pod without Koordinator's label is: LSR, as users of the kubelet expect, or LS."""
+    """Class of a Guaranteed pod without Koordinator's label: LSR, as users of the kubelet expect, or LS."""
     strict_requests: bool = False
     """LSE and LSR must have limits equal to their requests (the proposal's rule), not only a whole number of
     CPUs in all their containers together (upstream's)."""
@@ -153,7 +153,7 @@ class NodeConfig:
     get CPUs and memory of their own too, in pod scope as one piece that their containers share out."""
     pools: PoolOptions = field(default_factory=PoolOptions)
     zones: frozenset[Level] = frozenset({"node", "socket", "l3"})
-    """What the node publishes as zones; nothing is decided by it."""
+    """Zones as the node publishes them; nothing is decided by it."""
     koordinator: KoordinatorOptions | None = None
     """Where Koordinator's scheduler decides, and no agent of corelane's."""
     exact: bool = False

@@ -27,7 +27,7 @@ WHOLE_POD: Final = "*"
 
 
 class Phase(StrEnum):
-    """How far an entry has come on its way from a decision to the kernel and out again."""
+    """Phases of an entry, from a decision to the kernel and out again."""
 
     RESERVED = "reserved"
     APPLIED = "applied"
@@ -36,7 +36,7 @@ class Phase(StrEnum):
 
 
 class Origin(StrEnum):
-    """Who decided an entry's CPUs."""
+    """Component that decided an entry's CPUs."""
 
     KUBELET = "kubelet"
     SCHEDULER = "scheduler"
@@ -45,7 +45,7 @@ class Origin(StrEnum):
 
 
 class Sharing(StrEnum):
-    """How a container shares the CPUs that it runs on with other pods."""
+    """Sharing of the CPUs that a container runs on with other pods."""
 
     ALONE = "alone"
     """Exclusive in the kubelet's sense, and Koordinator's LSE."""
@@ -81,7 +81,7 @@ _APART: Final[Mapping[Sharing, frozenset[Sharing]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Bubble:
-    """What a pod got as one piece, for its containers to share out (KEP-5526)."""
+    """Resources allocated to a pod as a whole, for its containers to share out (KEP-5526)."""
 
     cpus: CPUSet = field(default_factory=CPUSet)
     memory: tuple[MemoryBlock, ...] = ()
@@ -113,7 +113,7 @@ class Entry:
     phase: Phase = Phase.RESERVED
     cpu_request: int = 0
     memory: tuple[MemoryBlock, ...] = ()
-    """What the memory manager keeps for it on `mems`."""
+    """Memory that the memory manager reserves for it on `mems`."""
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=partial(MappingProxyType, {}))
     """Extended resource to the ids of the devices that it has."""
     bubble: Bubble | None = None
@@ -121,7 +121,7 @@ class Entry:
     lost: CPUSet = field(default_factory=CPUSet)
     """CPUs that it had when they went off-line; it gets them back with them, unless another has them then."""
     lost_sharing: Sharing | None = None
-    """How it shared its CPUs until it lost the last one."""
+    """Sharing of its CPUs until it lost the last one."""
 
     @property
     def key(self) -> Key:
@@ -189,9 +189,9 @@ def claimed_before(entries: Iterable[Entry]) -> Iterator[tuple[Entry, int]]:
         yield entry, mask & (of_others | beside)
         everybody |= mask
         first[uid] = first.get(uid, 0) | mask & ~of_others
-        kept = common if entry.common else lasting
+        remaining = common if entry.common else lasting
         if entry.common or entry.kind is not ContainerKind.INIT:
-            kept[uid] = kept.get(uid, 0) | mask
+            remaining[uid] = remaining.get(uid, 0) | mask
 
 
 _NO_AMOUNTS: Final[Mapping[int, Amounts]] = MappingProxyType({})
@@ -222,20 +222,20 @@ def plain_placed_pod(placed_pod: PlacedPod) -> dict[str, Any]:
         "labels": dict(placed_pod.labels),
         "exclusivePolicy": placed_pod.exclusive_policy.value,
         "exclusive": exclusive and {"level": exclusive.level.value, "required": exclusive.required},
-        "avoids": [_plain_affinity(one) for one in placed_pod.avoids],
+        "avoids": [_plain_affinity(avoid) for avoid in placed_pod.avoids],
         "burst": placed_pod.burst,
     }
     return {name: value for name, value in fields.items() if value or name == "namespace"}
 
 
-def _plain_affinity(one: PodCPUAffinity) -> dict[str, Any]:
+def _plain_affinity(affinity: PodCPUAffinity) -> dict[str, Any]:
     fields: dict[str, Any] = {
-        "level": one.level.value,
-        "labels": dict(one.others.labels),
-        "required": one.required,
+        "level": affinity.level.value,
+        "labels": dict(affinity.others.labels),
+        "required": affinity.required,
     }
-    if one.others.expressions:
-        fields["expressions"] = [_plain_requirement(rule) for rule in one.others.expressions]
+    if affinity.others.expressions:
+        fields["expressions"] = [_plain_requirement(rule) for rule in affinity.others.expressions]
     return fields
 
 

@@ -1,4 +1,4 @@
-"""What must hold of every ledger, checked in full; and what is wrong, as plain values."""
+"""Invariants of every ledger, checked in full; violations are plain values."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -154,7 +154,7 @@ def wrong_memory(state: NodeState) -> Iterator[str]:
                 yield f"NUMA node {number} has {free} bytes of {resource} free of {allocatable}"
         if node.assignments != assignments[number]:
             yield f"NUMA node {number} has {node.assignments} assignments, containers {assignments[number]}"
-        if gone := [one for one in bits(node.group) if one not in state.memory]:
+        if gone := [node_id for node_id in bits(node.group) if node_id not in state.memory]:
             yield f"NUMA node {number} is in a group with {gone}, which are not there"
     resources = {name for node in state.memory.values() for name in node.allocatable} | held.keys()
     for resource in sorted(resources):
@@ -168,11 +168,11 @@ def doubled_devices(state: NodeState) -> Iterator[tuple[Entry, str]]:
     owners: dict[tuple[str, str], Entry] = {}
     for entry in state.entries.values():
         for resource, ids in entry.devices.items():
-            for one in ids:
-                before = owners.get((resource, one))
+            for each in ids:
+                before = owners.get((resource, each))
                 if before and (before.uid != entry.uid or before.kind is not ContainerKind.INIT):
-                    yield entry, f"{resource} {one} belongs to {before.pod}/{before.container} as well"
-                owners[resource, one] = entry
+                    yield entry, f"{resource} {each} belongs to {before.pod}/{before.container} as well"
+                owners[resource, each] = entry
 
 
 def loose(entry: Entry) -> bool:

@@ -124,10 +124,10 @@ class NodeState:
         """CPUs that may still become exclusive."""
         if self.config.policy == "none":
             return CPUSet()
-        kept = self.exclusive.mask | self.bound.mask | self.reserved.mask
+        closed = self.exclusive.mask | self.bound.mask | self.reserved.mask
         if self.config.policy == "pools":
-            kept |= self.config.pools.unbindable(self.machine)
-        return CPUSet.from_mask(self.topology.all & ~kept)
+            closed |= self.config.pools.unbindable(self.machine)
+        return CPUSet.from_mask(self.topology.all & ~closed)
 
     @property
     def best_effort_pool(self) -> CPUSet:
@@ -183,11 +183,11 @@ Explanation: TypeAlias = Callable[[], Iterable[Reason]]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What an admission decided. Its reasons and its message are made when they are read."""
+    """The decision of an admission. Its reasons and its message are made when they are read."""
 
     admitted: bool
     refusal: Reason | None = None
-    """Why the pod is rejected."""
+    """Reason for which the pod is rejected."""
     assignments: Mapping[str, CPUSet] = field(default_factory=lambda: _NO_CPUS)
     """Container name to the CPUs that it is bound to; containers not named run in a pool."""
     zone: CPUSet | None = None
@@ -201,14 +201,14 @@ class Decision:
     repicked: bool = False
     """CPUs were proposed, but not all of them were available, and others were allocated."""
     bind: BindPolicy | None = None
-    """How the CPUs that all containers of a pod have in common were to lie on cores; None for other pods."""
+    """Bind policy of the CPUs that all containers of a pod have in common; None for other pods."""
     bind_required: bool = False
     explanation: Explanation = field(default=tuple, compare=False, repr=False)
     """Makes the reasons."""
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """How each container came to its CPUs or its pool."""
+        """Reasons for each container's CPUs or pool."""
         return tuple(self.explanation())
 
     @property
@@ -228,11 +228,11 @@ def new(machine: Machine, config: NodeConfig | None = None) -> NodeState:
     topology = usable_topology(machine)
     check(config, topology, machine)
     reserved = CPUSet.from_mask(reserve(config, topology, config.closed(machine)))
-    wanted = config.reserved_count if config.reserved is None else len(config.reserved)
-    if wanted not in (None, len(reserved)) and config.policy != "pools":
+    count = config.reserved_count if config.reserved is None else len(config.reserved)
+    if count not in (None, len(reserved)) and config.policy != "pools":
         raise NodeConfigError(
             "[cpumanager] unable to reserve the required amount of CPUs "
-            f"(size of {reserved} did not equal {wanted})"
+            f"(size of {reserved} did not equal {count})"
         )
     memory = frozen(memories.nodes_of(machine, config.memory))
     return NodeState(machine, config, topology, reserved, memory=memory)
@@ -277,8 +277,8 @@ def with_entries(state: NodeState, entries: Mapping[Key, Entry], pods: Mapping[s
 
 def reserve_again(state: NodeState) -> NodeState:
     """The state with its reserved CPUs topped up, where more of them can be had than before."""
-    kept = state.bound.mask | state.config.closed(state.machine)
-    reserved = reserve(state.config, state.topology, kept, state.reserved.mask)
+    closed = state.bound.mask | state.config.closed(state.machine)
+    reserved = reserve(state.config, state.topology, closed, state.reserved.mask)
     return state if reserved == state.reserved.mask else replace(state, reserved=CPUSet.from_mask(reserved))
 
 

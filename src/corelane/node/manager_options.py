@@ -50,7 +50,7 @@ class StaticOptions:
     @classmethod
     def parse(cls, values: Mapping[str, str], version: Version = "1.36") -> "StaticOptions":
         """From a kubelet configuration's map. Raises NodeConfigError with upstream's text."""
-        names = {_upstream(one.name): one.name for one in fields(cls) if one.name != "version"}
+        names = {_upstream(field.name): field.name for field in fields(cls) if field.name != "version"}
         for name in values:
             if name not in names:
                 raise NodeConfigError(f'unknown CPU Manager Policy option: "{name}"')
@@ -58,7 +58,7 @@ class StaticOptions:
         return cls(**flags, version=version)
 
     def strategy(self, topology: Topology) -> Strategy:
-        """How these options pick on a machine."""
+        """Return the picker's options on a machine."""
         return Strategy(
             distribute=self.distribute_cpus_across_numa,
             spread=self.distribute_cpus_across_cores,
@@ -70,10 +70,10 @@ class StaticOptions:
 
     def check(self, topology: Topology, policy: Policy) -> None:
         """Raises NodeConfigError, with upstream's text, for options that exclude each other or do not fit."""
-        for one, other in _CONFLICTS:
-            if getattr(self, one) and getattr(self, other):
+        for option, other in _CONFLICTS:
+            if getattr(self, option) and getattr(self, other):
                 raise NodeConfigError(
-                    f"static policy options {_upstream(one)} and {_upstream(other)} "
+                    f"static policy options {_upstream(option)} and {_upstream(other)} "
                     "can not be used at the same time"
                 )
         if self.align_by_socket and policy == "single-numa-node":

@@ -22,11 +22,11 @@ from corelane.workload.request import ContainerKind, ContainerRequest, PodReques
 
 def held(entries: Iterable[Entry]) -> dict[str, set[str]]:
     """The devices of each resource that some container has."""
-    found: dict[str, set[str]] = {}
+    ids_by_name: dict[str, set[str]] = {}
     for entry in entries:
         for resource, ids in entry.devices.items():
-            found.setdefault(resource, set()).update(ids)
-    return found
+            ids_by_name.setdefault(resource, set()).update(ids)
+    return ids_by_name
 
 
 class DeviceManager:
@@ -45,7 +45,7 @@ class DeviceManager:
         """Container name to resource to devices."""
 
     def wanted(self, container: ContainerRequest) -> dict[str, int]:
-        """What a container asks for, as far as this node knows the resource."""
+        """Return a container's request, as far as this node knows the resource."""
         return {name: n for name, n in container.devices.items() if name in self.inventory}
 
     def of_pod(self, request: PodRequest) -> dict[str, int]:
@@ -54,25 +54,25 @@ class DeviceManager:
         names = {name for _, of in each for name in of}
         return {name: peak((kind, of.get(name, 0)) for kind, of in each) for name in sorted(names)}
 
-    def hints(self, wanted: Mapping[str, int]) -> list[Hints]:
+    def hints(self, amounts: Mapping[str, int]) -> list[Hints]:
         """One for each resource."""
-        return [self.hint(name, n) for name, n in wanted.items()]
+        return [self.hint(name, n) for name, n in amounts.items()]
 
     def hint(self, name: str, n: int) -> Hints:
         all_, ids = self.inventory[name], self.reusable.get(name, set())
-        free = [all_[one] for one in self.free(name)]
-        reusable = [all_[one] for one in sorted(ids)]
+        free = [all_[device] for device in self.free(name)]
+        reusable = [all_[device] for device in sorted(ids)]
         return device_hints(list(all_.values()), free, n, self.nodes, reusable=reusable, narrow=self.narrow)
 
     def free(self, name: str) -> list[str]:
         used = self.used.get(name, set())
-        return [one for one in self.inventory[name] if one not in used]
+        return [device for device in self.inventory[name] if device not in used]
 
     def allocate(
-        self, container: ContainerRequest, wanted: Mapping[str, int], affinity: NUMAAffinity
+        self, container: ContainerRequest, amounts: Mapping[str, int], affinity: NUMAAffinity
     ) -> None:
         """Allocate the requested devices to a container, near the affinity's nodes first. Raises Refusal."""
-        given = {name: self.picked(name, n, affinity.nodes) for name, n in wanted.items()}
+        given = {name: self.picked(name, n, affinity.nodes) for name, n in amounts.items()}
         self.given[container.name] = {name: ids for name, ids in given.items() if ids}
         for name, ids in given.items():
             self.used.setdefault(name, set()).update(ids)
@@ -87,12 +87,12 @@ class DeviceManager:
         if not all_:
             raise Refusal(Code.DEVICES_UNHEALTHY, name)
         reusable = self.reusable.get(name, set())
-        taken = [one for one in all_ if one in reusable][:n]
+        taken = [device for device in all_ if device in reusable][:n]
         free, missing = self.free(name), n - len(taken)
         if len(free) < missing:
             raise Refusal(Code.DEVICES_UNAVAILABLE, name, missing, len(free))
         if nodes is not None:
-            free.sort(key=lambda one: _distance(all_[one], nodes))
+            free.sort(key=lambda device: _distance(all_[device], nodes))
         return tuple(taken + free[:missing])
 
 
@@ -136,23 +136,23 @@ class Managers:
         return aligned(self.state, [*devices_, cpus, *memory_])
 
     def memory_wanted(self, container: ContainerRequest) -> dict[str, int]:
-        """What a container is to have of its own: of a pod with resources as a whole, if guaranteed."""
+        """Return what a container has for itself: of a pod with resources as a whole, if guaranteed."""
         if self.request.level is not None and not container.guaranteed:
             return {}
         return memory_manager.wanted(container)
 
     def allocate_devices(self, container: ContainerRequest, affinity: NUMAAffinity) -> None:
         """Raises Refusal."""
-        if self.devices and (wanted := self.devices.wanted(container)):
-            self.devices.allocate(container, wanted, affinity)
+        if self.devices and (amounts := self.devices.wanted(container)):
+            self.devices.allocate(container, amounts, affinity)
 
     def allocate_memory(self, container: ContainerRequest, affinity: NUMAAffinity) -> None:
         """Raises Refusal; as upstream even for a container that requests none, where all must be exact."""
         if self.memory is None:
             return
-        wanted = self.memory_wanted(container)
-        if wanted or self.state.config.exact:
-            self.memory.allocate(container, wanted, affinity)
+        amounts = self.memory_wanted(container)
+        if amounts or self.state.config.exact:
+            self.memory.allocate(container, amounts, affinity)
 
     def memory_refused(self) -> Nodes | None:
         """The memory of the node once what was handed out came back: within groups it may lie elsewhere."""
@@ -195,10 +195,10 @@ def aligned(state: NodeState, said: Iterable[Hints]) -> NUMAAffinity:
     if options.policy == "none":
         return NUMAAffinity(None, False, True)
     nodes = distances(state) if options.prefer_closest_numa_nodes else None
-    found = topologymanager.merge(said, state.numa_nodes, options.policy, distances=nodes)
-    if not found.admit:
+    merged = topologymanager.merge(said, state.numa_nodes, options.policy, distances=nodes)
+    if not merged.admit:
         raise Refusal(Code.NOT_ALIGNED)
-    return found
+    return merged
 
 
 def distances(state: NodeState) -> hints.Distances:

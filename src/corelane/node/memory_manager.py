@@ -55,7 +55,7 @@ def wanted(of: ContainerRequest | PodResources) -> dict[str, int]:
 
 
 def of_pod(request: PodRequest) -> dict[str, int]:
-    """What a pod's containers hold at once, of the resources that its ordinary ones ask for."""
+    """Return what a pod's containers hold at once, of the resources that its app containers request."""
     each = [(container.kind, wanted(container)) for container in request.containers]
     names = {name for kind, of in each if kind is ContainerKind.APP for name in of}
     return {name: peak((kind, of.get(name, 0)) for kind, of in each) for name in sorted(names)}
@@ -86,59 +86,59 @@ class MemoryManager:
         self.initial: list[str] = []
         """The plain init containers so far."""
         self.whole: tuple[MemoryBlock, ...] = ()
-        """What the pod got as one piece, of which containers' blocks are then parts."""
+        """Blocks of the pod as a whole, of which containers' blocks are then parts."""
         self.reusable: dict[int, dict[str, int]] = {}
         """Memory reusable by later containers on exactly the same set of nodes."""
 
-    def hints(self, wanted: Mapping[str, int]) -> list[Hints]:
+    def hints(self, amounts: Mapping[str, int]) -> list[Hints]:
         """Return hints for each resource, all equal; no preference if nothing is requested, or fits."""
-        family = memory_hints(self.nodes, wanted, self.reusable)
-        return [family] * len(wanted) if family else [None]
+        family = memory_hints(self.nodes, amounts, self.reusable)
+        return [family] * len(amounts) if family else [None]
 
     def allocate(
-        self, container: ContainerRequest, wanted: Mapping[str, int], affinity: NUMAAffinity
+        self, container: ContainerRequest, amounts: Mapping[str, int], affinity: NUMAAffinity
     ) -> None:
         """Allocate the requested memory to a container. Raises Refusal with upstream's text."""
-        where = self.where(wanted, affinity)
-        for name, size in wanted.items():
+        where = self.where(amounts, affinity)
+        for name, size in amounts.items():
             self.nodes = taken(
                 self.nodes, where, name, max(size - self.reusable.get(where, {}).get(name, 0), 0)
             )
-        self.blocks[container.name] = blocks_of(wanted, where)
+        self.blocks[container.name] = blocks_of(amounts, where)
         if container.kind is ContainerKind.INIT:
-            self.lend(where, wanted)
+            self.lend(where, amounts)
         else:
-            self.use_up(where, wanted)
-        self.shrink_initial(where, wanted)
+            self.use_up(where, amounts)
+        self.shrink_initial(where, amounts)
         if container.kind is ContainerKind.INIT:
             self.initial.append(container.name)
 
-    def where(self, wanted: Mapping[str, int], affinity: NUMAAffinity) -> int:
+    def where(self, amounts: Mapping[str, int], affinity: NUMAAffinity) -> int:
         """The nodes to take it from: those of the affinity, widened where they do not hold it."""
         nodes, preferred = affinity.nodes, affinity.preferred
         if nodes is None:
-            nodes, preferred = self.default(wanted, preferred)
-        if not holds(self.nodes, nodes, wanted):
-            nodes = self.extended(wanted, nodes, preferred)
+            nodes, preferred = self.default(amounts, preferred)
+        if not holds(self.nodes, nodes, amounts):
+            nodes = self.extended(amounts, nodes, preferred)
         if collides(self.nodes, nodes):
             raise Refusal(Code.MEMORY_GROUP_VIOLATED)
         return nodes
 
-    def default(self, wanted: Mapping[str, int], preferred: bool) -> tuple[int, bool]:
-        found = best_hint(self.nodes, memory_hints(self.nodes, wanted, self.reusable))
-        if found is None or found.nodes is None:
+    def default(self, amounts: Mapping[str, int], preferred: bool) -> tuple[int, bool]:
+        hint = best_hint(self.nodes, memory_hints(self.nodes, amounts, self.reusable))
+        if hint is None or hint.nodes is None:
             raise Refusal(Code.NO_MEMORY_AFFINITY)
-        if preferred and not found.preferred:
+        if preferred and not hint.preferred:
             raise Refusal(Code.NO_PREFERRED_MEMORY_HINT)
-        return found.nodes, found.preferred
+        return hint.nodes, hint.preferred
 
-    def extended(self, wanted: Mapping[str, int], nodes: int, preferred: bool) -> int:
-        found = best_hint(self.nodes, memory_hints(self.nodes, wanted, self.reusable), including=nodes)
-        if found is None or found.nodes is None:
+    def extended(self, amounts: Mapping[str, int], nodes: int, preferred: bool) -> int:
+        hint = best_hint(self.nodes, memory_hints(self.nodes, amounts, self.reusable), including=nodes)
+        if hint is None or hint.nodes is None:
             raise Refusal(Code.NO_EXTENDED_MEMORY_AFFINITY)
-        if preferred and not found.preferred:
+        if preferred and not hint.preferred:
             raise Refusal(Code.NO_PREFERRED_EXTENDED_MEMORY_HINT)
-        return found.nodes
+        return hint.nodes
 
     def lend(self, where: int, amounts: Mapping[str, int]) -> None:
         reusable = self.reusable.setdefault(where, {})

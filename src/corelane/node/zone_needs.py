@@ -1,4 +1,4 @@
-"""What a pod needs at least of a node, and of one of its NUMA nodes: necessary conditions.
+"""Least needs of a pod on a node, and on one of its NUMA nodes: necessary conditions.
 
 A pod that the node admits finds all of this, whatever else runs there. Each policy says it beside the rules
 that it approximates (`zone_needs_of`). What is not certain is left out: what init containers leave to others,
@@ -55,7 +55,7 @@ def cpus_by_layout(n: int, required: BindPolicy | None, request: PodRequest) -> 
 
 def totals(request: PodRequest, more: managers.Managers) -> Amounts:
     """Memory and devices of all containers."""
-    return peaks([(one.kind, memory_and_devices(one, more)) for one in request.containers])
+    return peaks([(container.kind, memory_and_devices(container, more)) for container in request.containers])
 
 
 def aligned_resources(request: PodRequest, more: managers.Managers) -> Amounts:
@@ -75,14 +75,14 @@ def simplified(zones: Iterable[Amounts]) -> tuple[list[Amounts], int]:
     parts = [{name: n for name, n in part.items() if n > 0} for part in zones]
     alone = max((part[FREE] for part in parts if part.keys() == {FREE}), default=0)
     several = [part for part in parts if part.keys() - {FREE}]
-    return [one for i, one in enumerate(several) if not _included(one, i, several)], alone
+    return [part for i, part in enumerate(several) if not _included(part, i, several)], alone
 
 
-def _included(one: Mapping[str, int], place: int, parts: list[dict[str, int]]) -> bool:
+def _included(part: Mapping[str, int], place: int, parts: list[dict[str, int]]) -> bool:
     """Whether another part needs all that this one needs; of equal ones the first stays."""
     return any(
         i != place
-        and all(other.get(name, 0) >= n for name, n in one.items())
-        and (i < place or dict(other) != dict(one))
+        and all(other.get(name, 0) >= n for name, n in part.items())
+        and (i < place or dict(other) != dict(part))
         for i, other in enumerate(parts)
     )

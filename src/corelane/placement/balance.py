@@ -93,7 +93,7 @@ def _sizes(nodes: int, groups: int, thorough: bool) -> Sequence[int]:
 
 
 def _bound(descending: Sequence[int], size: int, groups: int, group: int) -> int:
-    """What no choice of this size gains more than.
+    """Return the bound of the gain of any choice of this size.
 
     Either all members can give their turns, at best the fullest ones; or the turns of at least one that
     cannot fall to the others.
@@ -129,7 +129,7 @@ def _equal_gain(bearers: Sequence[int], rounds: int, more: int, group: int) -> i
 
 
 def _turns(capacity: Sequence[int], groups: int) -> list[int]:
-    """How many groups each gives, in turn, as long as it has some."""
+    """Return the number of groups from each, in turn, as long as it has some."""
     turns = [0] * len(capacity)
     while groups:
         giving = [i for i, n in enumerate(capacity) if n > turns[i]][:groups]
@@ -228,7 +228,7 @@ def plan_by_socket(
 def _best_by_socket(
     free: Sequence[int], sockets: Sequence[int], n: int, group: int, k: int
 ) -> tuple["_Search", int, Sequence[int], bool] | None:
-    """What scored the best combination of k nodes, its score, itself, and whether it ended the search."""
+    """Return the best combination of k nodes: its scorer, score, itself, and whether the search ended."""
     searches: dict[int, _Search] = {}
     best: tuple[_Search, int, Sequence[int]] | None = None
     best_together = False
@@ -300,7 +300,7 @@ class _Search:
         return self.planned(score, nodes, alias, broken_off=score == 0)
 
     def planned(self, score: int, nodes: Sequence[int], alias: bool, *, broken_off: bool) -> Plan:
-        """What each of the nodes gives, as upstream remembers it; `broken_off`: none came after."""
+        """Return what each of the nodes gives, as upstream remembers it; `broken_off`: none came after."""
         left = [self.free[i] - self.share for i in nodes]
         bearing = [i for i, count in zip(nodes, left, strict=True) if count >= self.group]
         bearers: Sequence[int] = ()

@@ -165,7 +165,7 @@ def overlaps(families: Sequence[bytes]) -> bytes:
 
 
 def _above(family: bytes) -> "array[int]":
-    """How many supersets of each set are in the family: counts of 32 bits, side by side in one number."""
+    """Count the supersets of each set in the family: counts of 32 bits, side by side in one number."""
     spread = bytearray(4 * len(family))
     spread[::4] = family
     packed = int.from_bytes(spread, "little")
@@ -175,7 +175,7 @@ def _above(family: bytes) -> "array[int]":
 
 
 def _exactly(above: "array[int]") -> "array[int]":
-    """What is counted for each set itself, given the sums over its supersets."""
+    """Return the count of each set itself, given the sums over its supersets."""
     packed = int.from_bytes(above.tobytes(), "little")
     for shift, without in _halves(len(above)):
         packed -= packed >> shift & without

@@ -136,7 +136,7 @@ def _sets(counts: Sequence[int], n: int, required: int, size: int) -> Iterator[i
 
 
 def _fewest_idle(topology: Topology, n: int) -> int:
-    """How many nodes it would take if every CPU were free, reserved ones included."""
+    """Return the number of nodes that suffice if every CPU is free, reserved ones included."""
     missing = n
     for taken, size in enumerate(topology.numa_sizes, start=1):
         missing -= size
@@ -155,7 +155,7 @@ def _preference(topology: Topology, n: int, by_socket: bool) -> Callable[[int], 
 
 
 def _sockets(topology: Topology, nodes: int) -> int:
-    """How many sockets these nodes touch."""
+    """Return the number of sockets that these nodes touch."""
     cpus = sum(mask for i, mask in enumerate(topology.numa) if nodes >> i & 1)
     return sum(1 for socket in topology.sockets if socket & cpus)
 
@@ -190,7 +190,7 @@ def _without_the_highest(free: Sequence[int], need: int, required: int) -> int:
 
 
 def _fewest(free: Sequence[int], nodes: Sequence[int], need: int, required: int) -> int | None:
-    """How many of `nodes` it takes, required ones included; None if they do not suffice."""
+    """Return how many of `nodes` suffice, required ones included; None if they do not."""
     missing = need - sum(free[node] for node in nodes if required >> node & 1)
     size = required.bit_count()
     for count in sorted((free[node] for node in nodes if not required >> node & 1), reverse=True):

@@ -33,10 +33,10 @@ class MemoryNode:
     group: int = 0
     """The nodes (a mask of ids) over which assignments here stretch; 0 stands for this one alone."""
     assignments: int = 0
-    """How many assignments there are here."""
+    """Number of assignments here."""
 
     def reserved(self, resource: str) -> int:
-        """What containers have of it."""
+        """Return the part that containers have."""
         return self.allocatable.get(resource, 0) - self.free.get(resource, 0)
 
 

@@ -161,7 +161,7 @@ class CPURow(NamedTuple):
 
 
 class UnitCounts(NamedTuple):
-    """How many of each there are, as cAdvisor reports it: upstream divides these, right or wrong."""
+    """Number of each, as cAdvisor reports it: upstream divides these, right or wrong."""
 
     cpus: int
     cores: int

@@ -1,4 +1,4 @@
-"""Why something was decided, as data: a code, its values, and the one sentence made from them.
+"""Reasons of decisions, as data: a code, its values, and the one sentence made from them.
 
 Deciding code makes a `Reason`; callers compare its code; `sentence` returns its text.
 """

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 
 class Code(StrEnum):
-    """What happened. The values that come with each code are the parameters of its sentence."""
+    """Codes of events. The values that come with each code are the parameters of its sentence."""
 
     # -- how a container came to its CPUs
     ALREADY_ADMITTED = "already-admitted"

@@ -16,7 +16,7 @@ from corelane.reasons.placements import Phrase, numa_nodes, render
 
 
 def _unexpected(text: str) -> str:
-    """What the kubelet makes of an error without a reason of its own."""
+    """Make the kubelet's sentence of an error without a reason of its own."""
     return f"Allocate failed due to {text}, which is unexpected"
 
 

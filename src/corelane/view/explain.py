@@ -1,4 +1,4 @@
-"""Why a pod has its node and its CPUs, or why it is pending: the verdict first, then how it came about."""
+"""The reasons of a pod's node and CPUs, or of its being pending: the verdict first, then the steps."""
 
 from __future__ import annotations
 

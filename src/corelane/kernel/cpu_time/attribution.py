@@ -18,7 +18,7 @@ _TRUSTED: Final = 0.3
 _THROTTLED: Final = 100.0
 _LOOKS: Final = 10
 _SURE: Final = 3.0
-"""What shows how a kernel counts: so much throttled time in ms/s, so many looks, so many standard errors."""
+"""Evidence of how a kernel counts: throttled time in ms/s, number of looks, and of standard errors."""
 
 
 def attribute(

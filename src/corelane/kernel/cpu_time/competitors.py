@@ -203,7 +203,7 @@ def _number(text: str | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Competitor:
-    """What used CPU time beside the container: `used` in milliseconds a second.
+    """Group that used CPU time beside the container: `used` in milliseconds a second.
 
     `relative` is its weight as a multiple of the container's: of a CPU that both keep busy it gets relative
     ÷ (1 + relative). `loose`: processes in a group above itself, beside the groups in it.

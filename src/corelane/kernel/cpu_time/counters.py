@@ -173,7 +173,7 @@ def _threads(first: ReadFile) -> int | None:
 
 
 def _waits(first: ReadFile, proc: Directory) -> Waits | None:
-    """How long every thread has waited; None where the kernel has no schedstat."""
+    """Time that every thread has waited; None where the kernel has no schedstat."""
     threads = first("tasks") or first("cgroup.threads")
     if threads is None:
         return None
@@ -292,7 +292,7 @@ class MeasuredNode:
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """What one CPU has done since boot, in clock ticks: running anything, taken by the hypervisor, idle."""
+    """Use of one CPU since boot, in clock ticks: running anything, taken by the hypervisor, idle."""
 
     busy: int
     steal: int
@@ -359,14 +359,14 @@ _WRAPPING: Final = frozenset({"periods", "throttled_periods", "bursts"})
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """Why two readings give no rate."""
+    """Reason why two readings give no rate."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a cgroup did in `seconds`. Times are milliseconds a second; None where they are not counted.
+    """Use of a cgroup in `seconds`. Times are milliseconds a second; None where they are not counted.
 
     `used`, `throttled` and `queued` are sums over CPUs or threads and may exceed 1000; `waiting` (some thread
     waits) and `stalled` (all runnable threads wait) are parts of wall time.
@@ -384,12 +384,12 @@ class Rates:
     waiting: float | None = None
     stalled: float | None = None
     queued: float | None = None
-    """What its threads waited on run queues, throttling included."""
+    """Time that its threads waited on run queues, throttling included."""
     waiters: int = 0
-    """How many threads did."""
+    """Number of threads that did."""
     quota: Quota = field(default_factory=Quota)
     notes: tuple[str, ...] = ()
-    """Why the counters carry less than ones read without interruption."""
+    """Reasons why the counters carry less than ones read without interruption."""
     remarks: tuple[str, ...] = ()
     """Facts about the reading that spoil nothing."""
 
@@ -403,7 +403,7 @@ class Rates:
 
     @property
     def stall_ms(self) -> float | None:
-        """How long a throttled period delayed the container, on average; summed over its CPUs."""
+        """Return the average delay of a throttled period; summed over the container's CPUs."""
         if self.throttled is None or not self.throttled_periods:
             return None if self.throttled is None else 0.0
         return self.throttled * self.seconds / self.throttled_periods
@@ -454,7 +454,7 @@ def _ms(grown: dict[str, int], name: str, seconds: float) -> float | None:
 
 
 def _above(grown: dict[str, int], seconds: float) -> float | None:
-    """What cpu.stat.local has beyond the cgroup's own throttling is that of cgroups above."""
+    """Return the throttling by cgroups above: cpu.stat.local's beyond the cgroup's own."""
     if "above_us" not in grown:
         return None
     return max(0, grown["above_us"] - grown.get("throttled_us", 0)) / 1000 / seconds

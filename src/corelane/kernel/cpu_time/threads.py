@@ -57,7 +57,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """What was counted of a container, in milliseconds a second.
+    """Counted time of a container, in milliseconds a second.
 
     `waited` are the waits of all threads, throttling included unless `with_throttled` is false (None:
     unknown); `throttled` by its own limit and those above, once for each CPU; `others` and `steal` what other
@@ -288,7 +288,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """What the looks at a container's threads showed, in milliseconds a second of the time between them.
+    """Result of the looks at a container's threads, in milliseconds a second of the time between them.
 
     `ran` is the CPU time of the threads that were seen: less than the group `used` where threads came and
     went between looks. `pending` is the part of `waited` that had not ended at the last look.

@@ -1,4 +1,4 @@
-"""What a changed limit does to a container: throttled and used time, and the 99th percentile of its latency.
+"""Effects of a changed limit on a container: throttled and used time, and 99th percentile of its latency.
 
 A `Fit` has the shapes of load that explain the measurement; `forecast` simulates each under the change. A
 range covers the shapes, the chance in a time as long as the measured one, and what the model may be off.
@@ -404,7 +404,7 @@ class Tail:
 
 
 def longest_stop(fit: Fit, change: LimitChange) -> Range:
-    """How long a stop may last, in ms: at least for all CPUs together, at most for one of a few that ran."""
+    """Return the duration of a stop, in ms: at least for all CPUs together, at most for one of a few."""
     if change.limit is None:
         return Range(0.0, 0.0)
     most = min(fit.widest, change.threads or math.inf)

@@ -162,7 +162,7 @@ class Hints:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How many shapes are drawn, how many of them are looked at closely, and how many in each later round."""
+    """Number of shapes drawn, of those simulated several times, and of those varied in each later round."""
 
     drawn: int = 120
     close: int = 30

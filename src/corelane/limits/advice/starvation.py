@@ -224,7 +224,7 @@ def _smallest(entitled: Entitled, need: float, least: int, most: int) -> int | N
 
 
 def _losers(rivals: Competition, used: float, gets: float) -> tuple[Loser, ...]:
-    """What gives way: competitors in proportion to what they use, those of largest use first."""
+    """Return the competitors that give way, in proportion to their use, those of largest use first."""
     more, total = max(0.0, gets - used), rivals.used
     if not total:
         return ()

@@ -286,7 +286,7 @@ def _subject(pod: PodContext, own: ManifestContainer, owner: Owner, scalers: tup
 
 
 def _runtime(own: ManifestContainer) -> str:
-    """How software of this kind is told how many threads to run; a JVM's options may hold others already."""
+    """Return what sets the number of threads; a JVM's options may hold others already."""
     env = {text(entry, "name") for entry in items(own.node, "env")}
     if thread_settings.is_jvm(own.node, own.image):
         return "-XX:ActiveProcessorCount" if "JAVA_TOOL_OPTIONS" in env else "JAVA_TOOL_OPTIONS"

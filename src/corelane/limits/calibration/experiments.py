@@ -13,7 +13,7 @@ WARMUP_SECONDS = 0.3
 PROBED_PERIODS = 8
 """For how many periods threads are throttled beforehand, which shows when periods begin."""
 QUIET_PERIODS = 4
-"""How long a group rests before it is measured, so that its timer has stopped and its pool is full."""
+"""Rest of a group before it is measured, so that its timer has stopped and its pool is full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class MeasuredRun:
 
 
 LATE_NS = 5 * MS
-"""How late a released thread may go on where other load runs, which it preempts at a tick only; pauses that
+"""Delay of a released thread where other load runs, which it preempts at a tick only; pauses that
 are not longer may be due to that load alone."""
 
 
@@ -283,7 +283,7 @@ def _figures(stat: CPUStat) -> Figures:
 
 
 def _warmup_seconds(experiment: Experiment) -> float:
-    """How long before what counts: a burst, by which what may be saved for bursts has been saved.
+    """Return the time before what counts: a burst, by which what may be saved for bursts has been saved.
 
     Nested limits are measured from the first moment on, for their state then decides what follows.
     """
@@ -309,7 +309,7 @@ class ModelCheck:
 
 
 BURST_MS = 1.0
-"""What the throttled time of one burst may be off by, however short: a quarter of a tick at HZ=250."""
+"""Error allowed for the throttled time of one burst, however short: a quarter of a tick at HZ=250."""
 
 
 def claims(experiment: Experiment, measured: MeasuredRun, predicted: Prediction) -> list[ModelCheck]:

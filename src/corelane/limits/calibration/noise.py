@@ -11,10 +11,10 @@ LOST_PART, FOREIGN_PART = 0.004, 0.01
 """For how much of the time the threads may have been without a CPU that their limit let them have; where that
 is not known, how much of their CPUs others may have used."""
 TRUST = 0.03
-"""How large what was lost may be beside the throttled time of a saturated load, which it shortens."""
+"""Part of the throttled time of a saturated load that may be lost, which shortens it."""
 _MS_PER_TICK = 10
 _EARLY_NS = MS // 2
-"""How far ends of pauses may lie before the refills that they are held against: these were measured, too."""
+"""Time by which a pause may end before its refill: these moments were measured, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ class Finding:
 # How findings write amounts, costs and patches.
 
 PATCHED: Final = {kind: path for kind, path in POD_PATHS.items() if kind not in ("Pod", "Job")}
-"""What a strategic merge patch may change: running pods and jobs keep their resources, CRDs have no merge."""
+"""Kinds for strategic merge patches: running pods and jobs keep their resources, CRDs have no merge."""
 
 
 _HUNDREDTH: Final = Decimal("0.01")

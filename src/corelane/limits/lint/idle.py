@@ -56,7 +56,7 @@ _TIMEOUT: Final = re.compile(
 """With options in front: how long, and the signal."""
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 SOON_S: Final = 600
-"""What ends within this time has few occasions to leak."""
+"""A container that ends within this time hardly leaks."""
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 _LOOKS: Final = re.compile(r"(?:/\S*/)?(?:cat|test|stat|ls|true)(?: [\w./!-]+)*")
 """Commands of probes that look at a file."""

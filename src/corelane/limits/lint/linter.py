@@ -57,7 +57,7 @@ _KNOWN: Final = frozenset(BY_ID)
 
 @dataclass(frozen=True, slots=True)
 class FileFault:
-    """Why a file, or a document in it, could not be read; line and column from 1, 0 for the whole file."""
+    """A file, or a document in it, that could not be read; line and column from 1, 0 for the whole file."""
 
     file: str
     line: int

@@ -204,7 +204,7 @@ def _amount(name: str, node: Located, place: Position) -> Amount:
 
 
 def _no_cpus(text: str, nano: int) -> tuple[str, str]:
-    """What is wrong with CPUs in a unit of memory, or more than any machine has, and what may be meant."""
+    """Return the fault of CPUs in a unit of memory, or above any machine's, and what may be meant."""
     unit = text.lstrip("+0123456789.")
     if unit in _MEMORY_UNITS:
         meant = f"{text.removesuffix(unit)}{'' if unit in ('k', 'Ki') else 'm'}"

@@ -134,7 +134,7 @@ class ManifestObject:
 
     @property
     def unjudged(self) -> str:
-        """Why cost and share are of no interest; empty for most.
+        """Reason why cost and share are not judged; empty for most.
 
         Windows caps CPU time by job objects and has neither CFS quotas nor weights in cgroups; a test of a
         Helm release only runs when `helm test` does.

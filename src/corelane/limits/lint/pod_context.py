@@ -133,7 +133,7 @@ def pod_exclusive_cpus(context: PodContext) -> int:
 
 
 def pod_request(context: PodContext, resource: str) -> int:
-    """What the scheduler reserves for the whole pod, in nano-units: the most that it asks for at once."""
+    """Return the scheduler's reservation for the whole pod, in nano-units: the most requested at once."""
     pod = context.object.pod
     of_pod = pod.resources.request(resource) if pod and pod.resources else 0
     return of_pod or workload.peak(

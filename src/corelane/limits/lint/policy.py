@@ -18,7 +18,7 @@ _NEVER: Final = 99
 
 
 class Severity(IntEnum):
-    """How bad: `info` is worth knowing, `warning` costs time or safety, `error` much of it, or is refused."""
+    """Severities: `info` is worth knowing, `warning` costs time or safety, `error` much, or is refused."""
 
     INFO = 1
     WARNING = 2

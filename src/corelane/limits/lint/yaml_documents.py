@@ -40,7 +40,7 @@ def is_helms(text: str) -> bool:
 
 
 def reason(text: str, braces: str) -> str:
-    """Why `text` is not YAML, and what to do: `braces` is its first template and what follows on the line."""
+    """Say why `text` is not YAML, and the remedy: `braces` is its first template and the rest of the line."""
     if is_helms(text):
         return (
             "an unrendered Helm template ({{ … }}): render it first: helm template CHART | "
@@ -67,7 +67,7 @@ MAX_DEPTH: Final = 200
 MOST_EXPANDED: Final = 100_000
 """Most values that the aliases of a document stand for: what reads them follows each."""
 _TOO_DEEP: Final = "exceeded maximum nesting depth"
-"""What libyaml, since PyYAML 6.0.4, says beyond 1,000 levels; it may get there before level 201 is told."""
+"""libyaml's error beyond 1,000 levels, since PyYAML 6.0.4; it may come before level 201 is reported."""
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BEGINS: Final = (yaml.StreamStartEvent, yaml.DocumentStartEvent)
 _MARKER: Final = re.compile(r"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)

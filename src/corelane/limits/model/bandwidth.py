@@ -43,25 +43,25 @@ class Switches:
     """Tasks are set aside one by one on their way out of the kernel, not whole CPUs at once (6.18)."""
 
     eevdf: bool = True
-    """Who sleeps gets no head start over who runs (6.6)."""
+    """A task that has slept gets no head start over one that runs (6.6)."""
 
     slice_ns: int = 5 * MS
-    """What a CPU takes from the pool at once: sched_cfs_bandwidth_slice_us."""
+    """Runtime that a CPU takes from the pool at once: sched_cfs_bandwidth_slice_us."""
 
     keep_ns: int = 1 * MS
-    """What an idle CPU does not hand back: min_cfs_rq_runtime."""
+    """Runtime that an idle CPU does not return: min_cfs_rq_runtime."""
 
     slack_ns: int = 5 * MS
-    """How long after being handed back runtime is handed out: cfs_bandwidth_slack_period."""
+    """Time from the return of runtime until it is distributed: cfs_bandwidth_slack_period."""
 
     near_refill_ns: int = 2 * MS
     """Runtime is not handed out so close to a refill: min_bandwidth_expiration."""
 
     release_ns: int = 4 * US
-    """What releasing one CPU takes while a refill is handed out; matters to the order "mixed" only."""
+    """Time that the release of one CPU takes while a refill is distributed; for the order "mixed" only."""
 
     base_slice_ns: int = 700 * US
-    """How long a task runs before another gets its turn, on one CPU; grows with the number of CPUs."""
+    """Time that a task runs before another gets its turn, on one CPU; grows with the number of CPUs."""
 
 
 LATEST = Switches()

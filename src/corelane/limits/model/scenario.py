@@ -79,7 +79,7 @@ def pod_limit(containers: Sequence[ScenarioContainer]) -> CFSLimit | None:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is simulated for how long. `subject` is pod/container, the one that variants change."""
+    """A simulation and its duration. `subject` is pod/container, the one that variants change."""
 
     name: str
     title: str
@@ -89,7 +89,7 @@ class Scenario:
     seconds: float = 60.0
     warmup_seconds: float = 1.0
     window_ms: tuple[float, float] = (0.0, 200.0)
-    """What the picture shows, from the end of the warm-up: begin and length."""
+    """Window of the picture, from the end of the warm-up: begin and length."""
     subject: str = ""
     notes: tuple[str, ...] = field(default=())
     """Which parameters were chosen, and why."""
@@ -106,7 +106,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class ContainerResult:
-    """What a container did after the warm-up. Times in ns; `latency` maps percentiles, 100 is the maximum.
+    """A container's counters after the warm-up. Times in ns; `latency` maps percentiles, 100 is the maximum.
 
     `runnable` is how many threads ran or waited for a CPU, throttled ones included, on average.
     """

@@ -29,7 +29,7 @@ class NodeLine:
     state: NodeState | None = None
     """None where the node publishes no ledger."""
     agent_fault: str = ""
-    """Why the node's agent does not run, "" where it does or is not judged."""
+    """Reason why the node's agent does not run, "" where it does or is not judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ContainerLine:
     cls: str
     """Koordinator's class under policy pools, else ""."""
     lane: str
-    """How its CPUs are shared, or the pool in which it runs."""
+    """Sharing of its CPUs, or the pool in which it runs."""
     exclusive: bool
     cpus: CPUSet
     state: str

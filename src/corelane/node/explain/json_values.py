@@ -31,7 +31,7 @@ def json_value(value: object, keys: Mapping[str, str] = _OWN_NAMES) -> Any:
         return [json_value(item, keys) for item in value]
     if not is_dataclass(value):
         return value
-    named = ((keys.get(one.name, _camel(one.name)), getattr(value, one.name)) for one in fields(value))
+    named = ((keys.get(each.name, _camel(each.name)), getattr(value, each.name)) for each in fields(value))
     return {key: json_value(item, keys) for key, item in named if key}
 
 
@@ -60,7 +60,7 @@ def _of(kind: Any, value: Any, path: str) -> Any:
         members = _checked(dict, value, path)
         make: Any = kind
         hints = get_type_hints(kind)
-        named = ((one.name, _camel(one.name)) for one in fields(kind))
+        named = ((field.name, _camel(field.name)) for field in fields(kind))
         given = {
             name: _of(hints[name], members[key], f"{path}.{key}") for name, key in named if key in members
         }

@@ -9,7 +9,7 @@ from corelane.node.explain.pod_explanation import Objective, Remedy
 
 
 class Verdict(StrEnum):
-    """What became of a pod."""
+    """Outcomes of a decision on a pod."""
 
     BOUND = "bound"
     BINDING = "binding"
@@ -62,7 +62,7 @@ class ContainerCPUs:
     actual: CPUSet | None = None
     """CPUs in the node's ledger; None where no ledger names the container."""
     where: str = ""
-    """How the CPUs are shared, or the pool that the container runs in."""
+    """Sharing of the CPUs, or the pool that the container runs in."""
     why: str = ""
 
 
@@ -73,7 +73,7 @@ class NearestNode:
     name: str
     missing: tuple[str, ...] = ()
     amounts: tuple[str, ...] = ()
-    """What is requested, what is free, and what holds the rest."""
+    """Amounts that are requested and free, and what holds the rest."""
     changes: tuple[Remedy, ...] = ()
     """Each was carried out on a copy of the cluster, and the pod fitted."""
 
@@ -104,7 +104,7 @@ class PodDecision:
     node: str = ""
     """The node chosen."""
     kind: str = ""
-    """How the node's CPUs are known: ledger, koordlet, kubelet-replay, zones, totals, damaged."""
+    """Source of the node's CPUs: ledger, koordlet, kubelet-replay, zones, totals, damaged."""
     nodes: int = 0
     """Nodes considered."""
     feasible: int = 0
@@ -137,9 +137,9 @@ def with_facts(
     decision: PodDecision, facts: Iterable[ContainerCPUs], notes: Iterable[str] = ()
 ) -> PodDecision:
     """Return the decision about a bound pod with what its node has for its containers."""
-    proposed = {one.name: one for one in decision.containers}
+    proposed = {container.name: container for container in decision.containers}
     recorded = decision.source is Source.RECORDED
-    containers = tuple(_fact(proposed.get(one.name), one, recorded=recorded) for one in facts)
+    containers = tuple(_fact(proposed.get(fact.name), fact, recorded=recorded) for fact in facts)
     return replace(
         decision,
         containers=containers or decision.containers,

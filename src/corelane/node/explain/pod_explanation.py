@@ -1,4 +1,4 @@
-"""How a decision on a pod came about, as plain values: steps, objective, runner-up, helpful changes."""
+"""A decision on a pod explained, as plain values: steps, objective, runner-up, helpful changes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -87,11 +87,11 @@ def merge_hints(state: NodeState, hints: Iterable[ResourceHints]) -> HintMerge:
     """Return all hints, the best first, and the result of the topology manager."""
     hints = list(hints)
     try:
-        affinity = aligned(state, [one.hints for one in hints])
+        affinity = aligned(state, [hint.hints for hint in hints])
     except Refusal:
         affinity = NUMAAffinity(None, False, False)
     return HintMerge(
-        tuple(_reported(state, one) for one in hints),
+        tuple(_reported(state, hint) for hint in hints),
         format_list(affinity.nodes or 0),
         affinity.preferred,
         affinity.admit,
@@ -110,10 +110,10 @@ def _reported(state: NodeState, of: ResourceHints) -> ProviderHints:
 def _sets(state: NodeState, family: Family) -> Iterator[HintSet]:
     """Yield the sets of NUMA nodes, preferred ones first, then by size."""
     ids = list(bits(state.numa_nodes))
-    sets = [one for one in families.members(family.sets) if one and one < 1 << family.count]
-    for one in sorted(sets, key=lambda one: (not family.preferred[one], one.bit_count(), one)):
-        nodes = sum(1 << ids[i] for i in bits(one))
-        yield HintSet(format_list(nodes), bool(family.preferred[one]))
+    sets = [member for member in families.members(family.sets) if member and member < 1 << family.count]
+    for mask in sorted(sets, key=lambda mask: (not family.preferred[mask], mask.bit_count(), mask)):
+        nodes = sum(1 << ids[i] for i in bits(mask))
+        yield HintSet(format_list(nodes), bool(family.preferred[mask]))
 
 
 _LEVELS: Final = {"numa node": "NUMA node", "l3": "L3 domain", "socket": "socket"}
@@ -148,7 +148,7 @@ def picker_steps(
         for level, masks in units.items()
         for number, mask in masks
     }
-    return [Step(one.level, _sentence(one, names), format_list(one.cpus)) for one in steps.steps]
+    return [Step(step.level, _sentence(step, names), format_list(step.cpus)) for step in steps.steps]
 
 
 _Names: TypeAlias = Mapping[tuple[str, int], str]
@@ -162,8 +162,8 @@ def _name(names: _Names, level: str, unit: int) -> str:
 def _sentence(step: PickerStep, names: _Names) -> str:
     too_large = step.why is Why.NO_WHOLE_UNIT and step.smallest > step.need
     following = format_list(step.following)
-    giving = [one for one in step.nodes if one.taken]
-    shares = _counts({one.node: one.taken for one in giving}, names)
+    giving = [node for node in step.nodes if node.taken]
+    shares = _counts({node.node: node.taken for node in giving}, names)
     return (_TOO_LARGE if too_large else _SENTENCES[step.why]).format(
         level=_LEVELS.get(step.level, ""),
         unit=_name(names, step.level, step.unit) if step.unit else "",
@@ -177,17 +177,17 @@ def _sentence(step: PickerStep, names: _Names) -> str:
         next_cpus=f"; next would be CPUs {following}" if following else "",
         origin=_origin(step, names),
         shares=f"{'evenly ' if len(giving) > 1 else ''}from {_count(len(giving), 'NUMA node')} ({shares})",
-        before=_counts({one.node: one.free for one in step.nodes}, names),
+        before=_counts({node.node: node.free for node in step.nodes}, names),
     )
 
 
 def _origin(step: PickerStep, names: _Names) -> str:
     """Name the nodes that give CPUs, and the free CPUs of all if there was a choice."""
-    ordered = sorted(step.nodes, key=lambda one: not one.taken)
-    nodes = ", ".join(_name(names, "numa node", one.node) for one in ordered if one.taken)
-    if all(one.taken for one in ordered):
+    ordered = sorted(step.nodes, key=lambda node: not node.taken)
+    nodes = ", ".join(_name(names, "numa node", node.node) for node in ordered if node.taken)
+    if all(node.taken for node in ordered):
         return nodes
-    return f"{nodes} (fewest free CPUs first: {_counts({one.node: one.free for one in ordered}, names)})"
+    return f"{nodes} (fewest free CPUs first: {_counts({node.node: node.free for node in ordered}, names)})"
 
 
 def _counts(nodes: Mapping[int, int], names: _Names) -> str:
@@ -212,9 +212,9 @@ def explain(
         managers = needed(state, request) or Managers(state, request, None, None)
         of = ResourceHints("cpu", cpu_manager.whole_cpus(state, request), cpus)
         merge = merge_hints(state, of_pod(managers, request, of, as_one=True))
-        return [_by_decision(state, request, decision, one) for one in request.containers], merge
+        return [_by_decision(state, request, decision, container) for container in request.containers], merge
     if any(not reason.container and reason.code is Code.ALREADY_ADMITTED for reason in decision.reasons):
-        return [_by_decision(state, request, decision, one) for one in request.containers], None
+        return [_by_decision(state, request, decision, container) for container in request.containers], None
     admission = _Explaining(state, request, decision)
     with suppress(Refusal):
         admission.run()
@@ -228,7 +228,8 @@ def _by_decision(
     cpus = decision.assignments.get(container.name, CPUSet())
     own = [reason for reason in decision.reasons if reason.container in ("", container.name)]
     steps = [
-        Step(label(one), sentence(one), str(cpus) if one.code is Code.PART_OF_POD_CPUS else "") for one in own
+        Step(label(each), sentence(each), str(cpus) if each.code is Code.PART_OF_POD_CPUS else "")
+        for each in own
     ]
     if not steps and decision.admitted:
         steps = [Step("shared", sentence(why_shared(state, request, container)))]
@@ -290,7 +291,7 @@ class _Explaining(StaticAdmission):
             replace(
                 explained,
                 steps=(*self.steps, *others),
-                candidates=tuple(replace(one, chosen=one.nodes == chosen) for one in candidates),
+                candidates=tuple(replace(each, chosen=each.nodes == chosen) for each in candidates),
                 locality=locality(machine, explained.cpus),
                 runner_up=runner_up,
                 runner_up_locality=locality(machine, runner_up) if runner_up else None,
@@ -380,7 +381,7 @@ class _Explaining(StaticAdmission):
         nodes = hint.nodes or 0
         away = 0.0
         if self.state.config.numa.prefer_closest_numa_nodes:
-            away = hints.distance(nodes, {one.id: dict(one.distances) for one in self.state.machine.nodes})
+            away = hints.distance(nodes, {node.id: dict(node.distances) for node in self.state.machine.nodes})
         return not hint.preferred, nodes.bit_count(), away, nodes
 
     def picked(self, pool: int, n: int, affinity: NUMAAffinity) -> list[Step]:
@@ -407,7 +408,7 @@ class _Explaining(StaticAdmission):
         try:
             if others:
                 cpus = cpu_manager.cpu_hints(self.state, available, reusable, n)
-                merged = [cpus if one.resource == "cpu" else one.hints for one in others]
+                merged = [cpus if other.resource == "cpu" else other.hints for other in others]
                 affinity = aligned(self.state, merged)
             else:
                 affinity = cpu_manager.affinity(self.state, available, reusable, n)

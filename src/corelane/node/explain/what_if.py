@@ -1,4 +1,4 @@
-"""What a node would give a pod, without giving it: the decision of `admit`, and how it comes about."""
+"""A node's decision on a pod, without its admission: the decision of `admit`, and its steps."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -28,14 +28,14 @@ def explain(
     """Admit a pod as `admit` does; return the node after it, and the explanation with these notes."""
     after, decision = admit(state, request)
     if state.config.policy == "pools":
-        found = _under_pools(state, after, request, decision)
+        decided = _under_pools(state, after, request, decision)
     else:
         explained, merge = static_steps.explain(state, request, decision)
-        found = PodExplanation(state, request, decision, tuple(explained), merge=merge)
-    containers = [_with_belongings(one, after, request) for one in found.containers]
+        decided = PodExplanation(state, request, decision, tuple(explained), merge=merge)
+    containers = [_with_belongings(container, after, request) for container in decided.containers]
     if not decision.admitted:
-        containers = [_without_cpus(one) for one in containers]
-    return after, replace(found, containers=tuple(containers), notes=notes)
+        containers = [_without_cpus(container) for container in containers]
+    return after, replace(decided, containers=tuple(containers), notes=notes)
 
 
 def _without_cpus(container: ContainerExplanation) -> ContainerExplanation:
@@ -58,7 +58,7 @@ def _under_pools(
 ) -> PodExplanation:
     containers = list(_containers(before, after, request, decision))
     objective = objectives.objective(before, request, _all_cpus(decision))
-    bound = [i for i, one in enumerate(containers) if one.cpus]
+    bound = [i for i, container in enumerate(containers) if container.cpus]
     if objective and objective.runner_up and len(bound) == 1:
         other = objective.runner_up
         containers[bound[0]] = replace(
@@ -87,8 +87,8 @@ def _containers(
 def _steps(
     state: NodeState, request: PodRequest, container: ContainerRequest, decision: Decision
 ) -> Iterator[Step]:
-    reasons = [one for one in decision.reasons if one.container in ("", container.name)]
-    yield from (Step(label(one), sentence(one)) for one in reasons)
+    reasons = [reason for reason in decision.reasons if reason.container in ("", container.name)]
+    yield from (Step(label(reason), sentence(reason)) for reason in reasons)
     if not decision.admitted:
         yield Step("refused", decision.message)
     elif not reasons:

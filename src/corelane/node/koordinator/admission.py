@@ -98,8 +98,8 @@ def _agreed(zones: Zones, hints: _Hints, policy: NUMAPolicy, size: int) -> list[
         return []
     if policy is not NUMAPolicy.RESTRICTED and any(len(sets[0]) != size for sets in lists):
         return []
-    found = [nodes for nodes in lists[0] if len(nodes) == size]
-    return [nodes for nodes in found if all(nodes in sets for sets in lists) and _keeps_apart(zones, nodes)]
+    fitting = [nodes for nodes in lists[0] if len(nodes) == size]
+    return [nodes for nodes in fitting if all(nodes in sets for sets in lists) and _keeps_apart(zones, nodes)]
 
 
 def _keeps_apart(zones: Zones, nodes: Sequence[int]) -> bool:
@@ -161,7 +161,7 @@ def admit(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
     except Refusal as refusal:
         return state, Decision(False, refusal.reason, shared=state.shared_pool)
     cpus = CPUSet.from_mask(placement.cpus)
-    assignments = dict.fromkeys((one.name for one in request.containers), cpus) if cpus else {}
+    assignments = dict.fromkeys((container.name for container in request.containers), cpus) if cpus else {}
     after = record(state, replace(request, proposal=assignments, numa_amounts=placement.shares))
     return after, Decision(
         True,
@@ -223,7 +223,7 @@ def _candidates(state: NodeState, request: PodRequest, demand: PodDemand) -> Ite
 
 
 def _refusal(state: NodeState, demand: PodDemand, lack: NotSatisfied) -> Refusal:
-    """What is missing, in upstream's words."""
+    """Name what is missing, in upstream's words."""
     free = state.free_exclusive.mask
     if not demand.cpus:
         milli = {node: 1000 * (mask & free).bit_count() for node, mask in _numa(state)}

@@ -1,4 +1,4 @@
-"""What a pod requests of a node by Koordinator's rules: amounts, CPUs to be bound, and policies.
+"""A pod's demand on a node by Koordinator's rules: amounts, CPUs to be bound, and policies.
 
 `PreFilter` and the first half of `Filter` in `plugin.go`; texts of refusals as upstream's.
 """
@@ -30,7 +30,7 @@ _BINDING: Final = (BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS)
 
 @dataclass(frozen=True, slots=True)
 class PodDemand:
-    """What the plugin keeps of a pod for one node. CPU in milliCPU, others in units."""
+    """The plugin's state of a pod for one node. CPU in milliCPU, others in units."""
 
     amounts: Amounts
     """Requests of the pod by resource, those of 0 included."""
@@ -85,9 +85,9 @@ def pod_demand(state: NodeState, request: PodRequest) -> PodDemand:
 
 def pod_amounts(request: PodRequest) -> Amounts:
     """Return what the pod requests at once, by resource (upstream `resourcehelper.PodRequests`)."""
-    names = dict.fromkeys(name for one in request.containers for name in one.requests)
+    names = dict.fromkeys(name for container in request.containers for name in container.requests)
     each = request.containers
-    total = {name: peak((one.kind, one.requests.get(name, 0)) for one in each) for name in names}
+    total = {name: peak((own.kind, own.requests.get(name, 0)) for own in each) for name in names}
     if level := request.level:
         of_pod = {"cpu": level.cpu_request, "memory": level.memory_request}
         total |= {name: amount for name, amount in of_pod.items() if amount}

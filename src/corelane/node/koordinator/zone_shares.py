@@ -166,7 +166,7 @@ def _left(offered: Amounts, allocated: Amounts) -> Amounts:
 
 
 def _held(state: NodeState) -> tuple[Held, int, int]:
-    """What exclusive policies hold, and the NUMA nodes (masks of ids) of pods on one and on several."""
+    """Return the CPUs of exclusive policies, and NUMA nodes (masks of ids) of pods on one and on several."""
     topology, masks = state.topology, dict[str, int]()
     for entry in state.entries.values():
         if entry.cpus and entry.origin is not Origin.KUBELET:

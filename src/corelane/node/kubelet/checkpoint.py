@@ -31,7 +31,7 @@ _WHAT_TO_DO = "the kubelet will not start with it: repair the file, or drain the
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What the kubelet remembers of a node's CPUs."""
+    """The kubelet's record of a node's CPUs."""
 
     policy: str
     default: CPUSet = field(default_factory=CPUSet)
@@ -45,7 +45,7 @@ class Checkpoint:
 
 
 def from_state(state: NodeState) -> Checkpoint:
-    """What a kubelet that had made the same decisions would remember."""
+    """Return the checkpoint of a kubelet that had made the same decisions."""
     if state.config.policy == "none":
         return Checkpoint("none")
     entries: dict[str, dict[str, CPUSet]] = {}

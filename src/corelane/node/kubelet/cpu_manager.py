@@ -29,7 +29,7 @@ from corelane.workload.request import (
 
 def pod_cpus(request: PodRequest) -> int:
     """The exclusive CPUs that a pod needs at once, by which a pod-scope topology manager judges it."""
-    return peak((one.kind, request.exclusive_cpus(one)) for one in request.containers)
+    return peak((container.kind, request.exclusive_cpus(container)) for container in request.containers)
 
 
 def affinity(state: NodeState, available: int, reusable: int, n: int) -> NUMAAffinity:
@@ -50,14 +50,14 @@ def affinity(state: NodeState, available: int, reusable: int, n: int) -> NUMAAff
     )
     if options.policy == "single-numa-node" and not topologymanager.is_single(hint):
         hint = hints.Hint(None, False)
-    found = topologymanager.judge(hint, state.numa_nodes, options.policy)
-    if not found.admit:
+    merged = topologymanager.judge(hint, state.numa_nodes, options.policy)
+    if not merged.admit:
         raise Refusal(Code.NOT_ALIGNED)
-    return found
+    return merged
 
 
 def cpu_hints(state: NodeState, available: int, reusable: int, n: int) -> Family | None:
-    """What the CPU manager says of n CPUs beside other providers; None when it does not care."""
+    """Return the CPU manager's hints for n CPUs beside other providers; None where it has no preference."""
     if not n:
         return None
     by_socket = state.config.options.align_by_socket
@@ -120,7 +120,7 @@ def whole_cpus(state: NodeState, request: PodRequest) -> int:
 
 
 def pod_cpu_hints(state: NodeState, request: PodRequest, available: int) -> Hints:
-    """What the CPU manager says of the whole pod: that it is impossible where some container gets nothing."""
+    """Return the CPU manager's hints for the whole pod: impossible where some container gets nothing."""
     n = whole_cpus(state, request)
     if n and _cpu_fault(request, n):
         return []
@@ -128,11 +128,11 @@ def pod_cpu_hints(state: NodeState, request: PodRequest, available: int) -> Hint
 
 
 def memory_hints(handout: memory_manager.MemoryManager, request: PodRequest) -> list[Hints]:
-    """What the memory manager says of the whole pod, for each resource."""
-    wanted = _amounts(request.level)
-    if _memory_fault(request, wanted):
-        return [[] for _ in wanted]
-    return handout.hints(wanted)
+    """Return the memory manager's hints for the whole pod, for each resource."""
+    amounts = _amounts(request.level)
+    if _memory_fault(request, amounts):
+        return [[] for _ in amounts]
+    return handout.hints(amounts)
 
 
 def allocate_cpus(
@@ -153,16 +153,16 @@ def allocate_cpus(
 
 
 def _cpus_shared_out(state: NodeState, request: PodRequest, bubble: int) -> dict[str, int]:
-    found: dict[str, int] = {}
+    amounts: dict[str, int] = {}
     pool = bubble
     for container in request.containers:
         if n := request.exclusive_cpus(container, gate=True):
             cpus = pick(state.config, state.topology, pool, n)
-            found[container.name] = cpus
+            amounts[container.name] = cpus
             pool &= ~(0 if container.kind is ContainerKind.INIT else cpus)
         elif container.kind is ContainerKind.INIT:
-            found[container.name] = pool
-    return {container.name: found.get(container.name, pool) for container in request.containers}
+            amounts[container.name] = pool
+    return {container.name: amounts.get(container.name, pool) for container in request.containers}
 
 
 def _cpu_fault(request: PodRequest, total: int) -> Refusal | None:
@@ -184,30 +184,30 @@ def allocate_memory(
     handout: memory_manager.MemoryManager, request: PodRequest, affinity: NUMAAffinity
 ) -> tuple[MemoryBlock, ...]:
     """Give the pod its memory and each container its part of it; the pod's blocks. Raises Refusal."""
-    wanted = _amounts(request.level)
-    if fault := _memory_fault(request, wanted):
+    sizes = _amounts(request.level)
+    if fault := _memory_fault(request, sizes):
         raise fault
-    where = handout.where(wanted, affinity)
-    for name, size in wanted.items():
+    where = handout.where(sizes, affinity)
+    for name, size in sizes.items():
         handout.nodes = taken(handout.nodes, where, name, size)
-    for name, amounts in _memory_shared_out(request, wanted).items():
+    for name, amounts in _memory_shared_out(request, sizes).items():
         parts = {resource: size for resource, size in amounts.items() if size > 0}
         handout.blocks[name] = memory_manager.blocks_of(parts, where)
-    handout.whole = memory_manager.blocks_of(wanted, where)
+    handout.whole = memory_manager.blocks_of(sizes, where)
     return handout.whole
 
 
 def _memory_shared_out(request: PodRequest, total: Mapping[str, int]) -> dict[str, Mapping[str, int]]:
-    found: dict[str, Mapping[str, int]] = {}
+    amounts: dict[str, Mapping[str, int]] = {}
     pool = dict(total)
     for container in request.containers:
         if own := _own(container):
-            found[container.name] = own
+            amounts[container.name] = own
             if container.kind is not ContainerKind.INIT:
                 pool = {name: size - own.get(name, 0) for name, size in pool.items()}
         elif container.kind is ContainerKind.INIT:
-            found[container.name] = pool
-    return {container.name: found.get(container.name, pool) for container in request.containers}
+            amounts[container.name] = pool
+    return {container.name: amounts.get(container.name, pool) for container in request.containers}
 
 
 def _memory_fault(request: PodRequest, total: Mapping[str, int]) -> Refusal | None:
@@ -238,8 +238,8 @@ def _own(container: ContainerRequest) -> dict[str, int]:
 
 
 def _amounts(level: PodResources | None) -> dict[str, int]:
-    found = memory_manager.wanted(level) if level else {}
-    return {name: size for name, size in found.items() if size > 0}
+    amounts = memory_manager.wanted(level) if level else {}
+    return {name: size for name, size in amounts.items() if size > 0}
 
 
 # What a pod needs at least.
@@ -254,11 +254,11 @@ def zone_needs_of(state: NodeState, request: PodRequest) -> ZoneNeeds:
     else:
         sizes = [n for _, n in exclusive_sizes(state, request)]
         parts = [
-            {FREE: n, **zone_needs.memory_and_devices(one, more)}
-            for one, n in zip(request.containers, sizes, strict=True)
+            {FREE: n, **zone_needs.memory_and_devices(container, more)}
+            for container, n in zip(request.containers, sizes, strict=True)
         ]
         node = zone_needs.peaks(
-            [(one.kind, part) for one, part in zip(request.containers, parts, strict=True)]
+            [(container.kind, part) for container, part in zip(request.containers, parts, strict=True)]
         )
         if state.config.numa.scope == "pod":
             parts = [_of_pod(state, request, more)]
@@ -270,15 +270,15 @@ def zone_needs_of(state: NodeState, request: PodRequest) -> ZoneNeeds:
 def exclusive_sizes(state: NodeState, request: PodRequest) -> list[tuple[ContainerKind, int]]:
     """Return the CPUs that the kubelet's CPU manager allocates, by container, or to the pod as one piece."""
     if state.config.policy == "none":
-        return [(one.kind, 0) for one in request.containers]
+        return [(container.kind, 0) for container in request.containers]
     if request.level is not None and applies(state, request):
         return [(ContainerKind.APP, whole_cpus(state, request))]
     gate = state.config.pod_level
-    return [(one.kind, request.exclusive_cpus(one, gate=gate)) for one in request.containers]
+    return [(each.kind, request.exclusive_cpus(each, gate=gate)) for each in request.containers]
 
 
 def _of_pod(state: NodeState, request: PodRequest, more: managers.Managers | None) -> dict[str, int]:
-    """What is aligned as a whole under scope `pod`."""
+    """Return what is aligned as a whole under scope `pod`."""
     amounts = {FREE: 0 if state.config.policy == "none" else pod_cpus(request)}
     if more and more.memory:
         amounts |= memory_manager.of_pod(request)
@@ -288,7 +288,7 @@ def _of_pod(state: NodeState, request: PodRequest, more: managers.Managers | Non
 
 
 def _as_one(state: NodeState, request: PodRequest, more: managers.Managers | None) -> Amounts:
-    """What a pod gets as one piece."""
+    """Return what is allocated to a pod as a whole."""
     assert request.level is not None
     amounts = {FREE: whole_cpus(state, request)}
     if more and more.memory:
@@ -299,7 +299,7 @@ def _as_one(state: NodeState, request: PodRequest, more: managers.Managers | Non
 
 
 def _aligned(state: NodeState, part: Amounts) -> Amounts:
-    """What of a part must come from one NUMA node."""
+    """Return what of a part must come from one NUMA node."""
     if state.config.numa.policy == "single-numa-node":
         return part
     if state.config.numa.policy != "restricted":
@@ -326,4 +326,4 @@ def _narrow(state: NodeState, part: Amounts) -> Iterator[tuple[str, int]]:
 
 def _near_one(devices: Inventory, name: str, n: int, state: NodeState) -> bool:
     near = devices[name].values()
-    return any(sum(one >> node.id & 1 for one in near) >= n for node in state.machine.nodes)
+    return any(sum(mask >> node.id & 1 for mask in near) >= n for node in state.machine.nodes)

@@ -92,7 +92,7 @@ class ListOf:
             return None
         if not isinstance(value, list) or isinstance(value, Pairs):
             raise MalformedError(f"{where}: is {_kind(value)}, not a list")
-        return [self.item.read(one, f"{where}[{index}]") for index, one in enumerate(value)]
+        return [self.item.read(item, f"{where}[{index}]") for index, item in enumerate(value)]
 
     def dump(self, value: list[Any] | None) -> str:
         return "<nil>" if value is None else f"[{' '.join(map(self.item.dump, value))}]"
@@ -219,18 +219,18 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class NodeMemory:
-    """What the kubelet believes of one NUMA node."""
+    """The kubelet's record of one NUMA node."""
 
     memory: Mapping[str, Table]
     assignments: int = 0
-    """How many blocks lie here; a container with memory and huge pages has two."""
+    """Number of blocks here; a container with memory and huge pages has two."""
     group: tuple[int, ...] = ()
     """The NUMA nodes over which these blocks stretch; just this one where none does."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryCheckpoint:
-    """What the kubelet remembers of a node's memory."""
+    """The kubelet's record of a node's memory."""
 
     policy: str
     machine: Mapping[int, NodeMemory] = field(default_factory=dict)
@@ -358,4 +358,4 @@ def _table(raw: dict[str, int]) -> Table:
 
 
 def _blocks(raw: list[dict[str, Any]] | None) -> tuple[Block, ...]:
-    return tuple(Block(tuple(one["numaAffinity"] or ()), one["type"], one["size"]) for one in raw or ())
+    return tuple(Block(tuple(each["numaAffinity"] or ()), each["type"], each["size"]) for each in raw or ())

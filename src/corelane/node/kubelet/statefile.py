@@ -1,4 +1,4 @@
-"""What the kubelet's state files have in common: Go's lenient JSON, and checksums over what Go prints.
+"""Common format of the kubelet's state files: Go's lenient JSON, and checksums over what Go prints.
 
 Upstream: `pkg/kubelet/checkpointmanager`, Go's `encoding/json`, and spew as `k8s.io/utils/dump` sets it up.
 A checksum covers the decoded values and not the bytes: it is FNV-1a over the structure as spew prints it.
@@ -15,7 +15,7 @@ class CheckpointError(ValueError):
 
 
 class MalformedError(ValueError):
-    """What is wrong with which field; `decode` adds what to do about such a file."""
+    """A field and its fault; `decode` adds the remedy for such a file."""
 
 
 class Pairs(list[tuple[str, Any]]):

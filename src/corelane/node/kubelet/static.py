@@ -79,7 +79,7 @@ class StaticAdmission:
         self.kept = dict(self.valid_proposals()) if request.proposal else {}
         """Proposals that can be had as they stand."""
         self.bubble: Bubble | None = None
-        """What the pod got as one piece."""
+        """CPUs allocated to the pod as a whole."""
         self.managers = managers.needed(state, request) if state.memory or state.config.devices else None
         """Those of memory and devices; None where neither has a say."""
         self.pod: NUMAAffinity | None = None
@@ -87,7 +87,7 @@ class StaticAdmission:
 
     @property
     def reasons(self) -> list[Reason]:
-        """Why the containers have their CPUs, in the order of the decisions."""
+        """Reasons of the containers' CPUs, in the order of the decisions."""
         reasons: list[Reason] = []
         for explanation in self.explanations:
             reasons += (explanation,) if isinstance(explanation, Reason) else explanation()
@@ -188,7 +188,7 @@ class StaticAdmission:
             self.reusable &= ~cpus
 
     def cpus_for(self, container: ContainerRequest, n: int, affinity: NUMAAffinity) -> int:
-        """What was proposed if it fits, else what the policy picks."""
+        """Return the proposed CPUs if they fit, else what the policy picks."""
         cpu_manager.check_smt(self.state, self.available, n)
         proposed = self.kept.pop(container.name, 0)
         if proposed and self.fits(proposed, affinity):
@@ -327,7 +327,7 @@ class StaticAdmission:
         return replace(entry, **self.more(container)) if self.managers or self.bubble else entry
 
     def more(self, container: ContainerRequest) -> dict[str, Any]:
-        """What an entry says beside CPUs."""
+        """Return the members of an entry beside its CPUs."""
         blocks = self.blocks_of(container)
         devices = self.devices_of(container)
         return {

@@ -21,7 +21,7 @@ from corelane.reasons import Code, Reason
 
 
 def start_problems(checkpoint: Checkpoint, machine: Machine, config: NodeConfig) -> list[Problem]:
-    """What keeps a kubelet with these settings from starting with this file; nothing when it starts.
+    """Yield what keeps a kubelet with these settings from starting with this file; nothing if it starts.
 
     The first problem's text is the error with which the kubelet exits. Overlaps between containers are not
     among them, as upstream does not look for these. Raises NodeConfigError when no CPU can be used.
@@ -92,7 +92,7 @@ _UINT64 = (1 << 64) - 1
 def memory_start_problems(
     checkpoint: MemoryCheckpoint, machine: Machine, policy: str, reserved: Reserved, minor: int = 36
 ) -> list[Problem]:
-    """What keeps a kubelet under this policy from starting with this file; nothing when it starts.
+    """Yield what keeps a kubelet under this policy from starting with this file; nothing if it starts.
 
     Codes are policy, empty, blocks and machine. Before 1.32 each NUMA node of a group was compared by itself
     (kubernetes #113130), since then the sums of the group. Where the machine's state differs, every
@@ -119,7 +119,7 @@ def memory_start_problems(
 
 
 def reservation_problems(reserved: Reserved, node_allocatable: int | None) -> Iterator[Problem]:
-    """What keeps a Static memory manager from starting with its settings alone; texts are upstream's (1.36).
+    """Yield what keeps a Static memory manager from starting by its settings alone; upstream's texts (1.36).
 
     `node_allocatable` is the memory of kubeReserved, systemReserved and the hard eviction threshold together,
     in bytes; None where it is unknown. Upstream: `validateReservedMemory` and `NewPolicyStatic`.
@@ -212,21 +212,21 @@ def _assign(expected: Mapping[int, _Node], uid: str, container: str, block: Bloc
 
 
 def _differences(
-    found: Mapping[int, NodeMemory], expected: Mapping[int, _Node], *, grouped: bool
+    stored: Mapping[int, NodeMemory], expected: Mapping[int, _Node], *, grouped: bool
 ) -> Iterator[Problem]:
-    for node in sorted({*found, *expected}):
+    for node in sorted({*stored, *expected}):
         if node not in expected:
             yield _differs(f"NUMA node {node} is in the file, not in the machine")
-        elif node not in found:
+        elif node not in stored:
             yield _differs(f"NUMA node {node} is in the machine, not in the file")
         else:
-            yield from _of_node(node, found, expected, grouped=grouped)
+            yield from _of_node(node, stored, expected, grouped=grouped)
 
 
 def _of_node(
-    node: int, found: Mapping[int, NodeMemory], expected: Mapping[int, _Node], *, grouped: bool
+    node: int, stored: Mapping[int, NodeMemory], expected: Mapping[int, _Node], *, grouped: bool
 ) -> Iterator[Problem]:
-    before, now = found[node], expected[node]
+    before, now = stored[node], expected[node]
     if before.assignments != now.assignments:
         yield _differs(
             f"NUMA node {node}: the file counts {before.assignments} assignments and holds {now.assignments}"
@@ -242,7 +242,7 @@ def _of_node(
             yield _differs(f"{where} is in the machine, not in the file")
         else:
             yield from _of_table(where, before.memory[name], now.memory[name])
-            yield from _of_group(where, name, now.group if grouped else (node,), found, expected)
+            yield from _of_group(where, name, now.group if grouped else (node,), stored, expected)
 
 
 def _of_table(where: str, before: Table, now: _Amount) -> Iterator[Problem]:
@@ -259,17 +259,17 @@ def _of_group(
     where: str,
     name: str,
     group: tuple[int, ...],
-    found: Mapping[int, NodeMemory],
+    stored: Mapping[int, NodeMemory],
     expected: Mapping[int, _Node],
 ) -> Iterator[Problem]:
-    """How a block is spread over its group depends on what came first, so only the group's sums count."""
-    before = [found[node].memory[name] for node in group if node in found and name in found[node].memory]
+    """Compare a group's sums only: how a block is spread over its group depends on what came first."""
+    before = [stored[node].memory[name] for node in group if node in stored and name in stored[node].memory]
     now = [
         expected[node].memory[name] for node in group if node in expected and name in expected[node].memory
     ]
     for what, old, new in (
-        ("free", sum(one.free for one in before), sum(one.free for one in now)),
-        ("reserved", sum(one.reserved for one in before), sum(one.reserved for one in now)),
+        ("free", sum(table.free for table in before), sum(table.free for table in now)),
+        ("reserved", sum(table.reserved for table in before), sum(table.reserved for table in now)),
     ):
         if old & _UINT64 != new & _UINT64:
             yield _differs(f"{where}: {what} is {old} bytes in the file, {new} by its blocks")

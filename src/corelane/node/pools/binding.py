@@ -59,7 +59,7 @@ def occupancy(state: NodeState, request: PodRequest, held: Mapping[str, int]) ->
         if placed_pod.exclusive and placed_pod.exclusive.required:
             anti_affinity.append(AntiAffinity(placed_pod.exclusive.level, cpus))
         anti_affinity += [
-            AntiAffinity(one.level, cpus) for one in _against(placed_pod, request) if one.required
+            AntiAffinity(each.level, cpus) for each in _against(placed_pod, request) if each.required
         ]
     return Occupancy(
         holders=tuple(held.values()),
@@ -78,22 +78,19 @@ def neighbours(state: NodeState, request: PodRequest, held: Mapping[str, int]) -
 
 
 def _wished(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> Iterator[PodAffinityTerm]:
-    for one in request.placement_spec.affinities:
+    for affinity in request.placement_spec.affinities:
         cpus = 0
         for uid, placed_pod in state.placed_pods.items():
             if (
                 uid != request.uid
                 and placed_pod.namespace == request.namespace
-                and one.others.matches(placed_pod.labels)
+                and affinity.others.matches(placed_pod.labels)
             ):
                 cpus |= held.get(uid, 0)
-        first = not cpus and not one.avoid and one.others.matches(request.labels)
-        if cpus or (one.required and not one.avoid and not first):
-            yield PodAffinityTerm(one.avoid, one.level, cpus, one.required, _in_words(one))
-
-
-def _in_words(one: PodCPUAffinity) -> str:
-    return str(one.others) or "any pod"
+        first = not cpus and not affinity.avoid and affinity.others.matches(request.labels)
+        if cpus or (affinity.required and not affinity.avoid and not first):
+            words = str(affinity.others) or "any pod"
+            yield PodAffinityTerm(affinity.avoid, affinity.level, cpus, affinity.required, words)
 
 
 def _disliked(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> Iterator[PodAffinityTerm]:
@@ -105,15 +102,15 @@ def _disliked(state: NodeState, request: PodRequest, held: Mapping[str, int]) ->
             yield PodAffinityTerm(
                 True, placed_pod.exclusive.level, cpus, name="pods that prefer exclusive units"
             )
-        for one in _against(placed_pod, request):
-            if not one.required:
-                yield PodAffinityTerm(True, one.level, cpus, name="pods that prefer to avoid this pod")
+        for affinity in _against(placed_pod, request):
+            if not affinity.required:
+                yield PodAffinityTerm(True, affinity.level, cpus, name="pods that prefer to avoid this pod")
 
 
 def _against(placed_pod: PlacedPod, request: PodRequest) -> Iterator[PodCPUAffinity]:
     """Return the placed pod's anti-affinities that select this pod."""
     if placed_pod.namespace == request.namespace:
-        yield from (one for one in placed_pod.avoids if one.others.matches(request.labels))
+        yield from (avoid for avoid in placed_pod.avoids if avoid.others.matches(request.labels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +165,7 @@ def core_kind_limits(state: NodeState, request: PodRequest) -> Iterator[Limit]:
 
 
 class Binding:
-    """What an allocator is asked for a pod (demand, available CPUs, occupancy), and what was decided."""
+    """An allocator's question for a pod (demand, available CPUs, occupancy), and what was decided."""
 
     __slots__ = (
         "allowed",
@@ -215,7 +212,7 @@ class Binding:
         self.reasons: list[Reason] = []
 
     def kept(self) -> int:
-        """What stays in the shared pool for pods held to their NUMA node."""
+        """Return the CPUs that stay in the shared pool for pods bound to their NUMA node."""
         if not any(entry.zone for entry in self.state.entries.values()):
             return 0
         return zones.kept(
@@ -249,7 +246,7 @@ class Binding:
 
     def each(self) -> Bound:
         """Bind each container: CPUs of a plain init container are reusable by those that run after it."""
-        wanted = [one.name for one in self.request.containers if one.name in self.decided.own]
+        wanted = [each.name for each in self.request.containers if each.name in self.decided.own]
         proposed = [name for name in wanted if name in self.request.proposal]
         kept = self.valid_proposals()
         try:
@@ -347,7 +344,7 @@ class Binding:
         return ALLOCATORS[self.state.config.pools.allocator](self.state, available, demand, self.others)
 
     def refusal(self, why: Unplaceable) -> Refusal:
-        """What is in the way: the cause, then what is free, kept, ruled out, and bound to other pods."""
+        """Return the obstacle: its cause, then CPUs free, kept, ruled out, and bound to other pods."""
         state, free = self.state, self.state.free_exclusive.mask
         return Refusal(
             Code.INSUFFICIENT_CPUS,

@@ -1,4 +1,4 @@
-"""What a pod is under policy `pools`: its class, its containers with exclusive CPUs, and their sharing.
+"""A pod under policy `pools`: its class, its containers with exclusive CPUs, and their sharing.
 
 A label of Koordinator's decides, then gocrane's cpu-policy, which may loosen it, then the Kubernetes class.
 """
@@ -31,13 +31,13 @@ _POOL_NAMES: Final = {PodQOS.BE: "BE", PodQOS.SYSTEM: "system"}
 
 @dataclass(frozen=True, slots=True)
 class PodClass:
-    """How a pod is to run. Containers that are not bound run in the pool of the pod's class."""
+    """A pod's class. Containers that are not bound run in the pool of the class."""
 
     qos: PodQOS
     why: Reason
-    """Why it is of this class, and bound or not."""
+    """Reasons why it is of this class, and bound or not."""
     sharing: Sharing = Sharing.POOL
-    """How its bound containers share their CPUs, or else all of its containers."""
+    """Sharing of the CPUs of its bound containers, or else of all its containers."""
     common: int = 0
     """CPUs for the pod, of which every container has all."""
     own: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
@@ -52,8 +52,8 @@ class PodClass:
         return bool(self.common or self.own)
 
     def cpus(self, request: PodRequest) -> int:
-        """How many CPUs the pod needs at once for itself."""
-        return self.common or peak((one.kind, self.own.get(one.name, 0)) for one in request.containers)
+        """Return the number of CPUs that the pod needs at once for itself."""
+        return self.common or peak((each.kind, self.own.get(each.name, 0)) for each in request.containers)
 
 
 def pod_class(request: PodRequest, options: PoolOptions) -> PodClass:
@@ -83,7 +83,7 @@ def pod_class(request: PodRequest, options: PoolOptions) -> PodClass:
         return _by_cpu_policy(request, policy)
     if qos in _BOUND:
         # As the kubelet's static policy: each container with a whole number of CPUs has its own.
-        own = {one.name: n for one in request.containers if (n := request.exclusive_cpus(one))}
+        own = {each.name: n for each in request.containers if (n := request.exclusive_cpus(each))}
         if not own:
             return PodClass(PodQOS.LS, _pod_level(request) or Reason(Code.CLASS_NO_INTEGER_REQUEST))
         return PodClass(qos, _exclusive(source, qos, _BOUND[qos]), _BOUND[qos], own=own)
@@ -132,11 +132,11 @@ def _pod_level(request: PodRequest) -> Reason | None:
     """Return the reason where pod-level resources alone keep the containers from exclusive CPUs."""
     if request.qos is not QOSClass.GUARANTEED or request.level is None:
         return None
-    return Reason(Code.POD_LEVEL_RESOURCES) if any(one.whole_cpus for one in request.containers) else None
+    return Reason(Code.POD_LEVEL_RESOURCES) if any(each.whole_cpus for each in request.containers) else None
 
 
 def _by_cpu_policy(request: PodRequest, policy: CPUPolicy) -> PodClass:
-    own = {one.name: n for one in request.containers if (n := _target_cpus(request, one))}
+    own = {container.name: n for container in request.containers if (n := _target_cpus(request, container))}
     if not own:
         return PodClass(PodQOS.LS, _pod_level(request) or Reason(Code.CLASS_NO_INTEGER_LIMIT, (policy,)))
     if policy is CPUPolicy.IMMOVABLE:
@@ -159,9 +159,10 @@ def _whole_pod(request: PodRequest, options: PoolOptions) -> int:
     if rest:
         raise Refusal(Code.POD_CPU_REQUEST_NOT_INTEGER, request.cpu_request)
     if options.strict_requests and request.level is None:
-        for one in request.containers:
-            if one.cpu_limit != one.cpu_request:
-                raise Refusal(Code.CPU_LIMIT_DIFFERS, one.name, one.cpu_request, one.cpu_limit)
+        for container in request.containers:
+            request_milli, limit = container.cpu_request, container.cpu_limit
+            if limit != request_milli:
+                raise Refusal(Code.CPU_LIMIT_DIFFERS, container.name, request_milli, limit)
     return n
 
 
@@ -170,7 +171,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class NodePolicies:
-    """What one source says about all pods of a node; None where it does not say."""
+    """Settings of one source for all pods of a node; None where it has none."""
 
     bind: BindPolicy | None = None
     """Required of every pod that is bound: FullPCPUs or SpreadByPCPUs."""
@@ -181,7 +182,7 @@ class NodePolicies:
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """What holds. `notes` are the policies that have no effect on this machine."""
+    """Settings that hold. `notes` are the policies that have no effect on this machine."""
 
     bind: BindPolicy | None
     bind_required: bool
@@ -194,7 +195,7 @@ class Policies:
 
 
 def merged(*sources: NodePolicies) -> NodePolicies:
-    """What the first source that says so says: node's labels, kubelet, profile."""
+    """Return the setting of the first source that has one: node's labels, kubelet, profile."""
     return NodePolicies(
         _first(source.bind for source in sources),
         _first(source.strategy for source in sources),

@@ -41,9 +41,9 @@ def preferred(state: NodeState, free: int, demand: Demand, others: Occupancy) ->
     touched = shapes.from_topology(state.topology).touched
     if demand.exclusive:
         free &= ~touched(demand.exclusive.level, others.bound)
-    for one in demand.pod_affinity:
-        beside = touched(one.level, one.cpus)
-        free &= ~beside if one.avoid else beside
+    for affinity in demand.pod_affinity:
+        beside = touched(affinity.level, affinity.cpus)
+        free &= ~beside if affinity.avoid else beside
     return free
 
 
@@ -135,13 +135,13 @@ def _hints(
     for count in range(1, _widest(state, demand) + 1):
         barred = spanned if count == 1 else single
         nodes = [node for node in topology.numa_ids if not barred >> node & 1]
-        sets = (one for one in combinations(nodes, count) if _holds(one, usable, demand))
-        yield from sorted(sets, key=lambda one: (-score(one), sum(1 << node for node in one)))
+        sets = (each for each in combinations(nodes, count) if _holds(each, usable, demand))
+        yield from sorted(sets, key=lambda node_set: (-score(node_set), sum(1 << node for node in node_set)))
 
 
 def _holds(nodes: tuple[int, ...], cpus: Mapping[int, int], demand: Demand) -> bool:
     """Whether these NUMA nodes have the CPUs and all else that is wanted."""
-    amounts = [(cpus, demand.cpus), *((one.free, one.wanted) for one in demand.resources)]
+    amounts = [(cpus, demand.cpus), *((resource.free, resource.wanted) for resource in demand.resources)]
     return all(sum(free.get(node, 0) for node in nodes) >= wanted for free, wanted in amounts)
 
 

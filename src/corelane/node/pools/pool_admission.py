@@ -52,7 +52,7 @@ def _why(request: PodRequest, decided: PodClass, container: ContainerRequest) ->
 
 @dataclass(frozen=True, slots=True)
 class _Admitted:
-    """What was decided of a pod."""
+    """The decision on a pod."""
 
     request: PodRequest
     pod_class: PodClass
@@ -65,23 +65,23 @@ class _Admitted:
 
 def admit(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
     """Give a pod that is not in the ledger its CPUs or its pool. Raises Refusal."""
-    found = pod_class(request, state.config.pools)
-    policies = policies_of(state, request, found)
+    class_of_pod = pod_class(request, state.config.pools)
+    policies = policies_of(state, request, class_of_pod)
     more = needed(state, request) if state.memory or state.config.devices else None
     wanted = _resources(more, request) if more else ()
-    if found.bound:
-        bound = bind(state, request, found, policies, wanted)
+    if class_of_pod.bound:
+        bound = bind(state, request, class_of_pod, policies, wanted)
         held = ZoneAssignment(_zone_beside(state, request, bound, policies.numa))
         nodes = _nodes_of(state, bound.all)
     else:
-        bound, held = Bound({}), assign_zone(state, request, found, policies.numa, wanted)
+        bound, held = Bound({}), assign_zone(state, request, class_of_pod, policies.numa, wanted)
         nodes = held.zone.mask if held.zone else 0
     if more is not None:
         affinity = NUMAAffinity(nodes or None, preferred=False, admit=True)
         for container in request.containers:
             more.allocate_devices(container, affinity)
             more.allocate_memory(container, affinity)
-    pod = _Admitted(request, found, policies, bound, held, more)
+    pod = _Admitted(request, class_of_pod, policies, bound, held, more)
     after = _after(state, pod)
     _check_what_is_left(state, after)
     return after, _decision(after, pod)
@@ -108,7 +108,7 @@ def policies_of(state: NodeState, request: PodRequest, decided: PodClass) -> Pol
     options = state.config.pools
     here = NodePolicies(options.node_bind, options.strategy, options.numa)
     topology = state.topology
-    found = resolve(
+    resolved = resolve(
         request.placement_spec,
         here,
         options.bind,
@@ -117,9 +117,9 @@ def policies_of(state: NodeState, request: PodRequest, decided: PodClass) -> Pol
         most_threads=topology.threads,
         as_code=state.config.exact,
     )
-    if isinstance(found, Reason):
-        raise Refusal(found.code, *found.values)
-    return found
+    if isinstance(resolved, Reason):
+        raise Refusal(resolved.code, *resolved.values)
+    return resolved
 
 
 def _zone_beside(state: NodeState, request: PodRequest, bound: Bound, numa: NUMAPolicy) -> CPUSet | None:
@@ -234,17 +234,17 @@ def _devices(more: Managers, request: PodRequest) -> Iterator[Resource]:
         return
     for name, n in more.devices.of_pod(request).items():
         all_ = more.devices.inventory[name]
-        free = _count((all_[one] for one in more.devices.free(name)), more.devices.nodes)
+        free = _count((all_[device] for device in more.devices.free(name)), more.devices.nodes)
         yield Resource(name, n, free, _count(all_.values(), more.devices.nodes))
 
 
 def _count(near: Iterable[int], nodes: int) -> dict[int, int]:
     """NUMA node to the devices near it; one of which nothing is known counts everywhere."""
-    found = dict.fromkeys(bits(nodes), 0)
+    counts = dict.fromkeys(bits(nodes), 0)
     for mask in near:
         for node in bits(mask or nodes):
-            found[node] += 1
-    return found
+            counts[node] += 1
+    return counts
 
 
 def _memory(more: Managers, request: PodRequest) -> Iterator[Resource]:
@@ -295,12 +295,12 @@ def zone_needs_of_bound(state: NodeState, request: PodRequest, binding: Binding)
     """Return the needs of a pod that is bound to CPUs."""
     demand, more = binding.demand, needed(state, request)
     cpus = zone_needs.cpus_by_layout(demand.cpus, demand.bind if demand.bind_required else None, request)
-    resources = {one.name: one.wanted for one in demand.resources}
+    resources = {resource.name: resource.wanted for resource in demand.resources}
     one_node = demand.numa is NUMAPolicy.SINGLE_NUMA_NODE
     if demand.numa is NUMAPolicy.RESTRICTED:
         one_node = demand.cpus <= state.topology.numa_sizes[0]
         if state.config.pools.allocator == "optimal":
-            one_node &= all(one.wanted <= max(_capacity(one), default=0) for one in demand.resources)
+            one_node &= all(each.wanted <= max(_capacity(each), default=0) for each in demand.resources)
     totals = zone_needs.totals(request, more) if more else {}
     return ZoneNeeds({**cpus, **totals}, ({**cpus, **resources},) if one_node else ())
 

@@ -137,7 +137,7 @@ def fitting(
 
 
 def fewest_idle(state: NodeState, milli: int) -> int:
-    """How many NUMA nodes would hold so much if nothing ran: what a Restricted policy allows."""
+    """Return the number of NUMA nodes that hold so much while nothing runs: a Restricted policy's bound."""
     missing = milli
     for count, size in enumerate(state.topology.numa_sizes, start=1):
         missing -= 1000 * size
@@ -199,7 +199,7 @@ def check_rules_need_cpus(request: PodRequest, decided: PodClass) -> None:
     placement_spec = request.placement_spec
     if placement_spec.exclusive and placement_spec.exclusive.required:
         what = "exclusivity"
-    elif any(one.required for one in placement_spec.affinities):
+    elif any(affinity.required for affinity in placement_spec.affinities):
         what = "CPU affinity"
     else:
         return
@@ -207,7 +207,7 @@ def check_rules_need_cpus(request: PodRequest, decided: PodClass) -> None:
 
 
 def _limit(request: PodRequest) -> int:
-    return peak((one.kind, one.cpu_limit) for one in request.containers)
+    return peak((container.kind, container.cpu_limit) for container in request.containers)
 
 
 def _most(state: NodeState, decided: PodClass, numa: NUMAPolicy, milli: int) -> int:

@@ -127,11 +127,11 @@ def cpu_owners(observed: Observation) -> list[CPUOwner]:
     """Every owner of exclusive CPUs: running ones (named ones first), then others in the state file."""
     observed = _by_pod(observed)
     candidates = _named(observed)
-    pools = [one.container.cpus for one in candidates if one.pooled and one.container.cpus]
+    pools = [each.container.cpus for each in candidates if each.pooled and each.container.cpus]
     if observed.intact and observed.recorded and observed.recorded.default:
         pools.append(observed.recorded.default)
-    owners = [one for one in candidates if _owns(one, pools, candidates, observed)]
-    running = sorted((_owner(one, observed) for one in owners), key=lambda owner: not owner.named)
+    owners = [candidate for candidate in candidates if _owns(candidate, pools, candidates, observed)]
+    running = sorted((_owner(owner, observed) for owner in owners), key=lambda owner: not owner.named)
     return [*_merged(running), *_not_running(observed, running, candidates)]
 
 
@@ -165,8 +165,8 @@ def _merged(running: list[CPUOwner]) -> Iterator[CPUOwner]:
 
 def _named(observed: Observation) -> list[_Candidate]:
     """Every container with its name: by id, by the recorded CPUs, or as the only one left that fits."""
-    names = {one.id: _name_by_id(one, observed) for one in observed.containers}
-    taken = {(one.uid, names[one.id]) for one in observed.containers if names[one.id]}
+    names = {container.id: _name_by_id(container, observed) for container in observed.containers}
+    taken = {(container.uid, names[container.id]) for container in observed.containers if names[container.id]}
     for container in observed.containers:
         if names[container.id] or not _candidate(container, "", observed).constrained:
             continue
@@ -205,47 +205,50 @@ def _candidate(container: RunningContainer, name: str, observed: Observation) ->
     return _Candidate(container, name, title, listed, observed.requests.get(container.id))
 
 
-def _owns(one: _Candidate, pools: list[CPUSet], candidates: list[_Candidate], observed: Observation) -> bool:
-    container = one.container
-    if _is_recorded(one, observed):
+def _owns(
+    candidate: _Candidate, pools: list[CPUSet], candidates: list[_Candidate], observed: Observation
+) -> bool:
+    container = candidate.container
+    if _is_recorded(candidate, observed):
         return True
-    if not one.constrained or one.pooled:
+    if not candidate.constrained or candidate.pooled:
         return False
-    if one.request == len(container.cpus):
+    if candidate.request == len(container.cpus):
         return True
     if any(pool <= container.cpus for pool in pools) or container.cpus <= observed.reserved:
         return False
-    return one.request is not None or not any(
+    return candidate.request is not None or not any(
         other.container.uid != container.uid and other.container.cpus == container.cpus
         for other in candidates
     )
 
 
-def _is_recorded(one: _Candidate, observed: Observation) -> bool:
+def _is_recorded(candidate: _Candidate, observed: Observation) -> bool:
     """Whether an intact state file gives it just the CPUs on which it runs, uncontradicted by its pod."""
-    uid, pod = one.container.uid, observed.pods.get(one.container.uid)
+    container, uid = candidate.container, candidate.container.uid
+    pod = observed.pods.get(uid)
     part_of_pod = bool(observed.recorded and uid in observed.recorded.pods)  # pod-level resources
     if (
         not observed.intact
-        or (pod and one.name not in pod.containers)
-        or (one.certainly_pooled and not part_of_pod)
+        or (pod and candidate.name not in pod.containers)
+        or (candidate.certainly_pooled and not part_of_pod)
     ):
         return False
-    return bool(one.container.cpus) and observed.recorded_cpus(uid, one.name) == one.container.cpus
+    return bool(container.cpus) and observed.recorded_cpus(uid, candidate.name) == container.cpus
 
 
-def _owner(one: _Candidate, observed: Observation) -> CPUOwner:
-    container = one.container
-    recorded = len(container.cpus) if _is_recorded(one, observed) else None
-    request = one.request if one.listed else one.request or recorded
+def _owner(candidate: _Candidate, observed: Observation) -> CPUOwner:
+    container = candidate.container
+    recorded = len(container.cpus) if _is_recorded(candidate, observed) else None
+    request = candidate.request if candidate.listed else candidate.request or recorded
     return CPUOwner(
         uid=container.uid,
-        container=one.name or placeholder(container),
+        container=candidate.name or placeholder(container),
         cpus=container.cpus,
-        named=bool(one.name),
+        named=bool(candidate.name),
         request=request or None,
-        reusable=one.listed is not None and one.listed.reusable,
-        pod=one.pod,
+        reusable=candidate.listed is not None and candidate.listed.reusable,
+        pod=candidate.pod,
     )
 
 
@@ -259,8 +262,8 @@ def _not_running(
     """
     if not observed.recorded or not observed.intact:
         return
-    present = dict.fromkeys((one.container.uid for one in candidates), "") | dict(observed.ready)
-    present |= {one.container.uid: one.pod for one in candidates if one.pod}
+    present = dict.fromkeys((candidate.container.uid for candidate in candidates), "") | dict(observed.ready)
+    present |= {candidate.container.uid: candidate.pod for candidate in candidates if candidate.pod}
     names = {(owner.uid, owner.container) for owner in running}
     sets = {(owner.uid, owner.cpus) for owner in running}
     for uid, entries in observed.recorded.entries.items():

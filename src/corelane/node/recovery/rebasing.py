@@ -39,16 +39,16 @@ def rebase(
     config = config or state.config
     topology = usable_topology(machine)
     problems: list[Problem] = []
-    kept = _without_gone(state.entries.values(), topology.all, problems)
-    kept = _with_returned(kept, topology.all)
-    kept = _without_doubled(kept, problems)
-    if not topology.all & ~exclusive_mask(kept):
-        kept = _one_given_up(kept, problems)
-    reserved = reserve(config, topology, bound_mask(kept) | config.closed(machine), state.reserved.mask)
+    remaining = _without_gone(state.entries.values(), topology.all, problems)
+    remaining = _with_returned(remaining, topology.all)
+    remaining = _without_doubled(remaining, problems)
+    if not topology.all & ~exclusive_mask(remaining):
+        remaining = _one_given_up(remaining, problems)
+    reserved = reserve(config, topology, bound_mask(remaining) | config.closed(machine), state.reserved.mask)
     problems += _shortfall(config, reserved)
-    problems += _withheld_in_use(config, bound_mask(kept))
-    kept, memory = rebased(kept, state.memory, nodes_of(machine, config.memory), problems)
-    entries: dict[Key, Entry] = {entry.key: entry for entry in kept}
+    problems += _withheld_in_use(config, bound_mask(remaining))
+    remaining, memory = rebased(remaining, state.memory, nodes_of(machine, config.memory), problems)
+    entries: dict[Key, Entry] = {entry.key: entry for entry in remaining}
     now = (machine, config, reserved, entries, memory)
     if now == (state.machine, state.config, state.reserved.mask, state.entries, state.memory):
         return state, problems
@@ -64,15 +64,15 @@ def rebase(
 
 
 def _without_gone(entries: Iterable[Entry], usable: int, problems: list[Problem]) -> list[Entry]:
-    kept = []
+    remaining = []
     for entry in entries:
         if gone := bound_mask([entry]) & ~usable:
             entry = _noting_loss(entry, gone)
             problems.append(
                 problem("lost", entry, f"{named(gone)} no longer usable on this node; {_has(entry)}", gone)
             )
-        kept.append(entry)
-    return kept
+        remaining.append(entry)
+    return remaining
 
 
 def _noting_loss(entry: Entry, gone: int) -> Entry:
@@ -107,28 +107,28 @@ def _returned(entry: Entry, entries: Iterable[Entry], usable: int) -> Entry:
 
 
 def _without_doubled(entries: Iterable[Entry], problems: list[Problem]) -> list[Entry]:
-    kept = []
+    remaining = []
     for entry, twice in claimed_before(entries):
         if twice:
             entry = _less(entry, twice)
             text = f"{named(twice)} also allocated to another container; {_has(entry)}"
             problems.append(problem("doubled", entry, text, twice))
-        kept.append(entry)
-    return kept
+        remaining.append(entry)
+    return remaining
 
 
 def _one_given_up(entries: list[Entry], problems: list[Problem]) -> list[Entry]:
     """Take the highest CPU from the last entry with the most CPUs, and from entries that share it."""
     richest = max(reversed(entries), key=lambda entry: len(entry.cpus))
     cpu = 1 << richest.cpus.mask.bit_length() - 1
-    kept = []
+    remaining = []
     for entry in entries:
         if bound_mask([entry]) & cpu:
             entry = _less(entry, cpu)
             text = f"{named(cpu)} moved to the shared pool, which had no CPU left; {_has(entry)}"
             problems.append(problem("pool", entry, text, cpu))
-        kept.append(entry)
-    return kept
+        remaining.append(entry)
+    return remaining
 
 
 def _less(entry: Entry, mask: int) -> Entry:
@@ -178,12 +178,12 @@ def rebased(
     Where nothing changed all stays as it is. Else every container in turn keeps its memory, if its NUMA nodes
     are there and still hold it, and is otherwise no longer bound to any.
     """
-    kept = list(entries)
+    remaining = list(entries)
     if _sizes(before) == _sizes(idle):
-        return kept, before
+        return remaining, before
     nodes: Nodes = idle
     bubbles: dict[str, Bubble | None] = {}
-    for i, entry in enumerate(kept):
+    for i, entry in enumerate(remaining):
         if entry.bubble and entry.bubble.memory:
             if entry.uid not in bubbles:
                 nodes, fits = _put(nodes, entry.bubble.memory)
@@ -192,8 +192,8 @@ def rebased(
         else:
             nodes, fits = _put(nodes, entry.memory)
         if not fits:
-            kept[i] = _without_memory(entry, problems)
-    return kept, nodes
+            remaining[i] = _without_memory(entry, problems)
+    return remaining, nodes
 
 
 def _sizes(nodes: Nodes) -> dict[int, Mapping[str, int]]:
@@ -247,7 +247,7 @@ def exclusive_counts(state: NodeState, request: PodRequest) -> tuple[str, Mappin
     config = state.config
     if config.policy == "static":
         gate = config.pod_level
-        of_each = {one.name: request.exclusive_cpus(one, gate=gate) for one in request.containers}
+        of_each = {each.name: request.exclusive_cpus(each, gate=gate) for each in request.containers}
         return QOSClass.GUARANTEED.value, of_each
     if config.policy != "pools":
         return "", {}
@@ -257,5 +257,5 @@ def exclusive_counts(state: NodeState, request: PodRequest) -> tuple[str, Mappin
         return "", {}
     if not found.sharing.exclusive:
         return "", {}
-    common = dict.fromkeys((one.name for one in request.containers), found.common)
+    common = dict.fromkeys((container.name for container in request.containers), found.common)
     return found.qos.value, common if found.common else found.own

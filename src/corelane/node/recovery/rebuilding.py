@@ -28,7 +28,7 @@ class RepairError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class EntryChange:
-    """What a repair does to one container's CPUs; None stands for no entry."""
+    """A repair of one container's CPUs; None stands for no entry."""
 
     uid: str
     pod: str
@@ -190,14 +190,14 @@ class _Draft:
 
     def keep_pods(self) -> None:
         """Keep the CPUs of pods as a whole, except those of which another pod has any."""
-        kept: dict[str, CPUSet] = {}
+        cpus_by_container: dict[str, CPUSet] = {}
         for uid, cpus in self.pods.items():
-            own = _union(one.cpus for one in self.assigned.values() if one.owner.uid == uid)
-            others = _union(one.cpus for one in self.assigned.values() if one.owner.uid != uid)
-            others |= _union(pod.mask for pod in kept.values())
+            own = _union(assigned.cpus for assigned in self.assigned.values() if assigned.owner.uid == uid)
+            others = _union(assigned.cpus for assigned in self.assigned.values() if assigned.owner.uid != uid)
+            others |= _union(pod.mask for pod in cpus_by_container.values())
             if own:
-                kept[uid] = CPUSet.from_mask(cpus.mask & self.allowed & ~others | own)
-        self.pods = kept
+                cpus_by_container[uid] = CPUSet.from_mask(cpus.mask & self.allowed & ~others | own)
+        self.pods = cpus_by_container
 
     def shared_pool(self) -> CPUSet:
         base = self.allowed if self.strict else self.state.usable.mask
@@ -277,9 +277,9 @@ def decode(path: str, content: bytes) -> StateFile[Checkpoint]:
 
     Raises CheckpointError for anything else that is wrong.
     """
-    found = _checksum(content)
+    stored = _checksum(content)
     try:
-        return StateFile(path, content, checkpoint.decode(content), found)
+        return StateFile(path, content, checkpoint.decode(content), stored)
     except CheckpointError as error:
         fault = error
     if first := statefile.whole_object(content):
@@ -288,19 +288,19 @@ def decode(path: str, content: bytes) -> StateFile[Checkpoint]:
             return replace(file, content=content, fault=str(fault), whole=not file.fault)
     with suppress(CheckpointError):
         if _members(content):
-            return StateFile(path, content, _unverified(content), found, str(fault))
+            return StateFile(path, content, _unverified(content), stored, str(fault))
     raise fault
 
 
 def decode_memory(path: str, content: bytes) -> StateFile[MemoryCheckpoint]:
     """Return the content of a `memory_manager_state`, likewise."""
-    found = _checksum(content)
+    stored = _checksum(content)
     try:
-        return StateFile(path, content, memory_checkpoint.decode(content), found)
+        return StateFile(path, content, memory_checkpoint.decode(content), stored)
     except CheckpointError as error:
         with suppress(CheckpointError):
             unverified = memory_checkpoint.decode(content, verify=False)
-            return StateFile(path, content, unverified, found, str(error))
+            return StateFile(path, content, unverified, stored, str(error))
         raise
 
 
@@ -328,8 +328,8 @@ def _members(content: bytes) -> dict[str, Any]:
 def _checksum(content: bytes) -> int | None:
     """The checksum in a file, of its payload where there is one; None where the file has none."""
     members = _members(content)
-    found = members.get("datachecksum") or members.get("checksum")
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    stored = members.get("datachecksum") or members.get("checksum")
+    return stored if isinstance(stored, int) and not isinstance(stored, bool) else None
 
 
 def _unverified(content: bytes) -> Checkpoint:
@@ -343,16 +343,16 @@ def _unverified(content: bytes) -> Checkpoint:
 def _without_checksum(members: dict[str, Any]) -> Checkpoint:
     """Decode as version 2 without a checksum, and add the pod-level entries that this leaves out."""
     plain = {key: value for key, value in members.items() if key not in ("checksum", "datachecksum", "data")}
-    found = checkpoint.decode(json.dumps(plain).encode())
+    decoded = checkpoint.decode(json.dumps(plain).encode())
     pods = {
         uid: CPUSet.parse(next((text for key, text in value.items() if key.casefold() == "cpuset"), ""))
         for uid, value in (members.get("podentries") or {}).items()
     }
-    return replace(found, pods=pods, version=3) if pods else found
+    return replace(decoded, pods=pods, version=3) if pods else decoded
 
 
 def read_by(file: StateFile[Checkpoint], minor: int) -> Checkpoint:
-    """What a kubelet 1.`minor` reads in the file: before 1.37 no payload. Raises CheckpointError."""
+    """Return what a kubelet 1.`minor` reads in the file: before 1.37 no payload. Raises CheckpointError."""
     return checkpoint.decode(file.content, payload=minor >= 37)
 
 
@@ -365,17 +365,17 @@ def convert(file: StateFile[Checkpoint], version: int) -> bytes:
             "version: 1 has container ids instead of pods and names; rewrite the file with "
             "`corelane state repair --pods FILE`"
         )
-    found = file.checkpoint
+    content = file.checkpoint
     if version == 2:
-        found = replace(found, default=found.default | _of_pods_only(found), pods={})
-    return checkpoint.encode(found, cast("Version", version))
+        content = replace(content, default=content.default | _of_pods_only(content), pods={})
+    return checkpoint.encode(content, cast("Version", version))
 
 
-def _of_pods_only(found: Checkpoint) -> CPUSet:
+def _of_pods_only(content: Checkpoint) -> CPUSet:
     """CPUs of pods as a whole that no container of them has: version 2 cannot hold them."""
     mask = 0
-    for uid, cpus in found.pods.items():
+    for uid, cpus in content.pods.items():
         mask |= cpus.mask
-        for own in found.entries.get(uid, {}).values():
+        for own in content.entries.get(uid, {}).values():
             mask &= ~own.mask
     return CPUSet.from_mask(mask)

@@ -26,7 +26,7 @@ _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Stage(StrEnum):
-    """Who manages the CPUs of a node."""
+    """Component that manages the CPUs of a node."""
 
     KUBELET = "kubelet"
     BOTH = "both"
@@ -36,7 +36,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """How far a takeover is: the pods (`namespace/name`) whose end it waits for, and their CPUs."""
+    """Progress of a takeover: the pods (`namespace/name`) whose end it waits for, and their CPUs."""
 
     stage: Stage
     pods: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ def follow(
     if state.config.policy == "none" and not holds:
         return state, []
     if checkpoint.policy == "none":
-        ended = {one.uid for one in pinned(state) if running is not None and one.uid not in running}
+        ended = {entry.uid for entry in pinned(state) if running is not None and entry.uid not in running}
         return _without(state, ended), []
     if checkpoint.version == 1:
         return take_over(state, checkpoint)
@@ -92,7 +92,7 @@ def follow(
     for entry in known:
         if not _as_said(state, entry, checkpoint):
             state = release(state, entry.uid, entry.container)
-    state = _without(state, {one.uid for one in known} - {one.uid for one in pinned(state)})
+    state = _without(state, {entry.uid for entry in known} - {entry.uid for entry in pinned(state)})
     state, problems = take_over(state, checkpoint, requests)
     state = _named(state, names)
     return (before, []) if state.entries == before.entries else (state, problems)
@@ -101,9 +101,9 @@ def follow(
 def _named(state: NodeState, names: Mapping[str, str]) -> NodeState:
     """The ledger with the names of pods of which only the UID was known."""
     told = {
-        one.key: replace(one, pod=names[one.uid])
-        for one in pinned(state)
-        if one.uid in names and one.pod == _nameless(one.uid)
+        entry.key: replace(entry, pod=names[entry.uid])
+        for entry in pinned(state)
+        if entry.uid in names and entry.pod == _nameless(entry.uid)
     }
     return with_entries(state, {**state.entries, **told}, state.pods) if told else state
 
@@ -139,25 +139,25 @@ def take_over(
     if checkpoint.version == 1:
         text = "version 1 of the kubelet's file names containers by id: start the kubelet, which rewrites it"
         return state, [Problem("version", text)]
-    known = {request.uid: request for request in requests}
+    request_by_uid = {request.uid: request for request in requests}
     entries = dict(state.entries)
     pods, placed_pods = dict(state.pods), dict(state.placed_pods)
     for uid in sorted(checkpoint.entries.keys() | checkpoint.pods.keys()):
         pinned, whole = checkpoint.entries.get(uid, {}), checkpoint.pods.get(uid)
-        found = [
-            one
-            for one in _entries(uid, pinned, known.get(uid))
-            if one.key not in entries or (one.cpus and not entries[one.key].cpus)
+        adopted = [
+            entry
+            for entry in _entries(uid, pinned, request_by_uid.get(uid))
+            if entry.key not in entries or (entry.cpus and not entries[entry.key].cpus)
         ]
         if whole:
-            found = [replace(one, bubble=Bubble(whole), origin=Origin.KUBELET) for one in found]
-        if not any(one.cpus or one.bubble for one in found):
+            adopted = [replace(entry, bubble=Bubble(whole), origin=Origin.KUBELET) for entry in adopted]
+        if not any(entry.cpus or entry.bubble for entry in adopted):
             continue
-        for one in found:  # at the end: CPUs that others have by now stay theirs
-            entries.pop(one.key, None)
-            entries[one.key] = one
-        pods.setdefault(uid, _request(uid, pinned, known))
-        placed_pods.setdefault(uid, _tenant(found[0].pod, known.get(uid)))
+        for entry in adopted:  # at the end: CPUs that others have by now stay theirs
+            entries.pop(entry.key, None)
+            entries[entry.key] = entry
+        pods.setdefault(uid, _request(uid, pinned, request_by_uid))
+        placed_pods.setdefault(uid, _tenant(adopted[0].pod, request_by_uid.get(uid)))
     if entries == state.entries:
         return state, []
     return rebase(with_entries(replace(state, placed_pods=frozen(placed_pods)), entries, pods), state.machine)
@@ -224,9 +224,9 @@ def complete(state: NodeState, request: PodRequest) -> NodeState:
     """
     entries: dict[Key, Entry] = dict(state.entries)
     own = state.of_pod(request.uid)
-    if not any(one.origin is Origin.KUBELET for one in own):
+    if not any(entry.origin is Origin.KUBELET for entry in own):
         return state
-    pinned = {one.container: one.cpus for one in own if one.cpus}
+    pinned = {entry.container: entry.cpus for entry in own if entry.cpus}
     for entry in _entries(request.uid, pinned, request):
         there = entries.get(entry.key)
         if there is None:
@@ -245,7 +245,7 @@ KubeletPolicy: TypeAlias = Literal["none", "static"]
 
 
 def of_kubelets_pod(qos: QOSClass, policy: KubeletPolicy) -> PodQOS:
-    """What a running pod without Koordinator's label counts as, by the proposal's rules 6 and 7.
+    """Return the class of a running pod without Koordinator's label, by the proposal's rules 6 and 7.
 
     Guaranteed is LSR under the kubelet's static policy, which gave it CPUs, and LS under none.
     """

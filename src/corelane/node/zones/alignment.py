@@ -113,7 +113,7 @@ def effective(request: PodRequest) -> Amounts:
     That is the sum of the containers, or the largest init container or sidecar where that is more, and the
     overhead.
     """
-    apps = (one for one in request.containers if one.kind is ContainerKind.APP)
+    apps = (container for container in request.containers if container.kind is ContainerKind.APP)
     amounts = _summed(map(requested, apps))
     for container in request.containers:
         if container.kind is not ContainerKind.APP:
@@ -156,8 +156,8 @@ def target_cpus(request: PodRequest) -> int:
     """Return the CPUs of the containers that gocrane's agent pins."""
     if request.placement_spec.cpu_policy is CPUPolicy.NONE:
         return 0
-    apps = (one for one in request.containers if one.kind is ContainerKind.APP)
-    return sum(one.whole_cpus for one in apps if one.cpu_request == one.cpu_limit)
+    apps = (container for container in request.containers if container.kind is ContainerKind.APP)
+    return sum(app.whole_cpus for app in apps if app.cpu_request == app.cpu_limit)
 
 
 def _chosen(state: ZonesState, request: PodRequest, cpus: int) -> Mapping[int, int]:

@@ -1,4 +1,4 @@
-"""How good a node with these zones is for a pod, 0 to 100: scheduler-plugins' four strategies.
+"""Score of a node with these zones for a pod, 0 to 100: scheduler-plugins' four strategies.
 
 Upstream: `pkg/noderesourcetopology/score.go`, `least_numa.go`, `*_allocated.go` and `balanced_allocation.go`.
 Integer arithmetic is upstream's, CPUs rounded up to whole ones included. Where upstream crashes (a Guaranteed
@@ -50,7 +50,7 @@ def score(state: ZonesState, request: PodRequest, strategy: Strategy, weights: W
 
 
 def _parts(state: ZonesState, request: PodRequest) -> list[Amounts]:
-    """What the kubelet aligns at a time: the pod, or each container."""
+    """Yield the requests that the kubelet aligns at a time: the pod's, or each container's."""
     if state.scope == "pod":
         return [effective(request)]
     return [requested(container) for container in request.containers]
@@ -65,7 +65,7 @@ def _best_zone(zones: Iterable[Zone], amounts: Amounts, strategy: Strategy, weig
         total = sum(row[3] for row in rows)
         left = strategy == "LeastAllocated"
         scores = [_allocated(rows, zone.available, left=left) // total for zone in zones] if total else []
-    return min((one for one in scores if one), default=0)
+    return min((score for score in scores if score), default=0)
 
 
 def _units(name: str, amount: int) -> int:
@@ -106,7 +106,7 @@ def _variance(values: Sequence[float]) -> float:
         return 0.0
     mean = sum(values) / len(values)
     deviations = [value - mean for value in values]
-    squares, compensation = sum(one * one for one in deviations), sum(deviations)
+    squares, compensation = sum(deviation * deviation for deviation in deviations), sum(deviations)
     return (squares - compensation * compensation / len(values)) / (len(values) - 1)
 
 
@@ -151,8 +151,8 @@ def _zones_needed(
     for size in range(1, len(zones) + 1):
         if comb(len(zones), size) > _MOST_COMBINATIONS:
             return None
-        if found := _nearest(zones, free, part, size):
-            return found
+        if nearest := _nearest(zones, free, part, size):
+            return nearest
     return None
 
 
@@ -178,7 +178,7 @@ def _nearest(
 def _distance(zones: Sequence[Zone], chosen: Iterable[int]) -> int:
     indexes = tuple(chosen)
     return sum(
-        zones[one].distances.get(zones[other].id, _UNKNOWN_DISTANCE) for one in indexes for other in indexes
+        zones[each].distances.get(zones[other].id, _UNKNOWN_DISTANCE) for each in indexes for other in indexes
     )
 
 

@@ -110,7 +110,7 @@ _P1, _P2, _P3, _P4, _P5 = (
 def fingerprint(pods: Iterable[tuple[str, str]]) -> str:
     """Return the fingerprint of pods given by namespace and name, in any order."""
     hashes = sorted(_pod_hash(namespace, name) for namespace, name in pods)
-    total = xxh64(b"".join(one.to_bytes(8, "little") for one in hashes))
+    total = xxh64(b"".join(digest.to_bytes(8, "little") for digest in hashes))
     return f"{_PREFIX}{total:016x}"
 
 
@@ -151,7 +151,7 @@ def _stripes(data: bytes, seed: int) -> tuple[int, int]:
         for lane in range(4):
             word = int.from_bytes(data[at + 8 * lane : at + 8 * lane + 8], "little")
             lanes[lane] = _round(lanes[lane], word)
-    total = sum(_rotated(one, bits) for one, bits in zip(lanes, (1, 7, 12, 18), strict=True)) & _MASK
+    total = sum(_rotated(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True)) & _MASK
     for one in lanes:
         total = (total ^ _round(0, one)) * _P1 + _P4 & _MASK
     return total, end

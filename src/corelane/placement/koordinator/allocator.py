@@ -32,7 +32,7 @@ class NotSatisfied(ValueError):  # noqa: N818 - an answer as much as an error
 
 
 def held(records: Iterable[tuple[int, int, ExclusivePolicy]], most: int = 1) -> Held:
-    """What pods hold, from (CPU, references, exclusive policy); a CPU may have `most` references."""
+    """Return what pods hold, of (CPU, references, exclusive policy); a CPU may have `most` references."""
     cores = nodes = 0
     references = [0] * (most - 1)
     for cpu, count, exclusive in records:
@@ -142,7 +142,7 @@ def _evenly(topology: Topology, free: int, n: int, request: Request, others: Hel
 
 
 def _shares(free: list[int], n: int, group: int) -> list[int]:
-    """How many CPUs each node gives, in whole groups; empty where there is no even way."""
+    """Return the number of CPUs from each node, in whole groups; empty where there is no even way."""
     plan = balance.plan(free, n, group, 1, alias=False)
     if plan is None:
         return []

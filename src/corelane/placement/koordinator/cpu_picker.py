@@ -23,7 +23,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cores(Patterned):
-    """What the allocator needs to know of a topology; made once for each by `of`."""
+    """Facts of a topology for the allocator; made once for each by `of`."""
 
     patterns: tuple[Pattern, ...]
     shapes: tuple[Pattern, ...]
@@ -124,7 +124,7 @@ def of(topology: Topology) -> Cores:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """How to pick.
+    """Options of a pick.
 
     Bind policies are FullPCPUs and SpreadByPCPUs. Any strategy but MostAllocated counts as LeastAllocated,
     unless it is DistributeEvenly `as_proposed`.
@@ -169,7 +169,7 @@ def pick(cores: Cores, free: int, n: int, request: Request, others: Held, *, exa
 
 
 class _Accumulator:
-    """What is free, still needed and taken so far: upstream's cpuAccumulator."""
+    """CPUs that are free, still needed and taken so far: upstream's cpuAccumulator."""
 
     __slots__ = (
         "cores",
@@ -348,7 +348,7 @@ class _Accumulator:
         return taken
 
     def take_single(self) -> None:
-        """What is left: CPUs of half-used cores first, on sockets that this pod has CPUs on."""
+        """Take what is left: CPUs of half-used cores first, on sockets that this pod has CPUs on."""
         shut = self.shut_cores | self.shut_nodes
         for avoided in (shut, 0) if shut else (0,):
             self.claim(self.single(self.free & ~avoided, self.need))

@@ -85,7 +85,7 @@ def _cache_order(topology: Topology, free: int) -> Iterator[int]:
 
 
 class Accumulator:
-    """What is free, still needed and taken so far: upstream's cpuAccumulator."""
+    """CPUs that are free, still needed and taken so far: upstream's cpuAccumulator."""
 
     __slots__ = ("free", "need", "node", "taken", "topology")
 
@@ -264,7 +264,7 @@ def _first(marked: int, n: int, places: Iterable[int]) -> int:
 
 
 class Why(StrEnum):
-    """Why a step took these CPUs, or none; each names the values of `PickerStep` that it uses."""
+    """Reasons why a step took CPUs, or none; each names the values of `PickerStep` that it uses."""
 
     WHOLE_UNIT = "whole-unit"
     """All of `unit`: it is idle and no larger than the `need`."""
@@ -316,7 +316,7 @@ class PickerStep:
     cpus: int = 0
     """The CPUs taken, 0 if none."""
     need: int = 0
-    """How many CPUs were missing before the step."""
+    """Number of CPUs that were missing before the step."""
     unit: int = 0
     free: int = 0
     """The number of free CPUs in `unit` before the step."""
@@ -328,7 +328,7 @@ class PickerStep:
 
 
 class PickerReporter:
-    """What a picker reports to; the hooks are empty."""
+    """Receiver of a picker's reports; the hooks are empty."""
 
     def starting_over(self) -> None:
         """Discard what was reported so far: the pick starts again."""

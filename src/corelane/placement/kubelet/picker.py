@@ -52,7 +52,7 @@ class AccountingError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """How to pick. `group`, of use only with `distribute`, is how many CPUs must stay together."""
+    """Options of a pick. `group`, of use only with `distribute`, is how many CPUs must stay together."""
 
     distribute: bool = False
     """Evenly over the fewest NUMA nodes (distribute-cpus-across-numa)."""
@@ -194,7 +194,7 @@ def pack(
 
 
 class _Packer(NamedTuple):
-    """How CPUs are taken from one node, or from all."""
+    """Ways to take CPUs: from one node, or from all."""
 
     topology: Topology
     spread: bool
@@ -309,7 +309,7 @@ def _sockets(topology: Topology, nodes: Sequence[int]) -> list[int]:
 
 
 def _fewest_nodes(topology: Topology, n: int, group: int) -> int:
-    """How many nodes it takes if all are of average size and idle."""
+    """Return the number of nodes that suffice if all are of average size and idle."""
     groups = -(-topology.total // group)
     per_node = -(-groups // len(topology.numa))
     return -(-(n // group) // per_node)

@@ -19,7 +19,7 @@ SHAPE_BITS: Final = 24
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoreLayout:
-    """What one unit of each term weighs in a score, 0 where the term is not in play; term 9 weighs 1."""
+    """Weight of one unit of each term in a score, 0 where the term is not in play; term 9 weighs 1."""
 
     domains: int
     bind: int
@@ -57,7 +57,7 @@ def layout(*, exclusive: bool, affinity: bool, strategy: bool) -> ScoreLayout:
 
 
 class CoreKind(NamedTuple):
-    """What makes cores alike: threads, usable ones, whether all are free, and the score of touching one."""
+    """Kind of alike cores: threads, usable ones, whether all are free, and the score of touching one."""
 
     size: int
     usable: int
@@ -75,7 +75,7 @@ class Portion(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rules:
-    """How cores may and should be used."""
+    """Rules and preferences for the use of cores."""
 
     spread: bool
     required: bool
@@ -170,7 +170,7 @@ Part = tuple[int, int, int]
 
 
 class DomainTable:
-    """What a domain can give, from its CPUs in whole free cores and its number of cores of each kind."""
+    """Capacity of a domain, from its CPUs in whole free cores and its number of cores of each kind."""
 
     __slots__ = ("_best", "_ways", "counts", "kinds", "limits", "most", "rows", "rules", "whole")
 
@@ -186,7 +186,7 @@ class DomainTable:
         self._ways: dict[int, tuple[tuple[Part, ...], ...]] = {}
 
     def row(self, cpus: int) -> Row:
-        """What it costs to take so many CPUs, at most `most`; empty where the rules allow it in no way."""
+        """Return the cost of so many CPUs, at most `most`; empty where the rules allow it in no way."""
         found = self.rows[cpus]
         if found is None:
             found = self.rows[cpus] = tuple(

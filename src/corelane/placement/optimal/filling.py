@@ -72,7 +72,7 @@ class Aim(NamedTuple):
 
 
 def aim(problem: PlacementProblem, domains: int, broken: int | None) -> Aim:
-    """What to aim at, with the limits that follow."""
+    """Return the aim, with the limits that follow."""
     layout = problem.rules.layout
     highest = (layout.domains if broken is None else (broken + 1) * layout.bind) - 1
     return Aim(domains, broken, [used * layout.domains + highest for used in range(domains, -1, -1)])
@@ -109,7 +109,7 @@ def most_from(units: Iterable[Iterable[int]], beside: Iterable[int], domains: in
 
 
 class Window(NamedTuple):
-    """What to look for: from `low` to `high` CPUs here, a part of `total`.
+    """Target of a search: from `low` to `high` CPUs here, a part of `total`.
 
     `limits` are the highest scores worth following, by the number of domains that may still be taken from, in
     all. `beside` are the domains of the other nodes, and so many `others` give the rest. With `rough`, only
@@ -138,7 +138,7 @@ class Filling(NamedTuple):
 
 
 def closing(problem: PlacementProblem, node: int) -> Callable[[int, int], int]:
-    """What a node adds to the score once its part is known: from the CPUs taken and those broken."""
+    """Return a node's part of the score: from the CPUs taken and those broken."""
     rooms, whole = problem.rules.rooms, problem.node_whole[node]
     base = problem.node_touch[node] + rooms[whole]
     if not problem.rules.layout.strategy:

@@ -82,7 +82,7 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What would make a demand fit: `kind` is fewer, release or soften.
+    """Change that would make a demand fit: `kind` is fewer, release or soften.
 
     `amount` CPUs requested instead (fewer); the positions of `holders` to be moved, and their `cpus`
     (release); or the `rule` to be dropped or only preferred (soften). Where that is not enough, `also` is
@@ -104,7 +104,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Infeasible:
-    """Why nothing fits: the first hard requirement that fails, and what would help, smallest first."""
+    """The first hard requirement that fails, and changes that would help, smallest first."""
 
     requirement: str
     reason: Reason
@@ -132,7 +132,7 @@ def names(strategy: NUMAStrategy | None) -> tuple[str, ...]:
 
 
 _TRIES = 100
-"""How many sets of holders are tried; beyond it, one that may be larger than needed is looked for."""
+"""Number of sets of holders that are tried; beyond it, one that may be larger than needed is sought."""
 _STRICT = (NUMAPolicy.RESTRICTED, NUMAPolicy.SINGLE_NUMA_NODE)
 
 Stage = tuple[str, Reason, PlacementProblem]

@@ -57,11 +57,11 @@ class PlacementProblem:
         return self.tables.kinds
 
     def table(self, domain: int) -> DomainTable:
-        """What a domain can give."""
+        """Return the capacity of a domain."""
         return self.tables.of(self.counts[domain])
 
     def alike(self, node: int) -> Hashable:
-        """What of a node decides what it can give, and at what score: all but its ids."""
+        """Return what decides a node's capacity and its score: all but its ids."""
         inside, free = self.shape.inside[node], self.node_free[node] if self.node_free else 0
         counts, touch = self.counts[inside.start : inside.stop], self.touch[inside.start : inside.stop]
         return tuple(counts), tuple(touch), self.node_touch[node], free
@@ -136,7 +136,7 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
 
 
 def _add(preference: Preference, scores: list[int], units: Sequence[int]) -> None:
-    """What touching each unit of a level scores, by this preference too."""
+    """Return the score of touching each unit of a level, by this preference too."""
     for i, unit in enumerate(units):
         if preference.against & unit:
             scores[i] += preference.weight
@@ -187,7 +187,7 @@ def _counts(
 
 
 def _columns(shape: Shape, leads: Sequence[int]) -> list[list[int]]:
-    """How many of these cores each domain has."""
+    """Return the number of these cores in each domain."""
     width = len(shape.domains)
     flat = [(cores & unit).bit_count() for cores in leads for unit in shape.domains]
     return [flat[i : i + width] for i in range(0, len(flat), width)]
@@ -335,7 +335,7 @@ def _from_few(shape: Shape, pool: int, n: int, few: int) -> int:
 
 
 def _room(spare: dict[int, int], opened: set[int], few: int, after: int) -> int:
-    """How many more CPUs with ids above `after` the open cores give, and as many more as may be opened."""
+    """Count the CPUs with ids above `after` of the open cores, and of as many more as may be opened."""
     left = {core: (mask >> after + 1).bit_count() for core, mask in spare.items()}
     closed = sorted((left[core] for core in left if core not in opened), reverse=True)
     return sum(left[core] for core in opened) + sum(closed[: few - len(opened)])

@@ -299,7 +299,7 @@ def _better(one: Placement, other: Alternative) -> bool:
 
 
 def _terms(placement: Placement, second: Alternative | None) -> Iterator[Reason]:
-    """What every term came to, here and for the runner-up."""
+    """Yield the values of every term, here and for the runner-up."""
     others = dict(second.terms) if second else {}
     values = placement.values
     for term in TERMS:
@@ -309,7 +309,7 @@ def _terms(placement: Placement, second: Alternative | None) -> Iterator[Reason]
 
 
 def _verdict(placement: Placement, second: Alternative | None) -> Iterator[Reason]:
-    """What decided, and whether it is proven."""
+    """Yield what decided, and whether it is proven."""
     yield _decided(placement, second)
     if not placement.proven:
         yield Reason(Code.NOT_PROVEN, (placement.unproven_term, placement.bound))

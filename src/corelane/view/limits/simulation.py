@@ -255,7 +255,7 @@ def _opening(title: str, height: int) -> Iterator[str]:
 
 
 def _legend(ran: dict[str, str], lines: dict[str, str]) -> tuple[list[str], float]:
-    """Who ran and what the marks mean, in as many rows as it takes; and where the first panel begins."""
+    """Return the legend, in as many rows as it takes, and where the first panel begins."""
     elements, x, y = list[str](), 24.0, _TOP
     for mark, words in _marks(ran, lines):
         if x > 24 and x + 24 + 7 * len(words) > _WIDTH:

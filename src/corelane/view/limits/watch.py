@@ -151,7 +151,7 @@ def causes_of(losses: Losses) -> list[tuple[DelayCause, str, float]]:
 
 
 def divided(losses: Losses) -> str:
-    """What was lost, by cause, each with its part of the whole, the largest first; "" where nothing was."""
+    """Name losses by cause, each with its part of the whole, the largest first; "" without any."""
     if losses.total < 1:
         return ""
     ordered = sorted(causes_of(losses), key=lambda each: -each[2])

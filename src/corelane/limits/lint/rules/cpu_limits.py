@@ -180,7 +180,7 @@ def _beside(context: PodContext, container: ManifestContainer) -> Iterator[str]:
 
 
 def _equal(container: ManifestContainer, amounts: EffectiveAmounts) -> int:
-    """What request and limit should both be, in milliCPU: an integer, unless the number of threads is set."""
+    """Return the request and limit to set, in milliCPU: whole CPUs, unless the number of threads is set."""
     return amounts.request_milli if at_once(container.settings) else -(-amounts.request_milli // 1000) * 1000
 
 
