@@ -116,21 +116,8 @@ class AgentLease:
         if not self.owner_uid:
             self.source.state.detail = f"waits for Node {self._node}"
             return
-        body = self._body(self.owner_uid)
-        try:
-            await self._patch(body)
-        except APIError as error:
-            if error.code != 404:
-                raise
-            await self._client.create(body)
-        self.source.state.detail = f"{keys.AGENT_NAMESPACE}/{self._node}, {DURATION_SECONDS} s"
-        if not self.held:
-            self.held = True
-            self._queue.put(LeaseHeld(**self._clocks.times()))
-
-    def _body(self, owner: str) -> dict[str, Any]:
-        reference = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": owner}
-        return {
+        reference = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self.owner_uid}
+        body = {
             "apiVersion": Lease.api.api_version,
             "kind": "Lease",
             "metadata": {
@@ -145,6 +132,16 @@ class AgentLease:
                 "renewTime": self._now(),
             },
         }
+        try:
+            await self._patch(body)
+        except APIError as error:
+            if error.code != 404:
+                raise
+            await self._client.create(body)
+        self.source.state.detail = f"{keys.AGENT_NAMESPACE}/{self._node}, {DURATION_SECONDS} s"
+        if not self.held:
+            self.held = True
+            self._queue.put(LeaseHeld(**self._clocks.times()))
 
     async def _patch(self, body: dict[str, Any]) -> None:
         await self._client.patch(

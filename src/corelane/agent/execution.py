@@ -160,17 +160,14 @@ class Execution:
         except OSError:
             return
         self._note_newer(container_id)
-        self._put_reading(container_id, reading)
-
-    def _note_newer(self, container_id: str) -> None:
-        if self._newer is not None:
-            self._newer.add(container_id)
-
-    def _put_reading(self, container_id: str, reading: Reading) -> None:
         event = events.Observed(
             id=container_id, allowed=reading.allowed, resources=reading.resources, **self._clocks.times()
         )
         self._queue.put(event)
+
+    def _note_newer(self, container_id: str) -> None:
+        if self._newer is not None:
+            self._newer.add(container_id)
 
 
 async def read(runtime: Runtime, container_id: str) -> Reading:

@@ -42,7 +42,6 @@ from corelane.agent.source import NodeWatch
 from corelane.agent.state_directory import StateDirectory
 from corelane.cpuset import CPUSet
 from corelane.kube.client import KubeClient
-from corelane.kube.objects import Node
 from corelane.kube.translate.koordlet import KubeletReport
 from corelane.machine.model import Machine
 from corelane.machine.watch import MachineWatch
@@ -260,7 +259,14 @@ class NodeAgent:
         for event in batch:
             match event:
                 case NodeSeen():
-                    changes += self._follow_node(event.node)
+                    node = event.node
+                    self.publication.owner_uid = node.metadata.uid
+                    self._node_exists.set()
+                    self.publication.node_seen(node)
+                    changed = self.publication.apply(node.metadata.labels, node.metadata.annotations)
+                    self.lease.belongs_to(node.metadata.uid)
+                    self._publish_topology()
+                    changes += [changed] if changed else []
                 case LeaseHeld():
                     self.publication.leased = True
                     self._publish_topology()
@@ -271,29 +277,15 @@ class NodeAgent:
                     self.sources.overlap.pinned(event)
         if any(isinstance(event, KubeletReported | events.PodsListed) for event in batch):
             self._publish_topology()
-            self._publish_kubelet_cpusets()
+            if self.mode is not None:
+                cpusets = kubelet_cpusets(self.mode, self.ledger, self._checkpoint)
+                self.publication.publisher.kubelet_cpusets(self.pods.pods.values(), cpusets)
         changes += (event for event in batch if not isinstance(event, _TAKEN_FIRST))
         return orders + self.kubelet_pods.handle(*changes)
-
-    def _follow_node(self, node: Node) -> list[AgentEvent]:
-        """Apply the Node's labels and annotations, which are settings and may change at any time."""
-        self.publication.owner_uid = node.metadata.uid
-        self._node_exists.set()
-        self.publication.node_seen(node)
-        changed = self.publication.apply(node.metadata.labels, node.metadata.annotations)
-        self.lease.belongs_to(node.metadata.uid)
-        self._publish_topology()
-        return [changed] if changed else []
 
     def runs(self) -> list[RunCPUs]:
         """Return the runs of which a process may exist."""
         return self.kubelet_pods.runs()
-
-    def _publish_kubelet_cpusets(self) -> None:
-        """Write the CPUs that the kubelet gave containers to its pods, where they differ."""
-        if self.mode is not None:
-            cpusets = kubelet_cpusets(self.mode, self.ledger, self._checkpoint)
-            self.publication.publisher.kubelet_cpusets(self.pods.pods.values(), cpusets)
 
     @property
     def _checkpoint(self) -> Checkpoint | None:

@@ -261,19 +261,16 @@ class TopologyWatch:
         """Have the object checked soon, unless this agent left it like that."""
         self._version = version
         if self._timer is None and version != self._writer.version:
-            self._timer = asyncio.get_running_loop().call_later(self._next_pause(), self._check)
-
-    def _next_pause(self) -> float:
-        repairs = self._writer.repairs
-        if asyncio.get_running_loop().time() - self._checked_at > CALM_SECONDS:
-            self._pause, self._repairs_before, self._is_reported = FIRST_PAUSE, repairs, False
-        is_contested = repairs - self._repairs_before >= CONTESTED
-        if is_contested and not self._is_reported:
-            self._is_reported = True
-            self._report_contest(repairs - self._repairs_before)
-        pause = self._pause = min(self._pause, LONGEST_CONTESTED if is_contested else LONGEST_PAUSE)
-        self._pause *= 2
-        return pause
+            repairs = self._writer.repairs
+            if asyncio.get_running_loop().time() - self._checked_at > CALM_SECONDS:
+                self._pause, self._repairs_before, self._is_reported = FIRST_PAUSE, repairs, False
+            is_contested = repairs - self._repairs_before >= CONTESTED
+            if is_contested and not self._is_reported:
+                self._is_reported = True
+                self._report_contest(repairs - self._repairs_before)
+            pause = self._pause = min(self._pause, LONGEST_CONTESTED if is_contested else LONGEST_PAUSE)
+            self._pause *= 2
+            self._timer = asyncio.get_running_loop().call_later(pause, self._check)
 
     def _report_contest(self, repairs: int) -> None:
         command = f"kubectl get noderesourcetopology {self._node} -o yaml --show-managed-fields"

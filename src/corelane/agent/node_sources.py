@@ -263,23 +263,20 @@ class NodeSources:
     async def _follow_runtime(self) -> None:
         async for status in self._runtime.wait_events():
             try:
-                await self._changed(status)
+                if status.state == "running":
+                    run = await self._run(status)
+                    self.overlap.started(status)
+                    self._queue.put(events.ContainerSeen(run=run, **self._clocks.times()))
+                    if status.pod_uid not in self.kubelet.pods.pods:
+                        self.kubelet.pods_source.wake()
+                elif status.state == ENDED:
+                    self.overlap.ended(status.id)
+                    self._ending[status.id] = status
+                    await self._check_ends()
             except Exception as error:  # noqa: BLE001 - the events that follow are read all the same
                 self.runtime_events.note_failure(error)
                 self.containers_changed()
         raise RuntimeError("the stream of events ended")
-
-    async def _changed(self, status: RuntimeStatus) -> None:
-        if status.state == "running":
-            run = await self._run(status)
-            self.overlap.started(status)
-            self._queue.put(events.ContainerSeen(run=run, **self._clocks.times()))
-            if status.pod_uid not in self.kubelet.pods.pods:
-                self.kubelet.pods_source.wake()
-        elif status.state == ENDED:
-            self.overlap.ended(status.id)
-            self._ending[status.id] = status
-            await self._check_ends()
 
     async def _check_ends(self) -> None:
         """Report ended containers once no process is in their cgroup."""

@@ -76,7 +76,7 @@ class Channel:
         try:
             async with (
                 asyncio.timeout(seconds),
-                self._call(method, request, {"grpc-timeout": _timeout(seconds)}) as call,
+                self._call(method, request, {"grpc-timeout": (f"{max(1, round(seconds * 1000))}m")}) as call,
             ):
                 answer = await call.message()
                 if answer is None:
@@ -206,22 +206,24 @@ class _Connection(asyncio.Protocol):
                 return
             piece = data[start : start + _FEED]
             try:
-                self._check_greeting(piece)
+                if len(self._greeting) < 4:
+                    self._greeting += piece[:4]
+                    if self._greeting[:1] > b"\0" or self._greeting[3:4] not in (b"", b"\4"):
+                        raise RPCError("UNAVAILABLE", "what was received is not HTTP/2")
                 progress = [self._handle(event) for event in self.h2.receive_data(piece)]
-                self._bound_idle(0 if any(progress) else len(piece))
+                size = 0 if any(progress) else len(piece)
+                now = asyncio.get_running_loop().time()
+                if not size or now > self._idle_since + 1:
+                    self._idle, self._idle_since = 0, now
+                self._idle += size
+                if self._idle > _MOST_IDLE:
+                    raise RPCError("UNAVAILABLE", f"{self._idle} bytes came in a second without an answer")
                 self.flush()
             except RPCError as why:
                 self.lose(why)
             except Exception as error:  # noqa: BLE001 - h2 raises errors of other kinds than its own, too
                 text = _text(str(error).encode())
                 self.lose(RPCError("UNAVAILABLE", f"what was received is not HTTP/2: {text}"))
-
-    def _check_greeting(self, piece: bytes) -> None:
-        """Raise RPCError unless a settings frame comes first: h2 would wait for the end of what is none."""
-        if len(self._greeting) < 4:
-            self._greeting += piece[:4]
-            if self._greeting[:1] > b"\0" or self._greeting[3:4] not in (b"", b"\4"):
-                raise RPCError("UNAVAILABLE", "what was received is not HTTP/2")
 
     def _handle(self, event: events.Event) -> bool:
         """Note what came; return whether it is of use to a call. Raises RPCError to end the connection."""
@@ -234,14 +236,6 @@ class _Connection(asyncio.Protocol):
             return False
         addressee = self._calls.get(getattr(event, "stream_id", 0))
         return addressee is not None and addressee.handle(event)
-
-    def _bound_idle(self, size: int) -> None:
-        now = asyncio.get_running_loop().time()
-        if not size or now > self._idle_since + 1:
-            self._idle, self._idle_since = 0, now
-        self._idle += size
-        if self._idle > _MOST_IDLE:
-            raise RPCError("UNAVAILABLE", f"{self._idle} bytes came in a second without an answer")
 
 
 class _Call:
@@ -325,7 +319,17 @@ class _Call:
                 self._unacknowledged += event.flow_controlled_length
                 return bool(event.data)
             case events.ResponseReceived():
-                self._began(dict(event.headers))
+                headers = dict(event.headers)
+                http, kind = headers.get(b":status", b""), headers.get(b"content-type", b"")
+                if b"grpc-status" in headers:
+                    self._finish(headers)
+                elif http != b"200":
+                    number = int(http) if http.isdigit() and len(http) == 3 else 0
+                    self.fail(RPCError(_OF_HTTP.get(number, "UNKNOWN"), f"HTTP status {_text(http)}"))
+                elif not kind.startswith(b"application/grpc"):
+                    self.fail(
+                        RPCError("UNKNOWN", f"the answer is of type {_text(kind) or 'none'}, not gRPC's")
+                    )
             case events.TrailersReceived():
                 self._finish(dict(event.headers))
             case events.StreamEnded():
@@ -338,17 +342,6 @@ class _Call:
                 self.fail(RPCError(_OF_RESET.get(code, "INTERNAL"), text))
                 self.ended = True
         return False
-
-    def _began(self, headers: _Headers) -> None:
-        """Read the headers of an answer; those without a message hold its status as well."""
-        http, kind = headers.get(b":status", b""), headers.get(b"content-type", b"")
-        if b"grpc-status" in headers:
-            self._finish(headers)
-        elif http != b"200":
-            number = int(http) if http.isdigit() and len(http) == 3 else 0
-            self.fail(RPCError(_OF_HTTP.get(number, "UNKNOWN"), f"HTTP status {_text(http)}"))
-        elif not kind.startswith(b"application/grpc"):
-            self.fail(RPCError("UNKNOWN", f"the answer is of type {_text(kind) or 'none'}, not gRPC's"))
 
     def _finish(self, headers: _Headers) -> None:
         """Read the status, after which the answer ends."""
@@ -371,7 +364,3 @@ def _text(received: bytes) -> str:
     """Return what was received as one line, short enough for a message."""
     line = " ".join(received[: 4 * _MOST_DETAILS].decode(errors="replace").split())
     return "".join(letter if letter.isprintable() else "?" for letter in line)[:_MOST_DETAILS]
-
-
-def _timeout(seconds: float) -> str:
-    return f"{max(1, round(seconds * 1000))}m"

@@ -138,7 +138,12 @@ class Allocation:
         pod.admitted = result.refusal is None
         if pod.admitted:
             pod.held, pod.unmanaged, pod.unplaced = False, False, None
-            self._note_pooled(pod, before)
+            for run in pod.runs:  # one may still be in the shared pool, although its pod has exclusive CPUs
+                target = self.target(run.uid, run.container)
+                if target is None or not target.sharing.exclusive:
+                    run.pooled = False
+                elif run.id and not has_own_cpus(before, run.possible_cpus):
+                    run.pooled |= not run.possible_cpus <= target.cpus
         if result.decision and result.decision.admitted:
             self._confirm_again(pod)
         self.outbox.touch(pod.uid)
@@ -201,7 +206,8 @@ class Allocation:
             return
         for uid in list(self._differing):
             pod = self.pods.get(uid)
-            if pod is None or not self._is_recorded_by_us(pod):
+            placed = pod is not None and pod.present and pod.admitted and pod.unplaced is None
+            if pod is None or not placed or pod.unmanaged or not self.may_write(pod):
                 self._differing.discard(uid)
             elif pod.pod.record == (record := admission.record_of(self.ledger, uid)):
                 self._differing.discard(uid)
@@ -212,10 +218,6 @@ class Allocation:
                 self.outbox.put(instructions.Annotate(uid, record.cpus, record.zone))
                 if pod.recorded:
                     self.recorder.restored(pod, now)
-
-    def _is_recorded_by_us(self, pod: PodCPUs) -> bool:
-        placed = pod.present and pod.admitted and not pod.unmanaged and pod.unplaced is None
-        return placed and self.may_write(pod)
 
     def keep(self, pod: PodCPUs, refusal: StatusReason, decision: Decision | None = None) -> None:
         """Enter a pod that cannot be placed, as it is there all the same: where it runs, or in its pool."""
@@ -247,15 +249,6 @@ class Allocation:
                 if after.bound != self.ledger.bound:
                     self.ledger = after
                     self._confirm_again(pod)
-
-    def _note_pooled(self, pod: PodCPUs, before: NodeState) -> None:
-        """Record which runs are still in the shared pool although their pod has exclusive CPUs by now."""
-        for run in pod.runs:
-            target = self.target(run.uid, run.container)
-            if target is None or not target.sharing.exclusive:
-                run.pooled = False
-            elif run.id and not has_own_cpus(before, run.possible_cpus):
-                run.pooled |= not run.possible_cpus <= target.cpus
 
     def _confirm_again(self, pod: PodCPUs) -> None:
         """Read the CPUs of a pod's runs again: its entries in the ledger are new."""
@@ -448,7 +441,9 @@ class Allocation:
         """Compare the kernel's allowed CPUs with the applied ones, and record what changed."""
         pod, before = self.pods[run.uid], run.confirmed
         result = confirmation.confirm(run)
-        beside = self._not_exclusive(run)
+        target, beside = self.target(run.uid, run.container), ""
+        if target is not None and target.sharing.exclusive:
+            beside = self._rules.not_exclusive(target.cpus, self.ledger)
         overlaps = cpu_moves.overlaps(run, self._runs.values(), self.ledger) or bool(beside)
         run.overlapped, run.beside = run.confirmed and overlaps, beside if run.confirmed else ""
         run.confirmed &= not run.overlapped
@@ -458,15 +453,7 @@ class Allocation:
         if result is confirmation.Confirmation.DRIFTED:
             self.recorder.drifted(pod, run, now)
         elif run.confirmed and not before:
-            target = self.target(run.uid, run.container)
             self.recorder.confirmed(pod, run, target.sharing if target else None)
-
-    def _not_exclusive(self, run: RunCPUs) -> str:
-        """Return what else may use the exclusive CPUs of a run, of what this instance does not confine."""
-        target = self.target(run.uid, run.container)
-        if target is None or not target.sharing.exclusive:
-            return ""
-        return self._rules.not_exclusive(target.cpus, self.ledger)
 
     def _others_seen(self, event: events.OthersSeen) -> None:
         self.ledger = self._rules.follow_others(self.ledger, event)
@@ -492,7 +479,8 @@ class Allocation:
 
     def _follow(self, event: NodeChange) -> None:
         """Follow a change of the node; a container with exclusive CPUs again is still in the shared pool."""
-        ledger = self._rules.follow(event, self.ledger, self._requests())
+        requests = [pod.pod.request for pod in self.pods.values() if pod.present]
+        ledger = self._rules.follow(event, self.ledger, requests)
         cpu_moves.note_exclusive_again(self._runs.values(), self.ledger, ledger)
         self.ledger = ledger
         for pod in self.pods.values():
@@ -503,9 +491,6 @@ class Allocation:
         if shortfall != pod.shortfall:
             pod.shortfall = shortfall
             self.outbox.touch(pod.uid)
-
-    def _requests(self) -> list[PodRequest]:
-        return [pod.pod.request for pod in self.pods.values() if pod.present]
 
 
 def _with_shared(bound: BoundPod, shared: AbstractSet[str]) -> BoundPod:

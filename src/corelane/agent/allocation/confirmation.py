@@ -141,7 +141,8 @@ def unconfirmed(runs: Iterable[RunCPUs]) -> tuple[str, str]:
     A run that is being moved counts as confirmed: else every move would change every pod's status.
     """
     live = list(runs)
-    unsettled = [run for run in live if not run.confirmed and _is_unsettled(run)]
+    problems = ((run, run.drifted or run.pooled or run.overlapped or run.fault) for run in live)
+    unsettled = [run for run, problem in problems if not run.confirmed and (problem or not run.seen)]
     if unsettled and all(run.beside for run in unsettled):
         return "NotExclusive", "; ".join(f"{run.container}: {run.beside}" for run in unsettled)
     if unsettled:
@@ -149,10 +150,6 @@ def unconfirmed(runs: Iterable[RunCPUs]) -> tuple[str, str]:
         faults = "".join(f"; {run.container}: {fault}" for run in unsettled if (fault := _fault(run)))
         return "NotConfirmed", f"CPUs not yet confirmed by the kernel for containers: [{names}]{faults}"
     return ("", "") if live else ("NothingRuns", "no container is running")
-
-
-def _is_unsettled(run: RunCPUs) -> bool:
-    return run.drifted or run.pooled or run.overlapped or bool(run.fault) or not run.seen
 
 
 def _fault(run: RunCPUs) -> str:

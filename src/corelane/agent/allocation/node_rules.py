@@ -46,7 +46,12 @@ class NodeRules:
         before, self.others = _instances(self.others), seen.containers
         after = _instances(self.others)
         if {(other.owner, other.cpus) for other in before} != {(other.owner, other.cpus) for other in after}:
-            self._outbox.put(_others_event(after))
+            text = (
+                others_text(after)
+                or "no container of another corelane instance runs on this machine any more"
+            )
+            reason = "OtherInstances" if after else "OtherInstancesGone"
+            self._outbox.put(PublishEvent("", reason, text, warning=bool(after)))
         return hold_others(ledger, [(other.owner, other.cpus) for other in self.holders])
 
     @property
@@ -63,7 +68,12 @@ class NodeRules:
         for other in self.others:
             is_pinned = other.kind != "process" or other.cpus.isdisjoint(ledger.reserved)
             if is_pinned and not other.cpus.isdisjoint(cpus):
-                return _presence(other, other.cpus & cpus)
+                where = named((other.cpus & cpus).mask)
+                if other.kind == "unseen":
+                    remedy = "--other-instances ignore leaves them out"
+                    return f"{other.owner} cannot be seen, and may use {where}; {remedy}"
+                what = {"container": "container ", "claim": "alleged container "}.get(other.kind, "")
+                return f"{what}{other.title} of {other.owner} may use {where}"
         return ""
 
     def others_unchanged(self, ledger: NodeState, seen: events.OthersSeen) -> bool:
@@ -94,7 +104,8 @@ class NodeRules:
                 self.config, reason = event.config, "SettingsChanged"
             case events.MachineChanged():
                 machine, reason = event.machine, "CPUsLost"
-        ledger, problems = rebase(ledger, machine, self._effective_config())
+        policy = self.mode.policy(self.config.policy) if self.mode else self.config.policy
+        ledger, problems = rebase(ledger, machine, replace(self.config, policy=policy))
         for problem in problems:
             self._outbox.put(PublishEvent(problem.uid, reason, problem.text, warning=True))
         return self._follow_kubelet(self._kubelet, ledger, requests) if self._kubelet else ledger
@@ -112,30 +123,10 @@ class NodeRules:
             self._outbox.put(node_event)
         return after
 
-    def _effective_config(self) -> NodeConfig:
-        """Return the settings, with policy none where the mode allocates nothing."""
-        policy = self.mode.policy(self.config.policy) if self.mode else self.config.policy
-        return replace(self.config, policy=policy)
-
 
 def _instances(others: Iterable[OtherContainer]) -> list[OtherContainer]:
     """Return the containers among processes of other owners."""
     return [other for other in others if other.kind in ("container", "claim")]
-
-
-def _presence(other: OtherContainer, cpus: CPUSet) -> str:
-    where = named(cpus.mask)
-    if other.kind == "unseen":
-        return f"{other.owner} cannot be seen, and may use {where}; --other-instances ignore leaves them out"
-    what = {"container": "container ", "claim": "alleged container "}.get(other.kind, "")
-    return f"{what}{other.title} of {other.owner} may use {where}"
-
-
-def _others_event(others: Sequence[OtherContainer]) -> PublishEvent:
-    if not others:
-        text = "no container of another corelane instance runs on this machine any more"
-        return PublishEvent("", "OtherInstancesGone", text)
-    return PublishEvent("", "OtherInstances", others_text(others), warning=True)
 
 
 def others_text(others: Iterable[OtherContainer]) -> str:
@@ -192,12 +183,8 @@ def _cpus(entries: Iterable[Entry]) -> CPUSet:
 
 
 def _titles(entries: list[Entry]) -> str:
-    titles = [f"{_title(entry)} {entry.cpus}" for entry in entries]
+    names = [f"{entry.pod.removeprefix('/')}/{entry.container}" for entry in entries]
+    shown = (name if name.isprintable() else repr(name) for name in names)  # a file may contain anything
+    titles = [f"{name} {entry.cpus}" for name, entry in zip(shown, entries, strict=True)]
     more = f" and {len(titles) - _MOST_NAMES} more" if len(titles) > _MOST_NAMES else ""
     return ", ".join(titles[:_MOST_NAMES]) + more
-
-
-def _title(entry: Entry) -> str:
-    """Return pod and container; names in a file may contain anything."""
-    title = f"{entry.pod.removeprefix('/')}/{entry.container}"
-    return title if title.isprintable() else repr(title)

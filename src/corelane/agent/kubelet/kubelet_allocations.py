@@ -171,7 +171,10 @@ class KubeletStateFile:
         """Read the file; where its policy is none, ask for the running pods, too. Blocks."""
         try:
             state = checkpoint.decode(input_files.read(self.path, _LARGEST, regular=True))
-            _check(state)
+            if state.policy not in ("static", "none"):
+                raise ValueError(f"policyName: {state.policy!r} is neither static nor none")
+            if state.version == 1:
+                raise ValueError("version 1 names containers by id; start the kubelet to rewrite the file")
             running = self._pods.running() if self._pods and state.policy == "none" else None
             names = self._pods.names() if self._pods and state.entries else {}
         except OSError as error:
@@ -179,14 +182,6 @@ class KubeletStateFile:
         except (CheckpointError, ValueError) as error:
             return KubeletState(fault=f"{self.path}: {error}: {_UNCHANGED}")
         return KubeletState(state, None if running is None else frozenset(running), names)
-
-
-def _check(state: Checkpoint) -> None:
-    """Raise ValueError for a state that a current kubelet does not write."""
-    if state.policy not in ("static", "none"):
-        raise ValueError(f"policyName: {state.policy!r} is neither static nor none")
-    if state.version == 1:
-        raise ValueError("version 1 names containers by id; start the kubelet to rewrite the file")
 
 
 def kubelet_report(

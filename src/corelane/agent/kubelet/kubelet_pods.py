@@ -35,7 +35,7 @@ from corelane.agent.allocation.records import (
     RunCPUs,
     named_request,
 )
-from corelane.cpuset import CPUSet, named
+from corelane.cpuset import named
 from corelane.node.ledger import NodeState
 from corelane.node.recovery.unplaced import has_own_cpus, is_unplaced
 from corelane.runtime.base import ResourceUpdate
@@ -75,7 +75,7 @@ class KubeletPods:
             events.ContainersListed: self._containers_listed,
             events.ContainerSeen: lambda event: self._see(event.run, event.now),
             events.ContainerCreating: self._container_creating,
-            events.CreationLost: self._creation_lost,
+            events.CreationLost: lambda event: self._creations.pop(event.token, None),
             events.Exited: self._exited,
             events.PodSeen: self._pod_seen,
             events.PodUndecodable: self._pod_undecodable,
@@ -205,9 +205,6 @@ class KubeletPods:
         self._pod(event.uid, event.namespace, event.pod)
         self._creations[event.token] = Creation(event)
 
-    def _creation_lost(self, event: events.CreationLost) -> None:
-        self._creations.pop(event.token, None)
-
     def _pinned(self, event: events.Pinned) -> None:
         self.allocation.note(event)
         for creation in self._creations.values():
@@ -249,8 +246,15 @@ class KubeletPods:
         if self._containers_are_listed:
             self._hold_unknown(at, now)
         if self._containers_are_listed and self._pods_are_listed:
+            asked = {creation.asked.uid for creation in self._creations.values()}
             for pod in admission.admission_order(self.ledger, self.allocation.pods.values()):
-                self._progress(pod, now)
+                if pod.live or pod.uid in asked or (pod.present and not pod.pod.ended):
+                    self._enter(pod, now)
+                elif pod.present:
+                    self.allocation.release(pod)
+                elif self._is_gone(pod):
+                    self.allocation.release(pod)
+                    self.allocation.forget(pod.uid)
             self.allocation.release_unlisted(self._remaining)
             self.allocation.restore_annotations(now)
         self._report_unlisted(at, now)
@@ -260,18 +264,6 @@ class KubeletPods:
         due_orders.order_observations(self.allocation)
         self._publish_conditions(at)
 
-    def _progress(self, pod: PodCPUs, now: float) -> None:
-        if pod.live or any(creation.asked.uid == pod.uid for creation in self._creations.values()):
-            self._enter(pod, now)
-        elif not pod.present:
-            if self._is_gone(pod):
-                self.allocation.release(pod)
-                self.allocation.forget(pod.uid)
-        elif pod.pod.ended:
-            self.allocation.release(pod)
-        else:
-            self._enter(pod, now)
-
     def _is_gone(self, pod: PodCPUs) -> bool:
         """Whether a pod without processes is known to be gone, or has nothing to lose if it is not."""
         proved = pod.listed or pod.idle_since <= self._list_began or (pod.held and not pod.unmanaged)
@@ -280,7 +272,10 @@ class KubeletPods:
     def _enter(self, pod: PodCPUs, now: float) -> None:
         """Bring a pod into the ledger, with all of its containers."""
         if self._is_known(pod):
-            if not (pod.admitted and pod.uid in self.ledger.pods) or self._may_have_room(pod):
+            # One that was refused, and runs in its pool, may be admitted by now.
+            refused = pod.unplaced is not None and not pod.unmanaged
+            may_have_room = refused and pod.refused_with != room(self.ledger)
+            if not (pod.admitted and pod.uid in self.ledger.pods) or may_have_room:
                 result = self.allocation.admit(pod)
                 if result.refusal:
                     self.allocation.keep(pod, result.refusal, result.decision)
@@ -288,15 +283,13 @@ class KubeletPods:
             pod.unplaced = NO_POD_OBJECT
             self.allocation.reporter.unplaced(pod.pod, NO_POD_OBJECT)
         if pod.uid in self.ledger.pods and not pod.held:
-            self.allocation.enter_others(pod, self._created_in(pod))
+            questions = (creation.asked for creation in self._creations.values())
+            self.allocation.enter_others(
+                pod, {asked.container for asked in questions if asked.uid == pod.uid}
+            )
 
     def _is_known(self, pod: PodCPUs) -> bool:
         return pod.present and pod.uid not in self._undecodable
-
-    def _may_have_room(self, pod: PodCPUs) -> bool:
-        """Whether a pod that was refused, and runs in its pool, may be admitted by now."""
-        refused = pod.unplaced is not None and not pod.unmanaged
-        return refused and pod.refused_with != room(self.ledger)
 
     def _has_no_object(self, pod: PodCPUs) -> bool:
         """Whether a list that began well after its start proves that a pod has no object on this node."""
@@ -316,24 +309,17 @@ class KubeletPods:
             missing = [run for run in pod.runs if (run.uid, run.container) not in self.ledger.entries]
             if entered or not missing:
                 continue
-            waits = not self._has_no_object(pod) if not allocates else not self._is_due(missing, now)
-            if not waits or pod.uid in self._undecodable:
-                self._hold(pod, at, now)
-
-    def _is_due(self, missing: list[RunCPUs], now: float) -> bool:
-        """Whether containers are to be entered now: they may have CPUs of their own, or it is time."""
-        return any(
-            now >= run.recorded_at + POOL_GRACE or has_own_cpus(self.ledger, run.seen) for run in missing
-        )
-
-    def _hold(self, pod: PodCPUs, at: float, now: float) -> None:
-        self.allocation.hold(pod, at)
-        pod.idle_since = now  # at the earliest: a list that began before did not ask for it
-        if pod.uid in self._undecodable:
-            pod.unplaced = UNDECODABLE
-            self.allocation.recorder.kept(pod, UNDECODABLE, None, self.ledger)
-        else:
-            pod.unplaced = NOT_LISTED
+            # Containers are entered once they may have CPUs of their own, or it is time.
+            due = any(now >= run.recorded_at + POOL_GRACE for run in missing) or any(
+                has_own_cpus(self.ledger, run.seen) for run in missing
+            )
+            undecodable = pod.uid in self._undecodable
+            if undecodable or (due if allocates else self._has_no_object(pod)):
+                self.allocation.hold(pod, at)
+                pod.idle_since = now  # at the earliest: a list that began before did not ask for it
+                pod.unplaced = UNDECODABLE if undecodable else NOT_LISTED
+            if undecodable:
+                self.allocation.recorder.kept(pod, UNDECODABLE, None, self.ledger)
 
     def _report_unlisted(self, at: float, now: float) -> None:
         """Record an event of the Node about pods that run unlisted for long; each is named once."""
@@ -343,10 +329,6 @@ class KubeletPods:
             self.allocation.recorder.unlisted(late)
         for pod in late:
             pod.reported = True
-
-    def _created_in(self, pod: PodCPUs) -> list[str]:
-        questions = [creation.asked for creation in self._creations.values()]
-        return [question.container for question in questions if question.uid == pod.uid]
 
     def _answer_creations(self, now: float) -> None:
         if not self._creations:
@@ -372,7 +354,18 @@ class KubeletPods:
             run = self.allocation.order_creation(pod, asked.container, asked.id, cpus, now)
             run.pooled = late
             if late:
-                self._report_late(pod, run, target.cpus if target else NO_CPUS)
+                own = target.cpus if target else NO_CPUS
+                reason = (
+                    f"other containers are still on {named(own.mask)}"
+                    if own
+                    else "its pod was not listed yet"
+                )
+                text = (
+                    f"Container {run.container} is created in the shared pool: {reason}; "
+                    "it is moved to its CPUs as soon as they are free"
+                )
+                self.allocation.outbox.record(pod, "CPUsNotReady", text, warning=True)
+                self.allocation.reporter.waiting(pod.pod, run.container, own)
             for part, sharing, group in cpu_moves.occupancy(run, self.ledger, observed=True):
                 occupied.add(part, sharing, group)
             self._answer(token, self.allocation.update_on(run, cpus), "" if late else run.id)
@@ -382,15 +375,6 @@ class KubeletPods:
         settled = {run.id for run in self.allocation.runs() if run.pending is None}
         updates = tuple((run, update) for run, update in creation.updates.items() if run in settled)
         self.allocation.outbox.put(AnswerCreate(token, adjust, updates, placed))
-
-    def _report_late(self, pod: PodCPUs, run: RunCPUs, own: CPUSet) -> None:
-        reason = f"other containers are still on {named(own.mask)}" if own else "its pod was not listed yet"
-        text = (
-            f"Container {run.container} is created in the shared pool: {reason}; "
-            "it is moved to its CPUs as soon as they are free"
-        )
-        self.allocation.outbox.record(pod, "CPUsNotReady", text, warning=True)
-        self.allocation.reporter.waiting(pod.pod, run.container, own)
 
     def _publish_conditions(self, at: float) -> None:
         """Publish the condition of pods that have, should have, or had exclusive CPUs."""

@@ -298,20 +298,18 @@ class KubeletSources:
         """Read the state file. Raises OSError with the fault; that it is another kubelet's is one, too."""
         self._version = file.version()
         try:
-            self._note_state(await asyncio.to_thread(file.read))
+            state = await asyncio.to_thread(file.read)
+            if state.fault:
+                self._note(replace(self._facts, state_fault=state.fault))
+                raise OSError(state.fault)
+            resources = self._facts.resources
+            is_outdated = resources is not None and state.checkpoint == resources.outdated
+            fault = resources.why_outdated if resources and is_outdated else ""
+            self._note(replace(self._facts, state=state, state_fault=fault))
+            if fault:
+                raise OSError(fault)
         finally:
             self._report_allocations()
-
-    def _note_state(self, state: KubeletState) -> None:
-        if state.fault:
-            self._note(replace(self._facts, state_fault=state.fault))
-            raise OSError(state.fault)
-        resources = self._facts.resources
-        is_outdated = resources is not None and state.checkpoint == resources.outdated
-        fault = resources.why_outdated if resources and is_outdated else ""
-        self._note(replace(self._facts, state=state, state_fault=fault))
-        if fault:
-            raise OSError(fault)
 
     async def _read_resources(self, socket: PodResourcesSocket) -> None:
         await self._configuration_asked.wait()

@@ -56,7 +56,18 @@ class Publisher:
 
     def states(self) -> list[QueueState]:
         """Return the state of every queue, for people."""
-        return [_together(self._pods), self.node_queue.state(), self._events.state()]
+        states = [queue.state() for queue in self._pods]
+        worst = max(states, key=lambda state: state.failing_for)
+        pods = QueueState(
+            worst.name,
+            sum(state.waiting for state in states),
+            sum(state.written for state in states),
+            sum(state.obsolete for state in states),
+            sum(state.dropped for state in states),
+            worst.failing_for,
+            worst.last_error,
+        )
+        return [pods, self.node_queue.state(), self._events.state()]
 
     async def idle(self) -> None:
         """Wait until nothing is left to write."""
@@ -76,17 +87,13 @@ class Publisher:
                 remedy = partial(remedies, *order.rejected) if order.rejected else None
                 self.event(pod, order.reason, order.message, warning=order.warning, remedy=remedy)
             case PublishCondition():
-                self._pinned(pod, order)
-
-    def _pinned(self, pod: Pod, order: PublishCondition) -> None:
-        """Write the pod's condition; the time of its last transition stays while its status does."""
-        written = _condition(
-            keys.PINNED, order.holds, order.reason, order.message, order.at or self._clocks.wall()
-        )
-        before = condition(pod.status.conditions, keys.PINNED)
-        if before and before.status == written["status"] and before.last_transition_time:
-            written["lastTransitionTime"] = before.last_transition_time
-        self.patch(pod, "condition", {"status": {"conditions": [written]}}, "strategic", "status")
+                at = order.at or self._clocks.wall()
+                written = _condition(keys.PINNED, order.holds, order.reason, order.message, at)
+                before = condition(pod.status.conditions, keys.PINNED)
+                if before and before.status == written["status"] and before.last_transition_time:
+                    # the time of the last transition stays while the status does
+                    written["lastTransitionTime"] = before.last_transition_time
+                self.patch(pod, "condition", {"status": {"conditions": [written]}}, "strategic", "status")
 
     def kubelet_cpusets(self, pods: Iterable[Pod], assignments: Mapping[str, Mapping[str, CPUSet]]) -> None:
         """Write the CPUs that the kubelet gave containers, by UID, to the pods where they differ.
@@ -205,18 +212,3 @@ def _condition(kind: str, holds: bool, reason: str, message: str, at: float) -> 
         "message": message,
         "lastTransitionTime": rfc3339(at),
     }
-
-
-def _together(queues: list[WriteQueue]) -> QueueState:
-    """Return the state of several queues as that of one."""
-    states = [queue.state() for queue in queues]
-    worst = max(states, key=lambda state: state.failing_for)
-    return QueueState(
-        worst.name,
-        sum(state.waiting for state in states),
-        sum(state.written for state in states),
-        sum(state.obsolete for state in states),
-        sum(state.dropped for state in states),
-        worst.failing_for,
-        worst.last_error,
-    )

@@ -85,7 +85,8 @@ def _member_agrees(stored: Mapping[str, Any], name: str, expected: Any) -> bool:
     if name == "taints":
         return all(any(agrees(other, taint) for other in present or ()) for taint in expected)
     if isinstance(expected, list):
-        return isinstance(present, list) and _lists_agree(present, expected)
+        same_length = isinstance(present, list) and len(present) == len(expected)
+        return same_length and all(map(agrees, present, expected))
     return agrees(present, expected)
 
 
@@ -94,10 +95,6 @@ def _equal(stored: Any, expected: str | None) -> bool:
     if stored is None or expected is None:
         return stored is expected
     return bool(stored == expected or quantity.parse(str(stored)).nano == quantity.parse(expected).nano)
-
-
-def _lists_agree(stored: list[Any], expected: list[Any]) -> bool:
-    return len(stored) == len(expected) and all(map(agrees, stored, expected))
 
 
 def is_ready(node: Mapping[str, Any]) -> bool:

@@ -277,15 +277,13 @@ class TopologyWriter:
         before, self.owner = self.owner, zone_owner(stored)
         self._version = _version(stored)
         if self.owner not in ("", before):
-            self._report_owner()
-
-    def _report_owner(self) -> None:
-        self._reporter.zones_owned_by(self.owner)
-        text = (
-            f"NodeResourceTopology {self._node}: zones are written by {self.owner}, annotations by corelane; "
-            "stop the other exporter and delete the object to have corelane write the zones, too"
-        )
-        self._publisher.event(None, "TopologyZonesForeign", text, warning=True)
+            self._reporter.zones_owned_by(self.owner)
+            text = (
+                f"NodeResourceTopology {self._node}: zones are written by {self.owner}, annotations by "
+                "corelane; stop the other exporter and delete the object to have corelane write the zones, "
+                "too"
+            )
+            self._publisher.event(None, "TopologyZonesForeign", text, warning=True)
 
 
 def _version(stored: Mapping[str, Any]) -> str:

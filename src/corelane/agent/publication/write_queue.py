@@ -132,8 +132,8 @@ class WriteQueue:
             self._note_idle()
 
     def _drop_oldest(self) -> None:
-        groups = [(name, one) for where in (self._ready, self._delayed) for name, one in where.items()]
-        waiting = [(one.number, name) for name, one in groups if one is not self._under_way]
+        groups = (self._ready | self._delayed).items()
+        waiting = [(group.number, name) for name, group in groups if group is not self._under_way]
         if waiting:
             name = min(waiting, key=itemgetter(0))[1]
             self._dropped += len((self._ready.get(name) or self._delayed[name]).writes)
@@ -189,7 +189,8 @@ class WriteQueue:
 
     def _failed(self, name: Hashable, group: _Group, key: Hashable, write: Write, error: Exception) -> float:
         self._last_error = str(error) or type(error).__name__
-        trouble = _is_trouble(error)
+        # Other writes would fail alike: no answer, too many requests, or a failure of the server.
+        trouble = isinstance(error, APIError) and (error.code in (0, 429) or error.code >= 500)
         if not (trouble and self._troubles) and group.reported != self._last_error:
             if isinstance(error, APIError):
                 self._reporter.api_failed(str(key), error)
@@ -198,10 +199,18 @@ class WriteQueue:
         group.reported = self._last_error
         self._troubles = self._troubles + 1 if trouble else 0
         if not trouble and self._is_vain(group, error):
-            self._note_vain(error)
+            if _is_obsolete(error):
+                self._obsolete += 1
+            else:
+                self._dropped += 1
             self._finish(name, group, key, write)
             return 0.0
-        self._delay(name, group, _LONGEST_PAUSE if trouble else _LONGEST_DELAY)
+        now = asyncio.get_running_loop().time()
+        group.failing_since = group.failing_since if group.failures else now
+        group.failures += 1
+        group.due = now + _jittered(_LONGEST_PAUSE if trouble else _LONGEST_DELAY, group.failures)
+        if self._ready.get(name) is group:
+            self._delayed[name] = self._ready.pop(name)
         asked = float(error.retry_after) if isinstance(error, APIError) else 0.0
         return max(asked, _jittered(_LONGEST_PAUSE, self._troubles)) if trouble else 0.0
 
@@ -210,20 +219,6 @@ class WriteQueue:
         if self._attempts and group.failures + 1 >= self._attempts:
             return True
         return _is_obsolete(error) and not self._keeps and not group.keeps
-
-    def _note_vain(self, error: Exception) -> None:
-        if _is_obsolete(error):
-            self._obsolete += 1
-        else:
-            self._dropped += 1
-
-    def _delay(self, name: Hashable, group: _Group, longest: float) -> None:
-        now = asyncio.get_running_loop().time()
-        group.failing_since = group.failing_since if group.failures else now
-        group.failures += 1
-        group.due = now + _jittered(longest, group.failures)
-        if self._ready.get(name) is group:
-            self._delayed[name] = self._ready.pop(name)
 
     def _finish(self, name: Hashable, group: _Group, key: Hashable, write: Write) -> None:
         """Remove a write unless a newer one replaced it, and put its group behind the others."""
@@ -241,11 +236,6 @@ class WriteQueue:
     def _note_idle(self) -> None:
         if not self._ready and not self._delayed:
             self._idle.set()
-
-
-def _is_trouble(error: Exception) -> bool:
-    """Whether other writes would fail alike: no answer, too many requests, or a failure of the server."""
-    return isinstance(error, APIError) and (error.code in (0, 429) or error.code >= 500)
 
 
 def _is_obsolete(error: Exception) -> bool:

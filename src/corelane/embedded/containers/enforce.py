@@ -136,10 +136,6 @@ class ByCgroup:
         self.root = cgroup.join(instance)
         self.name = f"cgroup v{groups.version}"
         self.limits_memory = cgroup_tree.is_limited(groups)
-        self._claim()
-
-    def _claim(self) -> None:
-        """Make our own root; like the kubelet's it weighs as much as all its CPUs beside other work."""
         self.groups.create(self.root)
         milli = 1000 * len(self.groups.read(self.root).effective)
         self.groups.set_request(cgroup.OWN, milli, "pod")
@@ -156,13 +152,7 @@ class ByCgroup:
         group = stored.group or ""
         self._clear(group)
         self.groups.create(group)
-        self._set(group, stored.spec)
-        effective = self.groups.read(group).effective
-        if not effective <= stored.spec.cpus:  # version 2 takes those of the group above for ones it lacks
-            text = f"the kernel allows CPUs {effective} in place of {stored.spec.cpus}"
-            raise OSError(errno.ENODEV, text)
-
-    def _set(self, group: str, spec: ContainerSpec) -> None:
+        spec = stored.spec
         if spec.mems:
             self.groups.set_mems(group, spec.mems)
         self.groups.set_cpus(group, spec.cpus)
@@ -171,6 +161,10 @@ class ByCgroup:
         cgroup_tree.set_limit(self.groups, self._pod(spec.pod_uid), spec.pod_memory_limit or None)
         cgroup_tree.set_limit(self.groups, group, spec.memory_limit or None)
         cgroup_tree.end_together(self.groups, group)
+        effective = self.groups.read(group).effective
+        if not effective <= stored.spec.cpus:  # version 2 takes those of the group above for ones it lacks
+            text = f"the kernel allows CPUs {effective} in place of {stored.spec.cpus}"
+            raise OSError(errno.ENODEV, text)
 
     def apply(self, old: ContainerRecord, new: ContainerRecord, outcome: ShimOutcome) -> None:
         """Only what differs is written: every write of a quota grants a fresh one.

@@ -293,20 +293,16 @@ def remove_groups(groups: cgroup.Groups, instances: Iterable[str]) -> list[str]:
             continue
         with suppress(cgroup.CgroupError):
             if groups.populated(root):
-                _remove_empty(groups, root)
+                for name in groups.children(root):
+                    with suppress(cgroup.CgroupError):
+                        if not groups.populated(f"{root}/{name}"):
+                            groups.delete(f"{root}/{name}")
             else:
                 groups.delete(root)
                 removed.append(root)
     with suppress(cgroup.CgroupError):
         groups.prune(cgroup.OWN)
     return removed
-
-
-def _remove_empty(groups: cgroup.Groups, root: str) -> None:
-    for name in groups.children(root):
-        with suppress(cgroup.CgroupError):
-            if not groups.populated(f"{root}/{name}"):
-                groups.delete(f"{root}/{name}")
 
 
 class OtherContainers:

@@ -142,7 +142,18 @@ class LocalRuntime:
 
     async def start(self, spec: ContainerSpec) -> RuntimeStatus:
         """As `Runtime.start`; when the caller is cancelled, the start goes on to its end."""
-        container = self._reserve(spec)
+        if not spec.command:
+            raise RuntimeFailure("CreateContainerConfigError", "the container has no command")
+        if not spec.cpus:
+            raise RuntimeFailure("CreateContainerConfigError", "the container has no CPUs")
+        for other in self._known.of_pod(spec.pod_uid):
+            theirs = other.stored.spec
+            if theirs.name == spec.name and (theirs.attempt == spec.attempt or not other.ended.is_set()):
+                taken = f'"{spec.name}" is there already, attempt {theirs.attempt}, as {other.stored.id}'
+                raise RuntimeFailure("CreateContainerError", taken)
+        new, log = secrets.token_hex(16), self._state.log_path(spec)
+        stored = ContainerRecord(id=new, spec=spec, created_at=time.time(), log=log)
+        container = self._known.add(stored, None, supervised=True)
         return await asyncio.shield(self._tasks.spawn(self._start(container)))
 
     async def update(self, container_id: str, change: ResourceUpdate) -> None:
@@ -266,21 +277,6 @@ class LocalRuntime:
 
     # Starting.
 
-    def _reserve(self, spec: ContainerSpec) -> LocalContainer:
-        """A place for a new container, if nothing speaks against it."""
-        if not spec.command:
-            raise RuntimeFailure("CreateContainerConfigError", "the container has no command")
-        if not spec.cpus:
-            raise RuntimeFailure("CreateContainerConfigError", "the container has no CPUs")
-        for other in self._known.of_pod(spec.pod_uid):
-            theirs = other.stored.spec
-            if theirs.name == spec.name and (theirs.attempt == spec.attempt or not other.ended.is_set()):
-                taken = f'"{spec.name}" is there already, attempt {theirs.attempt}, as {other.stored.id}'
-                raise RuntimeFailure("CreateContainerError", taken)
-        new, log = secrets.token_hex(16), self._state.log_path(spec)
-        stored = ContainerRecord(id=new, spec=spec, created_at=time.time(), log=log)
-        return self._known.add(stored, None, supervised=True)
-
     async def _start(self, container: LocalContainer) -> RuntimeStatus:
         try:
             async with container.pod:
@@ -349,7 +345,13 @@ class LocalRuntime:
     async def _adopt(self) -> None:
         """Adopt all before anything is done about one: they share pods, and names with former runs."""
         for container_id in await asyncio.to_thread(self._state.ids):
-            self._recall(container_id)
+            stored = self._state.load(container_id)
+            supervised = self._state.is_supervised(container_id)
+            outcome = self._state.outcome(container_id)
+            if stored is None or (outcome is None and not supervised):
+                shutil.rmtree(self._state.directory(container_id), ignore_errors=True)
+            else:
+                self._known.add(stored, outcome, supervised=supervised)
         adopted = self._known.all()
         for container in adopted:
             self._known.refresh(container)
@@ -359,16 +361,6 @@ class LocalRuntime:
             await asyncio.to_thread(self._enforcements.default.tidy, groups)
         except CgroupError as error:
             _log.warning("a cgroup without a record is left: %s", error)
-
-    def _recall(self, container_id: str) -> None:
-        """Adopt a container; one whose start was cut short before anything ran is forgotten."""
-        stored = self._state.load(container_id)
-        supervised = self._state.is_supervised(container_id)
-        outcome = self._state.outcome(container_id)
-        if stored is None or (outcome is None and not supervised):
-            shutil.rmtree(self._state.directory(container_id), ignore_errors=True)
-        else:
-            self._known.add(stored, outcome, supervised=supervised)
 
     async def _finish(self, container: LocalContainer) -> None:
         """See to the end what a crash came between: a start, or a change."""

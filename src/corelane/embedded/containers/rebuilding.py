@@ -64,13 +64,13 @@ def live_containers(store: RecordStore, groups: cgroup.Groups | None) -> dict[st
     for container_id, processes in container_search.marked().items():
         group = container_search.group_of(processes[0].pid, groups)
         ours = container_id in recorded or (group and group.split("/")[1] == store.instance)
-        if container_id not in containers and ours and _is_id(container_id):
+        if (
+            container_id not in containers
+            and ours
+            and (re.fullmatch(r"[0-9a-f]{8,64}", container_id) is not None)
+        ):
             containers[container_id] = LiveContainer(container_id, processes[0])
     return containers
-
-
-def _is_id(text: str) -> bool:
-    return re.fullmatch(r"[0-9a-f]{8,64}", text) is not None
 
 
 def rebuild(store: RecordStore, groups: cgroup.Groups | None) -> list[str]:
@@ -279,7 +279,13 @@ def name_instance(store: RecordStore, hierarchies: cgroup.Groups | None = None) 
 
     Return a sentence about a name that was lost. Raises OSError.
     """
-    names = _instance_names(store, hierarchies)
+    records = (store.load(container_id) for container_id in store.ids())
+    groups = [record.group for record in records if record and record.group]
+    for shim in container_search.shims():
+        main = container_search.main_process(shim) if shim.directory.parent == store.containers else None
+        if main is not None:
+            groups.append(container_search.group_of(main.pid, hierarchies))
+    names = Counter(group.split("/")[1] for group in groups if group.count("/") >= 2)
     if store.instance and (store.instance in names or not names):
         return []
     lost = bool(store.instance) or os.path.lexists(store.root / "instance") or bool(names)
@@ -288,17 +294,6 @@ def name_instance(store: RecordStore, hierarchies: cgroup.Groups | None = None) 
         return []
     source = "by the cgroups of its containers" if names else "new, as no container is known"
     return [f"{store.root / 'instance'}: missing or wrong, written again: {store.instance} ({source})"]
-
-
-def _instance_names(store: RecordStore, hierarchies: cgroup.Groups | None) -> Counter[str]:
-    """Return the instances in whose cgroups this directory's containers are, with their number."""
-    records = (store.load(container_id) for container_id in store.ids())
-    groups = [record.group for record in records if record and record.group]
-    for shim in container_search.shims():
-        main = container_search.main_process(shim) if shim.directory.parent == store.containers else None
-        if main is not None:
-            groups.append(container_search.group_of(main.pid, hierarchies))
-    return Counter(group.split("/")[1] for group in groups if group.count("/") >= 2)
 
 
 def check_no_copy(store: RecordStore) -> None:

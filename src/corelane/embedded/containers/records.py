@@ -55,14 +55,6 @@ def _decode(kind: type, value: Any) -> Any:
     raise NotImplementedError(kind)
 
 
-def _upgraded(fields: Any) -> Any:
-    """Return a record's fields as of version 2; version 1 has the quota in milliCPU."""
-    match fields:
-        case {"spec": {"quota_milli": int(milli)} as spec}:
-            spec["quota_us"] = cfs.quota_us(milli)
-    return fields
-
-
 class RecordStore:
     """The state directory, ours alone until closed. Raises StateInUse, OSError.
 
@@ -81,7 +73,10 @@ class RecordStore:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             ownership.check(directory)
         self._replace(self.root / "lock", unless=lambda path: path.is_file() and not path.is_symlink())
-        self._lock = self._take()
+        deadline = time.monotonic() + LOCK_SECONDS
+        while (lock := _lock(self.root / "lock")) is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self._lock = lock
         if self._lock is None:
             raise StateInUse(
                 f"{self.root}: another corelane uses this directory; stop it, or give another one"
@@ -94,13 +89,6 @@ class RecordStore:
         if os.path.lexists(path) and not unless(path):
             aside = _set_aside(path)
             self.replaced.append(f"{path}: of another file type, renamed to {aside.name} and made again")
-
-    def _take(self) -> int | None:
-        """If our predecessor was killed while it forked, its child still holds the lock for a moment."""
-        deadline = time.monotonic() + LOCK_SECONDS
-        while (lock := _lock(self.root / "lock")) is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-        return lock
 
     def _remove_temporary(self) -> None:
         """Remove what killed processes left half written, but not what a living shim may be writing."""
@@ -167,7 +155,11 @@ class RecordStore:
         """What was ordered; None if it was never written, is no use, or is that of another container."""
         try:
             data = ownership.read(self.directory(container_id) / "spec.json")
-            record = msgspec.convert(_upgraded(msgspec.json.decode(data)), ContainerRecord, dec_hook=_decode)
+            fields = msgspec.json.decode(data)
+            match fields:
+                case {"spec": {"quota_milli": int(milli)} as spec}:
+                    spec["quota_us"] = cfs.quota_us(milli)
+            record = msgspec.convert(fields, ContainerRecord, dec_hook=_decode)
         except (OSError, ValueError, RecursionError):  # a ValidationError, or CPUs that are not a list
             return None
         return record if record.id == container_id else None
@@ -348,7 +340,22 @@ def status(
         return _status(stored, "exited", **end)
     seen: Known = {"pid": outcome.pid, "started_at": outcome.started_at, "oom_killed": outcome.oom_kills > 0}
     if outcome.state == "exited":
-        return _status(stored, "exited", **seen, **_end(outcome))
+        killed = os.WTERMSIG(outcome.wait_status) if os.WIFSIGNALED(outcome.wait_status) else None
+        code = 128 + killed if killed else os.waitstatus_to_exitcode(outcome.wait_status)
+        left = (
+            f"could not kill processes {', '.join(map(str, outcome.left))} that it left"
+            if outcome.left
+            else ""
+        )
+        return _status(
+            stored,
+            "exited",
+            **seen,
+            exit_code=code,
+            signal=killed,
+            finished_at=outcome.finished_at,
+            message=left,
+        )
     if supervised:
         return _status(stored, "running", **seen)
     if outcome.boot_id == boot_id and proc.is_alive(outcome.main):
@@ -375,15 +382,6 @@ def _status(stored: ContainerRecord, state: ContainerState, **known: Any) -> Run
         state=state,
         **known,
     )
-
-
-def _end(outcome: ShimOutcome) -> Known:
-    killed = os.WTERMSIG(outcome.wait_status) if os.WIFSIGNALED(outcome.wait_status) else None
-    code = 128 + killed if killed else os.waitstatus_to_exitcode(outcome.wait_status)
-    left = (
-        f"could not kill processes {', '.join(map(str, outcome.left))} that it left" if outcome.left else ""
-    )
-    return {"exit_code": code, "signal": killed, "finished_at": outcome.finished_at, "message": left}
 
 
 def failure(stored: ContainerRecord, outcome: ShimOutcome) -> RuntimeFailure:

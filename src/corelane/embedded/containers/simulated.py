@@ -88,7 +88,16 @@ class SimulatedRecords:
         if not self._path.exists():
             return []
         try:
-            return list(_read(self._path.read_bytes()).values())
+            content = self._path.read_bytes()
+            first, *lines = content.split(b"\n")
+            rows = {row.status.id: row for row in msgspec.json.decode(first, type=list[Row])}
+            for line in lines[:-1]:
+                change = _CHANGES.decode(line)
+                if change.status is None:
+                    rows.pop(change.removed, None)
+                else:
+                    rows[change.status.id] = Row(change.status, change.cpus)
+            return list(rows.values())
         except (ValueError, RecursionError) as error:
             raise SimulationStateError(
                 f"{self._path}: not a list of simulated containers ({error}); "
@@ -119,19 +128,6 @@ class SimulatedRecords:
         rows = list(self._rows())
         write_atomic(path, _encode(rows) + b"\n", durable=False)
         self._changes, self._most = 0, max(_MOST_CHANGES, 2 * len(rows))
-
-
-def _read(content: bytes) -> dict[str, Row]:
-    """Return the containers by id. Raises ValueError."""
-    first, *lines = content.split(b"\n")
-    rows = {row.status.id: row for row in msgspec.json.decode(first, type=list[Row])}
-    for line in lines[:-1]:
-        change = _CHANGES.decode(line)
-        if change.status is None:
-            rows.pop(change.removed, None)
-        else:
-            rows[change.status.id] = Row(change.status, change.cpus)
-    return rows
 
 
 @dataclass(slots=True)

@@ -86,17 +86,15 @@ def _run(state: RecordStore, container_id: str, instructions: bytes) -> None:
         finally:
             os.close(writer)
         process.communicate(instructions)
-        if not _closed(reader):
-            _give_up(process)
+        poller = select.poll()
+        poller.register(reader)
+        if not bool(poller.poll(_TIMEOUT_SECONDS * 1000)):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise LaunchError(f"the shim did not start the container within {_TIMEOUT_SECONDS:.0f} s")
     finally:
         os.close(reader)
         os.close(lock)
-
-
-def _closed(reader: int) -> bool:
-    poller = select.poll()
-    poller.register(reader)
-    return bool(poller.poll(_TIMEOUT_SECONDS * 1000))
 
 
 def _spawn(directory: Path, lock: int, report: int) -> subprocess.Popen[bytes]:
@@ -112,13 +110,6 @@ def _spawn(directory: Path, lock: int, report: int) -> subprocess.Popen[bytes]:
             env=_inherited(_OF_SHIM),
             start_new_session=True,
         )
-
-
-def _give_up(process: subprocess.Popen[bytes]) -> None:
-    """The shim has left our process tree, but is still in the process group that we gave it."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    raise LaunchError(f"the shim did not start the container within {_TIMEOUT_SECONDS:.0f} s")
 
 
 REFUSED = (AffinityError, LaunchError, OSError, ValueError)

@@ -75,13 +75,11 @@ class ComparingExecution(Execution):
                 )
             except Exception as error:  # noqa: BLE001 - reported
                 faults.append(error)
-        self._report(faults, len(ids))
-        return readings
-
-    def _report(self, faults: list[Exception], total: int) -> None:
+        total = len(ids)
         if faults:
             what = f"reading the CPUs of {len(faults)} of {total} containers"
             self._reporter.malfunction(what, faults[0])
+        return readings
 
     async def _reading(self, container_id: str, observed: Observation, *, tasks: bool) -> Reading:
         """Return what was observed, with `tasks` the union over its tasks. Raises the error of observing."""

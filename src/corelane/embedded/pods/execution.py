@@ -25,7 +25,7 @@ from corelane.embedded.pods.records import ContainerProgress, Started, StartFail
 from corelane.kernel import cfs
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.objects import ConfigMap
-from corelane.kube.pod import EnvVar, KeySelector, ResourceFieldSelector
+from corelane.kube.pod import EnvVar, ResourceFieldSelector
 from corelane.node.ledger import NodeState
 from corelane.runtime.base import (
     CPUS_OFFLINE,
@@ -104,34 +104,28 @@ def _value(
     if source is None:
         return var.value
     if source.field_ref is not None:
-        return _field(pod, source.field_ref.field_path, node)
+        path = source.field_ref.field_path
+        keyed = _KEYED.fullmatch(path)
+        if keyed:
+            values: dict[str, str] = getattr(pod.metadata, keyed[1])
+            return values.get(keyed[2], "")
+        reader = _FIELDS.get(path)
+        if reader is None:
+            raise _missing(f"unsupported fieldPath: {path}")
+        return reader(pod, node)
     if source.resource_field_ref is not None:
         return _resource(pod, container, source.resource_field_ref, node)
     if source.config_map_key_ref is not None:
-        return _keyed(source.config_map_key_ref, maps)
+        ref = source.config_map_key_ref
+        data = maps.get(ref.name)
+        if data is not None and ref.key in data:
+            return data[ref.key]
+        if ref.optional:
+            return None
+        if data is None:
+            raise _missing(f'configmap "{ref.name}" not found')
+        raise _missing(f"couldn't find key {ref.key} in ConfigMap {ref.name}")
     raise _missing(f"env {var.name}: corelane cannot resolve this valueFrom")
-
-
-def _keyed(ref: KeySelector, maps: ConfigMaps) -> str | None:
-    data = maps.get(ref.name)
-    if data is not None and ref.key in data:
-        return data[ref.key]
-    if ref.optional:
-        return None
-    if data is None:
-        raise _missing(f'configmap "{ref.name}" not found')
-    raise _missing(f"couldn't find key {ref.key} in ConfigMap {ref.name}")
-
-
-def _field(pod: RunPod, path: str, node: NodeFields) -> str:
-    keyed = _KEYED.fullmatch(path)
-    if keyed:
-        values: dict[str, str] = getattr(pod.metadata, keyed[1])
-        return values.get(keyed[2], "")
-    reader = _FIELDS.get(path)
-    if reader is None:
-        raise _missing(f"unsupported fieldPath: {path}")
-    return reader(pod, node)
 
 
 _FIELDS: Final[Mapping[str, Callable[[RunPod, NodeFields], str]]] = {

@@ -146,7 +146,9 @@ class Lifecycle:
 
     def _containers_listed(self, event: events.ContainersListed) -> None:
         for run in sorted(event.runs, key=lambda run: run.attempt):
-            pod = self.pods.get(run.uid) or self._add(_unlisted(run.uid, self.ledger))
+            pod = self.pods.get(run.uid) or self._add(
+                PodPlan(unlisted_request(run.uid, self.ledger), (), restart_policy=RestartPolicy.NEVER)
+            )
             pod_steps.adopt_run(pod, run, self.allocation.adopt(run), event.at)
 
     def _add(self, plan: PodPlan) -> PodRecord:
@@ -241,7 +243,17 @@ class Lifecycle:
         for cpus in admission_order(self.ledger, self.allocation.pods.values()):
             pod = self.pods[cpus.uid]
             if not pod.finished:
-                self._progress(pod, at, now)
+                if pod.cpus.admitted and pod.cpus.shortfall and not pod.live and not pod_steps.is_ending(pod):
+                    self._replace_lost_cpus(pod)
+                if not pod.cpus.admitted and not pod_steps.is_ending(pod) and not self.draining:
+                    self._admit(pod, at, now)
+                if pod.termination is None and pod_steps.exceeds_deadline(pod, now):
+                    self._terminate(pod, now + pod.plan.grace, now, pod_steps.DEADLINE_EXCEEDED)
+                if self.draining or pod_steps.is_ending(pod):
+                    for container in pod_steps.due_to_stop(pod):
+                        self._stop(pod, container, now)
+                if pod_steps.has_ended(pod) and not self.draining:
+                    self._finish(pod, at, now)
         self.allocation.restore_annotations(now)
         due_orders.order_moves(self.allocation, now)
         self._start_due(now)
@@ -252,19 +264,6 @@ class Lifecycle:
         self.needs_ticks = self.allocation.needs_ticks(now) or any(
             pod_steps.needs_ticks(pod, now) for pod in self.pods.values()
         )
-
-    def _progress(self, pod: PodRecord, at: float, now: float) -> None:
-        if pod.cpus.admitted and pod.cpus.shortfall and not pod.live and not pod_steps.is_ending(pod):
-            self._replace_lost_cpus(pod)
-        if not pod.cpus.admitted and not pod_steps.is_ending(pod) and not self.draining:
-            self._admit(pod, at, now)
-        if pod.termination is None and pod_steps.exceeds_deadline(pod, now):
-            self._terminate(pod, now + pod.plan.grace, now, pod_steps.DEADLINE_EXCEEDED)
-        if self.draining or pod_steps.is_ending(pod):
-            for container in pod_steps.due_to_stop(pod):
-                self._stop(pod, container, now)
-        if pod_steps.has_ended(pod) and not self.draining:
-            self._finish(pod, at, now)
 
     def _replace_lost_cpus(self, pod: PodRecord) -> None:
         """Allocate anew: no process would notice. A pod that never ran is admitted again, or rejected."""
@@ -283,7 +282,8 @@ class Lifecycle:
         if result.refusal and pod.live:
             self.allocation.keep(pod.cpus, result.refusal)
         elif result.refusal and (ending := self._ending_pods_in_the_way(pod)):
-            self._wait_for(pod, ending, result.refusal)
+            if pod_steps.note_waiting_for_pods(pod, [blocker.plan.key for blocker in ending], result.refusal):
+                self._outbox.touch(pod.uid)
         elif result.refusal:
             pod.rejected = result.refusal
             self.allocation.recorder.refused(pod.cpus, result.refusal, result.decision, self.ledger)
@@ -312,11 +312,6 @@ class Lifecycle:
         if not ending or pod.plan.refusal or exceeded_capacity(pod.plan, others, self._capacity, withheld):
             return []
         return ending if admission.fits_without(ledger, pod.cpus, uids) else []
-
-    def _wait_for(self, pod: PodRecord, ending: list[PodRecord], refusal: StatusReason) -> None:
-        """Leave a pod pending; it is admitted once pods that are ending have ended."""
-        if pod_steps.note_waiting_for_pods(pod, [blocker.plan.key for blocker in ending], refusal):
-            self._outbox.touch(pod.uid)
 
     def _terminate(self, pod: PodRecord, by: float, now: float, reason: StatusReason | None = None) -> None:
         """End a pod by a time; of several times the earliest applies, with the first reason."""
@@ -441,8 +436,3 @@ class Lifecycle:
         if not pod.deletion_ordered:
             pod.deletion_ordered = True
             self._outbox.put(DeletePod(pod.uid))
-
-
-def _unlisted(uid: str, ledger: NodeState) -> PodPlan:
-    """Return a plan for a running pod that was not listed by the API server yet."""
-    return PodPlan(unlisted_request(uid, ledger), (), restart_policy=RestartPolicy.NEVER)

@@ -152,6 +152,7 @@ def node_status(
     identity: NodeIdentity, ledger: NodeState, since: float, at: float, disk: LedgerDisk
 ) -> dict[str, Any]:
     """Return the Node's status; conditions hold since `since`."""
+    real = not identity.simulated
     return {
         "capacity": capacity(identity, ledger),
         "allocatable": allocatable(identity, ledger),
@@ -163,7 +164,20 @@ def node_status(
             *({"type": "InternalIP", "address": ip} for ip in identity.ips),
             {"type": "Hostname", "address": identity.name},
         ],
-        "nodeInfo": _node_info(identity),
+        "nodeInfo": (
+            {
+                "architecture": _architecture(),
+                "operatingSystem": "linux",
+                "kernelVersion": os.uname().release if real else "simulated",
+                "osImage": _os_image() if real else "simulated",
+                "machineID": _line("/etc/machine-id") if real else "",
+                "bootID": proc.boot_id() if real else "",
+                "systemUUID": "",
+                "containerRuntimeVersion": f"{identity.runtime}://{__version__}",
+                "kubeletVersion": f"corelane-v{__version__}",
+                "kubeProxyVersion": "",
+            }
+        ),
     }
 
 
@@ -180,23 +194,6 @@ def _condition(kind: str, value: str, reason: str, message: str, since: float, a
 
 def _architecture() -> str:
     return _ARCHITECTURES.get(platform.machine(), platform.machine())
-
-
-def _node_info(identity: NodeIdentity) -> dict[str, str]:
-    """Return facts of this machine; a simulated node has none and is marked as such."""
-    real = not identity.simulated
-    return {
-        "architecture": _architecture(),
-        "operatingSystem": "linux",
-        "kernelVersion": os.uname().release if real else "simulated",
-        "osImage": _os_image() if real else "simulated",
-        "machineID": _line("/etc/machine-id") if real else "",
-        "bootID": proc.boot_id() if real else "",
-        "systemUUID": "",
-        "containerRuntimeVersion": f"{identity.runtime}://{__version__}",
-        "kubeletVersion": f"corelane-v{__version__}",
-        "kubeProxyVersion": "",
-    }
 
 
 def _os_image() -> str:

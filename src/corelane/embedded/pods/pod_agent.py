@@ -231,24 +231,21 @@ class Agent:
                 await self._lifecycle.stop_all(_DRAIN_MARGIN)
         else:
             if stop_pods:
-                await self._drain()
+                longest = (
+                    max((pod.plan.grace for pod in self._state_machine.pods.values()), default=0.0)
+                    + _DRAIN_MARGIN
+                )
+                self._queue.put(DrainRequested(**self._clocks.times()))
+                try:
+                    async with asyncio.timeout(longest):
+                        await self._drained.wait()
+                except TimeoutError as error:
+                    self.reporter.malfunction("stopping the pods", error)
             self._statuses.flush()
             await self._publication.idle(_LAST_WRITES)
             runner.cancel()
             await asyncio.wait([runner])
         await self._runtime.close()
-
-    async def _drain(self) -> None:
-        """Stop all pods; report a timeout."""
-        longest = (
-            max((pod.plan.grace for pod in self._state_machine.pods.values()), default=0.0) + _DRAIN_MARGIN
-        )
-        self._queue.put(DrainRequested(**self._clocks.times()))
-        try:
-            async with asyncio.timeout(longest):
-                await self._drained.wait()
-        except TimeoutError as error:
-            self.reporter.malfunction("stopping the pods", error)
 
     # -- events
 

@@ -29,7 +29,7 @@ from corelane.embedded.pods.records import (
 )
 from corelane.kube import keys, translate
 from corelane.kube.meta import ObjectMeta, Wire, rfc3339
-from corelane.kube.pod import Container, ContainerStateTerminated, ContainerStatus, Pod, PodSpec, PodStatus
+from corelane.kube.pod import Container, ContainerStatus, Pod, PodSpec, PodStatus
 from corelane.node.entries import Entry
 from corelane.runtime.base import ContainerSpec
 from corelane.workload.request import ContainerKind, PodRequest
@@ -64,17 +64,6 @@ _OPTIONAL: Final = (
 def refusals(subject: str, own: Context | None, pods: Context | None) -> Iterator[StatusReason]:
     """Yield why a container would run with less protection than its security context says."""
     context = {**(pods or {}), **(own or {})}
-    yield from _user_refusals(subject, context)
-    broken = list(_broken(context))
-    if broken:
-        yield StatusReason(
-            "SecurityContextUnsupported",
-            f"{subject}: securityContext {', '.join(broken)}: not enforced for local processes, which have "
-            f"the rights of the agent's user {os.geteuid()}; {_REMEDY}",
-        )
-
-
-def _user_refusals(subject: str, context: Context) -> Iterator[StatusReason]:
     user, group = os.geteuid(), os.getegid()
     for name, ours, what in (("runAsUser", user, "user"), ("runAsGroup", group, "group")):
         if context.get(name) not in (None, ours):
@@ -87,6 +76,13 @@ def _user_refusals(subject: str, context: Context) -> Iterator[StatusReason]:
         yield StatusReason(
             "UserUnsupported",
             f"{subject}: runAsNonRoot is set, but the agent and its local processes run as root",
+        )
+    broken = list(_broken(context))
+    if broken:
+        yield StatusReason(
+            "SecurityContextUnsupported",
+            f"{subject}: securityContext {', '.join(broken)}: not enforced for local processes, which have "
+            f"the rights of the agent's user {os.geteuid()}; {_REMEDY}",
         )
 
 
@@ -272,17 +268,19 @@ def _past(pod: RunPod) -> dict[str, PastRuns]:
 
 def _last_exit(status: ContainerStatus) -> ContainerExit | None:
     terminated = status.state.terminated or status.last_state.terminated
-    return None if status.state.running or not terminated else _exit(terminated)
-
-
-def _exit(terminated: ContainerStateTerminated) -> ContainerExit:
-    return ContainerExit(
-        terminated.exit_code,
-        seconds(terminated.finished_at),
-        seconds(terminated.started_at),
-        terminated.signal,
-        reason=terminated.reason,
-        message=terminated.message,
+    return (
+        None
+        if status.state.running or not terminated
+        else (
+            ContainerExit(
+                terminated.exit_code,
+                seconds(terminated.finished_at),
+                seconds(terminated.started_at),
+                terminated.signal,
+                reason=terminated.reason,
+                message=terminated.message,
+            )
+        )
     )
 
 

@@ -98,33 +98,35 @@ class Heartbeat:
 
     async def _register(self) -> None:
         """Create the Node with its status and its lease, or update existing ones. Raises APIError."""
-        self._since, node = self._clock(), self._node()
-        meta = await self._create(node)
-        if meta is None:
-            before = await self._update(node["metadata"])
-            meta = (await self._post(self._removed_devices(before)))["metadata"]
-        self.uid, self._posted = str(meta["uid"]), _monotonic()
-        await self._renew_lease()
-        self._registered(meta.get("labels") or {}, meta.get("annotations") or {})
-
-    def _node(self) -> dict[str, Any]:
-        """Return the whole Node; annotations that are None are removed from one that exists."""
         self._raw = raw_allocatable(self._ledger())
         devices = ",".join(sorted(self._ledger().config.devices))
         own = {DEVICES: devices, keys.RAW_ALLOCATABLE: self._raw}
         annotations = {key: text or None for key, text in (self._identity.annotations() | own).items()}
         taints = self._identity.taints()
-        return {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {
-                "name": self.name,
-                "labels": self._identity.all_labels(),
-                "annotations": annotations,
-            },
-            "spec": {"taints": taints} if taints else {},
-            "status": self._status(),
-        }
+        self._since, node = (
+            self._clock(),
+            (
+                {
+                    "apiVersion": "v1",
+                    "kind": "Node",
+                    "metadata": {
+                        "name": self.name,
+                        "labels": self._identity.all_labels(),
+                        "annotations": annotations,
+                    },
+                    "spec": {"taints": taints} if taints else {},
+                    "status": self._status(),
+                }
+            ),
+        )
+        meta = await self._create(node)
+        if meta is None:
+            before = await self._update(node["metadata"])
+            added = set(filter(None, before.metadata.annotations.get(DEVICES, "").split(",")))
+            meta = (await self._post(added - self._ledger().config.devices.keys()))["metadata"]
+        self.uid, self._posted = str(meta["uid"]), _monotonic()
+        await self._renew_lease()
+        self._registered(meta.get("labels") or {}, meta.get("annotations") or {})
 
     async def _create(self, node: Mapping[str, Any]) -> dict[str, Any] | None:
         """Create the Node and return its metadata; None where one exists that is to be updated."""
@@ -152,11 +154,6 @@ class Heartbeat:
                 return None
             objects.refresh_heartbeats([self.name], CONDITIONS, self._clock())
         return stored["metadata"]  # type: ignore[no-any-return]
-
-    def _removed_devices(self, before: Node) -> set[str]:
-        """Return the extended resources that this agent added earlier and that the settings lack now."""
-        added = set(filter(None, before.metadata.annotations.get(DEVICES, "").split(",")))
-        return added - self._ledger().config.devices.keys()
 
     async def _update(self, metadata: dict[str, Any]) -> Node:
         """Set labels and annotations, and add this agent's taints; return the Node as it was."""

@@ -186,14 +186,6 @@ class Cluster:
         await self._serve(
             lost_pods.recover(self.recovery, self._records(runtime, here), forget=self.options.forget_pods)
         )
-        await self._start_scheduler()
-        self.parts.start("the controller", Controller(self.client()).run())
-        self._add_local(here, runtime)
-        if simulated:
-            await self._add_simulated(simulated)
-        await self._ready(self.node_name)
-
-    async def _start_scheduler(self) -> None:
         ring = DecisionRing()
         self._debug = DebugEndpoint(ring, self.directory)
         await self._debug.start()
@@ -201,6 +193,11 @@ class Cluster:
         self._nodes = InProcessNodes(self._server.node_objects())
         scheduler = Scheduler(self.client(), decisions=ring, recorder=self._nodes, unserved=UNSERVED)
         self.parts.start("the scheduler", scheduler.run())
+        self.parts.start("the controller", Controller(self.client()).run())
+        self._add_local(here, runtime)
+        if simulated:
+            await self._add_simulated(simulated)
+        await self._ready(self.node_name)
 
     async def _ready(self, *names: str) -> None:
         await self.parts.first_of(asyncio.gather(*(self.agents[name].ready() for name in names)))
@@ -281,7 +278,10 @@ class Cluster:
             self.client(),
             kubelet=beside,
             machine_watch=watch,
-            notices=[*_rebuilt(runtime), *self.recovery.events()],
+            notices=[
+                *(PublishEvent("", "ContainerRecordRebuilt", text, True) for text in runtime.problems),
+                *self.recovery.events(),
+            ],
             left_running=self.recovery.unlisted,
             others=runtime.others if self.options.other_instances == "block" else None,
         )
@@ -376,7 +376,3 @@ def _started_empty(backup: Path) -> str:
         f"{state_file.backup_age(backup)}, stop corelane and start it with "
         f"--restore-backup {shlex.quote(str(backup))}"
     )
-
-
-def _rebuilt(runtime: LocalRuntime) -> Iterable[PublishEvent]:
-    return (PublishEvent("", "ContainerRecordRebuilt", text, True) for text in runtime.problems)

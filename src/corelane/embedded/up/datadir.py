@@ -83,13 +83,9 @@ class BoundedLog(logging.StreamHandler):  # type: ignore[type-arg]
         try:
             self._follow()
         except OSError:  # as with a deleted data directory, or without file descriptors
-            self._empty_if_full()
-
-    def _empty_if_full(self) -> None:
-        """The present file takes what is still to come: no more than twice the limit."""
-        with suppress(OSError):
-            if os.fstat(self.descriptors[-1]).st_size >= 2 * self.limit:
-                os.ftruncate(self.descriptors[-1], 0)
+            with suppress(OSError):
+                if os.fstat(self.descriptors[-1]).st_size >= 2 * self.limit:
+                    os.ftruncate(self.descriptors[-1], 0)
 
     def _follow(self) -> None:
         ours = os.fstat(self.descriptors[-1])
@@ -188,16 +184,6 @@ class Access:
     token: str
 
 
-def _access(config: Config) -> Access:
-    """Return what our entries say; no port and a new token where they are missing or invalid."""
-    address = _ADDRESS.fullmatch(str(_inner(config, "clusters").get("server")))
-    port = int(address[1]) if address and int(address[1]) <= _LAST_PORT else 0
-    token = _inner(config, "users").get("token")
-    if not isinstance(token, str) or len(token) < _SHORTEST_TOKEN:  # an empty one would be an administrator's
-        token = secrets.token_urlsafe(32)
-    return Access(port, token)
-
-
 def _inner(config: Config, kind: str) -> dict[str, Any]:
     """Return the content of our entry of a kind, empty where it has none; kubectl may have added others."""
     for entry in config.get(kind) or []:
@@ -214,19 +200,6 @@ def _renewed(config: Config, kind: str, values: Mapping[str, Any]) -> list[Confi
     for place in places[:1]:
         entries[place] = {**entries[place], **ours}
     return entries if places else [*entries, ours]
-
-
-def _parsed(data: bytes) -> Config:
-    """Raises YAMLError, UnicodeDecodeError, RecursionError, ValueError for what is no kubeconfig."""
-    config = yaml.load(data, BoundedLoader)  # noqa: S506 - a SafeLoader
-    config = {} if config is None else config
-    if not isinstance(config, dict):
-        raise ValueError("not a YAML mapping")
-    for kind in ("clusters", "users", "contexts"):
-        entries = config.get(kind) or []
-        if not isinstance(entries, list) or not all(map(_is_entry(kind[:-1]), entries)):
-            raise ValueError(f"{kind}: not a list of named entries")
-    return config
 
 
 def _is_entry(inner: str) -> Callable[[Any], bool]:
@@ -328,7 +301,14 @@ class DataDir:
     def access(self) -> Access:
         """Return the port and token of the last start, so that copies of the kubeconfig stay valid."""
         config = self._config()
-        access = _access(config)
+        address = _ADDRESS.fullmatch(str(_inner(config, "clusters").get("server")))
+        port = int(address[1]) if address and int(address[1]) <= _LAST_PORT else 0
+        token = _inner(config, "users").get("token")
+        if (
+            not isinstance(token, str) or len(token) < _SHORTEST_TOKEN
+        ):  # an empty one would be an administrator's
+            token = secrets.token_urlsafe(32)
+        access = Access(port, token)
         if config and access.token != _inner(config, "users").get("token"):
             self.notes.append(f"{self.kubeconfig}: no valid token of user {_ENTRY}: a new one was created")
         return access
@@ -347,7 +327,16 @@ class DataDir:
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 return self._keep_aside("not a file")
-            return _parsed(files.read_all(fd))
+            data = files.read_all(fd)
+            config = yaml.load(data, BoundedLoader)  # noqa: S506 - a SafeLoader
+            config = {} if config is None else config
+            if not isinstance(config, dict):
+                raise ValueError("not a YAML mapping")
+            for kind in ("clusters", "users", "contexts"):
+                entries = config.get(kind) or []
+                if not isinstance(entries, list) or not all(map(_is_entry(kind[:-1]), entries)):
+                    raise ValueError(f"{kind}: not a list of named entries")
+            return config
         except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
             return self._keep_aside("not YAML")
         except ValueError as error:
@@ -404,7 +393,14 @@ def purge(directory: Path) -> Purged:
 
     A directory without any file that only a data directory has is left as it is.
     """
-    purged = Purged(directory, _is_data_dir(directory))
+    purged = Purged(
+        directory,
+        any(True for mark in _MARKS for _ in directory.glob(mark))
+        or (
+            [path.name for path in _children(directory)] == ["lock"]
+            or any(map(_is_node, _children(directory / "nodes")))
+        ),
+    )
     if purged.is_data_dir:
         for path in sorted(directory.iterdir()):
             if path.name == "nodes" and path.is_dir() and not path.is_symlink():
@@ -415,17 +411,6 @@ def purge(directory: Path) -> Purged:
                 purged.foreign.append(path)
         _remove_if_empty(directory, purged)
     return purged
-
-
-def _is_data_dir(directory: Path) -> bool:
-    return any(True for mark in _MARKS for _ in directory.glob(mark)) or (
-        _has_lock_alone(directory) or any(map(_is_node, _children(directory / "nodes")))
-    )
-
-
-def _has_lock_alone(directory: Path) -> bool:
-    """Whether a start failed here before it wrote anything but its lock."""
-    return [path.name for path in _children(directory)] == ["lock"]
 
 
 def _is_node(path: Path) -> bool:

@@ -67,7 +67,11 @@ class DownReport:
             "others": [_plain(one) for one in self.others],
             "cgroups": self.cgroups,
             "purged": [str(one.path) for one in self.directories if one.is_data_dir],
-            "unpurged": [str(path) for one in self.directories for path in _left_files(one)],
+            "unpurged": [
+                str(path)
+                for one in self.directories
+                for path in ([*one.foreign, *one.failed] if one.is_data_dir else [one.path])
+            ],
         }
 
     def lines(self) -> list[str]:
@@ -125,10 +129,6 @@ def how(running: Sequence[InstanceContainer], owner: str) -> str:
     if container.data_dir:
         return f"corelane down --data-dir {shlex.quote(str(container.data_dir))}"
     return f"corelane down --instance {container.instance}" if container.instance else "corelane down --all"
-
-
-def _left_files(purged: Purged) -> list[Path]:
-    return [*purged.foreign, *purged.failed] if purged.is_data_dir else [purged.path]
 
 
 def _purge_lines(purged: Purged) -> list[str]:

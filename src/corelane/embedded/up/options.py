@@ -49,7 +49,8 @@ def node_name(options: UpOptions) -> str:
     It also names a directory and a label. Raises SettingsError for a name that Kubernetes rejects.
     """
     name = host_or_given(options.node_name)
-    if _is_simulated(name, options.simulated):
+    number = re.fullmatch(r"sim-([1-9]\d{0,9})", name)
+    if number is not None and int(number[1]) <= options.simulated:
         raise SettingsError(f"--node-name {name} is the name of a simulated node; give another name")
     return name
 
@@ -57,11 +58,6 @@ def node_name(options: UpOptions) -> str:
 def simulated_name(number: int) -> str:
     """Return the name of a simulated node, counted from 1."""
     return f"sim-{number}"
-
-
-def _is_simulated(name: str, count: int) -> bool:
-    number = re.fullmatch(r"sim-([1-9]\d{0,9})", name)
-    return number is not None and int(number[1]) <= count
 
 
 def reserved(options: UpOptions) -> CPUSet | None:

@@ -65,7 +65,17 @@ def _fault(authority: Path, chain: Path, now: datetime.datetime) -> str:
             if invalid := _invalid(certificate, now):
                 return f"{authority}: {invalid}"
         path = chain
-        peer = _handshake(client, _context(chain))
+        server = _context(chain)
+        there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+        here = client.wrap_bio(back, there, server_hostname="127.0.0.1")
+        waiting = [here, server.wrap_bio(there, back, server_side=True)]
+        while waiting:
+            end = waiting.pop(0)
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                waiting.append(end)
+        peer = here.getpeercert() or {}
     except ssl.SSLCertVerificationError as error:
         return f"{chain}: not accepted by clients that trust {authority} ({error.verify_message})"
     except (OSError, ValueError) as error:  # an SSLError is an OSError
@@ -88,20 +98,6 @@ def _invalid(certificate: Mapping[str, Any], now: datetime.datetime) -> str:
     if ends - now.timestamp() <= _RENEW_BEFORE.total_seconds():
         return f"not valid after {certificate['notAfter']}"
     return ""
-
-
-def _handshake(client: ssl.SSLContext, server: ssl.SSLContext) -> Mapping[str, Any]:
-    """Let a client of 127.0.0.1 meet the server in memory; return the server's certificate."""
-    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-    here = client.wrap_bio(back, there, server_hostname="127.0.0.1")
-    waiting = [here, server.wrap_bio(there, back, server_side=True)]
-    while waiting:
-        end = waiting.pop(0)
-        try:
-            end.do_handshake()
-        except ssl.SSLWantReadError:
-            waiting.append(end)
-    return here.getpeercert() or {}
 
 
 def _make(authority: Path, chain: Path, now: datetime.datetime) -> None:

@@ -211,7 +211,11 @@ class Follower:
                 await self._run_once()
             except CRIError as error:
                 if error.code == "UNIMPLEMENTED":
-                    await self._poll()
+                    with suppress(CRIError):
+                        while True:
+                            if time.monotonic() - self._containers.listed_at >= 1.5 * self._list_seconds:
+                                await self._containers.containers()
+                            await asyncio.sleep(self._list_seconds / 2)
                 if str(error) != logged:
                     _log.warning("events of containers are interrupted: %s", error)
                 logged = str(error)
@@ -248,14 +252,6 @@ class Follower:
                 async with asyncio.timeout(_RELIST_SECONDS):
                     await ended.wait()
                 return
-
-    async def _poll(self) -> None:
-        """List once a period, unless the agent has; ends when the runtime does not answer."""
-        with suppress(CRIError):
-            while True:
-                if time.monotonic() - self._containers.listed_at >= 1.5 * self._list_seconds:
-                    await self._containers.containers()
-                await asyncio.sleep(self._list_seconds / 2)
 
     async def _handle(self, change: Change) -> None:
         try:

@@ -273,7 +273,14 @@ class CRIRuntime:
     async def _group(self, container: TrackedContainer) -> str | None:
         if container.group is None:
             if not container.described:
-                await self._describe(container)
+                try:
+                    details = await self._client.details(container.status.id)
+                except CRIError as error:
+                    if error.code in _NO_ANSWER:
+                        raise
+                    details = None
+                container.described = True
+                container.cgroups_path = details.cgroups_path if details else ""
             container.group = await asyncio.to_thread(
                 container_paths.locate,
                 self._view,
@@ -282,17 +289,6 @@ class CRIRuntime:
                 container.status.pid,
             )
         return container.group
-
-    async def _describe(self, container: TrackedContainer) -> None:
-        """Read the cgroup's path of a container that was only listed."""
-        try:
-            details = await self._client.details(container.status.id)
-        except CRIError as error:
-            if error.code in _NO_ANSWER:
-                raise
-            details = None
-        container.described = True
-        container.cgroups_path = details.cgroups_path if details else ""
 
     async def observe(self, container_id: str) -> ObservedResources | None:
         """Read a container's cgroup; of one that the runtime has removed too, while its cgroup is there.

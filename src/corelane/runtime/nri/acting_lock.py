@@ -138,7 +138,9 @@ class ActingLock:
         if not _is_current(handle, self.path):
             os.close(handle)
             return f"{self.path} was replaced while it was being locked"
-        _write_holder(handle, self._note)
+        with suppress(OSError):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n{self._note}".encode(), 0)
         self._handle = handle
         return ""
 
@@ -189,13 +191,6 @@ def _is_current(handle: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(handle), path.stat())
     except OSError:
         return False
-
-
-def _write_holder(handle: int, note: str) -> None:
-    """Leave this process's id for the messages of others; locking does not depend on it."""
-    with suppress(OSError):
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n{note}".encode(), 0)
 
 
 def holder(path: Path) -> str:

@@ -117,7 +117,11 @@ class Session:
             self._close(error.strerror or str(error))
         finally:
             self._close("the plugin ended")
-            await self._clean_up()
+            for task in self._answers:
+                task.cancel()
+            await asyncio.gather(*self._answers, return_exceptions=True)
+            if self._writer is not None:
+                self._writer.close()
         return self._reason
 
     async def _serve(self, socket: Path, deadline: asyncio.Timeout) -> None:
@@ -180,13 +184,6 @@ class Session:
     def _close(self, reason: str) -> None:
         for event in self._plugin.close(reason):
             self._take(event, 0.0)
-
-    async def _clean_up(self) -> None:
-        for task in self._answers:
-            task.cancel()
-        await asyncio.gather(*self._answers, return_exceptions=True)
-        if self._writer is not None:
-            self._writer.close()
 
 
 SOCKET: Final = Path("/var/run/nri/nri.sock")
@@ -293,7 +290,19 @@ class NRIConnection:
     async def _main(self) -> None:
         try:
             await self._acquire()
-            await self._connect()
+            wait = FIRST_RETRY_SECONDS
+            for number in count(1):
+                try:
+                    reason = await self._serve_once(number)
+                except Exception as error:  # noqa: BLE001 - a defect must not end the service
+                    self._call(self._reporter.failed, "session", error)
+                    reason = f"{self._socket}: {type(error).__name__}: {error}"
+                synchronized = self.status.state == "synchronized"
+                if reason != self.status.detail:
+                    self._call(self._reporter.lost, reason)
+                self._set(state="connecting", detail=reason)
+                wait = FIRST_RETRY_SECONDS if synchronized else min(2 * wait, LAST_RETRY_SECONDS)
+                await asyncio.sleep(wait)
         finally:
             self._socket_lock.release()
             if self._given_lock is None:
@@ -313,20 +322,6 @@ class NRIConnection:
             self._set(state="waiting", detail=holder)
             self._call(self._reporter.waiting, holder)
 
-    async def _connect(self) -> None:
-        """Connect again and again; the wait doubles until a connection gets as far as its synchronization."""
-        wait = FIRST_RETRY_SECONDS
-        for number in count(1):
-            try:
-                reason = await self._serve_once(number)
-            except Exception as error:  # noqa: BLE001 - a defect must not end the service
-                self._call(self._reporter.failed, "session", error)
-                reason = f"{self._socket}: {type(error).__name__}: {error}"
-            synchronized = self.status.state == "synchronized"
-            self._lost(reason)
-            wait = FIRST_RETRY_SECONDS if synchronized else min(2 * wait, LAST_RETRY_SECONDS)
-            await asyncio.sleep(wait)
-
     async def _serve_once(self, number: int) -> str:
         """Connect and serve; return why that ended. The lock beside the socket is kept for the next time."""
         try:
@@ -339,11 +334,6 @@ class NRIConnection:
             self._set(state="connecting", detail="")
         session = Session(Plugin(self._name, self._index, number), self, self._budget)
         return f"{self._socket}: {await session.serve(self._socket)}"
-
-    def _lost(self, reason: str) -> None:
-        if reason != self.status.detail:
-            self._call(self._reporter.lost, reason)
-        self._set(state="connecting", detail=reason)
 
     def ask(self, question: Question) -> Awaitable[Answer | None]:
         if isinstance(question, Synchronized):

@@ -156,12 +156,10 @@ def container_of(item: Any) -> NRIContainer:
 def resources_of(item: Any) -> CPUResources:
     """Return the CPU settings of a LinuxResources message."""
     cpu = item.cpu
-    shares, quota, period = (_number(cpu, name) for name in ("shares", "quota", "period"))
+    shares, quota, period = (
+        (getattr(cpu, name).value if cpu.HasField(name) else None) for name in ("shares", "quota", "period")
+    )
     return CPUResources(shares, quota, period, cpu.cpus, cpu.mems)
-
-
-def _number(cpu: Any, name: str) -> int | None:
-    return getattr(cpu, name).value if cpu.HasField(name) else None
 
 
 def created(answer: Answer, container_id: str) -> Any:

@@ -110,7 +110,8 @@ class Plugin:
         assert self.state is State.NEW
         self.state = State.REGISTERING
         request = message("RegisterPluginRequest")(plugin_name=self._name, plugin_idx=self._index)
-        self._call("RegisterPlugin", request)
+        _, data = self._client.call(RUNTIME, "RegisterPlugin", request.SerializeToString())
+        self._outgoing.append(ttrpc.encode(RUNTIME_SERVICE, data))
 
     def outgoing(self) -> bytes:
         """Return the bytes to be sent, once."""
@@ -222,10 +223,6 @@ class Plugin:
 
     def _timeout(self, request: ttrpc.Request) -> float:
         return request.timeout_ns / 1e9 if request.timeout_ns > 0 else self.runtime.request_timeout
-
-    def _call(self, method: str, body: Any) -> None:
-        _, data = self._client.call(RUNTIME, method, body.SerializeToString())
-        self._outgoing.append(ttrpc.encode(RUNTIME_SERVICE, data))
 
     def _respond(self, stream: int, body: Any) -> None:
         self._send(self._server.respond(ttrpc.Response(stream, body.SerializeToString())))

@@ -234,7 +234,11 @@ class OutcomeRecord:
         self.fields |= fields
         temporary = f"{self.path}.tmp"
         with open(temporary, "w") as file:
-            file.write(_json(self.fields))
+            shown = (
+                f'"{key}": "{value}"' if isinstance(value, str) else f'"{key}": {value!r}'
+                for key, value in self.fields.items()
+            )
+            file.write("{" + ", ".join(shown) + "}\n")
             file.flush()
             if fields["state"] != "running":  # nothing that runs outlives the machine
                 os.fsync(file.fileno())
@@ -250,15 +254,6 @@ class OutcomeRecord:
             except OSError:
                 time.sleep(1)
         return None
-
-
-def _json(fields: dict[str, Any]) -> str:
-    """The fields as JSON; every string in them is one of our own plain words."""
-    shown = (
-        f'"{key}": "{value}"' if isinstance(value, str) else f'"{key}": {value!r}'
-        for key, value in fields.items()
-    )
-    return "{" + ", ".join(shown) + "}\n"
 
 
 class Log:
