@@ -35,13 +35,13 @@ from report import Row
 import corelane
 from corelane import node as nodes
 from corelane.agent.allocation.allocation import Allocation
-from corelane.agent.allocation.events import ContainersListed, PodsListed
+from corelane.agent.allocation.events import ContainersListed, PodSeen, PodsListed
 from corelane.app.limits import advise
 from corelane.app.limits.sites import CgroupSource
 from corelane.embedded.pods import pod_manifest
 from corelane.embedded.pods.lifecycle import Lifecycle
 from corelane.embedded.pods.pod_manifest import RunPod
-from corelane.embedded.pods.records import PodSeen, Start
+from corelane.embedded.pods.records import Start
 from corelane.kube import translate
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
@@ -115,7 +115,7 @@ def pod_seen() -> Runs:
     core.handle(ContainersListed(runs=(), at=0, now=0), PodsListed(at=0, now=0))
     for number in count(1):
         plan = pod_manifest.pod_plan(_decode(_pod(number, nodeName="n0"), RunPod), processes=False)
-        yield lambda: _start(core, PodSeen(plan=plan, at=number, now=number))  # noqa: B023
+        yield lambda: _start(core, PodSeen(pod=plan, at=number, now=number))  # noqa: B023
 
 
 def _start(core: Lifecycle, event: PodSeen) -> None:

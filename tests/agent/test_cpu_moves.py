@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from corelane.agent.allocation import confirmation, events
+from corelane.agent.allocation import cpu_moves, events
 from corelane.agent.allocation import instructions as orders
 from corelane.agent.allocation.cpu_moves import CPUAllocation, OccupiedCPUs, due_moves, start_cpus
 from corelane.agent.allocation.records import PodCPUs, RunCPUs
@@ -122,10 +122,10 @@ def test_runs_on_each_others_cpus_reach_their_own_and_never_meet_there(x, y):
         for run, target in due_moves(pods, ledger):
             others = (other.possible_cpus for other in runs.values() if other is not run)
             assert not any(cpus & target.cpus & own[run.uid] for cpus in others)
-            confirmation.note_move_ordered(run, target.cpus)
+            cpu_moves.note_move_ordered(run, target.cpus)
         for run in runs.values():
             if run.pending:
-                confirmation.note_applied(run, run.pending, run.pending)
+                cpu_moves.note_applied(run, run.pending, run.pending)
     assert {uid: run.applied for uid, run in runs.items()} == own
 
 
@@ -140,7 +140,7 @@ def test_without_a_spare_cpu_the_pool_takes_its_own_before_the_exclusive_contain
         pods.append(PodCPUs(pod, present=True, admitted=True, runs=[run]))
     ((run, target),) = due_moves(pods, ledger)
     assert (run.uid, target.cpus) == ("s", CPUSet([0]))
-    confirmation.note_applied(run, target.cpus, target.cpus)
+    cpu_moves.note_applied(run, target.cpus, target.cpus)
     ((run, target),) = due_moves(pods, ledger)
     assert (run.uid, target.cpus) == ("x", CPUSet.parse("1-2"))
 

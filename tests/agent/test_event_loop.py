@@ -4,11 +4,10 @@ import asyncio
 from contextlib import asynccontextmanager
 
 from corelane.agent.allocation import events, instructions
-from corelane.agent.allocation.events import AgentEvent, ContainerRun
+from corelane.agent.allocation.events import AgentEvent, ContainerRun, PodSeen
 from corelane.agent.allocation.instructions import Instruction
 from corelane.agent.event_loop import EventLoop, EventQueue
 from corelane.cpuset import CPUSet
-from corelane.embedded.pods.records import PodSeen
 from corelane.machine.spec import parse_spec
 from corelane.node.config import NodeConfig
 from corelane.node.ledger import NodeState, new
@@ -29,7 +28,7 @@ def read(run: str, cpus: int) -> AgentEvent:
 
 
 def seen(uid: str, milli: int = 2000) -> PodSeen:
-    return PodSeen(plan=plan(uid, ("a", APP, milli)), at=1.0, now=1.0)
+    return PodSeen(pod=plan(uid, ("a", APP, milli)), at=1.0, now=1.0)
 
 
 def drained(queue: EventQueue) -> list[AgentEvent]:

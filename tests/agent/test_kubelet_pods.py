@@ -8,7 +8,7 @@ from corelane.agent.allocation import events
 from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.instructions import Annotate, AnswerCreate, Pin, SaveLedger
 from corelane.agent.allocation.modes import ModeInputs, ReportedPolicies, decide
-from corelane.agent.allocation.pod_events import AllocationReporter
+from corelane.agent.allocation.outbox import AllocationReporter
 from corelane.agent.allocation.records import INVALID_RECORD, CPURecord
 from corelane.agent.kubelet.kubelet_pods import KubeletPods
 from corelane.cpuset import CPUSet

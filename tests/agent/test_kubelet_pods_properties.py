@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.agent.allocation import admission
+from corelane.agent.allocation import records
 from corelane.agent.allocation.instructions import Pin
 from corelane.node import codec
 from corelane.node.config import PoolOptions
@@ -279,6 +279,6 @@ def test_pods_that_are_not_known_are_held_as_they_run_and_admitted_once_they_are
         core = history.world.core
         for pod in core.pods.values():
             if pod.unplaced and not pod.unmanaged:
-                assert admission.admit_pod(core.ledger, pod)[1].refusal, f"{pod.uid} has room"
+                assert records.admit_pod(core.ledger, pod)[1].refusal, f"{pod.uid} has room"
         exclusive += sum(entry.exclusive for entry in core.ledger.entries.values())
     assert unknown > 1000 and exclusive > 300

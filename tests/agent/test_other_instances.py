@@ -2,7 +2,7 @@
 
 import pytest
 
-from corelane.agent.allocation import confirmation, events
+from corelane.agent.allocation import cpu_moves, events
 from corelane.cpuset import CPUSet
 from corelane.node.entries import Phase
 from corelane.node.recovery.unplaced import OtherContainer
@@ -75,7 +75,7 @@ def test_a_restart_keeps_what_is_held_and_the_pods():
 
 
 def condition(world):
-    return confirmation.pinned_condition(world.core.allocation.pods["x"])
+    return cpu_moves.pinned_condition(world.core.allocation.pods["x"])
 
 
 @pytest.mark.parametrize(

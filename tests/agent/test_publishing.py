@@ -9,7 +9,7 @@ import pytest
 from corelane.agent.publication.publisher import Publisher
 from corelane.agent.publication.write_queue import PublicationReporter, WriteQueue
 from corelane.agent.reporting import AgentReporter
-from corelane.embedded.pods.pod_status import StatusWriter
+from corelane.embedded.pods.execution import StatusWriter
 from corelane.embedded.pods.records import PublishStatus
 from corelane.kube.client import APIError, Unreachable
 from corelane.kube.pod import Pod

@@ -27,7 +27,6 @@ from corelane.embedded.pods.records import (
     ContainerPlan,
     PodPlan,
     PodReporter,
-    PodSeen,
     RestartPolicy,
     Started,
     StartFailed,
@@ -155,7 +154,7 @@ class World:
             if uid in self.undecodable:
                 self.feed(events.PodUndecodable(uid=uid, **self.times()))
             else:
-                self.feed(PodSeen(plan=self.as_listed(uid), **self.times()))
+                self.feed(events.PodSeen(pod=self.as_listed(uid), **self.times()))
         self.feed(events.PodsListed(**self.times()))
         if self.lost:
             for process in self.processes.values():
@@ -200,12 +199,12 @@ class World:
 
     def add(self, pod: PodPlan) -> None:
         self.api[pod.uid] = replace(pod, created_at=self.at)
-        self.inbox.append(PodSeen(plan=self.api[pod.uid], **self.times()))
+        self.inbox.append(events.PodSeen(pod=self.api[pod.uid], **self.times()))
 
     def delete(self, uid: str, grace: float = 30.0) -> None:
         if self.api[uid].deletion_grace is None:
             self.api[uid] = replace(self.api[uid], deletion_grace=grace)
-            self.inbox.append(PodSeen(plan=self.as_listed(uid), **self.times()))
+            self.inbox.append(events.PodSeen(pod=self.as_listed(uid), **self.times()))
 
     def vanish(self, uid: str) -> None:
         del self.api[uid]
@@ -220,7 +219,7 @@ class World:
     def end_by_status(self, uid: str, phase: str) -> None:
         """Another writer gives the pod a terminal phase, whatever its containers do."""
         self.statuses[uid] = {"phase": phase}
-        self.inbox.append(PodSeen(plan=self.as_listed(uid), **self.times()))
+        self.inbox.append(events.PodSeen(pod=self.as_listed(uid), **self.times()))
 
     def tick(self, seconds: float) -> None:
         self.at += seconds
@@ -262,8 +261,8 @@ class World:
     def deliver(self, choice: int) -> None:
         """Tell one thing; pods' changes keep their order."""
         event = self.inbox[choice]
-        if isinstance(event, PodSeen | events.PodGone):
-            event = next(e for e in self.inbox if isinstance(e, PodSeen | events.PodGone))
+        if isinstance(event, events.PodSeen | events.PodGone):
+            event = next(e for e in self.inbox if isinstance(e, events.PodSeen | events.PodGone))
         self.inbox.remove(event)
         self.feed(event)
 

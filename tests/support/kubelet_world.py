@@ -21,7 +21,7 @@ from corelane.agent.allocation.instructions import (
     RecordResized,
     SaveLedger,
 )
-from corelane.agent.allocation.pod_events import AllocationReporter
+from corelane.agent.allocation.outbox import AllocationReporter
 from corelane.agent.allocation.records import BoundPod
 from corelane.agent.kubelet.kubelet_pods import KubeletPods
 from corelane.cpuset import CPUSet

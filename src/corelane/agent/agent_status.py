@@ -7,7 +7,7 @@ from typing import Any
 from corelane import __version__
 from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.modes import Mode
-from corelane.agent.allocation.pod_events import unlisted_text
+from corelane.agent.allocation.outbox import unlisted_text
 from corelane.agent.allocation.records import NOT_LISTED, RunCPUs
 from corelane.agent.kubelet.kubelet_sources import KubeletFacts
 from corelane.agent.publication.write_queue import QueueState

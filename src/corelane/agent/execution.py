@@ -93,7 +93,7 @@ class InstructionTasks:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ContainerReading:
     """CPUs that the kernel allows a container's processes, empty if there are none, and its resources."""
 
     allowed: CPUSet
@@ -160,17 +160,20 @@ class Execution:
         except OSError:
             return
         self._note_newer(container_id)
-        event = events.Observed(
-            id=container_id, allowed=reading.allowed, resources=reading.resources, **self._clocks.times()
-        )
-        self._queue.put(event)
+        self._put_reading(container_id, reading)
 
     def _note_newer(self, container_id: str) -> None:
         if self._newer is not None:
             self._newer.add(container_id)
 
+    def _put_reading(self, container_id: str, reading: ContainerReading) -> None:
+        event = events.Observed(
+            id=container_id, allowed=reading.allowed, resources=reading.resources, **self._clocks.times()
+        )
+        self._queue.put(event)
 
-async def read(runtime: Runtime, container_id: str) -> Reading:
+
+async def read(runtime: Runtime, container_id: str) -> ContainerReading:
     """Return what the kernel allows a container's processes; none once its cgroup is empty or gone."""
     try:
         return reading_of(await runtime.observe(container_id))
@@ -178,16 +181,16 @@ async def read(runtime: Runtime, container_id: str) -> Reading:
         return reading_of(error)
 
 
-def reading_of(observed: Observation) -> Reading:
+def reading_of(observed: Observation) -> ContainerReading:
     """Return what was observed of a container. Raises the error of observing, but for UnknownContainer."""
     if isinstance(observed, UnknownContainer):
-        return Reading(NO_CPUS, None)
+        return ContainerReading(NO_CPUS, None)
     if isinstance(observed, Exception):
         raise observed
-    return Reading(observed.cpus if observed and observed.populated else NO_CPUS, observed)
+    return ContainerReading(observed.cpus if observed and observed.populated else NO_CPUS, observed)
 
 
-def container_run(status: RuntimeStatus, reading: Reading | None = None) -> ContainerRun:
+def container_run(status: RuntimeStatus, reading: ContainerReading | None = None) -> ContainerRun:
     """Convert the runtime's status, and what the kernel allows the run."""
     return ContainerRun(
         id=status.id,

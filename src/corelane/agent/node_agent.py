@@ -17,7 +17,7 @@ from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.events import AgentEvent
 from corelane.agent.allocation.instructions import Instruction
 from corelane.agent.allocation.modes import Mode, ModeInputs
-from corelane.agent.allocation.pod_events import Drifts
+from corelane.agent.allocation.outbox import Drifts
 from corelane.agent.allocation.records import RunCPUs
 from corelane.agent.event_loop import (
     Clocks,

@@ -19,7 +19,7 @@ from typing import Any, Final
 from corelane.agent.allocation import events
 from corelane.agent.allocation.records import NO_CPUS, RunCPUs
 from corelane.agent.event_loop import Clocks, EventQueue
-from corelane.agent.execution import ENDED, TASKS, NodeRuntime, Reading, container_run, outside, read
+from corelane.agent.execution import ENDED, TASKS, ContainerReading, NodeRuntime, container_run, outside, read
 from corelane.agent.kubelet.kubelet_pods import KubeletPods
 from corelane.agent.kubelet.kubelet_sources import KubeletSources
 from corelane.agent.reporting import AgentReporter
@@ -337,7 +337,7 @@ class NodeSources:
         if faults:
             raise faults[0]
 
-    async def _sampled(self, run: RunCPUs, reading: Reading) -> Reading:
+    async def _sampled(self, run: RunCPUs, reading: ContainerReading) -> ContainerReading:
         """Return a reading with the CPUs of tasks beyond the cgroup's, unless these changed meanwhile.
 
         The cgroup of a container whose only process was moved out of it is empty, in version 1.
@@ -365,5 +365,5 @@ class NodeSources:
                 await self._read_machine()
 
 
-def _has_drifted(run: RunCPUs, reading: Reading) -> bool:
+def _has_drifted(run: RunCPUs, reading: ContainerReading) -> bool:
     return bool(run.applied and reading.allowed) and run.applied != reading.allowed

@@ -5,7 +5,7 @@ from typing import Final
 
 from corelane import structured_log
 from corelane.agent.allocation.modes import Mode
-from corelane.agent.allocation.pod_events import AllocationReporter
+from corelane.agent.allocation.outbox import AllocationReporter
 from corelane.agent.allocation.records import BoundPod, StatusReason
 from corelane.agent.publication.write_queue import PublicationReporter
 from corelane.cpuset import CPUSet

@@ -15,7 +15,6 @@ from corelane.embedded.pods.records import (
     PodPlan,
     PodRecord,
     PodReporter,
-    PodSeen,
     RestartPolicy,
     StartFailed,
 )
@@ -419,7 +418,7 @@ def test_a_pod_past_its_deadline_is_running_until_its_processes_exited():
 def test_a_pod_with_a_terminal_phase_is_stopped():
     world = running(plan("p", ("a", APP, 1000)))
     world.statuses["p"] = {"phase": "Failed"}
-    world.feed(PodSeen(plan=world.as_listed("p"), **world.times()))
+    world.feed(events.PodSeen(pod=world.as_listed("p"), **world.times()))
     world.settle()
     assert world.live() == []
     assert world.core.ledger.entries == {}
@@ -432,7 +431,7 @@ def test_a_shorter_grace_period_replaces_a_longer_one():
     world.deliver(0)
     assert world.pending[next_of(world, records.Stop)].grace == 30
     world.api["p"] = replace(world.api["p"], deletion_grace=1.0)
-    world.feed(PodSeen(plan=world.api["p"], **world.times()))
+    world.feed(events.PodSeen(pod=world.api["p"], **world.times()))
     assert [one.grace for one in world.pending if isinstance(one, records.Stop)] == [30, 1]
 
 
@@ -561,7 +560,7 @@ def test_a_pod_that_cannot_be_decoded_runs_on_after_a_restart_and_keeps_its_cpus
     assert world.core.ledger.entries["x", "a"].cpus == CPUSet.parse("1-2")
     world.undecodable.clear()
     for uid in ("x", "s"):
-        world.feed(PodSeen(plan=world.as_listed(uid), **world.times()))
+        world.feed(events.PodSeen(pod=world.as_listed(uid), **world.times()))
     world.settle()
     assert world.container("x", "a").attempt == 0
     assert {world.phase("x"), world.phase("s")} == {"Running"}
@@ -787,7 +786,7 @@ def edited(world: World, uid: str, record: CPURecord) -> None:
     """Another writer changes a pod's annotations."""
     world.annotated.pop(uid, None)
     world.api[uid] = replace(world.api[uid], record=record)
-    world.inbox.append(PodSeen(plan=world.as_listed(uid), **world.times()))
+    world.inbox.append(events.PodSeen(pod=world.as_listed(uid), **world.times()))
     world.settle()
 
 
@@ -846,7 +845,7 @@ def test_cpus_that_the_agent_chose_itself_are_no_change_by_another_writer() -> N
 
 def annotated(world: World, pod: PodPlan) -> list[cpu_orders.Annotate]:
     """Return the annotations ordered for an admitted pod."""
-    orders = world.core.handle(PodSeen(plan=pod, **world.times()))
+    orders = world.core.handle(events.PodSeen(pod=pod, **world.times()))
     return [order for order in orders if isinstance(order, cpu_orders.Annotate)]
 
 
@@ -869,7 +868,7 @@ def test_a_rejection_for_lack_of_cpus_names_remedies():
     first, second = plan("x", ("a", APP, 2000)), plan("y", ("a", APP, 2000))
     world.add(first)
     world.settle()
-    orders = world.core.handle(PodSeen(plan=second, **world.times()))
+    orders = world.core.handle(events.PodSeen(pod=second, **world.times()))
     (tell,) = [order for order in orders if isinstance(order, cpu_orders.PublishEvent)]
     assert (tell.uid, tell.reason) == ("y", "InsufficientCPUs")
     assert tell.rejected == (world.core.ledger, second.request)

@@ -1,11 +1,11 @@
 """A pod's status at the API server."""
 
-from corelane.agent.allocation import confirmation
+from corelane.agent.allocation import cpu_moves
 from corelane.agent.allocation.events import ContainerRun
 from corelane.agent.allocation.records import PodCPUs, RunCPUs, StatusReason
 from corelane.cpuset import CPUSet
-from corelane.embedded.pods import pod_status, pod_steps
-from corelane.embedded.pods.pod_status import PodHost
+from corelane.embedded.pods import pod_steps
+from corelane.embedded.pods.pod_steps import PodHost
 from corelane.embedded.pods.records import (
     ConditionTransition,
     ContainerExit,
@@ -30,13 +30,13 @@ def run(pod, name, attempt=0):
     container.stage, container.attempt = ContainerStage.STARTING, attempt
     container.cpus = RunCPUs(pod.uid, name, pending=CPUSet([1]))
     pod.cpus.runs.append(container.cpus)
-    confirmation.note_started(container.cpus, f"id-{name}-{attempt}")
+    cpu_moves.note_started(container.cpus, f"id-{name}-{attempt}")
     pod_steps.note_started(container, f"id-{name}-{attempt}", 1000.0, 1000.0)
     return container
 
 
 def shown(pod, at=1000.0, place=PLACE):
-    return pod_status.pod_status(pod, at, at, place)
+    return pod_steps.pod_status(pod, at, at, place)
 
 
 def condition(pod, kind, at=1000.0):
@@ -93,11 +93,11 @@ def test_the_pinned_condition_follows_the_kernels_confirmation():
     one, other = run(pod, "a"), run(pod, "b")
     assert condition(pod, PINNED)["message"].endswith("[a b]")
     for container in (one, other):
-        confirmation.note_allowed(container.cpus, CPUSet([1]))
-        confirmation.confirm(container.cpus)
+        cpu_moves.note_allowed(container.cpus, CPUSet([1]))
+        cpu_moves.confirm(container.cpus)
     assert condition(pod, PINNED)["status"] == "True"
-    confirmation.note_allowed(one.cpus, CPUSet([1, 2]))
-    confirmation.confirm(one.cpus)
+    cpu_moves.note_allowed(one.cpus, CPUSet([1, 2]))
+    cpu_moves.confirm(one.cpus)
     assert condition(pod, PINNED)["message"].endswith("[a]")
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import msgspec
 
 from corelane.agent.publication.publisher import Publisher
-from corelane.embedded.pods.pod_status import HeldWrites, StatusWriter
+from corelane.embedded.pods.execution import HeldWrites, StatusWriter
 from corelane.embedded.pods.records import DeletePod, PublishStatus
 from corelane.kube.pod import Pod
 from support.clocks import SetClocks

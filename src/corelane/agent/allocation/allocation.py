@@ -11,16 +11,21 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any, Final
 
-from corelane.agent.allocation import admission, confirmation, cpu_moves, events, instructions
-from corelane.agent.allocation.admission import AdmissionResult
+from corelane.agent.allocation import cpu_moves, events, instructions, records
 from corelane.agent.allocation.cpu_moves import CPUAllocation, OccupiedCPUs, ResourcePolicy
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
 from corelane.agent.allocation.instructions import Instruction
 from corelane.agent.allocation.modes import Mode
-from corelane.agent.allocation.node_rules import NodeChange, NodeRules
-from corelane.agent.allocation.pod_events import AllocationEvents, AllocationReporter, Outbox
+from corelane.agent.allocation.outbox import (
+    AllocationEvents,
+    AllocationReporter,
+    NodeChange,
+    NodeRules,
+    Outbox,
+)
 from corelane.agent.allocation.records import (
     NO_CPUS,
+    AdmissionResult,
     BoundPod,
     PodCPUs,
     RunCPUs,
@@ -92,7 +97,7 @@ class Allocation:
         self._rules.config = ledger.config
 
     def note(self, event: AgentEvent) -> None:
-        """Apply an event about CPUs; what follows is ordered by `due_orders`, and returned by `take`."""
+        """Apply an event about CPUs; what follows is ordered later, and returned by `take`."""
         self._handlers[type(event)](event)
 
     def take(self) -> list[Instruction]:
@@ -114,7 +119,7 @@ class Allocation:
         run = self._runs.get(event.id)
         if run is None:
             return True
-        return confirmation.is_unchanged(run, event.allowed) and event.resources in (None, run.resources)
+        return cpu_moves.is_unchanged(run, event.allowed) and event.resources in (None, run.resources)
 
     def needs_ticks(self, now: float) -> bool:
         """Whether passing time alone may lead to an instruction; errs on the side of true."""
@@ -134,7 +139,7 @@ class Allocation:
     def admit(self, pod: PodCPUs) -> AdmissionResult:
         """Allocate a pod's CPUs, or return why there are none for it."""
         before = self.ledger
-        self.ledger, result = admission.admit_pod(before, pod)
+        self.ledger, result = records.admit_pod(before, pod)
         pod.admitted = result.refusal is None
         if pod.admitted:
             pod.held, pod.unmanaged, pod.unplaced = False, False, None
@@ -152,7 +157,7 @@ class Allocation:
         self._note_shortfall(pod)
         if pod.admitted:
             self.recorder.admitted(pod, result)
-            update = admission.annotation_update(self.ledger, pod.pod.request, result)
+            update = records.annotation_update(self.ledger, pod.pod.request, result)
             if update and not pod.unmanaged:
                 self._differing.discard(pod.uid)
                 self.outbox.put(update)
@@ -163,12 +168,12 @@ class Allocation:
 
         Where there are none it keeps what is left, or its place in the shared pool.
         """
-        ledger, result = admission.admit_pod(release(self.ledger, pod.uid), pod)
+        ledger, result = records.admit_pod(release(self.ledger, pod.uid), pod)
         if result.refusal is None:
             self.ledger = ledger
             self._note_shortfall(pod)
             self.recorder.admitted(pod, result)
-            record = admission.record_of(ledger, pod.uid)
+            record = records.record_of(ledger, pod.uid)
             reasons = result.decision.reasons if result.decision else ()
             self.outbox.put(instructions.Annotate(pod.uid, record.cpus, record.zone, reasons))
         return result.refusal is None
@@ -187,7 +192,7 @@ class Allocation:
 
         One that was placed in the pool is recorded, as a ledger that is lost must not make it exclusive.
         """
-        resized = admission.follow(self.ledger, pod.pod.request, before)
+        resized = records.follow(self.ledger, pod.pod.request, before)
         if resized.ledger is not self.ledger:
             self.ledger = resized.ledger
             self.outbox.touch(pod.uid)
@@ -209,7 +214,7 @@ class Allocation:
             placed = pod is not None and pod.present and pod.admitted and pod.unplaced is None
             if pod is None or not placed or pod.unmanaged or not self.may_write(pod):
                 self._differing.discard(uid)
-            elif pod.pod.record == (record := admission.record_of(self.ledger, uid)):
+            elif pod.pod.record == (record := records.record_of(self.ledger, uid)):
                 self._differing.discard(uid)
                 pod.recorded = True
             elif now >= pod.restore_at:
@@ -327,7 +332,7 @@ class Allocation:
 
     def note_started(self, run: RunCPUs, run_id: str) -> None:
         """Record that an ordered run is up."""
-        confirmation.note_started(run, run_id)
+        cpu_moves.note_started(run, run_id)
         self._runs[run_id] = run
         self.ledger = started(self.ledger, run.uid, run.container)
         self.mark(run, Phase.APPLIED)
@@ -351,7 +356,7 @@ class Allocation:
 
     def note_created(self, run: RunCPUs, listed: ContainerRun) -> None:
         """Record that the runtime created a container as it was answered."""
-        confirmation.note_created(run, listed.allowed)
+        cpu_moves.note_created(run, listed.allowed)
         run.resources = listed.resources
         self.ledger = started(self.ledger, run.uid, run.container)
         self.mark(run, Phase.APPLIED)
@@ -395,11 +400,67 @@ class Allocation:
         if entry is not None and entry.phase is not Phase.RELEASING:
             self.ledger = mark(self.ledger, run.uid, run.container, phase)
 
+    # -- orders that are due
+
+    def order_moves(self, now: float) -> None:
+        """Order the moves and the changes of resources that are due."""
+        self.hold_again()
+        self._take_as_applied(now)
+        for run, target in cpu_moves.due_moves(self.pods.values(), self.ledger):
+            if now >= run.retry_at and self.may_write(self.pods[run.uid]):
+                own = self.target(run.uid, run.container)
+                if own is not None and own.sharing.exclusive and target.cpus != own.cpus:
+                    run.pooled, target = True, replace(target, sharing=Sharing.POOL)  # for the time being
+                self._order_pin(run, target.cpus, self._due_change(run, target))
+        for pod in self.pods.values():
+            for run in pod.runs if not pod.unmanaged and self.may_write(pod) else ():
+                self._order_change(run, now)
+
+    def _take_as_applied(self, now: float) -> None:
+        """Let runs that were on their CPUs before anything was ordered stay there, without an order."""
+        for run in self.runs():
+            pod = self.pods[run.uid]
+            new = run.seen and run.movable and not run.applied and not run.record_differs
+            if new and not pod.unmanaged and self.may_write(pod):
+                target = self.target(run.uid, run.container)
+                if target is not None and target.cpus == run.seen:
+                    cpu_moves.note_in_place(run)
+                    self.confirm(run, now)
+
+    def _order_change(self, run: RunCPUs, now: float) -> None:
+        """Order a change of memory nodes or quota that is due while the CPUs stay."""
+        target = self.target(run.uid, run.container)
+        if target is None or run.resources is None or not run.movable or now < run.retry_at:
+            return
+        if not run.applied or (target.sharing.exclusive and run.applied != target.cpus):
+            return  # it waits for its CPUs
+        change = self._due_change(run, target)
+        if change is None:
+            run.attempted = None
+        elif run.attempted != (change, run.resources):  # else it had no effect
+            self._order_pin(run, run.applied, change)
+
+    def _order_pin(self, run: RunCPUs, cpus: CPUSet, change: ResourceUpdate | None) -> None:
+        run.attempted = (change, run.resources) if change else None
+        cpu_moves.note_move_ordered(run, cpus)
+        self.outbox.put(instructions.Pin(run.id, replace(change or ResourceUpdate(), cpus=cpus)))
+
+    def _due_change(self, run: RunCPUs, target: CPUAllocation) -> ResourceUpdate | None:
+        request = self.pods[run.uid].pod.request
+        return cpu_moves.change_of(run, target, request, self.ledger.machine, self._rules.policy)
+
+    def order_observations(self) -> None:
+        """Order to read the CPUs of new runs."""
+        for run in self.runs():
+            if run.unread and run.pending is None:
+                run.unread = False
+                self.outbox.put(instructions.Observe(run.id))
+
     # -- what runtime and kernel report
 
     def _pinned(self, event: events.Pinned) -> None:
         if run := self._runs.get(event.id):
-            confirmation.note_applied(
+            cpu_moves.note_applied(
                 run,
                 event.cpus,
                 event.allowed,
@@ -415,7 +476,7 @@ class Allocation:
     def _pin_failed(self, event: events.PinFailed) -> None:
         if run := self._runs.get(event.id):
             target = run.pending or run.applied
-            confirmation.note_pin_failure(run, event.now + RETRY_AFTER, event.message)
+            cpu_moves.note_pin_failure(run, event.now + RETRY_AFTER, event.message)
             self.recorder.pin_failed(self.pods[run.uid], run, target, event.message, event.now)
             self.confirm(run, event.now)
 
@@ -431,16 +492,16 @@ class Allocation:
         run.resources = event.resources
         if not self.may_write(self.pods[run.uid]):  # another owner of the cpusets decides
             run.applied, run.seen, run.confirmed = NO_CPUS, event.allowed, False
-        elif confirmation.is_loss(run, event.allowed, self.ledger.machine.usable):
+        elif cpu_moves.is_loss(run, event.allowed, self.ledger.machine.usable):
             run.seen, run.confirmed = event.allowed, False
         else:
-            confirmation.note_allowed(run, event.allowed, in_cpuset=_in_cpuset(event.resources))
+            cpu_moves.note_allowed(run, event.allowed, in_cpuset=_in_cpuset(event.resources))
             self.confirm(run, event.now)
 
     def confirm(self, run: RunCPUs, now: float) -> None:
         """Compare the kernel's allowed CPUs with the applied ones, and record what changed."""
         pod, before = self.pods[run.uid], run.confirmed
-        result = confirmation.confirm(run)
+        result = cpu_moves.confirm(run)
         target, beside = self.target(run.uid, run.container), ""
         if target is not None and target.sharing.exclusive:
             beside = self._rules.not_exclusive(target.cpus, self.ledger)
@@ -450,7 +511,7 @@ class Allocation:
         if not (run.confirmed and before):
             self.outbox.touch(run.uid)
         self.mark(run, Phase.CONFIRMED if run.confirmed else Phase.APPLIED)
-        if result is confirmation.Confirmation.DRIFTED:
+        if result is cpu_moves.Confirmation.DRIFTED:
             self.recorder.drifted(pod, run, now)
         elif run.confirmed and not before:
             self.recorder.confirmed(pod, run, target.sharing if target else None)
@@ -467,11 +528,6 @@ class Allocation:
     def mode(self) -> Mode | None:
         """What the agent may do; None before a mode was decided: everything."""
         return self._rules.mode
-
-    @property
-    def policy(self) -> ResourcePolicy:
-        """Which resources beside CPUs corelane writes."""
-        return self._rules.policy
 
     def may_write(self, pod: PodCPUs, mode: Mode | None = None) -> bool:
         """Whether a mode, by default the one of the last event, lets corelane write a pod's cpusets."""

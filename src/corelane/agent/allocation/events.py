@@ -113,7 +113,7 @@ class CreationLost(AgentEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSeen(AgentEvent):
-    """A pod that a kubelet runs on this node was added or changed."""
+    """A pod that runs, or is to run, on this node was added or changed."""
 
     pod: BoundPod
 

@@ -19,9 +19,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from corelane.agent.allocation import admission, cpu_moves, due_orders, events
+from corelane.agent.allocation import cpu_moves, events
 from corelane.agent.allocation.allocation import Allocation, room
-from corelane.agent.allocation.confirmation import pinned_condition
+from corelane.agent.allocation.cpu_moves import pinned_condition
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
 from corelane.agent.allocation.instructions import AnswerCreate, Instruction, PublishCondition
 from corelane.agent.allocation.modes import Mode
@@ -33,6 +33,7 @@ from corelane.agent.allocation.records import (
     BoundPod,
     PodCPUs,
     RunCPUs,
+    admission_order,
     named_request,
 )
 from corelane.cpuset import named
@@ -75,7 +76,7 @@ class KubeletPods:
             events.ContainersListed: self._containers_listed,
             events.ContainerSeen: lambda event: self._see(event.run, event.now),
             events.ContainerCreating: self._container_creating,
-            events.CreationLost: lambda event: self._creations.pop(event.token, None),
+            events.CreationLost: self._creation_lost,
             events.Exited: self._exited,
             events.PodSeen: self._pod_seen,
             events.PodUndecodable: self._pod_undecodable,
@@ -205,6 +206,9 @@ class KubeletPods:
         self._pod(event.uid, event.namespace, event.pod)
         self._creations[event.token] = Creation(event)
 
+    def _creation_lost(self, event: events.CreationLost) -> None:
+        self._creations.pop(event.token, None)
+
     def _pinned(self, event: events.Pinned) -> None:
         self.allocation.note(event)
         for creation in self._creations.values():
@@ -247,7 +251,7 @@ class KubeletPods:
             self._hold_unknown(at, now)
         if self._containers_are_listed and self._pods_are_listed:
             asked = {creation.asked.uid for creation in self._creations.values()}
-            for pod in admission.admission_order(self.ledger, self.allocation.pods.values()):
+            for pod in admission_order(self.ledger, self.allocation.pods.values()):
                 if pod.live or pod.uid in asked or (pod.present and not pod.pod.ended):
                     self._enter(pod, now)
                 elif pod.present:
@@ -259,9 +263,9 @@ class KubeletPods:
             self.allocation.restore_annotations(now)
         self._report_unlisted(at, now)
         if self._containers_are_listed:  # before, containers that are not known yet may be on any CPUs
-            due_orders.order_moves(self.allocation, now)
+            self.allocation.order_moves(now)
         self._answer_creations(now)
-        due_orders.order_observations(self.allocation)
+        self.allocation.order_observations()
         self._publish_conditions(at)
 
     def _is_gone(self, pod: PodCPUs) -> bool:

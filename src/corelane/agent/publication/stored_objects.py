@@ -85,8 +85,9 @@ def _member_agrees(stored: Mapping[str, Any], name: str, expected: Any) -> bool:
     if name == "taints":
         return all(any(agrees(other, taint) for other in present or ()) for taint in expected)
     if isinstance(expected, list):
-        same_length = isinstance(present, list) and len(present) == len(expected)
-        return same_length and all(map(agrees, present, expected))
+        if not isinstance(present, list) or len(present) != len(expected):
+            return False
+        return all(map(agrees, present, expected))
     return agrees(present, expected)
 
 

@@ -6,7 +6,15 @@ from contextlib import suppress
 from corelane.agent.allocation import events
 from corelane.agent.allocation.events import ContainerRun
 from corelane.agent.event_loop import Clocks, EventQueue
-from corelane.agent.execution import ENDED, TASKS, Execution, Reading, container_run, outside, reading_of
+from corelane.agent.execution import (
+    ENDED,
+    TASKS,
+    ContainerReading,
+    Execution,
+    container_run,
+    outside,
+    reading_of,
+)
 from corelane.agent.reporting import AgentReporter
 from corelane.runtime.base import Observation, Runtime, RuntimeStatus, UnknownContainer
 
@@ -61,13 +69,13 @@ class ComparingExecution(Execution):
             if container_id not in newer:
                 self._put_reading(container_id, reading)
 
-    async def _read_all(self, ids: Collection[str], sampled: str = "") -> dict[str, Reading]:
+    async def _read_all(self, ids: Collection[str], sampled: str = "") -> dict[str, ContainerReading]:
         """Read containers, `sampled` task by task.
 
         Errors are reported, and the next comparison reads again: other containers are read all the same.
         """
         faults: list[Exception] = []
-        readings: dict[str, Reading] = {}
+        readings: dict[str, ContainerReading] = {}
         for container_id, observed in (await self._runtime.observe_all(ids)).items():
             try:
                 readings[container_id] = await self._reading(
@@ -81,11 +89,11 @@ class ComparingExecution(Execution):
             self._reporter.malfunction(what, faults[0])
         return readings
 
-    async def _reading(self, container_id: str, observed: Observation, *, tasks: bool) -> Reading:
+    async def _reading(self, container_id: str, observed: Observation, *, tasks: bool) -> ContainerReading:
         """Return what was observed, with `tasks` the union over its tasks. Raises the error of observing."""
         reading = reading_of(observed)
         if tasks and reading.allowed and reading.resources and reading.resources.cgroup:
             with suppress(UnknownContainer):
                 sample = await self._runtime.allowed(container_id, most=TASKS)
-                return Reading(reading.allowed | outside(sample, reading.allowed), reading.resources)
+                return ContainerReading(reading.allowed | outside(sample, reading.allowed), reading.resources)
         return reading

@@ -4,28 +4,41 @@ Not used beside a kubelet, which starts and ends the containers itself. A contai
 line are made as the kubelet does: first the sources (`envFrom`), then `env` in order; `$(NAME)` refers to a
 variable set before, `$$` is a dollar, and a reference to an unset name stays unchanged (upstream:
 `third_party/forked/golang/expansion`).
+
+Statuses are written here, too. A pod that is admitted is Pending for some milliseconds, until its containers
+have started: that status waits for the next one, which saves half the writes.
 """
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from corelane import quantity
 from corelane.agent.allocation.events import AgentEvent, ContainerRun, Exited
-from corelane.agent.allocation.instructions import Instruction
+from corelane.agent.allocation.instructions import Instruction, PodWrite
 from corelane.agent.event_loop import Clocks
 from corelane.agent.execution import ENDED, InstructionTasks, container_run
+from corelane.agent.publication.publisher import Publisher
+from corelane.agent.publication.stored_objects import NodeObjects
 from corelane.agent.reporting import AgentReporter
-from corelane.embedded.pods import pod_manifest, records
+from corelane.embedded.pods import pod_manifest, pod_steps, records
 from corelane.embedded.pods.pod_manifest import RunContainer, RunPod
 from corelane.embedded.pods.pod_steps import LOST, LOST_CODE
-from corelane.embedded.pods.records import ContainerProgress, Started, StartFailed, StopFailed
+from corelane.embedded.pods.records import (
+    ContainerProgress,
+    DeletePod,
+    PublishStatus,
+    Started,
+    StartFailed,
+    StopFailed,
+)
 from corelane.kernel import cfs
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.objects import ConfigMap
-from corelane.kube.pod import EnvVar, ResourceFieldSelector
+from corelane.kube.pod import EnvVar, Pod, ResourceFieldSelector
 from corelane.node.ledger import NodeState
 from corelane.runtime.base import (
     CPUS_OFFLINE,
@@ -42,6 +55,9 @@ ConfigMaps = Mapping[str, Mapping[str, str] | None]
 _REFERENCE: Final = re.compile(r"\$(?:\$|\(([^)]*)\))")
 _KEYED: Final = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 _STARTS_AT_ONCE: Final = 8
+_PENDING_SECONDS: Final = 1.0
+"""Longest time by which the status of a pending pod is written later."""
+Put = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,4 +354,99 @@ def lost_run(container: ContainerProgress, uid: str) -> ContainerRun:
         exit_code=LOST_CODE,
         reason=LOST.reason,
         message=LOST.message,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    put: Put
+    timer: asyncio.TimerHandle
+
+
+class HeldWrites:
+    """Puts what is held `seconds` later, unless it is replaced, released or dropped before."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._held: dict[Hashable, _Held] = {}
+
+    def hold(self, key: Hashable, put: Put) -> None:
+        """Hold a write, in place of one that is held under this key; that one's time goes on."""
+        held = self._held.get(key)
+        loop = asyncio.get_running_loop()
+        timer = held.timer if held else loop.call_later(self._seconds, self.release, key)
+        self._held[key] = _Held(put, timer)
+
+    def release(self, key: Hashable) -> None:
+        """Put what is held under this key now."""
+        held = self._held.pop(key, None)
+        if held is not None:
+            held.timer.cancel()
+            held.put()
+
+    def drop(self, key: Hashable) -> None:
+        """Forget what is held under this key."""
+        held = self._held.pop(key, None)
+        if held is not None:
+            held.timer.cancel()
+
+    def release_all(self) -> None:
+        """Put everything now."""
+        for key in list(self._held):
+            self.release(key)
+
+
+class StatusWriter:
+    """Puts statuses and deletions into the publisher's queues of pods."""
+
+    def __init__(self, client: KubeClient, publisher: Publisher, objects: NodeObjects | None = None) -> None:
+        """`objects` writes to a server in this process without HTTP."""
+        self._client = client
+        self._publisher = publisher
+        self._objects = objects
+        self._pending = HeldWrites(_PENDING_SECONDS)
+
+    def carry_out(self, pod: Pod, order: PodWrite) -> bool:
+        """Queue what an instruction asks for; return whether it is about a status or a deletion."""
+        match order:
+            case PublishStatus():
+                self._status(pod, order.status)
+            case DeletePod():
+                meta = pod.metadata
+                self._pending.release(meta.uid)
+                delete = partial(self._client.delete, Pod, meta.name, namespace=meta.namespace)
+                self._publisher.put(pod, "deletion", partial(delete, grace_seconds=0, uid=meta.uid))
+            case _:
+                return False
+        return True
+
+    def _status(self, pod: Pod, status: Mapping[str, Any]) -> None:
+        """Write a status; that of a pod which is about to run waits a moment for the next one."""
+        meta = pod.metadata
+        uid = meta.uid
+        if self._objects is None:
+            put = partial(self._publisher.patch, pod, "status", {"status": status}, "strategic", "status")
+        else:
+            write = partial(self._objects.patch_status, meta.namespace, meta.name, uid, dict(status))
+            put = partial(self._publisher.put, pod, "status", write)
+        if _is_starting(status):
+            self._pending.hold(uid, put)
+        else:
+            self._pending.drop(uid)
+            put()
+
+    def forget(self, uid: str) -> None:
+        """Drop the status that waits to be written about a pod that is gone."""
+        self._pending.drop(uid)
+
+    def flush(self) -> None:
+        """Queue every status that waits."""
+        self._pending.release_all()
+
+
+def _is_starting(status: Mapping[str, Any]) -> bool:
+    """Whether nothing is known of a pod but that its containers are to start."""
+    states = [state["state"].get("waiting") for state in status.get("containerStatuses") or ()]
+    return status["phase"] == "Pending" and all(
+        state and state["reason"] == pod_steps.CREATING for state in states
     )

@@ -10,14 +10,25 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from corelane.agent.allocation import admission, cpu_moves, due_orders, events
-from corelane.agent.allocation.admission import AdmissionResult, admission_order
+from corelane import quantity
+from corelane.agent.allocation import cpu_moves, events
 from corelane.agent.allocation.allocation import RETRY_AFTER, Allocation
 from corelane.agent.allocation.events import AgentEvent
 from corelane.agent.allocation.instructions import Instruction
-from corelane.agent.allocation.records import UNDECODABLE, BoundPod, PodCPUs, StatusReason, unlisted_request
-from corelane.embedded.pods import pod_status, pod_steps
-from corelane.embedded.pods.pod_status import LifecycleEvents, PodHost
+from corelane.agent.allocation.outbox import Outbox
+from corelane.agent.allocation.records import (
+    UNDECODABLE,
+    AdmissionResult,
+    BoundPod,
+    PodCPUs,
+    StatusReason,
+    admission_order,
+    fits_without,
+    unlisted_request,
+)
+from corelane.cpuset import CPUSet, named
+from corelane.embedded.pods import pod_steps
+from corelane.embedded.pods.pod_steps import PodHost
 from corelane.embedded.pods.records import (
     ContainerExit,
     ContainerProgress,
@@ -28,7 +39,6 @@ from corelane.embedded.pods.records import (
     PodIndex,
     PodPlan,
     PodRecord,
-    PodSeen,
     PublishStatus,
     Remove,
     RemovePod,
@@ -48,6 +58,8 @@ from corelane.runtime.base import OOM_KILLED
 ORPHAN_GRACE: Final = 30.0
 """Seconds for the processes of a deleted pod whose grace period is unknown."""
 SHORTEST_GRACE: Final = 1.0
+_ONCE_A_NODE: Final = frozenset({"ImageIgnored", "MemoryLimitsIgnored"})
+"""Reasons of warnings that apply to every pod; only the first pod gets the event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +117,7 @@ class Lifecycle:
         self._recorder = LifecycleEvents(self._outbox, self._reporter)
         self._handlers: dict[type[AgentEvent], Callable[[Any], None]] = {
             events.ContainersListed: self._containers_listed,
-            PodSeen: self._pod_seen,
+            events.PodSeen: self._pod_seen,
             events.PodUndecodable: self._pod_undecodable,
             events.PodGone: self._pod_gone,
             events.PodsListed: self._all_pods_listed,
@@ -156,8 +168,9 @@ class Lifecycle:
         self.pods[plan.uid] = pod
         return pod
 
-    def _pod_seen(self, event: PodSeen) -> None:
-        plan = event.plan
+    def _pod_seen(self, event: events.PodSeen) -> None:
+        plan = event.pod
+        assert isinstance(plan, PodPlan)
         pod = self.pods.get(plan.uid) or self._add(plan)
         pod.plan, new = plan, not pod.present or pod.undecodable
         self.allocation.see(pod.cpus, plan)
@@ -255,9 +268,9 @@ class Lifecycle:
                 if pod_steps.has_ended(pod) and not self.draining:
                     self._finish(pod, at, now)
         self.allocation.restore_annotations(now)
-        due_orders.order_moves(self.allocation, now)
+        self.allocation.order_moves(now)
         self._start_due(now)
-        due_orders.order_observations(self.allocation)
+        self.allocation.order_observations()
         for uid in self._outbox.take_touched():
             if uid in self.pods:
                 self._publish(self.pods[uid], at, now)
@@ -311,7 +324,7 @@ class Lifecycle:
         ledger, withheld = self.ledger, self.ledger.withheld_memory
         if not ending or pod.plan.refusal or exceeded_capacity(pod.plan, others, self._capacity, withheld):
             return []
-        return ending if admission.fits_without(ledger, pod.cpus, uids) else []
+        return ending if fits_without(ledger, pod.cpus, uids) else []
 
     def _terminate(self, pod: PodRecord, by: float, now: float, reason: StatusReason | None = None) -> None:
         """End a pod by a time; of several times the earliest applies, with the first reason."""
@@ -426,7 +439,7 @@ class Lifecycle:
         """Publish a pod's status, unless it is unchanged, or the API server has a terminal one."""
         if not pod.present or pod.plan.ended or pod.undecodable:
             return
-        status = pod_status.pod_status(pod, at, now, self._host)
+        status = pod_steps.pod_status(pod, at, now, self._host)
         if status != pod.published:
             pod.published = status
             self._outbox.put(PublishStatus(pod.uid, status))
@@ -436,3 +449,59 @@ class Lifecycle:
         if not pod.deletion_ordered:
             pod.deletion_ordered = True
             self._outbox.put(DeletePod(pod.uid))
+
+
+class LifecycleEvents:
+    """Records what happened to containers; a pod that was deleted gets no Kubernetes events."""
+
+    def __init__(self, outbox: Outbox, reporter: LifecycleReporter) -> None:
+        self._outbox = outbox
+        self._reporter = reporter
+        self._warned: set[str] = set()
+
+    def warn_of_ignored_fields(self, pod: PodRecord) -> None:
+        """An admitted pod has fields that corelane ignores."""
+        for warning in pod.plan.warnings:
+            if warning.reason in _ONCE_A_NODE:
+                if warning.reason in self._warned:
+                    continue
+                self._warned.add(warning.reason)
+            self._record(pod, warning.reason, warning.message, warning=True)
+
+    def backs_off(self, pod: PodRecord, container: ContainerProgress) -> None:
+        """A container failed and is restarted after a delay."""
+        name = pod_steps.full_name(pod)
+        text = f"Back-off restarting failed container {container.name} in pod {name}"
+        self._record(pod, "BackOff", text, warning=True)
+
+    def started(self, pod: PodRecord, container: ContainerProgress, cpus: CPUSet) -> None:
+        """A container runs on these CPUs."""
+        self._record(pod, "Started", f"Container {container.name} started on {named(cpus.mask)}")
+        self._reporter.started(pod.plan, container.name, container.attempt, cpus)
+
+    def start_failed(self, pod: PodRecord, container: ContainerProgress, reason: StatusReason) -> None:
+        """A container could not be started; a pod that is terminating gets no event about it."""
+        if pod.termination is None:
+            self._record(pod, "Failed", f"Error: {reason.message}", warning=True)
+        self._reporter.start_failed(pod.plan, container.name, reason)
+
+    def out_of_memory(self, pod: PodRecord, container: ContainerProgress, ended: ContainerExit) -> None:
+        """A container ended after the kernel had ended a process of it for lack of memory."""
+        request = pod.plan.request
+        limits = (request.memory_limit_of(part) for part in request.containers if part.name == container.name)
+        limit = next(limits, 0)
+        at = f" at its memory limit of {quantity.of_value(limit, quantity.BINARY_SI)}" if limit else ""
+        text = f"Container {container.name} was out of memory{at}: the kernel killed a process"
+        self._record(pod, OOM_KILLED, f"{text}; exit code {ended.exit_code}", warning=True)
+
+    def stopping(self, pod: PodRecord, container: ContainerProgress) -> None:
+        """A container is being stopped."""
+        self._record(pod, "Killing", f"Stopping container {container.name}")
+
+    def stop_failed(self, pod: PodRecord, container: ContainerProgress, message: str) -> None:
+        """A container could not be stopped."""
+        self._record(pod, "FailedKillPod", f"error killing pod: {message}", warning=True)
+        self._reporter.stop_failed(pod.plan, container.name, message)
+
+    def _record(self, pod: PodRecord, reason: str, message: str, *, warning: bool = False) -> None:
+        self._outbox.record(pod.cpus, reason, message, warning=warning)

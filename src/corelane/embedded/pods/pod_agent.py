@@ -20,12 +20,12 @@ from corelane.agent.node_publication import NodePublication
 from corelane.agent.saved_state import StateFiles
 from corelane.embedded.pods import node_status
 from corelane.embedded.pods.comparison import ComparingExecution
-from corelane.embedded.pods.execution import LifecycleExecution, NodeFields, lost_run
+from corelane.embedded.pods.execution import LifecycleExecution, NodeFields, StatusWriter, lost_run
 from corelane.embedded.pods.lifecycle import Lifecycle, NodeCapacity
 from corelane.embedded.pods.node_status import NodeIdentity
 from corelane.embedded.pods.pod_manifest import RunPod, plans_alike, pod_plan
-from corelane.embedded.pods.pod_status import PodHost, StatusWriter
-from corelane.embedded.pods.records import CHANGES, DrainRequested, PodLogReporter, PodReporter, PodSeen
+from corelane.embedded.pods.pod_steps import PodHost
+from corelane.embedded.pods.records import CHANGES, DrainRequested, PodLogReporter, PodReporter
 from corelane.embedded.pods.registration import Heartbeat, SharedHeartbeats
 from corelane.embedded.pods.watching import OwnWatch, Reconciliation, SharedWatch
 from corelane.kube import translate
@@ -299,7 +299,7 @@ class Agent:
             return  # most often a status that this agent wrote
         capabilities = self._runtime.capabilities
         plan = pod_plan(pod, processes=capabilities.plain_processes, limits_memory=capabilities.memory_limits)
-        self._queue.put(PodSeen(plan=plan, **self._clocks.times()))
+        self._queue.put(events.PodSeen(pod=plan, **self._clocks.times()))
 
     def pod_malformed(self, bad: Malformed, *, gone: bool) -> None:
         """Report a pod that cannot be decoded, or that such a pod was deleted."""

@@ -4,7 +4,7 @@ The plan is made from the pod's spec and immutable; records say how far its cont
 instructions about CPUs are those of `agent.allocation`. Times are Unix seconds, unless called monotonic.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from corelane.agent.allocation.events import AgentEvent
 from corelane.agent.allocation.instructions import Instruction, PodWrite
-from corelane.agent.allocation.pod_events import AllocationReporter
+from corelane.agent.allocation.outbox import AllocationReporter
 from corelane.agent.allocation.records import BoundPod, PodCPUs, RunCPUs, StatusReason
 from corelane.agent.reporting import AgentReporter, LogReporter
 from corelane.cpuset import CPUSet
@@ -271,16 +271,6 @@ class PodIndex:
                 record = pod.containers.get(container)
                 return record.run_id(previous=previous) if record else ""
         return ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodSeen(AgentEvent):
-    """A pod bound to this node was added or changed."""
-
-    plan: PodPlan
-
-    def subject(self) -> Hashable:
-        return "pod", self.plan.uid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

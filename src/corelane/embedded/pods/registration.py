@@ -103,25 +103,20 @@ class Heartbeat:
         own = {DEVICES: devices, keys.RAW_ALLOCATABLE: self._raw}
         annotations = {key: text or None for key, text in (self._identity.annotations() | own).items()}
         taints = self._identity.taints()
-        self._since, node = (
-            self._clock(),
-            (
-                {
-                    "apiVersion": "v1",
-                    "kind": "Node",
-                    "metadata": {
-                        "name": self.name,
-                        "labels": self._identity.all_labels(),
-                        "annotations": annotations,
-                    },
-                    "spec": {"taints": taints} if taints else {},
-                    "status": self._status(),
-                }
-            ),
-        )
+        labels = self._identity.all_labels()
+        metadata = {"name": self.name, "labels": labels, "annotations": annotations}
+        self._since = self._clock()
+        node = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": metadata,
+            "spec": {"taints": taints} if taints else {},
+            "status": self._status(),
+        }
         meta = await self._create(node)
-        if meta is None:
-            before = await self._update(node["metadata"])
+        if meta is None:  # annotations that are None are removed
+            before = await self._update(metadata)
+            # Extended resources that this agent added earlier and that the settings lack now are removed.
             added = set(filter(None, before.metadata.annotations.get(DEVICES, "").split(",")))
             meta = (await self._post(added - self._ledger().config.devices.keys()))["metadata"]
         self.uid, self._posted = str(meta["uid"]), _monotonic()

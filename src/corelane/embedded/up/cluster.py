@@ -18,7 +18,7 @@ from aiohttp import web
 
 from corelane import structured_log
 from corelane.agent.allocation.instructions import PublishEvent
-from corelane.agent.allocation.node_rules import others_text
+from corelane.agent.allocation.outbox import others_text
 from corelane.agent.kubelet.kubelet_allocations import KubeletStateFile
 from corelane.agent.reporting import LogReporter
 from corelane.app import machines
