@@ -76,7 +76,7 @@ class Channel:
         try:
             async with (
                 asyncio.timeout(seconds),
-                self._call(method, request, {"grpc-timeout": (f"{max(1, round(seconds * 1000))}m")}) as call,
+                self._call(method, request, {"grpc-timeout": f"{max(1, round(seconds * 1000))}m"}) as call,
             ):
                 answer = await call.message()
                 if answer is None:
@@ -206,7 +206,7 @@ class _Connection(asyncio.Protocol):
                 return
             piece = data[start : start + _FEED]
             try:
-                if len(self._greeting) < 4:
+                if len(self._greeting) < 4:  # h2 would wait for the end of what is no settings frame
                     self._greeting += piece[:4]
                     if self._greeting[:1] > b"\0" or self._greeting[3:4] not in (b"", b"\4"):
                         raise RPCError("UNAVAILABLE", "what was received is not HTTP/2")

@@ -136,6 +136,7 @@ class ByCgroup:
         self.root = cgroup.join(instance)
         self.name = f"cgroup v{groups.version}"
         self.limits_memory = cgroup_tree.is_limited(groups)
+        # Like the kubelet's our own root weighs as much as all its CPUs beside other work.
         self.groups.create(self.root)
         milli = 1000 * len(self.groups.read(self.root).effective)
         self.groups.set_request(cgroup.OWN, milli, "pod")

@@ -348,7 +348,7 @@ class LocalRuntime:
             stored = self._state.load(container_id)
             supervised = self._state.is_supervised(container_id)
             outcome = self._state.outcome(container_id)
-            if stored is None or (outcome is None and not supervised):
+            if stored is None or (outcome is None and not supervised):  # cut short before anything ran
                 shutil.rmtree(self._state.directory(container_id), ignore_errors=True)
             else:
                 self._known.add(stored, outcome, supervised=supervised)

@@ -64,11 +64,7 @@ def live_containers(store: RecordStore, groups: cgroup.Groups | None) -> dict[st
     for container_id, processes in container_search.marked().items():
         group = container_search.group_of(processes[0].pid, groups)
         ours = container_id in recorded or (group and group.split("/")[1] == store.instance)
-        if (
-            container_id not in containers
-            and ours
-            and (re.fullmatch(r"[0-9a-f]{8,64}", container_id) is not None)
-        ):
+        if container_id not in containers and ours and re.fullmatch(r"[0-9a-f]{8,64}", container_id):
             containers[container_id] = LiveContainer(container_id, processes[0])
     return containers
 

@@ -73,6 +73,7 @@ class RecordStore:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             ownership.check(directory)
         self._replace(self.root / "lock", unless=lambda path: path.is_file() and not path.is_symlink())
+        # If our predecessor was killed while it forked, its child still holds the lock for a moment.
         deadline = time.monotonic() + LOCK_SECONDS
         while (lock := _lock(self.root / "lock")) is None and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -156,7 +157,7 @@ class RecordStore:
         try:
             data = ownership.read(self.directory(container_id) / "spec.json")
             fields = msgspec.json.decode(data)
-            match fields:
+            match fields:  # version 1 has the quota in milliCPU
                 case {"spec": {"quota_milli": int(milli)} as spec}:
                     spec["quota_us"] = cfs.quota_us(milli)
             record = msgspec.convert(fields, ContainerRecord, dec_hook=_decode)

@@ -88,7 +88,8 @@ def _run(state: RecordStore, container_id: str, instructions: bytes) -> None:
         process.communicate(instructions)
         poller = select.poll()
         poller.register(reader)
-        if not bool(poller.poll(_TIMEOUT_SECONDS * 1000)):
+        if not poller.poll(_TIMEOUT_SECONDS * 1000):
+            # The shim has left our process tree, but is still in the process group that we gave it.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             raise LaunchError(f"the shim did not start the container within {_TIMEOUT_SECONDS:.0f} s")

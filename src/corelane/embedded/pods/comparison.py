@@ -83,9 +83,8 @@ class ComparingExecution(Execution):
                 )
             except Exception as error:  # noqa: BLE001 - reported
                 faults.append(error)
-        total = len(ids)
         if faults:
-            what = f"reading the CPUs of {len(faults)} of {total} containers"
+            what = f"reading the CPUs of {len(faults)} of {len(ids)} containers"
             self._reporter.malfunction(what, faults[0])
         return readings
 

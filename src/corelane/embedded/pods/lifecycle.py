@@ -158,9 +158,9 @@ class Lifecycle:
 
     def _containers_listed(self, event: events.ContainersListed) -> None:
         for run in sorted(event.runs, key=lambda run: run.attempt):
-            pod = self.pods.get(run.uid) or self._add(
-                PodPlan(unlisted_request(run.uid, self.ledger), (), restart_policy=RestartPolicy.NEVER)
-            )
+            request = unlisted_request(run.uid, self.ledger)
+            unlisted = PodPlan(request, (), restart_policy=RestartPolicy.NEVER)
+            pod = self.pods.get(run.uid) or self._add(unlisted)
             pod_steps.adopt_run(pod, run, self.allocation.adopt(run), event.at)
 
     def _add(self, plan: PodPlan) -> PodRecord:
@@ -254,19 +254,8 @@ class Lifecycle:
 
     def _settle(self, at: float, now: float) -> None:
         for cpus in admission_order(self.ledger, self.allocation.pods.values()):
-            pod = self.pods[cpus.uid]
-            if not pod.finished:
-                if pod.cpus.admitted and pod.cpus.shortfall and not pod.live and not pod_steps.is_ending(pod):
-                    self._replace_lost_cpus(pod)
-                if not pod.cpus.admitted and not pod_steps.is_ending(pod) and not self.draining:
-                    self._admit(pod, at, now)
-                if pod.termination is None and pod_steps.exceeds_deadline(pod, now):
-                    self._terminate(pod, now + pod.plan.grace, now, pod_steps.DEADLINE_EXCEEDED)
-                if self.draining or pod_steps.is_ending(pod):
-                    for container in pod_steps.due_to_stop(pod):
-                        self._stop(pod, container, now)
-                if pod_steps.has_ended(pod) and not self.draining:
-                    self._finish(pod, at, now)
+            if not self.pods[cpus.uid].finished:
+                self._progress(self.pods[cpus.uid], at, now)
         self.allocation.restore_annotations(now)
         self.allocation.order_moves(now)
         self._start_due(now)
@@ -278,12 +267,21 @@ class Lifecycle:
             pod_steps.needs_ticks(pod, now) for pod in self.pods.values()
         )
 
-    def _replace_lost_cpus(self, pod: PodRecord) -> None:
-        """Allocate anew: no process would notice. A pod that never ran is admitted again, or rejected."""
-        if not self.allocation.place_again(pod.cpus) and not any(
-            container.ran for container in pod.containers.values()
-        ):
-            self.allocation.release(pod.cpus)
+    def _progress(self, pod: PodRecord, at: float, now: float) -> None:
+        if pod.cpus.admitted and pod.cpus.shortfall and not pod.live and not pod_steps.is_ending(pod):
+            # Allocated anew: no process would notice. A pod that never ran is admitted again, or rejected.
+            placed = self.allocation.place_again(pod.cpus)
+            if not placed and not any(container.ran for container in pod.containers.values()):
+                self.allocation.release(pod.cpus)
+        if not pod.cpus.admitted and not pod_steps.is_ending(pod) and not self.draining:
+            self._admit(pod, at, now)
+        if pod.termination is None and pod_steps.exceeds_deadline(pod, now):
+            self._terminate(pod, now + pod.plan.grace, now, pod_steps.DEADLINE_EXCEEDED)
+        if self.draining or pod_steps.is_ending(pod):
+            for container in pod_steps.due_to_stop(pod):
+                self._stop(pod, container, now)
+        if pod_steps.has_ended(pod) and not self.draining:
+            self._finish(pod, at, now)
 
     def _admit(self, pod: PodRecord, at: float, now: float) -> None:
         if pod.undecodable:

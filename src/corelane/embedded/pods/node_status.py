@@ -151,7 +151,7 @@ def _quantities(sizes: Mapping[str, int]) -> dict[str, str]:
 def node_status(
     identity: NodeIdentity, ledger: NodeState, since: float, at: float, disk: LedgerDisk
 ) -> dict[str, Any]:
-    """Return the Node's status; conditions hold since `since`."""
+    """Return the Node's status; conditions hold since `since`. A simulated node has no facts of a machine."""
     real = not identity.simulated
     return {
         "capacity": capacity(identity, ledger),
@@ -164,20 +164,18 @@ def node_status(
             *({"type": "InternalIP", "address": ip} for ip in identity.ips),
             {"type": "Hostname", "address": identity.name},
         ],
-        "nodeInfo": (
-            {
-                "architecture": _architecture(),
-                "operatingSystem": "linux",
-                "kernelVersion": os.uname().release if real else "simulated",
-                "osImage": _os_image() if real else "simulated",
-                "machineID": _line("/etc/machine-id") if real else "",
-                "bootID": proc.boot_id() if real else "",
-                "systemUUID": "",
-                "containerRuntimeVersion": f"{identity.runtime}://{__version__}",
-                "kubeletVersion": f"corelane-v{__version__}",
-                "kubeProxyVersion": "",
-            }
-        ),
+        "nodeInfo": {
+            "architecture": _architecture(),
+            "operatingSystem": "linux",
+            "kernelVersion": os.uname().release if real else "simulated",
+            "osImage": _os_image() if real else "simulated",
+            "machineID": _line("/etc/machine-id") if real else "",
+            "bootID": proc.boot_id() if real else "",
+            "systemUUID": "",
+            "containerRuntimeVersion": f"{identity.runtime}://{__version__}",
+            "kubeletVersion": f"corelane-v{__version__}",
+            "kubeProxyVersion": "",
+        },
     }
 
 

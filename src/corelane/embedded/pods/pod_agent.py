@@ -231,10 +231,8 @@ class Agent:
                 await self._lifecycle.stop_all(_DRAIN_MARGIN)
         else:
             if stop_pods:
-                longest = (
-                    max((pod.plan.grace for pod in self._state_machine.pods.values()), default=0.0)
-                    + _DRAIN_MARGIN
-                )
+                graces = (pod.plan.grace for pod in self._state_machine.pods.values())
+                longest = max(graces, default=0.0) + _DRAIN_MARGIN
                 self._queue.put(DrainRequested(**self._clocks.times()))
                 try:
                     async with asyncio.timeout(longest):

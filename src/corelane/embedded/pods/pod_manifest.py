@@ -268,19 +268,15 @@ def _past(pod: RunPod) -> dict[str, PastRuns]:
 
 def _last_exit(status: ContainerStatus) -> ContainerExit | None:
     terminated = status.state.terminated or status.last_state.terminated
-    return (
-        None
-        if status.state.running or not terminated
-        else (
-            ContainerExit(
-                terminated.exit_code,
-                seconds(terminated.finished_at),
-                seconds(terminated.started_at),
-                terminated.signal,
-                reason=terminated.reason,
-                message=terminated.message,
-            )
-        )
+    if status.state.running or not terminated:
+        return None
+    return ContainerExit(
+        terminated.exit_code,
+        seconds(terminated.finished_at),
+        seconds(terminated.started_at),
+        terminated.signal,
+        reason=terminated.reason,
+        message=terminated.message,
     )
 
 

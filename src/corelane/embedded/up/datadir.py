@@ -304,9 +304,8 @@ class DataDir:
         address = _ADDRESS.fullmatch(str(_inner(config, "clusters").get("server")))
         port = int(address[1]) if address and int(address[1]) <= _LAST_PORT else 0
         token = _inner(config, "users").get("token")
-        if (
-            not isinstance(token, str) or len(token) < _SHORTEST_TOKEN
-        ):  # an empty one would be an administrator's
+        # An empty one would be an administrator's.
+        if not isinstance(token, str) or len(token) < _SHORTEST_TOKEN:
             token = secrets.token_urlsafe(32)
         access = Access(port, token)
         if config and access.token != _inner(config, "users").get("token"):
@@ -393,14 +392,10 @@ def purge(directory: Path) -> Purged:
 
     A directory without any file that only a data directory has is left as it is.
     """
-    purged = Purged(
-        directory,
-        any(True for mark in _MARKS for _ in directory.glob(mark))
-        or (
-            [path.name for path in _children(directory)] == ["lock"]
-            or any(map(_is_node, _children(directory / "nodes")))
-        ),
-    )
+    marked = any(True for mark in _MARKS for _ in directory.glob(mark))
+    # A start that failed before it wrote anything else leaves its lock alone.
+    locked = [path.name for path in _children(directory)] == ["lock"]
+    purged = Purged(directory, marked or locked or any(map(_is_node, _children(directory / "nodes"))))
     if purged.is_data_dir:
         for path in sorted(directory.iterdir()):
             if path.name == "nodes" and path.is_dir() and not path.is_symlink():

@@ -66,11 +66,11 @@ class DownReport:
             "left": [_plain(one) for one in self.left],
             "others": [_plain(one) for one in self.others],
             "cgroups": self.cgroups,
-            "purged": [str(one.path) for one in self.directories if one.is_data_dir],
+            "purged": [str(purged.path) for purged in self.directories if purged.is_data_dir],
             "unpurged": [
                 str(path)
-                for one in self.directories
-                for path in ([*one.foreign, *one.failed] if one.is_data_dir else [one.path])
+                for purged in self.directories
+                for path in ([*purged.foreign, *purged.failed] if purged.is_data_dir else [purged.path])
             ],
         }
 

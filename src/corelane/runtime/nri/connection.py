@@ -290,7 +290,7 @@ class NRIConnection:
     async def _main(self) -> None:
         try:
             await self._acquire()
-            wait = FIRST_RETRY_SECONDS
+            wait = FIRST_RETRY_SECONDS  # doubles until a connection gets as far as its synchronization
             for number in count(1):
                 try:
                     reason = await self._serve_once(number)

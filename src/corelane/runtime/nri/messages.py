@@ -156,9 +156,8 @@ def container_of(item: Any) -> NRIContainer:
 def resources_of(item: Any) -> CPUResources:
     """Return the CPU settings of a LinuxResources message."""
     cpu = item.cpu
-    shares, quota, period = (
-        (getattr(cpu, name).value if cpu.HasField(name) else None) for name in ("shares", "quota", "period")
-    )
+    fields = ("shares", "quota", "period")
+    shares, quota, period = (getattr(cpu, name).value if cpu.HasField(name) else None for name in fields)
     return CPUResources(shares, quota, period, cpu.cpus, cpu.mems)
 
 

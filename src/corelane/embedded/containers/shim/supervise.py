@@ -234,7 +234,7 @@ class OutcomeRecord:
         self.fields |= fields
         temporary = f"{self.path}.tmp"
         with open(temporary, "w") as file:
-            shown = (
+            shown = (  # every string is one of our own plain words
                 f'"{key}": "{value}"' if isinstance(value, str) else f'"{key}": {value!r}'
                 for key, value in self.fields.items()
             )
