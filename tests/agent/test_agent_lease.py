@@ -14,7 +14,7 @@ from corelane.kube import keys, translate
 from corelane.kube.client import APIError
 from corelane.kube.objects import Lease, Node, NodeResourceTopology
 from corelane.runtime.nri.acting_lock import node_locks
-from support.node_lab import source, with_lab
+from support.node_lab import in_lab, source
 
 
 async def lease_of(lab):
@@ -35,67 +35,61 @@ async def until_announced(lab, leased):
             await asyncio.sleep(0.05)
 
 
-def test_the_lease_is_renewed_then_announced_and_given_up_at_the_end(tmp_path, monkeypatch):
+@in_lab()
+async def test_the_lease_is_renewed_then_announced_and_given_up_at_the_end(lab, monkeypatch):
     monkeypatch.setattr(agent_lease, "RENEW_SECONDS", 0.2)
 
-    async def scene(lab):
-        async with lab.working():
-            await until_announced(lab, leased=True)
-            first = await lease_of(lab)
-            node = await lab.client.get(Node, "here")
-            assert [(one.kind, one.uid) for one in first.metadata.owner_references] == [
-                ("Node", node.metadata.uid)
-            ]
-            assert first.spec.holder_identity == agent_lease.own_identity()
-            assert first.spec.lease_duration_seconds == agent_lease.DURATION_SECONDS
-            async with asyncio.timeout(30):
-                while (await lease_of(lab)).spec.renew_time == first.spec.renew_time:
-                    await asyncio.sleep(0.05)
-        ended = await lease_of(lab)
-        assert ended.spec.holder_identity == ""
-
-    with_lab(tmp_path, scene)
+    async with lab.working():
+        await until_announced(lab, leased=True)
+        first = await lease_of(lab)
+        node = await lab.client.get(Node, "here")
+        assert [(one.kind, one.uid) for one in first.metadata.owner_references] == [
+            ("Node", node.metadata.uid)
+        ]
+        assert first.spec.holder_identity == agent_lease.own_identity()
+        assert first.spec.lease_duration_seconds == agent_lease.DURATION_SECONDS
+        async with asyncio.timeout(30):
+            while (await lease_of(lab)).spec.renew_time == first.spec.renew_time:
+                await asyncio.sleep(0.05)
+    ended = await lease_of(lab)
+    assert ended.spec.holder_identity == ""
 
 
-def test_a_lease_that_cannot_be_written_is_a_problem_and_not_announced(tmp_path, monkeypatch):
-    async def scene(lab):
-        monkeypatch.setattr(keys, "AGENT_NAMESPACE", "not-there")
-        async with lab.working() as agent:
-            await until_announced(lab, leased=False)
-            await lab.until(lambda: source(agent, "lease")["state"] == "failing")
-            assert keys.AGENT_NAMESPACE in source(agent, "lease")["error"]
-            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": keys.AGENT_NAMESPACE}}
-            await lab.client.create(namespace)
-            await until_announced(lab, leased=True)
-
-    with_lab(tmp_path, scene)
+@in_lab()
+async def test_a_lease_that_cannot_be_written_is_a_problem_and_not_announced(lab, monkeypatch):
+    monkeypatch.setattr(keys, "AGENT_NAMESPACE", "not-there")
+    async with lab.working() as agent:
+        await until_announced(lab, leased=False)
+        await lab.until(lambda: source(agent, "lease")["state"] == "failing")
+        assert keys.AGENT_NAMESPACE in source(agent, "lease")["error"]
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": keys.AGENT_NAMESPACE}}
+        await lab.client.create(namespace)
+        await until_announced(lab, leased=True)
 
 
 def sleeper():
     return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
 
-def test_an_agent_waits_while_the_process_that_holds_the_lease_lives_on_this_machine(tmp_path):
-    async def scene(lab):
-        other = sleeper()
-        ticks = proc.identity(other.pid).start_ticks
-        holder = f"elsewhere_{other.pid}_{ticks}_{proc.boot_id()}"
-        spec = {"holderIdentity": holder, "leaseDurationSeconds": 60}
-        metadata = {"name": "here", "namespace": keys.AGENT_NAMESPACE}
-        await lab.client.create(
-            {"apiVersion": Lease.api.api_version, "kind": "Lease", "metadata": metadata, "spec": spec}
-        )
-        agent = lab.agent()
-        running = asyncio.create_task(agent.run())
-        await lab.until(lambda: any(f"process {other.pid} holds Lease" in one for one in lab.reporter.lines))
-        assert agent.mode is None
-        other.communicate(b"\n")
-        await lab.until(lambda: agent.mode and agent.mode.name == "owner")
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        await agent.close()
-
-    with_lab(tmp_path, scene)
+@in_lab()
+async def test_an_agent_waits_while_the_process_that_holds_the_lease_lives_on_this_machine(lab):
+    other = sleeper()
+    ticks = proc.identity(other.pid).start_ticks
+    holder = f"elsewhere_{other.pid}_{ticks}_{proc.boot_id()}"
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 60}
+    metadata = {"name": "here", "namespace": keys.AGENT_NAMESPACE}
+    await lab.client.create(
+        {"apiVersion": Lease.api.api_version, "kind": "Lease", "metadata": metadata, "spec": spec}
+    )
+    agent = lab.agent()
+    running = asyncio.create_task(agent.run())
+    await lab.until(lambda: any(f"process {other.pid} holds Lease" in one for one in lab.reporter.lines))
+    assert agent.mode is None
+    other.communicate(b"\n")
+    await lab.until(lambda: agent.mode and agent.mode.name == "owner")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await agent.close()
 
 
 @pytest.mark.parametrize(
@@ -117,24 +111,22 @@ def test_a_holder_that_is_no_living_process_of_this_machine_holds_nobody_up(hold
     assert agent_lease.living_process(holder) == ""
 
 
-def test_a_second_agent_with_another_state_directory_waits_and_names_the_first(tmp_path):
-    async def scene(lab):
-        run = lab.path / "run"
-        run.mkdir(mode=0o700)
-        endpoint = f"unix://{run}/containerd.sock"
-        async with lab.working(endpoint=endpoint) as first:
-            await lab.until(lambda: first.mode and first.mode.name == "owner")
-            second = lab.agent(endpoint=endpoint, state_dir=lab.path / "other")
-            waiting = asyncio.create_task(second.run())
-            await lab.until(lambda: any("is locked by" in line for line in lab.reporter.lines))
-            assert second.mode is None
-            first.node_locks.release()  # as the kernel does when the process ends
-            await lab.until(lambda: second.mode and second.mode.name == "owner")
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            await second.close()
-
-    with_lab(tmp_path, scene)
+@in_lab()
+async def test_a_second_agent_with_another_state_directory_waits_and_names_the_first(lab):
+    run = lab.path / "run"
+    run.mkdir(mode=0o700)
+    endpoint = f"unix://{run}/containerd.sock"
+    async with lab.working(endpoint=endpoint) as first:
+        await lab.until(lambda: first.mode and first.mode.name == "owner")
+        second = lab.agent(endpoint=endpoint, state_dir=lab.path / "other")
+        waiting = asyncio.create_task(second.run())
+        await lab.until(lambda: any("is locked by" in line for line in lab.reporter.lines))
+        assert second.mode is None
+        first.node_locks.release()  # as the kernel does when the process ends
+        await lab.until(lambda: second.mode and second.mode.name == "owner")
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await second.close()
 
 
 def locks(directory: Path, note: str = ""):

@@ -115,31 +115,25 @@ async def until(true) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_the_ledger_is_written_before_anything_is_carried_out() -> None:
-    async def main() -> None:
-        owner = Owner(instructions.SaveLedger(LEDGER), PIN, EVENT)
-        async with looping(owner) as (queue, _):
-            queue.put(passed())
-            await until(lambda: EVENT in owner.log)
-        assert owner.log == ["TimePassed", "saved: ", PIN, EVENT]
-
-    asyncio.run(main())
+async def test_the_ledger_is_written_before_anything_is_carried_out() -> None:
+    owner = Owner(instructions.SaveLedger(LEDGER), PIN, EVENT)
+    async with looping(owner) as (queue, _):
+        queue.put(passed())
+        await until(lambda: EVENT in owner.log)
+    assert owner.log == ["TimePassed", "saved: ", PIN, EVENT]
 
 
-def test_while_the_ledger_cannot_be_written_only_changes_of_containers_wait() -> None:
-    async def main() -> None:
-        owner = Owner(instructions.SaveLedger(LEDGER), PIN, EVENT, fault="disk full")
-        async with looping(owner) as (queue, loop):
-            queue.put(passed())
-            await until(lambda: EVENT in owner.log)
-            assert owner.log == ["TimePassed", "saved: disk full", EVENT]
-            assert loop.held == 1
-            owner.orders = [EVENT]
-            queue.put(read("x", 1))
-            await until(lambda: owner.log.count(EVENT) == 2)
-            assert PIN not in owner.log
-            owner.fault = ""
-            await until(lambda: PIN in owner.log)
-            assert loop.held == 0
-
-    asyncio.run(main())
+async def test_while_the_ledger_cannot_be_written_only_changes_of_containers_wait() -> None:
+    owner = Owner(instructions.SaveLedger(LEDGER), PIN, EVENT, fault="disk full")
+    async with looping(owner) as (queue, loop):
+        queue.put(passed())
+        await until(lambda: EVENT in owner.log)
+        assert owner.log == ["TimePassed", "saved: disk full", EVENT]
+        assert loop.held == 1
+        owner.orders = [EVENT]
+        queue.put(read("x", 1))
+        await until(lambda: owner.log.count(EVENT) == 2)
+        assert PIN not in owner.log
+        owner.fault = ""
+        await until(lambda: PIN in owner.log)
+        assert loop.held == 0

@@ -14,19 +14,16 @@ from corelane.node.ledger import new
 
 @pytest.mark.parametrize("seconds", [None, 30.0])
 @pytest.mark.parametrize("turns", range(4))
-def test_a_cancellation_that_comes_with_an_event_ends_the_wait(seconds, turns):
-    async def scene():
-        queue = EventQueue()
-        waiting = asyncio.create_task(queue.filled(seconds))
-        await asyncio.sleep(0.01)
-        queue.put(TimePassed(at=0.0, now=0.0))
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        if waiting.cancel():
-            with pytest.raises(asyncio.CancelledError):
-                await waiting
-
-    asyncio.run(scene())
+async def test_a_cancellation_that_comes_with_an_event_ends_the_wait(seconds, turns):
+    queue = EventQueue()
+    waiting = asyncio.create_task(queue.filled(seconds))
+    await asyncio.sleep(0.01)
+    queue.put(TimePassed(at=0.0, now=0.0))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    if waiting.cancel():
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
 
 
 def test_ends_of_containers_without_a_pod_are_told_apart():

@@ -100,16 +100,13 @@ def test_a_container_that_cannot_be_read_does_not_keep_others_from_being_read():
     assert error.errno == errno.EMFILE
 
 
-def test_the_inventory_lists_containers_that_cannot_be_read():
-    async def scenario():
-        reporter = Reporter()
-        runtime = FakeRuntime(a=too_many_files(), b=observed())
-        execution = ComparingExecution(runtime, Events(), reporter=reporter, clocks=STOPPED)
-        runs = await execution.inventory()
-        assert {run.id: run.allowed for run in runs} == {"a": CPUSet(), "b": CPUS}
-        assert len(reporter.faults) == 1
-
-    asyncio.run(scenario())
+async def test_the_inventory_lists_containers_that_cannot_be_read():
+    reporter = Reporter()
+    runtime = FakeRuntime(a=too_many_files(), b=observed())
+    execution = ComparingExecution(runtime, Events(), reporter=reporter, clocks=STOPPED)
+    runs = await execution.inventory()
+    assert {run.id: run.allowed for run in runs} == {"a": CPUSet(), "b": CPUS}
+    assert len(reporter.faults) == 1
 
 
 def test_a_cgroup_without_processes_allows_no_cpus():
@@ -117,21 +114,18 @@ def test_a_cgroup_without_processes_allows_no_cpus():
     assert allowed == {"a": CPUSet(), "b": CPUSet()}
 
 
-def test_one_container_at_a_time_is_read_task_by_task():
+async def test_one_container_at_a_time_is_read_task_by_task():
     runtime = FakeRuntime(a=observed(), b=observed(), c=observed())
     stray = CPUSet([5])
     tasks = [TaskAffinity(1, 1, CPUS), TaskAffinity(1, 2, stray)]
     runtime.tasks = dict.fromkeys("abc", tasks)
 
-    async def scenario():
-        events = Events()
-        execution = ComparingExecution(runtime, events, reporter=Reporter(), clocks=STOPPED)
-        for _ in range(3):
-            await execution.compare(map(running, "abc"))
-        assert sorted(runtime.read) == ["a", "b", "c"]
-        assert [event.allowed for event in events].count(CPUS | stray) == 3
-
-    asyncio.run(scenario())
+    events = Events()
+    execution = ComparingExecution(runtime, events, reporter=Reporter(), clocks=STOPPED)
+    for _ in range(3):
+        await execution.compare(map(running, "abc"))
+    assert sorted(runtime.read) == ["a", "b", "c"]
+    assert [event.allowed for event in events].count(CPUS | stray) == 3
 
 
 def test_a_comparison_observes_all_containers_at_once():
@@ -141,44 +135,38 @@ def test_a_comparison_observes_all_containers_at_once():
 
 
 @pytest.mark.parametrize("how", [Pin("a", ResourceUpdate(cpus=CPUS)), Observe("a")])
-def test_a_comparison_leaves_out_what_was_pinned_or_observed_meanwhile(how):
+async def test_a_comparison_leaves_out_what_was_pinned_or_observed_meanwhile(how):
     """Its reading may be the older one, and would look like drift."""
 
-    async def scenario():
-        events = Events()
-        runtime = FakeRuntime(a=observed(CPUSet([1])), b=observed(CPUSet([1])))
-        execution = ComparingExecution(runtime, events, reporter=Reporter(), clocks=STOPPED)
-        observe_all = runtime.observe_all
+    events = Events()
+    runtime = FakeRuntime(a=observed(CPUSet([1])), b=observed(CPUSet([1])))
+    execution = ComparingExecution(runtime, events, reporter=Reporter(), clocks=STOPPED)
+    observe_all = runtime.observe_all
 
-        async def slow(container_ids):
-            readings = await observe_all(container_ids)
-            runtime.observed["a"] = observed()
-            execution.carry_out(how)
-            while not events:
-                await asyncio.sleep(0)
-            return readings
-
-        runtime.observe_all = slow
-        await execution.compare(map(running, "ab"))
-        assert [(event.id, event.allowed) for event in events] == [("a", CPUS), ("b", CPUSet([1]))]
-        runtime.observe_all = observe_all
-        await execution.compare(map(running, "ab"))
-        assert [event.id for event in events[2:]] == ["a", "b"]
-
-    asyncio.run(scenario())
-
-
-def test_a_pin_is_answered_by_what_the_kernel_grants():
-    async def scenario():
-        events = Events()
-        runtime = FakeRuntime(a=observed(CPUSet([1])), b=too_many_files())
-        execution = ComparingExecution(runtime, events, reporter=Reporter(), clocks=STOPPED)
-        for name in "ab":
-            execution.carry_out(Pin(name, ResourceUpdate(cpus=CPUS)))
-        while len(events) < 2:
+    async def slow(container_ids):
+        readings = await observe_all(container_ids)
+        runtime.observed["a"] = observed()
+        execution.carry_out(how)
+        while not events:
             await asyncio.sleep(0)
-        seen = CPUSet([1])
-        assert events[0] == Pinned(id="a", cpus=CPUS, allowed=seen, resources=observed(seen), at=0.0, now=0.0)
-        assert isinstance(events[1], PinFailed)
+        return readings
 
-    asyncio.run(scenario())
+    runtime.observe_all = slow
+    await execution.compare(map(running, "ab"))
+    assert [(event.id, event.allowed) for event in events] == [("a", CPUS), ("b", CPUSet([1]))]
+    runtime.observe_all = observe_all
+    await execution.compare(map(running, "ab"))
+    assert [event.id for event in events[2:]] == ["a", "b"]
+
+
+async def test_a_pin_is_answered_by_what_the_kernel_grants():
+    events = Events()
+    runtime = FakeRuntime(a=observed(CPUSet([1])), b=too_many_files())
+    execution = ComparingExecution(runtime, events, reporter=Reporter(), clocks=STOPPED)
+    for name in "ab":
+        execution.carry_out(Pin(name, ResourceUpdate(cpus=CPUS)))
+    while len(events) < 2:
+        await asyncio.sleep(0)
+    seen = CPUSet([1])
+    assert events[0] == Pinned(id="a", cpus=CPUS, allowed=seen, resources=observed(seen), at=0.0, now=0.0)
+    assert isinstance(events[1], PinFailed)

@@ -11,7 +11,7 @@ from corelane.node.kubelet import checkpoint
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.runtime.podresources import PodAllocation
 from support import podresources_server
-from support.node_lab import pod, source, with_lab
+from support.node_lab import in_lab, pod, source
 
 UIDS = {"default/web": "uid-web"}
 LISTED = PodResources(CPUSet(range(1, 8)), (PodAllocation("default", "web", {"app": CPUSet([2, 3])}),))
@@ -91,118 +91,106 @@ def held(agent, uid):
     return {entry.container: entry.cpus for entry in agent.ledger.of_pod(uid) if entry.cpus}
 
 
-def test_without_a_state_file_the_cpus_of_a_static_kubelet_are_held_by_its_socket(tmp_path):
-    async def scene(lab):
-        lab.kubelet.configuration["cpuManagerPolicy"] = "static"
-        lab.run("web", "2")
-        answers = podresources_server.static([1, 2, 3, 4, 5, 6, 7], web={"app": [2, 3]})
-        with podresources_server.serving(lab.pod_resources, **answers):
-            async with lab.working() as agent:
-                await lab.until(lambda: held(agent, "uid-web") == {"app": CPUSet([2, 3])})
-                assert allocations(agent) == "podresources"
-                listed = "2 of 7 allocatable CPUs exclusive, 1 pods"
-                await lab.until(lambda: source(agent, "kubelet podresources")["detail"] == listed)
-                assert source(agent, "kubelet podresources")["state"] == "ok"
-                status = agent.status()
-                assert status["kubelet"]["allocationsFrom"] == "podresources"
-                report = agent._kubelet_report()
-                assert report.settings.reserved == CPUSet([0])
-                assert [one.cpus for one in report.pods] == [CPUSet([2, 3])]
-
-    with_lab(tmp_path, scene)
+@in_lab()
+async def test_without_a_state_file_the_cpus_of_a_static_kubelet_are_held_by_its_socket(lab):
+    lab.kubelet.configuration["cpuManagerPolicy"] = "static"
+    lab.run("web", "2")
+    answers = podresources_server.static([1, 2, 3, 4, 5, 6, 7], web={"app": [2, 3]})
+    with podresources_server.serving(lab.pod_resources, **answers):
+        async with lab.working() as agent:
+            await lab.until(lambda: held(agent, "uid-web") == {"app": CPUSet([2, 3])})
+            assert allocations(agent) == "podresources"
+            listed = "2 of 7 allocatable CPUs exclusive, 1 pods"
+            await lab.until(lambda: source(agent, "kubelet podresources")["detail"] == listed)
+            assert source(agent, "kubelet podresources")["state"] == "ok"
+            status = agent.status()
+            assert status["kubelet"]["allocationsFrom"] == "podresources"
+            report = agent._kubelet_report()
+            assert report.settings.reserved == CPUSet([0])
+            assert [one.cpus for one in report.pods] == [CPUSet([2, 3])]
 
 
-def test_where_configz_is_refused_the_socket_shows_the_policy_and_the_cpus(tmp_path):
-    async def scene(lab):
-        lab.kubelet.faults = {"/configz": 403}
-        server = lab.run("web", "2")
-        with podresources_server.serving(
-            lab.pod_resources, **podresources_server.static([1, 2, 3], web={"app": [2, 3]})
-        ):
-            async with lab.working() as agent:
-                await lab.until(lambda: agent.mode and agent.mode.name == "kubelet")
-                await lab.until(lambda: held(agent, "uid-web") == {"app": CPUSet([2, 3])})
-        assert len(lab.cpus(server)) == 8
-
-    with_lab(tmp_path, scene)
+@in_lab()
+async def test_where_configz_is_refused_the_socket_shows_the_policy_and_the_cpus(lab):
+    lab.kubelet.faults = {"/configz": 403}
+    server = lab.run("web", "2")
+    with podresources_server.serving(
+        lab.pod_resources, **podresources_server.static([1, 2, 3], web={"app": [2, 3]})
+    ):
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.mode and agent.mode.name == "kubelet")
+            await lab.until(lambda: held(agent, "uid-web") == {"app": CPUSet([2, 3])})
+    assert len(lab.cpus(server)) == 8
 
 
-def test_a_state_file_of_another_kubelet_is_a_fault_and_the_socket_counts(tmp_path):
-    async def scene(lab):
-        lab.kubelet.configuration["cpuManagerPolicy"] = "static"
-        lab.state_file.write_bytes(checkpoint.encode(OTHER))
-        lab.run("web", "2")
-        with podresources_server.serving(
-            lab.pod_resources, **podresources_server.static([1, 2, 3, 4, 5, 6, 7], web={"app": [2, 3]})
-        ):
-            async with lab.working() as agent:
-                await lab.until(lambda: source(agent, "kubelet state file")["state"] == "failing")
-                assert "not that of the running kubelet" in source(agent, "kubelet state file")["error"]
-                await lab.until(lambda: held(agent, "uid-web") == {"app": CPUSet([2, 3])})
-                lab.state_file.write_bytes(checkpoint.encode(SAME))
-                await lab.until(lambda: source(agent, "kubelet state file")["state"] == "ok")
-                await lab.until(lambda: allocations(agent) == "cpu_manager_state")
-                assert held(agent, "uid-web") == {"app": CPUSet([2, 3])}
-
-    with_lab(tmp_path, scene)
+@in_lab()
+async def test_a_state_file_of_another_kubelet_is_a_fault_and_the_socket_counts(lab):
+    lab.kubelet.configuration["cpuManagerPolicy"] = "static"
+    lab.state_file.write_bytes(checkpoint.encode(OTHER))
+    lab.run("web", "2")
+    with podresources_server.serving(
+        lab.pod_resources, **podresources_server.static([1, 2, 3, 4, 5, 6, 7], web={"app": [2, 3]})
+    ):
+        async with lab.working() as agent:
+            await lab.until(lambda: source(agent, "kubelet state file")["state"] == "failing")
+            assert "not that of the running kubelet" in source(agent, "kubelet state file")["error"]
+            await lab.until(lambda: held(agent, "uid-web") == {"app": CPUSet([2, 3])})
+            lab.state_file.write_bytes(checkpoint.encode(SAME))
+            await lab.until(lambda: source(agent, "kubelet state file")["state"] == "ok")
+            await lab.until(lambda: allocations(agent) == "cpu_manager_state")
+            assert held(agent, "uid-web") == {"app": CPUSet([2, 3])}
 
 
 @pytest.mark.parametrize("required", [True, False])
-def test_a_missing_socket_is_a_fault_only_if_it_was_configured(tmp_path, required):
-    async def scene(lab):
-        lab.resources_required = required
-        lab.kubelet.configuration["cpuManagerPolicy"] = "static"
+@in_lab()
+async def test_a_missing_socket_is_a_fault_only_if_it_was_configured(lab, required):
+    lab.resources_required = required
+    lab.kubelet.configuration["cpuManagerPolicy"] = "static"
+    async with lab.working() as agent:
+        expected = "failing" if required else "ok"
+        await lab.until(lambda: source(agent, "kubelet podresources")["state"] == expected)
+        state = source(agent, "kubelet podresources")
+        text = state["error"] if required else state["detail"]
+        assert text.startswith(f"{lab.pod_resources}: No such file" if required else "no socket")
+
+
+@in_lab()
+async def test_a_socket_that_fails_stops_no_other_source_and_its_last_answer_stays(lab):
+    lab.kubelet.configuration["cpuManagerPolicy"] = "static"
+    lab.run("web", "2")
+    answers = podresources_server.static([1, 2, 3], web={"app": [2, 3]})
+    async with lab.working() as agent:
+        with podresources_server.serving(lab.pod_resources, **answers):
+            await lab.until(lambda: held(agent, "uid-web"))
+        lab.pod_resources.touch()  # nothing listens
+        await lab.until(lambda: source(agent, "kubelet podresources")["state"] == "failing")
+        assert held(agent, "uid-web") == {"app": CPUSet([2, 3])}
+        lab.kubelet.pods = [*lab.kubelet.pods, pod("more")]
+        await lab.until(lambda: "uid-more" in agent.pods.pods)
+
+
+@in_lab()
+async def test_a_kubelet_of_policy_none_is_not_asked_and_its_former_pods_keep_their_cpus_while_they_run(lab):
+    lab.kubelet.configuration["cpuManagerPolicy"] = "static"
+    server = lab.run("web", "2")
+    with podresources_server.serving(
+        lab.pod_resources, **podresources_server.static([1, 2, 3, 4, 5, 6, 7], web={"app": [2, 3]})
+    ):
         async with lab.working() as agent:
-            expected = "failing" if required else "ok"
-            await lab.until(lambda: source(agent, "kubelet podresources")["state"] == expected)
-            state = source(agent, "kubelet podresources")
-            text = state["error"] if required else state["detail"]
-            assert text.startswith(f"{lab.pod_resources}: No such file" if required else "no socket")
-
-    with_lab(tmp_path, scene)
-
-
-def test_a_socket_that_fails_stops_no_other_source_and_its_last_answer_stays(tmp_path):
-    async def scene(lab):
-        lab.kubelet.configuration["cpuManagerPolicy"] = "static"
-        lab.run("web", "2")
-        answers = podresources_server.static([1, 2, 3], web={"app": [2, 3]})
-        async with lab.working() as agent:
-            with podresources_server.serving(lab.pod_resources, **answers):
-                await lab.until(lambda: held(agent, "uid-web"))
-            lab.pod_resources.touch()  # nothing listens
-            await lab.until(lambda: source(agent, "kubelet podresources")["state"] == "failing")
+            await lab.until(lambda: held(agent, "uid-web"))
+            lab.drift(server, "2-3")  # as the kubelet pins it
+            lab.kubelet.configuration["cpuManagerPolicy"] = "none"
+            await lab.until(lambda: "not asked" in source(agent, "kubelet podresources")["detail"])
+            await lab.until(lambda: agent.mode.name == "takeover")
+            await lab.until(lambda: allocations(agent) == "/configz")
+            listed, lab.kubelet.pods = lab.kubelet.pods, []  # a kubelet that has just started
+            await lab.until(lambda: not agent.pods.pods)
+            agent.sources.kubelet._report_allocations()
+            await asyncio.sleep(0.3)
             assert held(agent, "uid-web") == {"app": CPUSet([2, 3])}
-            lab.kubelet.pods = [*lab.kubelet.pods, pod("more")]
-            await lab.until(lambda: "uid-more" in agent.pods.pods)
-
-    with_lab(tmp_path, scene)
-
-
-def test_a_kubelet_of_policy_none_is_not_asked_and_its_former_pods_keep_their_cpus_while_they_run(tmp_path):
-    async def scene(lab):
-        lab.kubelet.configuration["cpuManagerPolicy"] = "static"
-        server = lab.run("web", "2")
-        with podresources_server.serving(
-            lab.pod_resources, **podresources_server.static([1, 2, 3, 4, 5, 6, 7], web={"app": [2, 3]})
-        ):
-            async with lab.working() as agent:
-                await lab.until(lambda: held(agent, "uid-web"))
-                lab.drift(server, "2-3")  # as the kubelet pins it
-                lab.kubelet.configuration["cpuManagerPolicy"] = "none"
-                await lab.until(lambda: "not asked" in source(agent, "kubelet podresources")["detail"])
-                await lab.until(lambda: agent.mode.name == "takeover")
-                await lab.until(lambda: allocations(agent) == "/configz")
-                listed, lab.kubelet.pods = lab.kubelet.pods, []  # a kubelet that has just started
-                await lab.until(lambda: not agent.pods.pods)
-                agent.sources.kubelet._report_allocations()
-                await asyncio.sleep(0.3)
-                assert held(agent, "uid-web") == {"app": CPUSet([2, 3])}
-                lab.kubelet.pods = listed
-                await lab.until(lambda: agent.pods.pods)
-                lab.kubelet.pods = []
-                lab.end(server)
-                await lab.until(lambda: not agent.ledger.entries)
-                await lab.until(lambda: agent.mode.name == "owner")
-
-    with_lab(tmp_path, scene)
+            lab.kubelet.pods = listed
+            await lab.until(lambda: agent.pods.pods)
+            lab.kubelet.pods = []
+            lab.end(server)
+            await lab.until(lambda: not agent.ledger.entries)
+            await lab.until(lambda: agent.mode.name == "owner")

@@ -185,7 +185,7 @@ def replace_file(path, content):
     new.rename(path)
 
 
-def test_an_agent_follows_the_state_file_and_publishes_kubelet_allocations(tmp_path):
+async def test_an_agent_follows_the_state_file_and_publishes_kubelet_allocations(tmp_path):
     path = tmp_path / "cpu_manager_state"
     replace_file(path, encode(pinned(web="1-2")))
 
@@ -202,34 +202,27 @@ def test_an_agent_follows_the_state_file_and_publishes_kubelet_allocations(tmp_p
             kubelet=KubeletStateFile(path),
         )
 
-    async def scenario():
-        async with cluster(tmp_path) as client:
-            async with working(make(client)) as agent:
-                assert agent.ledger.entries["web", "app"].origin is Origin.KUBELET
-                replace_file(path, b'{"policyName":"sta')
-                assert "stay allocated as last read" in await event(client, "far", "KubeletStateUnreadable")
-                assert agent.ledger.bound == CPUSet.parse("1-2")
-                replace_file(path, encode(pinned(web="1-2", db="4")))
+    async with cluster(tmp_path) as client:
+        async with working(make(client)) as agent:
+            assert agent.ledger.entries["web", "app"].origin is Origin.KUBELET
+            replace_file(path, b'{"policyName":"sta')
+            assert "stay allocated as last read" in await event(client, "far", "KubeletStateUnreadable")
+            assert agent.ledger.bound == CPUSet.parse("1-2")
+            replace_file(path, encode(pinned(web="1-2", db="4")))
 
-                async def published():
-                    nodes = (await client.list(NodeResourceTopology)).items
-                    pinned_cpus = CPUSet.parse("1-2,4")
-                    return next(
-                        (n for n in nodes if translate.state_from_topology(n).bound == pinned_cpus), None
-                    )
+            async def published():
+                nodes = (await client.list(NodeResourceTopology)).items
+                pinned_cpus = CPUSet.parse("1-2,4")
+                return next((n for n in nodes if translate.state_from_topology(n).bound == pinned_cpus), None)
 
-                told = (await until(published)).metadata.annotations[POD_CPU_ALLOCS]
-                assert '"managedByKubelet":true' in told
-                path.unlink()
-                await asyncio.sleep(0.2)
-            async with working(make(client)) as agent:
-                assert agent.ledger.bound == CPUSet.parse("1-2,4"), "the file is gone, the ledger's is not"
-                replace_file(path, encode(pinned()))
-                assert await event(client, "far", "TakeoverDone")
-                assert agent.ledger.shared_pool == CPUSet.parse("0-7")
-                reasons = [reason for reason, _ in await events(client, "far")]
-                assert reasons.count("KubeletStateUnreadable") == 3, (
-                    "half written, gone, gone at the next start"
-                )
-
-    asyncio.run(scenario())
+            told = (await until(published)).metadata.annotations[POD_CPU_ALLOCS]
+            assert '"managedByKubelet":true' in told
+            path.unlink()
+            await asyncio.sleep(0.2)
+        async with working(make(client)) as agent:
+            assert agent.ledger.bound == CPUSet.parse("1-2,4"), "the file is gone, the ledger's is not"
+            replace_file(path, encode(pinned()))
+            assert await event(client, "far", "TakeoverDone")
+            assert agent.ledger.shared_pool == CPUSet.parse("0-7")
+            reasons = [reason for reason, _ in await events(client, "far")]
+            assert reasons.count("KubeletStateUnreadable") == 3, "half written, gone, gone at the next start"

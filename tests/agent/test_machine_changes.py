@@ -1,6 +1,5 @@
 """CPUs that go off-line and come back, as the agent of a node sees and repairs them."""
 
-import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
@@ -86,76 +85,66 @@ async def cpus_become(runtime, run, cpus):
 
 @both_ways
 @needs_two_cpus
-def test_containers_leave_cpus_that_go_offline_and_return_with_them(tmp_path, mode):
-    async def scenario():
-        hotplug = Hotplug()
-        async with node(tmp_path, mode, hotplug) as (client, runtime):
-            run = await the_container(client, runtime)
-            await cpus_become(runtime, run, MINE)
-            hotplug.machine = hotplug.whole.restricted(LOW.mask)
-            await cpus_become(runtime, run, LOW)
-            hotplug.machine = hotplug.whole
-            await cpus_become(runtime, run, MINE)
-
-    asyncio.run(scenario())
+async def test_containers_leave_cpus_that_go_offline_and_return_with_them(tmp_path, mode):
+    hotplug = Hotplug()
+    async with node(tmp_path, mode, hotplug) as (client, runtime):
+        run = await the_container(client, runtime)
+        await cpus_become(runtime, run, MINE)
+        hotplug.machine = hotplug.whole.restricted(LOW.mask)
+        await cpus_become(runtime, run, LOW)
+        hotplug.machine = hotplug.whole
+        await cpus_become(runtime, run, MINE)
 
 
 @both_ways
 @needs_two_cpus
-def test_a_start_ordered_before_its_cpus_went_offline_gets_others(tmp_path, mode):
+async def test_a_start_ordered_before_its_cpus_went_offline_gets_others(tmp_path, mode):
     """The machine is read with the failure, not with the next period."""
 
-    async def scenario():
-        hotplug = Hotplug()
-        async with node(tmp_path, mode, hotplug, reconcile_seconds=3600) as (client, runtime):
-            runtime.sys = hotplug
-            hotplug.machine = hotplug.whole.restricted(LOW.mask)
-            run = await the_container(client, runtime)
-            await cpus_become(runtime, run, LOW)
-            events = await client.list(Event)
-            failed = [one for one in events.items if one.reason == "Failed"]
-            assert len(failed) == 1
-            assert f"{named(HIGH.mask)} went off-line" in failed[0].message
-
-    asyncio.run(scenario())
+    hotplug = Hotplug()
+    async with node(tmp_path, mode, hotplug, reconcile_seconds=3600) as (client, runtime):
+        runtime.sys = hotplug
+        hotplug.machine = hotplug.whole.restricted(LOW.mask)
+        run = await the_container(client, runtime)
+        await cpus_become(runtime, run, LOW)
+        events = await client.list(Event)
+        failed = [one for one in events.items if one.reason == "Failed"]
+        assert len(failed) == 1
+        assert f"{named(HIGH.mask)} went off-line" in failed[0].message
 
 
 @both_ways
 @needs_two_cpus
-def test_a_start_on_an_offline_cpu_waits_until_it_is_back_even_if_the_machine_cannot_be_read(tmp_path, mode):
-    async def scenario():
-        hotplug = Hotplug()
-        async with node(tmp_path, mode, hotplug, reconcile_seconds=3600) as (client, runtime):
-            runtime.sys = hotplug
-            hotplug.machine = hotplug.whole.restricted(LOW.mask)
-            hotplug.broken = True
-            await client.create(pod("p", container("shared", SERVE), restartPolicy="Never"))
+async def test_a_start_on_an_offline_cpu_waits_until_it_is_back_even_if_the_machine_cannot_be_read(
+    tmp_path, mode
+):
+    hotplug = Hotplug()
+    async with node(tmp_path, mode, hotplug, reconcile_seconds=3600) as (client, runtime):
+        runtime.sys = hotplug
+        hotplug.machine = hotplug.whole.restricted(LOW.mask)
+        hotplug.broken = True
+        await client.create(pod("p", container("shared", SERVE), restartPolicy="Never"))
 
-            async def refused():
-                found = await client.get(Pod, "p", "default")
-                states = [one.state.waiting for one in found.status.container_statuses]
-                return states and states[0] and states[0].reason == "CPUsOffline"
+        async def refused():
+            found = await client.get(Pod, "p", "default")
+            states = [one.state.waiting for one in found.status.container_statuses]
+            return states and states[0] and states[0].reason == "CPUsOffline"
 
-            await until(refused)
-            assert await runtime.containers() == []
-            hotplug.machine = hotplug.whole
-            run = await the_container_of(runtime)
-            await cpus_become(runtime, run, MINE)
-
-    asyncio.run(scenario())
+        await until(refused)
+        assert await runtime.containers() == []
+        hotplug.machine = hotplug.whole
+        run = await the_container_of(runtime)
+        await cpus_become(runtime, run, MINE)
 
 
 @needs_cgroups
 @needs_two_cpus
-def test_cpus_that_the_kernel_does_not_restore_are_written_back(tmp_path):
+async def test_cpus_that_the_kernel_does_not_restore_are_written_back(tmp_path):
     """Version 1 takes an off-line CPU from every cpuset.cpus, and does not put it back."""
 
-    async def scenario():
-        async with node(tmp_path, "required", Hotplug()) as (client, runtime):
-            run = await the_container(client, runtime)
+    async with node(tmp_path, "required", Hotplug()) as (client, runtime):
+        run = await the_container(client, runtime)
+        await cpus_become(runtime, run, MINE)
+        for _ in range(2):
+            cgroup.find().set_cpus(run.cgroup, LOW)
             await cpus_become(runtime, run, MINE)
-            for _ in range(2):
-                cgroup.find().set_cpus(run.cgroup, LOW)
-                await cpus_become(runtime, run, MINE)
-
-    asyncio.run(scenario())

@@ -16,7 +16,7 @@ from corelane.kube import keys
 from corelane.kube.client import APIError
 from corelane.kube.objects import Event, Lease, Node, NodeResourceTopology
 from support import virtual_time
-from support.node_lab import pod, source, with_lab
+from support.node_lab import in_lab, pod, source
 
 
 async def published(lab):
@@ -28,29 +28,27 @@ async def allocations(lab):
     return (await published(lab))["metadata"]["annotations"][keys.CPU_ALLOCATIONS]
 
 
-def test_phases_alone_are_not_published_and_requests_in_the_shared_pool_are(tmp_path):
-    async def scene(lab):
-        server = lab.run("server", "2")
-        async with lab.working() as agent:
-            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
-            await asyncio.sleep(1.0)  # a batch is published after its ledger is on disk
-            await asyncio.wait_for(agent.publication.idle(120), 120)
-            before, generation, own = await published(lab), agent.ledger.generation, str(lab.cpus(server))
-            lab.drift(server, "0-7")
-            await lab.until(lambda: agent.ledger.generation > generation)
-            await lab.until_cpus(server, own)
-            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
-            await asyncio.sleep(1.0)
-            assert await published(lab) == before
-            lab.kubelet.pods = [*lab.kubelet.pods, noise := pod("noise")]
-            noise["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "300m"}}
-            lab.start("uid-noise", "noise-0")
-            async with asyncio.timeout(120):  # the ledger is on disk before it is published
-                while '"uid-noise"' not in (after := await allocations(lab)):
-                    await asyncio.sleep(0.05)
-            assert "300" in after
-
-    with_lab(tmp_path, scene)
+@in_lab()
+async def test_phases_alone_are_not_published_and_requests_in_the_shared_pool_are(lab):
+    server = lab.run("server", "2")
+    async with lab.working() as agent:
+        await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+        await asyncio.sleep(1.0)  # a batch is published after its ledger is on disk
+        await asyncio.wait_for(agent.publication.idle(120), 120)
+        before, generation, own = await published(lab), agent.ledger.generation, str(lab.cpus(server))
+        lab.drift(server, "0-7")
+        await lab.until(lambda: agent.ledger.generation > generation)
+        await lab.until_cpus(server, own)
+        await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+        await asyncio.sleep(1.0)
+        assert await published(lab) == before
+        lab.kubelet.pods = [*lab.kubelet.pods, noise := pod("noise")]
+        noise["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "300m"}}
+        lab.start("uid-noise", "noise-0")
+        async with asyncio.timeout(120):  # the ledger is on disk before it is published
+            while '"uid-noise"' not in (after := await allocations(lab)):
+                await asyncio.sleep(0.05)
+        assert "300" in after
 
 
 async def deleted(lab):
@@ -88,25 +86,23 @@ async def edited_amounts(lab):
     ],
     ids=["deleted", "emptied", "removed", "damaged", "all-annotations-removed", "label-removed", "amounts"],
 )
-def test_a_topology_that_others_deleted_or_damaged_is_written_again_without_a_change_of_the_ledger(
-    tmp_path, others
+@in_lab()
+async def test_a_topology_that_others_deleted_or_damaged_is_written_again_without_a_change_of_the_ledger(
+    lab, others
 ):
-    async def scene(lab):
-        lab.run("server", "2")
-        async with lab.working() as agent:
-            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
-            await lab.until(lambda: source(agent, "NodeResourceTopology")["detail"] != "not written yet")
-            await lab.until(lambda: agent.lease.held)
-            await asyncio.sleep(1.0)
-            await asyncio.wait_for(agent.publication.idle(120), 120)
-            before, generation = await published(lab), agent.ledger.generation
-            await others(lab)
-            async with asyncio.timeout(15):
-                while not await same_content(lab, before):
-                    await asyncio.sleep(0.05)
-            assert agent.ledger.generation == generation
-
-    with_lab(tmp_path, scene)
+    lab.run("server", "2")
+    async with lab.working() as agent:
+        await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+        await lab.until(lambda: source(agent, "NodeResourceTopology")["detail"] != "not written yet")
+        await lab.until(lambda: agent.lease.held)
+        await asyncio.sleep(1.0)
+        await asyncio.wait_for(agent.publication.idle(120), 120)
+        before, generation = await published(lab), agent.ledger.generation
+        await others(lab)
+        async with asyncio.timeout(15):
+            while not await same_content(lab, before):
+                await asyncio.sleep(0.05)
+        assert agent.ledger.generation == generation
 
 
 async def same_content(lab, before):
@@ -125,21 +121,19 @@ def content(topology):
     return annotations, topology["metadata"].get("labels"), cpus, topology["zones"]
 
 
-def test_a_change_that_damages_nothing_is_left_and_not_taken_for_a_contest(tmp_path):
-    async def scene(lab):
-        async with lab.working() as agent:
-            writer = agent.publication.topology_writer
-            await lab.until(lambda: agent.lease.held and agent.topology_watch.source.state.state == "ok")
-            await asyncio.sleep(1.0)
-            await asyncio.wait_for(agent.publication.idle(60), 60)
-            await annotated(**{"example.com/note": "x"})(lab)
-            before = await published(lab)
-            version = before["metadata"]["resourceVersion"]
-            await lab.until(lambda: int(writer.version) >= int(version), 60)
-            assert writer.repairs == 0
-            assert (await published(lab))["metadata"]["annotations"]["example.com/note"] == "x"
-
-    with_lab(tmp_path, scene)
+@in_lab()
+async def test_a_change_that_damages_nothing_is_left_and_not_taken_for_a_contest(lab):
+    async with lab.working() as agent:
+        writer = agent.publication.topology_writer
+        await lab.until(lambda: agent.lease.held and agent.topology_watch.source.state.state == "ok")
+        await asyncio.sleep(1.0)
+        await asyncio.wait_for(agent.publication.idle(60), 60)
+        await annotated(**{"example.com/note": "x"})(lab)
+        before = await published(lab)
+        version = before["metadata"]["resourceVersion"]
+        await lab.until(lambda: int(writer.version) >= int(version), 60)
+        assert writer.repairs == 0
+        assert (await published(lab))["metadata"]["annotations"]["example.com/note"] == "x"
 
 
 class Deleted:
@@ -208,27 +202,25 @@ def test_repairs_that_are_undone_again_and_again_are_rare_and_reported_once_unti
     virtual_time.run(main())
 
 
-def test_nothing_is_published_for_a_node_that_does_not_exist_until_it_does(tmp_path):
-    async def scene(lab):
-        node = json.loads(await lab.client.raw("GET", Node.api.path(name="here")))
-        await lab.client.delete(Node, "here")
-        server = lab.run("server", "2")
-        kinds = (NodeResourceTopology, Lease, Event)
-        before = [len((await lab.client.list(kind)).items) for kind in kinds]
-        async with lab.working() as agent:
-            await lab.until(lambda: source(agent, "Node")["state"] == "failing")
-            assert "Node here does not exist" in source(agent, "Node")["error"]
-            assert "--node-name" in source(agent, "Node")["error"]
-            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
-            await lab.until_cpus(server, str(lab.cpus(server)))
-            assert [len((await lab.client.list(kind)).items) for kind in kinds] == before
-            metadata = {"name": "here"}
-            await lab.client.create({**node, "metadata": metadata})
-            async with asyncio.timeout(60):
-                while not any(
-                    one.metadata.name == "here" for one in (await lab.client.list(NodeResourceTopology)).items
-                ):
-                    await asyncio.sleep(0.05)
-            assert source(agent, "Node")["state"] == "ok"
-
-    with_lab(tmp_path, scene)
+@in_lab()
+async def test_nothing_is_published_for_a_node_that_does_not_exist_until_it_does(lab):
+    node = json.loads(await lab.client.raw("GET", Node.api.path(name="here")))
+    await lab.client.delete(Node, "here")
+    server = lab.run("server", "2")
+    kinds = (NodeResourceTopology, Lease, Event)
+    before = [len((await lab.client.list(kind)).items) for kind in kinds]
+    async with lab.working() as agent:
+        await lab.until(lambda: source(agent, "Node")["state"] == "failing")
+        assert "Node here does not exist" in source(agent, "Node")["error"]
+        assert "--node-name" in source(agent, "Node")["error"]
+        await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+        await lab.until_cpus(server, str(lab.cpus(server)))
+        assert [len((await lab.client.list(kind)).items) for kind in kinds] == before
+        metadata = {"name": "here"}
+        await lab.client.create({**node, "metadata": metadata})
+        async with asyncio.timeout(60):
+            while not any(
+                one.metadata.name == "here" for one in (await lab.client.list(NodeResourceTopology)).items
+            ):
+                await asyncio.sleep(0.05)
+        assert source(agent, "Node")["state"] == "ok"

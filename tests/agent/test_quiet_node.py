@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from support.node_lab import with_lab
+from support.node_lab import in_lab
 
 CONTAINERS, PERIODS, PERIOD = 100, 10, 0.2
 
@@ -41,38 +41,32 @@ async def next_period(lab, agent):
 
 
 @pytest.mark.parametrize("cpu", ["", "100m"], ids=["best-effort", "shared"])
-def test_with_events_a_period_is_no_list_and_no_status_and_writes_nothing(tmp_path, cpu):
-    async def scene(lab):
-        for number in range(CONTAINERS):
-            lab.run(f"pod{number}", cpu)
-        async with lab.working(reconcile_seconds=PERIOD) as agent:
-            seconds = await quiet(lab, agent)
-            assert set(lab.node.calls) <= {"Version"}, "asked only whether the runtime answers"
-            assert lab.node.calls["Version"] <= seconds / PERIOD + 2
-
-    with_lab(tmp_path, scene, seconds=240)
+@in_lab(seconds=240)
+async def test_with_events_a_period_is_no_list_and_no_status_and_writes_nothing(lab, cpu):
+    for number in range(CONTAINERS):
+        lab.run(f"pod{number}", cpu)
+    async with lab.working(reconcile_seconds=PERIOD) as agent:
+        seconds = await quiet(lab, agent)
+        assert set(lab.node.calls) <= {"Version"}, "asked only whether the runtime answers"
+        assert lab.node.calls["Version"] <= seconds / PERIOD + 2
 
 
-def test_without_events_a_period_is_one_list(tmp_path):
-    async def scene(lab):
-        for number in range(CONTAINERS):
-            lab.run(f"pod{number}")
-        async with lab.working(reconcile_seconds=PERIOD) as agent:
-            seconds = await quiet(lab, agent)
-            assert set(lab.node.calls) <= {"ListContainers", "Version"}
-            assert 1 <= lab.node.calls["ListContainers"] <= seconds / PERIOD + 2
-
-    with_lab(tmp_path, scene, seconds=240, events=False, version="1.6.20")
+@in_lab(seconds=240, events=False, version="1.6.20")
+async def test_without_events_a_period_is_one_list(lab):
+    for number in range(CONTAINERS):
+        lab.run(f"pod{number}")
+    async with lab.working(reconcile_seconds=PERIOD) as agent:
+        seconds = await quiet(lab, agent)
+        assert set(lab.node.calls) <= {"ListContainers", "Version"}
+        assert 1 <= lab.node.calls["ListContainers"] <= seconds / PERIOD + 2
 
 
-def test_containers_that_are_on_their_cpus_are_adopted_without_an_update(tmp_path):
-    async def scene(lab):
-        for number in range(20):
-            lab.run(f"pod{number}")
-        async with lab.working() as agent:
-            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 20})
-            await asyncio.sleep(0.3)
-            assert lab.node.updates == []
-            assert agent.drifts.count == 0
-
-    with_lab(tmp_path, scene, seconds=240)
+@in_lab(seconds=240)
+async def test_containers_that_are_on_their_cpus_are_adopted_without_an_update(lab):
+    for number in range(20):
+        lab.run(f"pod{number}")
+    async with lab.working() as agent:
+        await lab.until(lambda: agent.status()["containers"] == {"confirmed": 20})
+        await asyncio.sleep(0.3)
+        assert lab.node.updates == []
+        assert agent.drifts.count == 0

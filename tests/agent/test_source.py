@@ -29,7 +29,7 @@ async def until(true) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_a_source_that_fails_is_retried_reported_once_and_recovers(monkeypatch) -> None:
+async def test_a_source_that_fails_is_retried_reported_once_and_recovers(monkeypatch) -> None:
     monkeypatch.setattr(source, "FIRST_PAUSE", 0.001)
     reporter, fault = Recorder(), [RuntimeError("no answer")]
 
@@ -37,72 +37,60 @@ def test_a_source_that_fails_is_retried_reported_once_and_recovers(monkeypatch) 
         if fault:
             raise fault[0]
 
-    async def main() -> None:
-        reading = made(reporter)
-        assert reading.state.state == "starting"
-        task = asyncio.create_task(reading.run(read))
-        await until(lambda: reading.state.retries >= 3)
-        assert (reading.state.state, reading.state.error, reading.state.since) == (
-            "failing",
-            "no answer",
-            7.0,
-        )
-        fault.clear()
-        await until(lambda: reading.state.state == "ok")
-        assert (reading.state.error, reading.state.retries) == ("", 0)
-        assert reading.state.failures >= 3
-        task.cancel()
-
-    asyncio.run(main())
+    reading = made(reporter)
+    assert reading.state.state == "starting"
+    task = asyncio.create_task(reading.run(read))
+    await until(lambda: reading.state.retries >= 3)
+    assert (reading.state.state, reading.state.error, reading.state.since) == (
+        "failing",
+        "no answer",
+        7.0,
+    )
+    fault.clear()
+    await until(lambda: reading.state.state == "ok")
+    assert (reading.state.error, reading.state.retries) == ("", 0)
+    assert reading.state.failures >= 3
+    task.cancel()
     assert reporter.lines[0] == "kubelet pods failed: no answer"
     assert len(reporter.lines) == 2
     assert reporter.lines[1].startswith("kubelet pods recovered after ")
 
 
-def test_pauses_grow_to_a_limit() -> None:
-    async def main() -> None:
-        reading = made(AgentReporter())
-        longest = []
-        for _ in range(20):
-            reading.note_failure(RuntimeError("x"))
-            longest.append(max(reading._pause() for _ in range(50)))
-        assert longest[0] <= source.FIRST_PAUSE
-        assert source.LONGEST_PAUSE / 2 <= longest[-1] <= source.LONGEST_PAUSE
-
-    asyncio.run(main())
+async def test_pauses_grow_to_a_limit() -> None:
+    reading = made(AgentReporter())
+    longest = []
+    for _ in range(20):
+        reading.note_failure(RuntimeError("x"))
+        longest.append(max(reading._pause() for _ in range(50)))
+    assert longest[0] <= source.FIRST_PAUSE
+    assert source.LONGEST_PAUSE / 2 <= longest[-1] <= source.LONGEST_PAUSE
 
 
-def test_wake_makes_the_next_reading_come_at_once() -> None:
-    async def main() -> None:
-        readings = []
+async def test_wake_makes_the_next_reading_come_at_once() -> None:
+    readings = []
 
-        async def read() -> None:
-            readings.append(1)
+    async def read() -> None:
+        readings.append(1)
 
-        reading = made(AgentReporter(), seconds=3600)
-        task = asyncio.create_task(reading.run(read))
-        await until(lambda: len(readings) == 1 and reading.state.state == "ok")
-        reading.wake()
-        await until(lambda: len(readings) == 2)
-        task.cancel()
-
-    asyncio.run(main())
+    reading = made(AgentReporter(), seconds=3600)
+    task = asyncio.create_task(reading.run(read))
+    await until(lambda: len(readings) == 1 and reading.state.state == "ok")
+    reading.wake()
+    await until(lambda: len(readings) == 2)
+    task.cancel()
 
 
-def test_one_source_that_raises_anything_stops_no_other() -> None:
-    async def main() -> None:
-        good = []
+async def test_one_source_that_raises_anything_stops_no_other() -> None:
+    good = []
 
-        async def broken() -> None:
-            raise MemoryError
+    async def broken() -> None:
+        raise MemoryError
 
-        async def working() -> None:
-            good.append(1)
+    async def working() -> None:
+        good.append(1)
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(made(AgentReporter()).run(read)) for read in (broken, working)]
-            await until(lambda: len(good) > 5)
-            for task in tasks:
-                task.cancel()
-
-    asyncio.run(main())
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(made(AgentReporter()).run(read)) for read in (broken, working)]
+        await until(lambda: len(good) > 5)
+        for task in tasks:
+            task.cancel()

@@ -8,7 +8,7 @@ from corelane.agent.node_sources import TaskSamples
 from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
 from corelane.kernel.proc import TaskAffinity
-from support.node_lab import with_lab
+from support.node_lab import in_lab
 
 CPUS = CPUSet.parse("2-5")
 
@@ -86,47 +86,41 @@ def test_what_was_narrowed_is_forgotten_with_its_end_or_when_all_cpus_are_used_a
     assert found.plain() == []
 
 
-def test_a_task_that_was_moved_out_is_drift_and_the_container_is_pinned_again(tmp_path, monkeypatch):
-    async def scene(lab):
-        server = lab.run("server", "2")
-        async with lab.working() as agent:
-            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
-            own = lab.cpus(server)
+@in_lab()
+async def test_a_task_that_was_moved_out_is_drift_and_the_container_is_pinned_again(lab, monkeypatch):
+    server = lab.run("server", "2")
+    async with lab.working() as agent:
+        await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+        own = lab.cpus(server)
 
-            async def allowed(container_id, *, most=None):
-                return [TaskAffinity(7, 8, CPUSet(range(8)))]
+        async def allowed(container_id, *, most=None):
+            return [TaskAffinity(7, 8, CPUSet(range(8)))]
 
-            monkeypatch.setattr(agent.connections.runtime, "allowed", allowed)
-            await lab.until(
-                lambda: agent.drifts.count
-            )  # what is seen while it is being pinned does not count
-            monkeypatch.undo()
-            assert agent.drifts.last == f"default/server/app on CPUs 0-7, allocated {own}"
-            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
-            assert lab.cpus(server) == own
-
-    with_lab(tmp_path, scene)
+        monkeypatch.setattr(agent.connections.runtime, "allowed", allowed)
+        await lab.until(lambda: agent.drifts.count)  # what is seen while it is being pinned does not count
+        monkeypatch.undo()
+        assert agent.drifts.last == f"default/server/app on CPUs 0-7, allocated {own}"
+        await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+        assert lab.cpus(server) == own
 
 
-def test_a_program_that_narrowed_itself_is_in_the_status(tmp_path, monkeypatch):
-    async def scene(lab):
-        lab.run("server", "2")
-        async with lab.working() as agent:
-            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
-            own = agent.ledger.entries["uid-server", "app"].cpus
+@in_lab()
+async def test_a_program_that_narrowed_itself_is_in_the_status(lab, monkeypatch):
+    lab.run("server", "2")
+    async with lab.working() as agent:
+        await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+        own = agent.ledger.entries["uid-server", "app"].cpus
 
-            async def allowed(container_id, *, most=None):
-                return [TaskAffinity(7, 7, CPUSet([min(own)]))]
+        async def allowed(container_id, *, most=None):
+            return [TaskAffinity(7, 7, CPUSet([min(own)]))]
 
-            monkeypatch.setattr(agent.connections.runtime, "allowed", allowed)
-            (shown,) = await lab.until(lambda: agent.status()["narrowed"])
-            assert shown == {
-                "container": "default/server app",
-                "cpus": str(own),
-                "used": str(min(own)),
-                "tasks": 1,
-                "sampled": 1,
-            }
-            assert agent.drifts.count == 0
-
-    with_lab(tmp_path, scene)
+        monkeypatch.setattr(agent.connections.runtime, "allowed", allowed)
+        (shown,) = await lab.until(lambda: agent.status()["narrowed"])
+        assert shown == {
+            "container": "default/server app",
+            "cpus": str(own),
+            "used": str(min(own)),
+            "tasks": 1,
+            "sampled": 1,
+        }
+        assert agent.drifts.count == 0

@@ -12,7 +12,7 @@ from corelane.kube import keys
 from corelane.kube.meta import condition
 from corelane.kube.objects import Node
 from support.cluster_lab import events, until
-from support.node_lab import source, with_lab
+from support.node_lab import in_lab, source, with_lab
 
 
 @contextmanager
@@ -128,24 +128,22 @@ def test_a_directory_that_turns_read_only_is_shown_over_a_restart_and_pinned_con
         with_lab(tmp_path, scene)
 
 
-def test_what_waited_for_the_ledger_is_not_written_once_the_mode_forbids_it(tmp_path, monkeypatch) -> None:
+@in_lab()
+async def test_what_waited_for_the_ledger_is_not_written_once_the_mode_forbids_it(lab, monkeypatch) -> None:
     """A kubelet that became static meanwhile may give these CPUs to another container."""
     monkeypatch.setattr(event_loop, "LONGEST_RETRY", 0.2)
 
-    async def scene(lab):
-        async with lab.working() as agent:
-            await lab.until(agent.may_write)
-            write, agent.files.save_ledger = agent.files.save_ledger, full_disk
-            server = lab.run("server", "2")
-            await lab.until(lambda: agent.status()["ledger"]["held"])
-            before = lab.cpus(server)
-            lab.kubelet.configuration["cpuManagerPolicy"] = "static"
-            await lab.until(lambda: not agent.may_write())
-            agent.files.save_ledger = write
-            await lab.until(lambda: not agent.status()["ledger"]["held"])
-            assert (lab.cpus(server), lab.node.updates) == (before, [])
-
-    with_lab(tmp_path, scene)
+    async with lab.working() as agent:
+        await lab.until(agent.may_write)
+        write, agent.files.save_ledger = agent.files.save_ledger, full_disk
+        server = lab.run("server", "2")
+        await lab.until(lambda: agent.status()["ledger"]["held"])
+        before = lab.cpus(server)
+        lab.kubelet.configuration["cpuManagerPolicy"] = "static"
+        await lab.until(lambda: not agent.may_write())
+        agent.files.save_ledger = write
+        await lab.until(lambda: not agent.status()["ledger"]["held"])
+        assert (lab.cpus(server), lab.node.updates) == (before, [])
 
 
 async def full_disk(_ledger) -> str:

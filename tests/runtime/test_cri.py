@@ -179,22 +179,19 @@ def test_a_missing_socket_and_a_late_answer_have_codes_too(path):
     assert (missing.value.code, late.value.code) == ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 
 
-def test_a_client_outlives_a_restart_of_the_runtime(path):
-    async def talk():
-        client = CRIClient(f"unix://{path}")
-        try:
+async def test_a_client_outlives_a_restart_of_the_runtime(path):
+    client = CRIClient(f"unix://{path}")
+    try:
+        with pytest.raises(CRIError, match="No such file or directory"):
+            await client.version()
+        for _ in range(2):
+            with fake_cri.serving(path, {}):
+                await until_answered(client)
+            path.unlink(missing_ok=True)
             with pytest.raises(CRIError, match="No such file or directory"):
                 await client.version()
-            for _ in range(2):
-                with fake_cri.serving(path, {}):
-                    await until_answered(client)
-                path.unlink(missing_ok=True)
-                with pytest.raises(CRIError, match="No such file or directory"):
-                    await client.version()
-        finally:
-            await client.close()
-
-    asyncio.run(talk())
+    finally:
+        await client.close()
 
 
 async def until_answered(client):

@@ -32,17 +32,14 @@ class Client:
         yield
 
 
-def test_a_cancellation_ends_it_although_a_list_fails_meanwhile():
-    async def scene():
-        containers = Containers()
-        tasks = Tasks()
-        following = tasks.spawn(Follower(containers, Client(), tasks, 1.0).run())
-        await containers.listing.wait()
-        following.cancel()
-        containers.closed.set()
-        async with asyncio.timeout(120):
-            await tasks.finish()
-            with pytest.raises(asyncio.CancelledError):
-                await following
-
-    asyncio.run(scene())
+async def test_a_cancellation_ends_it_although_a_list_fails_meanwhile():
+    containers = Containers()
+    tasks = Tasks()
+    following = tasks.spawn(Follower(containers, Client(), tasks, 1.0).run())
+    await containers.listing.wait()
+    following.cancel()
+    containers.closed.set()
+    async with asyncio.timeout(120):
+        await tasks.finish()
+        with pytest.raises(asyncio.CancelledError):
+            await following

@@ -424,20 +424,17 @@ def test_a_container_that_has_not_started_is_changed_in_the_record_alone(node):
     play(node, scene)
 
 
-def test_a_runtime_that_is_down_is_a_failure_with_its_socket_and_listeners_wait_for_it(node):
+async def test_a_runtime_that_is_down_is_a_failure_with_its_socket_and_listeners_wait_for_it(node):
     node.add(A)
 
-    async def whole():
-        async with asyncio.timeout(180), connected(node) as runtime:
-            with pytest.raises(CRIError, match=r"cri\.sock: No such file or directory; check that") as e:
-                await runtime.containers()
-            assert e.value.code == "UNAVAILABLE"
-            listener = Listener(runtime)
-            await asyncio.sleep(0.5)
-            with node.serving():
-                await until(lambda: (A, "running") in listener.seen)
-
-    asyncio.run(whole())
+    async with asyncio.timeout(180), connected(node) as runtime:
+        with pytest.raises(CRIError, match=r"cri\.sock: No such file or directory; check that") as e:
+            await runtime.containers()
+        assert e.value.code == "UNAVAILABLE"
+        listener = Listener(runtime)
+        await asyncio.sleep(0.5)
+        with node.serving():
+            await until(lambda: (A, "running") in listener.seen)
 
 
 def test_closing_ends_listeners_and_leaves_no_task(node):

@@ -239,19 +239,16 @@ def test_a_stream_that_is_not_read_is_given_no_more_than_its_window(tmp_path):
     assert asyncio.run(scene()) == b"x" * 900
 
 
-def test_calls_under_way_end_when_the_channel_is_closed(tmp_path):
-    async def scene():
-        async with server(tmp_path / "s", HELLO) as received:
-            channel = Channel(str(tmp_path / "s"), MOST)
-            call = asyncio.create_task(channel.unary("/service/Method", b"request", 60))
-            async with asyncio.timeout(10):
-                while (frame.DataFrame.type, 1) not in received:
-                    await asyncio.sleep(0.01)
-                channel.close()
-                with pytest.raises(RPCError, match="closed here"):
-                    await call
-
-    asyncio.run(scene())
+async def test_calls_under_way_end_when_the_channel_is_closed(tmp_path):
+    async with server(tmp_path / "s", HELLO) as received:
+        channel = Channel(str(tmp_path / "s"), MOST)
+        call = asyncio.create_task(channel.unary("/service/Method", b"request", 60))
+        async with asyncio.timeout(10):
+            while (frame.DataFrame.type, 1) not in received:
+                await asyncio.sleep(0.01)
+            channel.close()
+            with pytest.raises(RPCError, match="closed here"):
+                await call
 
 
 def test_a_request_larger_than_the_servers_window_is_sent_as_room_is_made(tmp_path):

@@ -1,8 +1,10 @@
 """An agent beside a kubelet, all of its surroundings faked but the protocols: TLS, gRPC, HTTP and files."""
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -290,3 +292,22 @@ def with_lab(
     looks = patch.object(kubelet_sources, "CONFIGURATION_SECONDS", look_seconds)
     with looks, asyncio.Runner(loop_factory=loop) as runner:
         runner.run(whole())
+
+
+def in_lab(**how: Any) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """Make a test of a scene, whose first parameter is the lab and the others fixtures; see `with_lab`."""
+
+    def made(scene: Callable[..., Any]) -> Callable[..., None]:
+        fixtures = [name for name in inspect.signature(scene).parameters if name != "lab"]
+
+        @wraps(scene)
+        def test(tmp_path: Path, **values: Any) -> None:
+            given = values | {"tmp_path": tmp_path}
+            with_lab(tmp_path, partial(scene, **{name: given[name] for name in fixtures}), **how)
+
+        names = dict.fromkeys(("tmp_path", *fixtures))
+        parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        test.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return test
+
+    return made

@@ -387,21 +387,20 @@ def test_a_lock_that_the_agent_holds_is_used_and_kept(tmp_path: Path) -> None:
     run(scene, tmp_path)
 
 
-def test_without_the_directory_of_the_socket_the_plugin_goes_on_trying_to_connect(tmp_path: Path) -> None:
-    async def scene() -> None:
-        agent, socket = Agent(), tmp_path / "nri/nri.sock"
-        connection = NRIConnection(agent, state_directory=tmp_path, socket=socket, reporter=agent)
-        task = asyncio.create_task(connection.run())
-        await until(lambda: connection.status.detail)
-        assert connection.status.state == "connecting"
-        assert connection.status.detail.endswith("is the container runtime running, with NRI enabled?")
-        socket.parent.mkdir()
-        with listening(socket) as fake:
-            await joined(fake)
-            task.cancel()
-            await asyncio.wait([task])
-
-    asyncio.run(scene())
+async def test_without_the_directory_of_the_socket_the_plugin_goes_on_trying_to_connect(
+    tmp_path: Path,
+) -> None:
+    agent, socket = Agent(), tmp_path / "nri/nri.sock"
+    connection = NRIConnection(agent, state_directory=tmp_path, socket=socket, reporter=agent)
+    task = asyncio.create_task(connection.run())
+    await until(lambda: connection.status.detail)
+    assert connection.status.state == "connecting"
+    assert connection.status.detail.endswith("is the container runtime running, with NRI enabled?")
+    socket.parent.mkdir()
+    with listening(socket) as fake:
+        await joined(fake)
+        task.cancel()
+        await asyncio.wait([task])
 
 
 def test_a_lock_that_cannot_be_had_keeps_the_plugin_away_from_the_runtime(tmp_path: Path) -> None:
