@@ -14,6 +14,7 @@ from corelane.kube import keys, translate
 from corelane.kube.client import APIError
 from corelane.kube.objects import Lease, Node, NodeResourceTopology
 from corelane.runtime.nri.acting_lock import node_locks
+from corelane.supervise import innermost
 from support.node_lab import in_lab, source
 
 
@@ -90,6 +91,26 @@ async def test_an_agent_waits_while_the_process_that_holds_the_lease_lives_on_th
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await agent.close()
+
+
+@in_lab()
+async def test_an_agent_ends_once_another_process_of_this_machine_has_taken_its_lease(lab, monkeypatch):
+    monkeypatch.setattr(agent_lease, "RENEW_SECONDS", 0.2)
+    other, server = sleeper(), lab.run("server", "2")
+    agent = lab.agent()
+    running = asyncio.create_task(agent.run())
+    await until_announced(lab, leased=True)
+    await lab.until(lambda: len(lab.cpus(server)) == 2)
+    own, ticks = lab.cpus(server), proc.identity(other.pid).start_ticks
+    spec = {"holderIdentity": f"elsewhere_{other.pid}_{ticks}_{proc.boot_id()}"}
+    await lab.client.patch(Lease, "here", {"spec": spec}, namespace=keys.AGENT_NAMESPACE)
+    (failure,) = await asyncio.gather(running, return_exceptions=True)
+    await agent.close()
+    assert f"process {other.pid} has taken Lease" in str(innermost(failure))
+    assert not agent.lease.held
+    assert lab.cpus(server) == own
+    assert (await lease_of(lab)).spec.holder_identity == spec["holderIdentity"]
+    other.communicate(b"\n")
 
 
 @pytest.mark.parametrize(

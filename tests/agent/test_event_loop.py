@@ -74,6 +74,8 @@ class Owner:
     def __init__(self, *orders: Instruction, fault: str = "") -> None:
         self.orders, self.fault = list(orders), fault
         self.log: list[object] = []
+        self.disk = asyncio.Event()
+        self.disk.set()
 
     async def observe(self) -> None:
         pass
@@ -83,6 +85,7 @@ class Owner:
         return list(self.orders)
 
     async def save(self, ledger: NodeState) -> str:
+        await self.disk.wait()
         return self.fault
 
     def carry_out(self, order: Instruction) -> None:
@@ -137,3 +140,24 @@ async def test_while_the_ledger_cannot_be_written_only_changes_of_containers_wai
         owner.fault = ""
         await until(lambda: PIN in owner.log)
         assert loop.held == 0
+
+
+async def test_a_write_of_the_ledger_that_hangs_holds_up_changes_of_containers_alone(monkeypatch) -> None:
+    monkeypatch.setattr("corelane.agent.event_loop.SAVE_SECONDS", 0.05)
+    monkeypatch.setattr("corelane.agent.event_loop.LONGEST_RETRY", 0.05)
+    owner = Owner(instructions.SaveLedger(LEDGER), PIN, EVENT)
+    owner.disk.clear()
+    async with looping(owner) as (queue, loop):
+        queue.put(passed())
+        await until(lambda: EVENT in owner.log)
+        assert owner.log[:2] == [
+            "TimePassed",
+            "saved: a write of the ledger has not ended after 0 s; check the disk",
+        ]
+        owner.orders = [instructions.SaveLedger(new(parse_spec("core:2 smt:1"), NodeConfig())), EVENT]
+        queue.put(read("x", 1))
+        await until(lambda: owner.log.count(EVENT) == 2)
+        assert (PIN in owner.log, loop.held) == (False, 1)
+        owner.disk.set()
+        await until(lambda: PIN in owner.log)
+        assert owner.log[-2:] == ["saved: ", PIN]

@@ -5,8 +5,9 @@ renewals a second, half of what the kubelets' own leases make. An orderly end gi
 pod with exclusive CPUs is bound to the node from then on.
 
 A Lease also names the process that acts. Where that process still lives on this machine, beside locks that
-it does not share with this one, another agent acts, and this one has to wait. What the Lease says is only
-believed if /proc says so too.
+it does not share with this one, another agent acts, and this one has to wait, or ends if it acts already.
+What the Lease says is only believed if /proc says so too. A renewal names the version that this agent wrote
+last: so it never replaces what another one wrote.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from typing import Any, Final
 from corelane.agent.event_loop import Clocks, EventQueue, LeaseHeld
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.source import Source
+from corelane.agent.state_directory import StateDirectoryTaken
 from corelane.kernel import proc
 from corelane.kube import keys
 from corelane.kube.client import APIError, KubeClient
@@ -50,6 +52,10 @@ def living_process(holder: str) -> str:
     return f"process {process.pid}" if process.pid != os.getpid() and proc.is_alive(process) else ""
 
 
+class LeaseTaken(StateDirectoryTaken):
+    """Another agent of this machine, with a state directory of its own, has taken the Lease meanwhile."""
+
+
 class AgentLease:
     """The Lease of one node, renewed once `owner_uid`, that of the Node, is known; then LeaseHeld is put."""
 
@@ -75,6 +81,10 @@ class AgentLease:
         self._node = node
         self._queue = queue
         self._identity = own_identity()
+        self._version = ""
+        """`resourceVersion` as this agent wrote it, "" where the object is to be looked at first."""
+        self._taken: LeaseTaken | None = None
+        self._ended = asyncio.Event()
         self._clocks = clocks
 
     async def wait_for_other(self, waits: Callable[[str], None]) -> bool:
@@ -102,8 +112,14 @@ class AgentLease:
         return f"{process} holds Lease {keys.AGENT_NAMESPACE}/{self._node}" if process else ""
 
     async def run(self) -> None:
-        """Renew until cancelled."""
-        await self.source.run(self._renew)
+        """Renew until cancelled. Raises LeaseTaken."""
+        renewing = asyncio.create_task(self.source.run(self._renew))
+        try:
+            await self._ended.wait()
+        finally:
+            renewing.cancel()
+        if self._taken is not None:
+            raise self._taken
 
     def belongs_to(self, owner_uid: str) -> None:
         """Renew for the Node of this UID, at once where it is another one."""
@@ -112,7 +128,7 @@ class AgentLease:
             self.source.wake()
 
     async def _renew(self) -> None:
-        """Renew or create the Lease, once the Node is known. Raises APIError."""
+        """Renew or create the Lease, once the Node is known. Raises APIError, LeaseTaken."""
         if not self.owner_uid:
             self.source.state.detail = f"waits for Node {self._node}"
             return
@@ -132,20 +148,47 @@ class AgentLease:
                 "renewTime": self._now(),
             },
         }
-        try:
-            await self._patch(body)
-        except APIError as error:
-            if error.code != 404:
-                raise
-            await self._client.create(body)
+        for last in (False, False, True):
+            try:
+                if self._version or await self._look():
+                    stored = await self._patch(body)
+                else:
+                    stored = await self._client.create(body)
+                break
+            except APIError as error:  # removed, or written by another: it is looked at again
+                self._version = ""
+                if last or error.code not in (404, 409):
+                    raise
+        self._version = str(stored["metadata"]["resourceVersion"])
         self.source.state.detail = f"{keys.AGENT_NAMESPACE}/{self._node}, {DURATION_SECONDS} s"
         if not self.held:
             self.held = True
             self._queue.put(LeaseHeld(**self._clocks.times()))
 
-    async def _patch(self, body: dict[str, Any]) -> None:
-        await self._client.patch(
-            Lease, self._node, body, namespace=keys.AGENT_NAMESPACE, kind_of_patch="merge"
+    async def _look(self) -> bool:
+        """Whether there is a Lease; its version is noted. Raises APIError, LeaseTaken."""
+        try:
+            lease = await self._client.get(Lease, self._node, keys.AGENT_NAMESPACE)
+        except APIError as error:
+            if error.code != 404:
+                raise
+            return False
+        if process := living_process(lease.spec.holder_identity):
+            self.held = False
+            self._taken = LeaseTaken(
+                f"{process} has taken Lease {keys.AGENT_NAMESPACE}/{self._node}, and acts for the node; "
+                "this agent ends, and containers keep their CPUs"
+            )
+            self._ended.set()
+            raise self._taken
+        self._version = lease.metadata.resource_version
+        return True
+
+    async def _patch(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Change the Lease as this agent left it. Raises APIError."""
+        versioned = body | {"metadata": body.get("metadata", {}) | {"resourceVersion": self._version}}
+        return await self._client.patch(
+            Lease, self._node, versioned, namespace=keys.AGENT_NAMESPACE, kind_of_patch="merge"
         )
 
     async def release(self) -> None:

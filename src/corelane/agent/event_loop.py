@@ -1,7 +1,8 @@
 """The loop of every agent: observed events are decided, the ledger is saved, instructions are carried out.
 
-While the ledger cannot be written, instructions that change containers wait for it, and nothing else does:
-events are handled, readings are taken, and what is reported to the API server is reported.
+While the ledger cannot be written, or a disk does not answer, instructions that change containers wait for
+it, and nothing else does: events are handled, readings are taken, and what is reported to the API server is
+reported.
 """
 
 import asyncio
@@ -19,6 +20,8 @@ from corelane.node.ledger import NodeState
 
 FIRST_RETRY: Final = 1.0
 LONGEST_RETRY: Final = 15.0
+SAVE_SECONDS: Final = 5.0
+"""For a write of the ledger, after which the loop goes on without its end."""
 _BATCH: Final = 50
 _MODE: Final[Hashable] = (events.ModeChanged, None)
 
@@ -137,6 +140,8 @@ class EventLoop:
     def __init__(self, queue: EventQueue) -> None:
         self._queue = queue
         self._unsaved: NodeState | None = None
+        self._write: tuple[NodeState, asyncio.Task[str]] | None = None
+        """The ledger that is being written; there is one write at a time."""
         self._held: list[Instruction] = []
         self._retry_at = 0.0
         self._failures = 0
@@ -152,6 +157,14 @@ class EventLoop:
         A ledger that is `unsaved` is written first.
         """
         self._unsaved = unsaved
+        try:
+            await self._take_events(agent)
+        finally:
+            if self._write is not None:  # nothing is written after the agent has ended
+                self._write[1].cancel()
+                await asyncio.wait([self._write[1]])
+
+    async def _take_events(self, agent: LoopAgent) -> None:
         now = asyncio.get_running_loop().time
         while True:
             wait = None if self._unsaved is None else max(self._retry_at - now(), 0.0)
@@ -168,7 +181,17 @@ class EventLoop:
             await agent.batch_done()
 
     async def _save(self, agent: LoopAgent, ledger: NodeState) -> None:
-        fault = await agent.save(ledger)
+        is_new = self._write is None
+        written, write = self._write = self._write or (ledger, asyncio.create_task(agent.save(ledger)))
+        await asyncio.wait([write], timeout=SAVE_SECONDS if is_new else 0.0)
+        if write.done():
+            self._write = None
+            fault = write.result()
+            if not fault and written is not ledger:
+                await self._save(agent, ledger)
+                return
+        else:
+            fault = f"a write of the ledger has not ended after {SAVE_SECONDS:.0f} s; check the disk"
         agent.saved(fault)
         if not fault:
             self._unsaved, self._failures, self._retry_at = None, 0, 0.0
