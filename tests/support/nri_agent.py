@@ -17,7 +17,6 @@ from corelane.runtime.nri.connection import NRIConnection, Reporter
 from corelane.runtime.nri.values import (
     Answer,
     ContainerCreating,
-    ContainerStarted,
     ContainerUpdating,
     Question,
     RuntimeIdentity,
@@ -93,11 +92,12 @@ class PinningAgent(Reporter):
         self.wait(lambda: sum(text in report for report in self.reports) >= count)
 
     def kinds(self) -> list[str]:
-        return [type(event).__name__ for event in self.seen]
+        return [getattr(event, "kind", type(event).__name__) for event in self.seen]
 
     def started(self) -> list[str]:
         """Ids of the containers whose start was reported."""
-        return [event.container.id for event in self.seen if isinstance(event, ContainerStarted)]
+        started = zip(self.kinds(), self.seen, strict=True)
+        return [event.container.id for kind, event in started if kind == "ContainerStarted"]
 
     def __enter__(self) -> Self:
         self._started = threading.Event()
@@ -127,7 +127,7 @@ class Printing(PinningAgent):
 
     def note(self, event: Any) -> None:
         super().note(event)
-        print(type(event).__name__, flush=True)
+        print(getattr(event, "kind", type(event).__name__), flush=True)
 
     def report(self, text: str) -> None:
         super().report(text)

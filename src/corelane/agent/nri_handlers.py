@@ -22,10 +22,9 @@ from corelane.runtime.nri.values import (
     NOTHING,
     Answer,
     ContainerCreating,
-    ContainerStarted,
-    ContainerStopped,
     ContainerUpdating,
     Lost,
+    Notification,
     Synchronized,
     Unanswered,
     Updates,
@@ -167,7 +166,10 @@ class NRIHandlers:
 
     def on_event(self, event: Report) -> None:
         """Take note of starts, ends and lost connections."""
-        if isinstance(event, ContainerStarted | ContainerStopped | Lost):
+        if isinstance(event, Notification):
+            if event.kind in ("ContainerStarted", "ContainerStopped"):
+                self._agent.containers_changed()
+        elif isinstance(event, Lost):
             self._agent.containers_changed()
         elif isinstance(event, Unanswered) and isinstance(event.question, ContainerCreating):
             for container_id, update in self._answered.pop(event.question.container.id, ()):

@@ -13,17 +13,10 @@ from corelane.runtime.nri.values import (
     Answer,
     Configured,
     ContainerCreating,
-    ContainerRemoved,
-    ContainerStarted,
-    ContainerStopped,
-    ContainerUpdated,
     ContainerUpdating,
     CPUResources,
     Event,
     Lost,
-    PodRemoved,
-    PodStarted,
-    PodStopped,
     RuntimeIdentity,
     ShutDown,
     Synchronized,
@@ -248,15 +241,15 @@ def test_an_update_may_change_other_containers_too() -> None:
 
 
 POD_EVENTS = {
-    "RunPodSandbox": (1, PodStarted),
-    "StopPodSandbox": (2, PodStopped),
-    "RemovePodSandbox": (3, PodRemoved),
+    "RunPodSandbox": (1, "PodStarted"),
+    "StopPodSandbox": (2, "PodStopped"),
+    "RemovePodSandbox": (3, "PodRemoved"),
 }
 CONTAINER_EVENTS = {
-    "PostStartContainer": (7, ContainerStarted),
-    "PostUpdateContainer": (9, ContainerUpdated),
-    "StopContainer": (10, ContainerStopped),
-    "RemoveContainer": (11, ContainerRemoved),
+    "PostStartContainer": (7, "ContainerStarted"),
+    "PostUpdateContainer": (9, "ContainerUpdated"),
+    "StopContainer": (10, "ContainerStopped"),
+    "RemoveContainer": (11, "ContainerRemoved"),
 }
 
 
@@ -267,7 +260,7 @@ def test_notifications_come_as_state_changes_or_as_calls_of_their_own(method: st
     [old] = conversation.call("StateChange", {1: number, 2: pod("u1"), 3: container("c", "u1")})
     [new] = conversation.call(method, {1: pod("u1"), 2: container("c", "u1")})
     assert old == new
-    assert type(new) is kind
+    assert new.kind == kind
     assert new.pod.uid == "u1"
     for _, _, _, envelope in conversation.sent():
         assert (status(envelope), payload(envelope, 2)) == (0, {})

@@ -30,7 +30,7 @@ interrupted; its late answer is dropped, and with it the updates that were to br
 into line with files that the handler wrote. A handler that raises is treated in the same way.
 
 A container may start without a question: while the plugin was away, or created by an event that an earlier
-copy was killed in. `ContainerStarted` of an unknown container is such a one, to be repaired through CRI.
+copy was killed in. The start of an unknown container is such a one, to be repaired through CRI.
 
 Only the process that holds the locks of `acting_lock` connects. A second copy waits (`status.state` is
 "waiting", and `detail` says for which process) and takes over when the first one ends. An agent that acts

@@ -45,34 +45,29 @@ from corelane.runtime.nri.values import (
     Answer,
     Configured,
     ContainerCreating,
-    ContainerRemoved,
-    ContainerStarted,
-    ContainerStopped,
-    ContainerUpdated,
     ContainerUpdating,
     Event,
     Lost,
+    Notification,
+    NotificationKind,
     NRIContainer,
     NRIPod,
-    PodRemoved,
-    PodStarted,
-    PodStopped,
     RuntimeIdentity,
     ShutDown,
     Synchronized,
     Token,
 )
 
-_OF_PODS: Final[dict[str, Callable[[NRIPod], Event]]] = {
-    "RunPodSandbox": PodStarted,
-    "StopPodSandbox": PodStopped,
-    "RemovePodSandbox": PodRemoved,
+_OF_PODS: Final[dict[str, NotificationKind]] = {
+    "RunPodSandbox": "PodStarted",
+    "StopPodSandbox": "PodStopped",
+    "RemovePodSandbox": "PodRemoved",
 }
-_OF_CONTAINERS: Final[dict[str, Callable[[NRIPod, NRIContainer], Event]]] = {
-    "PostStartContainer": ContainerStarted,
-    "PostUpdateContainer": ContainerUpdated,
-    "StopContainer": ContainerStopped,
-    "RemoveContainer": ContainerRemoved,
+_OF_CONTAINERS: Final[dict[str, NotificationKind]] = {
+    "PostStartContainer": "ContainerStarted",
+    "PostUpdateContainer": "ContainerUpdated",
+    "StopContainer": "ContainerStopped",
+    "RemoveContainer": "ContainerRemoved",
 }
 _QUESTIONS: Final = ("CreateContainer", "UpdateContainer")
 _SUBSCRIPTION: Final = sum(1 << (EVENTS[name] - 1) for name in (*_OF_PODS, *_OF_CONTAINERS, *_QUESTIONS))
@@ -233,9 +228,9 @@ class Plugin:
 
 def _notification(method: str, body: Any) -> list[Event]:
     if method in _OF_PODS:
-        return [_OF_PODS[method](pod_of(body.pod))]
+        return [Notification(_OF_PODS[method], pod_of(body.pod))]
     if method in _OF_CONTAINERS:
-        return [_OF_CONTAINERS[method](pod_of(body.pod), container_of(body.container))]
+        return [Notification(_OF_CONTAINERS[method], pod_of(body.pod), container_of(body.container))]
     return []
 
 

@@ -132,57 +132,27 @@ class ContainerUpdating:
     timeout: float
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerStarted:
-    """A container's process runs."""
-
-    pod: NRIPod
-    container: NRIContainer
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerUpdated:
-    """An update of a container was applied."""
-
-    pod: NRIPod
-    container: NRIContainer
+NotificationKind: TypeAlias = Literal[
+    "PodStarted",
+    "PodStopped",
+    "PodRemoved",
+    "ContainerStarted",
+    "ContainerUpdated",
+    "ContainerStopped",
+    "ContainerRemoved",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerStopped:
-    """A container ended, or its creation or start failed; its cgroup may still have processes."""
+class Notification:
+    """A pod's sandbox changed, or one of its containers; the pod of a removed container may be empty.
 
+    A container that stopped has ended, or its creation or start failed; its cgroup may still have processes.
+    """
+
+    kind: NotificationKind
     pod: NRIPod
-    container: NRIContainer
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerRemoved:
-    """The runtime removes a container. The pod may be empty."""
-
-    pod: NRIPod
-    container: NRIContainer
-
-
-@dataclass(frozen=True, slots=True)
-class PodStarted:
-    """A pod's sandbox was made."""
-
-    pod: NRIPod
-
-
-@dataclass(frozen=True, slots=True)
-class PodStopped:
-    """A pod's sandbox was stopped."""
-
-    pod: NRIPod
-
-
-@dataclass(frozen=True, slots=True)
-class PodRemoved:
-    """A pod's sandbox was removed."""
-
-    pod: NRIPod
+    container: NRIContainer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,15 +169,6 @@ class Lost:
 
 Question: TypeAlias = Synchronized | ContainerCreating | ContainerUpdating
 """Events that the runtime waits for an answer to."""
-Notification: TypeAlias = (
-    ContainerStarted
-    | ContainerUpdated
-    | ContainerStopped
-    | ContainerRemoved
-    | PodStarted
-    | PodStopped
-    | PodRemoved
-)
 Event: TypeAlias = Question | Notification | Configured | ShutDown | Lost
 
 Updates: TypeAlias = tuple[tuple[str, ResourceUpdate], ...]
