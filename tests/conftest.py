@@ -67,16 +67,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             _scale(state_machine, "settings")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine function in an event loop of its own."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
-    asyncio.run(pyfuncitem.obj(**arguments))
-    return True
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"to draw the same values of properties again: HYPOTHESIS_SEED={SEED}")
 
