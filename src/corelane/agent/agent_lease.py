@@ -159,7 +159,7 @@ class AgentLease:
                 self._version = ""
                 if last or error.code not in (404, 409):
                     raise
-        self._version = str(stored["metadata"]["resourceVersion"])
+        self._version = str(stored.get("metadata", {}).get("resourceVersion", ""))
         self.source.state.detail = f"{keys.AGENT_NAMESPACE}/{self._node}, {DURATION_SECONDS} s"
         if not self.held:
             self.held = True
