@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,28 @@ async def test_the_lease_is_renewed_then_announced_and_given_up_at_the_end(lab, 
                 await asyncio.sleep(0.05)
     ended = await lease_of(lab)
     assert ended.spec.holder_identity == ""
+
+
+@in_lab()
+async def test_a_lease_that_was_deleted_or_changed_by_no_living_process_is_written_again(lab, monkeypatch):
+    monkeypatch.setattr(agent_lease, "RENEW_SECONDS", 0.2)
+    own = agent_lease.own_identity()
+
+    async def until_own():
+        async with asyncio.timeout(30):
+            while True:
+                with suppress(APIError):
+                    if (await lease_of(lab)).spec.holder_identity == own:
+                        return
+                await asyncio.sleep(0.05)
+
+    async with lab.working():
+        await until_own()
+        spec = {"holderIdentity": "host_1_0_not-this-boot"}
+        await lab.client.patch(Lease, "here", {"spec": spec}, namespace=keys.AGENT_NAMESPACE)
+        await until_own()
+        await lab.client.delete(Lease, "here", namespace=keys.AGENT_NAMESPACE)
+        await until_own()
 
 
 @in_lab()

@@ -118,8 +118,8 @@ class AgentLease:
             await self._ended.wait()
         finally:
             renewing.cancel()
-        if self._taken is not None:
-            raise self._taken
+        assert self._taken is not None
+        raise self._taken
 
     def belongs_to(self, owner_uid: str) -> None:
         """Renew for the Node of this UID, at once where it is another one."""
